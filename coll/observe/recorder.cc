@@ -215,7 +215,8 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   // The first rank of a machine makes the book; everybody opens it, and holds it open.
   std::unique_ptr<SharedRegion> region;
   const auto make_book = [&] {
-    region = std::make_unique<SharedRegion>(SharedRegion::create(book_bytes(pages), book::kLabel));
+    region = std::make_unique<SharedRegion>(
+        SharedRegion::create(book_bytes(pages), book::kLabel, SharedRegion::Others::kWrite));
     auto* head = reinterpret_cast<book::Head*>(region->data());
     head->size = job.size();
     head->pages = static_cast<int>(pages);
@@ -246,7 +247,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
     fd_ = Fd::from([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
     if (fd_) {
       region = std::make_unique<SharedRegion>(
-          SharedRegion::open(getpid(), fd_.get(), book_bytes(pages)));
+          SharedRegion::open(getpid(), fd_.get(), book_bytes(pages), SharedRegion::Others::kWrite));
     } else {
       // Then the neighbours cannot read this page, and this rank not theirs.
       log().info("weft: rank {}: no recorder in common with rank {}: {}: {}", me, neighbours[0],

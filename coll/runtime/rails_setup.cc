@@ -59,6 +59,7 @@ class AnsweringJob final : public Job {
     core_.answer_while([&] { mine = job().scatter(parts); });
     return mine;
   }
+  std::string key(std::string_view label) const override { return job().key(label); }
   bool failed() const noexcept override { return job().failed(); }
   Status failure() const override { return job().failure(); }
   std::size_t heard() const noexcept override { return job().heard(); }

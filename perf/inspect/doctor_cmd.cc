@@ -65,8 +65,8 @@ std::map<std::uint64_t, FoundJob> find_jobs() {
       if (stat(fd->path().c_str(), &status) != 0) continue;
       if (!job_of.contains(status.st_ino)) try {
           const int number = std::stoi(fd->path().filename());
-          auto view = std::make_unique<BookView>(
-              SharedRegion::open(pid, number, static_cast<std::size_t>(status.st_size)));
+          auto view = std::make_unique<BookView>(SharedRegion::open(
+              pid, number, static_cast<std::size_t>(status.st_size), SharedRegion::Others::kWrite));
           const std::uint64_t id = view->job();
           if (id == 0) continue;  // the job is still assembling
           job_of[status.st_ino] = id;

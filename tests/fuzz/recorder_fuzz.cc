@@ -21,8 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool head = data[0] & 0x80u;
   ++data;
   --size;
-  weft::SharedRegion region = weft::SharedRegion::create(
-      book::kHeadBytes + pages * sizeof(book::Page) + data[0] % 2u, "weft-fuzz");
+  weft::SharedRegion region =
+      weft::SharedRegion::create(book::kHeadBytes + pages * sizeof(book::Page) + data[0] % 2u,
+                                 "weft-fuzz", weft::SharedRegion::Others::kWrite);
   for (std::size_t at = 0; at < region.size(); at += size)
     std::memcpy(region.data() + at, data, std::min(size, region.size() - at));
   if (head) {

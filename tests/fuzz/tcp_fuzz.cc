@@ -12,25 +12,31 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
-// The first bytes say what is in front of its message.
-void say_datagram(const weft::testing::RawPeer& raw, const std::uint8_t* data, std::size_t n) {
-  static const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+// The rank's socket for datagrams.
+int datagram_socket() {
+  static const weft::Fd fd = weft::tcp::open_socket("lo", "127.0.0.1", true);
+  require(static_cast<bool>(fd));
+  return fd.get();
+}
+
+// The contact with the port of that socket.
+std::string of_peer(const std::string& contact) {
+  return contact.substr(0, contact.rfind(' ') + 1) +
+         std::to_string(weft::port_of(datagram_socket()));
+}
+
+// The first bytes say what is in front of the message, and whether the MAC is right.
+void say_datagram(weft::testing::RawPeer& raw, const std::uint8_t* data, std::size_t n) {
   const auto at = [&](std::size_t i) { return i < n ? data[i] : std::uint8_t{0}; };
-  const weft::tcp::Datagram header{.key = raw.key,
-                                   .from = 1,
-                                   .number = at(0),
-                                   .all = at(1),
-                                   .more = at(2),
-                                   .asks = static_cast<weft::tcp::Datagram::Asks>(at(3))};
-  std::vector<std::uint8_t> all(sizeof header);
-  std::memcpy(all.data(), &header, sizeof header);
-  if (n > 4) all.insert(all.end(), data + 4, data + n);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(raw.contact.datagrams);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  require(sendto(fd, all.data(), all.size(), 0, reinterpret_cast<const sockaddr*>(&to),
-                 sizeof to) == static_cast<ssize_t>(all.size()));
+  const std::size_t front = std::min<std::size_t>(n, 4);
+  std::string all =
+      raw.signed_datagram({.number = at(0),
+                           .all = at(1),
+                           .more = at(2),
+                           .asks = static_cast<weft::tcp::Datagram::Asks>(at(3) & 127)},
+                          {reinterpret_cast<const char*>(data) + front, n - front});
+  if (at(3) & 128) all.resize(at(0) % (all.size() + 1));
+  raw.say_datagram(datagram_socket(), all);
 }
 
 }  // namespace
@@ -41,15 +47,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using weft::Transfer;
   static const int datagrams = setenv("WEFT_TCP_DATAGRAMS", "1", 1);
   require(datagrams == 0);
-  static weft::testing::RawPeer raw;
+  static weft::testing::RawPeer raw(
+      [](weft::Rank, const std::string& right) { return of_peer(right); });
   static std::uint32_t round = 0;
   // The connection of the input before has ended; a new one takes its place.
   raw.transport->sever(1);
   const std::string contact = raw.transport->reopen(1);
-  weft::tcp::Contact at;
-  require(weft::tcp::parse_contact(contact, at));
-  raw.key = at.key;
-  require(raw.transport->meet(1, contact));
+  require(weft::tcp::parse_contact(contact, raw.contact));
+  raw.sequence = 0;
+  require(raw.transport->meet(1, of_peer(contact)));
+  // Now and then somebody else is there before the peer.
+  if (size > 0 && data[0] >> 5 == 6) {
+    const weft::Fd stranger = weft::Fd::from([] { return raw.connect(); });
+    weft::testing::RawPeer::say(stranger.get(), data, size);
+    raw.poll(64);
+  }
   const int fd = raw.connect_as_peer();
   require(fd >= 0);
   raw.poll(64);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "transport/control/hmac.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft::testing {
@@ -94,6 +95,7 @@ class SharedJob final : public Job {
     return all;
   }
 
+  std::string key(std::string_view label) const override { return derive_key("shared", label); }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
   void report(const Status&, const Scope&) noexcept override {}

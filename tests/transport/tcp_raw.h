@@ -7,12 +7,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "support/fakes/forged_job.h"
+#include "transport/control/hmac.h"
+#include "transport/tcp/keys.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/wire.h"
@@ -23,15 +26,25 @@ namespace weft::testing {
 class RawPeer {
  public:
   // says: what rank 1 says for what rank 0 does; the same where there is none.
-  explicit RawPeer(Forge says = nullptr) {
+  explicit RawPeer(Forge says = nullptr, int ranks = 2) {
     Nic lo;
     lo.name = lo.netdev = "lo";
     lo.address = "127.0.0.1";
     lo.up = true;
-    ForgedJob job(2, std::move(says));
-    transport = make_tcp_transport(job, separate_hosts(2, lo), lo);
+    ForgedJob job(ranks, std::move(says));
+    transport = make_tcp_transport(job, separate_hosts(ranks, lo), lo);
     tcp::parse_contact(std::string_view(job.said).substr(1), contact);
-    key = contact.key;
+  }
+
+  // The key for a direction between a peer, which has the same nonce as rank 0, and rank 0.
+  tcp::Key key(tcp::Use use, Rank from, Rank to) const {
+    return tcp::derive(derive_key("forged", "tcp"), use, {from, contact.nonce},
+                       {to, contact.nonce});
+  }
+  tcp::Hello hello(Rank rank = 1) const {
+    return {.rank = static_cast<std::uint32_t>(rank),
+            .nonce = contact.nonce,
+            .proof = key(tcp::Use::kHello, rank, 0)};
   }
 
   // Connected to the listener, with nothing said so far.
@@ -44,12 +57,39 @@ class RawPeer {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? fd : -1;
   }
-  // As rank 1 of the job: rank 0 takes it for that.
-  int connect_as_peer() const {
+  // As a rank of the job: rank 0 takes it for that.
+  int connect_as_peer(Rank rank = 1) const {
     const int fd = connect();
-    const tcp::Hello hello{.rank = 1, .key = key};
-    say(fd, &hello, sizeof hello);
+    const tcp::Hello mine = hello(rank);
+    say(fd, &mine, sizeof mine);
     return fd;
+  }
+  // Whether rank 0 welcomes the rank that has connected, and proves that it is rank 0.
+  bool welcomes(int fd, Rank rank = 1) const {
+    tcp::Answer answer;
+    return ::recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer &&
+           answer.kind == tcp::Answer::Kind::kWelcome &&
+           answer.proof == key(tcp::Use::kWelcome, 0, rank);
+  }
+  // A datagram of the rank with the right MAC. Every one has the next sequence number, unless it
+  // has one already.
+  std::string signed_datagram(tcp::Datagram d, std::string_view message, Rank rank = 1) {
+    d.from = static_cast<std::uint32_t>(rank);
+    if (d.sequence == 0) d.sequence = ++sequence;
+    std::string all(reinterpret_cast<const char*>(&d), sizeof d);
+    all += message;
+    ShortMac mac;
+    if (mac.compute(key(tcp::Use::kDatagrams, rank, 0), all.data() + sizeof d.mac,
+                    all.size() - sizeof d.mac, d.mac))
+      std::memcpy(all.data(), &d.mac, sizeof d.mac);
+    return all;
+  }
+  void say_datagram(int fd, const std::string& all) const {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(contact.datagrams);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    (void)!sendto(fd, all.data(), all.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
   }
   static void say(int fd, const void* bytes, std::size_t n) {
     (void)!::send(fd, bytes, n, MSG_NOSIGNAL);
@@ -63,8 +103,8 @@ class RawPeer {
   }
 
   std::unique_ptr<Transport> transport;
-  tcp::Contact contact;  // of rank 0
-  tcp::Key key{};
+  tcp::Contact contact;        // of rank 0
+  std::uint64_t sequence = 0;  // of the last signed_datagram()
   std::vector<Completion> completions;
 };
 

@@ -2,7 +2,9 @@
 #include "transport/control/address.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 
+#include <cstddef>
 #include <cstring>
 
 namespace weft {
@@ -17,6 +19,24 @@ bool parse_address(const std::string& text, std::uint16_t port, Address& out) {
   out.length = found->ai_addrlen;
   freeaddrinfo(found);
   return true;
+}
+
+bool same_host(const Address& a, const Address& b) noexcept {
+  if (a.bytes.ss_family != b.bytes.ss_family) return false;
+  if (a.bytes.ss_family == AF_INET6) {
+    const auto& x = reinterpret_cast<const sockaddr_in6&>(a.bytes);
+    const auto& y = reinterpret_cast<const sockaddr_in6&>(b.bytes);
+    return x.sin6_scope_id == y.sin6_scope_id &&
+           std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
+  }
+  return reinterpret_cast<const sockaddr_in&>(a.bytes).sin_addr.s_addr ==
+         reinterpret_cast<const sockaddr_in&>(b.bytes).sin_addr.s_addr;
+}
+
+bool same_address(const Address& a, const Address& b) noexcept {
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  return same_host(a, b) && reinterpret_cast<const sockaddr_in&>(a.bytes).sin_port ==
+                                reinterpret_cast<const sockaddr_in&>(b.bytes).sin_port;
 }
 
 }  // namespace weft

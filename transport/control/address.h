@@ -16,4 +16,8 @@ struct Address {
 // Parses a numeric address, without name lookup. Returns false when `text` is no such address.
 bool parse_address(const std::string& text, std::uint16_t port, Address& out);
 
+// Whether two addresses have the same family and host; and the same port.
+bool same_host(const Address& a, const Address& b) noexcept;
+bool same_address(const Address& a, const Address& b) noexcept;
+
 }  // namespace weft

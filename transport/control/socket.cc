@@ -210,6 +210,18 @@ Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports)
       ports.size() == 1 ? "" : "s", fmt::join(ports, ", "), addresses, std::strerror(error)));
 }
 
+Fd listen_at(const std::string& address) {
+  std::string problem;
+  const std::vector<std::uint16_t> any{0};
+  const std::vector<Endpoint> at = resolve(address, any, problem);
+  Fd fd = at.empty() ? Fd() : make_socket(at[0].address.ss_family);
+  const auto* to = at.empty() ? nullptr : reinterpret_cast<const sockaddr*>(&at[0].address);
+  if (!fd || ::bind(fd.get(), to, at[0].bytes) != 0 || ::listen(fd.get(), kListenQueue) != 0)
+    throw Error(fmt::format("cannot listen on {}: {}", address,
+                            at.empty() ? problem : std::strerror(errno)));
+  return fd;
+}
+
 int listen_queue() noexcept {
   int most = 128;  // where the kernel does not tell: its default for long
   if (std::FILE* file = std::fopen("/proc/sys/net/core/somaxconn", "re")) {

@@ -64,6 +64,8 @@ std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std:
 // Listens on the first free port: on the loopback device when all addresses are loopback addresses,
 // on every device otherwise. Throws Error naming the ports.
 Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports);
+// Listens on any port of one address, and on no other address. Throws Error naming the address.
+Fd listen_at(const std::string& address);
 // Returns the port on which a socket listens.
 std::uint16_t port_of(int fd);
 // Returns the most connections that a listener of this host queues before accept(). A further

@@ -46,6 +46,10 @@ std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout) {
 
 bool listen_fd_taken(int fd) noexcept { return fd >= 0 && taken_listen_fd.load() == fd; }
 
+std::string Job::key(std::string_view label) const {
+  throw Error(fmt::format("this job has no secret to derive a key for \"{}\" from", label));
+}
+
 std::vector<std::string> Job::all_to_all(const std::vector<std::string>& mine) {
   std::vector<std::string> for_me;
   for (const std::string& all : all_gather(wire::encode_parts(mine))) {

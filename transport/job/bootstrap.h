@@ -68,6 +68,10 @@ class Job {
   // it.
   virtual std::string scatter(const std::vector<std::string>& parts);
 
+  // Derives a key from the job's secret, the same on every rank for the same label. Wires make the
+  // keys of pairs of ranks from it; no key is ever sent. Throws Error where the job has no secret.
+  virtual std::string key(std::string_view label) const;
+
   // Returns !failure().ok() by one relaxed load, cheap enough for a polling loop.
   virtual bool failed() const noexcept = 0;
   // Returns the first failure that ends gathers, ok while there is none. When a process ends

@@ -26,6 +26,15 @@ bool on_loopback(std::string_view address) noexcept {
   return address == "::1" || address.starts_with("127.");
 }
 
+bool all_on_loopback(std::string_view addresses) noexcept {
+  while (!addresses.empty()) {
+    const std::string_view one = addresses.substr(0, addresses.find(','));
+    if (!one.empty() && one != "localhost" && !on_loopback(one)) return false;
+    addresses.remove_prefix(std::min(one.size() + 1, addresses.size()));
+  }
+  return true;
+}
+
 std::vector<Endpoint> door_endpoints(const std::string& door) {
   const auto space = door.find(' ');
   if (space == std::string::npos) return {};

@@ -269,8 +269,11 @@ class Leaf : public Plane {
     if (here.empty()) return {};
     try {
       const std::vector<std::uint16_t> any{0};
-      // On rank 0's own host: rank 0 says by which address the others find it.
-      door = listen_on(on_loopback(here) ? spec_.address : here, any);
+      // The others connect to the address by which this rank reached rank 0, and no other device
+      // needs to listen. On rank 0's own host that may be the loopback device, while others come
+      // from elsewhere: then rank 0 says by which address they find this rank.
+      const bool elsewhere = on_loopback(here) && !all_on_loopback(spec_.address);
+      door = elsewhere ? listen_on(spec_.address, any) : listen_at(here);
       return fmt::format("{} {}", here, port_of(door.get()));
     } catch (const Error& e) {
       log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());

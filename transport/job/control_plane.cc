@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "topo/base/thread.h"
+#include "transport/control/hmac.h"
 
 namespace weft {
 namespace {
@@ -30,6 +31,7 @@ class PlaneJob : public Job {
   }
   Rank rank() const override { return plane_->rank(); }
   int size() const override { return plane_->size(); }
+  std::string key(std::string_view label) const override { return plane_->key(label); }
   bool failed() const noexcept override { return plane_->failed(); }
   Status failure() const override { return here() ? plane_->failure() : forked(); }
   std::vector<std::string> all_gather(std::string_view mine) override {
@@ -98,6 +100,8 @@ class PlaneJob : public Job {
 std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane, std::vector<Rank> former) {
   return std::make_unique<PlaneJob>(std::move(plane), std::move(former));
 }
+
+std::string Plane::key(std::string_view label) const { return derive_key(spec_.secret, label); }
 
 Status Plane::failure() const {
   const Lock lock(mutex_);

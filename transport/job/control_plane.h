@@ -29,6 +29,8 @@ class Plane {
 
   Rank rank() const { return rank_; }
   int size() const { return size_; }
+  // See Job::key(). The label keeps these keys apart from the MACs of the handshake.
+  std::string key(std::string_view label) const;
   bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   Status failure() const;
   std::size_t heard() const noexcept { return heard_.load(std::memory_order_relaxed); }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "topo/base/environment.h"
 #include "transport/job/control_plane.h"
 
 namespace weft {
@@ -19,6 +20,20 @@ using namespace std::chrono_literals;
 
 // More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
 constexpr std::size_t kBusyBytes = 64 * 1024;
+
+// Limits of what a rank can make rank 0 keep. The snapshots that wait for a rank that does not
+// read:
+constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
+// The text of a door, and the failures of communicators that rank 0 writes down:
+constexpr std::size_t kMostDoor = 256, kMostFailures = std::size_t{1} << 14;
+// The frames that are taken of one rank before the others have their turn:
+constexpr int kMostFrames = 256;
+// The bytes of one rank for one gather:
+std::size_t gather_limit() {
+  constexpr const char* kName = "WEFT_GATHER_BYTES";
+  if (!is_set(kName)) return std::size_t{1} << 30;
+  return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
+}
 
 class Root : public Plane {
  public:
@@ -123,6 +138,7 @@ class Root : public Plane {
       polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
       order_.push_back(r);
     }
+    if (std::ranges::any_of(peers_, &Peer::more)) return now;
     const auto next = std::min(next_beat_, stop_at_);
     return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
   }
@@ -132,7 +148,7 @@ class Root : public Plane {
     // All that there is to read first: two ends found in one round are told apart by nothing else
     // than what their owners said before.
     for (std::size_t i = 0; i < order_.size(); ++i) {
-      if (polled[i + 1].revents != 0) serve_peer(order_[i], now);
+      if (polled[i + 1].revents != 0 || peer(order_[i]).more) serve_peer(order_[i], now);
     }
     serve_inquiry(now, now >= next_beat_);
     if (!inquiries_.empty() && now >= next_inquiry_) pass_on(now);
@@ -155,6 +171,7 @@ class Root : public Plane {
     bool begun = false, complete = false;
     wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;
+    bool more = false;                      // frames of it may be here that no poll() tells of
     std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
   };
 
@@ -175,9 +192,13 @@ class Root : public Plane {
     wire::Frame frame;
     Channel::Got got = Channel::Got::kFrame;
     bool understood = true;
-    while (understood && (got = c.receive(frame)) == Channel::Got::kFrame) {
-      understood = handle(r, frame);
+    p.more = true;
+    for (int i = 0; i < kMostFrames && understood && p.more; ++i) {
+      got = c.receive(frame);
+      p.more = got == Channel::Got::kFrame;
+      if (p.more) understood = handle(r, frame);
     }
+    p.more = p.more && understood;
     if (c.heard()) {
       p.heard = now;
       if (gathering_ && !p.complete && c.partial()) {  // its part is coming: little else is long
@@ -225,7 +246,13 @@ class Root : public Plane {
       case wire::Type::kInquire: {
         const auto asked = wire::decode_numbered(frame.payload);
         if (!asked) return false;
-        inquiries_.push_back(inquiry_id(r, static_cast<std::uint32_t>(asked->sequence)));
+        // Of one rank the last inquiry counts.
+        const std::uint64_t id = inquiry_id(r, static_cast<std::uint32_t>(asked->sequence));
+        const auto same = [r](std::uint64_t other) { return static_cast<Rank>(other >> 32) == r; };
+        if (const auto before = std::ranges::find_if(inquiries_, same); before != inquiries_.end())
+          *before = id;
+        else
+          inquiries_.push_back(id);
         return true;
       }
       case wire::Type::kTestimony: {
@@ -238,14 +265,18 @@ class Root : public Plane {
         return true;
       }
       case wire::Type::kShrink:
+        if (frame.payload.size() > kMostDoor) return false;
         p.shrinks = true;
         p.next_door = frame.payload;
         if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
         changed_.notify_all();
         return true;
       case wire::Type::kDoor:
+        if (frame.payload.size() > kMostDoor) return false;
+        if (frame.payload.empty()) return true;
+        doors_ += p.door.empty();
         p.door = frame.payload;
-        if (!p.door.empty() && ++doors_ == size_ - 1) tell_doors();
+        if (doors_ == size_ - 1) tell_doors();
         return true;
       case wire::Type::kLeave:
         p.left = true;
@@ -291,6 +322,10 @@ class Root : public Plane {
   // The first failure of a scope counts. Everybody hears of it, also who reported it.
   void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) {
     if (decided(scope)) return;
+    if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
+      return declare(
+          {Code::kInternal, "more communicators have failed than one job makes", failure.rank()},
+          {});
     if (scope.ends_gathers() && !failed()) set_failure(failure);
     hear(failure, scope);
     inquiries_.clear();
@@ -315,6 +350,7 @@ class Root : public Plane {
   void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
       WEFT_REQUIRES(mutex_) {
     if (to == 0) return take_snapshot(from, number, bytes);
+    if (peer(to).member.channel.queued() > kMostWaiting) return;
     peer(to).member.channel.send(wire::Type::kTestimony,
                                  wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
   }
@@ -352,6 +388,10 @@ class Root : public Plane {
       }
     }
     Peer& p = peer(r);
+    if (r != 0 && p.part.size() + bytes.size() > gather_most_)
+      return give_up_gather(fmt::format(
+          "{} brings more than {} bytes to all_gather number {}; raise WEFT_GATHER_BYTES",
+          p.member.who, gather_most_, current_));
     p.part += bytes;
     p.what = what;
     p.begun = true;
@@ -449,6 +489,7 @@ class Root : public Plane {
   std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // that wait for their turn
   Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
   int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // known
+  const std::size_t gather_most_ = gather_limit();
   // By rank; [0] stands for this rank and has no channel.
   std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
   std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // of the polled connections

@@ -51,6 +51,8 @@ std::chrono::milliseconds answer_time(const JobSpec& spec);
 std::uint16_t port_in(std::string_view text);
 // True for a numeric loopback address, which on each host means that host.
 bool on_loopback(std::string_view address) noexcept;
+// Whether every address of a list (commas between) is such a one, or "localhost".
+bool all_on_loopback(std::string_view addresses) noexcept;
 // Resolves a door, "address port"; returns no endpoint when the text is unusable.
 std::vector<Endpoint> door_endpoints(const std::string& door);
 // Tries to connect to all doors at once. Returns for each door 0 where a process listens, else an

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "topo/base/mutex.h"
+#include "transport/control/hmac.h"
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
 
@@ -26,6 +27,7 @@ struct Meeting {
 
   const int size;
   const std::chrono::milliseconds timeout = JobSpec{}.timeout;
+  const std::string secret = random_bytes(kMacBytes);
   Mutex mutex;
   std::condition_variable_any changed;
   std::atomic<bool> failed{false};
@@ -92,6 +94,9 @@ class LocalJob : public Job {
   }
   Rank rank() const override { return rank_; }
   int size() const override { return meeting_->size; }
+  std::string key(std::string_view label) const override {
+    return derive_key(meeting_->secret, label);
+  }
 
   std::vector<std::string> all_gather(std::string_view mine) override {
     const MutexLock one(one_gather_);

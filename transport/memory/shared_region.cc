@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ std::uint64_t first_generation = 1;
 // All weft::alloc memory of this process.
 struct Registry {
   Mutex mutex;
-  SharedRegion directory = SharedRegion::create(kDirectoryBytes, "weft-directory");
+  SharedRegion directory =
+      SharedRegion::create(kDirectoryBytes, "weft-directory", SharedRegion::Others::kRead);
   std::map<const std::byte*, Allocation> by_address WEFT_GUARDED_BY(mutex);
   std::vector<std::uint32_t> free_entries WEFT_GUARDED_BY(mutex);
   std::uint32_t used_entries WEFT_GUARDED_BY(mutex) = 0;
@@ -93,9 +95,32 @@ std::string reason(int error) {
                             : "");
 }
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+// Who maps a file that is cut short gets SIGBUS: the length is fixed for ever. False with errno.
+bool seal(int fd, SharedRegion::Others others) {
+  constexpr int kLength = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (others == SharedRegion::Others::kRead &&
+      fcntl(fd, F_ADD_SEALS, kLength | F_SEAL_FUTURE_WRITE) == 0)
+    return true;
+  return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also where the kernel is too old for the other
+}
+
+// Why a descriptor is no memory of so many bytes that stay; nullptr if it is.
+const char* unfit(int fd, std::size_t bytes) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  struct stat status {};
+  if (seals < 0 || !(seals & F_SEAL_SHRINK)) return "its length is not sealed";
+  if (fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
+    return "it is shorter than that";
+  return nullptr;
+}
+
 }  // namespace
 
-SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
+SharedRegion SharedRegion::create(std::size_t bytes, const char* label, Others others) {
   SharedRegion r;
   const std::size_t align = bytes >= kHuge ? kHuge : 4096;
   r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
@@ -105,7 +130,7 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
         fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
                     "limit with `ulimit -f` or LimitFSIZE=",
                     r.size_, longest.rlim_cur));
-  r.fd_ = memfd_create(label, MFD_CLOEXEC);
+  r.fd_ = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (r.fd_ < 0)
     throw Error(fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
   if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
@@ -114,21 +139,29 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
   if (p == MAP_FAILED)
     throw Error(fmt::format("cannot map {} bytes of shared memory: {}", bytes, reason(errno)));
   r.data_ = static_cast<std::byte*>(p);
+  if (!seal(r.fd_, others))
+    throw Error(fmt::format("cannot seal shared memory of {} bytes: {}", bytes, strerror(errno)));
   if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a wish: fewer page-table walks
   return r;
 }
 
-SharedRegion SharedRegion::open(pid_t pid, int fd, std::size_t bytes) {
+SharedRegion SharedRegion::open(pid_t pid, int fd, std::size_t bytes, Others others) {
   SharedRegion r;
   r.size_ = bytes;
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
-  const int here = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const bool writes = others == Others::kWrite;
+  const int here = ::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_CLOEXEC);
   int error = errno;
   if (here < 0)
     throw Error(fmt::format(
         "cannot open the shared memory of process {} ({}): {}{}", pid, path, reason(error),
         error == EMFILE ? "" : "; do the ranks run as one user and in one pid namespace?"));
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, here, 0);
+  if (const char* why = unfit(here, bytes)) {
+    close(here);
+    throw Error(fmt::format("cannot use the shared memory of process {} ({}), {} bytes: {}", pid,
+                            path, bytes, why));
+  }
+  void* p = mmap(nullptr, bytes, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, here, 0);
   error = errno;
   close(here);
   if (p == MAP_FAILED)
@@ -143,6 +176,12 @@ SharedRegion::~SharedRegion() {
   if (fd_ >= 0) close(fd_);
 }
 
+void SharedRegion::read_only_from(std::size_t from) noexcept {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  from = (from + page - 1) / page * page;
+  if (from < size_) mprotect(data_ + from, size_ - from, PROT_READ);
+}
+
 void SharedRegion::swap(SharedRegion& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -150,7 +189,7 @@ void SharedRegion::swap(SharedRegion& other) noexcept {
 }
 
 void* alloc(std::size_t bytes) {
-  SharedRegion region = SharedRegion::create(bytes, "weft-alloc");
+  SharedRegion region = SharedRegion::create(bytes, "weft-alloc", SharedRegion::Others::kRead);
   Registry& reg = registry();
   const MutexLock lock(reg.mutex);
   std::uint32_t index;
@@ -235,28 +274,35 @@ std::size_t region_bytes(const RegionRef& ref) noexcept {
 int region_directory_fd() { return registry().directory.fd(); }
 
 PeerRegions::PeerRegions(pid_t pid, int directory_fd)
-    : pid_(pid), directory_(SharedRegion::open(pid, directory_fd, kDirectoryBytes)) {}
+    : pid_(pid),
+      directory_(
+          SharedRegion::open(pid, directory_fd, kDirectoryBytes, SharedRegion::Others::kRead)) {}
 
-const std::byte* PeerRegions::resolve(const RegionRef& ref) noexcept {
-  if (ref.serial == last_serial_) return last_data_ + ref.offset;
+const std::byte* PeerRegions::resolve(const RegionRef& ref, std::size_t bytes, bool keep) noexcept {
+  const auto in = [&](const SharedRegion& region) -> const std::byte* {
+    const bool fits = ref.offset <= region.size() && bytes <= region.size() - ref.offset;
+    return fits ? region.data() + ref.offset : nullptr;
+  };
+  if (ref.serial == last_serial_ && last_) return in(*last_);
   auto it = mapped_.find(ref.serial);
   if (it == mapped_.end()) {
     if (ref.index >= kMaxRegions) return nullptr;
     const auto* entry = reinterpret_cast<const DirectoryEntry*>(directory_.data()) + ref.index;
     if (entry->serial.load(std::memory_order_acquire) != ref.serial) return nullptr;
-    drop_freed();
+    if (!keep) drop_freed();
     try {
       it = mapped_
                .emplace(ref.serial,
-                        Mapped{ref.index, SharedRegion::open(pid_, entry->fd, entry->bytes)})
+                        Mapped{ref.index, SharedRegion::open(pid_, entry->fd, entry->bytes,
+                                                             SharedRegion::Others::kRead)})
                .first;
     } catch (const Error&) {
       return nullptr;
     }
   }
   last_serial_ = ref.serial;
-  last_data_ = it->second.region.data();
-  return last_data_ + ref.offset;
+  last_ = &it->second.region;
+  return in(*last_);
 }
 
 void PeerRegions::drop_freed() noexcept {
@@ -265,6 +311,7 @@ void PeerRegions::drop_freed() noexcept {
     return entries[item.second.index].serial.load(std::memory_order_acquire) != item.first;
   });
   last_serial_ = 0;
+  last_ = nullptr;
 }
 
 }  // namespace weft

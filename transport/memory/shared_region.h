@@ -1,7 +1,8 @@
 // Memory of this process that other processes of the machine map, and mappings of their memory.
 //
 // Each region is a memfd, which other processes open through /proc/<pid>/fd: no name in /dev/shm
-// can outlive a crash. This file knows nothing of ranks.
+// can outlive a crash. Its length is sealed, so that no process can take pages away from under
+// another one, and open() takes no region that is not. This file knows nothing of ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +20,14 @@ namespace weft {
 // Owns one mapping, or none. create() and open() throw Error when the kernel refuses.
 class SharedRegion {
  public:
+  // What processes other than the maker may do with the bytes. kRead is enforced from Linux 5.1 on.
+  enum class Others : std::uint8_t { kRead, kWrite };
+
   SharedRegion() = default;
-  static SharedRegion create(std::size_t bytes, const char* label);
-  static SharedRegion open(pid_t pid, int fd, std::size_t bytes);
+  static SharedRegion create(std::size_t bytes, const char* label, Others others);
+  static SharedRegion open(pid_t pid, int fd, std::size_t bytes, Others others);
+  // This process will not write to the bytes from the first whole page behind `from` on.
+  void read_only_from(std::size_t from) noexcept;
   SharedRegion(SharedRegion&& other) noexcept { swap(other); }
   SharedRegion& operator=(SharedRegion&& other) noexcept {
     swap(other);
@@ -60,8 +66,9 @@ int region_directory_fd();
 class PeerRegions {
  public:
   PeerRegions(pid_t pid, int directory_fd);
-  // Returns where this process finds the peer's byte; nullptr when the peer freed the memory.
-  const std::byte* resolve(const RegionRef& ref) noexcept;
+  // Returns where this process finds `bytes` bytes of the peer; nullptr when the peer freed the
+  // memory, or has not so many there. Pointers stay good while calls say `keep`.
+  const std::byte* resolve(const RegionRef& ref, std::size_t bytes, bool keep) noexcept;
 
  private:
   void drop_freed() noexcept;
@@ -73,7 +80,7 @@ class PeerRegions {
   };
   std::unordered_map<std::uint64_t, Mapped> mapped_;  // by serial
   std::uint64_t last_serial_ = 0;
-  const std::byte* last_data_ = nullptr;
+  const SharedRegion* last_ = nullptr;
 };
 
 }  // namespace weft

@@ -23,11 +23,16 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kSignature = 16;  // of the HMAC's bytes: enough against guessing
+constexpr std::size_t kNonce = 16;      // bytes
+constexpr int kReads = 64;              // of a rail's socket in one call of receive()
 
+// In front of a datagram; the HMAC, of the header too, is behind it.
 struct Header {
-  std::uint32_t from;
-  std::uint32_t rail;
+  std::uint32_t from, to, rail;
+  std::uint32_t zero = 0;
+  std::uint64_t number;  // of the sender's datagrams to this rank on this rail; only ever grows
 };
+static_assert(sizeof(Header) == 24);
 
 std::uint16_t port_of(int fd) {
   Address a;
@@ -39,15 +44,20 @@ std::uint16_t port_of(int fd) {
 
 class UdpPaths final : public DatagramChannel {
  public:
-  UdpPaths(Rank me, int nranks, int nrails)
-      : me_(me), nrails_(nrails), peers_(static_cast<std::size_t>(nranks * nrails)) {}
+  UdpPaths(Rank me, int nranks, int nrails, std::string key)
+      : me_(me),
+        nrails_(nrails),
+        peers_(static_cast<std::size_t>(nranks * nrails)),
+        nonces_(static_cast<std::size_t>(nranks)),
+        ways_(static_cast<std::size_t>(nranks)),
+        key_(std::move(key)) {}
   ~UdpPaths() override {
     for (const int fd : fds_) close(fd);
   }
 
-  // Opens the sockets and returns their ports, or why it cannot.
+  // Opens the sockets and returns a nonce and their ports, or why it cannot.
   std::string open(const Place& place) {
-    std::string ports;
+    std::string ports = hex(random_bytes(kNonce)) + " ";
     for (int r = 0; r < nrails_; ++r) {
       const Nic& nic = place.rails[static_cast<std::size_t>(r)];
       Address here;
@@ -71,7 +81,9 @@ class UdpPaths final : public DatagramChannel {
   }
 
   bool meet(Rank rank, const Place& place, const std::string& ports) {
-    const char* at = ports.c_str();
+    if (ports.size() < 2 * kNonce) return false;
+    nonces_[static_cast<std::size_t>(rank)] = ports.substr(0, 2 * kNonce);
+    const char* at = ports.c_str() + 2 * kNonce;
     for (int r = 0; r < nrails_; ++r) {
       char* end = nullptr;
       const auto port = static_cast<std::uint16_t>(std::strtoul(at, &end, 10));
@@ -81,7 +93,6 @@ class UdpPaths final : public DatagramChannel {
     }
     return true;
   }
-  void set_key(std::string key) { key_ = std::move(key); }
 
   std::int64_t now_us() noexcept override {
     return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -91,10 +102,14 @@ class UdpPaths final : public DatagramChannel {
 
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
     try {
-      const Header h{static_cast<std::uint32_t>(me_), static_cast<std::uint32_t>(rail)};
+      Way& way = way_of(to);
+      const Header h{.from = static_cast<std::uint32_t>(me_),
+                     .to = static_cast<std::uint32_t>(to),
+                     .rail = static_cast<std::uint32_t>(rail),
+                     .number = ++way.sent[static_cast<std::size_t>(rail)]};
       std::string out(reinterpret_cast<const char*>(&h), sizeof h);
       out += bytes;
-      out += hmac_sha256(key_, out).substr(0, kSignature);
+      out += hmac_sha256(way.key_out, out).substr(0, kSignature);
       const Address& a = address(to, rail);
       // Lost where the link is down or the socket is full: that is the contract.
       (void)!sendto(fds_[static_cast<std::size_t>(rail)], out.data(), out.size(), MSG_NOSIGNAL,
@@ -107,11 +122,14 @@ class UdpPaths final : public DatagramChannel {
   bool receive(Datagram& datagram) noexcept override {
     for (std::size_t i = 0; i < fds_.size(); ++i) {
       const std::size_t r = (next_ + i) % fds_.size();
-      ssize_t n;
-      // An ICMP error of an earlier send is reported here, and is not the end.
-      while ((n = recv(fds_[r], buffer_.data(), buffer_.size(), MSG_DONTWAIT)) >= 0 ||
-             errno == ECONNREFUSED) {
-        if (n >= 0 && accept({buffer_.data(), static_cast<std::size_t>(n)}, r, datagram)) {
+      Address from;
+      for (int reads = 0; reads < kReads; ++reads) {
+        from.length = sizeof from.bytes;
+        const ssize_t n = recvfrom(fds_[r], buffer_.data(), buffer_.size(), MSG_DONTWAIT,
+                                   reinterpret_cast<sockaddr*>(&from.bytes), &from.length);
+        // An ICMP error of an earlier send is reported here, and is not the end.
+        if (n < 0 && errno != ECONNREFUSED) break;
+        if (n >= 0 && accept({buffer_.data(), static_cast<std::size_t>(n)}, r, from, datagram)) {
           next_ = r + 1;
           return true;
         }
@@ -138,17 +156,46 @@ class UdpPaths final : public DatagramChannel {
     return peers_[static_cast<std::size_t>(rank * nrails_ + rail)];
   }
 
-  bool accept(std::string_view text, std::size_t rail, Datagram& out) noexcept {
+  // What this rank and a peer know of their datagrams.
+  struct Way {
+    std::string key_out, key_in;
+    std::vector<std::uint64_t> sent, heard;  // numbers of the last ones, by rail
+  };
+
+  // The key is good for one direction of one pair, and for one channel: each rank draws a nonce.
+  std::string key_for(Rank from, Rank to) const {
+    return derive_key(
+        key_, fmt::format("{} {} to {} {}", from, nonces_[static_cast<std::size_t>(from)], to,
+                          nonces_[static_cast<std::size_t>(to)]));
+  }
+
+  Way& way_of(Rank rank) {
+    std::unique_ptr<Way>& way = ways_[static_cast<std::size_t>(rank)];
+    if (!way) {
+      const std::vector<std::uint64_t> none(static_cast<std::size_t>(nrails_));
+      way = std::make_unique<Way>(Way{key_for(me_, rank), key_for(rank, me_), none, none});
+    }
+    return *way;
+  }
+
+  // Takes what the peer itself has sent from its own socket to this rank on this rail, and each
+  // datagram once.
+  bool accept(std::string_view text, std::size_t rail, const Address& at, Datagram& out) noexcept {
     Header h;
     if (text.size() < sizeof h + kSignature) return false;
     try {
+      std::memcpy(&h, text.data(), sizeof h);
+      if (h.rail != rail || h.from >= ways_.size() || h.to != static_cast<std::uint32_t>(me_) ||
+          !same_address(at, address(static_cast<Rank>(h.from), static_cast<int>(rail))))
+        return false;
+      Way& way = way_of(static_cast<Rank>(h.from));
       const std::string_view body = text.substr(0, text.size() - kSignature);
-      if (!equal_in_constant_time(text.substr(body.size()),
-                                  std::string_view(hmac_sha256(key_, body)).substr(0, kSignature)))
+      if (h.number <= way.heard[rail] ||
+          !equal_in_constant_time(
+              text.substr(body.size()),
+              std::string_view(hmac_sha256(way.key_in, body)).substr(0, kSignature)))
         return false;
-      std::memcpy(&h, body.data(), sizeof h);
-      if (h.rail != rail || h.from * static_cast<std::uint32_t>(nrails_) >= peers_.size())
-        return false;
+      way.heard[rail] = h.number;
       out.from = static_cast<Rank>(h.from);
       out.rail = static_cast<int>(rail);
       out.bytes.assign(body.substr(sizeof h));
@@ -161,8 +208,10 @@ class UdpPaths final : public DatagramChannel {
 
   Rank me_;
   int nrails_;
-  std::vector<Address> peers_;  // by rank and rail
-  std::vector<int> fds_;        // by rail
+  std::vector<Address> peers_;              // by rank and rail
+  std::vector<std::string> nonces_;         // by rank
+  std::vector<std::unique_ptr<Way>> ways_;  // by rank; null: nothing was said so far
+  std::vector<int> fds_;                    // by rail
   std::vector<std::string> devices_;
   std::string key_;
   std::size_t next_ = 0;
@@ -173,10 +222,10 @@ class UdpPaths final : public DatagramChannel {
 
 std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology,
                                                 std::string& why) {
-  auto paths = std::make_unique<UdpPaths>(job.rank(), job.size(), topology.nrails());
+  auto paths = std::make_unique<UdpPaths>(job.rank(), job.size(), topology.nrails(),
+                                          job.key("datagrams of rails"));
   std::vector<std::string> ports =
       job.all_gather(paths->open(topology.place(static_cast<Rank>(job.rank()))));
-  paths->set_key(job.all_gather(job.rank() == 0 ? random_bytes(kMacBytes) : "")[0]);
   for (Rank r = 0; r < job.size(); ++r) {
     const std::string& text = ports[static_cast<std::size_t>(r)];
     if (text.starts_with('!'))

@@ -33,6 +33,11 @@ class Face final : public Transport {
                                [&](const auto& rail) { return rail->reaches_device(data, bytes); });
   }
   Status cause(Rank peer) const override {
+    if (s_.full)
+      return {Code::kTransport,
+              fmt::format("rank {}: more than {} messages are under way between rails", s_.me,
+                          s_.options.most_messages),
+              s_.me};
     if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
       const auto& p = s_.peers[static_cast<std::size_t>(peer)];
       for (std::size_t r = 0; p && r < p->lanes.size(); ++r)

@@ -19,6 +19,9 @@ namespace {
 // us, where nothing calls for more: until lanes are looked at, and datagrams are read.
 constexpr std::int64_t kLookEvery = 1000, kHearEvery = 200;
 
+// Datagrams that one look reads: a peer's flood keeps nobody from its messages.
+constexpr int kMostHeard = 256;
+
 // Answers that come on another rail only, until this one is silent.
 constexpr int kMissed = 3;
 
@@ -37,7 +40,8 @@ void Rails::State::look() {
   if (!std::exchange(attention, false) && now - heard < kHearEvery)
     return paths->wake_in(kHearEvery);
   heard = now;
-  for (Datagram d; paths->receive(d);) hear(d);
+  Datagram d;
+  for (int i = 0; i < kMostHeard && paths->receive(d); ++i) hear(d);
   if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
   looked = now;
   for (std::size_t i = 0; i < known.size(); ++i) watch(known[i], now);  // may make more known

@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
 constexpr int kMostUnanswered = 10;      // pings, until it is said that datagrams do not pass
+// More than a peer that follows the protocol makes this rank keep: tags that it told, and notes
+// whose acknowledgement it owes.
+constexpr std::size_t kMostTold = std::size_t{1} << 20, kMostOwed = 4096;
 
 template <class T>
 void put(std::string& out, const T& value) {
@@ -109,6 +112,7 @@ void Rails::State::send_note(Rank rank, std::int64_t now) {
 void Rails::State::hear(const Datagram& d) {
   if (d.from == me || d.bytes.empty()) return;
   Peer& p = peer(d.from);
+  if (p.unheard) return;
   const auto rail = static_cast<std::size_t>(d.rail);
   std::string_view in = d.bytes;
   const char kind = in[0];
@@ -193,8 +197,18 @@ void Rails::State::say_move(Rank rank) {
   ++counters.moves;
 }
 
+// A peer that does not follow the protocol is as one that does not answer: what ends is its
+// messages, not this rank's memory.
+void Rails::State::stop_hearing(Rank rank, const char* what) {
+  if (std::exchange(peer(rank).unheard, true)) return;
+  log().error(
+      "weft: rank {}: rank {} tells more {} than a rank can have: its notes are not heard any more",
+      me, rank, what);
+}
+
 void Rails::State::hear_note(Rank rank, std::string_view in) {
   if (in.empty()) return;
+  if (peer(rank).notes.size() > kMostOwed) return stop_hearing(rank, "that it wants an answer to");
   const char kind = in[0];
   in.remove_prefix(1);
   if (kind == 'M' || kind == 'E') return hear_move(rank, in, kind == 'M');
@@ -206,6 +220,7 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
   switch (kind) {
     case 'd':
       if (generation != l.generation) return;
+      if (l.theirs.size() > kMostTold) return stop_hearing(rank, "tags of messages");
       for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
       return;
     case 'D': {
@@ -256,6 +271,7 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
 
 void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
   Peer& p = peer(rank);
+  if (p.elsewhere_next.size() > kMostTold) return stop_hearing(rank, "tags of messages");
   std::vector<Table> tables(p.in.size());
   if (last)
     for (Table& table : tables) {
@@ -279,8 +295,7 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
     const int to = in_rail(p, slot);
     if (slot.rail == to) continue;
     if (slot.rail >= 0) {  // nothing will come for it there
-      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
-                                                                 << kIndexBits);
+      cancel_inner(s);
       unplace(slot);
     }
     place(s, to);

@@ -90,6 +90,11 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
           {.id = t.id, .code = Code::kInvalidArgument});
       continue;
     }
+    if (free_slots.empty() && slots.size() >= options.most_messages) {
+      full = true;
+      faces[static_cast<std::size_t>(home)].done.push_back({.id = t.id, .code = Code::kTransport});
+      continue;
+    }
     Peer& p = peer(t.peer);
     const bool sends = t.kind == Transfer::Kind::kSend;
     const std::uint32_t s = take(sends ? Use::kSend : Use::kRecv);
@@ -166,7 +171,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
     timed(l, 0, true);
   }
   Transfer t = slot.t;
-  t.id = static_cast<std::uint64_t>(s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits) << 32;
+  t.id = inner_id(s);
   batch[r].push_back(t);
   used[r] = true;
 }
@@ -228,12 +233,10 @@ void Rails::State::place_waiting(Rank rank) {
 // ---- progress ------------------------------------------------------------------------------
 
 void Rails::State::handle(int rail, const Completion& c) {
-  const auto high = static_cast<std::uint32_t>(c.id >> 32);
-  const std::uint32_t s = high & ((1u << kIndexBits) - 1);
+  const std::uint32_t s = static_cast<std::uint32_t>(c.id >> 32) & ((1u << kIndexBits) - 1);
   if (s >= slots.size()) return;
   Slot& slot = *slots[s];
-  const std::uint32_t nonce = slot.nonce & ((1u << (32 - kIndexBits)) - 1);
-  if (!slot.busy || slot.rail != rail || nonce != high >> kIndexBits) return;
+  if (!slot.busy || slot.rail != rail || c.id != inner_id(s)) return;
   const Rank rank = slot.t.peer;
   Lane& l = lane(rank, rail);
   l.moved = true;
@@ -350,9 +353,7 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
       report(slot);
       continue;
     }
-    if (slot.busy)
-      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
-                                                                 << kIndexBits);
+    if (slot.busy) cancel_inner(s);
     unplace(slot);
     if (slot.use == Use::kSend) forget_send(s);
     free(s);

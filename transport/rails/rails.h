@@ -48,6 +48,9 @@ struct RailsOptions {
   std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
   double alike = 1.25;      // rates that differ by less count as equal: the machine may be busy
   int polls_per_look = 16;  // polls without a completion until the clock is read
+  // Messages of this process that Rails keeps at a time; further posts fail. At most 15/16 of what
+  // the ids of the inner transports can count: receipts take the rest.
+  std::size_t most_messages = std::size_t{15} << 20;
   // The rails that large messages of face `home` with a peer go over from the start; both ends must
   // say the same. An empty function, or result, means the face's own rail.
   std::function<std::vector<int>(Rank peer, int home)> stripes;

@@ -36,7 +36,7 @@ static_assert(sizeof(Receipt) == Receipt::bytes(Receipt::kShort));
 
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  static constexpr int kIndexBits = 20;        // of a slot's index in an id of an inner transport
+  static constexpr int kIndexBits = 24;        // of a slot's index in an id of an inner transport
   static constexpr int kBuckets = 32;          // of large messages, each with a rail of its own
   static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane and stream
 
@@ -150,6 +150,7 @@ struct Rails::State {
     int unanswered = 0;    // pings to the peer while lively and not reached; when the last one was
     std::int64_t counted = 0;
     bool asked_to_move = false;  // a ping is out whose answer lets large messages move
+    bool unheard = false;        // the peer broke the protocol: its datagrams are dropped
     std::deque<Note> notes;
     int moves_out = 0;          // moves among the notes
     bool spread_again = false;  // once no move is among the notes
@@ -189,6 +190,16 @@ struct Rails::State {
   void unplace(Slot& slot);
   void expect_no_more(Slot& slot) {
     if (std::exchange(slot.expects, false)) --expected[static_cast<std::size_t>(slot.rail)];
+  }
+  // The id of a slot's message in its inner transport. The upper half alone, by which messages are
+  // cancelled, tells those apart that are there at one time; the lower half tells all apart.
+  std::uint64_t inner_id(std::uint32_t s) const {
+    const std::uint16_t nonce = slots[s]->nonce;
+    return std::uint64_t{s | std::uint32_t{nonce} << kIndexBits} << 32 | nonce;
+  }
+  void cancel_inner(std::uint32_t s) {
+    inner[static_cast<std::size_t>(slots[s]->rail)]->cancel(
+        static_cast<std::uint32_t>(inner_id(s) >> 32));
   }
   void handle(int rail, const Completion& c);
   void complete(const Slot& slot, Code code) {
@@ -249,6 +260,7 @@ struct Rails::State {
   void send_note(Rank rank, std::int64_t now);
   void hear(const Datagram& d);
   void hear_note(Rank rank, std::string_view body);
+  void stop_hearing(Rank rank, const char* what);
   void say_down(Rank rank, int rail);
   void say_move(Rank rank);
   void hear_move(Rank rank, std::string_view body, bool last);
@@ -286,6 +298,7 @@ struct Rails::State {
   std::vector<Failed> failed;  // lanes whose transport reported an error
   bool attention = false;      // the next poll looks at the lanes
   bool warned = false;         // the log says that datagrams do not pass
+  bool full = false;           // a message was refused: see RailsOptions::most_messages
   int idle = 0;                // polls without a completion since the last look
   std::uint64_t polls = 0;
   int last_polled = 0;                // the face that was polled last

@@ -20,6 +20,10 @@ namespace weft::shm {
 // 0; the epoch rises with each use of the part.
 class BoardParts {
  public:
+  // Whether a rank can have offered this; 0, none, counts.
+  static bool exists(std::uint64_t part) {
+    return static_cast<std::uint32_t>(part) < kFixedBoards + kBoards;
+  }
   // Returns the part that fixed board `id` has on every rank.
   static std::uint64_t fixed(std::uint32_t id) { return std::uint64_t{1} << 32 | id; }
 

@@ -9,6 +9,16 @@
 
 namespace weft::shm {
 
+// What a rank tells the others of its machine.
+struct Hello {
+  std::int32_t pid, parent;
+  std::int32_t arena_fd, directory_fd;
+  std::uint64_t arena_bytes;
+  std::uint64_t probe;  // address of a word that holds kProbe
+  std::uint64_t lends;  // 0: this rank has nobody read its memory by process_vm_readv
+};
+inline constexpr std::uint64_t kProbe = 0x77656674'70726f62;
+
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
 inline constexpr std::size_t kInline = 40;                  // bytes that go inside a cell

@@ -17,6 +17,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
     for (Peer& p : peers_) {
       drain(p, true);
       if (p.sent != p.done) collect_acks(p);
+      if (p.broken && !p.buried) [[unlikely]]
+        bury(p);
     }
     for (std::size_t i = 0; i < waiting_.size();) {
       Peer& p = peer_of(waiting_[i]);
@@ -41,11 +43,31 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return n;
 }
 
+void ShmTransport::bury(Peer& p) noexcept {
+  p.buried = true;
+  for (const Posted& x : p.posted) complete(x.transfer.id, nullptr, 0, Code::kTransport);
+  p.posted.clear();
+  for (const Waiting& x : p.backlog) {
+    complete(x.transfer.id, nullptr, 0, Code::kTransport);
+    if (x.held >= 0) drop_slot(x.held);
+  }
+  p.backlog.clear();
+  std::erase(waiting_, p.rank);
+  for (std::uint32_t c = p.done; c != p.sent; ++c) {
+    Sent& s = p.log[c % kRing];
+    if (s.open && s.report) complete(s.id, nullptr, 0, Code::kTransport);
+    s.report = false;
+  }
+  p.unexpected.clear();
+  p.unexpected_bytes = 0;
+}
+
 void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& p : peers_) {
     drain(p);
     std::erase_if(p.unexpected, [&](const ShmUnexpected& e) {
       if ((e.tag & mask) != (tag & mask)) return false;
+      p.unexpected_bytes -= e.cost();
       if (!e.spilled) release_cell(p, e.cell);
       return true;
     });

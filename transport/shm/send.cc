@@ -9,7 +9,15 @@ namespace weft::shm {
 
 void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
+    if (member(t.peer) < 0) {
+      complete(t.id, nullptr, 0, Code::kInvalidArgument);
+      continue;
+    }
     Peer& p = peer_of(t.peer);
+    if (p.broken) {
+      complete(t.id, nullptr, 0, Code::kTransport);
+      continue;
+    }
     if (t.kind != Transfer::Kind::kSend) {
       receive(p, t);
       continue;

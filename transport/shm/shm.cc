@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -18,13 +19,6 @@ namespace weft {
 namespace shm {
 namespace {
 
-// What a rank tells the others of its machine.
-struct Hello {
-  std::int32_t pid, arena_fd, directory_fd;
-  std::uint64_t arena_bytes;
-  std::uint64_t probe;  // address of a word that holds kProbe
-};
-constexpr std::uint64_t kProbe = 0x77656674'70726f62;
 const std::uint64_t probe_word = kProbe;
 
 // Cross-memory attach is for messages that no slot holds. Slices of collectives are smaller, and
@@ -32,12 +26,23 @@ const std::uint64_t probe_word = kProbe;
 // one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
 constexpr std::size_t kCmaMin = kMaxSlot + 1;
 
+std::string copy_mode() {
+  const char* copy = std::getenv("WEFT_SHM_COPY");
+  const std::string mode = copy ? copy : "auto";
+  if (mode != "auto" && mode != "slots" && mode != "cma")
+    throw Error(fmt::format("WEFT_SHM_COPY={} is not one of auto, slots, cma", mode));
+  return mode;
+}
+
 bool can_attach(int pid, std::uint64_t probe) {
   std::uint64_t word = 0;
   const iovec here{&word, sizeof word};
   const iovec there{reinterpret_cast<void*>(probe), sizeof word};
   return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof word && word == kProbe;
 }
+
+// Transports of this process whose peers read its memory.
+std::atomic<int> readable{0};
 
 // First byte of what ranks exchange: what they have to say follows, or why they failed.
 constexpr char kSays = 's';
@@ -66,15 +71,34 @@ std::vector<std::string> exchange(Job& job, const Topology& topology, const Say&
 
 }  // namespace
 
+// Yama lets only parents attach to a process, if at all, unless the process itself names others.
+Readable::Readable() {
+  ++readable;
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
+Readable::~Readable() {
+  if (--readable == 0) prctl(PR_SET_PTRACER, 0, 0, 0, 0);
+}
+
+void Readable::only_for_children_of(int pid) noexcept {
+  if (readable == 1) prctl(PR_SET_PTRACER, pid, 0, 0, 0);
+}
+
 ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members)
     : layout_(static_cast<int>(members.size())),
       member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
-  // Others may read our memory even where the kernel allows that to parents only (Yama).
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  const std::string mode = copy_mode();
+  if (mode != "slots") readable_.emplace();
   const auto hellos = exchange(job, topology, [&] {
-    arena_ = SharedRegion::create(layout_.bytes, "weft-arena");
-    const Hello mine{getpid(), arena_.fd(), region_directory_fd(), layout_.bytes,
-                     reinterpret_cast<std::uint64_t>(&probe_word)};
+    arena_ = SharedRegion::create(layout_.bytes, "weft-arena", SharedRegion::Others::kWrite);
+    const Hello mine{.pid = getpid(),
+                     .parent = getppid(),
+                     .arena_fd = arena_.fd(),
+                     .directory_fd = region_directory_fd(),
+                     .arena_bytes = layout_.bytes,
+                     .probe = reinterpret_cast<std::uint64_t>(&probe_word),
+                     .lends = mode != "slots"};
     return std::string(reinterpret_cast<const char*>(&mine), sizeof mine);
   });
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
@@ -83,13 +107,14 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     return std::string(cma_ ? "1" : "0");
   });
   for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
-  choose_copies();
+  choose_copies(mode);
   make_slots();
 }
 
 void ShmTransport::reach(Rank me, std::span<const Rank> members,
                          std::span<const std::string> hellos) {
   cma_ = true;
+  bool siblings = true;  // all members have one parent
   const std::size_t n = members.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (members[i] == me) me_ = static_cast<int>(i);
@@ -110,12 +135,23 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
       if (hello.arena_bytes != layout_.bytes)
         throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
                                 members[i], me));
-      p.region = std::make_unique<SharedRegion>(
-          SharedRegion::open(hello.pid, hello.arena_fd, hello.arena_bytes));
+      try {
+        p.region = std::make_unique<SharedRegion>(SharedRegion::open(
+            hello.pid, hello.arena_fd, hello.arena_bytes, SharedRegion::Others::kWrite));
+      } catch (const Error& error) {
+        throw Error(fmt::format("shm: rank {}: {}", members[i], error.what()));
+      }
+      // Of the peer's memory, cells, heads and acknowledgements are this rank's to write.
+      p.region->read_only_from(layout_.boards);
       p.arena = p.region->data();
-      cma_ = cma_ && can_attach(hello.pid, hello.probe);
+      cma_ = cma_ && (!hello.lends || can_attach(hello.pid, hello.probe));
     }
-    p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
+    siblings = siblings && hello.parent > 1 && hello.parent == getppid();
+    try {
+      p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
+    } catch (const Error& error) {
+      throw Error(fmt::format("shm: rank {}: {}", members[i], error.what()));
+    }
     p.out =
         reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
@@ -128,18 +164,16 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     p.kept.cells.resize(kRing);
     peers_.push_back(std::move(p));
   }
+  if (siblings && readable_) readable_->only_for_children_of(getppid());
 }
 
-void ShmTransport::choose_copies() {
-  const char* copy = std::getenv("WEFT_SHM_COPY");
-  const std::string_view mode = copy ? copy : "auto";
-  if (mode != "auto" && mode != "slots" && mode != "cma")
-    throw Error(fmt::format("WEFT_SHM_COPY={} is not one of auto, slots, cma", mode));
+void ShmTransport::choose_copies(std::string_view mode) {
   if (mode == "slots") cma_ = false;
   if (mode == "cma" && !cma_)
     throw Error(
         "WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
         "see kernel.yama.ptrace_scope and the container's seccomp profile");
+  if (!cma_) readable_.reset();
   cma_min_bytes_ = mode == "cma" ? kInline + 1 : kCmaMin;
 }
 
@@ -165,7 +199,10 @@ std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
                                            std::span<const std::uint64_t> parts) {
   std::vector<std::byte*> arenas;
   std::size_t me = members.size();
-  for (const Rank r : members) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Rank r = members[i];
+    if (i < parts.size() && !BoardParts::exists(parts[i]))
+      throw Error(fmt::format("shm: rank {} offers a part of a board that does not exist", r));
     const int m = member_of_[static_cast<std::size_t>(r)];
     if (m == me_) me = arenas.size();
     if (m >= 0) arenas.push_back(peers_[static_cast<std::size_t>(m)].arena + layout_.boards);
@@ -188,15 +225,16 @@ Caps ShmTransport::caps() const {
 }
 
 Status ShmTransport::cause(Rank peer) const {
-  const int m = member_of_[static_cast<std::size_t>(peer)];
+  const int m = member(peer);
   if (m < 0) return {Code::kTransport, fmt::format("rank {} is not on this machine", peer), peer};
   const Peer& p = peers_[static_cast<std::size_t>(m)];
   if (p.error.empty()) return {};
-  return {Code::kPeerFailed, fmt::format("rank {} (pid {}): {}", peer, p.pid, p.error), peer};
+  return {p.broken ? Code::kTransport : Code::kPeerFailed,
+          fmt::format("rank {} (pid {}): {}", peer, p.pid, p.error), peer};
 }
 
 bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
-  const int m = member_of_[static_cast<std::size_t>(peer)];
+  const int m = member(peer);
   if (m < 0) return false;
   theirs = peers_[static_cast<std::size_t>(m)].disputed;
   return theirs.sign != 0;

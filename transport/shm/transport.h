@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topo/topology.h"
@@ -12,8 +14,30 @@
 #include "transport/shm/board.h"
 #include "transport/shm/layout.h"
 #include "transport/transport.h"
+#include "transport/unclaimed.h"
 
 namespace weft::shm {
+
+// While one exists, other processes of the user may read this process's memory also where the
+// kernel (Yama) would not let them.
+class Readable {
+ public:
+  Readable();
+  ~Readable();
+  Readable(const Readable&) = delete;
+  Readable& operator=(const Readable&) = delete;
+  // Only descendants of that process may from now on, where nobody else needs more.
+  void only_for_children_of(int pid) noexcept;
+};
+
+// What a cell says, copied out of it and checked: its sender can write to it at any time.
+struct Message {
+  Kind kind;
+  std::uint64_t tag, sign;
+  std::size_t bytes, whole;       // whole > bytes: a fragment
+  std::uint64_t address, serial;  // see Cell
+  std::uint32_t index;
+};
 
 class ShmTransport final : public Transport {
  public:
@@ -53,8 +77,10 @@ class ShmTransport final : public Transport {
   // The slots of a peer that this rank keeps, counted by class: views lent to users, and messages
   // that wait for their receives.
   struct Kept {
+    static constexpr std::int8_t kMapped = 127;
     int slots[kSlotClasses] = {};
-    std::vector<std::int8_t> cells;  // [kRing]: the class of the kept slot plus 1; 0: none
+    int mapped = 0;                  // views of the peer's weft::alloc memory
+    std::vector<std::int8_t> cells;  // [kRing]: the class of the kept slot plus 1; 0: none; kMapped
   };
   // An unexpected message: it came before its receive, and is in its cell or copied out (spilled).
   struct ShmUnexpected {
@@ -64,6 +90,7 @@ class ShmTransport final : public Transport {
     std::size_t bytes, whole;  // whole > bytes: a fragment
     Code code = Code::kOk;
     Head head = {};  // where spilled: the cell may hold another message
+    std::size_t cost() const { return sizeof *this + (spilled ? bytes : 0); }
   };
   struct Waiting {
     Transfer transfer;
@@ -91,16 +118,27 @@ class ShmTransport final : public Transport {
     std::uint32_t seen = 0, released = 0;
     std::vector<Posted> posted;
     std::vector<ShmUnexpected> unexpected;
+    std::size_t unexpected_bytes = 0;  // memory of `unexpected`, see unclaimed_limit()
     Kept kept;
     std::string error;
-    Head disputed;  // the head that the peer sent where another one was expected
+    bool broken = false;  // the peer wrote what no rank writes: nothing of it counts any more
+    bool buried = false;  // and its transfers have ended
+    Head disputed;        // the head that the peer sent where another one was expected
   };
 
   // Maps the memory of the members, which they describe in `hellos`.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
-  void choose_copies();
+  void choose_copies(std::string_view mode);
   void make_slots();
+  // Index among the members; -1: no rank of this machine.
+  int member(Rank rank) const noexcept {
+    const auto r = static_cast<std::size_t>(rank);
+    return rank < 0 || r >= member_of_.size() ? -1 : member_of_[r];
+  }
   Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
+  // Takes note that the peer is broken; bury() ends its transfers at the next poll().
+  void breaks(Peer& p, std::string why) noexcept;
+  void bury(Peer& p) noexcept;
   bool try_send(Peer& p, Waiting& w) noexcept;
   Cell* next_cell(Peer& p) noexcept;
   void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
@@ -112,22 +150,26 @@ class ShmTransport final : public Transport {
   int fill_slot(const void* data, std::size_t bytes) noexcept;
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p, bool patient = false) noexcept;
-  bool arrive(Peer& p, std::uint32_t cell, bool patient) noexcept;
-  ShmUnexpected spilled(Peer& p, std::uint32_t cell) noexcept;  // gives the cell back
+  // Reads the cell. False: the peer is broken, as no rank writes that.
+  bool look(Peer& p, std::uint32_t cell, Message& m) noexcept;
+  bool arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept;
+  // Copies the message and gives the cell back.
+  ShmUnexpected spilled(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   void make_room(Peer& p) noexcept;
   bool take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpected) noexcept;
-  bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: the message is whole
-  void deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept;
+  // True: the message is whole.
+  bool deliver(Peer& p, Posted& posted, const Message& m, std::uint32_t cell) noexcept;
+  void deliver_view(Peer& p, const Transfer& t, const Message& m, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
-  const std::byte* bytes_of(Peer& p, const Cell& cell) noexcept;
+  const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   // Whether the sender has taken the message back. Asked after bytes were read from the sender's
   // own memory: if so, the bytes do not count.
   bool revoked(Peer& p, const Cell& cell) noexcept;
-  bool read_memory(Peer& p, const Cell& cell, void* to) noexcept;
+  bool read_memory(Peer& p, const Message& m, void* to) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
   // Keeps the slot of this cell, if the cell has one. False: the peer's share of slots is used up.
-  bool keep(Peer& p, std::uint32_t cell) noexcept;
+  bool keep(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
                 Code code = Code::kOk) noexcept;
   // Takes a slot of the smallest class that holds `bytes` and has more than `left` free; -1: none.
@@ -138,8 +180,10 @@ class ShmTransport final : public Transport {
 
   Layout layout_;
   SharedRegion arena_;
-  int me_ = 0;                  // index among the members
-  std::vector<int> member_of_;  // by world rank, -1: not on this machine
+  std::optional<Readable> readable_;                       // while peers read this rank's memory
+  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
+  int me_ = 0;                                             // index among the members
+  std::vector<int> member_of_;                             // by world rank, -1: not on this machine
   std::vector<Peer> peers_;
   std::vector<int> slot_refs_;
   std::vector<int> free_slots_[kSlotClasses];

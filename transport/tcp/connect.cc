@@ -79,7 +79,10 @@ void TcpTransport::connected(Peer& peer) {
       fail(peer, Code::kPeerFailed, no_connection(address_, peer.address, error));
     return;
   }
-  const tcp::Hello hello{.rank = static_cast<std::uint32_t>(rank_), .key = peer.theirs};
+  const tcp::Hello hello{.rank = static_cast<std::uint32_t>(rank_),
+                         .nonce = peer.mine,
+                         .proof = key_to(peer, tcp::Use::kHello)};
+  peer.answer_have = 0;
   if (send(peer.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
     fail(peer, Code::kPeerFailed, fmt::format("connection lost: {}", std::strerror(errno)));
     return;
@@ -90,18 +93,27 @@ void TcpTransport::connected(Peer& peer) {
 
 // The answer to this rank's hello.
 void TcpTransport::greeted(Peer& peer) {
-  tcp::Answer answer;
-  const ssize_t n = recv(peer.fd.get(), &answer, 1, MSG_DONTWAIT);
+  const ssize_t n =
+      recv(peer.fd.get(), reinterpret_cast<std::byte*>(&peer.answer) + peer.answer_have,
+           sizeof peer.answer - peer.answer_have, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n == 1 && answer == tcp::Answer::kWelcome) {
-    set_state(peer, State::kUp);
-    flush(peer);
-  } else if (n == 1 && answer == tcp::Answer::kCrossed && rank_ > peer.rank) {
+  peer.answer_have += n > 0 ? static_cast<std::size_t>(n) : 0;
+  const bool whole = peer.answer_have == sizeof peer.answer;
+  if (n > 0 && !whole) return;
+  const auto says = [&](tcp::Answer::Kind kind, tcp::Use use) {
+    return whole && peer.answer.kind == kind &&
+           tcp::same_key(peer.answer.proof, key_from(peer, use));
+  };
+  if (says(tcp::Answer::Kind::kWelcome, tcp::Use::kWelcome)) {
+    settle(peer);
+  } else if (rank_ > peer.rank && says(tcp::Answer::Kind::kCrossed, tcp::Use::kCrossed)) {
     drop(peer);
     set_state(peer, State::kCrossed);
   } else {
     fail(peer, Code::kPeerFailed,
-         n < 0 ? fmt::format("connection lost: {}", std::strerror(errno)) : "connection refused");
+         n < 0    ? fmt::format("connection lost: {}", std::strerror(errno))
+         : n == 0 ? "connection refused"
+                  : "the answer there is not the peer's");
   }
 }
 
@@ -135,15 +147,16 @@ bool TcpTransport::hear(Stranger& s) {
   if (s.have < sizeof s.hello) return false;
   Peer* peer = s.hello.rank < peers_.size() ? &peers_[s.hello.rank] : nullptr;
   if (s.hello.magic != tcp::Hello::kMagic || !peer || peer->rank == rank_ || !peer->open ||
-      s.hello.key != peer->mine) {
+      !tcp::same_key(s.hello.proof, tcp::derive(key_, tcp::Use::kHello, {peer->rank, s.hello.nonce},
+                                                {rank_, peer->mine}))) {
     log().debug("tcp: rank {}: device {}: a connection that is no peer's is turned away", rank_,
                 device_);
     return true;
   }
+  peer->theirs = s.hello.nonce;
   const bool mine = peer->state == State::kConnecting || peer->state == State::kGreeting;
   if (mine && rank_ < peer->rank) {
-    const auto crossed = tcp::Answer::kCrossed;
-    (void)!send(s.fd.get(), &crossed, 1, MSG_NOSIGNAL);
+    (void)send_answer(*peer, s.fd, tcp::Answer::Kind::kCrossed);
   } else if (peer->state != State::kUp) {
     adopt(*peer, std::move(s.fd));
   }
@@ -155,10 +168,22 @@ void TcpTransport::adopt(Peer& peer, Fd fd) {
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);  // it was a stranger's
   peer.fd = std::move(fd);
   tcp::tune(peer.fd);
-  const auto welcome = tcp::Answer::kWelcome;
-  if (send(peer.fd.get(), &welcome, 1, MSG_NOSIGNAL) != 1) {
+  if (!send_answer(peer, peer.fd, tcp::Answer::Kind::kWelcome)) {
     fail(peer, Code::kPeerFailed, fmt::format("connection lost: {}", std::strerror(errno)));
     return;
+  }
+  settle(peer);
+}
+
+bool TcpTransport::send_answer(const Peer& peer, const Fd& fd, tcp::Answer::Kind kind) const {
+  const tcp::Answer answer{.kind = kind, .proof = key_to(peer, static_cast<tcp::Use>(kind))};
+  return send(fd.get(), &answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer;
+}
+
+void TcpTransport::settle(Peer& peer) {
+  if (datagrams_) {
+    peer.short_ones.key_out = key_to(peer, tcp::Use::kDatagrams);
+    peer.short_ones.key_in = key_from(peer, tcp::Use::kDatagrams);
   }
   set_state(peer, State::kUp);
   flush(peer);
@@ -217,7 +242,7 @@ void TcpTransport::progress() noexcept {
       if (const int error = std::exchange(peer.unwatched, 0))
         fail(peer, Code::kTransport, cannot_watch(error), true);
   const bool look = ++turns_ % kAskEvery == 0;
-  if ((hears_ || look) && hear_datagrams() && !look) return;
+  if ((hears_ || look) && hear_datagrams() == Found::kMessage && !look) return;
   if (look) tend_short_ones(Before::kTurns);
   if (direct_) {
     for (std::size_t i = live_.size(); i-- > 0;) {

@@ -3,10 +3,13 @@
 // datagrams pass. The sender keeps each datagram until the peer acknowledges it, and repeats it in
 // the connection after a while, or before the caller may stop polling; the receiver drops the
 // second copy. So a lost datagram only delays its message. docs/decisions/0027
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "transport/tcp/socket.h"
 #include "transport/tcp/transport.h"
 
 namespace weft {
@@ -24,7 +27,7 @@ constexpr int kMostDoublings = 12;
 
 void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const {
   ShortOnes& s = peer.short_ones;
-  header.key = peer.theirs;
+  header.sequence = ++s.sequence;
   header.from = static_cast<std::uint32_t>(rank_);
   header.number = number;
   header.all = s.heard.all();
@@ -33,11 +36,19 @@ void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number)
   s.told = true;
 }
 
-// Lost where the way or a socket is full: then it is as if it had been lost under way.
-bool TcpTransport::send_datagram(const Peer& peer, const void* data, std::size_t bytes) {
-  const Address& to = peer.short_ones.to;
-  const ssize_t sent = sendto(datagrams_.get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL,
-                              reinterpret_cast<const sockaddr*>(&to.bytes), to.length);
+// Signs and sends. Lost where the way or a socket is full: then it is as if it had been lost under
+// way.
+bool TcpTransport::send_datagram(Peer& peer, std::byte* data, std::size_t bytes) {
+  ShortOnes& s = peer.short_ones;
+  if (!s.out) {
+    s.out = tcp::open_socket(device_, address_, true);
+    const auto* to = reinterpret_cast<const sockaddr*>(&s.to.bytes);
+    if (!s.out || ::connect(s.out.get(), to, s.to.length) != 0) return s.out.reset(), false;
+  }
+  std::uint64_t mac = 0;
+  if (!mac_->compute(s.key_out, data + sizeof mac, bytes - sizeof mac, mac)) return false;
+  std::memcpy(data, &mac, sizeof mac);
+  const ssize_t sent = send(s.out.get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   moved_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
   return sent == static_cast<ssize_t>(bytes);
 }
@@ -46,7 +57,7 @@ void TcpTransport::tell(Peer& peer, tcp::Datagram::Asks asks) {
   tcp::Datagram header;
   fill(header, peer, 0);
   header.asks = asks;
-  send_datagram(peer, &header, sizeof header);
+  send_datagram(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
 }
 
 // False: it goes by the connection.
@@ -81,29 +92,37 @@ bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
   return true;
 }
 
-// True: one with a message has come.
-bool TcpTransport::hear_datagrams() {
-  if (!datagrams_) return false;
+// A flood costs a turn at most kReadsOfDatagrams reads, and keeps no turn from the connections.
+TcpTransport::Found TcpTransport::hear_datagrams() {
+  if (!datagrams_) return Found::kNone;
   const std::size_t before = done_.size();
   std::byte room[sizeof(tcp::Datagram) + tcp::kMostCopy + 1];
   for (int i = 0; i < kReadsOfDatagrams; ++i) {
-    const ssize_t n = recv(datagrams_.get(), room, sizeof room, MSG_DONTWAIT);
-    if (n < 0) return false;
+    heard_from_.length = sizeof heard_from_.bytes;
+    const ssize_t n =
+        recvfrom(datagrams_.get(), room, sizeof room, MSG_DONTWAIT,
+                 reinterpret_cast<sockaddr*>(&heard_from_.bytes), &heard_from_.length);
+    if (n < 0) return Found::kNone;
     hear_datagram({room, static_cast<std::size_t>(n)});
-    if (done_.size() > before) return true;
+    if (done_.size() > before) return Found::kMessage;
   }
-  return true;
+  return Found::kSome;
 }
 
-// Anybody may have sent it.
+// Anybody may have sent it: what does not come from the peer's host, has another MAC, or has come
+// before is dropped without a word.
 void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
   tcp::Datagram header;
   if (bytes.size() < sizeof header) return;
   std::memcpy(&header, bytes.data(), sizeof header);
   Peer* const peer = header.from < peers_.size() ? &peers_[header.from] : nullptr;
-  if (!peer || peer->state != State::kUp || header.key != peer->mine) return;
-  moved_ += bytes.size();
+  if (!peer || peer->state != State::kUp || !same_host(heard_from_, peer->short_ones.to)) return;
   ShortOnes& s = peer->short_ones;
+  std::uint64_t mac = 0;
+  if (!mac_->compute(s.key_in, bytes.data() + sizeof mac, bytes.size() - sizeof mac, mac) ||
+      mac != header.mac || !s.came.first(header.sequence))
+    return;
+  moved_ += bytes.size();
   for (std::size_t i = 0; s.open > 0 && i < s.kept.size(); ++i)
     if (Kept& k = s.kept[i]; k.bytes > 0 && tcp::Heard::has(header.all, header.more, k.number))
       drop_kept(s, k);
@@ -134,6 +153,11 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   Head room;
   const Head* const head = front.head(room);
   Waiting* const w = find(peer.receives, f.tag);
+  if (w && w->here > 0) {  // bytes of the connection may still go to its memory
+    fail(peer, Code::kTransport,
+         fmt::format("the peer sent two messages of tag {:#x} at once", f.tag));
+    return;
+  }
   if (!w) {
     if (Unexpected* u = keep(peer, f, head)) {
       std::copy(bytes.begin(), bytes.end(), u->data.begin());
@@ -141,7 +165,7 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
     }
     return;
   }
-  const bool good = w->here == 0 && alike(peer, f.bytes, head, *w);
+  const bool good = alike(peer, f.bytes, head, *w);
   if (good && f.bytes) std::memcpy(w->data, bytes.data(), bytes.size());
   complete(w->id, good ? Code::kOk : Code::kMismatch);
   erase(peer.receives, w);

@@ -13,7 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr int kReads = 4;  // of one peer at a turn
+constexpr int kReads = 4;           // of one peer at a turn
+constexpr int kLastReads = 1 << 7;  // reads of datagrams that empty a socket, though more may come
 
 }  // namespace
 
@@ -75,7 +76,7 @@ void TcpTransport::read(Peer& peer) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) return;
     if (n <= 0) {
       const int error = errno;
-      while (hear_datagrams()) {
+      for (int j = 0; j < kLastReads && hear_datagrams() != Found::kNone; ++j) {
       }  // what it said before
       if (peer.state != State::kUp) return;
       fail(peer, Code::kPeerFailed,

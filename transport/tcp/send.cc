@@ -100,6 +100,8 @@ bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const W
 void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
   Waiting* send = find(peer.sends, f.tag);
   if (!send) {
+    if ((peer.ready.size() + 1) * sizeof(Ready) > unexpected_most_)
+      return fail(peer, Code::kTransport, too_far_ahead(unexpected_most_));
     peer.ready.push_back({f.tag, f.bytes, head != nullptr, head ? *head : Head{}});
     return;
   }

@@ -76,11 +76,11 @@ bool parse_contact(std::string_view text, Contact& out) {
     return first;
   };
   out = {.address = std::string(word())};
-  const std::string_view port = word(), key = word();
-  if (out.address.empty() || key.size() != 2 * out.key.size()) return false;
+  const std::string_view port = word(), nonce = word();
+  if (out.address.empty() || nonce.size() != 2 * out.nonce.size()) return false;
   if (!number(port, out.port, 10) || out.port == 0) return false;
-  for (std::size_t i = 0; i < out.key.size(); ++i)
-    if (!number(key.substr(2 * i, 2), out.key[i], 16)) return false;
+  for (std::size_t i = 0; i < out.nonce.size(); ++i)
+    if (!number(nonce.substr(2 * i, 2), out.nonce[i], 16)) return false;
   return text.empty() || number(text, out.datagrams, 10);
 }
 

@@ -21,12 +21,13 @@ void tune(const Fd& fd);
 // Returns the number of bytes that the socket took and the peer has not acknowledged.
 std::size_t unacknowledged(const Fd& fd);
 
-// How a peer reaches a rank. As text: "10.0.0.1 4711 00112233445566778899aabbccddeeff 4712"; the
-// last number is the port for datagrams, and is missing if the rank takes none.
+// How a peer reaches a rank. As text: "10.0.0.1 4711 00112233445566778899aabbccddeeff 4712". The
+// third word is the nonce; the last one is the port for datagrams, and is missing if the rank takes
+// none. Nothing in a contact is secret.
 struct Contact {
   std::string address;
   std::uint16_t port = 0, datagrams = 0;
-  Key key{};
+  Nonce nonce{};
 };
 bool parse_contact(std::string_view text, Contact& out);
 

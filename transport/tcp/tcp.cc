@@ -1,11 +1,10 @@
-// Sets up and tears down the tcp transport: the listener, the exchange of addresses and keys.
+// Sets up and tears down the tcp transport: the listener, the exchange of addresses and nonces.
 // Connections are in tcp/connect.cc.
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,16 +29,6 @@ constexpr std::size_t kInbox = std::size_t{64} << 10;
 constexpr char kHasContact = 'c';
 constexpr char kHasNone = 'e';
 
-tcp::Key new_key() {
-  tcp::Key key;
-  std::size_t have = 0;
-  while (have < key.size()) {
-    const ssize_t n = getrandom(key.data() + have, key.size() - have, 0);
-    if (n > 0) have += static_cast<std::size_t>(n);
-  }
-  return key;
-}
-
 // Not where ranks share cores: one more system call for each turn costs more than there is to gain.
 bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
@@ -58,17 +47,18 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
     : rank_(job.rank()),
       device_(rail.netdev.empty() ? rail.name : rail.netdev),
       address_(rail.address),
+      key_(job.key("tcp")),
       peers_(static_cast<std::size_t>(job.size())),
       inbox_(kInbox) {
   // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
   // now and not by a timeout.
-  const tcp::Key key = new_key();
+  tcp::Nonce nonce{};
   std::string mine;
   try {
+    nonce = tcp::new_nonce();
     listen(rail);
-    // Does without where there is no socket for them.
-    if (takes_datagrams(topology, rank_)) datagrams_ = tcp::open_socket(device_, address_, true);
-    mine = kHasContact + contact(key);
+    if (takes_datagrams(topology, rank_)) open_datagrams();
+    mine = kHasContact + contact(nonce);
   } catch (const Error& error) {
     mine = kHasNone + std::string(error.what());
   }
@@ -80,7 +70,7 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.where = r < topology.nranks()
                      ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
                      : fmt::format("rank {}", r);
-    peer.mine = key;
+    peer.mine = nonce;
     if (text.empty() || text[0] != kHasContact || !parse_contact(text.substr(1), peer))
       throw Error(fmt::format("{}: {}", peer.where,
                               text.starts_with(kHasNone) ? text.substr(1) : "tcp: no address"));
@@ -105,9 +95,27 @@ void TcpTransport::listen(const Nic& rail) {
     throw Error(fmt::format("tcp: device {}: epoll: {}", device_, std::strerror(errno)));
 }
 
-std::string TcpTransport::contact(const tcp::Key& key) const {
+// Does without datagrams where there is no socket, or no MAC, for them.
+void TcpTransport::open_datagrams() {
+  try {
+    mac_.emplace();
+    datagrams_ = tcp::open_socket(device_, address_, true);
+  } catch (const Error& error) {
+    log().info("weft: tcp: device {}: no datagrams: {}", device_, error.what());
+  }
+}
+
+tcp::Key TcpTransport::key_to(const Peer& peer, tcp::Use use) const {
+  return tcp::derive(key_, use, {rank_, peer.mine}, {peer.rank, peer.theirs});
+}
+
+tcp::Key TcpTransport::key_from(const Peer& peer, tcp::Use use) const {
+  return tcp::derive(key_, use, {peer.rank, peer.theirs}, {rank_, peer.mine});
+}
+
+std::string TcpTransport::contact(const tcp::Nonce& nonce) const {
   std::string text =
-      fmt::format("{} {} {:02x}", address_, port_of(listener_.get()), fmt::join(key, ""));
+      fmt::format("{} {} {:02x}", address_, port_of(listener_.get()), fmt::join(nonce, ""));
   return datagrams_ ? fmt::format("{} {}", text, port_of(datagrams_.get())) : text;
 }
 
@@ -116,8 +124,9 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
   if (!tcp::parse_contact(text, contact)) return false;
   peer.address = contact.address;
   peer.port = contact.port;
-  peer.theirs = contact.key;
+  peer.theirs = contact.nonce;
   peer.short_ones.to = {};
+  peer.short_ones.out.reset();
   if (datagrams_ && contact.datagrams != 0)
     parse_address(contact.address, contact.datagrams, peer.short_ones.to);
   return true;
@@ -214,8 +223,14 @@ void TcpTransport::sever(Rank rank) noexcept {
 std::string TcpTransport::reopen(Rank rank) noexcept {
   Peer* peer = find(rank);
   if (!peer || peer->open) return {};
-  peer->mine = new_key();
+  try {
+    peer->mine = tcp::new_nonce();
+  } catch (const Error&) {
+    return {};
+  }
   peer->short_ones.heard = {};
+  peer->short_ones.came = {};
+  peer->short_ones.sequence = 0;
   peer->open = true;  // it may be the first to know both sides
   return contact(peer->mine);
 }

@@ -27,8 +27,10 @@ namespace weft {
 //   the transfers with that peer, receives too, with kPeerFailed (kTransport if this host has no
 //   socket to reach the peer); messages that had arrived whole can still be received. The job's
 //   control plane, not this transport, notices a peer that is stopped or cut off silently.
-// - The listener turns strangers away: a peer that connects must know a key that ranks exchange at
-//   set-up. Bytes are not encrypted.
+// - The listener turns strangers away: both ends of a connection prove that they know the job's
+//   secret. Each datagram has a MAC and a sequence number, and must come from the peer's address.
+//   Nothing is encrypted, and the bytes of a connection have no MAC.
+// - A peer that sends what no rank sends loses its connection; cause() names it.
 // - Destruction waits until the peers' kernels have the sent bytes, for a second at most; it never
 //   waits for a dead peer.
 // - `data` is memory of the host only.

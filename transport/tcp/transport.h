@@ -4,14 +4,17 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "topo/topology.h"
 #include "transport/completions.h"
 #include "transport/control/address.h"
+#include "transport/control/hmac.h"
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
+#include "transport/tcp/keys.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
 #include "transport/unclaimed.h"
@@ -134,12 +137,16 @@ class TcpTransport final : public Transport {
   struct ShortOnes {
     static constexpr std::size_t kMostKept = 8;
     Address to{};             // of length 0: the peer takes no datagrams
+    Fd out;                   // connected to `to`: the kernel need not look for the way each time
     bool pass = false;        // the peer has answered a datagram
     bool asked = false;       // a question waits for its answer
     int asks = 0;             // questions without an answer
     std::uint32_t quiet = 0;  // short messages until the next question
     int losses = 0;
-    std::uint32_t sent = 0;  // number of the last datagram
+    tcp::Key key_out{}, key_in{};  // of the datagrams to the peer, and from it
+    std::uint64_t sequence = 0;    // of the last datagram to the peer
+    tcp::Window came;
+    std::uint32_t sent = 0;  // number of the last datagram with a message
     int open = 0;            // entries of `kept` in use
     std::vector<Kept> kept;  // by number
     tcp::Heard heard;
@@ -166,8 +173,10 @@ class TcpTransport final : public Transport {
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
-    tcp::Key mine{}, theirs{};  // the keys that the peer, and this rank, must know to connect
-    bool open = true;           // the peer may connect
+    tcp::Nonce mine{}, theirs{};  // of this rank's contact for the peer, and of the peer's
+    bool open = true;             // the peer may connect
+    tcp::Answer answer;           // as far as it has arrived
+    std::size_t answer_have = 0;
     Queue out;
     std::vector<Waiting> sends, receives;
     std::vector<Ready> ready;
@@ -194,7 +203,11 @@ class TcpTransport final : public Transport {
 
   // tcp.cc
   void listen(const Nic& rail);
-  std::string contact(const tcp::Key& key) const;
+  void open_datagrams();
+  std::string contact(const tcp::Nonce& nonce) const;
+  // The key for a direction between this rank and the peer.
+  tcp::Key key_to(const Peer& peer, tcp::Use use) const;
+  tcp::Key key_from(const Peer& peer, tcp::Use use) const;
   bool parse_contact(std::string_view text, Peer& peer) const;
   Peer* find(Rank rank) {
     return rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()
@@ -215,6 +228,8 @@ class TcpTransport final : public Transport {
   void greeted(Peer& peer);
   void accept_all();
   bool hear(Stranger& stranger);  // true: the stranger can be erased
+  void settle(Peer& peer);        // the connection is up
+  bool send_answer(const Peer& peer, const Fd& fd, tcp::Answer::Kind kind) const;
   void adopt(Peer& peer, Fd fd);
   void drop(Peer& peer);
   void set_state(Peer& peer, State state);
@@ -267,7 +282,8 @@ class TcpTransport final : public Transport {
   // tcp/datagrams.cc
   enum class Before : std::uint8_t { kTurns, kSleep, kLeave };
   bool send_short(const Transfer& t, Peer& peer);
-  bool hear_datagrams();
+  enum class Found : std::uint8_t { kNone, kSome, kMessage };
+  Found hear_datagrams();
   void hear_datagram(std::span<const std::byte> bytes);
   void arrived(Peer& peer, std::span<const std::byte> message);
   void copied(Peer& peer);
@@ -275,7 +291,7 @@ class TcpTransport final : public Transport {
   void repeat(Peer& peer, bool all);
   void tend_short_ones(Before what);
   void fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const;
-  bool send_datagram(const Peer& peer, const void* data, std::size_t bytes);
+  bool send_datagram(Peer& peer, std::byte* data, std::size_t bytes);
   void tell(Peer& peer, tcp::Datagram::Asks asks);
   static void drop_kept(ShortOnes& s, Kept& k);
 
@@ -284,7 +300,10 @@ class TcpTransport final : public Transport {
 
   Rank rank_;
   std::string device_, address_;
+  std::string key_;              // of the job, for this transport
+  std::optional<ShortMac> mac_;  // of datagrams
   Fd listener_, events_, datagrams_;
+  Address heard_from_;       // the source of the last datagram
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // peers whose connection is up
   std::list<Stranger> strangers_;

@@ -1,7 +1,8 @@
 // The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer reach all.
 //
-// A connection begins with a Hello of the rank that connects; the peer answers with one byte. Then
-// frames go both ways, each with a Head if `headed`:
+// A connection begins with a Hello of the rank that connects; the peer answers with an Answer. Each
+// proves that its sender knows the job's secret. Then frames go both ways, each with a Head if
+// `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
@@ -10,7 +11,8 @@
 //
 // The shortest messages go as datagrams beside the connection, between ranks that have received
 // each other's. Datagrams are numbered, and each acknowledges the datagrams received so far. The
-// sender repeats a message that is not acknowledged in the stream, as kCopy.
+// sender repeats a message that is not acknowledged in the stream, as kCopy. Every datagram has a
+// MAC under a key for its direction of the pair (keys.h), and a sequence number that is taken once.
 #pragma once
 
 #include <algorithm>
@@ -29,20 +31,29 @@ inline constexpr std::size_t kMostEager = std::size_t{64} << 10;
 inline constexpr std::size_t kMostPiece = std::size_t{1} << 20;
 
 using Key = std::array<std::uint8_t, 16>;
+// A random number in a rank's contact. Keys are derived from the nonces of both ranks.
+using Nonce = std::array<std::uint8_t, 16>;
 
 struct Hello {
-  static constexpr std::uint64_t kMagic = 0x3170'6374'7466'6577;  // "wefttcp1"
+  static constexpr std::uint64_t kMagic = 0x3270'6374'7466'6577;  // "wefttcp2"
   std::uint64_t magic = kMagic;
   std::uint32_t rank = 0;  // of the rank that connects
   std::uint32_t zero = 0;
-  Key key{};  // the listener's key for this rank
+  Nonce nonce{};  // of that rank's contact: the listener may not have met it yet
+  Key proof{};    // keys.h, Use::kHello
 };
-static_assert(sizeof(Hello) == 32);
+static_assert(sizeof(Hello) == 48);
 
-enum class Answer : std::uint8_t {
-  kWelcome = 'w',
-  kCrossed = 'x',  // both ranks connected at once, and the lower rank's connection is kept
+struct Answer {
+  enum class Kind : std::uint8_t {
+    kWelcome = 'w',
+    kCrossed = 'x',  // both ranks connected at once, and the lower rank's connection is kept
+  };
+  Kind kind = Kind::kWelcome;
+  std::array<std::uint8_t, 7> zero{};
+  Key proof{};  // keys.h, Use::kWelcome or kCrossed
 };
+static_assert(sizeof(Answer) == 24);
 
 enum class FrameKind : std::uint8_t {
   kEager = 1,
@@ -75,10 +86,11 @@ inline constexpr std::size_t kMostCopy = kMostFront + kMostShort;
 // The header of a datagram. A kEager frame follows, its Head if `headed`, and its bytes.
 struct Datagram {
   enum class Asks : std::uint32_t { kNothing, kWhetherHeard, kAnswers };
-  Key key{};                 // the receiver's key for the sender
-  std::uint32_t from = 0;    // the sender's rank
-  std::uint32_t number = 0;  // counts from 1; 0: the datagram has no message
-  std::uint32_t all = 0;     // Heard::all() and more() of the sender: an acknowledgement
+  std::uint64_t mac = 0;       // SipHash of all bytes behind it
+  std::uint64_t sequence = 0;  // counts the sender's datagrams to the receiver, from 1
+  std::uint32_t from = 0;      // the sender's rank
+  std::uint32_t number = 0;    // counts from 1; 0: the datagram has no message
+  std::uint32_t all = 0;       // Heard::all() and more() of the sender: an acknowledgement
   std::uint32_t more = 0;
   Asks asks = Asks::kNothing;
   std::uint32_t zero = 0;
@@ -107,6 +119,25 @@ class Heard {
  private:
   static constexpr std::uint32_t kWindow = 32;
   std::uint32_t all_ = 0, more_ = 0;
+};
+
+// The sequence numbers that have come, of the last 64: each is taken once (RFC 4303, 3.4.3).
+class Window {
+ public:
+  bool first(std::uint64_t sequence) {
+    if (sequence > last_) {
+      seen_ = sequence - last_ < 64 ? seen_ << (sequence - last_) | 1 : 1;
+      last_ = sequence;
+      return true;
+    }
+    const std::uint64_t ago = last_ - sequence;
+    if (ago >= 64 || seen_ >> ago & 1) return false;
+    seen_ |= std::uint64_t{1} << ago;
+    return true;
+  }
+
+ private:
+  std::uint64_t last_ = 0, seen_ = 1;  // nobody sends number 0
 };
 
 // Returns why no rank can have sent this frame; nullptr if the frame is valid.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "topo/topology.h"
+#include "transport/control/hmac.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft::testing {
@@ -42,6 +43,7 @@ class ForgedJob final : public Job {
     said = "to each";
     return all;
   }
+  std::string key(std::string_view label) const override { return derive_key("forged", label); }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
   void report(const Status&, const Scope&) noexcept override {}

@@ -58,6 +58,19 @@ TEST_P(Control, GathersAnySizes) {
   leave_all(jobs);
 }
 
+TEST_P(Control, AllRanksDeriveTheSameKeys) {
+  auto jobs = make(3);
+  EXPECT_EQ(jobs[0].job->key("one").size(), 32U);
+  for (const Outcome& o : jobs) {
+    EXPECT_EQ(o.job->key("one"), jobs[0].job->key("one"));
+    EXPECT_NE(o.job->key("one"), jobs[0].job->key("other"));
+  }
+  leave_all(jobs);
+  auto others = make(2);
+  if (GetParam() == Kind::kLocal) EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  leave_all(others);
+}
+
 TEST_P(Control, GathersManyTimes) {
   auto jobs = make(5);
   on_each(jobs, [&](Job& job) {

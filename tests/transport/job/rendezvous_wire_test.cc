@@ -22,6 +22,23 @@ TEST(Hmac, IsTheStandardOne) {  // RFC 4231, test case 2
   EXPECT_NE(random_bytes(32), random_bytes(32));
 }
 
+TEST(Hmac, TheShortMacIsTheStandardOne) {  // the paper of SipHash, appendix A
+  ShortMac mac;
+  ShortMac::Key key;
+  std::array<std::uint8_t, 15> text;
+  for (std::uint8_t i = 0; i < 16; ++i) key[i] = i;
+  for (std::uint8_t i = 0; i < 15; ++i) text[i] = i;
+  for (const int again : {1, 2}) {
+    std::uint64_t value = 0;
+    ASSERT_TRUE(mac.compute(key, text.data(), text.size(), value)) << again;
+    EXPECT_EQ(value, 0xa129ca6149be45e5u);
+    std::uint64_t other = 0;
+    const ShortMac::Key zero{};
+    ASSERT_TRUE(mac.compute(zero, text.data(), text.size(), other));
+    EXPECT_NE(value, other);
+  }
+}
+
 TEST(Decoder, CutsAnyStreamTheSameWay) {
   const std::string stream = encode_frame(Type::kHeartbeat, "") +
                              encode_frame(Type::kGather, "abc", true) +

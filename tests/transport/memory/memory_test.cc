@@ -1,13 +1,19 @@
-// weft::alloc: what no memory holds is refused, however it is asked for.
+// weft::alloc: what no memory holds is refused, however it is asked for; and what other processes
+// may do with shared memory.
 #include "transport/memory/memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "topo/base/status.h"
+#include "transport/memory/shared_region.h"
 
 namespace weft {
 namespace {
@@ -34,6 +40,42 @@ TEST(Memory, MoreThanAFileMayHaveIsAnError) {
   }
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_NE(said.find("ulimit -f"), said.npos) << said;
+}
+
+// Neither does a process that opens this one's memory as the library does, nor one that does not.
+TEST(Memory, OthersMayNotWrite) {
+  const SharedRegion mine = SharedRegion::create(8192, "mine", SharedRegion::Others::kRead);
+  std::memset(mine.data(), 'm', mine.size());
+  const SharedRegion theirs =
+      SharedRegion::open(getpid(), mine.fd(), 8192, SharedRegion::Others::kRead);
+  EXPECT_EQ(static_cast<char>(theirs.data()[8191]), 'm');
+  mine.data()[0] = std::byte{'n'};
+  EXPECT_EQ(static_cast<char>(theirs.data()[0]), 'n');
+  if (!(fcntl(mine.fd(), F_GET_SEALS) & 0x10))  // F_SEAL_FUTURE_WRITE
+    GTEST_SKIP() << "missing capability: Linux 5.1";
+  EXPECT_THROW(SharedRegion::open(getpid(), mine.fd(), 8192, SharedRegion::Others::kWrite), Error);
+  const std::string path = "/proc/self/fd/" + std::to_string(mine.fd());
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(pwrite(fd, "x", 1, 0), -1);
+  EXPECT_EQ(ftruncate(fd, 0), -1);
+  close(fd);
+}
+
+// What a peer may write to, it may not write to everywhere.
+TEST(Memory, APartIsReadOnly) {
+  const SharedRegion mine = SharedRegion::create(4 * 4096, "mine", SharedRegion::Others::kWrite);
+  SharedRegion theirs =
+      SharedRegion::open(getpid(), mine.fd(), mine.size(), SharedRegion::Others::kWrite);
+  theirs.read_only_from(4097);  // from the third page on
+  theirs.data()[8191] = std::byte{'x'};
+  EXPECT_EQ(static_cast<char>(mine.data()[8191]), 'x');
+  const int zeros = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(zeros, 0);
+  EXPECT_EQ(read(zeros, theirs.data() + 8191, 1), 1);
+  EXPECT_EQ(read(zeros, theirs.data() + 8192, 1), -1) << "the kernel says so without a signal";
+  EXPECT_EQ(errno, EFAULT);
+  close(zeros);
 }
 
 }  // namespace

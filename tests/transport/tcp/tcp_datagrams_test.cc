@@ -78,8 +78,7 @@ struct Speaker {
         }),
         stream(Fd::from([this] { return raw.connect_as_peer(); })) {
     raw.poll();
-    char welcome = 0;
-    EXPECT_EQ(::recv(stream.get(), &welcome, 1, 0), 1);
+    EXPECT_TRUE(raw.welcomes(stream.get()));
   }
 
   static std::string message(std::uint64_t tag, std::string_view text) {
@@ -92,16 +91,7 @@ struct Speaker {
     raw.poll();
   }
   void say_unheard(tcp::Datagram d, const std::string& message) {
-    d.from = 1;
-    if (d.key == tcp::Key{}) d.key = raw.key;
-    const std::string all = std::string(reinterpret_cast<const char*>(&d), sizeof d) + message;
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(raw.contact.datagrams);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(sendto(datagrams.get(), all.data(), all.size(), 0,
-                     reinterpret_cast<const sockaddr*>(&to), sizeof to),
-              static_cast<ssize_t>(all.size()));
+    raw.say_datagram(datagrams.get(), raw.signed_datagram(d, message));
   }
   // In the connection.
   void say_copy(std::uint32_t number, const std::string& message) {
@@ -215,11 +205,16 @@ TEST_F(TcpDatagrams, WhatComesTwiceIsReceivedOnce) {
 TEST_F(TcpDatagrams, WhoDoesNotKnowTheKeyIsNotHeard) {
   Speaker s;
   s.receive(1, 1);
-  tcp::Key wrong = s.raw.key;
-  wrong[15] ^= 1;
-  s.say({.key = wrong, .number = 1}, Speaker::message(1, "evil"));
-  s.say({.key = wrong, .asks = Asks::kWhetherHeard});
-  (void)!::send(s.datagrams.get(), "x", 1, 0);
+  for (std::size_t at : {std::size_t{0}, std::size_t{7}, sizeof(std::uint64_t) + 3,
+                         sizeof(tcp::Datagram) + sizeof(tcp::Frame)}) {
+    std::string bad = s.raw.signed_datagram({.number = 1, .asks = Asks::kWhetherHeard},
+                                            Speaker::message(1, "evil"));
+    bad[at] ^= 1;
+    s.raw.say_datagram(s.datagrams.get(), bad);
+    s.raw.poll();
+  }
+  s.raw.say_datagram(s.datagrams.get(), "x");
+  s.raw.poll();
   EXPECT_TRUE(s.raw.completions.empty());
   EXPECT_EQ(s.hear().first.number, UINT32_MAX) << "strangers get no answer";
   s.say({.number = 1}, Speaker::message(1, "good"));

@@ -65,9 +65,11 @@ TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   ASSERT_GE(peer, 0);
   tcp::Hello hello;
   ASSERT_EQ(::recv(peer, &hello, sizeof hello, MSG_WAITALL), ssize_t{sizeof hello});
-  const auto welcome = tcp::Answer::kWelcome;
+  const tcp::Nonce mine{};
+  const tcp::Answer welcome{.proof = tcp::derive(derive_key("forged", "tcp"), tcp::Use::kWelcome,
+                                                 {1, mine}, {0, hello.nonce})};
   const tcp::Frame frame{.kind = tcp::FrameKind::kEager, .length = 8, .tag = 5, .bytes = 8};
-  RawPeer::say(peer, &welcome, 1);
+  RawPeer::say(peer, &welcome, sizeof welcome);
   RawPeer::say(peer, &frame, sizeof frame);
   RawPeer::say(peer, &data, sizeof data);
   const linger at_once{.l_onoff = 1, .l_linger = 0};
