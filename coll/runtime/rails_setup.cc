@@ -59,6 +59,7 @@ class AnsweringJob final : public Job {
     core_.answer_while([&] { mine = job().scatter(parts); });
     return mine;
   }
+  std::unique_ptr<Mailbox> open_mailbox() override { return job().open_mailbox(); }
   bool failed() const noexcept override { return job().failed(); }
   Status failure() const override { return job().failure(); }
   std::size_t heard() const noexcept override { return job().heard(); }

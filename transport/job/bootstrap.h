@@ -15,6 +15,7 @@
 #include "topo/base/status.h"
 #include "transport/control/scope.h"
 #include "transport/control/witness.h"
+#include "transport/job/mailbox.h"
 
 namespace weft {
 
@@ -67,6 +68,10 @@ class Job {
   // Brings parts[r] from rank 0 to rank r, which gets it; the others pass nothing. All ranks call
   // it.
   virtual std::string scatter(const std::vector<std::string>& parts);
+
+  // Opens this rank's next mailbox; the ranks' mailboxes that were opened in the same place of the
+  // order exchange letters. The mailbox may outlive the job. Returns nullptr where a job has none.
+  virtual std::unique_ptr<Mailbox> open_mailbox() { return nullptr; }
 
   // Returns !failure().ok() by one relaxed load, cheap enough for a polling loop.
   virtual bool failed() const noexcept = 0;

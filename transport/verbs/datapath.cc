@@ -45,6 +45,7 @@ VerbsTransport::Peer* VerbsTransport::peer_of(Rank rank) noexcept {
 
 // All that is said about one tag goes one way, so that it stays in order.
 VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
+  if (peer.lanes.empty()) make_lanes(peer);
   if (peer.lanes.size() == 1) return *peer.lanes[0];
   const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
   return *peer.lanes[mixed % peer.lanes.size()];
@@ -76,8 +77,13 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 // ---- out -----------------------------------------------------------------------------------
 
 void VerbsTransport::push(Lane& lane, const Queued& message) {
+  Peer& peer = *lane.peer;
   lane.queue.push_back(message);
-  touch(lane);
+  peer.used = ++uses_;
+  if (peer.link == Link::kOpen)
+    touch(lane);
+  else
+    want(peer);
 }
 
 bool VerbsTransport::room(const Lane& lane) const {
@@ -210,8 +216,8 @@ void VerbsTransport::give_receives_back(Lane& lane) {
 void VerbsTransport::flush() noexcept {
   for (std::size_t i = 0; i < touched_.size(); ++i) {
     Lane& lane = *touched_[i];
-    pump(lane);
-    if (lane.qp && lane.recv_credits.owes() && room(lane)) {
+    if (lane.peer->link == Link::kOpen) pump(lane);
+    if (lane.peer->link == Link::kOpen && lane.recv_credits.owes() && room(lane)) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
@@ -279,6 +285,8 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   const VerbsImmediate what = VerbsImmediate::unpack(immediate);
   Peer& peer = *lane.peer;
   ++lane.receives;
+  peer.used = ++uses_;
+  if (peer.link == Link::kMet) opened(peer);  // the peer sends once both ends are connected
   touch(lane);
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
@@ -300,6 +308,7 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
     cq_->disarm();
     quiet_polls_ = kQuietPolls;  // the device may have woken us to report
   }
+  connect_peers();
   if (reap() > 0)
     quiet_polls_ = 0;
   else if (++quiet_polls_ > kQuietPolls)
@@ -308,13 +317,14 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
-  if (!done_.empty()) return false;
+  if (!done_.empty() || mail_->waiting() || !opening_.empty()) return false;
   if (!cq_->arm()) return false;
   armed_ = true;
   // What came before arming wakes nobody.
   if (reap() > 0) return false;
   fds.push_back(cq_->fd());
   fds.push_back(device_->report_fd());
+  if (mail_->fd() >= 0) fds.push_back(mail_->fd());
   return true;
 }
 

@@ -29,17 +29,15 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     if (told) complete(id, code);
   };
   for (Lane* lane : peer.lanes) {
-    if (!lane->qp) continue;
-    lane->qp->stop();
-    lane->qp.reset();
     for (const Queued& message : lane->queue)
       if (message.front.what == VerbsMessage::kData) end(message.id);
     lane->queue.clear();
-    lane->writing.clear();
-    lane->writes.clear();
-    lane->chained = 0;
-    lane->done = lane->signalled = lane->posted;
+    end_lane(*lane);
   }
+  free_place(peer);
+  link(peer, Link::kClosed);
+  peer.closes = false;
+  peer.invitation.clear();
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
     end(item.second.transfer.id);
@@ -55,6 +53,16 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     window = {};
   }
   peer.windows_used = 0;
+}
+
+// Ends the queue pair; what waits to be sent stays.
+void VerbsTransport::end_lane(Lane& lane) noexcept {
+  if (lane.qp) lane.qp->stop();
+  lane.qp.reset();
+  lane.writing.clear();
+  lane.writes.clear();
+  lane.chained = lane.receives = 0;
+  lane.done = lane.signalled = lane.posted;
 }
 
 void VerbsTransport::cancel(std::uint32_t id_high) noexcept {

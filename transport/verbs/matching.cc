@@ -244,7 +244,7 @@ void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const Ve
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
   LongSend& send = found->second;
   if (send.peer != peer.rank || send.state != LongSend::State::kRtsSent ||
-      cts.window >= peer.windows.size()) {
+      cts.window >= static_cast<std::uint32_t>(settings_.windows)) {
     refuse(peer, "it granted what was not announced to it");
     return;
   }

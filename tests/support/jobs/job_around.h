@@ -19,6 +19,7 @@ class JobAround : public Job {
   std::vector<std::string> all_gather(std::string_view mine) override {
     return job_->all_gather(mine);
   }
+  std::unique_ptr<Mailbox> open_mailbox() override { return job_->open_mailbox(); }
   bool failed() const noexcept override { return job_->failed(); }
   Status failure() const override { return job_->failure(); }
   std::size_t heard() const noexcept override { return job_->heard(); }
