@@ -85,7 +85,9 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   settings_ = verbs_settings();
   device_ = std::make_unique<VerbsDevice>(rail.name, settings_);
   where_ = device_->where();
-  shape_ = verbs_shape(settings_, device_->rate_gbps(), nranks, nrails);
+  // A rate that libibverbs has no code for (XDR) is known from the device's files.
+  const double rate = std::max(device_->rate_gbps(), rail.rate_gbps);
+  shape_ = verbs_shape(settings_, rate, nranks, nrails);
   const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
   const int each = settings_.qps * (recv_depth + settings_.send_depth);
   const int most = device_->limits().max_cqe;
