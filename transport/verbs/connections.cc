@@ -17,7 +17,12 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostText = 300;
-constexpr int kPatience = 2048;  // polls until one more peer is asked to close
+// Letters to a peer that says nothing, until no further invitation is sent: one that is busy for
+// long must not be written to again and again.
+constexpr int kMostUnheard = 16;
+constexpr int kPatience = 2048;          // polls until one more peer is asked to close
+constexpr int kLongPatience = 64 << 10;  // polls until there will be more places
+constexpr int kMorePlaces = 8;
 
 }  // namespace
 
@@ -40,13 +45,23 @@ bool VerbsTransport::has_queue(const Peer& peer) const {
   return std::ranges::any_of(peer.lanes, [](const Lane* lane) { return !lane->queue.empty(); });
 }
 
-// True when this rank has nothing in flight, in either direction, that it knows of.
-bool VerbsTransport::quiescent(const Peer& peer) const {
+// True when this rank has nothing in flight that it knows of, but for acknowledgements.
+bool VerbsTransport::idle(const Peer& peer) const {
   return peer.link == Link::kOpen && peer.windows_used == 0 && peer.waiting.empty() &&
          std::ranges::all_of(peer.lanes, [](const Lane* lane) {
            return lane->queue.empty() && lane->writing.empty() && lane->writes.empty() &&
-                  lane->chained == 0 && lane->done >= lane->signalled;
+                  lane->chained == 0;
          });
+}
+
+// True when the peer is idle() and its device has acknowledged everything. Asks for an
+// acknowledgement that is missing.
+bool VerbsTransport::quiesce(Peer& peer) {
+  if (!idle(peer)) return false;
+  for (Lane* lane : peer.lanes)
+    if (lane->done < lane->posted) mark(*lane, lane->posted);
+  return idle(peer) && std::ranges::all_of(
+                           peer.lanes, [](const Lane* lane) { return lane->done == lane->posted; });
 }
 
 // True when all messages have come that the peer has told of in its kClose.
@@ -72,17 +87,28 @@ void VerbsTransport::connect_peers() {
 }
 
 void VerbsTransport::open_wanted() {
-  // Room in the completion queue for the new queue pairs: what earlier ones left is dropped.
-  for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {
-  }
-  while (!opening_.empty()) {
+  drain_queues();
+  for (std::size_t n = opening_.size(); n > 0 && !opening_.empty(); --n) {
     Peer& peer = peers_[static_cast<std::size_t>(opening_.front())];
     const bool needed = peer.failure.ok() && peer.link == Link::kClosed &&
                         (has_queue(peer) || !peer.invitation.empty());
-    if (needed && !take_place(peer)) return make_room();
+    const bool deaf = peer.invitation.empty() && peer.unheard >= kMostUnheard;
+    if (needed && !deaf && !take_place(peer)) return make_room();
     opening_.pop_front();
+    if (needed && deaf) {
+      opening_.push_back(peer.rank);
+      continue;
+    }
     peer.asks = false;
     if (needed) open(peer);
+  }
+}
+
+// Makes room in the completion queues for new queue pairs: what earlier ones left is dropped.
+void VerbsTransport::drain_queues() {
+  int most = 0;
+  for (const Slots& slots : slots_) most += slots.cq->depth();
+  for (int i = 0; i < most && reap() > 0; ++i) {
   }
 }
 
@@ -90,12 +116,27 @@ void VerbsTransport::open_wanted() {
 void VerbsTransport::make_room() {
   if (closing_ == 0 && abandon_one()) return;
   const auto waiting = std::max<std::size_t>(1, opening_.size());  // none of them: rails ask
-  if (closing_ >= static_cast<int>(waiting) && ++waited_ < kPatience) return;
-  waited_ = 0;
+  ++waited_;
+  if (closing_ > 0 && waited_ >= kLongPatience) return grow();
+  if (closing_ >= static_cast<int>(waiting) && waited_ % kPatience != 0) return;
   Peer* oldest = nullptr;
-  for (Peer* peer : owners_)
-    if (peer && quiescent(*peer) && (!oldest || peer->used < oldest->used)) oldest = peer;
+  for (std::size_t i = 0; i < owners_.size(); ++i)  // one that fails loses its place
+    if (Peer* peer = owners_[i]; peer && (!oldest || peer->used < oldest->used) && quiesce(*peer))
+      oldest = peer;
   if (oldest) ask_to_close(*oldest);
+}
+
+// Peers that do not poll, for their program does something else, answer nobody: rather than wait
+// for them, this rank registers slots for more places than it was to have.
+void VerbsTransport::grow() {
+  waited_ = 0;
+  try {
+    add_slots(std::min(shape_.places, kMorePlaces));
+    log().info("verbs: rank {}: {}: {} places for connections: peers that hold some do not answer",
+               rank_, where_, owners_.size());
+  } catch (const Error& error) {
+    log().debug("verbs: rank {}: no more places: {}", rank_, error.what());
+  }
 }
 
 // Gives up an invitation of this rank's where a lower rank, which this one has no place for, has
@@ -105,7 +146,7 @@ bool VerbsTransport::abandon_one() {
   Peer& first = peers_[static_cast<std::size_t>(opening_.front())];
   if (first.invitation.empty() || first.rank > rank_) return false;
   for (Peer* peer : owners_)
-    if (peer && quiescent(*peer)) return false;
+    if (peer && idle(*peer)) return false;
   for (Peer* peer : owners_) {
     // An invitation that rails carry (failure is set) is theirs to give up.
     if (!peer || peer->link != Link::kInvited || !peer->failure.ok()) continue;
@@ -128,6 +169,7 @@ void VerbsTransport::leave_link(Peer& peer) {
 bool VerbsTransport::take_place(Peer& peer) {
   const auto free = std::ranges::find(owners_, nullptr);
   if (free == owners_.end()) return false;
+  waited_ = 0;
   *free = &peer;
   peer.place = static_cast<int>(free - owners_.begin());
   return true;
@@ -181,9 +223,9 @@ void VerbsTransport::give_up(Peer& peer, const std::exception& error, std::uint3
   say(peer, VerbsLetter::kRefuse, their_number, peer.failure.message());
 }
 
-void VerbsTransport::say(const Peer& peer, VerbsLetter what, std::uint32_t yours,
-                         std::string_view body) {
+void VerbsTransport::say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body) {
   const VerbsLetterFront front{what, peer.mine, yours};
+  ++peer.unheard;
   std::string text(reinterpret_cast<const char*>(&front), sizeof front);
   mail_->send(peer.rank, text.append(body));
 }
@@ -222,7 +264,7 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
   peer.told.resize(peer.lanes.size());
   std::memcpy(peer.told.data(), body.data(), body.size());
   if (peer.link == Link::kOpen) {
-    if (!quiescent(peer) || !all_taken(peer)) return say(peer, VerbsLetter::kStay, peer.theirs);
+    if (!quiesce(peer) || !all_taken(peer)) return say(peer, VerbsLetter::kStay, peer.theirs);
     ask_to_close(peer);
   }
   if (peer.link != Link::kClosing) return;  // what was reaped ended the connection
@@ -238,6 +280,7 @@ void VerbsTransport::on_letter(const Letter& letter) {
   if (!from || letter.bytes.size() < sizeof front) return;
   Peer& peer = *from;
   std::memcpy(&front, letter.bytes.data(), sizeof front);
+  peer.unheard = 0;
   const std::string_view body = std::string_view(letter.bytes).substr(sizeof front);
   const bool current = front.yours != 0 && front.yours == peer.mine;
   switch (front.what) {
@@ -263,7 +306,8 @@ void VerbsTransport::on_letter(const Letter& letter) {
 
 void VerbsTransport::on_abandon(Peer& peer, std::uint32_t number) {
   if (!peer.invitation.empty() && number_of(peer.invitation) == number) peer.invitation.clear();
-  if (peer.link != Link::kMet || peer.theirs != number) return;
+  if (peer.link != Link::kMet || peer.theirs != number)
+    return say(peer, VerbsLetter::kStay, number);  // heard
   say(peer, VerbsLetter::kAbandon, 0);  // this rank's own invitation, which the peer may have, too
   leave_link(peer);
 }

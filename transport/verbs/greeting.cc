@@ -90,19 +90,22 @@ std::size_t verbs_slot_bytes(const std::string& verdict) {
   throw Error(why);
 }
 
+std::size_t verbs_half(const VerbsSettings& s, int places, std::size_t slot_bytes) {
+  const std::size_t bytes = static_cast<std::size_t>(places) * static_cast<std::size_t>(s.qps) *
+                            static_cast<std::size_t>(s.slots) * slot_bytes;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 VerbsShape verbs_shape(const VerbsSettings& s, double rate_gbps, int nranks, int nrails) {
   VerbsShape shape;
   shape.places = std::clamp(nranks - 1, 1, s.connections);
   shape.slot_bytes = s.slot_bytes ? s.slot_bytes : slot_bytes_for(rate_gbps);
   const std::size_t budget = kVerbsMemory / 2 / static_cast<std::size_t>(std::max(1, nrails));
-  const auto bytes = [&] {
-    return static_cast<std::size_t>(shape.places) * static_cast<std::size_t>(s.qps) *
-           static_cast<std::size_t>(s.slots) * shape.slot_bytes;
-  };
+  const auto bytes = [&] { return verbs_half(s, shape.places, shape.slot_bytes); };
   while (!s.slot_bytes && bytes() > budget && shape.slot_bytes / 2 >= kLeastSlot)
     shape.slot_bytes = shape.slot_bytes / 2 / kLine * kLine;
   while (bytes() > budget && shape.places > 1) shape.places = (shape.places + 1) / 2;
-  shape.half = (bytes() + kPage - 1) / kPage * kPage;
+  shape.half = bytes();
   return shape;
 }
 

@@ -38,8 +38,10 @@ std::size_t verbs_slot_bytes(const std::string& verdict);
 struct VerbsShape {
   int places = 0;
   std::size_t slot_bytes = 0;
-  std::size_t half = 0;  // bytes of all rings, and of the staging of all peers' rings
+  std::size_t half = 0;  // verbs_half()
 };
+// Bytes of the rings of so many places, and as many of the staging for their peers' rings.
+std::size_t verbs_half(const VerbsSettings& settings, int places, std::size_t slot_bytes);
 // All rails of a rank together register at most kVerbsMemory for slots, whatever the job's size.
 inline constexpr std::size_t kVerbsMemory = std::size_t{64} << 20;
 VerbsShape verbs_shape(const VerbsSettings& settings, double rate_gbps, int nranks, int nrails);

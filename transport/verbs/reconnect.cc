@@ -11,11 +11,12 @@
 #include "transport/verbs/transport.h"
 
 namespace weft {
-std::string VerbsTransport::invitation(const Peer& peer) const {
+std::string VerbsTransport::invitation(const Peer& peer) {
   const std::string port = device_->port().encode();
   VerbsInvitation mine;
   mine.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
-  mine.key = arena_memory_->rkey();
+  int place = 0;
+  mine.key = slots_of(peer, place).memory->rkey();
   mine.port_bytes = static_cast<std::uint32_t>(port.size());
   mine.number = peer.mine;
   std::string text(reinterpret_cast<const char*>(&mine), sizeof mine);
@@ -78,9 +79,7 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
     device_->refresh();
     hear_device();  // what it reported before concerns the connection that has ended
     end_all(*peer, Code::kAborted, false);  // an attempt before this one
-    // Room in the completion queue for the new queue pairs: what the old ones left is dropped.
-    for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {
-    }
+    drain_queues();
     if (!take_place(*peer)) {
       make_room();
       return {};  // again later

@@ -63,11 +63,11 @@ class VerbsTransport final : public Transport {
     VerbsCts cts;                // kCts
     std::uint64_t id = 0;        // kData: of the send, which is over once its bytes are in the slot
   };
-  // A long message that has its CTS and is being written.
+  // The part of a long message that has its CTS and is written over one queue pair.
   struct Writing {
     std::uint32_t number = 0;  // key in long_sends_
     VerbsCts cts;
-    std::size_t done = 0;  // bytes handed to the device
+    std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are handed over
   };
   struct Peer;
   // How far the connection with a peer is (connections.cc).
@@ -87,6 +87,7 @@ class VerbsTransport final : public Transport {
     std::unique_ptr<VerbsQp> qp;  // null while there is no connection
     VerbsSendCredits send_credits;
     VerbsRecvCredits recv_credits;
+    std::uint32_t key = 0;            // of the staging
     std::byte* staging = nullptr;     // registered copy of each slot of the peer
     const std::byte* ring = nullptr;  // slots that the peer fills
     std::uint64_t remote_ring = 0;
@@ -100,11 +101,20 @@ class VerbsTransport final : public Transport {
     std::array<ibv_send_wr, kChain> chain;
     std::array<ibv_sge, kChain> pieces;
     int chained = 0;
-    bool payload = false;  // the chain holds a message that is not empty
-    int receives = 0;      // receive requests to repost
-    bool touched = false;  // in touched_
+    std::uint64_t payload = 0;  // all requests from here on are empty: nobody waits for them
+    bool signal = false;        // the end of the chain must be signalled
+    int receives = 0;           // receive requests to repost
+    bool touched = false;       // in touched_
 
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
+  };
+
+  // The slots of some places: the staging of all of them, then the rings; and their completions.
+  struct Slots {
+    int places = 0;
+    std::unique_ptr<VerbsCq> cq;
+    std::unique_ptr<std::byte, void (*)(void*)> arena{nullptr, nullptr};
+    std::unique_ptr<VerbsMemory> memory;
   };
 
   // A receive that has its RTS and waits for a free window.
@@ -132,6 +142,7 @@ class VerbsTransport final : public Transport {
     Transfer transfer;
     Rank peer = kNoRank;
     enum class State : std::uint8_t { kRtsSent, kWriting } state = State::kRtsSent;
+    int parts = 0, open = 0;  // of the message; those that are not acknowledged
     Reach reach;
   };
   struct Window {
@@ -139,6 +150,7 @@ class VerbsTransport final : public Transport {
     Transfer transfer;
     std::uint32_t number = 0;
     Reach reach;
+    int arrived = 0;  // parts
   };
   struct Peer : PeerRecord {
     std::vector<Lane*> lanes;
@@ -150,6 +162,7 @@ class VerbsTransport final : public Transport {
     std::uint32_t mine = 0;           // this rank's attempt to connect, the last one
     std::uint32_t theirs = 0;         // the peer's attempt that this rank connected to last
     std::string invitation;           // of the peer, which waits for a place
+    int unheard = 0;                  // letters to the peer since it sent one
     bool closes = false;              // the peer has agreed to close, after so many messages:
     std::vector<std::uint64_t> told;  // by lane
     // By tag. One message uses a tag at a time; several of one tag match in order.
@@ -164,11 +177,13 @@ class VerbsTransport final : public Transport {
   // verbs.cc
   VerbsGreeting set_up(const Nic& rail, int nranks, int nrails);
   void begin(Lane& lane);
+  void add_slots(int places);
+  Slots& slots_of(const Peer& peer, int& place);
   void release_all() noexcept;
 
   // verbs/reconnect.cc
   // Returns the bytes that the peer needs to connect its queue pairs with this rank's.
-  std::string invitation(const Peer& peer) const;
+  std::string invitation(const Peer& peer);
   // True if `theirs` has the length of an invitation.
   bool invites(std::string_view theirs) const;
   static std::uint32_t number_of(std::string_view theirs);  // of an invitation
@@ -179,12 +194,15 @@ class VerbsTransport final : public Transport {
   void make_lanes(Peer& peer);
   void link(Peer& peer, Link is);
   bool has_queue(const Peer& peer) const;
-  bool quiescent(const Peer& peer) const;
+  bool idle(const Peer& peer) const;
+  bool quiesce(Peer& peer);
   bool all_taken(const Peer& peer) const;
   void want(Peer& peer);
   void connect_peers();
   void open_wanted();
   void make_room();
+  void grow();
+  void drain_queues();
   bool abandon_one();
   void leave_link(Peer& peer);
   bool take_place(Peer& peer);
@@ -195,7 +213,7 @@ class VerbsTransport final : public Transport {
   void ask_to_close(Peer& peer);
   void finish_closing(Peer& peer);
   void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
-  void say(const Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
+  void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
   void on_letter(const Letter& letter);
   void on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void on_abandon(Peer& peer, std::uint32_t number);
@@ -214,6 +232,8 @@ class VerbsTransport final : public Transport {
   void tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
                     std::uint32_t index);
   void ring_doorbell(Lane& lane);
+  void mark(Lane& lane, std::uint64_t upto);
+  int parts_of(std::size_t bytes) const;
   void give_receives_back(Lane& lane);
   void flush() noexcept;
   std::size_t reap() noexcept;
@@ -258,11 +278,10 @@ class VerbsTransport final : public Transport {
   std::size_t slot_bytes_ = 0;    // the same on all ranks
   std::size_t most_in_slot_ = 0;  // bytes of the longest eager message
   int inline_bytes_ = 0;
+  std::uint64_t signal_every_ = 1;  // so many requests of a queue pair
   // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
-  std::unique_ptr<VerbsCq> cq_;
-  std::unique_ptr<std::byte, void (*)(void*)> arena_{nullptr, nullptr};  // staging, then rings
-  std::unique_ptr<VerbsMemory> arena_memory_;
+  std::deque<Slots> slots_;
   VerbsGpu gpu_;
   std::unique_ptr<Cache> cache_;
   std::deque<Lane> lanes_;     // peer by peer, as they are first needed

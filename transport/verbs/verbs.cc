@@ -97,8 +97,6 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
         "lower WEFT_VERBS_SEND_DEPTH, WEFT_VERBS_SLOTS or WEFT_VERBS_QPS",
         where_, each, most));
   shape_.places = std::min(shape_.places, most / each);
-  owners_.resize(static_cast<std::size_t>(shape_.places));
-  cq_ = std::make_unique<VerbsCq>(*device_, shape_.places * each, true);
   cache_ = std::make_unique<Cache>(
       [this](void* data, std::size_t bytes, Cache::Use use) {
         const int access =
@@ -107,6 +105,8 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
       },
       settings_.cache_entries, settings_.cache_bytes);
   inline_bytes_ = settings_.inline_bytes;
+  signal_every_ = static_cast<std::uint64_t>(
+      std::max(1, std::min(settings_.send_depth / 4, settings_.slots / 2)));
   VerbsGreeting greeting;
   greeting.qps = static_cast<std::uint32_t>(settings_.qps);
   greeting.slots = static_cast<std::uint32_t>(settings_.slots);
@@ -115,17 +115,36 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   greeting.pkey = device_->port().pkey;
   greeting.ethernet = device_->port().ethernet;
   greeting.chosen = settings_.slot_bytes != 0;
-  if (nranks == 1) return greeting;
+  slot_bytes_ = shape_.slot_bytes;
+  if (nranks > 1) add_slots(shape_.places);
+  return greeting;
+}
 
-  const std::size_t bytes = 2 * shape_.half;
-  arena_ = {static_cast<std::byte*>(std::aligned_alloc(kArenaAlignment, bytes)), &std::free};
-  if (!arena_)
+// Makes places with slots of the size that this rank has offered, or all ranks have agreed on.
+void VerbsTransport::add_slots(int places) {
+  const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+  Slots more;
+  more.places = places;
+  more.cq = std::make_unique<VerbsCq>(
+      *device_, places * settings_.qps * (recv_depth + settings_.send_depth), true);
+  const std::size_t bytes = 2 * verbs_half(settings_, places, slot_bytes_);
+  more.arena = {static_cast<std::byte*>(std::aligned_alloc(kArenaAlignment, bytes)), &std::free};
+  if (!more.arena)
     throw Error(fmt::format("verbs: {}: no memory for {} bytes of slots; lower WEFT_VERBS_SLOTS",
                             where_, bytes));
-  std::memset(arena_.get(), 0, bytes);
-  arena_memory_ = std::make_unique<VerbsMemory>(*device_, arena_.get(), bytes,
-                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  return greeting;
+  std::memset(more.arena.get(), 0, bytes);
+  more.memory = std::make_unique<VerbsMemory>(*device_, more.arena.get(), bytes,
+                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  slots_.push_back(std::move(more));
+  owners_.resize(owners_.size() + static_cast<std::size_t>(places));
+}
+
+// Returns the slots that the peer's place is in, and sets `place` to its number there.
+VerbsTransport::Slots& VerbsTransport::slots_of(const Peer& peer, int& place) {
+  place = peer.place;
+  auto at = slots_.begin();
+  for (; place >= at->places; ++at) place -= at->places;
+  return *at;
 }
 
 // Makes a queue pair, ready to be connected, at the beginning of the rings of its place.
@@ -139,18 +158,23 @@ void VerbsTransport::begin(Lane& lane) {
   if (settings_.qps > 1) {
     options.flow_label = flow_label(rank_, peer.rank, static_cast<int>(k));
   }
-  lane.qp = std::make_unique<VerbsQp>(*device_, *cq_, *cq_, options);
+  int place = 0;
+  Slots& slots = slots_of(peer, place);
+  lane.qp = std::make_unique<VerbsQp>(*device_, *slots.cq, *slots.cq, options);
   inline_bytes_ = std::min(inline_bytes_, lane.qp->inline_bytes());
-  const auto number = static_cast<std::size_t>(peer.place * settings_.qps + static_cast<int>(k));
-  lane.staging = arena_.get() + number * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
-  lane.ring = lane.staging + shape_.half;
+  const auto number = static_cast<std::size_t>(place * settings_.qps + static_cast<int>(k));
+  lane.key = slots.memory->lkey();
+  lane.staging =
+      slots.arena.get() + number * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
+  lane.ring = lane.staging + verbs_half(settings_, slots.places, slot_bytes_);
   ++lane.life;
   lane.send_credits = VerbsSendCredits(settings_.slots);
   lane.recv_credits = VerbsRecvCredits(settings_.slots);
   lane.posted = lane.done = lane.signalled = 0;
   lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
+  lane.payload = 0;
   lane.chained = 0;
-  lane.payload = false;
+  lane.signal = false;
   lane.receives = options.recv_depth;
   give_receives_back(lane);
 }
@@ -158,9 +182,11 @@ void VerbsTransport::begin(Lane& lane) {
 // What was handed to the device may be on its way still: it is acknowledged before the queue pairs
 // go. A peer that does not answer in time is left alone.
 VerbsTransport::~VerbsTransport() {
-  const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.signalled; };
+  const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.payload; };
   const auto deadline = std::chrono::steady_clock::now() + kDrainTimeout;
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
+    for (Lane& lane : lanes_)
+      if (lane.peer->link == Link::kOpen) mark(lane, lane.payload);
     if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
     log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,
@@ -176,7 +202,7 @@ void VerbsTransport::release_all() noexcept {
   long_sends_.clear();
   for (Peer& peer : peers_) peer.windows.clear();
   cache_.reset();
-  arena_memory_.reset();
+  slots_.clear();
 }
 
 }  // namespace weft

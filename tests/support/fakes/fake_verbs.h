@@ -51,9 +51,10 @@ class FakeVerbs {
     ibv_qp qp{};  // first: an ibv_qp* is one of these
     ibv_qp_cap cap{};
     std::deque<std::uint64_t> receives;
-    std::deque<Request> sends;            // not gone yet
-    std::uint32_t posted = 0, freed = 0;  // requests, and those whose places are free again
-    std::uint32_t other = 0;              // the number of the queue pair at the other end
+    std::deque<Request> sends;             // not gone yet
+    std::uint32_t posted = 0, freed = 0;   // requests, and those whose places are free again
+    std::uint32_t other = 0;               // the number of the queue pair at the other end
+    std::size_t wrote = 0, signalled = 0;  // bytes and requests, ever
   };
   struct Queue {
     ibv_cq cq{};  // first: an ibv_cq* is one of these
@@ -62,6 +63,7 @@ class FakeVerbs {
   };
   struct Region {
     ibv_mr mr{};
+    std::uint64_t begin = 0;  // the address by which peers and requests know the memory
     int access = 0;
   };
 
@@ -85,7 +87,7 @@ class FakeVerbs {
     const Region* r = region(key);
     if (!r || !(r->access & IBV_ACCESS_REMOTE_WRITE) || !covers(*r, address, bytes.size()))
       return false;
-    std::memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size());
+    std::memcpy(static_cast<char*>(r->mr.addr) + (address - r->begin), bytes.data(), bytes.size());
     return true;
   }
   // Something of the peer comes that takes a receive. False: none is posted, it would be repeated.
@@ -139,26 +141,28 @@ class FakeVerbs {
   bool prompt = false;
   // What is sent arrives at the queue pair at the other end.
   bool wired = false;
-  std::size_t made = 0;  // queue pairs, ever
-  bool up = true;        // the port
+  std::size_t made = 0;      // queue pairs, ever
+  bool up = true;            // the port
+  std::uint8_t address = 1;  // the last byte of its GID
   // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
   int unreachable = 0;
   // Sends are not taken at all.
   bool refuse_sends = false;
+  int refuse_regions = 0;  // so many registrations
+  std::deque<ibv_async_event> reports;
   std::list<Pair> pairs;
   std::list<Region> regions;
 
   // ---- what the functions below do -----------------------------------------------------------
 
   bool covers(const Region& r, std::uint64_t address, std::size_t bytes) const {
-    const auto begin = reinterpret_cast<std::uint64_t>(r.mr.addr);
-    return address >= begin && bytes <= r.mr.length && address - begin <= r.mr.length - bytes;
+    return address >= r.begin && bytes <= r.mr.length && address - r.begin <= r.mr.length - bytes;
   }
   std::string read(const ibv_sge& piece) {
     if (piece.length == 0) return {};
     const Region* r = region(piece.lkey);
     demand(r && covers(*r, piece.addr, piece.length), "sends memory that is not registered");
-    return {reinterpret_cast<const char*>(piece.addr), piece.length};
+    return {static_cast<const char*>(r->mr.addr) + (piece.addr - r->begin), piece.length};
   }
   void complete(Pair& p, ibv_wc wc) {
     wc.qp_num = p.qp.qp_num;
@@ -181,6 +185,7 @@ class FakeVerbs {
       Request r;
       leave(p, &r);
       if (!r.bytes.empty()) demand(write(r.key, r.remote, r.bytes), "writes where it may not");
+      p.wrote += r.bytes.size();
       if (r.opcode == IBV_WR_RDMA_WRITE) continue;
       demand(arrive(*to, r.immediate), "the receiver is not ready (RNR)");
     }
@@ -211,6 +216,7 @@ class FakeVerbs {
       r.id = wr->wr_id;
       r.number = p.posted++;
       r.signalled = (wr->send_flags & IBV_SEND_SIGNALED) != 0;
+      p.signalled += r.signalled;
       r.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
       r.opcode = wr->opcode;
       r.remote = wr->wr.rdma.remote_addr;
@@ -325,11 +331,20 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t, 
   entries[0] = {};
   entries[0].port_num = 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  const std::uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  const std::uint8_t bytes[16] = {0, 0, 0,    0,    0,  0, 0, 0,
+                                  0, 0, 0xff, 0xff, 10, 0, 0, FakeVerbs::get().address};
   std::memcpy(entries[0].gid.raw, bytes, sizeof bytes);
   return 1;
 }
-int ibv_get_async_event(ibv_context*, ibv_async_event*) { return -1; }
+int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  if (fake.reports.empty()) return -1;
+  *event = fake.reports.front();
+  fake.reports.pop_front();
+  return 0;
+}
+void ibv_ack_async_event(ibv_async_event*) {}
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
   const std::lock_guard lock(FakeVerbs::get().mutex);
@@ -338,24 +353,27 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 int ibv_dealloc_pd(ibv_pd*) { return 0; }
 
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t,
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t begin,
                          unsigned int access) {
   FakeVerbs& fake = FakeVerbs::get();
   const std::lock_guard lock(fake.mutex);
-  if (bytes == 0) {
-    errno = EINVAL;
+  if (bytes == 0 || fake.refuse_regions > 0) {
+    errno = bytes == 0 ? EINVAL : ENOMEM;
+    fake.refuse_regions -= bytes > 0;
     return nullptr;
   }
   FakeVerbs::Region& r = fake.regions.emplace_back();
   r.mr.addr = data;
   r.mr.length = bytes;
   r.mr.lkey = r.mr.rkey = fake.next_key++;
+  r.begin = begin;
   r.access = static_cast<int>(access);
   fake.by_key[r.mr.lkey] = &r;
   return &r.mr;
 }
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) {
-  return ibv_reg_mr_iova2(pd, data, bytes, 0, static_cast<unsigned>(access));
+  return ibv_reg_mr_iova2(pd, data, bytes, reinterpret_cast<std::uint64_t>(data),
+                          static_cast<unsigned>(access));
 }
 int ibv_dereg_mr(ibv_mr* mr) {
   FakeVerbs& fake = FakeVerbs::get();

@@ -36,6 +36,9 @@ Nic fake_rail() {
 class VerbsConnections : public ::testing::Test {
  protected:
   void SetUp() override {
+    // As VerbsPeers leaves them.
+    for (const char* variable : {"QPS", "SLOTS", "SLOT_BYTES", "WINDOWS", "SEND_DEPTH"})
+      unsetenv((std::string("WEFT_VERBS_") + variable).c_str());
     fake_.wired = true;
     fake_.made = 0;
   }
@@ -144,6 +147,21 @@ TEST_F(VerbsConnections, AreEnoughForAllToAll) {
   EXPECT_LE(fake_.pairs.size(), 1u * kRanks);
 }
 
+// A peer that computes answers no letters, and its connection keeps its place.
+TEST_F(VerbsConnections, DoNotWaitForAPeerThatDoesNotPoll) {
+  set("WEFT_VERBS_CONNECTIONS", 1);
+  Net three = net(3);
+  pass(three, 0, 1, 1, 64);
+  Buffer from(9000), to(9000);
+  from.fill(2);
+  three[0].send(2, 2, from);
+  three[2].recv(0, 2, to);
+  for (int i = 0; i < 1'000'000 && !three[2].idle(); ++i) three[0].poll(), three[2].poll();
+  ASSERT_TRUE(three[2].idle() && three[2].all_ok());
+  EXPECT_TRUE(has_pattern(to.data(), 9000, 2));
+  pass(three, 1, 0, 3, 64);
+}
+
 // An operation that is given up while its peer is not connected leaves nothing behind.
 TEST_F(VerbsConnections, AreNotMadeForWhatIsGivenUp) {
   Net both = net(2);
@@ -170,6 +188,53 @@ TEST_F(VerbsConnections, RailsOpenThemAnewWhileOthersWait) {
     ASSERT_TRUE(a.meet(1, theirs));
     pass(three, 1, 0, 10 + static_cast<std::uint64_t>(i), 9000);
     pass(three, 0, 2, 20 + static_cast<std::uint64_t>(i), 9000);
+  }
+}
+
+// A long message goes over all queue pairs of a peer, and is over when every part has come.
+TEST_F(VerbsConnections, ShareALongMessage) {
+  set("WEFT_VERBS_QPS", 4);
+  Net both = net(2);
+  for (std::uint64_t tag = 1; tag < 8; ++tag) {
+    const Rank a = static_cast<Rank>(tag % 2);
+    pass(both, a, 1 - a, tag, 260'000 + tag * 70'001);
+  }
+  EXPECT_EQ(fake_.made, 8u);
+  for (const FakeVerbs::Pair& p : fake_.pairs) EXPECT_GT(p.wrote, 100'000u);
+}
+
+// Short messages ask for an acknowledgement once in half a ring of them.
+TEST_F(VerbsConnections, AskForFewAcknowledgements) {
+  Net both = net(2);
+  for (std::uint64_t tag = 1; tag <= 320; ++tag) pass(both, 0, 1, tag, 8);
+  std::size_t signalled = 0, sent = 0;
+  for (const FakeVerbs::Pair& p : fake_.pairs) signalled += p.signalled, sent += p.posted;
+  EXPECT_GE(sent, 320u);
+  EXPECT_LE(signalled, sent / 8);
+}
+
+// ---- what the device reports ---------------------------------------------------------------
+
+// A connection made after the port got another address goes by that one.
+TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
+  fake_.wired = false;
+  for (const bool told : {false, true}) {
+    VerbsPeers net(2, {}, 16, false);
+    fake_.address = 77;
+    if (told) {
+      ibv_async_event event{};
+      event.event_type = IBV_EVENT_GID_CHANGE;
+      event.element.port_num = 1;
+      fake_.reports.push_back(event);
+    }
+    Completion out[1];
+    for (int i = 0; i < 3000; ++i) net.transport->poll(out);
+    net.letter(1, VerbsLetter::kInvite, 0, VerbsPeers::invitation(1));
+    net.transport->poll(out);
+    ASSERT_FALSE(net.mail->sent.empty());
+    const std::string& invite = net.mail->sent.back().bytes;
+    EXPECT_EQ(invite.find(std::string("\x0a\0\0\x4d", 4)) != std::string::npos, told);
+    fake_.address = 1;
   }
 }
 
@@ -258,6 +323,7 @@ TEST_F(VerbsConnections, OfALargeJobTakeLittleMemory) {
   std::size_t registered = 0;
   for (const FakeVerbs::Region& r : fake_.regions) registered += r.mr.length;
   EXPECT_LE(registered, std::size_t{64} << 20);
+  EXPECT_GE(registered, std::size_t{32} << 20) << "other settings than a job's";
   EXPECT_LE(asked, std::size_t{8} << 20);
   EXPECT_GE(asked, std::size_t{kRanks - 1} * kRails) << "nothing was counted";
   RecordProperty("registered_bytes", std::to_string(registered));

@@ -1,7 +1,8 @@
-// The verbs transport under the conformance suite on the fake device, whose queue pairs are wired
-// to each other: a receiver that is not ready, a queue that is full, or a message to a peer that is
-// not connected ends the program. Under kOnePlace a rank has a place for one connection, so that
-// with three ranks connections are closed all the time. labels: multiproc ctest: alone
+// The verbs transport under the conformance suite on the fake device, wired to itself: a receiver
+// that is not ready, a queue that is full, or a message to a peer that is not connected ends the
+// program. Under kOnePlace a rank has one place, so that connections are closed all the time.
+// labels: multiproc
+// ctest: alone
 #include <gtest/gtest.h>
 
 #include <cstdlib>
