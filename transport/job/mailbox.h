@@ -54,7 +54,7 @@ class PostOffice : public std::enable_shared_from_this<PostOffice> {
  private:
   class Box;
   static constexpr std::uint32_t kMostBoxes = 1024;
-  static constexpr int kMostLying = 256;  // letters of one sender in one box
+  static constexpr int kMostLying = 64;  // letters of one sender in one box
 
   struct Lying {
     Mutex mutex;

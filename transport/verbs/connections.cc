@@ -255,7 +255,9 @@ void VerbsTransport::finish_closing(Peer& peer) {
 }
 
 void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body) {
-  if (front.mine != peer.theirs || front.yours != peer.mine) return;  // of a former connection
+  // The peer may be connected before this rank is, where rails open the connection anew.
+  if (front.mine != peer.theirs || front.yours != peer.mine)
+    return say(peer, VerbsLetter::kStay, front.mine);
   if (peer.link == Link::kMet) opened(peer);  // the peer knows that both ends are connected
   if (peer.link != Link::kOpen && peer.link != Link::kClosing) return;
   if (body.size() != peer.lanes.size() * sizeof(std::uint64_t))

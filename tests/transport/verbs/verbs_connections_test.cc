@@ -446,6 +446,18 @@ TEST_F(VerbsLetters, DoNotCloseWhatIsInUse) {
   EXPECT_EQ(last(1).what, VerbsLetter::kInvite);
 }
 
+// Who has met by way of rails may want to close before this rank has.
+TEST_F(VerbsLetters, OfAnotherConnectionDoNotCloseThisOne) {
+  net_.connect(1);
+  net_.letter(1, VerbsLetter::kClose, 1, std::string(VerbsPeers::kQps * sizeof(std::uint64_t), 0),
+              2);
+  poll();
+  const VerbsLetterFront answer = last(1);
+  EXPECT_EQ(answer.what, VerbsLetter::kStay);
+  EXPECT_EQ(answer.yours, 2u) << "so that the peer goes on";
+  EXPECT_NE(net_.pair(1), nullptr);
+}
+
 TEST_F(VerbsLetters, OfNoSenseAreNothing) {
   net_.mail->coming.push_back({1, ""});
   net_.mail->coming.push_back({1, "short"});
