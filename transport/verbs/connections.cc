@@ -1,5 +1,5 @@
 // Makes a connection when the first message to a peer asks for it, and ends the one used longest
-// ago where all places are taken. The ends talk by letters (letters.h); no call waits for one.
+// ago where all places are taken. The ends talk by letters (messages.h); no call waits for one.
 //
 // A place is the slots of one connection. Only bytes in flight keep a connection open: a receive
 // that is posted does not, nor a long message that waits for its CTS, which may come over a later

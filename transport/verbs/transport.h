@@ -21,7 +21,6 @@
 #include "transport/verbs/credits.h"
 #include "transport/verbs/gpu.h"
 #include "transport/verbs/greeting.h"
-#include "transport/verbs/letters.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/registration_cache.h"

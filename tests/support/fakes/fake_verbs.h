@@ -209,6 +209,13 @@ class FakeVerbs {
   int post(Pair& p, const ibv_send_wr* wr) {
     if (refuse_sends) return EIO;
     for (; wr; wr = wr->next) {
+      if (p.qp.state == IBV_QPS_ERR) {  // it failed, and its user has not seen that yet
+        ibv_wc wc{};
+        wc.wr_id = wr->wr_id;
+        wc.status = IBV_WC_WR_FLUSH_ERR;
+        complete(p, wc);
+        continue;
+      }
       demand(p.qp.state == IBV_QPS_RTS, "sends over a queue pair that is not connected");
       demand(p.posted - p.freed < p.cap.max_send_wr, "more sends than a queue pair has room for");
       demand(wr->num_sge <= 1, "more pieces than the queue pair has");

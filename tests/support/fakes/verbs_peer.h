@@ -16,7 +16,6 @@
 #include "topo/topology.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/device.h"
-#include "transport/verbs/letters.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs.h"
