@@ -221,13 +221,13 @@ void Plane::check_shrink() const {
 }
 
 void Plane::retire(Lock& lock) {
-  lock.without([&] { office_->close(); });
   handed_over_ = true;
   left_ = true;
   changed_.notify_all();
   ring(wake_);
   lock.without([&] {
     if (thread_.joinable()) thread_.join();
+    office_->close();
   });
 }
 
