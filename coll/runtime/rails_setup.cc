@@ -16,6 +16,7 @@
 #include "coll/schedule/rail_contract.h"
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
+#include "transport/rails/datagram_channel_letters.h"
 #include "transport/rails/datagram_channel_udp.h"
 
 namespace weft {
@@ -60,6 +61,7 @@ class AnsweringJob final : public Job {
     return mine;
   }
   std::string key(std::string_view label) const override { return job().key(label); }
+  std::unique_ptr<Mailbox> open_mailbox() override { return job().open_mailbox(); }
   bool failed() const noexcept override { return job().failed(); }
   Status failure() const override { return job().failure(); }
   std::size_t heard() const noexcept override { return job().heard(); }
@@ -95,6 +97,8 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
     if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
   std::string why;
   auto paths = make_udp_paths(*job, *topology, why);
+  if (!paths && (paths = make_letter_paths(*job, *topology)))
+    log().info("weft: rails agree by way of rank 0: {}", why);
   if (!paths) {
     log().warn("weft: rails cannot stand in for each other: {}", why);
     return;

@@ -1,5 +1,6 @@
-// What a peer says over verbs (transport/verbs*.cc, on a fake device): its greeting, what it writes
-// into slots, the 32 bits that come with it, its invitation after a connection has ended. Whatever
+// What a peer says over verbs (transport/verbs*.cc, on a fake device): its greeting, its letters,
+// what it writes into slots, the 32 bits that come with it, its invitation after a connection has
+// ended. Whatever
 // comes, nothing is read or written that is not there, every transfer ends once at most, and
 // nothing is sent to one peer that another one was to get.
 //
@@ -29,6 +30,8 @@ using weft::Rank;
 using weft::Transfer;
 using weft::VerbsCts;
 using weft::VerbsImmediate;
+using weft::VerbsLetter;
+using weft::VerbsLetterFront;
 using weft::VerbsMessage;
 using weft::VerbsMessageFront;
 using weft::testing::byte_of;
@@ -102,11 +105,23 @@ class Play {
         net_.transport->forget(byte_of(body, 1) & 7, byte_of(body, 2));
         break;
       }
+      case 13:
+        letter(peer, body);
+        break;
       default:
         take(peer, k);
         break;
     }
     poll();
+    // What rank 0 invites the peers to is theirs from here on.
+    for (; !net_.mail->sent.empty(); net_.mail->sent.pop_front()) {
+      const auto& [to, text] = net_.mail->sent.front();
+      VerbsLetterFront front;
+      std::memcpy(&front, text.data(), sizeof front);
+      if (front.what != VerbsLetter::kInvite) continue;
+      attempt_[to] = front.mine;
+      net_.reopened(to, text.substr(sizeof front));
+    }
   }
 
  private:
@@ -165,6 +180,23 @@ class Play {
     net_.message(peer, k, front, cts);
   }
 
+  // A letter about the connection that there is, or about another one.
+  void letter(Rank peer, std::string_view body) {
+    const std::uint8_t about = byte_of(body, 1);
+    const std::uint32_t yours = about & 1 ? 0 : attempt_[peer] + (about >> 1 & 3) - 1;
+    const std::uint32_t mine = 1 + (about >> 3 & 7);
+    const std::string_view rest = body.substr(std::min<std::size_t>(2, body.size()));
+    const auto what = static_cast<VerbsLetter>(byte_of(body, 0) % 8);
+    std::string text(rest);
+    if (what == VerbsLetter::kInvite) text = laid_over(VerbsPeers::invitation(mine), rest);
+    if (what == VerbsLetter::kClose) {
+      text.assign(VerbsPeers::kQps * sizeof(std::uint64_t), '\0');
+      for (std::size_t k = 0; k < VerbsPeers::kQps; ++k)
+        text[k * sizeof(std::uint64_t)] = static_cast<char>(byte_of(rest, k));
+    }
+    net_.letter(peer, what, yours, text, mine);
+  }
+
   // What has been sent to this peer comes there.
   void take(Rank peer, int k) {
     for (const FakeVerbs::Request& r : net_.take(peer, k)) {
@@ -219,6 +251,7 @@ class Play {
 
   std::map<std::uint64_t, std::unique_ptr<Posted>> under_way_;  // outlives the transport
   std::uint64_t next_id_ = 0;
+  std::map<Rank, std::uint32_t> attempt_{{1, 1}, {2, 2}};  // of rank 0, the last one
   VerbsPeers net_;
 };
 

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -23,6 +26,8 @@ class SharedBoard {
  public:
   static constexpr std::size_t kMaxBytes = 16 << 10;
   static constexpr int kMaxRanks = 16;
+  static constexpr std::size_t kMostLetter = 4 << 10;
+  static constexpr std::uint32_t kMostLying = 64;
   struct Entry {
     std::atomic<int> round;
     std::size_t bytes;
@@ -32,6 +37,16 @@ class SharedBoard {
     Entry entries[2][kMaxRanks];  // by parity of the round
     std::atomic<int> read[2];     // ranks that have read everything, per parity, ever
     std::atomic<int> flags[64];   // for the test
+    struct Lying {
+      std::atomic<std::uint32_t> turn;  // 2 n: letter n may be written; 2 n + 1: it is there
+      Rank from;
+      std::size_t bytes;
+      char text[kMostLetter];
+    };
+    struct Letters {
+      std::atomic<std::uint32_t> taken;
+      Lying lying[kMostLying];
+    } letters[kMaxRanks];  // by receiver
   };
 
   explicit SharedBoard(int size) : size_(size) {
@@ -65,6 +80,43 @@ class SharedBoard {
   Memory* memory_;
 };
 
+// The one mailbox of a rank.
+class SharedMailbox final : public Mailbox {
+ public:
+  SharedMailbox(SharedBoard& board, Rank rank) : board_(board), rank_(rank) {}
+  void send(Rank to, std::string_view bytes) noexcept override {
+    auto& letters = board_.memory().letters[to];
+    const std::uint32_t n = letters.taken.fetch_add(1);
+    auto& at = letters.lying[n % SharedBoard::kMostLying];
+    const std::uint32_t turn = n / SharedBoard::kMostLying * 2;
+    if (bytes.size() > sizeof at.text || !SharedBoard::wait([&] { return at.turn == turn; }))
+      std::abort();
+    at.from = rank_;
+    at.bytes = bytes.size();
+    std::memcpy(at.text, bytes.data(), bytes.size());
+    at.turn = turn + 1;
+  }
+  bool receive(Letter& letter) noexcept override {
+    if (!waiting()) return false;
+    auto& at = next();
+    letter = {at.from, std::string(at.text, at.bytes)};
+    at.turn = at.turn + 1;
+    ++received_;
+    return true;
+  }
+  bool waiting() const noexcept override {
+    return next().turn == received_ / SharedBoard::kMostLying * 2 + 1;
+  }
+
+ private:
+  SharedBoard::Memory::Lying& next() const {
+    return board_.memory().letters[rank_].lying[received_ % SharedBoard::kMostLying];
+  }
+  SharedBoard& board_;
+  Rank rank_;
+  std::uint32_t received_ = 0;
+};
+
 class SharedJob final : public Job {
  public:
   SharedJob(SharedBoard& board, Rank rank) : board_(board), rank_(rank) {}
@@ -96,6 +148,9 @@ class SharedJob final : public Job {
   }
 
   std::string key(std::string_view label) const override { return derive_key("shared", label); }
+  std::unique_ptr<Mailbox> open_mailbox() override {
+    return std::make_unique<SharedMailbox>(board_, rank_);
+  }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
   void report(const Status&, const Scope&) noexcept override {}

@@ -25,7 +25,7 @@
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -52,7 +52,8 @@ enum class Type : std::uint8_t {
   kShrunk,  // the ranks that go on, '1' or '0' per rank; then kDoors of the new job
   kDoor,    // to rank 0: this rank's door, "address port"
   kDoors,   // from rank 0: the doors of all ranks
-  kLast = kDoors,
+  kLetter,  // the number of a mailbox and a rank, the receiver to rank 0 and the sender from it
+  kLast = kLetter,
 };
 
 struct Frame {
@@ -139,7 +140,8 @@ enum class Gathering : std::uint64_t {
 inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{7} << 61;
 const char* words_of(Gathering what);  // "something for each", for errors
 
-// The payload of kGather, kGatherFailed, kInquire and kTestimony. The upper half of an inquiry's
+// The payload of kGather, kGatherFailed, kInquire, kTestimony, and kLetter, whose number has that of
+// the mailbox in the upper half and the rank in the lower half. The upper half of an inquiry's
 // number is the asking rank between rank 0 and the asked ranks, the answering rank otherwise.
 struct Numbered {
   std::uint64_t sequence = 0;

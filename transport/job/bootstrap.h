@@ -15,6 +15,7 @@
 #include "topo/base/status.h"
 #include "transport/control/scope.h"
 #include "transport/control/witness.h"
+#include "transport/job/mailbox.h"
 
 namespace weft {
 
@@ -71,6 +72,10 @@ class Job {
   // Derives a key from the job's secret, the same on every rank for the same label. Wires make the
   // keys of pairs of ranks from it; no key is ever sent. Throws Error where the job has no secret.
   virtual std::string key(std::string_view label) const;
+
+  // Opens this rank's next mailbox; the ranks' mailboxes that were opened in the same place of the
+  // order exchange letters. The mailbox may outlive the job. Returns nullptr where a job has none.
+  virtual std::unique_ptr<Mailbox> open_mailbox() { return nullptr; }
 
   // Returns !failure().ok() by one relaxed load, cheap enough for a polling loop.
   virtual bool failed() const noexcept = 0;

@@ -47,6 +47,7 @@ class Leaf : public Plane {
   Shrunk shrink() override {
     Lock lock(mutex_);
     check_shrink();
+    shrinking_ = true;
     Fd next_door;
     if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
       // Said now: rank 0 may be the next to die, before the new job has begun everywhere.
@@ -108,6 +109,10 @@ class Leaf : public Plane {
     changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
       return decided(scope) || !root_.open() || stopping_;
     });
+  }
+
+  void carry(std::uint32_t box, Rank to, std::string_view bytes) override WEFT_REQUIRES(mutex_) {
+    root_.send(wire::Type::kLetter, wire::encode(wire::Numbered{letter_id(box, to), bytes}));
   }
 
   void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
@@ -240,6 +245,14 @@ class Leaf : public Plane {
         if (!told) return false;
         take_snapshot(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
                       static_cast<std::uint32_t>(told->sequence), told->bytes);
+        return true;
+      }
+      case wire::Type::kLetter: {
+        const auto letter = wire::decode_numbered(frame.payload);
+        const auto from = letter ? letter->sequence & UINT32_MAX : UINT32_MAX;
+        if (from >= static_cast<std::uint64_t>(size_)) return false;
+        office_->deliver(static_cast<std::uint32_t>(letter->sequence >> 32),
+                         static_cast<Rank>(from), letter->bytes);
         return true;
       }
       case wire::Type::kShrunk:

@@ -51,6 +51,9 @@ class PlaneJob : public Job {
     const std::string mine = rank() == 0 ? wire::encode_parts(parts) : std::string();
     return plane_->all_gather(mine, wire::Gathering::kFromRoot).at(0);
   }
+  std::unique_ptr<Mailbox> open_mailbox() override {
+    return here() ? plane_->open_mailbox() : nullptr;
+  }
   std::size_t heard() const noexcept override { return plane_->heard(); }
   std::vector<JobFailure> failures(std::size_t first) const override {
     return here() ? plane_->failures(first) : std::vector<JobFailure>{};
@@ -102,6 +105,21 @@ std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane, std::vector<Rank> fo
 }
 
 std::string Plane::key(std::string_view label) const { return derive_key(spec_.secret, label); }
+
+Plane::Plane(const JobSpec& spec, std::chrono::milliseconds period)
+    : spec_(spec),
+      rank_(spec.rank),
+      size_(spec.size),
+      timeout_(spec.timeout),
+      period_(period),
+      office_(
+          std::make_shared<PostOffice>([this](std::uint32_t box, Rank to, std::string_view bytes) {
+            const Lock lock(mutex_);
+            if (to < 0 || to >= size_ || left_ || shrinking_ || stopping_ || handed_over_) return;
+            if (to == rank_) return office_->deliver(box, rank_, bytes);
+            carry(box, to, bytes);
+            ring(wake_);
+          })) {}
 
 Status Plane::failure() const {
   const Lock lock(mutex_);
@@ -213,6 +231,7 @@ void Plane::retire(Lock& lock) {
   ring(wake_);
   lock.without([&] {
     if (thread_.joinable()) thread_.join();
+    office_->close();
   });
 }
 
@@ -239,6 +258,7 @@ void Plane::start() {
 }
 
 void Plane::stop() noexcept {
+  office_->close();
   {
     const Lock lock(mutex_);
     stopping_ = true;

@@ -21,8 +21,7 @@ namespace weft {
 
 class Plane {
  public:
-  Plane(const JobSpec& spec, std::chrono::milliseconds period)
-      : spec_(spec), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), period_(period) {}
+  Plane(const JobSpec& spec, std::chrono::milliseconds period);
   virtual ~Plane() = default;  // after stop()
   Plane(const Plane&) = delete;
   Plane& operator=(const Plane&) = delete;
@@ -43,6 +42,7 @@ class Plane {
   void set_witness(Witness* witness);
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
   virtual void leave() noexcept = 0;
+  std::unique_ptr<Mailbox> open_mailbox() { return office_->open(); }
 
   void abort(const char* reason) noexcept;
   // Waits until the thread has told the failure that abort() stored.
@@ -65,6 +65,11 @@ class Plane {
   // Hands this rank's part to the job.
   virtual void contribute(std::string_view mine, wire::Gathering what) WEFT_REQUIRES(mutex_) = 0;
   virtual void tell(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) = 0;
+  // Sends a letter of this rank on its way.
+  virtual void carry(std::uint32_t box, Rank to, std::string_view bytes) WEFT_REQUIRES(mutex_) = 0;
+  static constexpr std::uint64_t letter_id(std::uint32_t box, Rank rank) {
+    return std::uint64_t{box} << 32 | static_cast<std::uint32_t>(rank);
+  }
   // Waits, for a moment at most, until rank 0 has decided on a failure of that scope.
   virtual void await_verdict(const Scope&, Lock&) WEFT_REQUIRES(mutex_) {}
   // Asks all other ranks; their answers go to take_snapshot().
@@ -118,6 +123,9 @@ class Plane {
   std::condition_variable_any changed_;
   bool left_ WEFT_GUARDED_BY(mutex_) = false;      // leave() was called here
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;  // stop() was called
+  // shrink() was called here: a letter sent later could be taken for one of the next job.
+  bool shrinking_ WEFT_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<PostOffice> office_;
   // The connections belong to the job that goes on.
   bool handed_over_ WEFT_GUARDED_BY(mutex_) = false;
   // Of the all_gather under way or done last, counted from 1.

@@ -20,6 +20,8 @@ using namespace std::chrono_literals;
 
 // More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
 constexpr std::size_t kBusyBytes = 64 * 1024;
+// More waiting than this and the receiver is stopped: it gets no further letters.
+constexpr std::size_t kMostLetterBytes = std::size_t{16} << 20;
 
 // Limits of what a rank can make rank 0 keep. The snapshots that wait for a rank that does not
 // read:
@@ -57,6 +59,7 @@ class Root : public Plane {
   Shrunk shrink() override {
     Lock lock(mutex_);
     check_shrink();
+    shrinking_ = true;
     const auto until = std::chrono::steady_clock::now() + timeout_;
     changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
       return stopping_ || taken_for_dead(0) ||
@@ -120,6 +123,10 @@ class Root : public Plane {
 
   void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
     declare(failure, scope);
+  }
+
+  void carry(std::uint32_t box, Rank to, std::string_view bytes) override WEFT_REQUIRES(mutex_) {
+    pass_letter(box, to, 0, bytes);
   }
 
   void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
@@ -264,6 +271,14 @@ class Root : public Plane {
                   static_cast<std::uint32_t>(told->sequence), told->bytes);
         return true;
       }
+      case wire::Type::kLetter: {
+        const auto letter = wire::decode_numbered(frame.payload);
+        const auto to = letter ? letter->sequence & UINT32_MAX : UINT32_MAX;
+        if (to >= static_cast<std::uint64_t>(size_)) return false;
+        pass_letter(static_cast<std::uint32_t>(letter->sequence >> 32), static_cast<Rank>(to), r,
+                    letter->bytes);
+        return true;
+      }
       case wire::Type::kShrink:
         if (frame.payload.size() > kMostDoor) return false;
         p.shrinks = true;
@@ -345,6 +360,14 @@ class Root : public Plane {
     for (Rank r = 1; r < size_; ++r)
       if (r != asker && peer(r).member.channel.queued() < kBusyBytes)
         peer(r).member.channel.send(wire::Type::kInquire, payload);
+  }
+
+  void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
+      WEFT_REQUIRES(mutex_) {
+    if (to == 0) return office_->deliver(box, from, bytes);
+    Channel& c = peer(to).member.channel;
+    if (c.queued() < kMostLetterBytes)
+      c.send(wire::Type::kLetter, wire::encode(wire::Numbered{letter_id(box, from), bytes}));
   }
 
   void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)

@@ -23,7 +23,16 @@ struct Meeting {
         part(static_cast<std::size_t>(n)),
         present(part.size()),
         left(part.size()),
-        shrinks(part.size()) {}
+        shrinks(part.size()) {
+    for (Rank r = 0; r < n; ++r)
+      offices.push_back(std::make_shared<PostOffice>(
+          [this, r](std::uint32_t box, Rank to, std::string_view bytes) {
+            if (to >= 0 && to < size) offices[static_cast<std::size_t>(to)]->deliver(box, r, bytes);
+          }));
+  }
+  ~Meeting() {
+    for (const auto& office : offices) office->close();
+  }
 
   const int size;
   const std::chrono::milliseconds timeout = JobSpec{}.timeout;
@@ -50,6 +59,7 @@ struct Meeting {
   std::vector<bool> shrinks WEFT_GUARDED_BY(mutex);
   std::shared_ptr<Meeting> next WEFT_GUARDED_BY(mutex);
   std::vector<Rank> survivors WEFT_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<PostOffice>> offices;  // by rank
 
   void take_abort() WEFT_REQUIRES(mutex) {
     if (aborted.load(std::memory_order_acquire) != 2) return;
@@ -136,6 +146,8 @@ class LocalJob : public Job {
     }
     throw Error(m.gather_error.empty() ? m.failure.to_string() : m.gather_error);
   }
+
+  std::unique_ptr<Mailbox> open_mailbox() override { return meeting_->offices[me()]->open(); }
 
   bool failed() const noexcept override {
     return meeting_->failed.load(std::memory_order_relaxed) ||

@@ -20,6 +20,7 @@ namespace weft {
 class VerbsSendCredits {
  public:
   explicit VerbsSendCredits(int slots) : slots_(static_cast<std::uint64_t>(slots)) {}
+  std::uint64_t sent() const { return sent_; }
   bool available() const { return sent_ - taken_ < slots_; }
   int next() const {
     return static_cast<int>(sent_ % slots_);
@@ -50,6 +51,7 @@ class VerbsRecvCredits {
     return static_cast<int>(taken_ % slots_);
   }  // the slot that the peer fills next
   void took() { ++taken_; }
+  std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
   std::uint16_t tell() {
     told_ = taken_;

@@ -1,8 +1,9 @@
 // The datapath of the verbs transport: slots, requests and their completions. Which message meets
 // which receive is in verbs/matching.cc; set-up is in verbs.cc.
 //
-// Each lane (queue pair) collects its work requests in a chain. A doorbell posts the chain with its
-// last request signalled, so one completion stands for the whole chain.
+// Each lane (queue pair) collects its work requests in a chain, which one doorbell posts. The last
+// request of a chain is signalled if a long message ends in it, or if a window's worth of requests
+// was not: its completion stands for all before it.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
@@ -45,6 +46,7 @@ VerbsTransport::Peer* VerbsTransport::peer_of(Rank rank) noexcept {
 
 // All that is said about one tag goes one way, so that it stays in order.
 VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
+  if (peer.lanes.empty()) make_lanes(peer);
   if (peer.lanes.size() == 1) return *peer.lanes[0];
   const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
   return *peer.lanes[mixed % peer.lanes.size()];
@@ -76,8 +78,13 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 // ---- out -----------------------------------------------------------------------------------
 
 void VerbsTransport::push(Lane& lane, const Queued& message) {
+  Peer& peer = *lane.peer;
   lane.queue.push_back(message);
-  touch(lane);
+  peer.used = ++uses_;
+  if (peer.link == Link::kOpen)
+    touch(lane);
+  else
+    want(peer);
 }
 
 bool VerbsTransport::room(const Lane& lane) const {
@@ -118,30 +125,38 @@ void VerbsTransport::fill(Lane& lane, const Queued& message) {
   if (message.front.what == VerbsMessage::kCts) add(&message.cts, sizeof message.cts);
 
   const auto bytes = static_cast<std::size_t>(at - begin);
-  ibv_send_wr& request = chain(lane, begin, bytes, arena_memory_->lkey());
+  ibv_send_wr& request = chain(lane, begin, bytes, lane.key);
   request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;
   request.wr.rdma.rkey = lane.remote_key;
   if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
   tell_arrival(lane, request, VerbsImmediate::Kind::kMessage,
                static_cast<std::uint32_t>(lane.send_credits.take()));
-  lane.slot_request[slot] = lane.posted;
-  lane.payload = true;
+  lane.slot_request[slot] = lane.payload = lane.posted;
   if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
 }
 
-// The next piece of a long message, straight from where it is to where it belongs.
+// Long messages are written in parts of at least so many bytes, over several queue pairs.
+int VerbsTransport::parts_of(std::size_t bytes) const {
+  constexpr std::size_t kLeastPart = 64u << 10;
+  const auto most = static_cast<std::size_t>(settings_.qps);
+  return static_cast<int>(std::clamp<std::size_t>(bytes / kLeastPart, 1, most));
+}
+
+// The next piece of a part of a long message, straight from where it is to where it belongs; after
+// the last one, an empty write tells of it. Networks that route packet by packet may deliver plain
+// writes in any order, but not a write that tells of its arrival.
 void VerbsTransport::write_on(Lane& lane) {
   Writing& w = lane.writing.front();
   LongSend& send = long_sends_.at(w.number);
-  const std::size_t left = send.transfer.bytes - w.done;
-  const std::size_t bytes = std::min(left, device_->max_message());
-  ibv_send_wr& request = chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
-  request.wr.rdma.remote_addr = w.cts.address + w.done;
+  const std::size_t bytes = std::min(w.end - w.at, device_->max_message());
+  ibv_send_wr& request = chain(lane, send.reach.data + w.at, bytes, send.reach.memory().lkey());
+  request.wr.rdma.remote_addr = w.cts.address + w.at;
   request.wr.rdma.rkey = w.cts.key;
-  w.done += bytes;
-  lane.payload = true;
-  if (bytes < left) return;
+  lane.payload = lane.posted;
+  w.at += bytes;
+  if (bytes > 0) return;
   tell_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.cts.window);
+  lane.signal = true;
   lane.writes.emplace_back(lane.posted - 1, w.number);
   lane.writing.pop_front();
 }
@@ -173,15 +188,15 @@ void VerbsTransport::tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmedia
 
 void VerbsTransport::ring_doorbell(Lane& lane) {
   const int n = std::exchange(lane.chained, 0);
-  const bool payload = std::exchange(lane.payload, false);
+  const bool signal = std::exchange(lane.signal, false);
   if (n == 0 || !lane.qp) return;
   give_receives_back(lane);  // before the peer is told of credits, or is sent a CTS
   if (!lane.qp) return;
   for (int i = 0; i + 1 < n; ++i)
     lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
-  // Nobody waits for the acknowledgement of empty messages, but their requests must come free.
-  if (payload ||
-      lane.posted - lane.signalled >= static_cast<std::uint64_t>(settings_.send_depth) / 4) {
+  // A long message ends with its acknowledgement. Nobody waits for that of other requests, but
+  // their places and slots must come free.
+  if (signal || lane.posted - lane.signalled >= signal_every_) {
     lane.chain[static_cast<std::size_t>(n) - 1].send_flags |= IBV_SEND_SIGNALED;
     lane.signalled = lane.posted;
   }
@@ -189,6 +204,14 @@ void VerbsTransport::ring_doorbell(Lane& lane) {
   const int error = lane.qp->post(lane.chain.data(), &bad);
   if (error)
     fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
+}
+
+// Asks for the acknowledgement of requests [0, upto): its completion is that of an empty write.
+void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
+  if (!lane.qp || lane.signalled >= upto || !room(lane)) return;
+  chain(lane, nullptr, 0, 0);
+  lane.signal = true;
+  ring_doorbell(lane);
 }
 
 void VerbsTransport::give_receives_back(Lane& lane) {
@@ -210,8 +233,8 @@ void VerbsTransport::give_receives_back(Lane& lane) {
 void VerbsTransport::flush() noexcept {
   for (std::size_t i = 0; i < touched_.size(); ++i) {
     Lane& lane = *touched_[i];
-    pump(lane);
-    if (lane.qp && lane.recv_credits.owes() && room(lane)) {
+    if (lane.peer->link == Link::kOpen) pump(lane);
+    if (lane.peer->link == Link::kOpen && lane.recv_credits.owes() && room(lane)) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
@@ -225,20 +248,20 @@ void VerbsTransport::flush() noexcept {
 // ---- in ------------------------------------------------------------------------------------
 
 std::size_t VerbsTransport::reap() noexcept {
-  if (!cq_) return 0;
   std::size_t all = 0;
-  for (int i = 0; i < kReapsPerPoll; ++i) {
-    ibv_wc completions[kReapAtOnce];
-    const int n = cq_->poll(completions);
-    if (n < 0) {
-      for (Peer& peer : peers_)
-        if (peer.rank != rank_) fail(peer, Code::kTransport, "ibv_poll_cq failed: look at dmesg");
-      break;
+  for (Slots& slots : slots_)
+    for (int i = 0; i < kReapsPerPoll; ++i) {
+      ibv_wc completions[kReapAtOnce];
+      const int n = slots.cq->poll(completions);
+      if (n < 0) {
+        for (Peer& peer : peers_)
+          if (peer.rank != rank_) fail(peer, Code::kTransport, "ibv_poll_cq failed: look at dmesg");
+        return all;
+      }
+      for (int k = 0; k < n; ++k) on_completion(completions[k]);
+      all += static_cast<std::size_t>(n);
+      if (n < kReapAtOnce) break;
     }
-    for (int k = 0; k < n; ++k) on_completion(completions[k]);
-    all += static_cast<std::size_t>(n);
-    if (n < kReapAtOnce) break;
-  }
   if (!touched_.empty()) flush();
   return all;
 }
@@ -269,6 +292,7 @@ void VerbsTransport::on_sent(Lane& lane, std::uint32_t request) {
   while (!lane.writes.empty() && lane.writes.front().first < lane.done) {
     const auto send = long_sends_.find(lane.writes.front().second);
     lane.writes.pop_front();
+    if (--send->second.open > 0) continue;
     complete(send->second.transfer.id, Code::kOk);
     long_sends_.erase(send);
   }
@@ -279,6 +303,8 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   const VerbsImmediate what = VerbsImmediate::unpack(immediate);
   Peer& peer = *lane.peer;
   ++lane.receives;
+  peer.used = ++uses_;
+  if (peer.link == Link::kMet) opened(peer);  // the peer sends once both ends are connected
   touch(lane);
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
@@ -297,9 +323,10 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
 std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
   if (armed_) {
     armed_ = false;
-    cq_->disarm();
+    for (Slots& slots : slots_) slots.cq->disarm();
     quiet_polls_ = kQuietPolls;  // the device may have woken us to report
   }
+  connect_peers();
   if (reap() > 0)
     quiet_polls_ = 0;
   else if (++quiet_polls_ > kQuietPolls)
@@ -308,13 +335,15 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
-  if (!done_.empty()) return false;
-  if (!cq_->arm()) return false;
+  if (!done_.empty() || mail_->waiting() || !opening_.empty()) return false;
+  for (Slots& slots : slots_)
+    if (!slots.cq->arm()) return false;
   armed_ = true;
   // What came before arming wakes nobody.
   if (reap() > 0) return false;
-  fds.push_back(cq_->fd());
+  for (Slots& slots : slots_) fds.push_back(slots.cq->fd());
   fds.push_back(device_->report_fd());
+  if (mail_->fd() >= 0) fds.push_back(mail_->fd());
   return true;
 }
 

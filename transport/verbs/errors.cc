@@ -70,6 +70,12 @@ VerbsScope scope_of(ibv_event_type type) noexcept {
   }
 }
 
+bool changes_address(ibv_event_type type) noexcept {
+  return type == IBV_EVENT_GID_CHANGE || type == IBV_EVENT_LID_CHANGE ||
+         type == IBV_EVENT_PKEY_CHANGE || type == IBV_EVENT_SM_CHANGE ||
+         type == IBV_EVENT_CLIENT_REREGISTER || type == IBV_EVENT_PORT_ACTIVE;
+}
+
 std::string verbs_cause(ibv_event_type type) {
   const auto words = [&]() -> std::pair<const char*, const char*> {
     switch (type) {

@@ -29,17 +29,15 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     if (told) complete(id, code);
   };
   for (Lane* lane : peer.lanes) {
-    if (!lane->qp) continue;
-    lane->qp->stop();
-    lane->qp.reset();
     for (const Queued& message : lane->queue)
       if (message.front.what == VerbsMessage::kData) end(message.id);
     lane->queue.clear();
-    lane->writing.clear();
-    lane->writes.clear();
-    lane->chained = 0;
-    lane->done = lane->signalled = lane->posted;
+    end_lane(*lane);
   }
+  free_place(peer);
+  link(peer, Link::kClosed);
+  peer.closes = false;
+  peer.invitation.clear();
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
     end(item.second.transfer.id);
@@ -55,6 +53,16 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     window = {};
   }
   peer.windows_used = 0;
+}
+
+// Ends the queue pair; what waits to be sent stays.
+void VerbsTransport::end_lane(Lane& lane) noexcept {
+  if (lane.qp) lane.qp->stop();
+  lane.qp.reset();
+  lane.writing.clear();
+  lane.writes.clear();
+  lane.chained = lane.receives = 0;
+  lane.done = lane.signalled = lane.payload = lane.posted;
 }
 
 void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
@@ -103,13 +111,14 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
 bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
   const LongSend& send = long_sends_.at(number);
   if (send.state == LongSend::State::kWriting) {
-    for (Lane* lane : peer.lanes) {
-      const auto unstarted = [&](const Writing& w) { return w.number == number && w.done == 0; };
-      if (std::erase_if(lane->writing, unstarted) == 0) continue;
-      withdraw(peer, number, send.transfer.tag);
-      return true;
-    }
-    return false;
+    const auto unstarted = [&](const Writing& w) { return w.number == number && w.at == w.begin; };
+    int parts = 0;
+    for (const Lane* lane : peer.lanes)
+      parts += static_cast<int>(std::ranges::count_if(lane->writing, unstarted));
+    if (parts < send.parts) return false;
+    for (Lane* lane : peer.lanes) std::erase_if(lane->writing, unstarted);
+    withdraw(peer, number, send.transfer.tag);
+    return true;
   }
   auto& queue = lane_of(peer, send.transfer.tag).queue;
   const auto unsaid = std::erase_if(queue, [&](const Queued& message) {
@@ -139,6 +148,14 @@ void VerbsTransport::hear_device() noexcept {
     const VerbsScope scope = scope_of(report.type);
     const std::string why = verbs_cause(report.type);
     log().debug("verbs: rank {}: {} reports {}", rank_, where_, ibv_event_type_str(report.type));
+    // Connections made from now on go by the port's addresses of now.
+    if (changes_address(report.type)) {
+      try {
+        device_->refresh();
+      } catch (const std::exception& e) {
+        log().debug("verbs: rank {}: {}: {}", rank_, where_, e.what());
+      }
+    }
     // A link that is back already does no harm. One that is not may be, before the retries are
     // exhausted: only where another rail stands in is that not waited for.
     if (scope == VerbsScope::kNobody) continue;

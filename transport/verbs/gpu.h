@@ -38,9 +38,17 @@ class VerbsGpu {
   // object. Throws Error.
   Stage stage(std::size_t bytes);
 
-  bool staging = false;  // the kernel refused to register GPU memory once: weft does not ask again
+  // Whether to ask the kernel to register GPU memory. It refuses for want of a module, always, or
+  // of memory or keys, for a while: after kRefusals in a row weft asks for one transfer of kEvery.
+  bool asks() noexcept { return refusals_ < kRefusals || ++skipped_ % kEvery == 0; }
+  void registered() noexcept { refusals_ = 0; }
+  int refused() noexcept { return ++refusals_; }
 
  private:
+  static constexpr int kRefusals = 4;
+  static constexpr unsigned kEvery = 256;
+  int refusals_ = 0;
+  unsigned skipped_ = 0;
   struct Lane {
     Device::Stream stream = nullptr;
     Device::Event event = nullptr;

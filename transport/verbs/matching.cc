@@ -4,7 +4,7 @@
 //   sender                                receiver
 //   send of a long message        RTS ->  keeps the RTS until the receive is posted
 //                              <- CTS     address, key, window
-//   write, write, write with immediate -> the window is full: the receive is over
+//   write, write, empty with immediate -> the window is full: the receive is over
 //   acknowledged: the send is over
 #include <fmt/format.h>
 
@@ -17,6 +17,11 @@
 #include "transport/verbs/transport.h"
 
 namespace weft {
+namespace {
+
+constexpr std::size_t kLineMask = 63;  // parts of a long message begin at a cache line
+
+}  // namespace
 
 void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
   if (!peer.failure.ok()) {
@@ -180,7 +185,7 @@ void VerbsTransport::send_cts(Peer& peer, const Transfer& t, std::uint32_t numbe
   message.cts.address = reinterpret_cast<std::uint64_t>(memory.data);
   message.cts.key = memory.memory().rkey();
   message.cts.window = static_cast<std::uint32_t>(free - peer.windows.begin());
-  *free = {true, t, number, std::move(memory)};
+  *free = {true, t, number, std::move(memory), 0};
   ++peer.windows_used;
   push(way, message);
 }
@@ -206,15 +211,16 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
   Reach reach;
   try {
     const bool gpu = VerbsGpu::owns(t.data);
-    if (!gpu || !gpu_.staging) {
+    if (!gpu || gpu_.asks()) {
       try {
         reach.lease = cache_->acquire(t.data, t.bytes, use);
         reach.data = static_cast<std::byte*>(t.data);
+        if (gpu) gpu_.registered();
         return reach;
       } catch (const Error& error) {
         if (!gpu) throw;
-        gpu_.staging = true;
-        log().info("{}; GPU memory goes by way of host memory", error.what());
+        if (gpu_.refused() == 1)
+          log().info("{}; GPU memory goes by way of host memory", error.what());
       }
     }
     reach.stage = gpu_.stage(t.bytes);
@@ -230,7 +236,7 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
 
 // The cache keeps the registration of a DeviceRegion.
 bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
-  if (gpu_.staging || !VerbsGpu::owns(data)) return false;
+  if (!VerbsGpu::owns(data) || !gpu_.asks()) return false;
   try {
     return static_cast<bool>(cache_->acquire(data, bytes, Cache::Use::kWrite));
   } catch (const std::exception& error) {
@@ -244,7 +250,7 @@ void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const Ve
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
   LongSend& send = found->second;
   if (send.peer != peer.rank || send.state != LongSend::State::kRtsSent ||
-      cts.window >= peer.windows.size()) {
+      cts.window >= static_cast<std::uint32_t>(settings_.windows)) {
     refuse(peer, "it granted what was not announced to it");
     return;
   }
@@ -256,9 +262,15 @@ void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const Ve
     return;
   }
   send.state = LongSend::State::kWriting;
-  Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
-  lane.writing.push_back({found->first, cts, 0});
-  touch(lane);
+  send.parts = send.open = parts_of(send.transfer.bytes);
+  const std::size_t part = send.transfer.bytes / static_cast<std::size_t>(send.parts) & ~kLineMask;
+  for (int i = 0; i < send.parts; ++i) {
+    Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
+    const std::size_t begin = static_cast<std::size_t>(i) * part;
+    const std::size_t end = i + 1 < send.parts ? begin + part : send.transfer.bytes;
+    lane.writing.push_back({found->first, cts, begin, begin, end});
+    touch(lane);
+  }
 }
 
 void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag) {
@@ -294,6 +306,7 @@ void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
     return;
   }
   Window& window = peer.windows[index];
+  if (++window.arrived < parts_of(window.transfer.bytes)) return;
   const std::byte* const staged = window.reach.stage.get();
   complete(window.transfer.id, staged ? place(peer, window.transfer, staged) : Code::kOk);
   free_window(peer, window);

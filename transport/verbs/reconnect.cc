@@ -1,6 +1,7 @@
 // Ends a connection of the verbs transport and makes a new one: see Transport::sever().
 //
-// A connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
+// The peers pass each other the bytes themselves, beside the letters of connections.cc. A
+// connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
 // for them, and this rank's device drops the peer's packets that are still under way. The slots,
 // their registration, the completion queue and the other peers' connections stay.
 #include <algorithm>
@@ -10,23 +11,14 @@
 #include "transport/verbs/transport.h"
 
 namespace weft {
-namespace {
-
-// What the peer must know; its port and the names of the queue pairs follow.
-struct Invitation {
-  std::uint64_t rings = 0;  // where the slots begin that it fills
-  std::uint32_t key = 0;
-  std::uint32_t port_bytes = 0;
-};
-
-}  // namespace
-
-std::string VerbsTransport::invitation(const Peer& peer) const {
+std::string VerbsTransport::invitation(const Peer& peer) {
   const std::string port = device_->port().encode();
-  Invitation mine;
+  VerbsInvitation mine;
   mine.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
-  mine.key = arena_memory_->rkey();
+  int place = 0;
+  mine.key = slots_of(peer, place).memory->rkey();
   mine.port_bytes = static_cast<std::uint32_t>(port.size());
+  mine.number = peer.mine;
   std::string text(reinterpret_cast<const char*>(&mine), sizeof mine);
   text += port;
   for (const Lane* lane : peer.lanes) {
@@ -36,15 +28,23 @@ std::string VerbsTransport::invitation(const Peer& peer) const {
   return text;
 }
 
-bool VerbsTransport::invites(const Peer& peer, std::string_view theirs) {
-  Invitation their;
+bool VerbsTransport::invites(std::string_view theirs) const {
+  VerbsInvitation their;
   if (theirs.size() < sizeof their) return false;
   std::memcpy(&their, theirs.data(), sizeof their);
-  return theirs.size() == sizeof their + their.port_bytes + peer.lanes.size() * sizeof(VerbsQpName);
+  return their.number != 0 &&
+         theirs.size() == sizeof their + their.port_bytes +
+                              static_cast<std::size_t>(settings_.qps) * sizeof(VerbsQpName);
+}
+
+std::uint32_t VerbsTransport::number_of(std::string_view theirs) {
+  VerbsInvitation their;
+  std::memcpy(&their, theirs.data(), sizeof their);
+  return their.number;
 }
 
 void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
-  Invitation their;
+  VerbsInvitation their;
   std::memcpy(&their, theirs.data(), sizeof their);
   const std::string_view names = theirs.substr(sizeof their + their.port_bytes);
   const VerbsPath path =
@@ -58,6 +58,7 @@ void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
     lane.remote_key = their.key;
     lane.qp->connect(path, name);
   }
+  peer.theirs = their.number;
   log().debug("verbs: rank {} on {}: {} by {}", rank_, where_, peer.where, to_string(path));
 }
 
@@ -78,10 +79,15 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
     device_->refresh();
     hear_device();  // what it reported before concerns the connection that has ended
     end_all(*peer, Code::kAborted, false);  // an attempt before this one
-    // Room in the completion queue for the new queue pairs: what the old ones left is dropped.
-    for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {
+    drain_queues();
+    if (!take_place(*peer)) {
+      make_room();
+      return {};  // again later
     }
+    if (peer->lanes.empty()) make_lanes(*peer);
+    peer->mine = ++attempts_;
     for (Lane* lane : peer->lanes) begin(*lane);
+    link(*peer, Link::kInvited);
     return invitation(*peer);
   } catch (const std::exception& e) {
     log().debug("verbs: rank {}: {} cannot be opened yet: {}", rank_, peer->where, e.what());
@@ -92,9 +98,7 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
 
 bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
   Peer* peer = peer_of(rank);
-  if (!peer || peer->lanes.empty() || !invites(*peer, theirs)) return false;
-  if (!std::ranges::all_of(peer->lanes, [](const Lane* lane) { return lane->qp != nullptr; }))
-    return false;
+  if (!peer || peer->link != Link::kInvited || !invites(theirs)) return false;
   try {
     accept(*peer, theirs);
   } catch (const std::exception& e) {
@@ -104,6 +108,7 @@ bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
   }
   peer->failure = {};
   peer->note = {};
+  opened(*peer);
   return true;
 }
 

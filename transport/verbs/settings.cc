@@ -67,6 +67,7 @@ VerbsSettings verbs_settings() {
   read(s.min_rnr_timer, "WEFT_VERBS_MIN_RNR_TIMER", 0, 31);
   read(s.qps, "WEFT_VERBS_QPS", 1, 64);
   read(s.send_depth, "WEFT_VERBS_SEND_DEPTH", 16, 16384);
+  read(s.connections, "WEFT_VERBS_CONNECTIONS", 1, 1 << 14);
   read(s.slots, "WEFT_VERBS_SLOTS", 4, 4096);
   read(s.slot_bytes, "WEFT_VERBS_SLOT_BYTES", 0, 1 << 20);
   if (s.slot_bytes != 0 && s.slot_bytes < 256)

@@ -26,6 +26,7 @@ struct VerbsSettings {
   // --- how much is under way ----------------------------------------------------------------
   int qps = 1;           // WEFT_VERBS_QPS per peer and rail, each with a flow label of its own
   int send_depth = 256;  // WEFT_VERBS_SEND_DEPTH: work requests of a queue pair
+  int connections = 64;  // WEFT_VERBS_CONNECTIONS: peers of a rail that are connected at once
   int slots = 32;        // WEFT_VERBS_SLOTS that a queue pair's peer may fill
   // WEFT_VERBS_SLOT_BYTES: longer messages go by zero copy. 0: slot_bytes_for() the port's rate
   std::size_t slot_bytes = 0;
@@ -42,9 +43,10 @@ struct VerbsSettings {
 // Up to 10 Gb/s (and on Soft-RoCE, whose packets a processor makes) a copy is cheap beside the
 // wire, and RTS and CTS wait behind the data that fills the port: on Soft-RoCE at 160 Mb/s, an
 // all-reduce of 8 MiB is 1.8 times as fast with slots that hold a whole 64 KiB slice. On a fast
-// port a copy is slower than the wire, and RTS and CTS take a few microseconds.
+// port a copy is slower than the wire, and RTS and CTS take a few microseconds. A port of unknown
+// rate (0) is a new one, and fast.
 inline constexpr std::size_t slot_bytes_for(double rate_gbps) {
-  return rate_gbps <= 10 ? (64u << 10) + 64 : 16u << 10;
+  return rate_gbps > 0 && rate_gbps <= 10 ? (64u << 10) + 64 : 16u << 10;
 }
 
 // Reads the environment. Throws an Error that names the variable, its value and the range.

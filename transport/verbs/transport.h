@@ -1,6 +1,7 @@
-// The class behind make_verbs_transport. verbs.cc sets up, datapath.cc runs queue pairs, slots and
-// completions, matching.cc matches messages with receives and runs RTS and CTS, failure.cc cancels
-// and ends connections, and reconnect.cc replaces them.
+// The class behind make_verbs_transport. verbs.cc sets up, connections.cc connects when a first
+// message asks for it, datapath.cc runs queue pairs, slots and completions, matching.cc matches
+// messages with receives and runs RTS and CTS, failure.cc cancels and ends connections, and
+// reconnect.cc replaces them.
 #pragma once
 
 #include <array>
@@ -19,6 +20,7 @@
 #include "transport/transport.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/gpu.h"
+#include "transport/verbs/greeting.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/registration_cache.h"
@@ -60,21 +62,31 @@ class VerbsTransport final : public Transport {
     VerbsCts cts;                // kCts
     std::uint64_t id = 0;        // kData: of the send, which is over once its bytes are in the slot
   };
-  // A long message that has its CTS and is being written.
+  // The part of a long message that has its CTS and is written over one queue pair.
   struct Writing {
     std::uint32_t number = 0;  // key in long_sends_
     VerbsCts cts;
-    std::size_t done = 0;  // bytes handed to the device
+    std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are handed over
   };
   struct Peer;
-  // One queue pair, and the slots at both of its ends.
+  // How far the connection with a peer is (connections.cc).
+  enum class Link : std::uint8_t {
+    kClosed,   // there are no queue pairs
+    kInvited,  // the queue pairs are made, and the peer has been told of them
+    kMet,      // they are connected; whether the peer's are is not known
+    kOpen,     // both ends are connected
+    kClosing,  // this rank has asked the peer to close, and sends nothing
+  };
+  // One queue pair, and the slots at both of its ends. It lives from the first message to its peer
+  // on; the queue pair and the slots, while the peer is connected.
   struct Lane {
     Peer* peer = nullptr;
     std::uint32_t index = 0;      // in lanes_
     std::uint32_t life = 0;       // generation of `qp`: rises when reconnecting replaces it
-    std::unique_ptr<VerbsQp> qp;  // null once the connection has ended
+    std::unique_ptr<VerbsQp> qp;  // null while there is no connection
     VerbsSendCredits send_credits;
     VerbsRecvCredits recv_credits;
+    std::uint32_t key = 0;            // of the staging
     std::byte* staging = nullptr;     // registered copy of each slot of the peer
     const std::byte* ring = nullptr;  // slots that the peer fills
     std::uint64_t remote_ring = 0;
@@ -88,11 +100,20 @@ class VerbsTransport final : public Transport {
     std::array<ibv_send_wr, kChain> chain;
     std::array<ibv_sge, kChain> pieces;
     int chained = 0;
-    bool payload = false;  // the chain holds a message that is not empty
-    int receives = 0;      // receive requests to repost
-    bool touched = false;  // in touched_
+    std::uint64_t payload = 0;  // all requests from here on are empty: nobody waits for them
+    bool signal = false;        // the end of the chain must be signalled
+    int receives = 0;           // receive requests to repost
+    bool touched = false;       // in touched_
 
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
+  };
+
+  // The slots of some places: the staging of all of them, then the rings; and their completions.
+  struct Slots {
+    int places = 0;
+    std::unique_ptr<VerbsCq> cq;
+    std::unique_ptr<std::byte, void (*)(void*)> arena{nullptr, nullptr};
+    std::unique_ptr<VerbsMemory> memory;
   };
 
   // A receive that has its RTS and waits for a free window.
@@ -120,6 +141,7 @@ class VerbsTransport final : public Transport {
     Transfer transfer;
     Rank peer = kNoRank;
     enum class State : std::uint8_t { kRtsSent, kWriting } state = State::kRtsSent;
+    int parts = 0, open = 0;  // of the message; those that are not acknowledged
     Reach reach;
   };
   struct Window {
@@ -127,10 +149,21 @@ class VerbsTransport final : public Transport {
     Transfer transfer;
     std::uint32_t number = 0;
     Reach reach;
+    int arrived = 0;  // parts
   };
   struct Peer : PeerRecord {
     std::vector<Lane*> lanes;
     std::size_t next_lane = 0;  // for long messages
+    Link link = Link::kClosed;
+    int place = -1;                   // of its slots; -1: none
+    bool asks = false;                // in opening_
+    std::uint64_t used = 0;           // rises with every message
+    std::uint32_t mine = 0;           // this rank's attempt to connect, the last one
+    std::uint32_t theirs = 0;         // the peer's attempt that this rank connected to last
+    std::string invitation;           // of the peer, which waits for a place
+    int unheard = 0;                  // letters to the peer since it sent one
+    bool closes = false;              // the peer has agreed to close, after so many messages:
+    std::vector<std::uint64_t> told;  // by lane
     // By tag. One message uses a tag at a time; several of one tag match in order.
     std::multimap<std::uint64_t, Transfer> wanted;
     std::multimap<std::uint64_t, Unexpected> unexpected;
@@ -141,17 +174,49 @@ class VerbsTransport final : public Transport {
   };
 
   // verbs.cc
-  void set_up(const Nic& rail, int nranks);
+  VerbsGreeting set_up(const Nic& rail, int nranks, int nrails);
   void begin(Lane& lane);
-  std::string greeting(const Peer& peer) const;
-  void connect(Rank rank, std::string_view greeting);
+  void add_slots(int places);
+  Slots& slots_of(const Peer& peer, int& place);
+  void release_all() noexcept;
+
+  // verbs/reconnect.cc
   // Returns the bytes that the peer needs to connect its queue pairs with this rank's.
-  std::string invitation(const Peer& peer) const;
+  std::string invitation(const Peer& peer);
   // True if `theirs` has the length of an invitation.
-  static bool invites(const Peer& peer, std::string_view theirs);
+  bool invites(std::string_view theirs) const;
+  static std::uint32_t number_of(std::string_view theirs);  // of an invitation
   // Connects the peer's queue pairs by the peer's invitation. Throws Error.
   void accept(Peer& peer, std::string_view theirs);
-  void release_all() noexcept;
+
+  // verbs/connections.cc
+  void make_lanes(Peer& peer);
+  void link(Peer& peer, Link is);
+  bool has_queue(const Peer& peer) const;
+  bool idle(const Peer& peer) const;
+  bool quiesce(Peer& peer);
+  bool all_taken(const Peer& peer) const;
+  void want(Peer& peer);
+  void connect_peers();
+  void open_wanted();
+  void make_room();
+  void grow();
+  void drain_queues();
+  bool abandon_one();
+  void leave_link(Peer& peer);
+  bool take_place(Peer& peer);
+  void free_place(Peer& peer) noexcept;
+  void open(Peer& peer);
+  void meet_invited(Peer& peer, std::string_view theirs);
+  void opened(Peer& peer);
+  void ask_to_close(Peer& peer);
+  void finish_closing(Peer& peer);
+  void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
+  void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
+  void on_letter(const Letter& letter);
+  void on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body);
+  void on_abandon(Peer& peer, std::uint32_t number);
+  void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
 
   // verbs/datapath.cc
   Peer* peer_of(Rank rank) noexcept;
@@ -166,6 +231,8 @@ class VerbsTransport final : public Transport {
   void tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
                     std::uint32_t index);
   void ring_doorbell(Lane& lane);
+  void mark(Lane& lane, std::uint64_t upto);
+  int parts_of(std::size_t bytes) const;
   void give_receives_back(Lane& lane);
   void flush() noexcept;
   std::size_t reap() noexcept;
@@ -196,6 +263,7 @@ class VerbsTransport final : public Transport {
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
   void refuse(Peer& peer, const char* what) noexcept;
   void end_all(Peer& peer, Code code, bool told) noexcept;
+  void end_lane(Lane& lane) noexcept;
   bool take_back(Peer& peer, std::uint32_t number);
   void hear_device() noexcept;
 
@@ -204,17 +272,24 @@ class VerbsTransport final : public Transport {
   bool replaceable_;
   std::string where_;  // "device mlx5_0 port 1"
   VerbsSettings settings_;
-  std::size_t slot_bytes_ = 0;
+  std::unique_ptr<Mailbox> mail_;
+  VerbsShape shape_;
+  std::size_t slot_bytes_ = 0;    // the same on all ranks
   std::size_t most_in_slot_ = 0;  // bytes of the longest eager message
   int inline_bytes_ = 0;
+  std::uint64_t signal_every_ = 1;  // so many requests of a queue pair
   // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
-  std::unique_ptr<VerbsCq> cq_;
-  std::unique_ptr<std::byte, void (*)(void*)> arena_{nullptr, nullptr};  // staging, then rings
-  std::unique_ptr<VerbsMemory> arena_memory_;
+  std::deque<Slots> slots_;
   VerbsGpu gpu_;
   std::unique_ptr<Cache> cache_;
-  std::deque<Lane> lanes_;   // peer by peer
+  std::deque<Lane> lanes_;     // peer by peer, as they are first needed
+  std::vector<Peer*> owners_;  // of the places; nullptr: free
+  std::deque<Rank> opening_;   // peers that wait to be connected
+  int closing_ = 0;            // peers whose link is kClosing
+  int waited_ = 0;             // polls without a place, since a peer was asked to close
+  std::uint64_t uses_ = 0;
+  std::uint32_t attempts_ = 0;
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;

@@ -1,5 +1,6 @@
 // Messages between hosts through RDMA verbs: reliable connections on InfiniBand or RoCE.
-// One transport is one rail: one device, and for each peer one queue pair or more.
+// One transport is one rail: one device, and for each peer that has had a message, one queue pair
+// or more.
 //
 // The sender writes a message that fits a slot into a ring that the peer keeps for this rank
 // (eager). For a longer one the sender sends an RTS; once the receive is posted, the peer answers
@@ -22,15 +23,16 @@ bool verbs_available();
 // set-up names a port that is down. All ranks get the same answer.
 bool verbs_everywhere(const Topology& topology);
 
-// Collective over the job: all ranks call this function for the same rail at the same time (two
-// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
-// fails on one rank, every rank throws an Error that names the rank, the device and the kernel's
-// error.
+// Collective over the job: all ranks call this function for the same rail at the same time (a
+// gather and a scatter). It opens no queue pair: the first message to a peer makes the connection,
+// with the letters of job.open_mailbox() (connections.cc), while both ends poll. `rail` is this
+// host's device; the peers' devices may have other names. If set-up fails on one rank, every rank
+// throws an Error that names the rank, the device and the kernel's error.
 //
 // The contract of Transport, and on top of it:
-// - An eager send completes when its bytes are copied into registered memory; a longer send when
-//   the peer has the bytes. A rank sends no messages to itself (kInvalidArgument). `data` is memory
-//   of the host or of a GPU (verbs/gpu.h).
+// - An eager send completes when its peer is connected and its bytes are in registered memory; a
+//   longer send when the peer has the bytes. A rank sends no messages to itself
+//   (kInvalidArgument). `data` is memory of the host or of a GPU (verbs/gpu.h).
 // - A failed completion ends the transfers with its peer: kPeerFailed if the peer stopped
 //   acknowledging, kTransport if a device refused. A sender notices a dead peer after about
 //   timeout * (retries + 1); a rank that only receives learns of it from the job's control plane.

@@ -1,5 +1,6 @@
 // libibverbs without a device, for one program: its functions are defined here, and those of the
-// library are not reached. One device with one port, and queue pairs whose other end is the test.
+// library are not reached. One device with one port, and queue pairs whose other end is the test,
+// or, where they are `wired`, the queue pair of this program that they are connected to.
 //
 // What a real device would refuse or suffer from ends the program: requests beyond a queue's depth,
 // memory that is not registered, a completion queue that overflows. Include it in one source only.
@@ -7,6 +8,8 @@
 
 #include <endian.h>
 #include <infiniband/verbs.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -15,8 +18,12 @@
 #include <cstring>
 #include <deque>
 #include <list>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace weft::testing {
 
@@ -44,11 +51,19 @@ class FakeVerbs {
     ibv_qp qp{};  // first: an ibv_qp* is one of these
     ibv_qp_cap cap{};
     std::deque<std::uint64_t> receives;
-    std::deque<Request> sends;            // not gone yet
-    std::uint32_t posted = 0, freed = 0;  // requests, and those whose places are free again
+    std::deque<Request> sends;             // not gone yet
+    std::uint32_t posted = 0, freed = 0;   // requests, and those whose places are free again
+    std::uint32_t other = 0;               // the number of the queue pair at the other end
+    std::size_t wrote = 0, signalled = 0;  // bytes and requests, ever
+  };
+  struct Queue {
+    ibv_cq cq{};  // first: an ibv_cq* is one of these
+    std::deque<ibv_wc> completions;
+    bool armed = false;
   };
   struct Region {
     ibv_mr mr{};
+    std::uint64_t begin = 0;  // the address by which peers and requests know the memory
     int access = 0;
   };
 
@@ -60,21 +75,19 @@ class FakeVerbs {
   // ---- what a test does ----------------------------------------------------------------------
 
   Pair* pair(std::uint32_t number) {
-    for (Pair& p : pairs)
-      if (p.qp.qp_num == number) return &p;
-    return nullptr;
+    const auto found = by_number.find(number);
+    return found == by_number.end() ? nullptr : found->second;
   }
   Region* region(std::uint32_t key) {
-    for (Region& r : regions)
-      if (r.mr.lkey == key) return &r;
-    return nullptr;
+    const auto found = by_key.find(key);
+    return found == by_key.end() ? nullptr : found->second;
   }
   // A write of the peer. False: the device refuses it.
   bool write(std::uint32_t key, std::uint64_t address, std::string_view bytes) {
     const Region* r = region(key);
     if (!r || !(r->access & IBV_ACCESS_REMOTE_WRITE) || !covers(*r, address, bytes.size()))
       return false;
-    std::memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size());
+    std::memcpy(static_cast<char*>(r->mr.addr) + (address - r->begin), bytes.data(), bytes.size());
     return true;
   }
   // Something of the peer comes that takes a receive. False: none is posted, it would be repeated.
@@ -126,30 +139,56 @@ class FakeVerbs {
 
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;
-  bool up = true;  // the port
+  // What is sent arrives at the queue pair at the other end.
+  bool wired = false;
+  std::size_t made = 0;      // queue pairs, ever
+  bool up = true;            // the port
+  std::uint8_t address = 1;  // the last byte of its GID
   // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
   int unreachable = 0;
   // Sends are not taken at all.
   bool refuse_sends = false;
+  int refuse_regions = 0;  // so many registrations
+  std::deque<ibv_async_event> reports;
   std::list<Pair> pairs;
   std::list<Region> regions;
 
   // ---- what the functions below do -----------------------------------------------------------
 
   bool covers(const Region& r, std::uint64_t address, std::size_t bytes) const {
-    const auto begin = reinterpret_cast<std::uint64_t>(r.mr.addr);
-    return address >= begin && bytes <= r.mr.length && address - begin <= r.mr.length - bytes;
+    return address >= r.begin && bytes <= r.mr.length && address - r.begin <= r.mr.length - bytes;
   }
   std::string read(const ibv_sge& piece) {
     if (piece.length == 0) return {};
     const Region* r = region(piece.lkey);
     demand(r && covers(*r, piece.addr, piece.length), "sends memory that is not registered");
-    return {reinterpret_cast<const char*>(piece.addr), piece.length};
+    return {static_cast<const char*>(r->mr.addr) + (piece.addr - r->begin), piece.length};
   }
   void complete(Pair& p, ibv_wc wc) {
     wc.qp_num = p.qp.qp_num;
-    completions.push_back(wc);
-    demand(completions.size() <= static_cast<std::size_t>(cq.cqe), "completion queue overflows");
+    auto& q = *reinterpret_cast<Queue*>(p.qp.send_cq);
+    q.completions.push_back(wc);
+    demand(q.completions.size() <= static_cast<std::size_t>(q.cq.cqe),
+           "completion queue overflows");
+    const std::uint64_t one = 1;
+    if (std::exchange(q.armed, false) && q.cq.channel)
+      demand(::write(q.cq.channel->fd, &one, sizeof one) == sizeof one, "its channel is full");
+  }
+  // What this queue pair has sent goes over the wire.
+  void carry(Pair& p) {
+    while (p.qp.state == IBV_QPS_RTS && !p.sends.empty()) {
+      Pair* const to = pair(p.other);
+      if (!to || to->qp.state == IBV_QPS_ERR) return fail(p, IBV_WC_RETRY_EXC_ERR);
+      // A device would repeat it after a long while.
+      demand(to->qp.state == IBV_QPS_RTS, "sends to a peer that is not connected");
+      demand(to->other == p.qp.qp_num, "sends to the queue pair of another connection");
+      Request r;
+      leave(p, &r);
+      if (!r.bytes.empty()) demand(write(r.key, r.remote, r.bytes), "writes where it may not");
+      p.wrote += r.bytes.size();
+      if (r.opcode == IBV_WR_RDMA_WRITE) continue;
+      demand(arrive(*to, r.immediate), "the receiver is not ready (RNR)");
+    }
   }
   void flush(Pair& p) {
     p.qp.state = IBV_QPS_ERR;
@@ -170,6 +209,13 @@ class FakeVerbs {
   int post(Pair& p, const ibv_send_wr* wr) {
     if (refuse_sends) return EIO;
     for (; wr; wr = wr->next) {
+      if (p.qp.state == IBV_QPS_ERR) {  // it failed, and its user has not seen that yet
+        ibv_wc wc{};
+        wc.wr_id = wr->wr_id;
+        wc.status = IBV_WC_WR_FLUSH_ERR;
+        complete(p, wc);
+        continue;
+      }
       demand(p.qp.state == IBV_QPS_RTS, "sends over a queue pair that is not connected");
       demand(p.posted - p.freed < p.cap.max_send_wr, "more sends than a queue pair has room for");
       demand(wr->num_sge <= 1, "more pieces than the queue pair has");
@@ -177,6 +223,7 @@ class FakeVerbs {
       r.id = wr->wr_id;
       r.number = p.posted++;
       r.signalled = (wr->send_flags & IBV_SEND_SIGNALED) != 0;
+      p.signalled += r.signalled;
       r.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
       r.opcode = wr->opcode;
       r.remote = wr->wr.rdma.remote_addr;
@@ -189,9 +236,14 @@ class FakeVerbs {
       }
       p.sends.push_back(std::move(r));
     }
+    if (wired) unsent.push_back(&p);
     return 0;
   }
-  int poll(int n, ibv_wc* out) {
+  int poll(Queue& queue, int n, ibv_wc* out) {
+    auto& completions = queue.completions;
+    if (wired)
+      for (Pair* p : unsent) carry(*p);
+    if (wired) unsent.clear();
     if (prompt)
       for (Pair& p : pairs)
         while (leave(p)) {
@@ -209,9 +261,12 @@ class FakeVerbs {
   ibv_device device{};
   ibv_context context{};
   ibv_pd domain{};
-  ibv_comp_channel channel{};
-  ibv_cq cq{};
-  std::deque<ibv_wc> completions;
+  std::list<ibv_comp_channel> channels;
+  std::list<Queue> queues;
+  std::map<std::uint32_t, Pair*> by_number;
+  std::map<std::uint32_t, Region*> by_key;
+  std::vector<Pair*> unsent;   // wired: with requests that have not left
+  std::recursive_mutex mutex;  // ranks may be threads
   std::uint32_t next_number = 17, next_key = 1;
 };
 
@@ -236,23 +291,30 @@ const char* ibv_get_device_name(ibv_device*) { return "fake"; }
 
 ibv_context* ibv_open_device(ibv_device*) {
   FakeVerbs& fake = FakeVerbs::get();
-  fake.context = {};
+  const std::lock_guard lock(fake.mutex);
   fake.context.device = &fake.device;
   fake.context.async_fd = -1;
   fake.context.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
+    const std::lock_guard lock_it(FakeVerbs::get().mutex);
     return FakeVerbs::get().post(*reinterpret_cast<FakeVerbs::Pair*>(qp), wr);
   };
   fake.context.ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
+    const std::lock_guard lock_it(FakeVerbs::get().mutex);
     auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
     for (; wr; wr = wr->next) p.receives.push_back(wr->wr_id);
     weft::testing::demand(p.receives.size() <= p.cap.max_recv_wr,
                           "more receives than the queue pair has room for");
     return 0;
   };
-  fake.context.ops.poll_cq = [](ibv_cq*, int n, ibv_wc* out) {
-    return FakeVerbs::get().poll(n, out);
+  fake.context.ops.poll_cq = [](ibv_cq* cq, int n, ibv_wc* out) {
+    const std::lock_guard lock_it(FakeVerbs::get().mutex);
+    return FakeVerbs::get().poll(*reinterpret_cast<FakeVerbs::Queue*>(cq), n, out);
   };
-  fake.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
+  fake.context.ops.req_notify_cq = [](ibv_cq* cq, int) {
+    const std::lock_guard lock_it(FakeVerbs::get().mutex);
+    reinterpret_cast<FakeVerbs::Queue*>(cq)->armed = true;
+    return 0;
+  };
   return &fake.context;
 }
 int ibv_close_device(ibv_context*) { return 0; }
@@ -276,65 +338,107 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t, 
   entries[0] = {};
   entries[0].port_num = 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  const std::uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  const std::uint8_t bytes[16] = {0, 0, 0,    0,    0,  0, 0, 0,
+                                  0, 0, 0xff, 0xff, 10, 0, 0, FakeVerbs::get().address};
   std::memcpy(entries[0].gid.raw, bytes, sizeof bytes);
   return 1;
 }
-int ibv_get_async_event(ibv_context*, ibv_async_event*) { return -1; }
+int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  if (fake.reports.empty()) return -1;
+  *event = fake.reports.front();
+  fake.reports.pop_front();
+  return 0;
+}
+void ibv_ack_async_event(ibv_async_event*) {}
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  const std::lock_guard lock(FakeVerbs::get().mutex);
   FakeVerbs::get().domain.context = context;
   return &FakeVerbs::get().domain;
 }
 int ibv_dealloc_pd(ibv_pd*) { return 0; }
 
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t,
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t begin,
                          unsigned int access) {
   FakeVerbs& fake = FakeVerbs::get();
-  if (bytes == 0) {
-    errno = EINVAL;
+  const std::lock_guard lock(fake.mutex);
+  if (bytes == 0 || fake.refuse_regions > 0) {
+    errno = bytes == 0 ? EINVAL : ENOMEM;
+    fake.refuse_regions -= bytes > 0;
     return nullptr;
   }
   FakeVerbs::Region& r = fake.regions.emplace_back();
   r.mr.addr = data;
   r.mr.length = bytes;
   r.mr.lkey = r.mr.rkey = fake.next_key++;
+  r.begin = begin;
   r.access = static_cast<int>(access);
+  fake.by_key[r.mr.lkey] = &r;
   return &r.mr;
 }
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) {
-  return ibv_reg_mr_iova2(pd, data, bytes, 0, static_cast<unsigned>(access));
+  return ibv_reg_mr_iova2(pd, data, bytes, reinterpret_cast<std::uint64_t>(data),
+                          static_cast<unsigned>(access));
 }
 int ibv_dereg_mr(ibv_mr* mr) {
-  FakeVerbs::get().regions.remove_if([=](const FakeVerbs::Region& r) { return &r.mr == mr; });
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  fake.by_key.erase(mr->lkey);
+  fake.regions.remove_if([=](const FakeVerbs::Region& r) { return &r.mr == mr; });
   return 0;
 }
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
-  FakeVerbs::get().channel.fd = -1;
-  return &FakeVerbs::get().channel;
-}
-int ibv_destroy_comp_channel(ibv_comp_channel*) { return 0; }
-int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
-void ibv_ack_cq_events(ibv_cq*, unsigned int) {}
-ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
   FakeVerbs& fake = FakeVerbs::get();
-  fake.cq.context = context;
-  fake.cq.cqe = entries;
-  fake.completions.clear();
-  return &fake.cq;
+  const std::lock_guard lock(fake.mutex);
+  ibv_comp_channel& channel = fake.channels.emplace_back();
+  channel.fd = eventfd(0, EFD_NONBLOCK);
+  return &channel;
 }
-int ibv_destroy_cq(ibv_cq*) { return 0; }
+int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  close(channel->fd);
+  fake.channels.remove_if([=](const ibv_comp_channel& c) { return &c == channel; });
+  return 0;
+}
+int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq**, void**) {
+  std::uint64_t events = 0;
+  return read(channel->fd, &events, sizeof events) == sizeof events ? 0 : -1;
+}
+void ibv_ack_cq_events(ibv_cq*, unsigned int) {}
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel* channel, int) {
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  ibv_cq& cq = fake.queues.emplace_back().cq;
+  cq.context = context;
+  cq.cqe = entries;
+  cq.channel = channel;
+  return &cq;
+}
+int ibv_destroy_cq(ibv_cq* cq) {
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  fake.queues.remove_if([=](const FakeVerbs::Queue& q) { return &q.cq == cq; });
+  return 0;
+}
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
   FakeVerbs::Pair& p = fake.pairs.emplace_back();
+  ++fake.made;
   p.qp.context = pd->context;
+  p.qp.send_cq = attributes->send_cq;
   p.qp.qp_num = fake.next_number++;
+  fake.by_number[p.qp.qp_num] = &p;
   p.cap = attributes->cap;
   return &p.qp;
 }
-int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  const std::lock_guard lock(FakeVerbs::get().mutex);
   auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
   if (attributes->qp_state == IBV_QPS_ERR) {
     FakeVerbs::get().flush(p);
@@ -344,11 +448,16 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
     const int why = FakeVerbs::get().unreachable;
     if (why != 0 && attributes->qp_state == IBV_QPS_RTR) return why;
     qp->state = attributes->qp_state;
+    if (mask & IBV_QP_DEST_QPN) p.other = attributes->dest_qp_num;
   }
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* qp) {
-  FakeVerbs::get().pairs.remove_if([=](const FakeVerbs::Pair& p) { return &p.qp == qp; });
+  FakeVerbs& fake = FakeVerbs::get();
+  const std::lock_guard lock(fake.mutex);
+  std::erase_if(fake.unsent, [=](const FakeVerbs::Pair* p) { return &p->qp == qp; });
+  fake.by_number.erase(qp->qp_num);
+  fake.pairs.remove_if([=](const FakeVerbs::Pair& p) { return &p.qp == qp; });
   return 0;
 }
 

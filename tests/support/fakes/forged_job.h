@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +21,34 @@ namespace weft::testing {
 
 // What a rank says where rank 0, which says the right thing, says `right`. Empty: the same.
 using Forge = std::function<std::string(Rank from, std::string right)>;
+
+// The letters of a ForgedJob: what rank 0 has sent, and what the test lets come.
+struct ForgedMail {
+  struct Sent {
+    Rank to = kNoRank;
+    std::string bytes;
+  };
+  std::deque<Sent> sent;
+  std::deque<Letter> coming;
+};
+
+class ForgedMailbox final : public Mailbox {
+ public:
+  explicit ForgedMailbox(std::shared_ptr<ForgedMail> mail) : mail_(std::move(mail)) {}
+  void send(Rank to, std::string_view bytes) noexcept override {
+    mail_->sent.push_back({to, std::string(bytes)});
+  }
+  bool receive(Letter& letter) noexcept override {
+    if (mail_->coming.empty()) return false;
+    letter = std::move(mail_->coming.front());
+    mail_->coming.pop_front();
+    return true;
+  }
+  bool waiting() const noexcept override { return !mail_->coming.empty(); }
+
+ private:
+  std::shared_ptr<ForgedMail> mail_;
+};
 
 class ForgedJob final : public Job {
  public:
@@ -44,6 +73,7 @@ class ForgedJob final : public Job {
     return all;
   }
   std::string key(std::string_view label) const override { return derive_key("forged", label); }
+  std::unique_ptr<Mailbox> open_mailbox() override { return std::make_unique<ForgedMailbox>(mail); }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
   void report(const Status&, const Scope&) noexcept override {}
@@ -54,6 +84,7 @@ class ForgedJob final : public Job {
 
   std::string said;                  // by rank 0, the first time: only then anything is forged
   std::vector<std::string> said_to;  // the same, where it said something to each
+  std::shared_ptr<ForgedMail> mail = std::make_shared<ForgedMail>();
 
  private:
   int size_;

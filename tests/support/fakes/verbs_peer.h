@@ -15,6 +15,7 @@
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
 #include "transport/verbs/credits.h"
+#include "transport/verbs/device.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs.h"
@@ -35,7 +36,8 @@ struct VerbsPeers {
   };
 
   // Throws what the transport throws.
-  explicit VerbsPeers(int ranks, const Forge& forge = {}, int send_depth = 16) {
+  explicit VerbsPeers(int ranks, const Forge& forge = {}, int send_depth = 16,
+                      bool connected = true) {
     for (const auto& [variable, value] :
          {std::pair("WEFT_VERBS_QPS", kQps), std::pair("WEFT_VERBS_SLOTS", kSlots),
           std::pair("WEFT_VERBS_SLOT_BYTES", kSlotBytes), std::pair("WEFT_VERBS_WINDOWS", kWindows),
@@ -46,12 +48,50 @@ struct VerbsPeers {
     rail.name = "fake";
     rail.rdma = rail.up = true;
     ForgedJob job(ranks, forge);
+    mail = job.mail;
     transport = make_verbs_transport(job, separate_hosts(ranks, rail), rail);
     lanes.resize(static_cast<std::size_t>((ranks - 1) * kQps));
-    // The greeting: a kind, four counts, where the rings are and their key, and so on.
-    constexpr std::size_t kRings = 1 + 4 * sizeof(std::uint32_t);
-    for (std::size_t r = 1; r < job.said_to.size(); ++r)
-      learn(job.said_to[r], kRings, (r - 1) * kQps, kQps);
+    for (Rank r = 1; connected && r < ranks; ++r) connect(r);
+  }
+  // The peer invites rank 0, which answers, and is told that the peer is ready.
+  void connect(Rank rank) {
+    letter(rank, VerbsLetter::kInvite, 0, invitation(1));
+    poll();
+    for (; !mail->sent.empty(); mail->sent.pop_front()) {
+      const ForgedMail::Sent& sent = mail->sent.front();
+      VerbsLetterFront front;
+      std::memcpy(&front, sent.bytes.data(), sizeof front);
+      if (sent.to != rank || front.what != VerbsLetter::kInvite) continue;
+      reopened(rank, sent.bytes.substr(sizeof front));
+      letter(rank, VerbsLetter::kReady, front.mine);
+    }
+    poll();
+  }
+  // A letter of the peer, of its attempt number `mine`.
+  void letter(Rank from, VerbsLetter what, std::uint32_t yours, std::string_view body = {},
+              std::uint32_t mine = 1) {
+    const VerbsLetterFront front{what, mine, yours};
+    std::string text(reinterpret_cast<const char*>(&front), sizeof front);
+    mail->coming.push_back({from, text.append(body)});
+  }
+  // An invitation as a peer has it.
+  static std::string invitation(std::uint32_t number) {
+    VerbsPort port;
+    port.mtu = 1024;
+    port.gids = {{GidKind::kRoce2Ipv4, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}}};
+    const std::string text = port.encode();
+    VerbsInvitation mine;
+    mine.rings = 0x10000;
+    mine.key = 0x5a5a;
+    mine.port_bytes = static_cast<std::uint32_t>(text.size());
+    mine.number = number;
+    std::string whole(reinterpret_cast<const char*>(&mine), sizeof mine);
+    whole += text;
+    for (std::uint32_t k = 0; k < kQps; ++k) {
+      const VerbsQpName name{0x800000 + k, k};
+      whole.append(reinterpret_cast<const char*>(&name), sizeof name);
+    }
+    return whole;
   }
   ~VerbsPeers() {
     fake.prompt = true;
@@ -103,10 +143,15 @@ struct VerbsPeers {
   }
 
   FakeVerbs& fake = FakeVerbs::get();
+  std::shared_ptr<ForgedMail> mail;
   std::unique_ptr<Transport> transport;
   std::vector<Lane> lanes;
 
  private:
+  void poll() {
+    Completion none[1];
+    for (int i = 0; i < 4; ++i) demand(transport->poll(none) == 0, "nothing was posted");
+  }
   void learn(const std::string& text, std::size_t at, std::size_t first, std::size_t n) {
     std::uint64_t rings = 0;
     std::uint32_t key = 0;

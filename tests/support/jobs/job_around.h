@@ -20,6 +20,7 @@ class JobAround : public Job {
     return job_->all_gather(mine);
   }
   std::string key(std::string_view label) const override { return job_->key(label); }
+  std::unique_ptr<Mailbox> open_mailbox() override { return job_->open_mailbox(); }
   bool failed() const noexcept override { return job_->failed(); }
   Status failure() const override { return job_->failure(); }
   std::size_t heard() const noexcept override { return job_->heard(); }

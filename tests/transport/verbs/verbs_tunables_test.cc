@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "topo/base/status.h"
-#include "transport/verbs/flow_label.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs_net.h"
 

@@ -1,0 +1,76 @@
+// Letters between any two ranks of a job, by way of rank 0, for what a transport must tell a peer
+// that it has no connection with. A letter arrives once and in the order of its sender, or never:
+// it is lost where the job has ended, and where its receiver lets too many letters lie.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "topo/base/mutex.h"
+#include "topo/base/status.h"
+#include "transport/control/socket.h"
+
+namespace weft {
+
+struct Letter {
+  Rank from = kNoRank;
+  std::string bytes;
+};
+
+// One user's letters on one rank. No call waits for another rank. Thread-safe.
+class Mailbox {
+ public:
+  static constexpr std::size_t kMostBytes = 64u << 10;  // of a letter
+
+  virtual ~Mailbox() = default;
+  virtual void send(Rank to, std::string_view bytes) noexcept = 0;
+  // Takes the oldest letter; false: there is none, which costs one load.
+  virtual bool receive(Letter& letter) noexcept = 0;
+  virtual bool waiting() const noexcept = 0;  // a letter lies here
+  // Returns a descriptor that is readable while a letter lies here; -1: there is none.
+  virtual int fd() const noexcept { return -1; }
+};
+
+// The mailboxes of one rank, counted from 0 in the order in which they were opened.
+class PostOffice : public std::enable_shared_from_this<PostOffice> {
+ public:
+  // Takes a letter of this rank to box number `box` of rank `to`.
+  using Carry = std::function<void(std::uint32_t box, Rank to, std::string_view bytes)>;
+  explicit PostOffice(Carry carry) : carry_(std::move(carry)) {}
+
+  std::unique_ptr<Mailbox> open();
+  // Puts a letter into a box, which may be opened later.
+  void deliver(std::uint32_t box, Rank from, std::string_view bytes);
+  // The job ends: what is sent from now on is lost.
+  void close() noexcept;
+
+ private:
+  class Box;
+  static constexpr std::uint32_t kMostBoxes = 1024;
+  static constexpr int kMostLying = 64;  // letters of one sender in one box
+
+  struct Lying {
+    Mutex mutex;
+    std::deque<Letter> letters WEFT_GUARDED_BY(mutex);
+    std::unordered_map<Rank, int> of WEFT_GUARDED_BY(mutex);  // letters by sender
+    std::atomic<bool> any{false};
+    Fd wake = make_wake_fd();
+  };
+  std::shared_ptr<Lying> box(std::uint32_t number);
+  void send(std::uint32_t box, Rank to, std::string_view bytes) noexcept;
+
+  Mutex carrying_;  // apart from the other one: who delivers may hold what carry_ takes
+  Carry carry_ WEFT_GUARDED_BY(carrying_);
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Lying>> boxes_ WEFT_GUARDED_BY(mutex_);
+  std::uint32_t opened_ WEFT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// What the ranks agree on before the first message, and how much memory a rail registers. Pure
+// functions, which do not know devices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "topo/base/status.h"
+#include "transport/verbs/settings.h"
+
+namespace weft {
+
+// What one rank says of itself to rank 0: so many bytes per rank and rail is all the set-up data.
+struct VerbsGreeting {
+  std::uint32_t qps = 0, slots = 0, slot_bytes = 0, windows = 0;
+  std::uint16_t pkey = 0;
+  std::uint8_t ethernet = 0;
+  std::uint8_t chosen = 0;  // slot_bytes was set by its variable
+
+  std::string encode() const;
+};
+
+// First byte of a greeting or of rank 0's verdict; texts follow kVerbsBroken and kVerbsCut.
+inline constexpr char kVerbsGreeting = 'g', kVerbsBroken = 'e';
+inline constexpr char kVerbsCut = 'c';  // the fabric is at fault: a port that is down
+
+// Rank 0's verdict on the greetings of all ranks, by rank: kVerbsGreeting and the bytes of a slot
+// on all ranks, or why there is no transport. `where` names a rank.
+std::string verbs_verdict(std::span<const std::string> greetings,
+                          const std::function<std::string(Rank)>& where);
+// Returns the slots' bytes of a verdict. Throws Error, or StatusError where the fabric is at fault.
+std::size_t verbs_slot_bytes(const std::string& verdict);
+
+// The slots of one rail of one rank: `places` connections may be open at once.
+struct VerbsShape {
+  int places = 0;
+  std::size_t slot_bytes = 0;
+  std::size_t half = 0;  // verbs_half()
+};
+// Bytes of the rings of so many places, and as many of the staging for their peers' rings.
+std::size_t verbs_half(const VerbsSettings& settings, int places, std::size_t slot_bytes);
+// All rails of a rank together register at most kVerbsMemory for slots, whatever the job's size.
+inline constexpr std::size_t kVerbsMemory = std::size_t{64} << 20;
+VerbsShape verbs_shape(const VerbsSettings& settings, double rate_gbps, int nranks, int nrails);
+
+}  // namespace weft
