@@ -17,6 +17,7 @@ if os.environ.get("WEFT_TEST_BACKEND", "weft") == "weft":
 
     dist.Backend._ensure_backend_registered("gloo")
     weft_torch.register("gloo")
+    dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.GLOO
 
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
 

@@ -63,7 +63,7 @@ setup(
             library_dirs=[str(link)],
             libraries=["weft"],
             define_macros=[("FMT_HEADER_ONLY", "1")],
-            extra_compile_args=["-O2", "-std=c++20", "-fvisibility=hidden", "-Wno-psabi"],
+            extra_compile_args=["-O2", "-g0", "-std=c++20", "-fvisibility=hidden", "-Wno-psabi"],
             extra_link_args=["-Wl,-rpath,$ORIGIN"],
         )
     ],

@@ -169,23 +169,6 @@ WeftBackend::WorkPtr WeftBackend::endCoalescing() {
   return c10::make_intrusive<Together>(rank_, std::exchange(coalesced_, {}));
 }
 
-WeftBackend::WorkPtr WeftBackend::together(const std::function<void()>& calls, bool async) {
-  if (coalescing_) {  // the caller collects
-    calls();
-    return coalesced_.empty() ? nullptr : coalesced_.back();
-  }
-  startCoalescing();
-  try {
-    calls();
-  } catch (...) {
-    endCoalescing();
-    throw;
-  }
-  const WorkPtr work = endCoalescing();
-  if (!async) work->wait();
-  return work;
-}
-
 // Rank 0 waits for a key of every rank in the store, and tells all: it must not hang where a rank
 // does, and so asks no communicator.
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {

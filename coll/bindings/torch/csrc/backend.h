@@ -109,13 +109,27 @@ class WeftBackend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
  private:
-  struct Parts;
+  // What weft is to do for a call, and what is to be done after it.
+  struct Parts {
+    std::function<weft_result_t(weft_comm_t*, weft_request_t**)> start;
+    Tensors kept = {};
+    std::function<void()> at_end = {};
+  };
+  // Whether the caller waits, and how long, as the options of every call have it.
+  struct Ending {
+    template <typename Opts>
+    Ending(const Opts& opts) : timeout(opts.timeout), async(opts.asyncOp) {}  // NOLINT: implicit
+    std::chrono::milliseconds timeout;
+    bool async;
+  };
   CallOf call_of(const char* name, c10d::OpType type, std::chrono::milliseconds timeout);
-  template <typename Opts>
-  WorkPtr run(const char* name, c10d::OpType type, const Opts& opts, const Tensors& inputs,
-              Tensors outputs, Parts parts);
-  // Makes one Work of the calls of `calls`.
-  WorkPtr together(const std::function<void()>& calls, bool async);
+  WorkPtr run(const char* name, c10d::OpType type, const Ending& opts, const Tensors& inputs,
+              Tensors outputs, std::vector<Parts> parts);
+  Parts all_reduce_parts(const at::Tensor& t, const c10d::ReduceOp& with);
+  Parts all_gather_parts(const Tensors& outputs, const at::Tensor& input);
+  Parts all_gather_single_parts(const at::Tensor& output, const at::Tensor& input);
+  Parts reduce_scatter_single_parts(const at::Tensor& output, const at::Tensor& input,
+                                    const c10d::ReduceOp& with);
   const std::shared_ptr<World>& world() const;
   WorkPtr hand_out(const c10::intrusive_ptr<WeftWork>& work);
 

@@ -69,6 +69,28 @@ Elements reduced(const char* call, const at::Tensor& t) {
   return moved(call, t);
 }
 
+const at::Tensor& only(const char* call, const std::vector<at::Tensor>& tensors) {
+  TORCH_CHECK(tensors.size() == 1, "weft: ", call, " takes one tensor, not ", tensors.size());
+  return tensors.front();
+}
+
+void same_type(const char* call, const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "weft: ", call,
+              ": input and output have the types ", a.scalar_type(), " and ", b.scalar_type());
+}
+
+void has(const char* call, const char* what, const at::Tensor& t, std::int64_t numel) {
+  TORCH_CHECK(t.numel() == numel, "weft: ", call, ": the ", what, " has ", t.numel(),
+              " elements, and ", numel, " are needed");
+}
+
+std::vector<std::size_t> scaled(std::vector<std::size_t> counts, const at::Tensor& t,
+                                const Elements& e) {
+  const std::size_t by = t.numel() > 0 ? e.count / static_cast<std::size_t>(t.numel()) : 1;
+  for (std::size_t& c : counts) c *= by;
+  return counts;
+}
+
 Flat::Flat(const char* call, const std::vector<at::Tensor>& tensors, Use use) : tensors_(tensors) {
   TORCH_CHECK(!tensors.empty(), "weft: ", call, ": the list of tensors is empty");
   const at::Tensor& first = tensors.front();

@@ -23,6 +23,14 @@ Elements moved(const char* call, const at::Tensor& tensor);
 Elements reduced(const char* call, const at::Tensor& tensor);
 void check(const char* call, const at::Tensor& tensor);
 
+// The checks of what calls have in common; they throw.
+const at::Tensor& only(const char* call, const std::vector<at::Tensor>& tensors);
+void same_type(const char* call, const at::Tensor& a, const at::Tensor& b);
+void has(const char* call, const char* what, const at::Tensor& t, std::int64_t numel);
+// Counts of elements as weft counts them: those that travel as bytes count for several.
+std::vector<std::size_t> scaled(std::vector<std::size_t> counts, const at::Tensor& t,
+                                const Elements& e);
+
 // The tensors of a list, one after the other in memory: where they are, if they lie so, else in a
 // buffer of their own that is filled from them, or to be copied to them.
 class Flat {
