@@ -69,6 +69,7 @@ constexpr Arrows kRooms[] = {
     {"coll/sim", "coll coll/schedule coll/engine coll/select coll/runtime"},
     {"coll/jobs", "coll coll/api coll/runtime"},
     {"coll/bindings/c", "coll/api"},
+    {"coll/bindings/torch/csrc", ""},
 
     {"perf/validate/facts", ""},
     {"perf/validate/probes", "perf/validate/facts perf/pair"},
