@@ -1,11 +1,13 @@
 // The life of a process group's job: set-up by the store, splitting, abort, the end.
-#include "backend.h"
-
+#include <torch/csrc/python_headers.h>
+// Python's header is the first.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <thread>
+
+#include "backend.h"
 
 namespace weft_torch {
 namespace {
@@ -67,8 +69,12 @@ class Together : public c10d::Work {
 }  // namespace
 
 World::~World() {
+  // Callbacks that are still to come may want Python's lock, and the World waits for them.
+  PyThreadState* const python =
+      Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   weft_world_free(world);
   weft_comm_free(comm);
+  if (python) PyEval_RestoreThread(python);
 }
 
 WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
