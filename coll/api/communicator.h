@@ -116,6 +116,9 @@ class Request {
   // that finds the task over, without any lock. `call` may use weft, but must neither throw nor
   // destroy the World. Several callbacks run in the order in which they were given.
   void on_done(std::function<void(const Status&)> call);
+  // Of a receive whose message may never come: no deadline ends it, and the end of the World, or of
+  // a peer, is no failure while nothing else is under way. Has no effect on a task that is over.
+  void set_patient();
   // Lets the task finish without this Request, which is empty afterwards.
   void detach();
 

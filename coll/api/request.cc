@@ -90,6 +90,12 @@ void Request::on_done(std::function<void(const Status&)> call) {
   call(status_);
 }
 
+void Request::set_patient() {
+  if (!unfinished()) return;
+  const CoreLock lock(group_->core->mutex);
+  op_->patient = true;
+}
+
 void Request::detach() {
   empty_ = true;
   if (unfinished()) {

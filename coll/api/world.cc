@@ -200,10 +200,10 @@ void Core::close() noexcept {
   {
     CoreLock lock(mutex);
     if (!job || ending) return;
-    if (!tasks.empty())  // others wait for them
+    const auto missed = std::ranges::count(tasks, false, &Task::patient);
+    if (missed > 0)  // others wait for them
       fail({Code::kAborted,
-            fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(),
-                        tasks.size()),
+            fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(), missed),
             job->rank()},
            nullptr, lock);
     if (const Status left = broken ? Status() : leftover_of_all(*this); !left.ok()) {

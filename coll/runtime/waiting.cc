@@ -97,7 +97,7 @@ bool Core::check_deadline(Task* task, Clock::time_point now) {
   hear();
   if (!swept.empty()) [[unlikely]]
     sweep(now);
-  if (task->over) return true;
+  if (task->over || task->patient) return task->over;
   const bool moved = std::exchange(task->moved, false);
   if (moved) telemetry->moving();
   const bool late = task->stall.look(now, moved, moves, options.timeout);

@@ -71,6 +71,7 @@ constexpr Arrows kRooms[] = {
     {"coll/jobs", "coll coll/api coll/runtime"},
     {"coll/bindings/c", "coll/api"},
     {"coll/bindings/mpi", "coll coll/api coll/runtime"},
+    {"coll/bindings/torch/csrc", ""},
 
     {"perf/validate/facts", ""},
     {"perf/validate/probes", "perf/validate/facts perf/pair"},

@@ -142,6 +142,13 @@ weft_result_t weft_wait_for(weft_request_t** request, int64_t ms, int* over) {
   });
 }
 
+weft_result_t weft_request_set_patient(weft_request_t* request) {
+  WEFT_C_NOT_NULL(request);
+  return guarded([&] {
+    for (weft::Request& call : request->calls) call.set_patient();
+  });
+}
+
 weft_result_t weft_request_on_done(weft_request_t** request,
                                    void (*done)(void* argument, weft_result_t result, int rank,
                                                 const char* text),

@@ -257,6 +257,9 @@ weft_result_t weft_wait(weft_request_t** request);
 weft_result_t weft_test(weft_request_t** request, int* over);
 /* The same as weft_test() after at most so many milliseconds. */
 weft_result_t weft_wait_for(weft_request_t** request, int64_t ms, int* over);
+/* For a receive whose message may never come: no deadline ends it, and freeing the World with it
+ * under way is no failure. */
+weft_result_t weft_request_set_patient(weft_request_t* request);
 /* Calls `done` once, when the call is over, on the thread that finds that out (at once, where it is
  * over already); the text is valid during the call of `done`. The request is freed and set to NULL.
  * `done` may use weft, but must not free the World. */

@@ -69,6 +69,31 @@ TEST_P(Handles, TestAloneFinishesAnOperation) {
   });
 }
 
+// Nobody sends: no deadline ends the receive, and a World that ends with it fails no other.
+TEST_P(Handles, PatientReceiveFailsNobody) {
+  options.timeout = milliseconds(300);
+  options.progress_thread = true;
+  std::atomic<bool> leaving = false;
+  std::atomic<int> ended = 0;
+  run([&](World& world) {
+    Communicator comm = world.world();
+    std::int32_t word = 0;
+    if (comm.rank() == 0) {
+      Request h = comm.recv_async(&word, 1, DType::kInt32, 1);
+      h.set_patient();
+      EXPECT_FALSE(h.wait_for(milliseconds(900)));
+      h.on_done([&](const Status& s) { ended += s.code() == Code::kAborted ? 1 : 100; });
+      h.detach();
+      leaving = true;
+    } else {
+      while (!leaving) std::this_thread::yield();
+      std::this_thread::sleep_for(milliseconds(100));  // rank 0 would fail the job by now
+      EXPECT_TRUE(world.failure().ok()) << world.failure().to_string();
+    }
+  });
+  EXPECT_EQ(ended, 1);
+}
+
 // Also those of small messages, which do not wait for long.
 TEST_P(Handles, BlockingCallsMoveWhatElseIsUnderWay) {
   run([](World& world) {

@@ -270,13 +270,26 @@ int main(int argc, char** argv) {
   bad_input(comm, n);
   OK(weft_barrier(comm, NULL));
 
+  /* A receive that nobody answers. */
+  if (n > 1) {
+    static int32_t never;
+    static int heard;
+    weft_request_t* request = NULL;
+    OK(weft_recv(comm, &never, 1, WEFT_INT32, (me + 1) % n, &request));
+    OK(weft_request_set_patient(request));
+    OK(weft_request_on_done(&request, note, &heard));
+    CHECK(heard == 0);
+  }
+
   /* Rank 0 gives up, all hear its name and go on together. */
   if (n > 1) {
     weft_result_t result = WEFT_OK;
+    weft_comm_t* last = NULL;
     int r;
     OK(weft_world_failure(world));
-    if (me != 0) (void)weft_send(comm, &value, 1, WEFT_INT32, 0, NULL); /* may hear of the end */
-    for (r = 1; me == 0 && r < n; ++r) OK(weft_recv(comm, &value, 1, WEFT_INT32, r, NULL));
+    OK(weft_comm_duplicate(comm, &last));
+    if (me != 0) (void)weft_send(last, &value, 1, WEFT_INT32, 0, NULL); /* may hear of the end */
+    for (r = 1; me == 0 && r < n; ++r) OK(weft_recv(last, &value, 1, WEFT_INT32, r, NULL));
     if (me == 0) weft_world_abort(world, "enough");
     while (result == WEFT_OK)
       result = weft_all_reduce(comm, &value, &value, 1, WEFT_INT32, WEFT_SUM, NULL);
@@ -285,6 +298,7 @@ int main(int argc, char** argv) {
     FAILS(weft_world_failure(world), WEFT_ABORTED, "enough");
     OK(weft_world_shrink(world, &next));
     FAILS(weft_world_rank(world, &former), WEFT_SETUP, "shrink()");
+    weft_comm_free(last);
     weft_comm_free(comm);
     weft_world_free(world);
     world = next;

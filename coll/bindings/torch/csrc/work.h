@@ -1,0 +1,84 @@
+// The Work of a call: its tensors, what weft has under way for it, and what is left to do when that
+// is over. It does not know which call it is of.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <weft.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace weft_torch {
+
+// A call of a group, for errors and profiles.
+struct CallOf {
+  const char* name;   // "all_reduce"
+  const char* title;  // "weft:all_reduce", kept for ever
+  c10d::OpType type;
+  int rank;
+  std::uint64_t sequence;
+  std::chrono::milliseconds timeout;
+  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; empty: the same
+};
+
+// The exception of a call that failed: a DistBackendError that names the rank. A time-out reads as
+// PyTorch's do.
+std::exception_ptr failure_of(const CallOf& call, weft_result_t result, int rank, const char* text);
+
+// What weft has under way. It outlives a Work that nobody waits for.
+struct Pending {
+  std::vector<weft_request_t*> requests;
+  std::vector<at::Tensor> kept;                // all that weft reads or writes
+  std::vector<std::shared_ptr<void>> buffers;  // what is no tensor
+  std::function<void()> at_end;                // copies results to where they belong
+
+  // Calls `done` once, on any thread, when all requests are over and at_end() has run.
+  using Done = std::function<void(weft_result_t, int rank, const std::string& text)>;
+  static void when_over(std::shared_ptr<Pending> pending, Done done);
+};
+
+class WeftWork : public c10d::Work {
+ public:
+  WeftWork(const CallOf& call, const std::vector<at::Tensor>& inputs,
+           std::vector<at::Tensor> outputs);
+  // What is under way goes on without the Work.
+  ~WeftWork() override;
+
+  // Says what is under way; later calls of this Work wait for it.
+  void under_way(std::shared_ptr<Pending> pending);
+  // Ends the Work, which nothing is under way for: a call that is over, a message that has come
+  // (from `source`), a failure.
+  void end(std::exception_ptr failure = nullptr, int source = -1);
+  const CallOf& call() const { return call_; }
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  int sourceRank() const override { return source_; }
+  std::uint64_t getSequencenumber() const override { return call_.sequence; }
+  std::chrono::milliseconds getTimeout() const override { return call_.timeout; }
+
+ private:
+  bool completed() const;
+  void rethrow() const;
+  // Waits for the requests, or asks about them where `ms` is 0; `ms` < 0: for ever. True: over.
+  bool drive(std::int64_t ms);
+
+  const CallOf call_;
+  const std::vector<at::Tensor> outputs_;
+  std::atomic<int> source_{-1};
+  std::mutex driving_;                // held by the thread that asks weft
+  std::shared_ptr<Pending> pending_;  // null: somebody else ends the Work
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace weft_torch

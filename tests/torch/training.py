@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Trains small models by four of PyTorch's parallelisms, with Gloo and with weft: the same losses.
+
+    training.py [--ranks 2] [--only ddp,fsdp2,tp,pipeline]
+"""
+
+import argparse
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import jobs
+
+STEPS, BATCH, WIDTH = 5, 8, 16
+
+
+def model():
+    torch.manual_seed(1)
+    layers = [nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)]
+    return nn.Sequential(*layers).double()
+
+
+def data(step, part=0):
+    g = torch.Generator().manual_seed(1000 * part + step)
+    x = torch.randn(BATCH, WIDTH, generator=g, dtype=torch.float64)
+    return x, torch.sin(x.flip(1))
+
+
+def train(net, forward, part=0):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        x, y = data(step, part)
+        loss = nn.functional.mse_loss(forward(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def ddp(rank, ranks):
+    net = nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=0.001)
+    return train(net, net, part=rank)
+
+
+def fsdp2(rank, ranks):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    net = model()
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    return train(net, net, part=rank)
+
+
+def tp(rank, ranks):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    net = parallelize_module(model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return train(net, net)
+
+
+def pipeline(rank, ranks):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    torch.manual_seed(1)
+    stages = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double() for _ in range(ranks)]
+    net = stages[rank]
+    stage = PipelineStage(net, rank, ranks, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        x, y = data(step)
+        optimizer.zero_grad()
+        if ranks == 1:
+            schedule.step(x, target=y, losses=(mine := []))
+        elif rank == 0:
+            schedule.step(x)
+        elif rank == ranks - 1:
+            schedule.step(target=y, losses=(mine := []))
+        else:
+            schedule.step()
+        optimizer.step()
+        if rank == ranks - 1:
+            losses.append(sum(m.item() for m in mine))
+    return losses
+
+
+KINDS = {"ddp": ddp, "fsdp2": fsdp2, "tp": tp, "pipeline": pipeline}
+
+
+def body(rank, kind, backend, ranks):
+    dist.init_process_group(backend)
+    losses = KINDS[kind](rank, ranks)
+    dist.barrier()
+    dist.destroy_process_group()
+    return losses
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default=",".join(KINDS))
+    arguments = parser.parse_args()
+    wrong = 0
+    for kind in arguments.only.split(","):
+        said = {}
+        for backend in ("gloo", "cpu:weft"):
+            said[backend] = jobs.run(body, arguments.ranks, kind, backend, arguments.ranks)
+        worst, last = 0.0, None
+        for rank in range(arguments.ranks):
+            (how, a), (which, b) = said["gloo"][rank], said["cpu:weft"][rank]
+            if how != "ok" or which != "ok":
+                print(f"rank {rank}: gloo: {how} {a}\nweft: {which} {b}")
+                worst = float("inf")
+                continue
+            worst = max([worst] + [abs(x - y) for x, y in zip(a, b, strict=True)])
+            last = b[-1] if b else last
+        good = worst <= 1e-10 and last is not None
+        wrong += not good
+        print(
+            f"{'ok' if good else 'FAILED':6} {kind:9} {arguments.ranks} ranks, {STEPS} steps: last loss "
+            f"{last}, largest difference to Gloo {worst:.1e}",
+            flush=True,
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
