@@ -98,7 +98,7 @@ struct Task {
   bool asked = false;                     // in Core::asked
   std::size_t at = kNowhere;              // index into Core::tasks
   static constexpr std::size_t kNowhere = ~std::size_t{0};
-  bool patient = false;                   // Request::set_patient()
+  bool patient = false;  // Request::set_patient()
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
   std::function<void(const Status&)> on_done;

@@ -12,7 +12,7 @@ function(weft_check name text)
 endfunction()
 
 # What needs an optional library is left out.
-foreach(room IN ITEMS coll/api coll/gpu coll/runtime
+foreach(room IN ITEMS coll/api coll/bindings/c coll/gpu coll/runtime
                       transport/control transport/gpu transport/job transport/memory)
   file(GLOB sources ${SOURCE}/${room}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/(cuda|pmix)_[a-z_]*\\.cc$")

@@ -94,8 +94,9 @@ std::string make_unique_id() {
   while (addresses.size() > kMostUniqueId - 128) addresses.erase(0, addresses.find(',') + 1);
   Rendezvous r = open_rendezvous(addresses);
   std::string id = std::string(kMark) + r.text;
-  const MutexLock lock(unused().mutex);
-  unused().sockets[id] = r.listen_fd;
+  Unused& all = unused();
+  const MutexLock lock(all.mutex);
+  all.sockets[id] = r.listen_fd;
   return id;
 }
 
@@ -110,9 +111,10 @@ JobSpec job_from_unique_id(std::string_view id, Rank rank, int size) {
   spec.size = size;
   read_rendezvous(id.substr(kMark.size()), spec);
   if (rank != 0) return spec;
-  const MutexLock lock(unused().mutex);
-  const auto found = unused().sockets.find(id);
-  if (found == unused().sockets.end())
+  Unused& all = unused();
+  const MutexLock lock(all.mutex);
+  const auto found = all.sockets.find(id);
+  if (found == all.sockets.end())
     throw Error(
         "this process did not make the unique id, or has used it: make the id on rank 0, and a new "
         "one for every job");
@@ -120,7 +122,7 @@ JobSpec job_from_unique_id(std::string_view id, Rank rank, int size) {
     spec.listen_fd = found->second;
   else
     ::close(found->second);
-  unused().sockets.erase(found);
+  all.sockets.erase(found);
   return spec;
 }
 

@@ -29,9 +29,10 @@ MadeOps& made_ops() {
 Reduction reduction_of(weft_op_t op) {
   if (op >= 0 && op < kRedOps && op != static_cast<int>(RedOp::kPreMulSum))
     return static_cast<RedOp>(op);
-  const MutexLock lock(made_ops().mutex);
-  const auto found = made_ops().factors.find(op);
-  if (found == made_ops().factors.end())
+  MadeOps& made = made_ops();
+  const MutexLock lock(made.mutex);
+  const auto found = made.factors.find(op);
+  if (found == made.factors.end())
     throw StatusError(
         {Code::kInvalidArgument,
          fmt::format(
