@@ -13,7 +13,6 @@
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 #include "transport/loaded/loaded.h"
-#include "transport/verbs/flow_label.h"
 #include "transport/verbs/greeting.h"
 #include "transport/verbs/transport.h"
 
