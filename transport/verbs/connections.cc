@@ -21,7 +21,7 @@ constexpr std::size_t kMostText = 300;
 // long must not be written to again and again.
 constexpr int kMostUnheard = 16;
 constexpr int kPatience = 2048;          // polls until one more peer is asked to close
-constexpr int kLongPatience = 64 << 10;  // polls until there will be more places
+constexpr int kLongPatience = 16 << 10;  // polls until there will be more places
 constexpr int kMorePlaces = 8;
 
 }  // namespace
