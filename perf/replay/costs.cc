@@ -71,7 +71,8 @@ const std::string& CallCosts::limiting(const CallKey& key) const {
   return it == limiting_.end() ? none : it->second;
 }
 
-double CallCosts::sharing(int group, const std::vector<Rank>& ranks) const {
+double CallCosts::sharing(int group, const std::vector<Rank>& ranks) {
+  if (const auto it = sharing_.find({group, ranks[0]}); it != sharing_.end()) return it->second;
   const SimFabricOptions& o = fabric_.options;
   const auto port = [&](Rank r) {
     const auto i = static_cast<std::size_t>(r);
@@ -89,7 +90,7 @@ double CallCosts::sharing(int group, const std::vector<Rank>& ranks) const {
   double most = 1;
   for (const auto& [where, users] : own)
     most = std::max(most, static_cast<double>(all[where]) / users);
-  return most;
+  return sharing_[{group, ranks[0]}] = most;
 }
 
 CallCost CallCosts::operator()(const TraceNode& node, const std::vector<Rank>& ranks) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coll/select/cost.h"
@@ -50,11 +51,12 @@ class CallCosts {
 
   Cost collective(const TraceNode& node, const Kind& kind, double sharing);
   Cost message(const TraceNode& node, const std::vector<Rank>& ranks) const;
-  double sharing(int group, const std::vector<Rank>& ranks) const;
+  double sharing(int group, const std::vector<Rank>& ranks);
 
   const JobTrace& trace_;
   const ReplayFabric fabric_;
   std::map<Kind, Cost> known_;
+  std::map<std::pair<int, Rank>, double> sharing_;  // by group and first rank of a list
   std::map<CallKey, std::string> limiting_;
   int by_model_ = 0;
 };

@@ -36,7 +36,7 @@ struct ReplayFlags {
   PlayOptions play;
   std::vector<std::string> files;
   std::string json, most_bytes = "256M";
-  bool simulates = false, compare = false, json_wanted = false;
+  bool simulates = false, compare = false;
 };
 
 // The trace in virtual time, also with a slow rail.
@@ -63,10 +63,8 @@ std::string where(const ReplayFabric& fabric) {
 }
 
 void write(const ReplayFlags& flags, const Report& report) {
-  if (flags.json_wanted)
-    write_report(flags.json.empty() ? "-" : flags.json, to_json(report).dump(2) + "\n");
-  if (!flags.json_wanted || (!flags.json.empty() && flags.json != "-"))
-    fmt::print("{}", text(report));
+  if (!flags.json.empty()) write_report(flags.json, to_json(report).dump(2) + "\n");
+  if (flags.json != "-") fmt::print("{}", text(report));
 }
 
 int simulate_job(const ReplayFlags& flags) {
@@ -88,7 +86,7 @@ int simulate_job(const ReplayFlags& flags) {
 }
 
 int play_job(const ReplayFlags& flags, World& world) {
-  if (flags.json_wanted && !flags.json.empty()) check_report(world, flags.json);
+  if (!flags.json.empty()) check_report(world, flags.json);
   JobTrace trace = fold(read_job(flags.files, flags.read), world.size());
   if (trace.ranks < world.size())
     trace.notes.push_back(fmt::format("ranks {} to {} of the job play nothing: the trace has {}",
@@ -118,7 +116,7 @@ int play_job(const ReplayFlags& flags, World& world) {
 int run_replay(const ReplayFlags& flags) {
   if (flags.simulates && flags.compare)
     throw Error("--sim --compare: --compare plays for real and simulates beside it; leave out one");
-  if (flags.json_wanted) check_report(flags.json);
+  if (!flags.json.empty()) check_report(flags.json);
   if (flags.simulates) {
     if (flags.job.ranks > 0)
       throw Error(
@@ -169,13 +167,9 @@ void add_replay(CLI::App& app, int& exit_code) {
   command->add_option("--cpu-us", sim.cpu_us, "with --sim: core time of a message, at each end")
       ->check(CLI::NonNegativeNumber);
   number("--wire", sim.wire, "with --sim: rdma or tcp");
-  command->add_option("--json", flags->json, "for programs; FILE: there, and the text here too")
-      ->expected(0, 1)
-      ->type_name("[FILE]");
-  command->callback([flags, command, &exit_code] {
-    flags->json_wanted = command->count("--json") > 0;
-    exit_code = run_replay(*flags);
-  });
+  command->add_option("--json", flags->json, "a report for programs; -: standard output, alone")
+      ->type_name("FILE");
+  command->callback([flags, &exit_code] { exit_code = run_replay(*flags); });
 }
 
 }  // namespace weft

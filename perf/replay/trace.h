@@ -24,7 +24,10 @@ struct TraceNode {
   double compute_us = 0;
   Collective collective = Collective::kAllReduce;
   DType type = DType::kFloat32;
-  std::uint64_t bytes = 0;               // of the whole message, as `weft perf` counts it
+  // Of the whole message, as `weft perf` counts it. !is_whole: what a rank puts in, of which
+  // assemble() makes the whole.
+  std::uint64_t bytes = 0;
+  bool is_whole = true;
   std::string group_name;                // ""; a reader's name for the group
   int group = 0;                         // index into JobTrace::groups, set by assemble()
   Rank root = 0;                         // of a rooted collective: a rank of the job

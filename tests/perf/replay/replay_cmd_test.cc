@@ -77,8 +77,8 @@ TEST(ReplayCommand, SimulatesAtTheTracesOwnSize) {
   write_file(folder / "work.txt", simai("a -1 1000 ALLGATHER 4096 0 NONE 0 0 ALLREDUCE 1048576 1\n",
                                         1, "model_parallel_NPU_group: 8 all_gpus: 64"));
   const auto step = [&](const char* rate) {
-    const Output o = replay_files(fmt::format("--sim --hosts 8 --rails 8 --rail-gbps {} --json {}",
-                                              rate, folder / "work.txt"));
+    const Output o = replay_files(fmt::format(
+        "--sim --hosts 8 --rails 8 --rail-gbps {} --json - {}", rate, folder / "work.txt"));
     EXPECT_EQ(o.exit_code, 0) << o.text;
     return nlohmann::json::parse(o.text).at("simulated");
   };
