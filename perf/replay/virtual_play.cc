@@ -62,9 +62,13 @@ class VirtualPlay {
   }
 
   Played run() {
+    // Posting a call makes the next one of its group ready: the list is made before.
+    std::vector<std::pair<Rank, int>> first;
     for (std::size_t r = 0; r < members_.size(); ++r)
       for (std::size_t i = 0; i < members_[r].program.size(); ++i)
-        if (members_[r].missing[i] == 0) ready(static_cast<Rank>(r), static_cast<int>(i));
+        if (members_[r].missing[i] == 0)
+          first.emplace_back(static_cast<Rank>(r), static_cast<int>(i));
+    for (const auto& [r, i] : first) ready(r, i);
     while (left_ > 0) {
       double next = computing_.empty() ? kNever : computing_.top().at_us;
       share();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "perf/replay/fold.h"
+#include "support/process/read_file.h"
 #include "support/process/shell.h"
 #include "support/process/temporary_folder.h"
 #include "tests/perf/replay/replay_files.h"
@@ -206,7 +207,8 @@ TEST(Param, ReadsGzippedFilesAndTars) {
             0);
   EXPECT_EQ(read_job({folder / "all.tar.gz"}).ranks, 4);
   EXPECT_EQ(read_job({folder / "et.0.json.gz"}).ranks, 4) << "one stands for all";
-  write_file(folder / "cut.gz", std::string("\x1f\x8b\x08", 3));
+  const std::string whole = read_file(folder / "et.0.json.gz");
+  write_file(folder / "cut.gz", whole.substr(0, whole.size() - 12));
   EXPECT_THAT([&] { (void)open_trace(folder / "cut.gz"); },
               ::testing::ThrowsMessage<Error>(HasSubstr("cannot be unpacked")));
 }
