@@ -38,7 +38,7 @@ std::vector<Rank> every(int step, int size) {
 struct Pass {
   const char* name;
   std::uint64_t ns = 0;
-  std::string call;
+  std::string call = {};
   std::uint64_t bytes = 0;
 };
 struct Layer {
