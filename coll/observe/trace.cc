@@ -48,6 +48,10 @@ double us(std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
 const char* verb(Transfer::Kind kind) { return kind == Transfer::Kind::kSend ? "send" : "recv"; }
 
+const char* verb_of(const CallDescriptor& call) {
+  return call.message ? call.sends ? "send" : "recv" : name(call.collective);
+}
+
 // Events of a track must not overlap: each takes the first of several tracks that is free.
 class Tracks {
  public:
@@ -207,10 +211,13 @@ void Trace::write(std::FILE* file) const {
     const std::string& name = titles[c.number] = title(c.what);
     fmt::print(file,
                ",\n{{\"ph\":\"X\",\"cat\":\"operation\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-               "\"dur\":{:.3f},\"name\":\"{}\",\"args\":{{\"communicator\":{},\"arguments\":\"{}\","
-               "\"bytes\":{},\"ok\":{}}}}}",
-               rank_, place, us(c.begin_ns), us(end - c.begin_ns), name, c.what.comm,
-               arguments(c.what), c.what.count * (c.what.message ? 1 : size_of(c.what.type)), c.ok);
+               "\"dur\":{:.3f},\"name\":\"{}\",\"args\":{{\"communicator\":{},\"leader\":{},"
+               "\"members\":{},\"collective\":\"{}\",\"type\":\"{}\",\"root\":{},\"uneven\":{},"
+               "\"arguments\":\"{}\",\"bytes\":{},\"ok\":{}}}}}",
+               rank_, place, us(c.begin_ns), us(end - c.begin_ns), name, c.what.comm, c.what.leader,
+               c.what.members, verb_of(c.what), weft::name(c.what.type), c.what.root,
+               c.what.is_vector, arguments(c.what),
+               c.what.count * (c.what.message ? 1 : size_of(c.what.type)), c.ok);
   }
   auto events = events_;
   std::ranges::stable_sort(events, {}, &Event::begin_ns);

@@ -17,6 +17,7 @@ void add_explain(CLI::App& app, int& exit_code);
 // `traffic` plans the job of --like: the trainer's planner, which this library does not know.
 void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic);
 void add_sim(CLI::App& app, int& exit_code);
+void add_replay(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
 void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`
 void add_matrix(CLI::App& lab, int& exit_code);    // below `weft lab`

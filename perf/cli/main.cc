@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   weft::add_sim(app, exit_code);
   weft::add_topo(app, exit_code);
   weft::add_launch(app, exit_code);
+  weft::add_replay(app, exit_code);
   weft::add_lab(app, exit_code);
   weft::add_bench(app, exit_code);
   weft::add_doctor(app, exit_code);

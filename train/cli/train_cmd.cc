@@ -23,6 +23,7 @@
 #include "train/checkpoint/lock.h"
 #include "train/cli/commands.h"
 #include "train/cli/printable.h"
+#include "train/cli/train_chakra.h"
 #include "train/cli/train_checks.h"
 #include "train/cli/train_flags.h"
 #include "train/cli/train_log.h"
@@ -324,7 +325,14 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
   o.parameter_server = flags.spiral.options.sync == "ps";
   o.straggler_us = flags.spiral.options.straggler_us;
   const auto run = [&] {
-    return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
+    Rank me = kNoRank;  // nobody, where the ranks are other processes
+    const int code = run_job("train", flags.job, [&](World& world) {
+      me = world.rank();
+      return run_as(world, flags);
+    });
+    if (me != kNoRank && code == kExitOk && !flags.trace.empty())
+      train::write_chakra_trace(flags.trace, me);
+    return code;
   };
   return run_again(flags.restart, flags.job, run, [&] { return fewer_replicas(flags); });
 }

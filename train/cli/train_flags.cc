@@ -163,7 +163,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->capture_default_str();
   command.add_option("--log", flags.log,
                      "JSON lines, one per step (of the spiral: per report), are added here");
-  command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
+  command.add_option("--trace", flags.trace, "trace of every rank's communication, for Perfetto and as Chakra's .et");
   command
       .add_option("--sample", flags.sample,
                   "bytes to write at the end, each a forward pass on rank 0's processor")

@@ -1,0 +1,40 @@
+// Chakra's numbers and names: what a reader and a writer of its traces must agree on.
+#pragma once
+
+#include <string_view>
+
+#include "coll/types.h"
+
+namespace weft::chakra {
+
+inline constexpr std::string_view kVersion = "0.0.4";
+
+// Node.type.
+enum class Type : unsigned {
+  kMetadata = 1,
+  kMemoryLoad = 2,
+  kMemoryStore = 3,
+  kCompute = 4,
+  kSend = 5,
+  kRecv = 6,
+  kCollective = 7
+};
+
+// By the number of a node's attribute comm_type; 8 is a reduce_scatter too.
+inline constexpr Collective kCollectiveOf[] = {
+    Collective::kAllReduce, Collective::kReduce,        Collective::kAllGather,
+    Collective::kGather,    Collective::kScatter,       Collective::kBroadcast,
+    Collective::kAllToAll,  Collective::kReduceScatter, Collective::kReduceScatter,
+    Collective::kBarrier};
+
+// Names of a node's attributes. The last three are weft's own.
+inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_size",
+                                  kCommSrc = "comm_src", kCommDst = "comm_dst",
+                                  kGroupName = "pg_name", kRoot = "root";
+inline constexpr std::string_view kDataType = "weft_dtype";    // as weft::name() has it
+inline constexpr std::string_view kWholeBytes = "weft_bytes";  // of the whole message
+// Of the metadata: "weft_member/NAME" is the size of a group that the file's rank is in. The group
+// is the ranks of all files that say so.
+inline constexpr std::string_view kMember = "weft_member/";
+
+}  // namespace weft::chakra

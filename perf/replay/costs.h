@@ -1,0 +1,64 @@
+// What a call of a trace takes alone on a fabric: simulated by the engine in virtual time where
+// that ends soon, else by the cost model. Knows no trace but its nodes and groups.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "coll/select/cost.h"
+#include "coll/sim/simulate.h"
+#include "perf/predict/sim_call.h"
+#include "perf/replay/trace.h"
+#include "perf/replay/virtual_play.h"
+#include "topo/topology.h"
+
+namespace weft::replay {
+
+// The fabric of all ranks of a job: hosts, rails, links, cores.
+struct ReplayFabric {
+  SimFabricOptions options;
+  int hosts = 1, rails = 1;
+};
+
+// The fabric that the flags of `weft sim` describe, for so many ranks.
+ReplayFabric fabric_of_flags(const SimFlags& flags, int ranks);
+// The fabric that a job is on, as it was measured. `ranks`: the first ones of the job.
+ReplayFabric fabric_of_job(const Topology& topology, const CostModel& costs, int ranks);
+// The same with rail 0 at half of its rate.
+ReplayFabric with_half_a_rail(ReplayFabric fabric);
+
+class CallCosts {
+ public:
+  CallCosts(const JobTrace& trace, ReplayFabric fabric)
+      : trace_(trace), fabric_(std::move(fabric)) {}
+
+  CallCost operator()(const TraceNode& node, const std::vector<Rank>& ranks);
+
+  // The port, core or kind of link that was the busiest in the last call of a key; "".
+  const std::string& limiting(const CallKey& key) const;
+  int by_model() const { return by_model_; }  // calls that were too large to simulate
+
+ private:
+  struct Cost {
+    CallCost call;
+    std::string limiting;
+  };
+  // Collective, bytes, type, root; where the ranks are: (host, rail) each, hosts numbered anew.
+  using Kind = std::tuple<int, std::uint64_t, int, int, double, std::vector<std::pair<int, int>>>;
+
+  Cost collective(const TraceNode& node, const Kind& kind, double sharing);
+  Cost message(const TraceNode& node, const std::vector<Rank>& ranks) const;
+  double sharing(int group, const std::vector<Rank>& ranks);
+
+  const JobTrace& trace_;
+  const ReplayFabric fabric_;
+  std::map<Kind, Cost> known_;
+  std::map<std::pair<int, Rank>, double> sharing_;  // by group and first rank of a list
+  std::map<CallKey, std::string> limiting_;
+  int by_model_ = 0;
+};
+
+}  // namespace weft::replay

@@ -1,0 +1,71 @@
+// What one rank's time went into while a trace was played, in real or in virtual time.
+//
+// A call is exposed while it is posted, not done, and the rank computes nothing. Where several
+// calls are, each one's `alone_us` gets its part of that time, so that the parts add up to the
+// step.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "perf/replay/trace.h"
+
+namespace weft::replay {
+
+struct Tally {
+  double calls = 0, time_us = 0, exposed_us = 0, alone_us = 0;
+};
+
+class Ledger {
+ public:
+  explicit Ledger(const std::vector<CallKey>& keys) : keys_(&keys), tallies_(keys.size()) {}
+
+  void compute(bool computes, double now_us);
+  // Returns the number of the call, for done().
+  int post(const CallKey& key, double now_us);
+  void done(int call, double now_us);
+
+  const std::vector<Tally>& tallies() const { return tallies_; }  // by key
+  double compute_us() const { return compute_us_; }
+
+ private:
+  struct Posted {
+    std::size_t key;
+    double at_us, idle_us, share_us;
+  };
+  void move(double now_us);
+
+  const std::vector<CallKey>* keys_;
+  std::vector<Tally> tallies_;
+  std::map<int, Posted> open_;
+  int next_ = 0;
+  bool computes_ = false;
+  double at_us_ = 0, compute_us_ = 0;
+  double idle_us_ = 0;   // without computing, so far
+  double share_us_ = 0;  // the same, over the calls that were open
+};
+
+// A row of the report: a collective and size in a group.
+struct Row {
+  CallKey key;
+  double calls = 0;  // of the job: a collective of all its ranks is one, a message too
+  double time_us = 0, exposed_us = 0;  // of a call, mean over calls and ranks
+  double share_of_step = 0;            // of a rank's step, exposed; mean over ranks
+};
+
+struct Played {
+  double step_us = 0;
+  double compute_us = 0;  // of a rank, mean
+  std::vector<Row> rows;  // one per key, in the order of keys_of()
+};
+
+// Sums of all ranks' tallies to rows; `ranks`: how many ranks the tallies are of. `calls_of_job`
+// says how many calls of each key the job has.
+Played summarize(const std::vector<CallKey>& keys, const std::vector<Tally>& sums, int ranks,
+                 double compute_us, double step_us, const std::vector<double>& calls_of_job);
+
+// How many calls of each key a job has: a collective of a list of ranks counts once.
+std::vector<double> calls_of(const JobTrace& trace, const std::vector<CallKey>& keys);
+
+}  // namespace weft::replay

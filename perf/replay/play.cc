@@ -1,0 +1,280 @@
+// One rank's part of a trace over communicators. Knows no file format and no simulation.
+#include "perf/replay/play.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <map>
+#include <queue>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "transport/launch/failures.h"
+
+namespace weft::replay {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock;
+
+// Where a call reads and writes; calls under way have places of their own.
+struct Buffers {
+  std::vector<char> in, out;
+};
+
+class RankPlay {
+ public:
+  RankPlay(World& world, const JobTrace& trace, const PlayOptions& options)
+      : trace_(trace), options_(options), me_(world.rank()), keys_(keys_of(trace)) {
+    all_ = world.world();
+    for (const TraceGroup& group : trace.groups) {
+      int color = Communicator::kNoColor, key = 0;
+      for (std::size_t l = 0; l < group.lists.size(); ++l)
+        for (std::size_t i = 0; i < group.lists[l].size(); ++i)
+          if (group.lists[l][i] == me_) {
+            color = static_cast<int>(l);
+            key = static_cast<int>(i);
+          }
+      comms_.push_back(all_.split(color, key));
+    }
+    if (plays()) {
+      const Program& program = trace.program(me_);
+      next_.resize(program.size());
+      for (std::size_t i = 0; i < program.size(); ++i)
+        for (const int a : program[i].after)
+          next_[static_cast<std::size_t>(a)].push_back(static_cast<int>(i));
+    }
+  }
+
+  // Plays a step, and returns its time. The ledger gets what calls took.
+  double step(Ledger& ledger) {
+    require(all_.barrier());
+    const double begin_us = now_us();
+    if (plays()) run(ledger);
+    return now_us() - begin_us;
+  }
+
+  const std::vector<CallKey>& keys() const { return keys_; }
+  Communicator& all() { return all_; }
+
+ private:
+  struct Open {
+    int node;
+    int call;  // of the ledger
+    Request request;
+    Buffers buffers;
+  };
+
+  bool plays() const { return me_ < trace_.ranks; }
+  double now_us() const {
+    return std::chrono::duration<double, std::micro>(SteadyTime::now() - start_).count();
+  }
+
+  void run(Ledger& ledger) {
+    const Program& program = trace_.program(me_);
+    std::vector<int> missing;
+    // Calls of a group are issued in the order of the program, as on the other ranks.
+    using Ready = std::priority_queue<int, std::vector<int>, std::greater<>>;
+    Ready compute;
+    std::map<std::pair<NodeKind, int>, std::queue<int>> issue;
+    const auto whom = [&](const TraceNode& n) {
+      return std::pair{n.kind, n.kind == NodeKind::kCollective ? n.group : n.peer};
+    };
+    std::vector<bool> ready(program.size(), false);
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      missing.push_back(static_cast<int>(program[i].after.size()));
+      if (program[i].kind != NodeKind::kCompute) issue[whom(program[i])].push(static_cast<int>(i));
+    }
+    std::size_t left = program.size();
+    const auto make_ready = [&](int i) {
+      const TraceNode& node = program[static_cast<std::size_t>(i)];
+      if (node.kind == NodeKind::kCompute) {
+        compute.push(i);
+        return;
+      }
+      ready[static_cast<std::size_t>(i)] = true;
+      std::queue<int>& line = issue[whom(node)];
+      for (; !line.empty() && ready[static_cast<std::size_t>(line.front())]; line.pop())
+        post(line.front(), program[static_cast<std::size_t>(line.front())], ledger);
+    };
+    const auto ended = [&](int i) {
+      --left;
+      for (const int n : next_[static_cast<std::size_t>(i)])
+        if (--missing[static_cast<std::size_t>(n)] == 0) make_ready(n);
+    };
+    for (std::size_t i = 0; i < program.size(); ++i)
+      if (missing[i] == 0) make_ready(static_cast<int>(i));
+    int computing = -1;
+    double until_us = 0;
+    while (left > 0) {
+      if (computing < 0 && !compute.empty()) {
+        computing = compute.top();
+        compute.pop();
+        const double begin = now_us();
+        until_us = begin +
+                   program[static_cast<std::size_t>(computing)].compute_us * options_.compute_scale;
+        ledger.compute(true, begin);
+      }
+      if (computing >= 0 && options_.busy)
+        while (now_us() < until_us) {
+        }
+      if (computing >= 0 && now_us() >= until_us) {
+        ledger.compute(false, now_us());
+        const int done = std::exchange(computing, -1);
+        ended(done);
+        continue;
+      }
+      const bool ended_some = look(ledger, ended);
+      if (ended_some || left == 0) continue;
+      wait_a_little(computing >= 0 ? until_us - now_us() : 0);
+    }
+  }
+
+  // Ends the nodes of calls that are over. Returns whether there are any.
+  bool look(Ledger& ledger, const std::function<void(int)>& ended) {
+    std::vector<int> over;
+    for (auto open = open_.begin(); open != open_.end();) {
+      if (!open->request.test()) {
+        ++open;
+        continue;
+      }
+      require(open->request.wait());
+      ledger.done(open->call, now_us());
+      over.push_back(open->node);
+      spare_.push_back(std::move(open->buffers));
+      open = open_.erase(open);
+    }
+    for (const int node : over) ended(node);
+    return !over.empty();
+  }
+
+  // Waits in a call that is under way, which moves all of them; without one, until `us` have
+  // passed.
+  void wait_a_little(double us) {
+    constexpr double kTurnUs = 200, kOversleptUs = 100;
+    const double most = us > 0 ? std::min(us, kTurnUs) : kTurnUs;
+    if (!open_.empty())
+      (void)open_.front().request.wait_for(std::chrono::nanoseconds(
+          static_cast<std::int64_t>(1e3 * (open_.size() > 1 ? 20 : most))));
+    else if (us > kOversleptUs)
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(static_cast<std::int64_t>(us - kOversleptUs)));
+  }
+
+  void post(int i, const TraceNode& node, Ledger& ledger) {
+    Buffers buffers;
+    if (!spare_.empty()) {
+      buffers = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    const int call = ledger.post(key_of(node), now_us());
+    Request request = node.kind == NodeKind::kCollective ? begin_collective(node, buffers)
+                                                         : begin_message(node, buffers);
+    open_.push_back({i, call, std::move(request), std::move(buffers)});
+  }
+
+  Request begin_message(const TraceNode& node, Buffers& b) {
+    b.in.resize(std::max(b.in.size(), node.bytes));
+    return node.kind == NodeKind::kSend
+               ? all_.send_async(b.in.data(), node.bytes, DType::kUInt8, node.peer)
+               : all_.recv_async(b.in.data(), node.bytes, DType::kUInt8, node.peer);
+  }
+
+  Request begin_collective(const TraceNode& node, Buffers& b) {
+    Communicator& comm = comms_[static_cast<std::size_t>(node.group)];
+    const auto n = static_cast<std::size_t>(comm.size());
+    const std::size_t unit = size_of(node.type) * (by_blocks(node.collective) ? n : 1);
+    const std::size_t count = std::max<std::size_t>((node.bytes + unit - 1) / unit, 1);
+    b.in.resize(std::max(b.in.size(), count * unit));
+    b.out.resize(std::max(b.out.size(), count * unit));
+    const std::vector<Rank>* list = trace_.list_of(node.group, me_);
+    const auto found = std::ranges::find(*list, node.root);
+    const Rank root = found == list->end() ? 0 : static_cast<Rank>(found - list->begin());
+    const void* in = b.in.data();
+    void* out = b.out.data();
+    switch (node.collective) {
+      case Collective::kAllReduce:
+        return comm.all_reduce_async(in, out, count, node.type, RedOp::kSum);
+      case Collective::kAllGather:
+        return comm.all_gather_async(in, out, count, node.type);
+      case Collective::kReduceScatter:
+        return comm.reduce_scatter_async(in, out, count, node.type, RedOp::kSum);
+      case Collective::kBroadcast:
+        return comm.broadcast_async(in, out, count, node.type, root);
+      case Collective::kReduce:
+        return comm.reduce_async(in, out, count, node.type, RedOp::kSum, root);
+      case Collective::kGather:
+        return comm.gather_async(in, out, count, node.type, root);
+      case Collective::kScatter:
+        return comm.scatter_async(in, out, count, node.type, root);
+      case Collective::kAllToAll:
+        return comm.all_to_all_async(in, out, count, node.type);
+      case Collective::kBarrier:
+      case Collective::kSendRecv:
+        break;
+    }
+    return comm.barrier_async();
+  }
+
+  const JobTrace& trace_;
+  const PlayOptions options_;
+  const Rank me_;
+  const std::vector<CallKey> keys_;
+  Communicator all_;
+  std::vector<Communicator> comms_;  // by group
+  std::vector<std::vector<int>> next_;
+  const SteadyTime::time_point start_ = SteadyTime::now();
+  std::vector<Buffers> spare_;
+  std::list<Open> open_;
+};
+
+}  // namespace
+
+Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
+  RankPlay rank(world, trace, options);
+  const std::vector<CallKey>& keys = rank.keys();
+  {
+    Ledger unused(keys);
+    rank.step(unused);  // connections, registrations, choices
+  }
+  Ledger ledger(keys);
+  std::vector<double> steps;
+  for (int i = 0; i < options.steps; ++i) steps.push_back(rank.step(ledger));
+  require(rank.all().all_reduce(steps.data(), steps.data(), steps.size(), DType::kFloat64,
+                                RedOp::kMax));
+  std::ranges::sort(steps);
+  std::vector<double> sums = {ledger.compute_us()};
+  for (const Tally& t : ledger.tallies())
+    sums.insert(sums.end(), {t.calls, t.time_us, t.exposed_us, t.alone_us});
+  require(
+      rank.all().all_reduce(sums.data(), sums.data(), sums.size(), DType::kFloat64, RedOp::kSum));
+  std::vector<Tally> tallies;
+  for (std::size_t i = 1; i < sums.size(); i += 4)
+    tallies.push_back({sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
+  return summarize(keys, tallies, trace.ranks * options.steps, sums[0], steps[steps.size() / 2],
+                   calls_of(trace, keys));
+}
+
+void check_same_trace(World& world, const JobTrace& trace) {
+  std::string all = fmt::format("{} {}", trace.format, trace.ranks);
+  for (Rank r = 0; r < trace.ranks; ++r)
+    all += fmt::format(" {}", trace.program_of[static_cast<std::size_t>(r)]);
+  for (const Program& program : trace.programs)
+    for (const TraceNode& n : program)
+      all += fmt::format(" {} {} {} {} {}", static_cast<int>(n.kind), n.bytes, n.group,
+                         n.compute_us, n.after.size());
+  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(all));
+  std::vector<std::int64_t> every(static_cast<std::size_t>(world.size()));
+  require(world.world().all_gather(&hash, every.data(), 1, DType::kInt64));
+  for (std::size_t r = 0; r < every.size(); ++r)
+    if (every[r] != every[0])
+      throw UsageError(
+          fmt::format("rank {} has read another trace than rank 0: give both the same "
+                      "files",
+                      r));
+}
+
+}  // namespace weft::replay

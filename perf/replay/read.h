@@ -1,0 +1,43 @@
+// Opens the files of a trace, whatever they are packed in, and hands them to the reader of their
+// format. Knows no format's contents.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "perf/replay/trace.h"
+
+namespace weft::replay {
+
+// A file, or one of a tar, unpacked.
+struct TraceFile {
+  std::string name;  // "ranks.tar.gz: rank.0.json"
+  std::string bytes;
+  int rank = -1;  // as the name says: "x.3.et", "rank-3.json.gz"; -1: it does not say
+};
+
+// Reads a file; gzipped ones and tars by libarchive, where weft was built with it. Throws Error.
+std::vector<TraceFile> open_trace(const std::string& path);
+
+struct ReadOptions {
+  int ranks = 0;       // of the job, where one file stands for all; 0: as the file says
+  std::string groups;  // a JSON file {"name": [ranks], ...}; empty: none
+};
+// Reads the files of a job, all of one format. Throws Error naming the file and what is wrong.
+JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options = {});
+
+// Whether weft was built with what these need.
+bool reads_packed_files();
+bool reads_chakra_traces();
+
+// The readers. Each throws Error.
+RankTrace read_chakra(const TraceFile& file);
+RankTrace read_param(const TraceFile& file);
+RankTrace read_simai(const TraceFile& file);
+
+// Returns the collective that a trace calls "ALLREDUCE", "_allgather_base", "all_to_allv",
+// "reduce_scatter_tensor_coalesced". Throws Error naming the word and the file.
+Collective collective_in_trace(const std::string& file, std::uint64_t node, std::string_view word);
+
+}  // namespace weft::replay

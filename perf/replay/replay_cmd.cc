@@ -1,0 +1,175 @@
+// `weft replay`: plays the traffic of a trace, on the ranks that there are or in virtual time.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
+#include "coll/runtime/internals.h"
+#include "perf/cli/bytes.h"
+#include "perf/cli/commands.h"
+#include "perf/predict/sim_call.h"
+#include "perf/replay/costs.h"
+#include "perf/replay/fold.h"
+#include "perf/replay/play.h"
+#include "perf/replay/read.h"
+#include "perf/replay/report.h"
+#include "perf/replay/virtual_play.h"
+#include "topo/base/exit_code.h"
+#include "transport/launch/local_job.h"
+
+namespace weft {
+namespace {
+
+using namespace replay;  // NOLINT: the command is of this room
+
+struct ReplayFlags {
+  JobFlags job;
+  SimFlags sim;
+  ReadOptions read;
+  PlayOptions play;
+  std::vector<std::string> files;
+  std::string json, most_bytes = "256M";
+  bool simulates = false, compare = false;
+};
+
+// The trace in virtual time, also with a slow rail.
+Replay simulate_trace(const JobTrace& trace, const ReplayFabric& fabric, double compute_scale,
+                      int& by_model) {
+  Replay result;
+  CallCosts costs(trace, fabric);
+  const auto cost = [](CallCosts& of) {
+    return [&of](const TraceNode& node, const std::vector<Rank>& ranks) { return of(node, ranks); };
+  };
+  result.played = play_virtually(trace, cost(costs), compute_scale);
+  for (const Row& row : result.played.rows) result.limiting.push_back(costs.limiting(row.key));
+  by_model = costs.by_model();
+  if (fabric.hosts > 1) {
+    CallCosts slow(trace, with_half_a_rail(fabric));
+    result.half_rail_us = play_virtually(trace, cost(slow), compute_scale).step_us;
+  }
+  return result;
+}
+
+std::string where(const ReplayFabric& fabric) {
+  return fmt::format("{} hosts x {} rails of {:.3g} Gb/s", fabric.hosts, fabric.rails,
+                     fabric.options.rail.gbps);
+}
+
+void write(const ReplayFlags& flags, const Report& report) {
+  if (!flags.json.empty()) write_report(flags.json, to_json(report).dump(2) + "\n");
+  if (flags.json != "-") fmt::print("{}", text(report));
+}
+
+int simulate_job(const ReplayFlags& flags) {
+  const JobTrace trace = read_job(flags.files, flags.read);
+  SimFlags sim = flags.sim;
+  constexpr int kRanksOfHost = 8;
+  sim.hosts = flags.job.hosts > 0 ? flags.job.hosts
+                                  : std::max(1, (trace.ranks + kRanksOfHost - 1) / kRanksOfHost);
+  sim.rails = flags.job.rails;
+  sim.rail_gbps = flags.job.rail_gbps;
+  if (sim.hosts > trace.ranks)
+    throw Error(fmt::format("--hosts {}: the trace has {} ranks, and every host needs one",
+                            sim.hosts, trace.ranks));
+  const ReplayFabric fabric = fabric_of_flags(sim, trace.ranks);
+  Report report{&trace, where(fabric), {}, {}, 0};
+  report.simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
+  write(flags, report);
+  return kExitOk;
+}
+
+int play_job(const ReplayFlags& flags, World& world) {
+  if (!flags.json.empty()) check_report(world, flags.json);
+  JobTrace trace = fold(read_job(flags.files, flags.read), world.size());
+  if (trace.ranks < world.size())
+    trace.notes.push_back(fmt::format("ranks {} to {} of the job play nothing: the trace has {}",
+                                      trace.ranks, world.size() - 1, trace.ranks));
+  cut_messages(trace, parse_bytes("--most-bytes", flags.most_bytes));
+  check_same_trace(world, trace);
+  const ReplayFabric fabric = fabric_of_job(world.topology(), Internals::costs(world), trace.ranks);
+  Report report{&trace, where(fabric), {}, {}, 0};
+  Played played = play(world, trace, flags.play);
+  if (world.rank() != 0) return kExitOk;
+  report.measured = Replay{std::move(played), 0, {}};
+  // The half of a rail is always simulated; what else is, --compare sets beside what was measured.
+  Replay simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
+  if (flags.compare) {
+    report.simulated = std::move(simulated);
+  } else {
+    report.by_model = 0;
+    report.measured->half_rail_us =
+        simulated.half_rail_us > 0
+            ? report.measured->played.step_us * simulated.half_rail_us / simulated.played.step_us
+            : 0;
+  }
+  write(flags, report);
+  return kExitOk;
+}
+
+int run_replay(const ReplayFlags& flags) {
+  if (flags.simulates && flags.compare)
+    throw Error("--sim --compare: --compare plays for real and simulates beside it; leave out one");
+  if (!flags.json.empty()) check_report(flags.json);
+  if (flags.simulates) {
+    if (flags.job.ranks > 0)
+      throw Error(
+          fmt::format("-n {} --sim: virtual time has the ranks of the trace; --trace-ranks "
+                      "says how many a lone file stands for",
+                      flags.job.ranks));
+    return simulate_job(flags);
+  }
+  // One message about a bad file, before ranks are started.
+  if (!launched()) (void)read_job(flags.files, flags.read);
+  return run_job("replay", flags.job, [&flags](World& world) { return play_job(flags, world); });
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<ReplayFlags>();
+  CLI::App* command = app.add_subcommand(
+      "replay",
+      "play the traffic of a job's trace (Chakra, PARAM, SimAI), here or in virtual time");
+  command->add_option("FILE", flags->files, "a trace of each rank, or one for all")->required();
+  add_job_flags(*command, flags->job);
+  command->add_flag("--sim", flags->simulates,
+                    "in virtual time, on --hosts with --rails of --rail-gbps");
+  command->add_flag("--compare", flags->compare,
+                    "set the simulated times beside the measured ones");
+  command
+      ->add_option("--trace-ranks", flags->read.ranks,
+                   "ranks of the job, where one file stands for all and does not say")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--groups", flags->read.groups,
+                      "a JSON file of groups that the trace names: {\"name\": [ranks], ...}");
+  const auto number = [command](const char* flag, auto& value, const char* about) {
+    return command->add_option(flag, value, about)->capture_default_str();
+  };
+  number("--scale-compute", flags->play.compute_scale, "computation takes so many times as long")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--busy", flags->play.busy,
+                    "computation keeps the core busy (default: the core moves calls meanwhile)");
+  number("-i,--steps", flags->play.steps, "steps that are timed, after one that is not")
+      ->check(CLI::Range(1, 100000));
+  number("--most-bytes", flags->most_bytes, "larger messages are played in this size");
+  SimFlags& sim = flags->sim;
+  number("--rail-us", sim.rail_us, "with --sim: latency of a rail")->check(CLI::PositiveNumber);
+  number("--host-gbps", sim.host_gbps, "with --sim: between two ranks of a host, in Gb/s")
+      ->check(CLI::PositiveNumber);
+  number("--host-us", sim.host_us, "with --sim: latency inside a host")->check(CLI::PositiveNumber);
+  command->add_option("--cpu-us", sim.cpu_us, "with --sim: core time of a message, at each end")
+      ->check(CLI::NonNegativeNumber);
+  number("--wire", sim.wire, "with --sim: rdma or tcp");
+  command->add_option("--json", flags->json, "a report for programs; -: standard output, alone")
+      ->type_name("FILE");
+  command->callback([flags, &exit_code] { exit_code = run_replay(*flags); });
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// What `weft replay` says: a text for people, a JSON text for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/replay/ledger.h"
+#include "perf/replay/trace.h"
+
+namespace weft::replay {
+
+// A trace played in one way.
+struct Replay {
+  Played played;
+  double half_rail_us = 0;            // the step with rail 0 at half rate; simulated; 0: no rails
+  std::vector<std::string> limiting;  // by row: the port or link that is busiest; simulated
+};
+
+struct Report {
+  const JobTrace* trace = nullptr;
+  std::string where;  // "4 hosts x 2 rails, 100 Gb/s each"
+  std::optional<Replay> measured, simulated;
+  int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
+};
+
+// "computation 61 %, exposed all_reduce of 4M 30 %, ...": what the step consists of, largest first.
+std::string limits(const JobTrace& trace, const Replay& replay);
+
+std::string text(const Report& report);
+nlohmann::ordered_json to_json(const Report& report);
+
+}  // namespace weft::replay

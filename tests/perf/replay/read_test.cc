@@ -1,0 +1,261 @@
+// Readers of traces, on traces made here: what they take, and what they refuse by name.
+// ctest: alone
+#include "perf/replay/read.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "perf/replay/fold.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+#include "tests/perf/replay/replay_files.h"
+#include "topo/base/status.h"
+
+namespace weft::replay {
+namespace {
+
+using namespace testing;  // NOLINT: the traces
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The message of the Error that a trace of these files is refused with; "" where it is taken.
+std::string refusal(const std::vector<std::string>& texts, const char* end,
+                    const ReadOptions& options = {}) {
+  const weft::testing::TemporaryFolder folder;
+  std::vector<std::string> paths;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    paths.push_back(folder / fmt::format("t.{}.{}", r, end));
+    write_file(paths.back(), texts[r]);
+  }
+  try {
+    (void)read_job(paths, options);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+JobTrace job(const std::vector<std::string>& texts, const char* end,
+             const ReadOptions& options = {}) {
+  const weft::testing::TemporaryFolder folder;
+  std::vector<std::string> paths;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    paths.push_back(folder / fmt::format("t.{}.{}", r, end));
+    write_file(paths.back(), texts[r]);
+  }
+  return read_job(paths, options);
+}
+
+class Chakra : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!reads_chakra_traces()) GTEST_SKIP() << "missing capability: protobuf";
+  }
+};
+
+TEST_F(Chakra, GivesCallsWithTheirWholeMessagesAndDependencies) {
+  const JobTrace trace = job(std::vector(4, small_chakra()), "et");
+  EXPECT_EQ(trace.ranks, 4);
+  ASSERT_EQ(trace.programs.size(), 1u);
+  const Program& p = trace.programs[0];
+  ASSERT_EQ(p.size(), 5u);
+  EXPECT_EQ(p[0].bytes, 1u << 20);
+  EXPECT_EQ(p[1].compute_us, 500);
+  EXPECT_EQ(p[2].collective, Collective::kAllGather);
+  EXPECT_EQ(p[2].bytes, 4u << 16) << "what a rank puts in, from all ranks";
+  EXPECT_EQ(p[2].after, (std::vector{0, 1}));
+  EXPECT_EQ(p[3].collective, Collective::kReduceScatter);
+  EXPECT_EQ(p[3].bytes, 1u << 18);
+}
+
+TEST_F(Chakra, OneFileStandsForAllWhereItsRanksAreSaid) {
+  const JobTrace trace = job({small_chakra()}, "et", {.ranks = 16});
+  EXPECT_EQ(trace.ranks, 16);
+  EXPECT_TRUE(trace.alike());
+  EXPECT_THAT(trace.notes, ::testing::ElementsAre(HasSubstr("stands for all 16 ranks")));
+}
+
+TEST_F(Chakra, RefusesWhatIsCutOffOrOfAnotherVersion) {
+  const std::string whole = small_chakra();
+  EXPECT_THAT(refusal({whole.substr(0, whole.size() - 3)}, "et"),
+              AllOf(HasSubstr("t.0.et: cut off: the message at byte"), HasSubstr("are left")));
+  EXPECT_THAT(refusal({metadata("0.0.9") + chakra(compute(1, 1))}, "et"),
+              HasSubstr("version '0.0.9' of Chakra; weft reads 0.0.4"));
+  EXPECT_THAT(refusal({""}, "et"), HasSubstr("the file is empty"));
+}
+
+TEST_F(Chakra, NamesUnknownCollectivesGroupsAndNodes) {
+  EXPECT_THAT(refusal({metadata() + chakra(collective(7, 23, 64))}, "et"),
+              HasSubstr("node 7 (n7): comm_type 23 is no collective"));
+  EXPECT_THAT(refusal({metadata() + chakra(collective(7, 0, 64, {}, "tensor"))}, "et"),
+              HasSubstr("node 7 (n7): there is no group 'tensor'; there are: all"));
+  EXPECT_THAT(refusal({metadata() + chakra(compute(1, 1, {9}))}, "et"),
+              HasSubstr("node 1 (n1) waits for node 9, which the file does not have"));
+  EXPECT_THAT(refusal({metadata() + chakra({3, 7, {}, 0, {{"comm_size", 8}}, ""})}, "et"),
+              HasSubstr("node 3 (n3) has no comm_type"));
+}
+
+TEST_F(Chakra, NamesACircleOfDependencies) {
+  EXPECT_THAT(
+      refusal({metadata() + chakra(compute(1, 1, {3})) + chakra(compute(2, 1, {1})) +
+               chakra(compute(3, 1, {2}))},
+              "et"),
+      HasSubstr("in a circle: node 1 (n1) waits for node 3 (n3) waits for node 2 (n2) waits "
+                "for node 1 (n1)"));
+}
+
+TEST_F(Chakra, NamesACircleAmongRanks) {
+  const auto text = [](int first, int second, Rank peer) {
+    const auto message = [&](std::uint64_t id, int type, std::vector<std::uint64_t> after) {
+      return chakra({id,
+                     type,
+                     std::move(after),
+                     0,
+                     {{type == 5 ? "comm_dst" : "comm_src", static_cast<std::uint64_t>(peer)},
+                      {"comm_size", 64}},
+                     ""});
+    };
+    return metadata() + message(1, first, {}) + message(2, second, {1});
+  };
+  EXPECT_THAT(refusal({text(6, 5, 1), text(6, 5, 0)}, "et"),
+              HasSubstr("node 1 (n1): recv of 64 bytes waits for rank"));
+  EXPECT_EQ(refusal({text(5, 6, 1), text(6, 5, 0)}, "et"), "");
+}
+
+TEST_F(Chakra, NamesRanksThatAreMissingAndCallsThatDiffer) {
+  const weft::testing::TemporaryFolder folder;
+  std::vector<std::string> paths;
+  for (const int r : {0, 1, 3}) {
+    paths.push_back(folder / fmt::format("t.{}.et", r));
+    write_file(paths.back(), small_chakra());
+  }
+  EXPECT_THAT([&] { (void)read_job(paths); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("there is no file of rank 2")));
+  EXPECT_THAT(refusal({metadata() + chakra(collective(1, 0, 64)),
+                       metadata() + chakra(collective(1, 0, 128))},
+                      "et"),
+              HasSubstr("all_reduce of 128 bytes meets rank 0's node 1, all_reduce of 64 bytes"));
+}
+
+TEST_F(Chakra, CountsNodesThatItDoesNotKnow) {
+  const JobTrace trace =
+      job(std::vector(2, metadata() + chakra({1, 9, {}, 0, {}, ""}) + chakra(compute(2, 0))), "et");
+  EXPECT_EQ(trace.left_out.at("node of type 9"), 2u);
+  EXPECT_EQ(trace.untimed, 2u);
+}
+
+std::string param_call(int id, const char* word, int request, int in, int out,
+                       const char* type = "Float") {
+  return fmt::format(
+      R"({{"id":{},"name":"record_param_comms","ctrl_deps":1,"inputs":{{"values":[{},["0",""]]}},)"
+      R"("attrs":[{{"name":"collective_name","value":"{}"}},{{"name":"dtype","value":"{}"}},)"
+      R"({{"name":"in_msg_nelems","value":{}}},{{"name":"out_msg_nelems","value":{}}},)"
+      R"({{"name":"pg_name","value":"0"}},{{"name":"pg_size","value":4}}]}})",
+      id, request, word, type, in, out);
+}
+std::string param(const std::string& nodes, const char* schema = "1.1.0-chakra.0.0.4") {
+  return fmt::format(R"({{"schema":"{}","nodes":[{}]}})", schema, nodes);
+}
+
+TEST(Param, GivesCallsTheirBytesAndWaits) {
+  const JobTrace trace =
+      job({param(param_call(2, "allreduce", 33, 1000, 1000) + "," +
+                 R"({"id":3,"name":"aten::mm","ctrl_deps":1},)" + param_call(4, "wait", 33, 0, 0) +
+                 "," + param_call(5, "_allgather_base", 34, 10, 40, "Half") + "," +
+                 R"({"id":6,"name":"odd","ctrl_deps":1})")},
+          "json");
+  EXPECT_EQ(trace.ranks, 4) << "as the size of the group says";
+  const Program& p = trace.programs[0];
+  ASSERT_EQ(p.size(), 3u);
+  EXPECT_EQ(p[0].bytes, 4000u);
+  EXPECT_EQ(p[2].bytes, 80u);
+  EXPECT_EQ(p[2].type, DType::kFloat16);
+  EXPECT_EQ(p[2].after, std::vector{1}) << "the wait, which waits for the all_reduce";
+  EXPECT_EQ(p[1].after, std::vector{0});
+  EXPECT_EQ(trace.untimed, 1u);
+  EXPECT_EQ(trace.left_out.at("odd"), 1u);
+}
+
+TEST(Param, RefusesWhatIsWrongByName) {
+  const std::string whole = param(param_call(2, "allreduce", 33, 1, 1));
+  EXPECT_THAT(refusal({whole.substr(0, whole.size() / 2)}, "json"),
+              HasSubstr("t.0.json: cut off or damaged"));
+  EXPECT_THAT(refusal({param("", "2.0.0")}, "json"), HasSubstr("schema '2.0.0'"));
+  EXPECT_THAT(refusal({param(param_call(2, "allrotate", 1, 1, 1))}, "json"),
+              HasSubstr("node 2: 'allrotate' is no collective that weft knows"));
+  EXPECT_THAT(refusal({param(param_call(2, "allreduce", 1, 1, 1, "Quad"))}, "json"),
+              HasSubstr("node 2: dtype 'Quad'"));
+  EXPECT_THAT(
+      refusal({param(R"({"id":3,"name":"a","ctrl_deps":4},{"id":4,"name":"b","ctrl_deps":3})")},
+              "json"),
+      HasSubstr("its parents go in a circle"));
+}
+
+TEST(Param, ReadsGzippedFilesAndTars) {
+  if (!reads_packed_files()) GTEST_SKIP() << "missing capability: libarchive";
+  const weft::testing::TemporaryFolder folder;
+  for (int r = 0; r < 4; ++r)
+    write_file(folder / fmt::format("et.{}.json", r), param(param_call(2, "allreduce", 1, 8, 8)));
+  ASSERT_EQ(run(fmt::format("cd {} && tar czf all.tar.gz et.*.json && gzip et.0.json",
+                            std::string(folder / "")))
+                .exit_code,
+            0);
+  EXPECT_EQ(read_job({folder / "all.tar.gz"}).ranks, 4);
+  EXPECT_EQ(read_job({folder / "et.0.json.gz"}).ranks, 4) << "one stands for all";
+  const std::string whole = read_file(folder / "et.0.json.gz");
+  write_file(folder / "cut.gz", whole.substr(0, whole.size() - 12));
+  EXPECT_THAT([&] { (void)open_trace(folder / "cut.gz"); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("cannot be unpacked")));
+}
+
+TEST(Simai, DealsItsGroupsAndOrdersForwardAndBackward) {
+  const JobTrace trace = job({simai("a -1 1000 ALLGATHER 64 2000 REDUCESCATTER 64 3000 NONE 0 1\n"
+                                    "b -1 1000 ALLTOALL_EP 64 0 NONE 0 0 ALLREDUCE 128 1\n",
+                                    2)},
+                             "txt");
+  EXPECT_EQ(trace.ranks, 8);
+  EXPECT_TRUE(trace.alike());
+  std::vector<std::string> calls;
+  for (const TraceNode& n : trace.programs[0])
+    calls.push_back(n.kind == NodeKind::kCompute
+                        ? fmt::format("{} us", n.compute_us)
+                        : fmt::format("{} {}", word_of(key_of(n)),
+                                      trace.groups[static_cast<std::size_t>(n.group)].name));
+  EXPECT_EQ(calls,
+            (std::vector<std::string>{"1 us", "all_gather TP", "1 us", "all_to_all EP",
+                                      "all_reduce DP", "2 us", "reduce_scatter TP", "3 us"}));
+  EXPECT_EQ(*trace.list_of(trace.programs[0][4].group, 1), (std::vector<Rank>{1, 3, 5, 7}));
+}
+
+TEST(Simai, RefusesWhatIsWrongByLine) {
+  const std::string layer = "a -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n";
+  EXPECT_THAT(refusal({simai(layer, 2)}, "txt"),
+              HasSubstr("line 2 says 2 layers, and there are 1"));
+  EXPECT_THAT(refusal({simai("a -1 1 NONE 0\n", 1)}, "txt"), HasSubstr("line 3: 5 words of 12"));
+  EXPECT_THAT(refusal({simai("a -1 1 ALLROTATE 8 1 NONE 0 1 NONE 0 1\n", 1)}, "txt"),
+              HasSubstr("node 3: 'ALLROTATE' is no collective"));
+  EXPECT_THAT(refusal({"MICRO all_gpus: 8\n1\n" + layer}, "txt"),
+              HasSubstr("'MICRO' is no policy"));
+  EXPECT_THAT(refusal({simai(layer, 1, "model_parallel_NPU_group: 3 all_gpus: 8")}, "txt"),
+              HasSubstr("8 ranks cannot be 3 tensor"));
+}
+
+TEST(Fold, GroupsShrinkAndMessagesKeepTheirBytes) {
+  const JobTrace whole = job({simai("a -1 1000 ALLREDUCE 64 0 NONE 0 0 ALLREDUCE 4096 1\n", 1,
+                                    "model_parallel_NPU_group: 8 all_gpus: 64")},
+                             "txt");
+  const JobTrace folded = fold(whole, 4);
+  EXPECT_EQ(folded.ranks, 4);
+  EXPECT_EQ(*folded.list_of(folded.programs[0][1].group, 2), (std::vector<Rank>{0, 1, 2, 3}));
+  EXPECT_EQ(folded.programs[0][2].bytes, 4096u);
+  EXPECT_THAT(folded.notes.back(), HasSubstr("4 ranks play the 64"));
+  EXPECT_EQ(fold(whole, 64).notes.size(), whole.notes.size());
+}
+
+}  // namespace
+}  // namespace weft::replay

@@ -1,0 +1,114 @@
+// The model of virtual time, on traces of a few nodes: its times are sums that a reader can check.
+// ctest: alone
+#include "perf/replay/virtual_play.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "topo/base/status.h"
+
+namespace weft::replay {
+namespace {
+
+TraceNode computes(std::uint64_t id, double us, std::vector<std::uint64_t> after = {}) {
+  TraceNode node;
+  node.id = id;
+  node.compute_us = us;
+  node.after_ids = std::move(after);
+  return node;
+}
+
+TraceNode calls(std::uint64_t id, std::uint64_t bytes, std::vector<std::uint64_t> after = {},
+                const char* group = "") {
+  TraceNode node;
+  node.kind = NodeKind::kCollective;
+  node.id = id;
+  node.bytes = bytes;
+  node.group_name = group;
+  node.after_ids = std::move(after);
+  return node;
+}
+
+TraceNode moves(std::uint64_t id, NodeKind kind, Rank peer, std::vector<std::uint64_t> after = {}) {
+  TraceNode node;
+  node.kind = kind;
+  node.id = id;
+  node.peer = peer;
+  node.bytes = 10;
+  node.after_ids = std::move(after);
+  return node;
+}
+
+RankTrace file(int rank, Program nodes) {
+  RankTrace trace;
+  trace.file = "test";
+  trace.rank = rank;
+  trace.nodes = std::move(nodes);
+  return trace;
+}
+
+// A call takes a microsecond per byte.
+CallCost by_bytes(const TraceNode& node, const std::vector<Rank>&) {
+  return {static_cast<double>(node.bytes), true};
+}
+
+TEST(VirtualPlay, ACallIsHiddenByTheComputationBesideIt) {
+  const Program program = {calls(1, 100), computes(2, 60), calls(3, 50, {1, 2})};
+  const JobTrace trace = assemble("test", {file(0, program)}, 4);
+  const Played played = play_virtually(trace, by_bytes);
+  EXPECT_DOUBLE_EQ(played.step_us, 150);
+  EXPECT_DOUBLE_EQ(played.compute_us, 60);
+  ASSERT_EQ(played.rows.size(), 2u);
+  EXPECT_EQ(played.rows[1].key.bytes, 100u);
+  EXPECT_DOUBLE_EQ(played.rows[1].time_us, 100);
+  EXPECT_DOUBLE_EQ(played.rows[1].exposed_us, 40);
+  EXPECT_DOUBLE_EQ(played.rows[0].exposed_us, 50);
+  EXPECT_DOUBLE_EQ(played.rows[0].share_of_step + played.rows[1].share_of_step, 90.0 / 150);
+  EXPECT_EQ(played.rows[0].calls, 1);
+}
+
+TEST(VirtualPlay, ComputationIsScaled) {
+  const JobTrace trace = assemble("test", {file(0, {computes(1, 60), calls(2, 50, {1})})}, 2);
+  EXPECT_DOUBLE_EQ(play_virtually(trace, by_bytes, 2).step_us, 170);
+  EXPECT_DOUBLE_EQ(play_virtually(trace, by_bytes, 0).step_us, 50);
+}
+
+TEST(VirtualPlay, CallsAtTheSameTimeShareTheLinks) {
+  const JobTrace trace = assemble("test", {file(0, {calls(1, 30), calls(2, 100)})}, 2);
+  const Played played = play_virtually(trace, by_bytes);
+  EXPECT_DOUBLE_EQ(played.step_us, 130);
+  EXPECT_DOUBLE_EQ(played.rows[0].time_us, 60) << "half of the links";
+}
+
+TEST(VirtualPlay, ACallBeginsWhenItsLastRankIsThere) {
+  const JobTrace trace =
+      assemble("test", {file(0, {calls(1, 10)}), file(1, {computes(1, 70), calls(2, 10, {1})})});
+  const Played played = play_virtually(trace, by_bytes);
+  EXPECT_DOUBLE_EQ(played.step_us, 80);
+  EXPECT_DOUBLE_EQ(played.rows[0].time_us, (80 + 10) / 2.0);
+}
+
+TEST(VirtualPlay, MessagesMeetInTheirOrder) {
+  const JobTrace trace =
+      assemble("test", {file(0, {moves(1, NodeKind::kSend, 1), moves(2, NodeKind::kRecv, 1, {1})}),
+                        file(1, {moves(1, NodeKind::kRecv, 0), computes(2, 5, {1}),
+                                 moves(3, NodeKind::kSend, 0, {2})})});
+  EXPECT_DOUBLE_EQ(play_virtually(trace, by_bytes).step_us, 25);
+}
+
+TEST(VirtualPlay, GroupsThatWaitForEachOtherAreNamed) {
+  const std::map<std::string, std::vector<Rank>> groups = {{"a", {0, 1}}, {"b", {0, 1}}};
+  EXPECT_THAT(
+      [&] {
+        (void)assemble("test",
+                       {file(0, {calls(1, 8, {}, "a"), calls(2, 8, {1}, "b")}),
+                        file(1, {calls(1, 8, {}, "b"), calls(2, 8, {1}, "a")})},
+                       0, groups);
+      },
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("waits for the other ranks of group")));
+}
+
+}  // namespace
+}  // namespace weft::replay
