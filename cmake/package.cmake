@@ -31,6 +31,7 @@ install(CODE [[
   endforeach()
 ]] COMPONENT libraries EXCLUDE_FROM_ALL)
 
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # `./weft package` has built what is packed
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME weft)
 set(CPACK_PACKAGE_CONTACT "weft <weft@localhost>")
