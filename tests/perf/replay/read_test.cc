@@ -74,7 +74,7 @@ TEST_F(Chakra, GivesCallsWithTheirWholeMessagesAndDependencies) {
 }
 
 TEST_F(Chakra, OneFileStandsForAllWhereItsRanksAreSaid) {
-  const JobTrace trace = job({small_chakra()}, "et", {.ranks = 16});
+  const JobTrace trace = job({small_chakra()}, "et", ReadOptions{16, ""});
   EXPECT_EQ(trace.ranks, 16);
   EXPECT_TRUE(trace.alike());
   EXPECT_THAT(trace.notes, ::testing::ElementsAre(HasSubstr("stands for all 16 ranks")));
