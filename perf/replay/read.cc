@@ -108,7 +108,7 @@ Collective collective_in_trace(const std::string& file, std::uint64_t node, std:
     if (std::isalnum(static_cast<unsigned char>(c)))
       plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const char* end : {"coalesced", "single", "intotensor", "tensor", "base", "out"})
-    if (plain.ends_with(end)) plain.resize(plain.size() - std::strlen(end));
+    if (plain.ends_with(end)) plain.erase(plain.size() - std::strlen(end));
   static const std::map<std::string_view, Collective> known = {
       {"allreduce", Collective::kAllReduce},
       {"allgather", Collective::kAllGather},
