@@ -358,6 +358,7 @@ TEST_F(Guest, TheVerbsTransportPassesItsTests) {
   for (const auto& file : fs::directory_iterator(tests)) {
     const std::string name = file.path().filename();
     if (!std::regex_match(name, std::regex("verbs_.*_test"))) continue;
+    if (read_file(file.path()).find("fake verbs: ") != std::string::npos) continue;
     ++programs;
     expect_good(name);
   }
