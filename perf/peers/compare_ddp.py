@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Steps per second of data parallelism over slow links: `weft train` and PyTorch DDP with Gloo.
+"""Steps per second of data parallelism over slow links: `weft train`, and PyTorch's DDP and FSDP2
+with Gloo and with weft_torch.
 
-  compare_ddp.py PATH/TO/weft [--hosts 4] [--rate 200mbit] [--rounds 3] [--steps 6]
+  compare_ddp.py PATH/TO/weft [--hosts 4] [--rate 200mbit] [--rounds 3] [--steps 6] [--fsdp]
 
-Both train the same model in the lab of network namespaces (`weft lab netlab`, root), one after the
+All train the same model in the lab of network namespaces (`weft lab netlab`, root), one after the
 other, round after round; a host is a rank, bound to a core. Needs PyTorch (pip install torch) in the
-Python that runs it. Prints medians, and what of weft's gradients' time on the way was waited for.
+Python that runs it; weft_torch is left out where it is not installed. Prints medians, and what of
+weft's gradients' time on the way was waited for.
 """
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -37,25 +40,40 @@ def weft_steps(args):
         return [json.loads(line) for line in log][WARM_UP:]
 
 
-def torch_steps(args):
+def torch_steps(args, backend):
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
         command = [sys.executable, os.path.abspath(__file__), args.weft, "--steps",
-                   str(args.steps), "--worker", out.name]
+                   str(args.steps), "--backend", backend, "--worker", out.name]
+        if args.fsdp:
+            command.append("--fsdp")
         subprocess.run(lab(args, command), check=True, stdout=subprocess.DEVNULL)
         return json.load(out)[WARM_UP:]
 
 
 def worker(args):
-    """A rank of DDP in the lab, which says who it is."""
+    """A rank of DDP or FSDP2 in the lab, which says who it is."""
     import torch
     import torch.distributed as dist
     import torch_gpt
     os.environ["GLOO_SOCKET_IFNAME"] = "rail0"
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     rank = int(os.environ["WEFT_RANK"])
-    dist.init_process_group("gloo", init_method="tcp://10.0.0.1:29511", rank=rank,
-                            world_size=int(os.environ["WEFT_SIZE"]))
-    peer = torch_gpt.Trainer(*SHAPE, wrap=torch.nn.parallel.DistributedDataParallel)
+    ranks = int(os.environ["WEFT_SIZE"])
+    if args.backend == "weft":
+        import weft_torch  # noqa: F401
+    dist.init_process_group(args.backend, init_method="tcp://10.0.0.1:29511", rank=rank,
+                            world_size=ranks)
+
+    def sharded(model):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh("cpu", (ranks,))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    wrap = sharded if args.fsdp else torch.nn.parallel.DistributedDataParallel
+    peer = torch_gpt.Trainer(*SHAPE, wrap=wrap)
     seconds = [peer.step() for _ in range(args.steps)]
     if rank == 0:
         with open(args.worker, "w", encoding="utf-8") as out:
@@ -70,22 +88,35 @@ def main():
     parser.add_argument("--rate", default="200mbit")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP")
+    parser.add_argument("--backend", default="gloo", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         worker(args)
         return
-    ours, theirs = [], []
+    backends = ["gloo"]
+    if importlib.util.find_spec("weft_torch"):
+        backends.append("weft")
+    ours, theirs = [], {backend: [] for backend in backends}
     for _ in range(args.rounds):
-        ours += weft_steps(args)
-        theirs += torch_steps(args)
-    a = 1 / statistics.median(step["seconds"] for step in ours)
-    b = 1 / statistics.median(theirs)
-    exposed = sum(step["gradients_exposed_s"] for step in ours)
-    total = sum(step["gradients_total_s"] for step in ours)
-    print(f"{args.hosts} hosts at {args.rate}, medians of {len(ours)} and {len(theirs)} steps: "
-          f"weft {a:.2f} steps/s, PyTorch DDP with Gloo {b:.2f} steps/s, ratio {a / b:.2f}; "
-          f"of weft's gradients' time on the way {100 * exposed / total:.0f} % exposed")
+        if not args.fsdp:
+            ours += weft_steps(args)
+        for backend in backends:
+            theirs[backend] += torch_steps(args, backend)
+    rate = {name: 1 / statistics.median(seconds) for name, seconds in theirs.items()}
+    what = "FSDP2" if args.fsdp else "DDP"
+    print(f"{args.hosts} hosts at {args.rate}, medians of {len(theirs['gloo'])} steps: "
+          f"PyTorch {what} with Gloo {rate['gloo']:.2f} steps/s")
+    if "weft" in rate:
+        print(f"PyTorch {what} with weft {rate['weft']:.2f} steps/s, "
+              f"ratio {rate['weft'] / rate['gloo']:.2f}")
+    if ours:
+        a = 1 / statistics.median(step["seconds"] for step in ours)
+        exposed = sum(step["gradients_exposed_s"] for step in ours)
+        total = sum(step["gradients_total_s"] for step in ours)
+        print(f"weft train {a:.2f} steps/s, ratio {a / rate['gloo']:.2f}; of its gradients' time "
+              f"on the way {100 * exposed / total:.0f} % exposed")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ World::~World() {
   // Callbacks that are still to come may want Python's lock, and the World waits for them.
   PyThreadState* const python =
       Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  devices.reset();
   weft_world_free(world);
+  weft_comm_free(device_comm);
   weft_comm_free(comm);
   if (python) PyEval_RestoreThread(python);
 }
@@ -107,6 +109,14 @@ WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   }
   must(weft_world_from_id(&id, rank, size, &o, &world->world), "setting up the process group");
   must(weft_world_comm(world->world, &world->comm), "setting up the process group");
+  // Messages of GPUs and of the CPU must not meet: each have a communicator of their own.
+  std::uint8_t gpu = at::hasCUDA() ? 1 : 0;
+  must(weft_all_reduce(world->comm, &gpu, &gpu, 1, WEFT_UINT8, WEFT_MAX, nullptr),
+       "setting up the process group");
+  if (gpu) {
+    must(weft_comm_duplicate(world->comm, &world->device_comm), "setting up the process group");
+    world->devices = std::make_unique<DeviceCalls>(world->device_comm);
+  }
   mailbox_ = std::make_shared<Mailbox>(world->comm, size);
   world_ = std::move(world);
 }

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "device.h"
 #include "messages.h"
 #include "work.h"
 
@@ -21,6 +22,8 @@ namespace weft_torch {
 struct World {
   weft_world_t* world = nullptr;
   weft_comm_t* comm = nullptr;
+  weft_comm_t* device_comm = nullptr;  // of calls on GPUs; null: no rank has one
+  std::unique_ptr<DeviceCalls> devices;
   // Leaves together with the other ranks.
   ~World();
 };
@@ -131,6 +134,9 @@ class WeftBackend : public c10d::Backend {
   Parts reduce_scatter_single_parts(const at::Tensor& output, const at::Tensor& input,
                                     const c10d::ReduceOp& with);
   const std::shared_ptr<World>& world() const;
+  WorkPtr run_on_device(const c10::intrusive_ptr<WeftWork>& work, at::Device device,
+                        Tensors tensors, const std::vector<Parts>& parts);
+  WorkPtr message(const char* name, c10d::OpType type, const at::Tensor& t, int peer);
   WorkPtr hand_out(const c10::intrusive_ptr<WeftWork>& work);
 
   const c10::intrusive_ptr<c10d::Store> store_;

@@ -42,6 +42,9 @@ WeftBackend::WorkPtr WeftBackend::run(const char* name, OpType type, const Endin
     work->end(failure);
     std::rethrow_exception(failure);
   };
+  Tensors all = inputs;
+  for (const at::Tensor& t : work->result()) all.push_back(t);
+  if (const auto device = gpu_of(name, all)) return run_on_device(work, *device, all, parts);
   const bool limited = opts.timeout.count() >= 0 && opts.timeout != options_->timeout;
   if (!opts.async && !coalescing_ && !limited && parts.size() == 1) {
     must(parts[0].start(world->comm, nullptr));
@@ -74,6 +77,49 @@ WeftBackend::WorkPtr WeftBackend::run(const char* name, OpType type, const Endin
       throw;
     }
   return hand_out(work);
+}
+
+// The call is in the order of the group's stream when this returns. Failures of the device come
+// with a later call.
+WeftBackend::WorkPtr WeftBackend::run_on_device(const c10::intrusive_ptr<WeftWork>& work,
+                                                at::Device device, Tensors tensors,
+                                                const std::vector<Parts>& parts) {
+  const std::shared_ptr<World> world = this->world();
+  const char* const name = work->call().name;
+  TORCH_CHECK(world->devices, "weft: ", name, ": the tensor is on ", device,
+              ", and no rank had a GPU when the process group was made");
+  for (const Parts& part : parts) tensors.insert(tensors.end(), part.kept.begin(), part.kept.end());
+  try {
+    work->on_device(world->devices->run(name, device, tensors, [&](weft_comm_t* comm) {
+      for (const Parts& part : parts) {
+        const weft_result_t result = part.start(comm, nullptr);
+        if (result != WEFT_OK)
+          std::rethrow_exception(
+              failure_of(work->call(), result, weft_last_error_rank(), weft_last_error()));
+        if (part.at_end) part.at_end();
+      }
+    }));
+  } catch (...) {
+    work->end(std::current_exception());
+    throw;
+  }
+  work->end();
+  return hand_out(work);
+}
+
+// A message of a GPU's tensor goes without a head: the i-th send meets the i-th receive of the
+// peer.
+WeftBackend::WorkPtr WeftBackend::message(const char* name, OpType type, const at::Tensor& t,
+                                          int peer) {
+  const bool sends = type == OpType::SEND;
+  const Elements e = moved(name, t);
+  const auto work = c10::make_intrusive<WeftWork>(call_of(name, type, c10d::kUnsetTimeout),
+                                                  Tensors{t}, sends ? Tensors{} : Tensors{t});
+  return run_on_device(work, t.device(), {t},
+                       {Parts{[=](weft_comm_t* comm, weft_request_t** request) {
+                         return sends ? weft_send(comm, e.data, e.count, e.type, peer, request)
+                                      : weft_recv(comm, e.data, e.count, e.type, peer, request);
+                       }}});
 }
 
 // The sum of sparse COO tensors: all get the indices and values of all. It runs on the calling
@@ -124,6 +170,11 @@ WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int to, int tag) {
   TORCH_CHECK(to >= 0 && to < size_ && to != rank_, "weft: send: rank ", rank_,
               " cannot send to rank ", to, " of a group of ", size_);
   (void)moved("send", t);
+  if (!t.device().is_cpu()) {
+    TORCH_CHECK(tag == 0, "weft: send: tag ", tag, " of a tensor on ", t.device(),
+                ": messages of GPUs have no tags; pass 0");
+    return message("send", OpType::SEND, t, to);
+  }
   const auto world = this->world();
   const auto work = c10::make_intrusive<WeftWork>(
       call_of("send", OpType::SEND, c10d::kUnsetTimeout), tensors, Tensors{});
@@ -136,6 +187,11 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int from, int tag) {
   TORCH_CHECK(from >= 0 && from < size_ && from != rank_, "weft: recv: rank ", rank_,
               " cannot receive from rank ", from, " of a group of ", size_);
   (void)moved("recv", t);
+  if (!t.device().is_cpu()) {
+    TORCH_CHECK(tag == 0, "weft: recv: tag ", tag, " of a tensor on ", t.device(),
+                ": messages of GPUs have no tags; pass 0");
+    return message("recv", OpType::RECV, t, from);
+  }
   const auto world = this->world();
   const auto work = c10::make_intrusive<WeftWork>(
       call_of("recv", OpType::RECV, c10d::kUnsetTimeout), tensors, tensors);
@@ -146,6 +202,8 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int from, int tag) {
 WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& t = only("recv", tensors);
   (void)moved("recv", t);
+  TORCH_CHECK(t.device().is_cpu(), "weft: recv from any rank: the tensor is on ", t.device(),
+              ", whose messages have a sender that the receiver names; pass src");
   const auto world = this->world();
   const auto work = c10::make_intrusive<WeftWork>(
       call_of("recvAnySource", OpType::RECVANYSOURCE, c10d::kUnsetTimeout), tensors, tensors);

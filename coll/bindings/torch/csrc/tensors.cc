@@ -46,9 +46,10 @@ void check(const char* call, const at::Tensor& t) {
   TORCH_CHECK(t.defined(), "weft: ", call, ": a tensor is undefined");
   TORCH_CHECK(t.layout() == at::kStrided, "weft: ", call, ": the tensor is sparse (", t.layout(),
               "); pass tensor.to_dense(). all_reduce takes sparse COO tensors with SUM");
-  TORCH_CHECK(t.device().is_cpu(), "weft: ", call, ": the tensor is on ", t.device(),
-              ", and this backend takes CPU tensors: pass tensor.cpu(), or give that device a "
-              "backend of its own, as in init_process_group(\"cpu:weft,cuda:nccl\")");
+  TORCH_CHECK(t.device().is_cpu() || t.device().is_cuda(), "weft: ", call, ": the tensor is on ",
+              t.device(),
+              ", and this backend takes tensors of the CPU and of CUDA: pass "
+              "tensor.cpu()");
   TORCH_CHECK(t.is_contiguous(), "weft: ", call, ": the tensor is not contiguous (sizes ",
               t.sizes(), ", strides ", t.strides(), "); pass tensor.contiguous()");
 }

@@ -18,7 +18,8 @@ struct Elements {
 };
 
 // Both throw with the name of the call and the value that was wrong: the tensor must be dense,
-// contiguous and on the CPU. What is reduced must have a type that weft computes with.
+// contiguous, and on the CPU or a CUDA GPU. What is reduced must have a type that weft computes
+// with.
 Elements moved(const char* call, const at::Tensor& tensor);
 Elements reduced(const char* call, const at::Tensor& tensor);
 void check(const char* call, const at::Tensor& tensor);

@@ -1,10 +1,13 @@
 // Waits for what weft has under way: on the thread that waits, unless a Future asks for callbacks.
 #include "work.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 namespace weft_torch {
@@ -104,7 +107,21 @@ void WeftWork::end(std::exception_ptr failure, int source) {
   if (failure)
     future->setErrorIfNeeded(failure);
   else
-    future->markCompleted(c10::IValue(outputs_));
+    complete(*future);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WeftWork::make_future() const {
+  std::vector<c10::Device> devices;
+  if (device_end_) devices.push_back(device_end_->stream.device());
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                  std::move(devices));
+}
+
+// A Future of a device records where the current streams are: its callbacks go on from there.
+void WeftWork::complete(c10::ivalue::Future& future) const {
+  std::optional<c10::StreamGuard> on_stream;
+  if (device_end_) on_stream.emplace(device_end_->stream);
+  future.markCompleted(c10::IValue(outputs_));
 }
 
 bool WeftWork::completed() const {
@@ -151,7 +168,7 @@ bool WeftWork::drive(std::int64_t ms) {
 }
 
 bool WeftWork::isCompleted() {
-  if (completed()) return true;
+  if (completed()) return !device_end_ || device_end_->event.query();
   const std::unique_lock driving(driving_, std::try_to_lock);
   if (driving.owns_lock() && pending_) return drive(0);
   return completed();
@@ -178,6 +195,10 @@ bool WeftWork::wait(std::chrono::milliseconds timeout) {
                                       "wait() saw no end of the call, which goes on"));
   }
   rethrow();
+  if (device_end_) {
+    const c10::impl::VirtualGuardImpl impl(device_end_->stream.device_type());
+    device_end_->event.block(impl.getStream(device_end_->stream.device()));
+  }
   return true;
 }
 
@@ -188,13 +209,12 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ = make_future();
     over = completed_;
     failure = exception_;
   }
   if (over && failure) future_->setErrorIfNeeded(failure);
-  if (over && !failure) future_->markCompleted(c10::IValue(outputs_));
+  if (over && !failure) complete(*future_);
   if (!over && pending_)
     Pending::when_over(
         std::move(pending_), [self = c10::intrusive_ptr<WeftWork>::reclaim_copy(this)](

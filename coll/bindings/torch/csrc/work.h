@@ -14,6 +14,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "device.h"
+
 namespace weft_torch {
 
 // A call of a group, for errors and profiles.
@@ -52,6 +54,9 @@ class WeftWork : public c10d::Work {
 
   // Says what is under way; later calls of this Work wait for it.
   void under_way(std::shared_ptr<Pending> pending);
+  // Says that the Work is over for the host, and what the device still does: who waits for the Work
+  // makes his stream wait. end() follows.
+  void on_device(std::shared_ptr<DeviceEnd> end) { device_end_ = std::move(end); }
   // Ends the Work, which nothing is under way for: a call that is over, a message that has come
   // (from `source`), a failure.
   void end(std::exception_ptr failure = nullptr, int source = -1);
@@ -69,6 +74,8 @@ class WeftWork : public c10d::Work {
 
  private:
   bool completed() const;
+  c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
+  void complete(c10::ivalue::Future& future) const;
   void rethrow() const;
   // Waits for the requests, or asks about them where `ms` is 0; `ms` < 0: for ever. True: over.
   bool drive(std::int64_t ms);
@@ -76,8 +83,9 @@ class WeftWork : public c10d::Work {
   const CallOf call_;
   const std::vector<at::Tensor> outputs_;
   std::atomic<int> source_{-1};
-  std::mutex driving_;                // held by the thread that asks weft
-  std::shared_ptr<Pending> pending_;  // null: somebody else ends the Work
+  std::mutex driving_;                     // held by the thread that asks weft
+  std::shared_ptr<Pending> pending_;       // null: somebody else ends the Work
+  std::shared_ptr<DeviceEnd> device_end_;  // null: a call on the CPU
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

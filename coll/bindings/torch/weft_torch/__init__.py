@@ -1,6 +1,6 @@
 """weft as a backend of torch.distributed: import weft_torch, then init_process_group("weft").
 
-Process groups of this backend take CPU tensors. docs/pytorch.md of weft says more.
+Process groups of this backend take tensors of the CPU and of CUDA. docs/pytorch.md of weft says more.
 """
 
 import atexit
@@ -17,7 +17,7 @@ __all__ = ["register"]
 _alive = weakref.WeakSet()
 
 
-def register(name="weft", devices=("cpu",)):
+def register(name="weft", devices=("cpu", "cuda")):
     """Registers the backend with torch.distributed, under this name."""
 
     def create(options, backend_options):
