@@ -39,7 +39,11 @@ Text::Text(std::string bytes, std::string source)
 
 Text Text::load(const std::string& path, const char* flag) {
   namespace fs = std::filesystem;
-  if (!path.empty()) return Text(read_text(path, flag), path);
+  if (!path.empty()) {
+    Text text(read_text(path, flag), path);
+    text.flag_ = flag;
+    return text;
+  }
   const std::string license = "/usr/share/common-licenses/GPL-3";  // on every Debian
   if (fs::exists(license)) return Text(read_text(license, flag), license);
   std::vector<std::string> files;
@@ -57,9 +61,9 @@ Text Text::load(const std::string& path, const char* flag) {
 void Text::require_sample(Index positions) const {
   if (bytes_.size() > positions) return;
   throw UsageError(fmt::format(
-      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with --data, "
-      "another one to evaluate with --eval-data, or fewer --positions",
-      source_, bytes_.size(), positions));
+      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with {}, or "
+      "fewer --positions",
+      source_, bytes_.size(), positions, flag_));
 }
 
 void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,

@@ -31,6 +31,7 @@ class Text {
 
  private:
   std::string bytes_, source_;
+  const char* flag_ = "--data";  // that names another one
 };
 
 }  // namespace weft::train
