@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -151,15 +152,18 @@ TEST(ControlHostile, FailuresOfCommunicatorsHaveALimit) {
 
 // ---- doors -----------------------------------------------------------------------------------
 
-// The sockets on which this process listens, and their addresses.
-std::map<int, std::string> listens() {
-  std::map<int, std::string> found;
+// The sockets on which this process listens, by inode (a descriptor's number is used again), and
+// their addresses.
+std::map<ino_t, std::string> listens() {
+  std::map<ino_t, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::atoi(entry.path().filename().c_str());
     int accepts = 0;
     socklen_t size = sizeof accepts;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts)
-      found[fd] = local_address(fd);
+    struct stat is;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts &&
+        fstat(fd, &is) == 0)
+      found[is.st_ino] = local_address(fd);
   }
   return found;
 }
@@ -193,14 +197,14 @@ TEST(Doors, AreOpenOnOneAddress) {
       spec.address = address;
       spec.ports = {port_of(listener.get())};
     }
-    const std::map<int, std::string> before = listens();
+    const std::map<ino_t, std::string> before = listens();
     auto jobs = connect_all(specs.specs);
     for (const Outcome& o : jobs) ASSERT_TRUE(o.job) << o.error;
     std::vector<std::string> doors;
     ASSERT_TRUE(eventually([&] {
       doors.clear();
-      for (const auto& [fd, at] : listens())
-        if (!before.contains(fd)) doors.push_back(at);
+      for (const auto& [socket, at] : listens())
+        if (!before.contains(socket)) doors.push_back(at);
       return doors.size() >= 2;
     }));
     EXPECT_EQ(doors, std::vector<std::string>(2, address));
