@@ -53,7 +53,7 @@ constexpr Arrows kRooms[] = {
     {"transport/sim", "transport"},
     {"transport/shm", "transport transport/messages transport/memory transport/job"},
     {"transport/ucx",
-     "transport transport/messages transport/memory transport/job transport/loaded"},
+     "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
     {"transport/tcp", "transport transport/messages transport/control transport/job"},
     {"transport/verbs",
      "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
