@@ -191,9 +191,9 @@ std::string UcxTransport::reopen(Rank rank) noexcept {
 bool UcxTransport::meet(Rank rank, std::string_view theirs) noexcept {
   Peer* const peer = known(rank);
   if (peer == nullptr || !worker_) return false;
+  if (unsettled_) settle();
   const std::string before = peer->address;
   if (!take_contact(*peer, theirs)) return false;
-  if (unsettled_) settle();
   if (peer->address != before) close(*peer);  // its worker is another one
   peer->failure = {};
   peer->note = {};
