@@ -161,13 +161,14 @@ void UcxTransport::abandon(const char* why) noexcept {
 
 void UcxTransport::sever(Rank rank) noexcept {
   Peer* const peer = known(rank);
-  if (peer == nullptr || !worker_) return;
+  if (peer == nullptr) return;
+  ++peer->mine;
+  if (!worker_) return;
   peer->matching.cancel([](const Transfer&) { return true; });
   for (Request& request : requests_)
     if (request.state == Request::State::kActive && request.peer == peer)
       request.state = Request::State::kForgotten;
   fail(*peer, Code::kAborted, "the rail is opened anew", false);
-  ++peer->mine;
   let_go();
 }
 

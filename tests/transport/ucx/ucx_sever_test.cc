@@ -40,24 +40,19 @@ class UcxSever : public ::testing::Test {
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{5000}, kLong}) {
       Buffer from(bytes), to(bytes), back(bytes);
       from.fill(++seed_);
-      net_[a].send(b, 9, from);
-      net_[b].send(a, 9, from);
-      net_[b].recv(a, 9, to);
-      net_[a].recv(b, 9, back);
-      ASSERT_TRUE(net_.finish()) << "ranks " << a << " and " << b << ", " << bytes << " bytes";
+      const std::uint64_t sent[] = {net_[a].send(b, 9, from), net_[b].send(a, 9, from)};
+      const std::uint64_t got[] = {net_[a].recv(b, 9, back), net_[b].recv(a, 9, to)};
+      ASSERT_TRUE(net_.until([&] {
+        return net_[a].done(sent[0]) && net_[b].done(sent[1]) && net_[a].done(got[0]) &&
+               net_[b].done(got[1]);
+      })) << "ranks "
+          << a << " and " << b << ", " << bytes << " bytes";
+      EXPECT_EQ(net_[a].result(got[0]).code, Code::kOk) << net_[a].transport().cause(b).to_string();
+      EXPECT_EQ(net_[b].result(got[1]).code, Code::kOk) << net_[b].transport().cause(a).to_string();
       ASSERT_TRUE(has_pattern(to.data(), bytes, seed_));
       ASSERT_TRUE(has_pattern(back.data(), bytes, seed_));
     }
   }
-  // As exchange(), while other transfers are open.
-  void quiet_exchange() {
-    Buffer from(kLong), to(kLong);
-    from.fill(++seed_);
-    const std::uint64_t sent = net_[0].send(1, 9, from), got = net_[1].recv(0, 9, to);
-    ASSERT_TRUE(net_.until([&] { return net_[0].done(sent) && net_[1].done(got); }));
-    ASSERT_TRUE(has_pattern(to.data(), kLong, seed_)) << net_[1].failed();
-  }
-
   std::deque<Buffer> memory_;  // outlives the transports
   Net net_{endpoints()};
   std::uint64_t seed_ = 0;
@@ -91,7 +86,7 @@ TEST_F(UcxSever, WhatWasSentBeforeIsNotSeenAfter) {
     net_[1].cancel(5);
     into.wipe();
     Head head;
-    ASSERT_NO_FATAL_FAILURE(quiet_exchange());
+    ASSERT_NO_FATAL_FAILURE(exchange(0, 1));
     EXPECT_TRUE(into.clean()) << "written to after sever()";
     EXPECT_EQ(net_[1].transport().unclaimed(0, 10, ~std::uint64_t{0}, head), kNoRank);
     net_[1].send(2, 4, memory_.back());
@@ -123,6 +118,8 @@ TEST_F(UcxSever, OneWayTrafficMayBeCancelledAfterwards) {
     ASSERT_NO_FATAL_FAILURE(anew(0, 1));
   }
   ASSERT_NO_FATAL_FAILURE(exchange(0, 1));
+  ASSERT_NO_FATAL_FAILURE(anew(1, 2));  // its rail may have ended as a whole
+  ASSERT_NO_FATAL_FAILURE(exchange(1, 2));
 }
 
 }  // namespace
