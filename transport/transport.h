@@ -52,7 +52,7 @@ struct Transfer {
   std::uint64_t id = 0;   // returned in the Completion; unique among the caller's open transfers
   // The head that the sender sends and the receiver expects; null at both ends or at none. It must
   // not change until the transfer is over. Where the signs differ the receive ends with kMismatch,
-  // whatever the sizes; disputed() returns the sender's head. ucx sends long messages without it.
+  // whatever the sizes; disputed() returns the sender's head.
   const Head* head = nullptr;
 };
 
