@@ -42,6 +42,7 @@ constexpr Arrows kRooms[] = {
 
     {"transport", ""},
     {"transport/memory", ""},
+    {"transport/messages", "transport"},
     {"transport/control", ""},
     {"transport/loaded", ""},
     {"transport/job", "transport/control transport/loaded"},
@@ -50,10 +51,10 @@ constexpr Arrows kRooms[] = {
     {"transport/integrity", "transport transport/memory"},
     {"transport/rails", "transport transport/control transport/job"},
     {"transport/sim", "transport"},
-    {"transport/shm", "transport transport/memory transport/job"},
-    {"transport/ucx", "transport transport/memory transport/job transport/loaded"},
-    {"transport/tcp", "transport transport/control transport/job"},
-    {"transport/verbs", "transport transport/memory transport/gpu transport/job transport/loaded"},
+    {"transport/shm", "transport transport/messages transport/memory transport/job"},
+    {"transport/ucx", "transport transport/messages transport/memory transport/job transport/loaded"},
+    {"transport/tcp", "transport transport/messages transport/control transport/job"},
+    {"transport/verbs", "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
     {"transport/factory",
      "transport transport/control transport/job transport/tcp transport/ucx transport/verbs"},
 

@@ -14,7 +14,7 @@
 #include "transport/shm/board.h"
 #include "transport/shm/layout.h"
 #include "transport/transport.h"
-#include "transport/unclaimed.h"
+#include "transport/messages/unexpected_limit.h"
 
 namespace weft::shm {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/completions.h"
+#include "transport/messages/completions.h"
 #include "transport/control/address.h"
 #include "transport/control/hmac.h"
 #include "transport/control/socket.h"
@@ -17,7 +17,7 @@
 #include "transport/tcp/keys.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
-#include "transport/unclaimed.h"
+#include "transport/messages/unexpected_limit.h"
 
 namespace weft {
 

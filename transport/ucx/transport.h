@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/completions.h"
+#include "transport/messages/completions.h"
 #include "transport/job/bootstrap.h"
 #include "transport/transport.h"
 

@@ -13,7 +13,7 @@
 
 #include "topo/base/log.h"
 #include "transport/memory/copy.h"
-#include "transport/unclaimed.h"
+#include "transport/messages/unexpected_limit.h"
 #include "transport/verbs/transport.h"
 
 namespace weft {

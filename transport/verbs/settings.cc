@@ -9,7 +9,7 @@
 
 #include "topo/base/environment.h"
 #include "topo/base/status.h"
-#include "transport/unclaimed.h"
+#include "transport/messages/unexpected_limit.h"
 
 namespace weft {
 namespace {
