@@ -1,0 +1,13 @@
+// The words for a message that is not the one its receive means.
+#include "transport/messages/matching.h"
+
+#include <fmt/format.h>
+
+namespace weft {
+
+std::string disagreement(const Transfer& receive, std::size_t bytes) {
+  return fmt::format("sent {} bytes where {} were expected{}", bytes, receive.bytes,
+                     bytes == receive.bytes ? ", and they mean another task" : "");
+}
+
+}  // namespace weft

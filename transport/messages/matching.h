@@ -1,0 +1,169 @@
+// Matches the messages of one peer with the receives that are posted for them. Every wire has one
+// Matching per peer, and says in `Kept` what it keeps of a message that came before its receive.
+// Matching knows no wire, and moves no bytes.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace weft {
+
+// A posted receive.
+struct Receive {
+  Transfer transfer;
+  std::size_t arrived = 0;  // bytes of the message that are at their place
+};
+
+// Says how a message differs from what the receive expects.
+std::string disagreement(const Transfer& receive, std::size_t bytes);
+
+// Returns whether a message of these bytes with this head (nullptr: with none) is the one that the
+// receive means.
+inline bool agrees(const Transfer& receive, std::size_t bytes, const Head* theirs) {
+  const std::uint64_t expected = receive.head ? receive.head->sign : 0;
+  return bytes == receive.bytes && expected == (theirs ? theirs->sign : 0);
+}
+
+template <class Kept>
+class Matching {
+ public:
+  // A message without a receive. Its address stays while it is kept.
+  struct Unexpected {
+    std::uint64_t tag = 0;
+    std::size_t bytes = 0;  // of the message
+    bool headed = false;
+    Head head;
+    bool wanted = false;     // `receive` was posted while the message was still arriving
+    Receive receive;
+    std::size_t memory = 0;  // counted against the limit
+    Kept kept;
+
+    const Head* head_or_null() const { return headed ? &head : nullptr; }
+  };
+
+  // ---- receives, the oldest first
+
+  void post(const Receive& receive) { receives_.push_back(receive); }
+  // Returns the oldest receive of the tag; nullptr: there is none. The pointer is good until the
+  // next call that adds or removes a receive.
+  Receive* find(std::uint64_t tag) {
+    for (Receive& one : receives_)
+      if (one.transfer.tag == tag) return &one;
+    return nullptr;
+  }
+  // Removes the receive and returns it.
+  Receive take(Receive* one) {
+    const Receive taken = *one;
+    receives_.erase(receives_.begin() + (one - receives_.data()));
+    return taken;
+  }
+  // Removes the receives for which which(transfer) is true.
+  template <class Which>
+  void cancel(Which which) {
+    std::erase_if(receives_, [&](const Receive& one) { return which(one.transfer); });
+    for (auto& [tag, one] : unexpected_)
+      if (one.wanted && which(one.receive.transfer)) one.wanted = false;
+  }
+  // Removes all receives and unexpected messages; calls end(id) for each receive.
+  template <class End>
+  void end_all(End end) {
+    for (const Receive& one : receives_) end(one.transfer.id);
+    for (const auto& [tag, one] : unexpected_)
+      if (one.wanted) end(one.receive.transfer.id);
+    receives_.clear();
+    unexpected_.clear();
+    memory_ = 0;
+  }
+  const std::vector<Receive>& receives() const { return receives_; }
+
+  // ---- unexpected messages; those of one tag are in the order of their arrival
+
+  bool has_unexpected() const { return !unexpected_.empty(); }
+  std::size_t unexpected() const { return unexpected_.size(); }
+  // Returns whether a message whose bytes take `memory` of this process may still be kept.
+  bool allows(std::size_t memory, std::size_t limit) const {
+    return memory <= limit && memory_ + sizeof(Unexpected) <= limit - memory;
+  }
+  // Keeps a message; the caller fills in `head` and `kept`, which holds what the last message that
+  // was kept here left in it. `memory` is that of the bytes.
+  Unexpected& keep(std::uint64_t tag, std::size_t bytes, std::size_t memory) {
+    auto at = unexpected_.end();
+    if (spare_.empty()) {
+      at = unexpected_.emplace(tag, Unexpected{});
+    } else {
+      spare_.back().key() = tag;
+      at = unexpected_.insert(std::move(spare_.back()));
+      spare_.pop_back();
+    }
+    Unexpected& one = at->second;
+    one.tag = tag;
+    one.bytes = bytes;
+    one.headed = one.wanted = false;
+    one.memory = sizeof(Unexpected) + memory;
+    memory_ += one.memory;
+    return one;
+  }
+  // Counts the bytes of a message that has moved.
+  void recount(Unexpected& one, std::size_t memory) {
+    memory_ -= one.memory;
+    one.memory = sizeof(Unexpected) + memory;
+    memory_ += one.memory;
+  }
+  // Returns the oldest message of the tag that no receive waits for.
+  Unexpected* find_unexpected(std::uint64_t tag) {
+    if (unexpected_.empty()) return nullptr;
+    for (auto at = unexpected_.lower_bound(tag); at != unexpected_.end() && at->first == tag; ++at)
+      if (!at->second.wanted) return &at->second;
+    return nullptr;
+  }
+  void drop(Unexpected* one) {
+    for (auto at = unexpected_.lower_bound(one->tag); at != unexpected_.end(); ++at)
+      if (&at->second == one) return erase(at);
+  }
+  // Drops the messages for which which(message) is true.
+  template <class Which>
+  void drop_if(Which which) {
+    for (auto at = unexpected_.begin(); at != unexpected_.end();)
+      if (const auto now = at++; which(now->second)) erase(now);
+  }
+  template <class See>
+  void for_each_unexpected(See see) {
+    for (auto& [tag, one] : unexpected_) see(one);
+  }
+  // Searches for a message with a head: see Transport::unclaimed().
+  bool unclaimed(std::uint64_t tag, std::uint64_t mask, Head& theirs) const {
+    for (const auto& [of, one] : unexpected_) {
+      if (one.wanted || !one.headed || (of & mask) != (tag & mask)) continue;
+      theirs = one.head;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr std::size_t kMostSpare = 16;
+  using Map = std::multimap<std::uint64_t, Unexpected>;
+
+  void erase(typename Map::iterator at) {
+    memory_ -= at->second.memory;
+    if (spare_.size() < kMostSpare)
+      spare_.push_back(unexpected_.extract(at));
+    else
+      unexpected_.erase(at);
+  }
+
+  std::vector<Receive> receives_;
+  Map unexpected_;
+  std::vector<typename Map::node_type> spare_;  // so that a message takes no new memory
+  std::size_t memory_ = 0;                      // of `unexpected_`
+};
+
+}  // namespace weft
