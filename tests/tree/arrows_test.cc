@@ -52,9 +52,11 @@ constexpr Arrows kRooms[] = {
     {"transport/rails", "transport transport/control transport/job"},
     {"transport/sim", "transport"},
     {"transport/shm", "transport transport/messages transport/memory transport/job"},
-    {"transport/ucx", "transport transport/messages transport/memory transport/job transport/loaded"},
+    {"transport/ucx",
+     "transport transport/messages transport/memory transport/job transport/loaded"},
     {"transport/tcp", "transport transport/messages transport/control transport/job"},
-    {"transport/verbs", "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
+    {"transport/verbs",
+     "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
     {"transport/factory",
      "transport transport/control transport/job transport/tcp transport/ucx transport/verbs"},
 

@@ -41,7 +41,7 @@ class Matching {
     std::size_t bytes = 0;  // of the message
     bool headed = false;
     Head head;
-    bool wanted = false;     // `receive` was posted while the message was still arriving
+    bool wanted = false;  // `receive` was posted while the message was still arriving
     Receive receive;
     std::size_t memory = 0;  // counted against the limit
     Kept kept;
