@@ -1,5 +1,5 @@
-// What the transports between hosts (tcp, ucx, verbs) share: a queue of completions until the user
-// polls them, and the record of a peer's failures.
+// What the wires share: a queue of completions until the user polls them, and (not in shared
+// memory) the record of a peer's failures.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace weft {
 // A queue of completions, first in, first out.
 class Completions {
  public:
-  void add(std::uint64_t id, Code code) { all_.push_back({.id = id, .code = code}); }
+  void add(const Completion& one) { all_.push_back(one); }
+  void add(std::uint64_t id, Code code) { add({.id = id, .code = code}); }
   std::size_t size() const { return all_.size() - handed_; }
   bool empty() const { return all_.empty(); }
   // Moves the oldest completions to `out` and returns their number.
@@ -29,12 +30,21 @@ class Completions {
     forget_handed();
     return n;
   }
-  // Drops completions whose id has these upper 32 bits: see Transport::cancel().
-  void forget(std::uint32_t id_high) {
+  // Drops completions whose id has these upper 32 bits: see Transport::cancel(). Calls
+  // dropped(completion) for each.
+  template <class Dropped>
+  void forget(std::uint32_t id_high, Dropped dropped) {
     all_.erase(std::remove_if(begin(), all_.end(),
-                              [=](const Completion& c) { return c.id >> 32 == id_high; }),
+                              [&](const Completion& c) {
+                                if (c.id >> 32 != id_high) return false;
+                                dropped(c);
+                                return true;
+                              }),
                all_.end());
     forget_handed();
+  }
+  void forget(std::uint32_t id_high) {
+    forget(id_high, [](const Completion&) {});
   }
 
  private:
@@ -58,6 +68,9 @@ struct PeerRecord {
   Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }
+  // Takes down that a message is not the one that the receive means.
+  void disagree(const Transfer& receive, std::size_t bytes, const Head* theirs,
+                const std::string& wire);
 };
 
 }  // namespace weft

@@ -3,11 +3,20 @@
 
 #include <fmt/format.h>
 
+#include "transport/messages/completions.h"
+
 namespace weft {
 
 std::string disagreement(const Transfer& receive, std::size_t bytes) {
   return fmt::format("sent {} bytes where {} were expected{}", bytes, receive.bytes,
                      bytes == receive.bytes ? ", and they mean another task" : "");
+}
+
+void PeerRecord::disagree(const Transfer& receive, std::size_t bytes, const Head* theirs,
+                          const std::string& wire) {
+  if (theirs) disputed = *theirs;
+  note = {Code::kMismatch, fmt::format("{}: {}: {}", where, wire, disagreement(receive, bytes)),
+          rank};
 }
 
 }  // namespace weft

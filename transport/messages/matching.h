@@ -20,6 +20,7 @@ namespace weft {
 struct Receive {
   Transfer transfer;
   std::size_t arrived = 0;  // bytes of the message that are at their place
+  std::uint32_t crc = 0;    // of its head
 };
 
 // Says how a message differs from what the receive expects.
@@ -72,15 +73,13 @@ class Matching {
     for (auto& [tag, one] : unexpected_)
       if (one.wanted && which(one.receive.transfer)) one.wanted = false;
   }
-  // Removes all receives and unexpected messages; calls end(id) for each receive.
+  // Removes all receives, and calls end(id) for each.
   template <class End>
-  void end_all(End end) {
+  void end_receives(End end) {
     for (const Receive& one : receives_) end(one.transfer.id);
-    for (const auto& [tag, one] : unexpected_)
-      if (one.wanted) end(one.receive.transfer.id);
     receives_.clear();
-    unexpected_.clear();
-    memory_ = 0;
+    for (auto& [tag, one] : unexpected_)
+      if (std::exchange(one.wanted, false)) end(one.receive.transfer.id);
   }
   const std::vector<Receive>& receives() const { return receives_; }
 
