@@ -21,7 +21,7 @@ namespace weft {
 // A description that goes with a message, by which both ends see that they mean the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
-  std::uint64_t sign = 0;       // equal at both ends of a matching message; never 0
+  std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
   std::uint32_t crc = 0;        // the crc32c of the bytes, where the sender computed it
   std::uint32_t zero = 0;

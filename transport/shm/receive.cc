@@ -191,7 +191,8 @@ void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
   p.matching.recount(early, bytes);
   early.bytes = m.whole;
   early.headed = m.sign != 0;
-  early.head = m.sign ? head_of(p, cell) : Head{};  // the cell will hold another message
+  early.head = head_of(p, cell);  // the cell will hold another message
+  early.head.sign = m.sign;       // 0: the rest, but for its crc, is of an earlier message
   if (p.broken) {
     kept.code = Code::kTransport;
   } else if (m.kind == Kind::kCma) {
