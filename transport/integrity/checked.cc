@@ -119,8 +119,9 @@ void CheckedTransport::post(std::span<const Transfer> transfers) noexcept {
 void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
   Message& m = messages_[place];
   const Transfer& t = m.transfer;
-  if (c.code != Code::kOk) {
-    done_.add(t.id, c.code);
+  if (c.code != Code::kOk || m.failed) {
+    if (!m.failed) done_.add(t.id, c.code);
+    if (c.view) inner_->release(c.token);
     return end_receive(place);
   }
   m.where = c;
@@ -169,18 +170,16 @@ bool CheckedTransport::release(std::uint64_t token) noexcept {
 }
 
 void CheckedTransport::sent(std::uint32_t place, Code code) {
-  if (code != Code::kOk) {
-    done_.add(messages_[place].transfer.id, code);
-    return end_send(place);
-  }
-  --messages_[place].under_way;
+  Message& m = messages_[place];
+  --m.under_way;
+  if (code != Code::kOk && !std::exchange(m.failed, true)) done_.add(m.transfer.id, code);
   end_send_if_over(place);
 }
 
 void CheckedTransport::end_send_if_over(std::uint32_t place) {
   const Message& m = messages_[place];
-  if (!m.acknowledged || m.under_way > 0) return;
-  done_.add(m.transfer.id, Code::kOk);
+  if (m.under_way > 0 || !(m.acknowledged || m.failed)) return;
+  if (!m.failed) done_.add(m.transfer.id, Code::kOk);
   end_send(place);
 }
 

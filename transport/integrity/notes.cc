@@ -20,13 +20,12 @@ constexpr std::uint32_t kAgainMost = 0x3fffffff;  // number of a repetition
 
 std::uint32_t CheckedTransport::Half::sum() const { return crc32c(this, offsetof(Half, check)); }
 
-// Tags of our own: the highest bit; the next one tells repeated messages from notes.
 void CheckedTransport::post_note_receive(Rank rank, std::uint32_t place) {
   Peer& p = peer(rank);
   Transfer t;
   t.kind = Transfer::Kind::kRecv;
   t.peer = rank;
-  t.tag = own_bit_ | (p.notes_posted & (own_bit_ / 2 - 1));
+  t.tag = own_tags_ | (p.notes_posted & kNumbers);
   t.data = &p.in[place];
   t.bytes = sizeof(Note);
   t.id = static_cast<std::uint64_t>(kNoteHigh) << 32 | 1u << 31 |
@@ -65,7 +64,7 @@ void CheckedTransport::say(Rank rank, Half half) {
   out_[place] = {{half, half}};
   Transfer t;
   t.peer = rank;
-  t.tag = own_bit_ | (peer(rank).notes_sent++ & (own_bit_ / 2 - 1));
+  t.tag = own_tags_ | (peer(rank).notes_sent++ & kNumbers);
   t.data = &out_[place];
   t.bytes = sizeof(Note);
   t.id = static_cast<std::uint64_t>(kNoteHigh) << 32 | place;
@@ -110,13 +109,15 @@ std::string CheckedTransport::over(int rail) const {
 void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
   const Half* good = nullptr;
   for (const Half& h : note.half)
-    if (h.sum() == h.check && h.number <= (h.what == Say::kAck ? kTags : kAgainMost)) good = &h;
+    if (h.sum() == h.check && (h.what == Say::kAgain || (h.what == Say::kAck && h.number <= kTags)))
+      good = &h;
   Peer& p = peer(rank);
   if (!good) {  // both halves: whatever it was about cannot be repaired
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
                             rank, me_, over(rail));
-    for (const Message& m : messages_)
-      if (m.is != Message::Is::kFree && m.transfer.peer == rank && !m.lent)
+    for (Message& m : messages_)
+      if (m.is != Message::Is::kFree && m.transfer.peer == rank && !m.lent &&
+          !std::exchange(m.failed, true))
         done_.add(m.transfer.id, Code::kCorrupt);
     return;
   }
@@ -174,7 +175,7 @@ void CheckedTransport::post_again(std::uint32_t place, std::uint32_t number) {
   }
   t.head = &m.head;
   t.repeat = true;
-  t.tag = own_bit_ | own_bit_ / 2 | number;
+  t.tag = own_tags_ | own_bit_ / 2 | number;
   t.id = static_cast<std::uint64_t>(kAgainHigh | (next_again_id_++ & kAgainMask)) << 32;
   again_ids_[t.id] = m.transfer.id;
   inner_->post({&t, 1});

@@ -29,6 +29,7 @@ class CheckedTransport final : public Transport {
         me_(me),
         rail_(rail),
         own_bit_(std::uint64_t{1} << (caps_.tag_bits - 1)),
+        own_tags_(own_bit_ | static_cast<std::uint64_t>(rail + 1) << kNumberBits),
         peers_(static_cast<std::size_t>(nranks)) {
     caps_.tag_bits -= 1;
     caps_.checks = true;
@@ -91,7 +92,9 @@ class CheckedTransport final : public Transport {
   // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
-  static constexpr std::size_t kTags = 4;       // of acknowledged messages in a note, at most
+  static constexpr int kNumberBits = 36;        // of a tag of this layer's own
+  static constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
+  static constexpr std::size_t kTags = 4;  // of acknowledged messages in a note, at most
 
   enum class Say : std::uint32_t { kAck, kAgain };
 
@@ -111,8 +114,9 @@ class CheckedTransport final : public Transport {
   // A message under way, from its post to its completion.
   struct Message {
     enum class Is : std::uint8_t { kFree, kSend, kRecv } is = Is::kFree;
-    Transfer transfer;  // as the caller gave it
-    Head head;          // the caller's, or none (sign 0); of a kSend with the sum
+    Transfer transfer;    // as the caller gave it
+    Head head;            // the caller's, or none (sign 0); of a kSend with the sum
+    bool failed = false;  // the caller has the completion
     // kSend
     int under_way = 1;  // sends of this message in the inner transport
     bool acknowledged = false;
@@ -182,6 +186,9 @@ class CheckedTransport final : public Transport {
   Rank me_;
   int rail_;
   std::uint64_t own_bit_;
+  // Tags of this layer's own messages begin with this: the rails of a pair may stand in for each
+  // other, and share one space of tags. The bit below own_bit_ tells repeated messages from notes.
+  std::uint64_t own_tags_;
   std::vector<Peer> peers_;
   std::deque<Message> messages_;  // a message's address, and its head's, stays
   std::vector<std::uint32_t> free_places_;
