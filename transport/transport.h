@@ -21,8 +21,10 @@ namespace weft {
 // A description that goes with a message, by which both ends see that they mean the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
-  std::uint64_t sign = 0;       // equal at both ends of a matching message; never 0
+  std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
+  std::uint32_t crc = 0;        // the crc32c of the bytes, where the sender computed it
+  std::uint32_t zero = 0;
 };
 
 // A send to a peer or a receive from it. Messages match by (source, destination, tag). A pair of
@@ -60,6 +62,7 @@ struct Completion {
   std::uint64_t id = 0;
   Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) tells why
   std::int8_t rail = -1;       // the rail that carried the message, where several may
+  std::uint32_t crc = 0;       // of a receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
   std::uint64_t token = 0;     // kView: the argument of release()
 };

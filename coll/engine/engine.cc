@@ -305,7 +305,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     // cache, and stream it to the user's memory beside the cache.
     Transport* link = links_[n.link];
     void* staged = nullptr;
-    if (call_.streaming && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
+    if (call_.streaming && n.stages && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (plain_) [[likely]] {

@@ -162,8 +162,14 @@ class Compiler {
         node.members = static_cast<std::uint32_t>(members[i].size());
         plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
       }
+      node.stages = node.kind == Node::Kind::kReduce;
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
+    }
+    for (const Node& node : plan_.nodes) {
+      if (node.kind != Node::Kind::kSend || node.result_of < 0) continue;
+      Node& reduce = plan_.nodes[static_cast<std::size_t>(node.result_of)];
+      reduce.stages = reduce.stages && node.link == reduce.link;
     }
     for (const int c : plan_.results)
       if (where_[static_cast<std::size_t>(c)] == Where::kIn) plan_.copy_last.push_back(c);

@@ -33,6 +33,8 @@ struct Node {
   std::uint8_t link = 0;         // index of a transport
   bool last = false;             // kRecv, kReduce: no later step of the round reads the value
   bool buffered = false;         // kSend: see Transfer::buffered
+  bool stages = false;           // kReduce: all sends of the result go over `link`, so that memory
+                                 // of that transport lives as long as they need it
   Rank peer = kNoRank;           // world rank
   std::uint32_t ordinal = 0;     // the message's number by peer, channel and direction
   Rank order = 0;                // the peer's rank in the communicator

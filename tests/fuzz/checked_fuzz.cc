@@ -3,6 +3,7 @@
 // cancelled never, and nothing that differs from its sum is handed up as right.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -19,6 +20,14 @@ using weft::Completion;
 using weft::Transfer;
 
 constexpr std::size_t kMost = 2000;
+
+// One half of a note, as integrity/transport.h has it.
+struct Half {
+  std::uint32_t what, number;
+  std::uint64_t tags[4];
+  std::uint32_t check, zero;
+};
+constexpr std::size_t kNote = 2 * sizeof(Half);
 
 // Keeps what is posted until the input ends it.
 class Below final : public weft::Transport {
@@ -48,10 +57,11 @@ class Below final : public weft::Transport {
     kept.emplace_back(static_cast<std::byte*>(p));  // what is posted may still be read
   }
 
-  void end(std::size_t i, std::uint8_t with) {
+  void end(std::size_t i, std::uint8_t with, bool right) {
     const Transfer t = posted[i];
     posted.erase(posted.begin() + static_cast<std::ptrdiff_t>(i));
-    Completion c{.id = t.id, .code = Code::kOk, .view = nullptr, .token = 0};
+    const std::vector<std::uint8_t> bytes(t.bytes, with);
+    Completion c{.id = t.id, .crc = weft::crc32c(bytes.data(), bytes.size()) ^ !right};
     if (t.kind == Transfer::Kind::kView) {
       views.emplace_back(t.bytes, static_cast<std::byte>(with));
       c.view = views.back().data();
@@ -62,13 +72,13 @@ class Below final : public weft::Transport {
     ended.push_back(c);
   }
   // A receive of a note gets this.
-  void note(const std::array<std::uint32_t, 10>& words) {
+  void note(const std::array<Half, 2>& note) {
     for (std::size_t i = 0; i < posted.size(); ++i) {
       const Transfer t = posted[i];
-      if (t.kind != Transfer::Kind::kRecv || t.bytes != sizeof words || !(t.tag >> 63)) continue;
+      if (t.kind != Transfer::Kind::kRecv || t.bytes != kNote || !(t.tag >> 63)) continue;
       posted.erase(posted.begin() + static_cast<std::ptrdiff_t>(i));
-      std::memcpy(t.data, words.data(), sizeof words);
-      ended.push_back({.id = t.id, .code = Code::kOk, .view = nullptr, .token = 0});
+      std::memcpy(t.data, note.data(), kNote);
+      ended.push_back({.id = t.id});
       return;
     }
   }
@@ -123,17 +133,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       case 3: {  // a note whose halves are right, or not
-        std::array<std::uint32_t, 10> words{};
-        const std::uint8_t tag = next(), with = next();
-        const auto of = mine.find(static_cast<std::uint64_t>(tag) << 32);
-        const std::vector<std::uint8_t> bytes(of == mine.end() ? 0 : of->second.transfer.bytes,
-                                              with);
-        const std::uint32_t half[4] = {tag, 0, next(), weft::crc32c(bytes.data(), bytes.size())};
-        for (std::size_t h = 0; h < 2; ++h) {
-          std::copy_n(half, 4, words.begin() + static_cast<std::ptrdiff_t>(5 * h));
-          words[5 * h + 4] = weft::crc32c(half, sizeof half) ^ (op >> (6 + h) & 1);
-        }
-        below.note(words);
+        Half half{next() % 3u, next() % 6u, {}, 0, 0};
+        for (std::uint64_t& tag : half.tags) tag = next();
+        half.check = weft::crc32c(&half, offsetof(Half, check));
+        std::array<Half, 2> note{half, half};
+        for (std::size_t h = 0; h < 2; ++h) note[h].check ^= op >> (6 + h) & 1;
+        below.note(note);
         break;
       }
       case 4:
@@ -141,11 +146,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::vector<std::size_t> ready;
         for (std::size_t i = 0; i < below.posted.size(); ++i) {
           const Transfer& t = below.posted[i];
-          if (t.kind == Transfer::Kind::kSend || !(t.bytes == 40 && t.tag >> 63))
+          if (t.kind == Transfer::Kind::kSend || !(t.bytes == kNote && t.tag >> 63))
             ready.push_back(i);
         }
         const std::uint8_t which = next(), with = next();
-        if (!ready.empty()) below.end(ready[which % ready.size()], with);
+        if (!ready.empty()) below.end(ready[which % ready.size()], with, op < 224);
         break;
       }
       case 6:

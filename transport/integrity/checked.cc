@@ -41,124 +41,152 @@ void CheckedTransport::unstage_copy() {
   inner_->unstage(std::exchange(copy_, nullptr));
 }
 
+std::uint32_t CheckedTransport::take_place(Message::Is is, const Transfer& t) {
+  if (free_places_.empty()) {
+    free_places_.push_back(static_cast<std::uint32_t>(messages_.size()));
+    messages_.emplace_back();
+  }
+  const std::uint32_t place = free_places_.back();
+  free_places_.pop_back();
+  Message& m = messages_[place];
+  m = {};
+  m.is = is;
+  m.transfer = t;
+  m.head = t.head ? *t.head : Head{};
+  by_id_.set(t.id, place);
+  return place;
+}
+
+void CheckedTransport::drop_place(std::uint32_t place) {
+  by_id_.erase(messages_[place].transfer.id);
+  messages_[place].is = Message::Is::kFree;
+  free_places_.push_back(place);
+}
+
+void CheckedTransport::end_send(std::uint32_t place) {
+  const Transfer t = messages_[place].transfer;
+  if (const auto s = staged_.find(t.data); s != staged_.end()) {
+    --s->second.sends;
+    drop_staged(t.data, s->second);
+  }
+  if (peer(t.peer).sends.find(t.tag) == place) peer(t.peer).sends.erase(t.tag);
+  drop_place(place);
+}
+
+void CheckedTransport::end_receive(std::uint32_t place) {
+  if (messages_[place].lent) by_token_.erase(messages_[place].where.token);
+  --receives_;
+  drop_place(place);
+}
+
+void CheckedTransport::start_send(Transfer& t) {
+  const std::uint32_t place = take_place(Message::Is::kSend, t);
+  peer(t.peer).sends.set(t.tag, place);
+  if (const auto s = staged_.find(t.data); s != staged_.end()) ++s->second.sends;
+  Message& m = messages_[place];
+  m.head.crc = sum_of(t);
+  t.head = &m.head;
+}
+
+void CheckedTransport::start_receive(Transfer& t) {
+  Message& m = messages_[take_place(Message::Is::kRecv, t)];
+  ++receives_;
+  t.head = &m.head;
+  // Where the transport lends bytes, they are checked there, and copied while they are in cache.
+  if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
+    m.by_view = true;
+    t.kind = Transfer::Kind::kView;
+    t.data = nullptr;
+  }
+}
+
 void CheckedTransport::post(std::span<const Transfer> transfers) noexcept {
   batch_.clear();
   for (Transfer t : transfers) {
     if (checks(t)) {
       start(t.peer);
-      Peer& p = peer(t.peer);
-      if (t.kind == Transfer::Kind::kSend) {
-        sends_[t.id] = {.transfer = t};
-        p.sends[t.tag] = t.id;
-        if (const auto s = staged_.find(t.data); s != staged_.end()) ++s->second.sends;
-        const std::uint32_t crc = sum_of(t);
-        say(t.peer, Say::kCrc, t.tag, crc);
-      } else {
-        Recv& r = recvs_[t.id];
-        r = Recv{};
-        r.transfer = t;
-        p.recvs[t.tag] = t.id;
-        // Where the transport lends bytes, they are checked there, and copied while they are in
-        // cache.
-        if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
-          r.by_view = true;
-          t.kind = Transfer::Kind::kView;
-          t.data = nullptr;
-        }
-      }
+      t.kind == Transfer::Kind::kSend ? start_send(t) : start_receive(t);
     }
     batch_.push_back(t);
   }
+  acknowledge_all();
   inner_->post(batch_);
   batch_.clear();
   unstage_copy();
 }
 
-void CheckedTransport::landed(std::uint64_t id, const Completion& c) {
-  Recv& r = recvs_[id];
-  if (c.code != Code::kOk) {
-    complete({.id = id, .code = c.code});
-    return forget_recv(id);
+// The bytes of a receive are here, once more or for the first time.
+void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
+  Message& m = messages_[place];
+  const Transfer& t = m.transfer;
+  if (c.code != Code::kOk || m.failed) {
+    if (!m.failed) done_.add(t.id, c.code);
+    if (c.view) inner_->release(c.token);
+    return end_receive(place);
   }
-  r.landed = true;
-  r.where = c;
-  Peer& p = peer(r.transfer.peer);
-  const auto it = p.crcs.find(r.transfer.tag);
-  if (it == p.crcs.end()) return;
-  const std::uint32_t crc = it->second;
-  p.crcs.erase(it);
-  check(id, crc);
-}
-
-void CheckedTransport::check(std::uint64_t id, std::uint32_t crc) {
-  Recv& r = recvs_[id];
-  const Transfer& t = r.transfer;
-  Completion c{.id = id, .code = Code::kOk, .view = r.where.view, .token = r.where.token};
+  m.where = c;
+  m.here = true;
+  Completion done{.id = t.id, .rail = c.rail, .view = c.view, .token = c.token};
   if (t.by_reader) {  // who says in verify() whether it is right
-    if (std::exchange(r.lent, true)) return;
-    r.told = crc;
-    read_[c.token] = id;
-    return complete(c);
+    m.lent = true;
+    by_token_.set(c.token, place);
+    return done_.add(done);
   }
-  const std::uint32_t found = r.by_view ? copy_crc32c(t.data, r.where.view, t.bytes, t.streaming)
+  const std::uint32_t found = m.by_view ? copy_crc32c(t.data, c.view, t.bytes, t.streaming)
                                         : crc32c(c.view ? c.view : t.data, t.bytes);
-  if (found != crc) [[unlikely]]
-    return ask_again(id, crc, found);
-  if (r.by_view) {
+  if (found != c.crc) [[unlikely]]
+    return ask_again(place, found);
+  if (m.by_view) {
     inner_->release(c.token);
-    c.view = nullptr;
-    c.token = 0;
+    done.view = nullptr;
+    done.token = 0;
   }
-  say(t.peer, Say::kAck, t.tag, 0);
-  complete(c);
-  forget_recv(id);
+  done_.add(done);
+  const Rank from = t.peer;
+  const std::uint64_t tag = t.tag;
+  end_receive(place);
+  acknowledge(from, tag);
 }
 
 bool CheckedTransport::verify(std::uint64_t token, std::uint32_t crc) noexcept {
-  const auto it = read_.find(token);
-  if (it == read_.end()) return true;
-  Recv& r = recvs_[it->second];
-  if (crc == r.told) [[likely]] {
-    r.right = true;
-    return true;
-  }
-  const std::uint64_t id = it->second;
-  read_.erase(it);
-  ask_again(id, r.told, crc);
-  return false;
+  const std::uint32_t place = by_token_.find(token);
+  if (place == TagTable::kNone) return true;
+  Message& m = messages_[place];
+  m.right = crc == m.where.crc;
+  if (!m.right) ask_again(place, crc);
+  return m.right;
 }
 
 bool CheckedTransport::release(std::uint64_t token) noexcept {
-  if (const auto it = read_.find(token); it != read_.end()) {
-    const Recv& r = recvs_[it->second];
-    if (r.right) say(r.transfer.peer, Say::kAck, r.transfer.tag, 0);
-    forget_recv(it->second);
-  }
-  return inner_->release(token);
+  const std::uint32_t place = by_token_.find(token);
+  const bool kept = inner_->release(token);
+  if (place == TagTable::kNone) return kept;
+  const Message& m = messages_[place];
+  const Transfer t = m.transfer;
+  const bool right = m.right;
+  end_receive(place);
+  if (right) acknowledge(t.peer, t.tag);
+  return kept;
 }
 
-void CheckedTransport::sent(std::uint64_t id, Code code) {
-  if (code != Code::kOk) {
-    complete({.id = id, .code = code});
-    return forget_send(id);
-  }
-  --sends_[id].under_way;
-  end_send_if_over(id);
+void CheckedTransport::sent(std::uint32_t place, Code code) {
+  Message& m = messages_[place];
+  --m.under_way;
+  if (code != Code::kOk && !std::exchange(m.failed, true)) done_.add(m.transfer.id, code);
+  end_send_if_over(place);
 }
 
-void CheckedTransport::end_send_if_over(std::uint64_t id) {
-  const Send& s = sends_[id];
-  if (!s.acknowledged || s.under_way > 0) return;
-  complete({.id = id});
-  forget_send(id);
+void CheckedTransport::end_send_if_over(std::uint32_t place) {
+  const Message& m = messages_[place];
+  if (m.under_way > 0 || !(m.acknowledged || m.failed)) return;
+  if (!m.failed) done_.add(m.transfer.id, Code::kOk);
+  end_send(place);
 }
 
 // ---- progress ------------------------------------------------------------------------------
 
 std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
-  if (handed_ == done_.size()) {
-    done_.clear();
-    handed_ = 0;
+  if (done_.empty()) {
     std::array<Completion, 32> batch;
     const std::size_t n = inner_->poll(batch);
     for (std::size_t i = 0; i < n; ++i) {
@@ -175,19 +203,18 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
         id = it->second;
         again_ids_.erase(it);
       }
-      if (recvs_.contains(id)) {
-        landed(id, c);
-      } else if (sends_.contains(id)) {
-        sent(id, c.code);
-      } else {
-        complete(c);  // of no bytes
-      }
+      const std::uint32_t place = by_id_.find(id);
+      if (place == TagTable::kNone)
+        high >= kAgainHigh ? void() : done_.add(c);  // of no bytes
+      else if (messages_[place].is == Message::Is::kRecv)
+        landed(place, c);
+      else
+        sent(place, c.code);
     }
+    // While receives are open the caller polls on, and acknowledgements may wait for others.
+    if (!owing_.empty() && (n == 0 || receives_ == 0)) acknowledge_all();
   }
-  const std::size_t n = std::min(out.size(), done_.size() - handed_);
-  std::copy_n(done_.begin() + static_cast<std::ptrdiff_t>(handed_), n, out.begin());
-  handed_ += n;
-  return n;
+  return done_.hand_out(out);
 }
 
 void CheckedTransport::cancel(std::uint32_t id_high) noexcept {
@@ -201,25 +228,19 @@ void CheckedTransport::cancel(std::uint32_t id_high) noexcept {
     }
   }
   inner_->cancel(id_high);
-  for (std::size_t i = handed_; i < done_.size();) {
-    if (mine(done_[i].id)) {
-      if (done_[i].view) release(done_[i].token);
-      done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(i));
+  done_.forget(id_high, [this](const Completion& c) {
+    if (c.view) (void)release(c.token);
+  });
+  for (std::uint32_t place = 0; place < messages_.size(); ++place) {
+    Message& m = messages_[place];
+    if (m.is == Message::Is::kFree || !mine(m.transfer.id)) continue;
+    if (m.is == Message::Is::kSend) {
+      end_send(place);
     } else {
-      ++i;
+      if (m.here && m.where.view) inner_->release(m.where.token);
+      end_receive(place);
     }
   }
-  std::vector<std::uint64_t> ids;
-  for (const auto& [id, s] : sends_)
-    if (mine(id)) ids.push_back(id);
-  for (const std::uint64_t id : ids) forget_send(id);
-  ids.clear();
-  for (const auto& [id, r] : recvs_) {
-    if (!mine(id)) continue;
-    if (r.landed && r.where.view) inner_->release(r.where.token);
-    ids.push_back(id);
-  }
-  for (const std::uint64_t id : ids) forget_recv(id);
 }
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,

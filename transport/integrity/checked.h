@@ -1,11 +1,14 @@
 // Integrity: a transport that checks every message end to end and sends a message that arrived
 // changed again.
 //
-// The sender computes a crc32c over the bytes it posts and sends the sum in a note, a short message
-// of this layer. The receiver computes the crc32c over the bytes it is about to deliver. If both
-// sums are equal the receiver acknowledges, and only then the send completes: the sender keeps the
-// bytes until then, to send them again. A message that arrives changed kIntegrityTries times ends
-// in kCorrupt. A note carries its content twice, each with a checksum.
+// The sender computes a crc32c over the bytes it posts, and the sum travels in the message's head.
+// The receiver computes the crc32c over the bytes it is about to deliver. If both sums are equal
+// the receiver acknowledges, and only then the send completes: the sender keeps the bytes until
+// then, to send them again. A message that arrives changed kIntegrityTries times ends in kCorrupt.
+//
+// Acknowledgements and requests to send again travel in notes, short messages of this layer. One
+// note acknowledges several messages: an acknowledgement waits for others as long as this rank has
+// receives open, and so will poll. A note carries its content twice, each with a checksum.
 //
 // The sums cost no pass of their own: the sender's copy to shared memory computes its sum, the
 // receiver's copy to the destination its own, and the caller sums a view `by_reader` as it reads.

@@ -1,6 +1,7 @@
-// Notes of integrity: sums, acknowledgements, requests to send again. Knows no transport by name.
+// Notes of integrity: acknowledgements, and requests to send again. Knows no transport by name.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -12,19 +13,19 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kAgainMask = 0x7fff;  // of the ids of messages sent again
+constexpr std::uint64_t kAgainMask = 0x7fff;      // of the ids of messages sent again
+constexpr std::uint32_t kAgainMost = 0x3fffffff;  // number of a repetition
 
 }  // namespace
 
 std::uint32_t CheckedTransport::Half::sum() const { return crc32c(this, offsetof(Half, check)); }
 
-// Tags of our own: the highest bit; the next one tells repeated messages from notes.
 void CheckedTransport::post_note_receive(Rank rank, std::uint32_t place) {
   Peer& p = peer(rank);
   Transfer t;
   t.kind = Transfer::Kind::kRecv;
   t.peer = rank;
-  t.tag = own_bit_ | (p.notes_posted & (own_bit_ / 2 - 1));
+  t.tag = own_tags_ | (p.notes_posted & kNumbers);
   t.data = &p.in[place];
   t.bytes = sizeof(Note);
   t.id = static_cast<std::uint64_t>(kNoteHigh) << 32 | 1u << 31 |
@@ -51,8 +52,7 @@ void CheckedTransport::note_ended(const Completion& c) {
   }
 }
 
-void CheckedTransport::say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc,
-                           std::uint32_t number) {
+void CheckedTransport::say(Rank rank, Half half) {
   std::uint32_t place = static_cast<std::uint32_t>(out_.size());
   if (free_out_.empty()) {
     out_.emplace_back();
@@ -60,17 +60,45 @@ void CheckedTransport::say(Rank rank, Say what, std::uint64_t tag, std::uint32_t
     place = free_out_.back();
     free_out_.pop_back();
   }
-  Half h{static_cast<std::uint32_t>(tag), static_cast<std::uint32_t>(tag >> 32),
-         static_cast<std::uint32_t>(what) | number << 2, crc, 0};
-  h.check = h.sum();
-  out_[place] = {{h, h}};
+  half.check = half.sum();
+  out_[place] = {{half, half}};
   Transfer t;
   t.peer = rank;
-  t.tag = own_bit_ | (peer(rank).notes_sent++ & (own_bit_ / 2 - 1));
+  t.tag = own_tags_ | (peer(rank).notes_sent++ & kNumbers);
   t.data = &out_[place];
   t.bytes = sizeof(Note);
   t.id = static_cast<std::uint64_t>(kNoteHigh) << 32 | place;
   inner_->post({&t, 1});
+}
+
+// ---- acknowledgements ------------------------------------------------------------------------
+
+// The message of the tag is right. While receives are open the caller polls on, so that the
+// acknowledgement may wait for others.
+void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
+  Peer& p = peer(rank);
+  if (p.owed.empty()) owing_.push_back(rank);
+  p.owed.push_back(tag);
+  if (p.owed.size() == kTags) {
+    std::erase(owing_, rank);
+    send_acknowledgements(rank);
+  } else if (receives_ == 0) {
+    acknowledge_all();
+  }
+}
+
+void CheckedTransport::send_acknowledgements(Rank rank) {
+  std::vector<std::uint64_t>& owed = peer(rank).owed;
+  Half half;
+  half.number = static_cast<std::uint32_t>(owed.size());
+  std::ranges::copy(owed, half.tags.begin());
+  owed.clear();
+  say(rank, half);
+}
+
+void CheckedTransport::acknowledge_all() {
+  for (const Rank rank : owing_) send_acknowledgements(rank);
+  owing_.clear();
 }
 
 std::string CheckedTransport::over(int rail) const {
@@ -81,80 +109,75 @@ std::string CheckedTransport::over(int rail) const {
 void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
   const Half* good = nullptr;
   for (const Half& h : note.half)
-    if (h.sum() == h.check) good = &h;
+    if (h.sum() == h.check && (h.what == Say::kAgain || (h.what == Say::kAck && h.number <= kTags)))
+      good = &h;
   Peer& p = peer(rank);
   if (!good) {  // both halves: whatever it was about cannot be repaired
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
                             rank, me_, over(rail));
-    for (const auto& [tag, id] : p.recvs)
-      if (!recvs_[id].lent) complete({.id = id, .code = Code::kCorrupt});
-    for (const auto& [tag, id] : p.sends) complete({.id = id, .code = Code::kCorrupt});
+    for (Message& m : messages_)
+      if (m.is != Message::Is::kFree && m.transfer.peer == rank && !m.lent &&
+          !std::exchange(m.failed, true))
+        done_.add(m.transfer.id, Code::kCorrupt);
     return;
   }
-  const std::uint64_t tag = static_cast<std::uint64_t>(good->tag_high) << 32 | good->tag_low;
-  switch (static_cast<Say>(good->what & 3)) {
-    case Say::kCrc: {
-      const auto it = p.recvs.find(tag);
-      if (it != p.recvs.end() && recvs_[it->second].landed) return check(it->second, good->crc);
-      p.crcs[tag] = good->crc;
-      return;
-    }
-    case Say::kAck: {
-      const auto it = p.sends.find(tag);
-      if (it == p.sends.end()) return;  // given up
-      const std::uint64_t id = it->second;
-      sends_[id].acknowledged = true;
-      return end_send_if_over(id);
-    }
-    case Say::kAgain:
-      return send_again(rank, tag, good->what >> 2);
+  if (good->what == Say::kAgain) return send_again(rank, good->tags[0], good->number);
+  for (std::uint32_t i = 0; i < good->number; ++i) {
+    const std::uint32_t place = p.sends.find(good->tags[i]);
+    if (place == TagTable::kNone) continue;  // given up
+    messages_[place].acknowledged = true;
+    end_send_if_over(place);
   }
 }
 
 // ---- messages that are sent again ------------------------------------------------------------
 
-void CheckedTransport::ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found) {
-  Recv& r = recvs_[id];
-  const Transfer& t = r.transfer;
+void CheckedTransport::ask_again(std::uint32_t place, std::uint32_t found) {
+  Message& m = messages_[place];
+  const Transfer& t = m.transfer;
   Peer& p = peer(t.peer);
-  if (r.by_view || t.kind == Transfer::Kind::kView) inner_->release(r.where.token);
-  r.landed = r.lent = false;
+  if (m.where.view) inner_->release(m.where.token);
+  if (std::exchange(m.lent, false)) by_token_.erase(m.where.token);
+  m.here = false;
   const std::string what = fmt::format(
       "rank {} to rank {} over {}: a message of {} bytes arrived changed (crc32c {:08x}, "
       "sent {:08x})",
-      t.peer, me_, over(r.where.rail), t.bytes, found, crc);
-  if (++r.tries == kIntegrityTries) {
-    p.corrupt = fmt::format("{}, {} times", what, r.tries);
-    complete({.id = id, .code = Code::kCorrupt});
-    return forget_recv(id);
+      t.peer, me_, over(m.where.rail), t.bytes, found, m.where.crc);
+  if (++m.tries == kIntegrityTries) {
+    p.corrupt = fmt::format("{}, {} times", what, m.tries);
+    done_.add(t.id, Code::kCorrupt);
+    return end_receive(place);
   }
   log().warn("weft: {}; asking for it again", what);
   retried_();
-  p.crcs[t.tag] = crc;
-  const std::uint32_t number = ++p.again & 0x3fffffff;
-  Transfer again = t;
-  if (r.by_view) {
-    again.kind = Transfer::Kind::kView;
-    again.data = nullptr;
-  }
-  post_again(again, id, number);
-  say(t.peer, Say::kAgain, t.tag, 0, number);
+  const std::uint32_t number = ++p.again & kAgainMost;
+  post_again(place, number);
+  Half half;
+  half.what = Say::kAgain;
+  half.number = number;
+  half.tags[0] = t.tag;
+  say(t.peer, half);
 }
 
 void CheckedTransport::send_again(Rank rank, std::uint64_t tag, std::uint32_t number) {
-  const auto it = peer(rank).sends.find(tag);
-  if (it == peer(rank).sends.end()) return;
-  Send& s = sends_[it->second];
-  ++s.under_way;
-  post_again(s.transfer, it->second, number);
+  const std::uint32_t place = peer(rank).sends.find(tag);
+  if (place == TagTable::kNone) return;
+  ++messages_[place].under_way;
+  post_again(place, number);
 }
 
-void CheckedTransport::post_again(Transfer t, std::uint64_t id, std::uint32_t number) {
-  t.head = nullptr;
+void CheckedTransport::post_again(std::uint32_t place, std::uint32_t number) {
+  const Message& m = messages_[place];
+  Transfer t = m.transfer;
+  if (m.by_view) {
+    t.kind = Transfer::Kind::kView;
+    t.data = nullptr;
+  }
+  t.head = &m.head;
   t.repeat = true;
-  t.tag = own_bit_ | own_bit_ / 2 | number;
+  t.tag = own_tags_ | own_bit_ / 2 | number;
   t.id = static_cast<std::uint64_t>(kAgainHigh | (next_again_id_++ & kAgainMask)) << 32;
-  again_ids_[t.id] = id;
+  again_ids_[t.id] = m.transfer.id;
   inner_->post({&t, 1});
 }
 

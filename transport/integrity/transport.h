@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "transport/integrity/checked.h"
+#include "transport/messages/completions.h"
+#include "transport/messages/tag_table.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -27,6 +29,7 @@ class CheckedTransport final : public Transport {
         me_(me),
         rail_(rail),
         own_bit_(std::uint64_t{1} << (caps_.tag_bits - 1)),
+        own_tags_(own_bit_ | static_cast<std::uint64_t>(rail + 1) << kNumberBits),
         peers_(static_cast<std::size_t>(nranks)) {
     caps_.tag_bits -= 1;
     caps_.checks = true;
@@ -53,6 +56,9 @@ class CheckedTransport final : public Transport {
     return inner_->mapped(data, bytes);
   }
   Caps caps() const override { return caps_; }
+  std::optional<std::uint64_t> moved_bytes() const noexcept override {
+    return inner_->moved_bytes();
+  }
   Status cause(Rank peer) const override {
     if (peer >= 0 && static_cast<std::size_t>(peer) < peers_.size()) {
       const std::string& why = peers_[static_cast<std::size_t>(peer)].corrupt;
@@ -61,55 +67,65 @@ class CheckedTransport final : public Transport {
     return inner_->cause(peer);
   }
   bool disputed(Rank peer, Head& theirs) const noexcept override {
-    return inner_->disputed(peer, theirs);
+    const bool known = inner_->disputed(peer, theirs);
+    theirs.crc = 0;
+    return known;
   }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask | own_bit_);
-    inner_->forget(tag | own_bit_, mask | own_bit_);
-    for (Peer& p : peers_)
-      std::erase_if(p.crcs, [=](const auto& told) { return (told.first & mask) == tag; });
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return inner_->unclaimed(peer, tag, mask | own_bit_, theirs);
+    const Rank from = inner_->unclaimed(peer, tag, mask | own_bit_, theirs);
+    theirs.crc = 0;
+    return from;
   }
-  void leave() noexcept override { inner_->leave(); }
+  void leave() noexcept override {
+    acknowledge_all();
+    inner_->leave();
+  }
   bool arm(std::vector<int>& fds) noexcept override {
-    return handed_ == done_.size() && inner_->arm(fds);
+    acknowledge_all();
+    return done_.empty() && inner_->arm(fds);
   }
 
  private:
   // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
+  static constexpr int kNumberBits = 36;        // of a tag of this layer's own
+  static constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
+  static constexpr std::size_t kTags = 4;  // of acknowledged messages in a note, at most
 
-  enum class Say : std::uint32_t { kCrc, kAck, kAgain };
+  enum class Say : std::uint32_t { kAck, kAgain };
 
   // One of two equal halves of a note.
   struct Half {
-    std::uint32_t tag_low, tag_high;
-    std::uint32_t what;   // Say, 2 bits; number of the repetition above
-    std::uint32_t crc;    // kCrc: the sum of the message
-    std::uint32_t check;  // crc32c of the fields above
+    Say what = Say::kAck;
+    std::uint32_t number = 0;  // kAck: of the tags; kAgain: of the repetition of the first tag
+    std::array<std::uint64_t, kTags> tags{};
+    std::uint32_t check = 0;  // crc32c of the fields above
+    std::uint32_t zero = 0;
     std::uint32_t sum() const;
   };
   struct Note {
     Half half[2];
   };
-  static_assert(sizeof(Note) == 40);  // fits into a cell of shared memory
 
-  struct Send {
-    Transfer transfer;
+  // A message under way, from its post to its completion.
+  struct Message {
+    enum class Is : std::uint8_t { kFree, kSend, kRecv } is = Is::kFree;
+    Transfer transfer;    // as the caller gave it
+    Head head;            // the caller's, or none (sign 0); of a kSend with the sum
+    bool failed = false;  // the caller has the completion
+    // kSend
     int under_way = 1;  // sends of this message in the inner transport
     bool acknowledged = false;
-  };
-  struct Recv {
-    Transfer transfer;
+    // kRecv
     bool by_view = false;  // a kRecv done by a kView of the inner transport
-    bool landed = false;
+    bool lent = false;     // by_reader: the caller has the view
+    bool right = false;    // by_reader: verify() accepted the sum
+    bool here = false;     // `where` names the bytes
     Completion where;
-    std::uint32_t told = 0;  // by_reader: the sender's sum
-    bool lent = false;       // by_reader: the caller has the view
-    bool right = false;      // by_reader: verify() accepted the sum
     int tries = 0;
   };
   struct Peer {
@@ -117,8 +133,8 @@ class CheckedTransport final : public Transport {
     std::uint64_t notes_sent = 0, notes_posted = 0;
     std::uint32_t again = 0;
     std::array<Note, kWindow> in;
-    std::unordered_map<std::uint64_t, std::uint32_t> crcs;          // by tag: sums before messages
-    std::unordered_map<std::uint64_t, std::uint64_t> sends, recvs;  // id by tag
+    TagTable sends;                   // by tag: places in messages_
+    std::vector<std::uint64_t> owed;  // tags of messages that are right and not acknowledged yet
     std::string corrupt;
   };
   struct Staged {
@@ -129,43 +145,34 @@ class CheckedTransport final : public Transport {
   // ---- checked.cc: messages
   std::uint32_t sum_of(Transfer& t);
   void unstage_copy();
-  void landed(std::uint64_t id, const Completion& c);
-  void check(std::uint64_t id, std::uint32_t crc);
-  void sent(std::uint64_t id, Code code);
-  void end_send_if_over(std::uint64_t id);
+  std::uint32_t take_place(Message::Is is, const Transfer& t);
+  void start_send(Transfer& t);
+  void start_receive(Transfer& t);
+  void landed(std::uint32_t place, const Completion& c);
+  void sent(std::uint32_t place, Code code);
+  void end_send_if_over(std::uint32_t place);
+  void end_send(std::uint32_t place);
+  void end_receive(std::uint32_t place);
+  void drop_place(std::uint32_t place);
 
   // ---- notes.cc: notes, and messages that are sent again
   void start(Rank rank);
   void post_note_receive(Rank rank, std::uint32_t place);
   void note_ended(const Completion& c);
-  void say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc, std::uint32_t number = 0);
+  void say(Rank rank, Half half);
+  void acknowledge(Rank rank, std::uint64_t tag);
+  void send_acknowledgements(Rank rank);
+  void acknowledge_all();
   void heard(Rank rank, const Note& note, int rail);
   std::string over(int rail) const;  // "ucx, rail 1", or less where the rail is unknown
-  void ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found);
+  void ask_again(std::uint32_t place, std::uint32_t found);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
-  void post_again(Transfer t, std::uint64_t id, std::uint32_t number);
+  void post_again(std::uint32_t place, std::uint32_t number);
 
-  void complete(const Completion& c) { done_.push_back(c); }
   void drop_staged(void* p, Staged& s) {
     if (!s.ended || s.sends > 0) return;
     inner_->unstage(p);
     staged_.erase(p);
-  }
-  void forget_send(std::uint64_t id) {
-    const auto it = sends_.find(id);
-    if (const auto s = staged_.find(it->second.transfer.data); s != staged_.end()) {
-      --s->second.sends;
-      drop_staged(it->second.transfer.data, s->second);
-    }
-    peer(it->second.transfer.peer).sends.erase(it->second.transfer.tag);
-    sends_.erase(it);
-  }
-  void forget_recv(std::uint64_t id) {
-    const auto it = recvs_.find(id);
-    if (const auto r = read_.find(it->second.where.token); r != read_.end() && r->second == id)
-      read_.erase(r);
-    peer(it->second.transfer.peer).recvs.erase(it->second.transfer.tag);
-    recvs_.erase(it);
   }
   Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   bool checks(const Transfer& t) const {
@@ -179,21 +186,26 @@ class CheckedTransport final : public Transport {
   Rank me_;
   int rail_;
   std::uint64_t own_bit_;
+  // Tags of this layer's own messages begin with this: the rails of a pair may stand in for each
+  // other, and share one space of tags. The bit below own_bit_ tells repeated messages from notes.
+  std::uint64_t own_tags_;
   std::vector<Peer> peers_;
-  std::unordered_map<std::uint64_t, Send> sends_;  // by the caller's id
-  std::unordered_map<std::uint64_t, Recv> recvs_;
+  std::deque<Message> messages_;  // a message's address, and its head's, stays
+  std::vector<std::uint32_t> free_places_;
+  TagTable by_id_;            // places by the caller's id
+  TagTable by_token_;         // places of views `by_reader` that the caller has
+  std::size_t receives_ = 0;  // kRecv among the messages
+  std::vector<Rank> owing_;   // peers with `owed` tags
   std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
-  std::unordered_map<std::uint64_t, std::uint64_t> read_;  // ids of views by_reader, by token
   // The last send of this batch: callers often send the same bytes to several peers.
   Transfer last_;
   void* copy_ = nullptr;  // the staged copy of last_
   std::deque<Note> out_;  // notes under way; free_out_ lists places to reuse
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
-  std::vector<Completion> done_;
-  std::size_t handed_ = 0;
+  Completions done_;
 };
 
 }  // namespace weft

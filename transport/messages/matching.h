@@ -140,7 +140,7 @@ class Matching {
   // Searches for a message with a head: see Transport::unclaimed().
   bool unclaimed(std::uint64_t tag, std::uint64_t mask, Head& theirs) const {
     for (const auto& [of, one] : unexpected_) {
-      if (one.wanted || !one.headed || (of & mask) != (tag & mask)) continue;
+      if (one.wanted || !one.headed || one.head.sign == 0 || (of & mask) != (tag & mask)) continue;
       theirs = one.head;
       return true;
     }

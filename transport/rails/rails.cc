@@ -277,7 +277,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       untold.push_back(slot.t.tag);
       if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
       const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
-      complete(slot, Code::kOk);
+      complete(slot, Code::kOk, c.crc);
       unplace(slot);
       free(s);
       if (late || untold.size() >= Receipt::most(stream)) {

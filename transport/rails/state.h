@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/messages/tag_table.h"
 #include "transport/rails/rails.h"
-#include "transport/rails/tags.h"
 
 namespace weft {
 
@@ -202,8 +202,8 @@ struct Rails::State {
         static_cast<std::uint32_t>(inner_id(s) >> 32));
   }
   void handle(int rail, const Completion& c);
-  void complete(const Slot& slot, Code code) {
-    faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail});
+  void complete(const Slot& slot, Code code, std::uint32_t crc = 0) {
+    faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail, .crc = crc});
   }
   bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }

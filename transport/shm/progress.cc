@@ -5,15 +5,8 @@
 
 namespace weft::shm {
 
-void ShmTransport::complete(std::uint64_t id, const void* view, std::uint64_t token,
-                            Code code) noexcept {
-  completions_.push_back({.id = id, .code = code, .view = view, .token = token});
-}
-
 std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
-  if (next_completion_ == completions_.size()) {
-    completions_.clear();
-    next_completion_ = 0;
+  if (done_.empty()) {
     for (Peer& p : peers_) {
       drain(p, true);
       if (p.sent != p.done) collect_acks(p);
@@ -37,38 +30,32 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
       last_data_ = nullptr;
     }
   }
-  const std::size_t n = std::min(out.size(), completions_.size() - next_completion_);
-  std::copy_n(completions_.begin() + static_cast<std::ptrdiff_t>(next_completion_), n, out.begin());
-  next_completion_ += n;
-  return n;
+  return done_.hand_out(out);
 }
 
 void ShmTransport::bury(Peer& p) noexcept {
   p.buried = true;
-  for (const Posted& x : p.posted) complete(x.transfer.id, nullptr, 0, Code::kTransport);
-  p.posted.clear();
+  p.matching.end_receives([&](std::uint64_t id) { complete(id, Code::kTransport); });
+  p.matching.drop_if([](const Unexpected&) { return true; });
   for (const Waiting& x : p.backlog) {
-    complete(x.transfer.id, nullptr, 0, Code::kTransport);
+    complete(x.transfer.id, Code::kTransport);
     if (x.held >= 0) drop_slot(x.held);
   }
   p.backlog.clear();
   std::erase(waiting_, p.rank);
   for (std::uint32_t c = p.done; c != p.sent; ++c) {
     Sent& s = p.log[c % kRing];
-    if (s.open && s.report) complete(s.id, nullptr, 0, Code::kTransport);
+    if (s.open && s.report) complete(s.id, Code::kTransport);
     s.report = false;
   }
-  p.unexpected.clear();
-  p.unexpected_bytes = 0;
 }
 
 void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& p : peers_) {
     drain(p);
-    std::erase_if(p.unexpected, [&](const ShmUnexpected& e) {
-      if ((e.tag & mask) != (tag & mask)) return false;
-      p.unexpected_bytes -= e.cost();
-      if (!e.spilled) release_cell(p, e.cell);
+    p.matching.drop_if([&](const Unexpected& early) {
+      if ((early.tag & mask) != (tag & mask)) return false;
+      if (!early.kept.spilled) release_cell(p, early.kept.cell);
       return true;
     });
   }
@@ -77,7 +64,7 @@ void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
 void ShmTransport::cancel(std::uint32_t id_high) noexcept {
   const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& p : peers_) {
-    std::erase_if(p.posted, [&](const Posted& x) { return mine(x.transfer.id); });
+    p.matching.cancel([&](const Transfer& t) { return mine(t.id); });
     std::erase_if(p.backlog, [&](const Waiting& x) {
       if (!mine(x.transfer.id)) return false;
       if (x.held >= 0) drop_slot(x.held);
@@ -94,14 +81,9 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
     }
     if (p.backlog.empty()) std::erase(waiting_, p.rank);
   }
-  for (auto i = next_completion_; i < completions_.size();) {
-    if (mine(completions_[i].id)) {
-      if (completions_[i].view) (void)release(completions_[i].token);
-      completions_.erase(completions_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
+  done_.forget(id_high, [this](const Completion& c) {
+    if (c.view) (void)release(c.token);
+  });
 }
 
 }  // namespace weft::shm

@@ -40,43 +40,36 @@ Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const H
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]
     return Code::kOk;
-  p.error = bytes != t.bytes
-                ? fmt::format("it sent {} bytes where {} were expected", bytes, t.bytes)
-                : "it sent another message than was expected";
+  p.error = "it " + disagreement(t, bytes);
   if (sign) p.disputed = head;
   return Code::kMismatch;
 }
 
 void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
-  Posted posted{t.tag, t, 0};
-  for (auto it = p.unexpected.begin(); it != p.unexpected.end();) {
-    if (it->tag != t.tag) {
-      ++it;
-      continue;
-    }
+  Receive receive{t};
+  while (Unexpected* const early = p.matching.find_unexpected(t.tag)) {
     bool whole;
-    p.unexpected_bytes -= it->cost();
-    if (it->spilled) {
-      whole = take_spilled(p, posted, *it);
-    } else if (Message m; look(p, it->cell, m)) {
-      whole = deliver(p, posted, m, it->cell);
+    if (early->kept.spilled) {
+      whole = take_spilled(p, receive, *early);
+    } else if (Message m; look(p, early->kept.cell, m)) {
+      whole = deliver(p, receive, m, early->kept.cell);
     } else {
-      complete(t.id, nullptr, 0, Code::kTransport);
+      complete(t.id, Code::kTransport);
       whole = true;
     }
-    it = p.unexpected.erase(it);
+    p.matching.drop(early);
     if (whole) return;
   }
-  p.posted.push_back(posted);
+  p.matching.post(receive);
 }
 
 // Of a message that was copied out before anybody wanted it; true when all of it is here.
-bool ShmTransport::take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpected) noexcept {
-  const Transfer& t = posted.transfer;
-  if (unexpected.code == Code::kOk)
-    unexpected.code = agree(p, t, unexpected.head.sign, unexpected.head, unexpected.whole);
-  if (unexpected.code != Code::kOk) {
-    complete(t.id, nullptr, 0, unexpected.code);
+bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) noexcept {
+  const Transfer& t = receive.transfer;
+  Completion done{.id = t.id, .code = early.kept.code, .crc = early.head.crc};
+  if (done.code == Code::kOk) done.code = agree(p, t, early.head.sign, early.head, early.bytes);
+  if (done.code != Code::kOk) {
+    complete(t.id, done.code);
     return true;
   }
   if (t.kind == Transfer::Kind::kView) {
@@ -87,20 +80,22 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpect
     const int index = free_bounces_.back();
     free_bounces_.pop_back();
     Bounce& bounce = bounces_[static_cast<std::size_t>(index)];
-    bounce = {std::move(unexpected.spilled), unexpected.bytes};
-    complete(t.id, bounce.memory.get(), kBounceToken | static_cast<unsigned>(index));
+    bounce = {std::move(early.kept.spilled), early.kept.bytes};
+    done.view = bounce.memory.get();
+    done.token = kBounceToken | static_cast<unsigned>(index);
+    done_.add(done);
     return true;
   }
-  if (unexpected.bytes > unexpected.whole - posted.received) {
+  if (early.kept.bytes > early.bytes - receive.arrived) {
     breaks(p, "it sent more of a message than there is");
-    complete(t.id, nullptr, 0, Code::kTransport);
+    complete(t.id, Code::kTransport);
     return true;
   }
-  std::memcpy(static_cast<std::byte*>(t.data) + posted.received, unexpected.spilled.get(),
-              unexpected.bytes);
-  posted.received += unexpected.bytes;
-  if (posted.received < unexpected.whole) return false;
-  complete(t.id);
+  std::memcpy(static_cast<std::byte*>(t.data) + receive.arrived, early.kept.spilled.get(),
+              early.kept.bytes);
+  receive.arrived += early.kept.bytes;
+  if (receive.arrived < early.bytes) return false;
+  done_.add(done);
   return true;
 }
 
@@ -110,9 +105,9 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
     if (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) != p.seen + 1) return;
     take_over(member_of_[p.rank], me_);
     Message m;
-    if (!look(p, p.seen, m) || !arrive(p, m, p.seen, patient && !completions_.empty())) return;
+    if (!look(p, p.seen, m) || !arrive(p, m, p.seen, patient && !done_.empty())) return;
     ++p.seen;
-    if (p.seen % kRoomEvery == 0 && !p.unexpected.empty()) [[unlikely]]
+    if (p.seen % kRoomEvery == 0 && p.matching.has_unexpected()) [[unlikely]]
       make_room(p);
   }
 }
@@ -120,14 +115,10 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
 // A message that waits for its receive must not keep its cell until the ring has come round to it:
 // its sender would wait for the cell with all that it has to send.
 void ShmTransport::make_room(Peer& p) noexcept {
-  for (ShmUnexpected& e : p.unexpected) {
-    if (e.spilled || p.seen - e.cell <= kRoomEvery) continue;
-    Message m;
-    if (!look(p, e.cell, m)) return;
-    p.unexpected_bytes -= e.cost();
-    e = spilled(p, m, e.cell);
-    p.unexpected_bytes += e.cost();
-  }
+  p.matching.for_each_unexpected([&](Unexpected& early) {
+    if (early.kept.spilled || p.broken || p.seen - early.kept.cell <= kRoomEvery) return;
+    if (Message m; look(p, early.kept.cell, m)) spill(p, m, early.kept.cell, early);
+  });
 }
 
 bool ShmTransport::look(Peer& p, std::uint32_t cell, Message& m) noexcept {
@@ -167,57 +158,51 @@ void ShmTransport::breaks(Peer& p, std::string why) noexcept {
 // Takes the message in a cell. False: the message would have to be copied out, but the caller is
 // `patient`: it hands out completions first, and its user may post the receive of this one next.
 bool ShmTransport::arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept {
-  for (auto it = p.posted.begin(); it != p.posted.end(); ++it) {
-    if (it->tag != m.tag) continue;
-    if (it->transfer.kind == Transfer::Kind::kView || m.kind != Kind::kFragment) {
-      const Posted taken = *it;  // deliver() may look at p.posted
-      p.posted.erase(it);
-      Posted copy = taken;
-      deliver(p, copy, m, cell);
-    } else if (deliver(p, *it, m, cell)) {
-      p.posted.erase(it);
+  if (Receive* const found = p.matching.find(m.tag)) {
+    if (m.kind == Kind::kFragment && found->transfer.kind != Transfer::Kind::kView) {
+      if (deliver(p, *found, m, cell)) p.matching.take(found);
+    } else {
+      Receive receive = p.matching.take(found);
+      deliver(p, receive, m, cell);
     }
     return true;
   }
-  if (p.unexpected.size() >= kUnexpectedKept || m.kind == Kind::kFragment || !keep(p, m, cell)) {
-    if (patient) return false;
-    p.unexpected.push_back(spilled(p, m, cell));
-  } else {
-    p.unexpected.push_back(
-        {.tag = m.tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
-  }
-  p.unexpected_bytes += p.unexpected.back().cost();
+  const bool full = p.matching.unexpected() >= kUnexpectedKept;
+  const bool copy = full || m.kind == Kind::kFragment || !keep(p, m, cell);
+  if (copy && patient) return false;
+  Unexpected& early = p.matching.keep(m.tag, m.whole, 0);
+  early.kept.cell = cell;
+  early.kept.spilled.reset();
+  if (copy) spill(p, m, cell, early);
   return true;
 }
 
-ShmTransport::ShmUnexpected ShmTransport::spilled(Peer& p, const Message& m,
-                                                  std::uint32_t cell) noexcept {
+void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
+                         Unexpected& early) noexcept {
   std::size_t bytes = m.bytes;
-  if (p.unexpected_bytes + sizeof(ShmUnexpected) > unexpected_most_ ||
-      bytes > unexpected_most_ - p.unexpected_bytes - sizeof(ShmUnexpected)) {
+  if (!p.matching.allows(bytes, unexpected_most_)) {
     breaks(p, too_far_ahead(unexpected_most_));
     bytes = 0;
   }
-  ShmUnexpected unexpected{
-      .tag = m.tag,
-      .cell = cell,
-      .spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)),
-      .bytes = bytes,
-      .whole = m.whole,
-      .head = m.sign ? head_of(p, cell) : Head{}};
+  Early& kept = early.kept;
+  kept.spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1));
+  kept.bytes = bytes;
+  kept.code = Code::kOk;
+  p.matching.recount(early, bytes);
+  early.bytes = m.whole;
+  early.headed = m.sign != 0;
+  early.head = head_of(p, cell);  // the cell will hold another message
+  early.head.sign = m.sign;       // 0: the rest, but for its crc, is of an earlier message
   if (p.broken) {
-    unexpected.code = Code::kTransport;
+    kept.code = Code::kTransport;
   } else if (m.kind == Kind::kCma) {
-    if (!read_memory(p, m, unexpected.spilled.get())) unexpected.code = Code::kPeerFailed;
+    if (!read_memory(p, m, kept.spilled.get())) kept.code = Code::kPeerFailed;
   } else if (bytes) {
     const std::byte* from = bytes_of(p, m, cell);
-    from ? void(std::memcpy(unexpected.spilled.get(), from, bytes))
-         : void(unexpected.code = Code::kPeerFailed);
+    from ? void(std::memcpy(kept.spilled.get(), from, bytes)) : void(kept.code = Code::kPeerFailed);
   }
-  if (unexpected.code == Code::kOk && revoked(p, p.in[cell % kRing]))
-    unexpected.code = Code::kAborted;
+  if (kept.code == Code::kOk && revoked(p, p.in[cell % kRing])) kept.code = Code::kAborted;
   release_cell(p, cell);
-  return unexpected;
 }
 
 const std::byte* ShmTransport::bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept {
@@ -261,16 +246,18 @@ bool ShmTransport::read_memory(Peer& p, const Message& m, void* to) noexcept {
   return true;
 }
 
-bool ShmTransport::deliver(Peer& p, Posted& posted, const Message& m, std::uint32_t cell) noexcept {
-  const Transfer& t = posted.transfer;
+bool ShmTransport::deliver(Peer& p, Receive& receive, const Message& m,
+                           std::uint32_t cell) noexcept {
+  const Transfer& t = receive.transfer;
   if (t.kind == Transfer::Kind::kView) {
     deliver_view(p, t, m, cell);
     return true;
   }
   Code code = agree(p, t, m.sign, head_of(p, cell), m.whole);
+  const std::uint32_t crc = t.head ? head_of(p, cell).crc : 0;
   if (code != Code::kOk) {
     // nothing of it is taken
-  } else if (m.bytes > m.whole - posted.received) {
+  } else if (m.bytes > m.whole - receive.arrived) {
     breaks(p, "it sent more of a message than there is");
     code = Code::kTransport;
   } else if (m.kind == Kind::kCma) {
@@ -278,42 +265,44 @@ bool ShmTransport::deliver(Peer& p, Posted& posted, const Message& m, std::uint3
   } else if (m.bytes) {
     const std::byte* from = bytes_of(p, m, cell);
     if (from)
-      copy_bytes(static_cast<std::byte*>(t.data) + posted.received, from, m.bytes, t.streaming);
+      copy_bytes(static_cast<std::byte*>(t.data) + receive.arrived, from, m.bytes, t.streaming);
     else
       code = Code::kPeerFailed;
   }
   if (code == Code::kOk && revoked(p, p.in[cell % kRing])) code = Code::kAborted;
   release_cell(p, cell);
-  posted.received += m.bytes;
-  if (code == Code::kOk && posted.received < m.whole) return false;
-  complete(t.id, nullptr, 0, code);
+  receive.arrived += m.bytes;
+  if (code == Code::kOk && receive.arrived < m.whole) return false;
+  done_.add({.id = t.id, .code = code, .crc = crc});
   return true;
 }
 
 void ShmTransport::deliver_view(Peer& p, const Transfer& t, const Message& m,
                                 std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
-  if (const Code code = agree(p, t, m.sign, head_of(p, cell), m.bytes); code != Code::kOk) {
+  Completion done{.id = t.id, .code = agree(p, t, m.sign, head_of(p, cell), m.bytes)};
+  if (t.head) done.crc = head_of(p, cell).crc;
+  if (done.code != Code::kOk) {
     release_cell(p, cell);
-    complete(t.id, nullptr, 0, code);
   } else if (const bool read = m.kind == Kind::kCma; read || !keep(p, m, cell)) {
     int index;
     std::byte* memory = bounce(m.bytes, index);
     if (!read) std::memcpy(memory, bytes_of(p, m, cell), m.bytes);
-    Code code = !read || read_memory(p, m, memory) ? Code::kOk : Code::kPeerFailed;
-    if (code == Code::kOk && revoked(p, c)) code = Code::kAborted;
+    if (read && !read_memory(p, m, memory)) done.code = Code::kPeerFailed;
+    if (done.code == Code::kOk && revoked(p, c)) done.code = Code::kAborted;
     release_cell(p, cell);
-    complete(t.id, memory, kBounceToken | static_cast<unsigned>(index), code);
+    done.view = memory;
+    done.token = kBounceToken | static_cast<unsigned>(index);
   } else {
-    const std::byte* at = bytes_of(p, m, cell);
-    if (at && m.kind == Kind::kMapped) {
+    done.view = bytes_of(p, m, cell);
+    if (done.view && m.kind == Kind::kMapped) {
       ++p.kept.mapped;
       p.kept.cells[cell % kRing] = Kept::kMapped;
     }
-    const auto member = static_cast<std::size_t>(&p - peers_.data());
-    const Code code = !at ? Code::kPeerFailed : revoked(p, c) ? Code::kAborted : Code::kOk;
-    complete(t.id, at, cell_token(member, cell), code);
+    done.token = cell_token(static_cast<std::size_t>(&p - peers_.data()), cell);
+    done.code = !done.view ? Code::kPeerFailed : revoked(p, c) ? Code::kAborted : Code::kOk;
   }
+  done_.add(done);
 }
 
 bool ShmTransport::release(std::uint64_t token) noexcept {

@@ -10,12 +10,12 @@ namespace weft::shm {
 void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
     if (member(t.peer) < 0) {
-      complete(t.id, nullptr, 0, Code::kInvalidArgument);
+      complete(t.id, Code::kInvalidArgument);
       continue;
     }
     Peer& p = peer_of(t.peer);
     if (p.broken) {
-      complete(t.id, nullptr, 0, Code::kTransport);
+      complete(t.id, Code::kTransport);
       continue;
     }
     if (t.kind != Transfer::Kind::kSend) {

@@ -245,13 +245,12 @@ Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
   for (Peer& p : peers_) {
     if (peer != kNoRank && peer != p.rank) continue;
     if (peer != kNoRank) drain(p);
-    for (const ShmUnexpected& e : p.unexpected) {
-      if ((e.tag & mask) != (tag & mask)) continue;
-      const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
-      if (sign == 0) continue;
-      theirs = e.spilled ? e.head : head_of(p, e.cell);
-      return p.rank;
-    }
+    p.matching.for_each_unexpected([&](Unexpected& early) {
+      if (early.kept.spilled) return;
+      early.headed = p.in[early.kept.cell % kRing].sign != 0;
+      if (early.headed) early.head = head_of(p, early.kept.cell);
+    });
+    if (p.matching.unclaimed(tag, mask, theirs)) return p.rank;
   }
   return kNoRank;
 }

@@ -11,10 +11,12 @@
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
 #include "transport/memory/shared_region.h"
+#include "transport/messages/completions.h"
+#include "transport/messages/matching.h"
+#include "transport/messages/unexpected_limit.h"
 #include "transport/shm/board.h"
 #include "transport/shm/layout.h"
 #include "transport/transport.h"
-#include "transport/messages/unexpected_limit.h"
 
 namespace weft::shm {
 
@@ -69,11 +71,6 @@ class ShmTransport final : public Transport {
     bool open = true;     // the peer is not done
     int slot = -1;
   };
-  struct Posted {
-    std::uint64_t tag;
-    Transfer transfer;
-    std::size_t received = 0;  // bytes so far of a message in fragments
-  };
   // The slots of a peer that this rank keeps, counted by class: views lent to users, and messages
   // that wait for their receives.
   struct Kept {
@@ -82,16 +79,15 @@ class ShmTransport final : public Transport {
     int mapped = 0;                  // views of the peer's weft::alloc memory
     std::vector<std::int8_t> cells;  // [kRing]: the class of the kept slot plus 1; 0: none; kMapped
   };
-  // An unexpected message: it came before its receive, and is in its cell or copied out (spilled).
-  struct ShmUnexpected {
-    std::uint64_t tag;
-    std::uint32_t cell;
+  // What is kept of a message that came before its receive: its cell, or its bytes (spilled).
+  struct Early {
+    std::uint32_t cell = 0;
     std::unique_ptr<std::byte[]> spilled;
-    std::size_t bytes, whole;  // whole > bytes: a fragment
+    std::size_t bytes = 0;  // spilled: fewer than the message has, where this is a fragment
     Code code = Code::kOk;
-    Head head = {};  // where spilled: the cell may hold another message
-    std::size_t cost() const { return sizeof *this + (spilled ? bytes : 0); }
   };
+  using Matched = Matching<Early>;
+  using Unexpected = Matched::Unexpected;
   struct Waiting {
     Transfer transfer;
     std::size_t sent = 0;  // bytes so far of a message in fragments
@@ -116,9 +112,7 @@ class ShmTransport final : public Transport {
     const Head* heads_in = nullptr;
     Acks* acks_out = nullptr;  // in the peer's arena
     std::uint32_t seen = 0, released = 0;
-    std::vector<Posted> posted;
-    std::vector<ShmUnexpected> unexpected;
-    std::size_t unexpected_bytes = 0;  // memory of `unexpected`, see unclaimed_limit()
+    Matched matching;
     Kept kept;
     std::string error;
     bool broken = false;  // the peer wrote what no rank writes: nothing of it counts any more
@@ -153,12 +147,12 @@ class ShmTransport final : public Transport {
   // Reads the cell. False: the peer is broken, as no rank writes that.
   bool look(Peer& p, std::uint32_t cell, Message& m) noexcept;
   bool arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept;
-  // Copies the message and gives the cell back.
-  ShmUnexpected spilled(Peer& p, const Message& m, std::uint32_t cell) noexcept;
+  // Copies the message of `cell` to `unexpected`, which is counted in, and gives the cell back.
+  void spill(Peer& p, const Message& m, std::uint32_t cell, Unexpected& unexpected) noexcept;
   void make_room(Peer& p) noexcept;
-  bool take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpected) noexcept;
+  bool take_spilled(Peer& p, Receive& receive, Unexpected& unexpected) noexcept;
   // True: the message is whole.
-  bool deliver(Peer& p, Posted& posted, const Message& m, std::uint32_t cell) noexcept;
+  bool deliver(Peer& p, Receive& receive, const Message& m, std::uint32_t cell) noexcept;
   void deliver_view(Peer& p, const Transfer& t, const Message& m, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
@@ -170,8 +164,7 @@ class ShmTransport final : public Transport {
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
   // Keeps the slot of this cell, if the cell has one. False: the peer's share of slots is used up.
   bool keep(Peer& p, const Message& m, std::uint32_t cell) noexcept;
-  void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
-                Code code = Code::kOk) noexcept;
+  void complete(std::uint64_t id, Code code = Code::kOk) noexcept { done_.add(id, code); }
   // Takes a slot of the smallest class that holds `bytes` and has more than `left` free; -1: none.
   int take_slot(std::size_t bytes, std::size_t left = 0) noexcept;
   void drop_slot(int slot) noexcept;
@@ -194,8 +187,7 @@ class ShmTransport final : public Transport {
   };
   std::vector<Bounce> bounces_;
   std::vector<int> free_bounces_;
-  std::vector<Completion> completions_;
-  std::size_t next_completion_ = 0;
+  Completions done_;
   bool cma_ = false;
   std::size_t cma_min_bytes_ = 0;
   std::vector<Rank> waiting_;  // peers with a backlog

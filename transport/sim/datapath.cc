@@ -223,6 +223,7 @@ void SimFabric::State::close(std::uint32_t m, M::Flag side, Code code, bool repo
   const Rank rank = sending ? msg.src : msg.dst;
   if (report_it) {
     Completion c{.id = sending ? msg.send_id : msg.recv_id, .code = code};
+    if (!sending) c.crc = msg.head.crc;
     if (!sending && msg.has(M::kLent)) {
       c.token = std::uint64_t{msg.generation} << 32 | m;
       if (opt.carry_data) c.view = buffers[msg.buffer].data();

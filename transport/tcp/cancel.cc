@@ -8,21 +8,19 @@ namespace weft {
 
 void TcpTransport::cancel(std::uint32_t id_high) noexcept {
   done_.forget(id_high);
-  const auto given_up = [id_high](const Waiting& w) { return w.id >> 32 == id_high; };
+  const auto given_up = [id_high](const Transfer& t) { return t.id >> 32 == id_high; };
   for (Peer& peer : peers_) {
-    for (const Waiting& w : peer.sends)
-      if (given_up(w)) add_frame(peer, tcp::FrameKind::kWithdraw, w.tag, 0, nullptr);
+    for (const Transfer& send : peer.sends)
+      if (given_up(send)) add_frame(peer, tcp::FrameKind::kWithdraw, send.tag, 0, nullptr);
     std::erase_if(peer.sends, given_up);
-    for (const Waiting& w : peer.receives)
-      if (given_up(w) && w.bytes > tcp::kMostEager && w.here == 0)
-        add_frame(peer, tcp::FrameKind::kUnready, w.tag, 0, nullptr);
-    std::erase_if(peer.receives, given_up);
-    if (peer.to_receive && !find(peer.receives, peer.receiving)) {
+    for (const Receive& r : peer.matching.receives())
+      if (given_up(r.transfer) && r.transfer.bytes > tcp::kMostEager && r.arrived == 0)
+        add_frame(peer, tcp::FrameKind::kUnready, r.transfer.tag, 0, nullptr);
+    peer.matching.cancel(given_up);
+    if (peer.to_receive && !peer.matching.find(peer.receiving)) {
       peer.to_receive = false;
       peer.into = nullptr;
     }
-    for (Unexpected& u : peer.unexpected)
-      if (u.wanted && given_up(u.want)) u.wanted = false;
     for (std::size_t i = peer.out.size(); i-- > 0;)
       if (peer.out[i].tell && peer.out[i].id >> 32 == id_high) withdraw(peer, i);
     if (!peer.out.empty() && !peer.full) flush(peer);
@@ -56,23 +54,16 @@ void TcpTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
       peer.to_unexpected = nullptr;
       peer.into = nullptr;
     }
-    erase_unexpected(peer, [&](const Unexpected& u) { return !u.wanted && meant(u.tag); });
+    peer.matching.drop_if([&](const Unexpected& u) { return !u.wanted && meant(u.tag); });
     std::erase_if(peer.ready, [&](const Ready& r) { return meant(r.tag); });
   }
 }
 
 Rank TcpTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
-  if (unexpected_ == 0) return kNoRank;
-  for (const Peer& p : peers_) {
-    if (peer != kNoRank && p.rank != peer) continue;
-    for (const Unexpected& u : p.unexpected) {
-      if (u.wanted || !u.headed || !(u.here || u.announced) || (u.tag & mask) != (tag & mask))
-        continue;
-      theirs = u.head;
+  for (const Peer& p : peers_)
+    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
       return p.rank;
-    }
-  }
   return kNoRank;
 }
 

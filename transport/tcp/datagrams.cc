@@ -152,23 +152,27 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   const tcp::Frame f = front.frame();
   Head room;
   const Head* const head = front.head(room);
-  Waiting* const w = find(peer.receives, f.tag);
-  if (w && w->here > 0) {  // bytes of the connection may still go to its memory
+  Receive* const r = peer.matching.find(f.tag);
+  if (r && r->arrived > 0) {  // bytes of the connection may still go to its memory
     fail(peer, Code::kTransport,
          fmt::format("the peer sent two messages of tag {:#x} at once", f.tag));
     return;
   }
-  if (!w) {
+  if (!r) {
     if (Unexpected* u = keep(peer, f, head)) {
-      std::copy(bytes.begin(), bytes.end(), u->data.begin());
-      u->here = true;
+      std::copy(bytes.begin(), bytes.end(), u->kept.data.begin());
+      u->kept.is = Early::Is::kHere;
     }
     return;
   }
-  const bool good = alike(peer, f.bytes, head, *w);
-  if (good && f.bytes) std::memcpy(w->data, bytes.data(), bytes.size());
-  complete(w->id, good ? Code::kOk : Code::kMismatch);
-  erase(peer.receives, w);
+  Receive receive = peer.matching.take(r);
+  if (!alike(peer, f.bytes, head, receive.transfer)) {
+    complete(receive.transfer.id, Code::kMismatch);
+    return;
+  }
+  if (f.bytes) std::memcpy(receive.transfer.data, bytes.data(), bytes.size());
+  if (head) receive.crc = head->crc;
+  finish(receive);
 }
 
 // The copy of a datagram is here, in `peer.copy`.

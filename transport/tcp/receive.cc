@@ -19,50 +19,35 @@ constexpr int kLastReads = 1 << 7;  // reads of datagrams that empty a socket, t
 }  // namespace
 
 void TcpTransport::post_receive(const Transfer& t, Peer& peer) {
-  const Waiting w{t.tag, t.id, static_cast<std::byte*>(t.data), t.bytes, t.head};
-  for (Unexpected& u : peer.unexpected) {
-    if (u.tag != t.tag || u.wanted) continue;
-    if (u.here) {
-      hand_over(peer, u, w);
+  if (Unexpected* const u = peer.matching.find_unexpected(t.tag)) {
+    if (u->kept.is == Early::Is::kHere) return hand_over(peer, *u, {t});
+    if (u->kept.is == Early::Is::kComing) {
+      u->wanted = true;
+      u->receive = {t};
       return;
     }
-    if (!u.announced) {  // it is just coming
-      u.wanted = true;
-      u.want = w;
+    const bool good = alike(peer, u->bytes, u->head_or_null(), t);
+    peer.matching.drop(u);
+    if (!good) {
+      add_frame(peer, tcp::FrameKind::kRefuse, t.tag, t.bytes, t.head);
+      complete(t.id, Code::kMismatch);
       return;
     }
-    const bool good = alike(peer, u.bytes, u.headed ? &u.head : nullptr, w);
-    erase(peer, &u);
-    if (good) break;
-    add_frame(peer, tcp::FrameKind::kRefuse, t.tag, t.bytes, t.head);
-    complete(t.id, Code::kMismatch);
-    return;
   }
   if (!connect(peer)) {
     complete(t.id, peer.failure.code());
     return;
   }
-  peer.receives.push_back(w);
+  peer.matching.post({t});
   if (t.bytes > tcp::kMostEager) add_frame(peer, tcp::FrameKind::kReady, t.tag, t.bytes, t.head);
 }
 
 // Whether the message is the one that the receive means.
-bool TcpTransport::alike(Peer& peer, std::size_t bytes, const Head* head, const Waiting& receive) {
-  if (bytes == receive.bytes && (!receive.head || (head && head->sign == receive.head->sign)))
-      [[likely]]
+bool TcpTransport::alike(Peer& peer, std::size_t bytes, const Head* head, const Transfer& receive) {
+  if (agrees(receive, bytes, head)) [[likely]]
     return true;
-  if (head) peer.disputed = *head;
-  peer.note = Status(Code::kMismatch,
-                     fmt::format("{}: device {}: sent {} bytes where {} were expected", peer.where,
-                                 device_, bytes, receive.bytes),
-                     peer.rank);
+  peer.disagree(receive, bytes, head, "device " + device_);
   return false;
-}
-
-TcpTransport::Waiting* TcpTransport::find(std::vector<Waiting>& all, std::uint64_t tag) {
-  const auto at =
-      std::find_if(all.begin(), all.end(), [tag](const Waiting& w) { return w.tag == tag; });
-  return at == all.end() ? nullptr : &*at;
 }
 
 void TcpTransport::read(Peer& peer) {
@@ -143,82 +128,86 @@ void TcpTransport::begin(Peer& peer) {
     peer.into = peer.copy.data();
     return;
   }
-  if (Waiting* w = find(peer.receives, f.tag)) {
-    if (w->here > 0 && (f.bytes != w->bytes || f.length > w->bytes - w->here)) {
+  if (Receive* const r = peer.matching.find(f.tag)) {
+    const Transfer& t = r->transfer;
+    if (r->arrived > 0 && (f.bytes != t.bytes || f.length > t.bytes - r->arrived)) {
       fail(peer, Code::kTransport, "the peer sent a piece that is not of its message");
-    } else if (w->here > 0 || alike(peer, f.bytes, head, *w)) {
-      peer.into = w->data + w->here;
-      w->here += f.length;
+    } else if (r->arrived > 0 || alike(peer, f.bytes, head, t)) {
+      if (head) r->crc = head->crc;
+      peer.into = static_cast<std::byte*>(t.data) + r->arrived;
+      r->arrived += f.length;
       peer.receiving = f.tag;
       peer.to_receive = true;
     } else {
-      complete(w->id, Code::kMismatch);
-      erase(peer.receives, w);
+      complete(peer.matching.take(r).transfer.id, Code::kMismatch);
     }
   } else if (f.kind == Kind::kEager) {
     if (Unexpected* u = keep(peer, f, head)) {
-      peer.into = u->data.data();
+      u->kept.is = Early::Is::kComing;
+      peer.into = u->kept.data.data();
       peer.to_unexpected = u;
     }
   }  // else the rest of a message whose receive was given up
 }
 
-// A message, or the announcement of one, that nobody has asked for. Null: it is one too many.
+// Keeps a message, or the announcement of one, that no receive waits for. nullptr: it is one too
+// many.
 TcpTransport::Unexpected* TcpTransport::keep(Peer& peer, const tcp::Frame& f, const Head* head) {
-  Unexpected u;
-  u.tag = f.tag;
-  u.bytes = f.bytes;
-  u.announced = f.kind == tcp::FrameKind::kAnnounce;
-  u.headed = head != nullptr;
-  if (head) u.head = *head;
-  if (!u.announced) u.data.resize(f.bytes);
-  if (peer.unexpected_bytes + u.cost() > unexpected_most_) {
+  const std::size_t bytes = f.kind == tcp::FrameKind::kAnnounce ? 0 : f.bytes;
+  if (!peer.matching.allows(bytes, unexpected_most_)) {
     fail(peer, Code::kTransport, too_far_ahead(unexpected_most_));
     return nullptr;
   }
-  ++unexpected_;
-  peer.unexpected_bytes += u.cost();
-  return &peer.unexpected.emplace_back(std::move(u));
+  Unexpected& u = peer.matching.keep(f.tag, f.bytes, bytes);
+  u.headed = head != nullptr;
+  if (head) u.head = *head;
+  u.kept.is = Early::Is::kAnnounced;
+  u.kept.data.resize(bytes);
+  return &u;
 }
 
 // The bytes of a frame are here.
 void TcpTransport::end(Peer& peer) {
   peer.into = nullptr;
   if (std::exchange(peer.to_receive, false)) {
-    Waiting* w = find(peer.receives, peer.receiving);
-    if (w->here < w->bytes) return;
-    complete(w->id, Code::kOk);
-    erase(peer.receives, w);
+    Receive* const r = peer.matching.find(peer.receiving);
+    if (r->arrived < r->transfer.bytes) return;
+    finish(peer.matching.take(r));
   } else if (Unexpected* u = std::exchange(peer.to_unexpected, nullptr)) {
-    u->here = true;
-    if (u->wanted) hand_over(peer, *u, u->want);
+    u->kept.is = Early::Is::kHere;
+    if (u->wanted) hand_over(peer, *u, u->receive);
   } else if (std::exchange(peer.to_copy, false)) {
     copied(peer);
   }
 }
 
 void TcpTransport::announced(Peer& peer, const tcp::Frame& f, const Head* head) {
-  if (Waiting* w = find(peer.receives, f.tag)) {  // a kReady is on its way
-    if (alike(peer, f.bytes, head, *w)) return;
-    add_frame(peer, tcp::FrameKind::kRefuse, f.tag, w->bytes, w->head);
-    complete(w->id, Code::kMismatch);
-    erase(peer.receives, w);
-    return;
+  Receive* const r = peer.matching.find(f.tag);
+  if (!r) {
+    keep(peer, f, head);
+  } else if (!alike(peer, f.bytes, head, r->transfer)) {  // else a kReady is on its way
+    const Transfer t = peer.matching.take(r).transfer;
+    add_frame(peer, tcp::FrameKind::kRefuse, f.tag, t.bytes, t.head);
+    complete(t.id, Code::kMismatch);
   }
-  keep(peer, f, head);
 }
 
 void TcpTransport::withdrawn(Peer& peer, std::uint64_t tag) {
-  erase_unexpected(peer, [tag](const Unexpected& u) { return u.announced && u.tag == tag; });
-  if (Waiting* w = find(peer.receives, tag)) w->here = 0;
+  peer.matching.drop_if(
+      [tag](const Unexpected& u) { return u.kept.is == Early::Is::kAnnounced && u.tag == tag; });
+  if (Receive* const r = peer.matching.find(tag)) r->arrived = 0;
 }
 
-// Gives a message that has come before its receive to it.
-void TcpTransport::hand_over(Peer& peer, Unexpected& u, const Waiting& w) {
-  const bool good = alike(peer, u.bytes, u.headed ? &u.head : nullptr, w);
-  if (good && u.bytes) std::memcpy(w.data, u.data.data(), u.bytes);
-  complete(w.id, good ? Code::kOk : Code::kMismatch);
-  erase(peer, &u);
+// Gives a message that came before its receive to the receive.
+void TcpTransport::hand_over(Peer& peer, Unexpected& u, const Receive& receive) {
+  const Transfer t = receive.transfer;
+  if (alike(peer, u.bytes, u.head_or_null(), t)) {
+    if (u.bytes) std::memcpy(t.data, u.kept.data.data(), u.bytes);
+    finish({t, u.bytes, u.headed ? u.head.crc : 0});
+  } else {
+    complete(t.id, Code::kMismatch);
+  }
+  peer.matching.drop(&u);
 }
 
 }  // namespace weft

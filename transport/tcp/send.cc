@@ -48,9 +48,8 @@ void TcpTransport::post_send(const Transfer& t, Peer& peer) {
     complete(t.id, peer.failure.code());
     return;
   }
-  const Waiting w{t.tag, t.id, static_cast<std::byte*>(t.data), t.bytes, t.head};
   if (t.bytes > tcp::kMostEager) {
-    add_long(peer, w);
+    add_long(peer, t);
     return;
   }
   if (t.bytes <= tcp::kMostShort && send_short(t, peer)) return;
@@ -59,7 +58,7 @@ void TcpTransport::post_send(const Transfer& t, Peer& peer) {
   o.id = t.id;
   o.front_bytes = tcp::write_front(o.front, tcp::eager_frame(t), t.head);
   if (t.bytes > Out::kCopied) {
-    o.piece = w.data;
+    o.piece = static_cast<const std::byte*>(t.data);
     o.piece_bytes = t.bytes;
   } else if (t.bytes) {
     std::memcpy(o.front + o.front_bytes, t.data, t.bytes);
@@ -67,27 +66,37 @@ void TcpTransport::post_send(const Transfer& t, Peer& peer) {
   }
 }
 
+Transfer* TcpTransport::find_send(Peer& peer, std::uint64_t tag) {
+  const auto at = std::ranges::find(peer.sends, tag, &Transfer::tag);
+  return at == peer.sends.end() ? nullptr : &*at;
+}
+
+Transfer TcpTransport::take_send(Peer& peer, Transfer* send) {
+  const Transfer taken = *send;
+  peer.sends.erase(peer.sends.begin() + (send - peer.sends.data()));
+  return taken;
+}
+
 // Now, if the peer has said that its receive is posted.
-void TcpTransport::add_long(Peer& peer, const Waiting& w) {
-  const auto r = std::find_if(peer.ready.begin(), peer.ready.end(),
-                              [&](const Ready& ready) { return ready.tag == w.tag; });
+void TcpTransport::add_long(Peer& peer, const Transfer& send) {
+  const auto r = std::ranges::find(peer.ready, send.tag, &Ready::tag);
   if (r == peer.ready.end()) {
-    peer.sends.push_back(w);
-    add_frame(peer, tcp::FrameKind::kAnnounce, w.tag, w.bytes, w.head);
+    peer.sends.push_back(send);
+    add_frame(peer, tcp::FrameKind::kAnnounce, send.tag, send.bytes, send.head);
     return;
   }
   const Ready ready = *r;
   peer.ready.erase(r);
-  if (fits(peer, ready.bytes, ready.headed ? &ready.head : nullptr, w)) {
-    add_pieces(peer, w);
+  if (fits(peer, ready.bytes, ready.headed ? &ready.head : nullptr, send)) {
+    add_pieces(peer, send);
   } else {  // the receiver learns by the announcement what was meant
-    add_frame(peer, tcp::FrameKind::kAnnounce, w.tag, w.bytes, w.head);
-    complete(w.id, Code::kMismatch);
+    add_frame(peer, tcp::FrameKind::kAnnounce, send.tag, send.bytes, send.head);
+    complete(send.id, Code::kMismatch);
   }
 }
 
 // Whether the receive that the peer has posted means this message.
-bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const Waiting& send) {
+bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const Transfer& send) {
   if (bytes == send.bytes && same_sign(head, send.head)) return true;
   if (head) peer.disputed = *head;
   peer.note = Status(Code::kMismatch,
@@ -98,19 +107,18 @@ bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const W
 }
 
 void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
-  Waiting* send = find(peer.sends, f.tag);
-  if (!send) {
+  Transfer* const waiting = find_send(peer, f.tag);
+  if (!waiting) {
     if ((peer.ready.size() + 1) * sizeof(Ready) > unexpected_most_)
       return fail(peer, Code::kTransport, too_far_ahead(unexpected_most_));
     peer.ready.push_back({f.tag, f.bytes, head != nullptr, head ? *head : Head{}});
     return;
   }
-  const Waiting w = *send;
-  erase(peer.sends, send);
-  if (fits(peer, f.bytes, head, w))
-    add_pieces(peer, w);
+  const Transfer send = take_send(peer, waiting);
+  if (fits(peer, f.bytes, head, send))
+    add_pieces(peer, send);
   else
-    complete(w.id, Code::kMismatch);  // the peer has the announcement
+    complete(send.id, Code::kMismatch);  // the peer has the announcement
 }
 
 // Where this rank has begun to send, the peer throws the bytes away.
@@ -119,15 +127,15 @@ void TcpTransport::unready(Peer& peer, std::uint64_t tag) {
 }
 
 void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
-  Waiting* send = find(peer.sends, f.tag);
-  if (!send) return;
-  if (fits(peer, f.bytes, head, *send))  // by what it says
+  Transfer* const waiting = find_send(peer, f.tag);
+  if (!waiting) return;
+  const Transfer send = take_send(peer, waiting);
+  if (fits(peer, f.bytes, head, send))  // by what it says
     peer.note = Status(Code::kMismatch,
                        fmt::format("{}: device {}: refuses a message of {} bytes", peer.where,
-                                   device_, send->bytes),
+                                   device_, send.bytes),
                        peer.rank);
-  complete(send->id, Code::kMismatch);
-  erase(peer.sends, send);
+  complete(send.id, Code::kMismatch);
 }
 
 void TcpTransport::add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag, std::size_t bytes,
@@ -138,14 +146,14 @@ void TcpTransport::add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag,
       head);
 }
 
-void TcpTransport::add_pieces(Peer& peer, const Waiting& w) {
+void TcpTransport::add_pieces(Peer& peer, const Transfer& send) {
   Out& o = peer.out.add();
   o.tell = true;
-  o.id = w.id;
-  o.tag = w.tag;
-  o.bytes = w.bytes;
-  o.data = w.data;
-  cut_piece(o, w.head);
+  o.id = send.id;
+  o.tag = send.tag;
+  o.bytes = send.bytes;
+  o.data = static_cast<const std::byte*>(send.data);
+  cut_piece(o, send.head);
 }
 
 void TcpTransport::cut_piece(Out& o, const Head* head) {

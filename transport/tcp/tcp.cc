@@ -192,15 +192,12 @@ std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
 void TcpTransport::end_all(Peer& peer, Code code) {
   for (std::size_t i = 0; i < peer.out.size(); ++i)
     if (peer.out[i].tell) complete(peer.out[i].id, code);
-  for (const auto* all : {&peer.sends, &peer.receives})
-    for (const Waiting& w : *all) complete(w.id, code);
-  for (const Unexpected& u : peer.unexpected)
-    if (u.wanted) complete(u.want.id, code);
+  for (const Transfer& send : peer.sends) complete(send.id, code);
+  peer.matching.end_receives([&](std::uint64_t id) { complete(id, code); });
   peer.out.clear();
   peer.sends.clear();
-  peer.receives.clear();
   peer.ready.clear();
-  erase_unexpected(peer, [](const Unexpected& u) { return !u.here; });
+  peer.matching.drop_if([](const Unexpected& u) { return u.kept.is != Early::Is::kHere; });
 }
 
 // ---- severed and opened anew ---------------------------------------------------------------
@@ -215,9 +212,9 @@ void TcpTransport::sever(Rank rank) noexcept {
   drop(*peer);
   peer->out.clear();
   peer->sends.clear();
-  peer->receives.clear();
   peer->ready.clear();
-  erase_unexpected(*peer, [](const Unexpected&) { return true; });
+  peer->matching.end_receives([](std::uint64_t) {});
+  peer->matching.drop_if([](const Unexpected&) { return true; });
 }
 
 std::string TcpTransport::reopen(Rank rank) noexcept {

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/messages/completions.h"
 #include "transport/control/address.h"
 #include "transport/control/hmac.h"
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
+#include "transport/messages/completions.h"
+#include "transport/messages/matching.h"
+#include "transport/messages/unexpected_limit.h"
 #include "transport/tcp/keys.h"
 #include "transport/tcp/wire.h"
 #include "transport/transport.h"
-#include "transport/messages/unexpected_limit.h"
 
 namespace weft {
 
@@ -98,14 +99,6 @@ class TcpTransport final : public Transport {
     std::vector<Out> all_;
     std::size_t first_ = 0, size_ = 0;
   };
-  // A long send without its kReady, or a posted receive.
-  struct Waiting {
-    std::uint64_t tag, id;
-    std::byte* data;
-    std::size_t bytes;
-    const Head* head;
-    std::size_t here = 0;  // of a receive: bytes arrived
-  };
   // A receive of the peer (its kReady) that this rank has not sent the message for.
   struct Ready {
     std::uint64_t tag;
@@ -113,19 +106,17 @@ class TcpTransport final : public Transport {
     bool headed;
     Head head;
   };
-  // An unexpected message: its receive is not posted.
-  struct Unexpected {
-    std::uint64_t tag = 0;
-    std::size_t bytes = 0;
-    bool announced = false;  // only its kAnnounce has arrived
-    bool headed = false;
-    Head head;
+  // What is kept of a message that came before its receive.
+  struct Early {
+    enum class Is : std::uint8_t {
+      kAnnounced,  // only its kAnnounce has arrived
+      kComing,     // some of its bytes
+      kHere,
+    } is = Is::kAnnounced;
     std::vector<std::byte> data;
-    bool here = false;
-    bool wanted = false;  // its receive is posted: `want`; the rest is arriving
-    Waiting want{};
-    std::size_t cost() const { return sizeof *this + data.capacity(); }
   };
+  using Matched = Matching<Early>;
+  using Unexpected = Matched::Unexpected;
   // A datagram that was sent and that the peer has not acknowledged.
   struct Kept {
     std::uint32_t number = 0;
@@ -178,10 +169,9 @@ class TcpTransport final : public Transport {
     tcp::Answer answer;           // as far as it has arrived
     std::size_t answer_have = 0;
     Queue out;
-    std::vector<Waiting> sends, receives;
+    std::vector<Transfer> sends;  // long ones without their kReady
     std::vector<Ready> ready;
-    std::list<Unexpected> unexpected;
-    std::size_t unexpected_bytes = 0;  // memory of `unexpected`, see unclaimed_limit()
+    Matched matching;
     // The frame that is arriving: a front, then `left` bytes for `into` (nullptr: they are
     // dropped).
     tcp::Front front;
@@ -240,9 +230,11 @@ class TcpTransport final : public Transport {
   void post_send(const Transfer& t, Peer& peer);
   void add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag, std::size_t bytes,
                  const Head* head);
-  void add_long(Peer& peer, const Waiting& w);
-  void add_pieces(Peer& peer, const Waiting& w);
-  bool fits(Peer& peer, std::size_t bytes, const Head* head, const Waiting& send);
+  void add_long(Peer& peer, const Transfer& send);
+  void add_pieces(Peer& peer, const Transfer& send);
+  bool fits(Peer& peer, std::size_t bytes, const Head* head, const Transfer& send);
+  static Transfer* find_send(Peer& peer, std::uint64_t tag);
+  static Transfer take_send(Peer& peer, Transfer* send);
   static void cut_piece(Out& out, const Head* head);
   void flush(Peer& peer);
   void advance(Peer& peer, std::size_t n);
@@ -260,23 +252,10 @@ class TcpTransport final : public Transport {
   Unexpected* keep(Peer& peer, const tcp::Frame& f, const Head* head);
   void announced(Peer& peer, const tcp::Frame& f, const Head* head);
   void withdrawn(Peer& peer, std::uint64_t tag);
-  void hand_over(Peer& peer, Unexpected& u, const Waiting& w);
-  bool alike(Peer& peer, std::size_t bytes, const Head* head, const Waiting& receive);
-  static Waiting* find(std::vector<Waiting>& all, std::uint64_t tag);
-  static void erase(std::vector<Waiting>& all, Waiting* one) {
-    *one = all.back();
-    all.pop_back();
-  }
-  template <typename Which>
-  void erase_unexpected(Peer& peer, Which which) {
-    unexpected_ -= std::erase_if(peer.unexpected, [&](const Unexpected& u) {
-      if (!which(u)) return false;
-      peer.unexpected_bytes -= u.cost();
-      return true;
-    });
-  }
-  void erase(Peer& peer, Unexpected* one) {
-    erase_unexpected(peer, [one](const Unexpected& u) { return &u == one; });
+  void hand_over(Peer& peer, Unexpected& u, const Receive& receive);
+  bool alike(Peer& peer, std::size_t bytes, const Head* head, const Transfer& receive);
+  void finish(const Receive& receive) {
+    done_.add({.id = receive.transfer.id, .crc = receive.crc});
   }
 
   // tcp/datagrams.cc
@@ -308,7 +287,6 @@ class TcpTransport final : public Transport {
   std::vector<Peer*> live_;  // peers whose connection is up
   std::list<Stranger> strangers_;
   int unsettled_ = 0;                                      // connections under way
-  std::size_t unexpected_ = 0;                             // unexpected messages of all peers
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
   bool direct_ = true;                                     // every turn reads all of `live_`
   bool hears_ = false;                                     // this rank reads datagrams

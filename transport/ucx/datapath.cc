@@ -39,7 +39,7 @@ const Head* head_of(const UcxFront& front) { return front.headed ? &front.head :
 // What is wrong with a front of a peer; nullptr: nothing.
 const char* wrong_in(const UcxFront& front, std::size_t bytes) {
   if (front.kind != UcxFront::Kind::kMessage) return "a message of no known kind";
-  if (front.headed > 1 || (front.headed == 1 && front.head.sign == 0)) return "an impossible head";
+  if (front.headed > 1) return "an impossible head";
   if (front.bytes != bytes) return "an impossible length";
   return nullptr;
 }
@@ -218,7 +218,9 @@ void UcxTransport::fetch(Peer& peer, const Transfer& t, const UcxFront& front, v
 }
 
 // Every receive that got its message ends here.
-void UcxTransport::received(std::uint64_t id, const UcxFront&) { done_.add({.id = id}); }
+void UcxTransport::received(std::uint64_t id, const UcxFront& front) {
+  done_.add({.id = id, .crc = front.head.crc});
+}
 
 void UcxTransport::disagree(Peer& peer, const Transfer& t, std::size_t bytes, const Head* theirs) {
   peer.disagree(t, bytes, theirs, "device " + device_);

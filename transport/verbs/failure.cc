@@ -43,13 +43,12 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     end(item.second.transfer.id);
     return true;
   });
-  for (const auto& [tag, transfer] : peer.wanted) end(transfer.id);
-  peer.wanted.clear();
-  for (const Waiting& waiting : peer.waiting) end(waiting.transfer.id);
+  peer.matching.end_receives(end);
+  for (const Waiting& waiting : peer.waiting) end(waiting.receive.transfer.id);
   peer.waiting.clear();
   for (Window& window : peer.windows) {
     if (!window.used) continue;
-    end(window.transfer.id);
+    end(window.receive.transfer.id);
     window = {};
   }
   peer.windows_used = 0;
@@ -70,18 +69,18 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
   const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& peer : peers_) {
     if (peer.rank == rank_ || !peer.failure.ok()) continue;
-    std::erase_if(peer.wanted, [&](const auto& item) { return given_up(item.second.id); });
-    std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.transfer.id); });
+    peer.matching.cancel([&](const Transfer& t) { return given_up(t.id); });
+    std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.receive.transfer.id); });
     for (Lane* lane : peer.lanes)
       std::erase_if(lane->queue, [&](const Queued& message) {
         return message.front.what == VerbsMessage::kData && given_up(message.id);
       });
     bool half_done = false;
     for (Window& window : peer.windows) {
-      if (!window.used || !given_up(window.transfer.id)) continue;
+      if (!window.used || !given_up(window.receive.transfer.id)) continue;
       // A CTS that has not been sent yet is taken back.
       const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
-      auto& queue = lane_of(peer, window.transfer.tag).queue;
+      auto& queue = lane_of(peer, window.receive.transfer.tag).queue;
       const auto gone = std::erase_if(queue, [&](const Queued& message) {
         return message.front.what == VerbsMessage::kCts && message.cts.window == index;
       });

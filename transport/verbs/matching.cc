@@ -52,24 +52,20 @@ void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
 }
 
 void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
-  const auto found = peer.unexpected.find(t.tag);
-  if (found != peer.unexpected.end()) {
-    // find() returns any of several of one tag; the first is wanted.
-    const auto first = peer.unexpected.lower_bound(t.tag);
-    const Unexpected message = std::move(first->second);
-    peer.unexpected_bytes -= message.cost();
-    peer.unexpected.erase(first);
-    if (!agrees(t, peer, message.front, message.head)) {
+  if (Unexpected* const found = peer.matching.find_unexpected(t.tag)) {
+    const Receive receive{t, 0, found->headed ? found->head.crc : 0};
+    if (!alike(peer, t, found->bytes, found->head_or_null())) {
       complete(t.id, Code::kMismatch);
-    } else if (message.front.what == VerbsMessage::kData) {
-      complete(t.id, place(peer, t, message.bytes.data()));
+    } else if (found->kept.what == VerbsMessage::kData) {
+      finish(peer, receive, found->kept.bytes.data());
     } else {
-      on_rts(peer, t, message.front.number);
+      on_rts(peer, receive, found->kept.number);
     }
+    peer.matching.drop(found);
   } else if (!peer.failure.ok()) {
     complete(t.id, peer.failure.code());
   } else {
-    peer.wanted.emplace(t.tag, t);
+    peer.matching.post({t});
   }
 }
 
@@ -98,69 +94,60 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
     refuse(peer, "a slot's content makes no sense");
     return;
   }
-  const auto found = peer.wanted.lower_bound(front.tag);
-  if (found == peer.wanted.end() || found->first != front.tag) {
-    Unexpected message{front, head, {}};
-    if (data) message.bytes.assign(body, body + front.bytes);
-    keep(peer, std::move(message));
+  Receive* const found = peer.matching.find(front.tag);
+  if (!found) {
+    keep(peer, front, head, body);
     return;
   }
-  const Transfer t = found->second;
-  peer.wanted.erase(found);
-  if (!agrees(t, peer, front, head)) {
-    complete(t.id, Code::kMismatch);
+  Receive receive = peer.matching.take(found);
+  receive.crc = head.crc;
+  if (!alike(peer, receive.transfer, front.bytes, front.headed ? &head : nullptr)) {
+    complete(receive.transfer.id, Code::kMismatch);
   } else if (data) {
-    complete(t.id, place(peer, t, body));
+    finish(peer, receive, body);
   } else {
-    on_rts(peer, t, front.number);
+    on_rts(peer, receive, front.number);
   }
 }
 
-void VerbsTransport::keep(Peer& peer, Unexpected message) {
-  if (peer.unexpected_bytes + message.cost() > settings_.unexpected_bytes) {
+// Keeps a message, or the RTS of one, that no receive waits for.
+void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head& head,
+                          const std::byte* body) {
+  const bool data = front.what == VerbsMessage::kData;
+  const std::size_t bytes = data ? front.bytes : 0;
+  if (!peer.matching.allows(bytes, settings_.unexpected_bytes)) {
     fail(peer, Code::kTransport, too_far_ahead(settings_.unexpected_bytes));
     return;
   }
-  peer.unexpected_bytes += message.cost();
-  peer.unexpected.emplace(message.front.tag, std::move(message));
+  Unexpected& one = peer.matching.keep(front.tag, front.bytes, bytes);
+  one.headed = front.headed;
+  one.head = head;
+  one.kept.what = front.what;
+  one.kept.number = front.number;
+  one.kept.bytes.assign(body, body + bytes);
 }
 
-// Drops the unexpected messages for which `which` returns true.
-template <class Which>
-void VerbsTransport::drop_unexpected(Peer& peer, Which which) {
-  std::erase_if(peer.unexpected, [&](const auto& item) {
-    if (!which(item.second)) return false;
-    peer.unexpected_bytes -= item.second.cost();
+// Whether the message is the one that the receive means.
+bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head) {
+  if (agrees(t, bytes, head)) [[likely]]
     return true;
-  });
-}
-
-bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front,
-                            const Head& head) {
-  const std::uint64_t expected = t.head ? t.head->sign : 0;
-  if (t.bytes == front.bytes && expected == head.sign) [[likely]]
-    return true;
-  if (front.headed) peer.disputed = head;
-  peer.note = {
-      Code::kMismatch,
-      fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_, front.bytes,
-                  t.bytes, t.bytes == front.bytes ? ", and they mean another task" : ""),
-      peer.rank};
+  peer.disagree(t, bytes, head, where_);
   return false;
 }
 
-// The receive `t` is posted, and the RTS of its message has arrived.
-void VerbsTransport::on_rts(Peer& peer, const Transfer& t, std::uint32_t number) {
+// The receive is posted, and the RTS of its message has arrived.
+void VerbsTransport::on_rts(Peer& peer, const Receive& receive, std::uint32_t number) {
   if (!peer.failure.ok()) {
-    complete(t.id, peer.failure.code());
+    complete(receive.transfer.id, peer.failure.code());
   } else if (peer.windows_used < settings_.windows) {
-    send_cts(peer, t, number);
+    send_cts(peer, receive, number);
   } else {
-    peer.waiting.push_back({t, number});
+    peer.waiting.push_back({receive, number});
   }
 }
 
-void VerbsTransport::send_cts(Peer& peer, const Transfer& t, std::uint32_t number) {
+void VerbsTransport::send_cts(Peer& peer, const Receive& receive, std::uint32_t number) {
+  const Transfer& t = receive.transfer;
   Reach memory = reach(peer, t, Cache::Use::kWrite);
   if (!memory) {
     complete(t.id, Code::kTransport);
@@ -185,25 +172,26 @@ void VerbsTransport::send_cts(Peer& peer, const Transfer& t, std::uint32_t numbe
   message.cts.address = reinterpret_cast<std::uint64_t>(memory.data);
   message.cts.key = memory.memory().rkey();
   message.cts.window = static_cast<std::uint32_t>(free - peer.windows.begin());
-  *free = {true, t, number, std::move(memory), 0};
+  *free = {true, receive, number, std::move(memory), 0};
   ++peer.windows_used;
   push(way, message);
 }
 
-// Copies the bytes of a slot to the receive's memory.
-Code VerbsTransport::place(Peer& peer, const Transfer& t, const std::byte* from) {
-  if (t.bytes == 0) return Code::kOk;
-  if (!VerbsGpu::owns(t.data)) [[likely]] {
+// Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are there.
+void VerbsTransport::finish(Peer& peer, const Receive& receive, const std::byte* from) {
+  const Transfer& t = receive.transfer;
+  Completion done{.id = t.id, .crc = receive.crc};
+  if (from && t.bytes > 0 && !VerbsGpu::owns(t.data)) {
     copy_bytes(t.data, from, t.bytes, t.streaming);
-    return Code::kOk;
+  } else if (from && t.bytes > 0) {
+    try {
+      gpu_.copy(t.data, from, t.bytes);
+    } catch (const Error& error) {
+      peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+      done.code = Code::kTransport;
+    }
   }
-  try {
-    gpu_.copy(t.data, from, t.bytes);
-    return Code::kOk;
-  } catch (const Error& error) {
-    peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
-    return Code::kTransport;
-  }
+  done_.add(done);
 }
 
 // Returns registered memory for this transfer; none if the kernel refuses, and the note says why.
@@ -285,18 +273,18 @@ void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t ta
 void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
   for (Window& window : peer.windows) {
     if (!window.used || window.number != front.number) continue;
-    peer.wanted.emplace(window.transfer.tag, window.transfer);
+    peer.matching.post(window.receive);
     free_window(peer, window);
     return;
   }
   for (auto it = peer.waiting.begin(); it != peer.waiting.end(); ++it) {
     if (it->number != front.number) continue;
-    peer.wanted.emplace(it->transfer.tag, it->transfer);
+    peer.matching.post(it->receive);
     peer.waiting.erase(it);
     return;
   }
-  drop_unexpected(peer, [&](const Unexpected& message) {
-    return message.front.what == VerbsMessage::kRts && message.front.number == front.number;
+  peer.matching.drop_if([&](const Unexpected& one) {
+    return one.kept.what == VerbsMessage::kRts && one.kept.number == front.number;
   });
 }
 
@@ -306,9 +294,8 @@ void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
     return;
   }
   Window& window = peer.windows[index];
-  if (++window.arrived < parts_of(window.transfer.bytes)) return;
-  const std::byte* const staged = window.reach.stage.get();
-  complete(window.transfer.id, staged ? place(peer, window.transfer, staged) : Code::kOk);
+  if (++window.parts < parts_of(window.receive.transfer.bytes)) return;
+  finish(peer, window.receive, window.reach.stage.get());
   free_window(peer, window);
 }
 
@@ -319,27 +306,20 @@ void VerbsTransport::free_window(Peer& peer, Window& window) {
   while (!peer.waiting.empty() && peer.windows_used < settings_.windows) {
     const Waiting next = peer.waiting.front();
     peer.waiting.pop_front();
-    send_cts(peer, next.transfer, next.number);
+    send_cts(peer, next.receive, next.number);
   }
 }
 
 void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& peer : peers_)
-    drop_unexpected(peer, [&](const Unexpected& message) {
-      return (message.front.tag & mask) == (tag & mask);
-    });
+    peer.matching.drop_if([&](const Unexpected& one) { return (one.tag & mask) == (tag & mask); });
 }
 
 Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                                Head& theirs) noexcept {
-  for (const Peer& p : peers_) {
-    if (peer != kNoRank && p.rank != peer) continue;
-    for (const auto& [of, message] : p.unexpected) {
-      if ((of & mask) != (tag & mask) || !message.front.headed) continue;
-      theirs = message.head;
+  for (const Peer& p : peers_)
+    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
       return p.rank;
-    }
-  }
   return kNoRank;
 }
 

@@ -66,8 +66,7 @@ void VerbsTransport::sever(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
-  peer->unexpected.clear();
-  peer->unexpected_bytes = 0;
+  peer->matching.drop_if([](const Unexpected&) { return true; });
   if (peer->failure.ok())
     peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
 }

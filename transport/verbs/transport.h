@@ -15,8 +15,9 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/messages/completions.h"
 #include "transport/job/bootstrap.h"
+#include "transport/messages/completions.h"
+#include "transport/messages/matching.h"
 #include "transport/transport.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/gpu.h"
@@ -118,16 +119,17 @@ class VerbsTransport final : public Transport {
 
   // A receive that has its RTS and waits for a free window.
   struct Waiting {
-    Transfer transfer;
+    Receive receive;
     std::uint32_t number = 0;  // of the long message
   };
-  // An unexpected message: data or an RTS whose receive is not posted.
-  struct Unexpected {
-    VerbsMessageFront front;
-    Head head;
+  // What is kept of a message that came before its receive: data, or an RTS.
+  struct Early {
+    VerbsMessage what = VerbsMessage::kData;
+    std::uint32_t number = 0;      // kRts
     std::vector<std::byte> bytes;  // kData
-    std::size_t cost() const { return sizeof(Unexpected) + bytes.size(); }
   };
+  using Matched = Matching<Early>;
+  using Unexpected = Matched::Unexpected;
   // Registered memory of a transfer: the transfer's own, or a bounce buffer where the device does
   // not reach the GPU.
   struct Reach {
@@ -146,10 +148,10 @@ class VerbsTransport final : public Transport {
   };
   struct Window {
     bool used = false;
-    Transfer transfer;
+    Receive receive;
     std::uint32_t number = 0;
     Reach reach;
-    int arrived = 0;  // parts
+    int parts = 0;  // that have arrived
   };
   struct Peer : PeerRecord {
     std::vector<Lane*> lanes;
@@ -164,10 +166,7 @@ class VerbsTransport final : public Transport {
     int unheard = 0;                  // letters to the peer since it sent one
     bool closes = false;              // the peer has agreed to close, after so many messages:
     std::vector<std::uint64_t> told;  // by lane
-    // By tag. One message uses a tag at a time; several of one tag match in order.
-    std::multimap<std::uint64_t, Transfer> wanted;
-    std::multimap<std::uint64_t, Unexpected> unexpected;
-    std::size_t unexpected_bytes = 0;
+    Matched matching;
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;
@@ -245,19 +244,17 @@ class VerbsTransport final : public Transport {
   void start_send(const Transfer& t, Peer& peer);
   void start_recv(const Transfer& t, Peer& peer);
   void on_message(Lane& lane, const std::byte* slot);
-  void keep(Peer& peer, Unexpected message);
-  template <class Which>
-  void drop_unexpected(Peer& peer, Which which);
-  bool agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front, const Head& head);
-  void on_rts(Peer& peer, const Transfer& t, std::uint32_t number);
-  void send_cts(Peer& peer, const Transfer& t, std::uint32_t number);
+  void keep(Peer& peer, const VerbsMessageFront& front, const Head& head, const std::byte* body);
+  bool alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head);
+  void on_rts(Peer& peer, const Receive& receive, std::uint32_t number);
+  void send_cts(Peer& peer, const Receive& receive, std::uint32_t number);
   void on_cts(Peer& peer, const VerbsMessageFront& front, const VerbsCts& cts);
   void on_withdrawn(Peer& peer, const VerbsMessageFront& front);
   void on_window(Peer& peer, std::uint32_t index);
   void free_window(Peer& peer, Window& window);
   void withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag);
   Reach reach(Peer& peer, const Transfer& t, Cache::Use use);
-  Code place(Peer& peer, const Transfer& t, const std::byte* from);
+  void finish(Peer& peer, const Receive& receive, const std::byte* from);
 
   // verbs/failure.cc
   void fail(Peer& peer, Code code, const std::string& why) noexcept;

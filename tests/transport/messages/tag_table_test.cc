@@ -3,13 +3,13 @@
 #include <map>
 #include <random>
 
-#include "transport/rails/tags.h"
+#include "transport/messages/tag_table.h"
 
 namespace weft {
 namespace {
 
 // Against a map, with tags that collide and with many at once.
-TEST(RailsTags, FindsWhatAMapFinds) {
+TEST(TagTable, FindsWhatAMapFinds) {
   std::mt19937_64 random(1);
   for (const std::uint64_t range : {4u, 24u, 1000u}) {
     TagTable table;

@@ -1,4 +1,4 @@
-// A map from tag to slot for the messages that are sent and not acknowledged, a few dozen per peer.
+// A map from a tag (or another number) to a slot, for the messages that are under way: a few dozen.
 // It is one array (linear probing, at most half full), as every message enters and leaves it.
 #pragma once
 
