@@ -47,6 +47,10 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
 // The fastest rounds by the model.
 Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
                       const CostModel& model) {
+  // What the shortest slice holds is one round of the same bytes whatever the slice.
+  if (chunk_bytes <= static_cast<double>(t.model_slice_min))
+    return rounds_of(o, chunk_bytes, static_cast<double>(t.model_slice_max), model,
+                     t.rounds_in_flight);
   Rounds best;
   for (std::size_t slice = t.model_slice_max; slice >= t.model_slice_min; slice /= 2) {
     const Rounds r =

@@ -1,22 +1,22 @@
-// The control plane on rank 0, the middle of the star: serves gathers, receives all heartbeats,
-// detects dead ranks, and decides which failure was the first.
+// The control plane on rank 0 as it serves: receives all heartbeats, passes on letters and
+// inquiries, detects dead ranks, decides which failure was the first, and shrinks the job.
+#include "transport/job/control_root.h"
+
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <deque>
-#include <memory>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "topo/base/environment.h"
-#include "transport/job/control_plane.h"
 
 namespace weft {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr auto kLastWords = 500ms;  // to send what is queued when dying in order
+constexpr auto kInquiryTurn = 300ms;
 
 // More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
 constexpr std::size_t kBusyBytes = 64 * 1024;
@@ -37,500 +37,342 @@ std::size_t gather_limit() {
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-class Root : public Plane {
- public:
-  Root(const JobSpec& spec, std::vector<Member> members)
-      : Plane(spec, heartbeat_period(spec.timeout)) {
-    const auto now = Clock::now();
-    for (Member& m : members) peers_.push_back({.member = std::move(m), .heard = now});
-  }
-
-  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
-    const Lock lock(mutex_);
-    std::vector<Rank> ranks;
-    if (left_) return ranks;
-    for (Rank r = 1; r < size_; ++r) {
-      const Peer& p = peer(r);
-      if (!p.left && tick_ - p.heard >= at_least_audible(age)) ranks.push_back(r);
-    }
-    return ranks;
-  }
-
-  Shrunk shrink() override {
-    Lock lock(mutex_);
-    check_shrink();
-    shrinking_ = true;
-    const auto until = std::chrono::steady_clock::now() + timeout_;
-    changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
-      return stopping_ || taken_for_dead(0) ||
-             std::none_of(peers_.begin() + 1, peers_.end(),
-                          [&](const Peer& p)
-                              WEFT_REQUIRES(mutex_) { return may_come(p) && !p.shrinks; });
-    });
-    check_shrink();
-    std::string mask = "1";
-    for (Rank r = 1; r < size_; ++r) mask += may_come(peer(r)) && peer(r).shrinks ? '1' : '0';
-    std::vector<Rank> survivors;
-    const JobSpec spec = shrunk_spec(mask, survivors);
-    const std::string doors = doors_of(survivors, &Peer::next_door);
-    // From here on the thread reads nothing: what comes is for the job that goes on.
-    handed_over_ = true;
-    for (Rank r = 1; r < size_; ++r) {
-      Channel& c = peer(r).member.channel;
-      if (mask[static_cast<std::size_t>(r)] == '1') {
-        c.send(wire::Type::kShrunk, mask);
-        if (!doors.empty()) c.send(wire::Type::kDoors, doors);
-      } else if (c.open()) {
-        const Status why(Code::kPeerFailed,
-                         fmt::format("{} did not call shrink within {} ms", peer(r).member.who,
-                                     timeout_.count()),
-                         r);
-        c.send(wire::Type::kFailure, wire::encode_failure(why));
-        c.close();
-      }
-    }
-    retire(lock);
-    std::vector<Member> members(1);
-    for (std::size_t i = 1; i < survivors.size(); ++i) {
-      members.push_back(std::move(peer(survivors[i]).member));
-      members.back().who = renumber(members.back().who, static_cast<Rank>(i));
-    }
-    auto next = std::make_unique<Root>(spec, std::move(members));
-    // Who could open none then (too many files) may say it later: the others do not say it again.
-    {
-      const Lock of_next(next->mutex_);  // which nobody else knows yet
-      for (std::size_t i = 1; i < survivors.size(); ++i) {
-        next->peers_[i].door = std::move(peer(survivors[i]).next_door);
-        next->doors_ += !next->peers_[i].door.empty();
-      }
-    }
-    return {std::move(next), std::move(survivors)};
-  }
-
-  // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
-  void leave() noexcept override {
-    const Lock lock(mutex_);
-    left_ = true;
-    if (gathering_) give_up_gather("rank 0 has left the job");
-    for (Peer& p : peers_)  // they wait for this rank, in vain
-      if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
-  }
-
- protected:
-  void contribute(std::string_view mine, wire::Gathering what) override WEFT_REQUIRES(mutex_) {
-    receive_part(0, mine, false, what);
-  }
-
-  void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
-    declare(failure, scope);
-  }
-
-  void carry(std::uint32_t box, Rank to, std::string_view bytes) override WEFT_REQUIRES(mutex_) {
-    pass_letter(box, to, 0, bytes);
-  }
-
-  void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
-    inquiries_.push_back(inquiry_id(0, number));
-  }
-
-  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override
-      WEFT_REQUIRES(mutex_) {
-    if (stopping_ && stop_at_ == Clock::time_point::max()) {
-      stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
-    }
-    order_.clear();
-    for (Rank r = 1; r < size_; ++r) {
-      const Channel& c = peer(r).member.channel;
-      if (!c.open()) continue;
-      polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
-      order_.push_back(r);
-    }
-    if (std::ranges::any_of(peers_, &Peer::more)) return now;
-    const auto next = std::min(next_beat_, stop_at_);
-    return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
-  }
-
-  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
-      WEFT_REQUIRES(mutex_) {
-    // All that there is to read first: two ends found in one round are told apart by nothing else
-    // than what their owners said before.
-    for (std::size_t i = 0; i < order_.size(); ++i) {
-      if (polled[i + 1].revents != 0 || peer(order_[i]).more) serve_peer(order_[i], now);
-    }
-    serve_inquiry(now, now >= next_beat_);
-    if (!inquiries_.empty() && now >= next_inquiry_) pass_on(now);
-    if (now >= next_beat_) {
-      beat(now);
-      next_beat_ = now + period_;
-    }
-    if (gathering_) check_gather(now);
-    return !finished(now);
-  }
-
- private:
-  static constexpr auto kLastWords = 500ms;  // to send what is queued when dying in order
-
-  struct Peer {
-    Member member;
-    Clock::time_point heard;
-    bool left = false;
-    std::string part = {};  // of the all_gather under way
-    bool begun = false, complete = false;
-    wire::Gathering what = wire::Gathering::kForAll;
-    bool shrinks = false;
-    bool more = false;                      // frames of it may be here that no poll() tells of
-    std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
-  };
-
-  Peer& peer(Rank r) WEFT_REQUIRES(mutex_) { return peers_[static_cast<std::size_t>(r)]; }
-  const Peer& peer(Rank r) const WEFT_REQUIRES(mutex_) {
-    return peers_[static_cast<std::size_t>(r)];
-  }
-
-  bool may_come(const Peer& p) const WEFT_REQUIRES(mutex_) {
-    return p.member.channel.open() && !p.left &&
-           !taken_for_dead(static_cast<Rank>(&p - peers_.data()));
-  }
-
-  void serve_peer(Rank r, Clock::time_point now) WEFT_REQUIRES(mutex_) {
-    Peer& p = peer(r);
-    Channel& c = p.member.channel;
-    c.flush();
-    wire::Frame frame;
-    Channel::Got got = Channel::Got::kFrame;
-    bool understood = true;
-    p.more = true;
-    for (int i = 0; i < kMostFrames && understood && p.more; ++i) {
-      got = c.receive(frame);
-      p.more = got == Channel::Got::kFrame;
-      if (p.more) understood = handle(r, frame);
-    }
-    p.more = p.more && understood;
-    if (c.heard()) {
-      p.heard = now;
-      if (gathering_ && !p.complete && c.partial()) {  // its part is coming: little else is long
-        p.begun = true;
-        last_part_ = now;
-      }
-    }
-    if (understood && got != Channel::Got::kEnd) return;
-    const std::string why = understood ? c.why() : "unexpected frame";
-    c.close();
-    changed_.notify_all();
-    if (p.left) return;
-    declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r),
-            {Scope::Ends::kRank, r});
-  }
-
-  bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_) {
-    Peer& p = peer(r);
-    switch (frame.type) {
-      case wire::Type::kHeartbeat:
-        return true;
-      case wire::Type::kGather: {
-        const auto part = wire::decode_numbered(frame.payload);
-        if (!part) return false;
-        // Parts of an all_gather that is over may still be on their way.
-        if (!gather_error_.empty() || failed()) return true;
-        const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
-        if ((part->sequence & ~wire::kGatheringFlags) != expected || p.complete) return false;
-        receive_part(r, part->bytes, frame.more,
-                     wire::Gathering{part->sequence & wire::kGatheringFlags});
-        return true;
-      }
-      case wire::Type::kFailure: {
-        const auto failure = wire::decode_failure(frame.payload);
-        if (!failure) return false;
-        const auto& [status, scope] = *failure;
-        // Who waited for this rank to shrink waits no more, and is not alone in that.
-        if (p.shrinks && status.code() == Code::kPeerFailed && status.rank() == 0) {
-          set_failure(status);
-          hear(status, scope);
-        }
-        declare(status, scope);
-        return true;
-      }
-      case wire::Type::kInquire: {
-        const auto asked = wire::decode_numbered(frame.payload);
-        if (!asked) return false;
-        // Of one rank the last inquiry counts.
-        const std::uint64_t id = inquiry_id(r, static_cast<std::uint32_t>(asked->sequence));
-        const auto same = [r](std::uint64_t other) { return static_cast<Rank>(other >> 32) == r; };
-        if (const auto before = std::ranges::find_if(inquiries_, same); before != inquiries_.end())
-          *before = id;
-        else
-          inquiries_.push_back(id);
-        return true;
-      }
-      case wire::Type::kTestimony: {
-        const auto told = wire::decode_numbered(frame.payload);
-        if (!told) return false;
-        // Of the job before, who asked may have a number that this one has not.
-        if (told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return true;
-        hand_over(static_cast<Rank>(told->sequence >> 32), r,
-                  static_cast<std::uint32_t>(told->sequence), told->bytes);
-        return true;
-      }
-      case wire::Type::kLetter: {
-        const auto letter = wire::decode_numbered(frame.payload);
-        const auto to = letter ? letter->sequence & UINT32_MAX : UINT32_MAX;
-        if (to >= static_cast<std::uint64_t>(size_)) return false;
-        pass_letter(static_cast<std::uint32_t>(letter->sequence >> 32), static_cast<Rank>(to), r,
-                    letter->bytes);
-        return true;
-      }
-      case wire::Type::kShrink:
-        if (frame.payload.size() > kMostDoor) return false;
-        p.shrinks = true;
-        p.next_door = frame.payload;
-        if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
-        changed_.notify_all();
-        return true;
-      case wire::Type::kDoor:
-        if (frame.payload.size() > kMostDoor) return false;
-        if (frame.payload.empty()) return true;
-        doors_ += p.door.empty();
-        p.door = frame.payload;
-        if (doors_ == size_ - 1) tell_doors();
-        return true;
-      case wire::Type::kLeave:
-        p.left = true;
-        changed_.notify_all();
-        p.member.channel.send(wire::Type::kGoodbye, {});
-        if (gathering_ && !p.complete) {
-          give_up_gather(fmt::format("{} has left the job", p.member.who));
-        }
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
-  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const
-      WEFT_REQUIRES(mutex_) {
-    // Who came over the loopback device is on this host, which the others know by another address.
-    std::string here;
-    for (const Peer& p : peers_)
-      if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
-        here = a;
-    std::vector<std::string> doors;
-    for (const Rank r : ranks) {
-      const std::string& at = peer(r).*door;
-      if (r != 0 && at.empty()) return {};
-      const std::size_t space = std::min(at.find(' '), at.size());
-      const bool local = on_loopback(at.substr(0, space)) && !here.empty();
-      doors.push_back(local ? here + at.substr(space) : at);
-    }
-    std::string payload = wire::encode_parts(doors);
-    return payload.size() <= wire::kMaxFrameBytes ? payload : std::string();
-  }
-
-  void tell_doors() WEFT_REQUIRES(mutex_) {
-    std::vector<Rank> all(peers_.size());
-    std::iota(all.begin(), all.end(), 0);
-    const std::string doors = doors_of(all, &Peer::door);
-    if (doors.empty()) return;
-    for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, doors);
-  }
-
-  // The first failure of a scope counts. Everybody hears of it, also who reported it.
-  void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) {
-    if (decided(scope)) return;
-    if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
-      return declare(
-          {Code::kInternal, "more communicators have failed than one job makes", failure.rank()},
-          {});
-    if (scope.ends_gathers() && !failed()) set_failure(failure);
-    hear(failure, scope);
-    inquiries_.clear();
-    const std::string payload = wire::encode_failure(failure, scope);
-    for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
-  }
-
-  // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
-  // verdict is the job's, so the others wait their turn, and mostly need it no more.
-  void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_) {
-    const std::uint64_t id = inquiries_.front();
-    inquiries_.pop_front();
-    next_inquiry_ = now + kInquiryTurn;
-    const auto asker = static_cast<Rank>(id >> 32);
-    if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), snapshot());
-    const std::string payload = wire::encode(wire::Numbered{id, {}});
-    for (Rank r = 1; r < size_; ++r)
-      if (r != asker && peer(r).member.channel.queued() < kBusyBytes)
-        peer(r).member.channel.send(wire::Type::kInquire, payload);
-  }
-
-  void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
-      WEFT_REQUIRES(mutex_) {
-    if (to == 0) return office_->deliver(box, from, bytes);
-    Channel& c = peer(to).member.channel;
-    if (c.queued() < kMostLetterBytes)
-      c.send(wire::Type::kLetter, wire::encode(wire::Numbered{letter_id(box, from), bytes}));
-  }
-
-  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
-      WEFT_REQUIRES(mutex_) {
-    if (to == 0) return take_snapshot(from, number, bytes);
-    if (peer(to).member.channel.queued() > kMostWaiting) return;
-    peer(to).member.channel.send(wire::Type::kTestimony,
-                                 wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
-  }
-
-  void beat(Clock::time_point now) WEFT_REQUIRES(mutex_) {
-    std::vector<wire::Silence> silent;
-    for (Rank r = 1; r < size_; ++r) {
-      const Peer& p = peer(r);
-      const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - p.heard);
-      if (!p.left && age >= 2 * period_) {
-        silent.push_back(
-            {r, static_cast<std::uint32_t>(std::min<std::int64_t>(age.count(), UINT32_MAX))});
-      }
-    }
-    const std::string payload = wire::encode_heartbeat(silent);
-    for (Peer& p : peers_) {
-      Channel& c = p.member.channel;
-      if (c.queued() < kBusyBytes) c.send(wire::Type::kHeartbeat, payload);
-    }
-  }
-
-  void receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what)
-      WEFT_REQUIRES(mutex_) {
-    last_part_ = Clock::now();
-    if (!gathering_) {
-      gathering_ = true;
-      ++current_;
-      begun_at_ = last_part_;
-      for (Rank other = 0; other < size_; ++other) {
-        Peer& p = peer(other);
-        p.part.clear();
-        p.begun = p.complete = false;
-        const bool gone = other == 0 ? left_ : p.left;
-        if (gone) return give_up_gather(fmt::format("rank {} has left the job", other));
-      }
-    }
-    Peer& p = peer(r);
-    if (r != 0 && p.part.size() + bytes.size() > gather_most_)
-      return give_up_gather(fmt::format(
-          "{} brings more than {} bytes to all_gather number {}; raise WEFT_GATHER_BYTES",
-          p.member.who, gather_most_, current_));
-    p.part += bytes;
-    p.what = what;
-    p.begun = true;
-    p.complete = !more;
-    if (p.complete && std::all_of(peers_.begin(), peers_.end(),
-                                  [](const Peer& other) { return other.complete; })) {
-      hand_out();
-    }
-  }
-
-  void hand_out() WEFT_REQUIRES(mutex_) {
-    const wire::Gathering what = peers_[0].what;
-    const auto other = std::ranges::find_if(peers_, [&](const Peer& p) { return p.what != what; });
-    if (other != peers_.end())
-      return give_up_gather(fmt::format("rank {} has {}, and rank 0 {} in all_gather number {}",
-                                        other - peers_.begin(), wire::words_of(other->what),
-                                        wire::words_of(what), current_));
-    gathering_ = false;
-    std::vector<std::string> parts;
-    for (Peer& p : peers_) {
-      parts.push_back(std::exchange(p.part, {}));
-      p.complete = false;
-    }
-    if (what == wire::Gathering::kForEach) {
-      auto of = wire::transpose(parts);
-      std::vector<std::string>().swap(parts);
-      return hand_out_each(std::move(of), what);
-    }
-    if (what == wire::Gathering::kFromRoot)
-      return hand_out_each(wire::decode_parts(parts[0], size_), what);
-    // Of what is for rank 0, the others hear that all have come, and no more.
-    const auto all = std::make_shared<const std::string>(
-        what == wire::Gathering::kToRoot ? std::string() : wire::encode_parts(parts));
-    for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
-    finish_gather(std::move(parts));
-  }
-
-  // `of`: by rank.
-  void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
-      WEFT_REQUIRES(mutex_) {
-    if (!of)
-      return give_up_gather(
-          fmt::format("a rank has not {} parts in all_gather number {}", size_, current_));
-    for (std::size_t r = 1; r < peers_.size(); ++r)
-      peers_[r].member.channel.send_gather(
-          current_, std::make_shared<const std::string>(std::move((*of)[r])));
-    if (what == wire::Gathering::kFromRoot) return finish_gather({std::move((*of)[0])});
-    finish_gather(wire::decode_parts((*of)[0], size_).value());
-  }
-
-  // A rank must begin within the timeout; one that has begun must go on.
-  void check_gather(Clock::time_point now) WEFT_REQUIRES(mutex_) {
-    const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
-    std::vector<Rank> late;
-    for (Rank r = 0; r < size_; ++r) {
-      const Peer& p = peer(r);
-      if (p.begun ? !p.complete && go_on_late : begin_late) late.push_back(r);
-    }
-    if (late.empty()) return;
-    give_up_gather(fmt::format("{} did not arrive at all_gather number {} within {} ms",
-                               name_ranks(late), current_, timeout_.count()));
-  }
-
-  void give_up_gather(const std::string& why) WEFT_REQUIRES(mutex_) {
-    gathering_ = false;
-    fail_gather(why);
-    const std::string payload = wire::encode(wire::Numbered{current_, why});
-    for (Peer& p : peers_) {
-      p.part.clear();
-      p.member.channel.send(wire::Type::kGatherFailed, payload);
-    }
-  }
-
-  // Out of order: what is queued is still sent. In order: until the others have left, or died, or
-  // the timeout has passed; then they are told that rank 0 ends in good order.
-  bool finished(Clock::time_point now) WEFT_REQUIRES(mutex_) {
-    if (!stopping_) return false;
-    bool idle = true;
-    for (const Peer& p : peers_) {
-      const Channel& c = p.member.channel;
-      // The rank that failed may be stopped and never leave, nor read what is queued for it.
-      if (blamed(static_cast<Rank>(&p - peers_.data()))) continue;
-      const bool working = left_ && !p.left;
-      if (c.open() && (working || c.queued() > 0)) idle = false;
-    }
-    if (!idle && now < stop_at_) return false;
-    for (Peer& p : peers_) {
-      if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
-      p.member.channel.close();
-    }
-    return true;
-  }
-
-  static constexpr auto kInquiryTurn = 300ms;
-  std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // that wait for their turn
-  Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
-  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // known
-  const std::size_t gather_most_ = gather_limit();
-  // By rank; [0] stands for this rank and has no channel.
-  std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
-  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // of the polled connections
-  Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
-  Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
-  bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
-  std::uint64_t current_ WEFT_GUARDED_BY(mutex_) = 0;  // the all_gather under way or done last
-  Clock::time_point begun_at_ WEFT_GUARDED_BY(mutex_){}, last_part_ WEFT_GUARDED_BY(mutex_){};
-};
-
 }  // namespace
 
+RootPlane::RootPlane(const JobSpec& spec, std::vector<Member> members)
+    : Plane(spec, heartbeat_period(spec.timeout)), gather_most_(gather_limit()) {
+  const auto now = Clock::now();
+  for (Member& m : members) peers_.push_back({.member = std::move(m), .heard = now});
+}
+
+std::vector<Rank> RootPlane::silent(std::chrono::milliseconds age) const {
+  const Lock lock(mutex_);
+  std::vector<Rank> ranks;
+  if (left_) return ranks;
+  for (Rank r = 1; r < size_; ++r) {
+    const Peer& p = peer(r);
+    if (!p.left && tick_ - p.heard >= at_least_audible(age)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+Plane::Shrunk RootPlane::shrink() {
+  Lock lock(mutex_);
+  check_shrink();
+  shrinking_ = true;
+  const auto until = std::chrono::steady_clock::now() + timeout_;
+  changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
+    return stopping_ || taken_for_dead(0) ||
+           std::none_of(peers_.begin() + 1, peers_.end(), [&](const Peer& p) WEFT_REQUIRES(mutex_) {
+             return may_come(p) && !p.shrinks;
+           });
+  });
+  check_shrink();
+  std::string mask = "1";
+  for (Rank r = 1; r < size_; ++r) mask += may_come(peer(r)) && peer(r).shrinks ? '1' : '0';
+  std::vector<Rank> survivors;
+  const JobSpec spec = shrunk_spec(mask, survivors);
+  const std::string doors = doors_of(survivors, &Peer::next_door);
+  // From here on the thread reads nothing: what comes is for the job that goes on.
+  handed_over_ = true;
+  for (Rank r = 1; r < size_; ++r) {
+    Channel& c = peer(r).member.channel;
+    if (mask[static_cast<std::size_t>(r)] == '1') {
+      c.send(wire::Type::kShrunk, mask);
+      if (!doors.empty()) c.send(wire::Type::kDoors, doors);
+    } else if (c.open()) {
+      const Status why(
+          Code::kPeerFailed,
+          fmt::format("{} did not call shrink within {} ms", peer(r).member.who, timeout_.count()),
+          r);
+      c.send(wire::Type::kFailure, wire::encode_failure(why));
+      c.close();
+    }
+  }
+  retire(lock);
+  std::vector<Member> members(1);
+  for (std::size_t i = 1; i < survivors.size(); ++i) {
+    members.push_back(std::move(peer(survivors[i]).member));
+    members.back().who = renumber(members.back().who, static_cast<Rank>(i));
+  }
+  auto next = std::make_unique<RootPlane>(spec, std::move(members));
+  // Who could open none then (too many files) may say it later: the others do not say it again.
+  {
+    const Lock of_next(next->mutex_);  // which nobody else knows yet
+    for (std::size_t i = 1; i < survivors.size(); ++i) {
+      next->peers_[i].door = std::move(peer(survivors[i]).next_door);
+      next->doors_ += !next->peers_[i].door.empty();
+    }
+  }
+  return {std::move(next), std::move(survivors)};
+}
+
+// The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
+void RootPlane::leave() noexcept {
+  const Lock lock(mutex_);
+  left_ = true;
+  if (gathering_) give_up_gather("rank 0 has left the job");
+  for (Peer& p : peers_)  // they wait for this rank, in vain
+    if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
+}
+
+Clock::time_point RootPlane::prepare(std::vector<pollfd>& polled, Clock::time_point now) {
+  if (stopping_ && stop_at_ == Clock::time_point::max()) {
+    stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
+  }
+  order_.clear();
+  for (Rank r = 1; r < size_; ++r) {
+    const Channel& c = peer(r).member.channel;
+    if (!c.open()) continue;
+    polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
+    order_.push_back(r);
+  }
+  if (std::ranges::any_of(peers_, &Peer::more)) return now;
+  const auto next = std::min(next_beat_, stop_at_);
+  return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
+}
+
+bool RootPlane::serve(const std::vector<pollfd>& polled, Clock::time_point now) {
+  // All that there is to read first: two ends found in one round are told apart by nothing else
+  // than what their owners said before.
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    if (polled[i + 1].revents != 0 || peer(order_[i]).more) serve_peer(order_[i], now);
+  }
+  serve_inquiry(now, now >= next_beat_);
+  if (!inquiries_.empty() && now >= next_inquiry_) pass_on(now);
+  if (now >= next_beat_) {
+    beat(now);
+    next_beat_ = now + period_;
+  }
+  if (gathering_) check_gather(now);
+  return !finished(now);
+}
+
+void RootPlane::serve_peer(Rank r, Clock::time_point now) {
+  Peer& p = peer(r);
+  Channel& c = p.member.channel;
+  c.flush();
+  wire::Frame frame;
+  Channel::Got got = Channel::Got::kFrame;
+  bool understood = true;
+  p.more = true;
+  for (int i = 0; i < kMostFrames && understood && p.more; ++i) {
+    got = c.receive(frame);
+    p.more = got == Channel::Got::kFrame;
+    if (p.more) understood = handle(r, frame);
+  }
+  p.more = p.more && understood;
+  if (c.heard()) {
+    p.heard = now;
+    if (gathering_ && !p.complete && c.partial()) {  // its part is coming: little else is long
+      p.begun = true;
+      last_part_ = now;
+    }
+  }
+  if (understood && got != Channel::Got::kEnd) return;
+  const std::string why = understood ? c.why() : "unexpected frame";
+  c.close();
+  changed_.notify_all();
+  if (p.left) return;
+  declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r),
+          {Scope::Ends::kRank, r});
+}
+
+bool RootPlane::handle(Rank r, const wire::Frame& frame) {
+  Peer& p = peer(r);
+  switch (frame.type) {
+    case wire::Type::kHeartbeat:
+      return true;
+    case wire::Type::kGather: {
+      const auto part = wire::decode_numbered(frame.payload);
+      if (!part) return false;
+      // Parts of an all_gather that is over may still be on their way.
+      if (!gather_error_.empty() || failed()) return true;
+      const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
+      if ((part->sequence & ~wire::kGatheringFlags) != expected || p.complete) return false;
+      receive_part(r, part->bytes, frame.more,
+                   wire::Gathering{part->sequence & wire::kGatheringFlags});
+      return true;
+    }
+    case wire::Type::kFailure: {
+      const auto failure = wire::decode_failure(frame.payload);
+      if (!failure) return false;
+      const auto& [status, scope] = *failure;
+      // Who waited for this rank to shrink waits no more, and is not alone in that.
+      if (p.shrinks && status.code() == Code::kPeerFailed && status.rank() == 0) {
+        set_failure(status);
+        hear(status, scope);
+      }
+      declare(status, scope);
+      return true;
+    }
+    case wire::Type::kInquire: {
+      const auto asked = wire::decode_numbered(frame.payload);
+      if (!asked) return false;
+      // Of one rank the last inquiry counts.
+      const std::uint64_t id = inquiry_id(r, static_cast<std::uint32_t>(asked->sequence));
+      const auto same = [r](std::uint64_t other) { return static_cast<Rank>(other >> 32) == r; };
+      if (const auto before = std::ranges::find_if(inquiries_, same); before != inquiries_.end())
+        *before = id;
+      else
+        inquiries_.push_back(id);
+      return true;
+    }
+    case wire::Type::kTestimony: {
+      const auto told = wire::decode_numbered(frame.payload);
+      if (!told) return false;
+      // Of the job before, who asked may have a number that this one has not.
+      if (told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return true;
+      hand_over(static_cast<Rank>(told->sequence >> 32), r,
+                static_cast<std::uint32_t>(told->sequence), told->bytes);
+      return true;
+    }
+    case wire::Type::kLetter: {
+      const auto letter = wire::decode_numbered(frame.payload);
+      const auto to = letter ? letter->sequence & UINT32_MAX : UINT32_MAX;
+      if (to >= static_cast<std::uint64_t>(size_)) return false;
+      pass_letter(static_cast<std::uint32_t>(letter->sequence >> 32), static_cast<Rank>(to), r,
+                  letter->bytes);
+      return true;
+    }
+    case wire::Type::kShrink:
+      if (frame.payload.size() > kMostDoor) return false;
+      p.shrinks = true;
+      p.next_door = frame.payload;
+      if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
+      changed_.notify_all();
+      return true;
+    case wire::Type::kDoor:
+      if (frame.payload.size() > kMostDoor) return false;
+      if (frame.payload.empty()) return true;
+      doors_ += p.door.empty();
+      p.door = frame.payload;
+      if (doors_ == size_ - 1) tell_doors();
+      return true;
+    case wire::Type::kLeave:
+      p.left = true;
+      changed_.notify_all();
+      p.member.channel.send(wire::Type::kGoodbye, {});
+      if (gathering_ && !p.complete) {
+        give_up_gather(fmt::format("{} has left the job", p.member.who));
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
+std::string RootPlane::doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const {
+  // Who came over the loopback device is on this host, which the others know by another address.
+  std::string here;
+  for (const Peer& p : peers_)
+    if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
+      here = a;
+  std::vector<std::string> doors;
+  for (const Rank r : ranks) {
+    const std::string& at = peer(r).*door;
+    if (r != 0 && at.empty()) return {};
+    const std::size_t space = std::min(at.find(' '), at.size());
+    const bool local = on_loopback(at.substr(0, space)) && !here.empty();
+    doors.push_back(local ? here + at.substr(space) : at);
+  }
+  std::string payload = wire::encode_parts(doors);
+  return payload.size() <= wire::kMaxFrameBytes ? payload : std::string();
+}
+
+void RootPlane::tell_doors() {
+  std::vector<Rank> all(peers_.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::string doors = doors_of(all, &Peer::door);
+  if (doors.empty()) return;
+  for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, doors);
+}
+
+// The first failure of a scope counts. Everybody hears of it, also who reported it.
+void RootPlane::declare(const Status& failure, const Scope& scope) {
+  if (decided(scope)) return;
+  if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
+    return declare(
+        {Code::kInternal, "more communicators have failed than one job makes", failure.rank()}, {});
+  if (scope.ends_gathers() && !failed()) set_failure(failure);
+  hear(failure, scope);
+  inquiries_.clear();
+  const std::string payload = wire::encode_failure(failure, scope);
+  for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
+}
+
+// Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
+// verdict is the job's, so the others wait their turn, and mostly need it no more.
+void RootPlane::pass_on(Clock::time_point now) {
+  const std::uint64_t id = inquiries_.front();
+  inquiries_.pop_front();
+  next_inquiry_ = now + kInquiryTurn;
+  const auto asker = static_cast<Rank>(id >> 32);
+  if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), snapshot());
+  const std::string payload = wire::encode(wire::Numbered{id, {}});
+  for (Rank r = 1; r < size_; ++r)
+    if (r != asker && peer(r).member.channel.queued() < kBusyBytes)
+      peer(r).member.channel.send(wire::Type::kInquire, payload);
+}
+
+void RootPlane::pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes) {
+  if (to == 0) return office_->deliver(box, from, bytes);
+  Channel& c = peer(to).member.channel;
+  if (c.queued() < kMostLetterBytes)
+    c.send(wire::Type::kLetter, wire::encode(wire::Numbered{letter_id(box, from), bytes}));
+}
+
+void RootPlane::hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes) {
+  if (to == 0) return take_snapshot(from, number, bytes);
+  if (peer(to).member.channel.queued() > kMostWaiting) return;
+  peer(to).member.channel.send(wire::Type::kTestimony,
+                               wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
+}
+
+void RootPlane::beat(Clock::time_point now) {
+  std::vector<wire::Silence> silent;
+  for (Rank r = 1; r < size_; ++r) {
+    const Peer& p = peer(r);
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - p.heard);
+    if (!p.left && age >= 2 * period_) {
+      silent.push_back(
+          {r, static_cast<std::uint32_t>(std::min<std::int64_t>(age.count(), UINT32_MAX))});
+    }
+  }
+  const std::string payload = wire::encode_heartbeat(silent);
+  for (Peer& p : peers_) {
+    Channel& c = p.member.channel;
+    if (c.queued() < kBusyBytes) c.send(wire::Type::kHeartbeat, payload);
+  }
+}
+
+// Out of order: what is queued is still sent. In order: until the others have left, or died, or
+// the timeout has passed; then they are told that rank 0 ends in good order.
+bool RootPlane::finished(Clock::time_point now) {
+  if (!stopping_) return false;
+  bool idle = true;
+  for (const Peer& p : peers_) {
+    const Channel& c = p.member.channel;
+    // The rank that failed may be stopped and never leave, nor read what is queued for it.
+    if (blamed(static_cast<Rank>(&p - peers_.data()))) continue;
+    const bool working = left_ && !p.left;
+    if (c.open() && (working || c.queued() > 0)) idle = false;
+  }
+  if (!idle && now < stop_at_) return false;
+  for (Peer& p : peers_) {
+    if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
+    p.member.channel.close();
+  }
+  return true;
+}
+
 std::unique_ptr<Plane> make_root_plane(const JobSpec& spec, std::vector<Member> members) {
-  return std::make_unique<Root>(spec, std::move(members));
+  return std::make_unique<RootPlane>(spec, std::move(members));
 }
 
 std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members) {
-  return make_job(std::make_unique<Root>(spec, std::move(members)));
+  return make_job(std::make_unique<RootPlane>(spec, std::move(members)));
 }
 
 }  // namespace weft

@@ -9,9 +9,10 @@
   F(ibv_dereg_mr) F(ibv_destroy_comp_channel) F(ibv_destroy_cq) F(ibv_destroy_qp)                \
   F(ibv_event_type_str) F(ibv_fork_init) F(ibv_free_device_list) F(ibv_get_async_event)          \
   F(ibv_get_cq_event) F(ibv_get_device_list) F(ibv_get_device_name) F(ibv_modify_qp)             \
-  F(ibv_open_device) F(ibv_port_state_str) F(ibv_query_device) F(_ibv_query_gid_ex)              \
-  F(_ibv_query_gid_table) F(ibv_query_pkey) F(ibv_query_port) F(ibv_reg_dmabuf_mr)               \
-  F(ibv_reg_mr) F(ibv_reg_mr_iova) F(ibv_reg_mr_iova2) F(ibv_wc_status_str)
+  F(ibv_open_device) F(ibv_port_state_str) F(ibv_qp_to_qp_ex) F(ibv_query_device)                \
+  F(ibv_query_ece) F(_ibv_query_gid_ex) F(_ibv_query_gid_table) F(ibv_query_pkey)                \
+  F(ibv_query_port) F(ibv_reg_dmabuf_mr) F(ibv_reg_mr) F(ibv_reg_mr_iova) F(ibv_reg_mr_iova2)    \
+  F(ibv_set_ece) F(ibv_wc_status_str)
 // clang-format on
 WEFT_VERBS(WEFT_JUMP)
 

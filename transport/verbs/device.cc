@@ -151,6 +151,7 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
     errno = 0;
     domain_ = ibv_alloc_pd(context_);
     if (!domain_) refuse(where(), "ibv_alloc_pd", errno, "look at dmesg");
+    if (settings_.one_thread) make_thread_domain();
   } catch (...) {
     close();
     throw;
@@ -159,7 +160,23 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
 
 VerbsDevice::~VerbsDevice() { close(); }
 
+// Devices that refuse either go on with domain_ and its locks.
+void VerbsDevice::make_thread_domain() noexcept {
+  ibv_td_init_attr thread{};
+  thread_ = ibv_alloc_td(context_, &thread);
+  if (!thread_) return;
+  ibv_parent_domain_init_attr both{};
+  both.pd = domain_;
+  both.td = thread_;
+  parent_ = ibv_alloc_parent_domain(context_, &both);
+  if (!parent_) ibv_dealloc_td(std::exchange(thread_, nullptr));
+}
+
 void VerbsDevice::close() noexcept {
+  if (parent_) ibv_dealloc_pd(parent_);
+  if (thread_) ibv_dealloc_td(thread_);
+  parent_ = nullptr;
+  thread_ = nullptr;
   if (domain_) ibv_dealloc_pd(domain_);
   if (context_) ibv_close_device(context_);
   domain_ = nullptr;
@@ -326,7 +343,19 @@ VerbsCq::VerbsCq(const VerbsDevice& device, int depth, bool channel) {
     // Looked at without waiting.
     fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   }
-  cq_ = ibv_create_cq(device.context(), depth_, this, channel_, 0);
+  if (device.one_thread()) {
+    ibv_cq_init_attr_ex attributes{};
+    attributes.cqe = static_cast<std::uint32_t>(depth_);
+    attributes.cq_context = this;
+    attributes.channel = channel_;
+    attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
+    attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    attributes.parent_domain = device.queue_domain();
+    if (ibv_cq_ex* const made = ibv_create_cq_ex(device.context(), &attributes))
+      cq_ = ibv_cq_ex_to_cq(made);
+  }
+  if (!cq_) cq_ = ibv_create_cq(device.context(), depth_, this, channel_, 0);
   if (cq_) return;
   const int error = errno;
   if (channel_) ibv_destroy_comp_channel(channel_);

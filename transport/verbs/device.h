@@ -54,6 +54,10 @@ class VerbsDevice {
   const VerbsSettings& settings() const { return settings_; }
   ibv_context* context() const { return context_; }
   ibv_pd* domain() const { return domain_; }
+  // The domain that queue pairs and completion queues are made in: one whose objects one thread at
+  // a time uses, so that the driver takes no locks, or domain() where the device has none.
+  ibv_pd* queue_domain() const { return parent_ ? parent_ : domain_; }
+  bool one_thread() const { return parent_ != nullptr; }
   int port_number() const { return port_number_; }
   int pkey_index() const { return pkey_index_; }
   const VerbsPort& port() const { return port_; }
@@ -77,11 +81,14 @@ class VerbsDevice {
  private:
   void open_port();
   void join_partition(int entries);  // entries of the port's table
+  void make_thread_domain() noexcept;
   void close() noexcept;
   std::string name_;
   VerbsSettings settings_;
   ibv_context* context_ = nullptr;
   ibv_pd* domain_ = nullptr;
+  ibv_td* thread_ = nullptr;
+  ibv_pd* parent_ = nullptr;  // domain_ with thread_
   int port_number_ = 0;
   int pkey_index_ = 0;
   VerbsPort port_;
@@ -111,7 +118,8 @@ class VerbsMemory {
   ibv_mr* region_;
 };
 
-// A completion queue; `channel` gives it a file descriptor to sleep on.
+// A completion queue, without locks where the device is one_thread(); `channel` gives it a file
+// descriptor to sleep on.
 class VerbsCq {
  public:
   VerbsCq(const VerbsDevice& device, int depth, bool channel);

@@ -84,7 +84,7 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
     attributes.cap.max_inline_data = static_cast<std::uint32_t>(bytes);
     errno = 0;
     ibv_qp_init_attr made = attributes;
-    qp_ = ibv_create_qp(device.domain(), &made);
+    make(made);
     if (qp_) {
       inline_bytes_ = std::max(bytes, static_cast<int>(made.cap.max_inline_data));
       break;
@@ -97,6 +97,7 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
           device.where(), options.send_depth, options.recv_depth, std::strerror(errno),
           device.limits().max_qp_wr));
   }
+  if (device.settings().ece && ibv_query_ece(qp_, &ece_) != 0) ece_ = {};
   psn_ = std::random_device{}() & kPsnMask;
   try {
     ibv_qp_attr init{};
@@ -110,6 +111,38 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
     ibv_destroy_qp(qp_);
     throw;
   }
+}
+
+// Makes the queue pair, for ibv_wr_* where the device can; nullptr in qp_: it refuses. Sets what
+// the device gives in `attributes`.
+void VerbsQp::make(ibv_qp_init_attr& attributes) {
+  if (device_->settings().extended) {
+    ibv_qp_init_attr_ex extended{};
+    extended.send_cq = attributes.send_cq;
+    extended.recv_cq = attributes.recv_cq;
+    extended.cap = attributes.cap;
+    extended.qp_type = attributes.qp_type;
+    extended.sq_sig_all = attributes.sq_sig_all;
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    extended.pd = device_->queue_domain();
+    extended.send_ops_flags = kVerbsSendOps;
+    qp_ = ibv_create_qp_ex(device_->context(), &extended);
+    if (qp_) {
+      attributes.cap = extended.cap;
+      poster_ = {qp_, ibv_qp_to_qp_ex(qp_)};
+      return;
+    }
+  }
+  qp_ = ibv_create_qp(device_->queue_domain(), &attributes);
+  poster_ = {qp_, nullptr};
+}
+
+// The options that both ends have are used; a device that refuses them goes on without.
+void VerbsQp::agree_on_options(const VerbsQpName& theirs) noexcept {
+  ibv_ece both = ece_;
+  both.options &= theirs.ece_options;
+  if (both.options == 0 || ece_.vendor_id != theirs.ece_vendor) return;
+  if (ibv_set_ece(qp_, &both) == 0) ece_used_ = both.options;
 }
 
 VerbsQp::~VerbsQp() { ibv_destroy_qp(qp_); }
@@ -129,6 +162,7 @@ void VerbsQp::modify(ibv_qp_attr& attributes, int mask, const std::string& to) {
 
 void VerbsQp::connect(const VerbsPath& path, const VerbsQpName& theirs) {
   const VerbsSettings& s = device_->settings();
+  agree_on_options(theirs);
   ibv_qp_attr rtr{};
   rtr.qp_state = IBV_QPS_RTR;
   rtr.path_mtu = mtu_code(path.mtu);

@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ namespace weft {
 struct VerbsQpName {
   std::uint32_t number = 0;
   std::uint32_t psn = 0;  // of the first packet that the queue pair sends
+  // Enhanced Connection Establishment: what the device can do beyond the standard; 0: nothing.
+  std::uint32_t ece_vendor = 0, ece_options = 0;
 };
 
 // The path between two ports; both ends compute the same path.
@@ -49,6 +52,71 @@ struct VerbsQpOptions {
   std::uint32_t flow_label = 0;
 };
 
+// The operations that VerbsChainPoster knows.
+inline constexpr std::uint64_t kVerbsSendOps = IBV_QP_EX_WITH_RDMA_WRITE |
+                                               IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND;
+
+// Hands chains of requests to a queue pair: by ibv_wr_*, which spares the driver a decision for
+// each request, where the device made the queue pair for it, else by ibv_post_send.
+class VerbsChainPoster {
+ public:
+  VerbsChainPoster() = default;
+  // extended: of the queue pair, or nullptr where it has no ibv_wr_*.
+  VerbsChainPoster(ibv_qp* qp, ibv_qp_ex* extended) : qp_(qp), extended_(extended) {}
+  bool extended() const { return extended_ != nullptr; }
+
+  // Returns 0 or an errno; `bad` is the first request that was not taken. By ibv_wr_* a chain is
+  // taken as a whole or not at all.
+  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
+    if (!extended_) return ibv_post_send(qp_, first, bad);
+    ibv_wr_start(extended_);
+    for (const ibv_send_wr* wr = first; wr; wr = wr->next)
+      if (!add(*wr)) {
+        ibv_wr_abort(extended_);
+        *bad = first;
+        return EINVAL;
+      }
+    const int error = ibv_wr_complete(extended_);
+    if (error) *bad = first;
+    return error;
+  }
+
+ private:
+  bool add(const ibv_send_wr& wr) noexcept {
+    extended_->wr_id = wr.wr_id;
+    extended_->wr_flags = wr.send_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
+    const auto& [address, key] = wr.wr.rdma;
+    switch (wr.opcode) {
+      case IBV_WR_RDMA_WRITE:
+        ibv_wr_rdma_write(extended_, key, address);
+        break;
+      case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ibv_wr_rdma_write_imm(extended_, key, address, wr.imm_data);
+        break;
+      case IBV_WR_RDMA_READ:
+        ibv_wr_rdma_read(extended_, key, address);
+        break;
+      case IBV_WR_SEND:
+        ibv_wr_send(extended_);
+        break;
+      default:
+        return false;
+    }
+    const ibv_sge* const piece = wr.sg_list;
+    if (wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE))
+      ibv_wr_set_inline_data(extended_, reinterpret_cast<void*>(piece->addr), piece->length);
+    else if (wr.num_sge == 1)
+      ibv_wr_set_sge(extended_, piece->lkey, piece->addr, piece->length);
+    else
+      ibv_wr_set_sge_list(extended_, static_cast<std::size_t>(wr.num_sge), piece);
+    return true;
+  }
+
+  ibv_qp* qp_ = nullptr;
+  ibv_qp_ex* extended_ = nullptr;
+};
+
 class VerbsQp {
  public:
   // Makes a queue pair that lets the peer write to and read from memory whose keys it knows.
@@ -57,19 +125,20 @@ class VerbsQp {
   VerbsQp& operator=(const VerbsQp&) = delete;
   ~VerbsQp();
 
-  VerbsQpName name() const { return {qp_->qp_num, psn_}; }
+  VerbsQpName name() const { return {qp_->qp_num, psn_, ece_.vendor_id, ece_.options}; }
   std::uint32_t number() const { return qp_->qp_num; }
   ibv_qp* handle() const { return qp_; }
-  int inline_bytes() const { return inline_bytes_; }  // what the device allows
+  int inline_bytes() const { return inline_bytes_; }    // what the device allows
+  bool extended() const { return poster_.extended(); }  // sends go by ibv_wr_*
+  // The options of ECE that both ends use; 0 before connect(), or where there are none.
+  std::uint32_t ece_options() const { return ece_used_; }
 
   // Moves the queue pair to ready-to-send. Receives may be posted before. The peer must be
   // connected too before this rank sends to the peer.
   void connect(const VerbsPath& path, const VerbsQpName& theirs);
 
   // Posts a chain of sends. Returns 0 or an errno; `bad` is the first request that was not taken.
-  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
-    return ibv_post_send(qp_, first, bad);
-  }
+  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept { return poster_.post(first, bad); }
   // Posts a chain of receives, with the same results.
   int post(ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
     return ibv_post_recv(qp_, first, bad);
@@ -80,10 +149,15 @@ class VerbsQp {
   void stop() noexcept;
 
  private:
+  void make(ibv_qp_init_attr& attributes);
   void modify(ibv_qp_attr& attributes, int mask, const std::string& to);
+  void agree_on_options(const VerbsQpName& theirs) noexcept;
   const VerbsDevice* device_;
   VerbsQpOptions options_;
   ibv_qp* qp_ = nullptr;
+  VerbsChainPoster poster_;
+  ibv_ece ece_{};  // what this end's device offers
+  std::uint32_t ece_used_ = 0;
   std::uint32_t psn_ = 0;
   int inline_bytes_ = 0;
 };

@@ -59,7 +59,8 @@ void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
     lane.qp->connect(path, name);
   }
   peer.theirs = their.number;
-  log().debug("verbs: rank {} on {}: {} by {}", rank_, where_, peer.where, to_string(path));
+  log().debug("verbs: rank {} on {}: {} by {}, options of ECE {:#x}", rank_, where_, peer.where,
+              to_string(path), peer.lanes.front()->qp->ece_options());
 }
 
 void VerbsTransport::sever(Rank rank) noexcept {

@@ -34,6 +34,12 @@ int partition_key(const char* variable) {
   return static_cast<int>(key);
 }
 
+void read_switch(bool& value, const char* variable) {
+  int number = value;
+  read(number, variable, 0, 1);
+  value = number != 0;
+}
+
 bool power_of_two(std::size_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 }  // namespace
@@ -80,9 +86,11 @@ VerbsSettings verbs_settings() {
   read(s.inline_bytes, "WEFT_VERBS_INLINE_BYTES", 0, 4096);
   read(s.cache_entries, "WEFT_VERBS_CACHE_ENTRIES", 0, 1 << 24);
   read(s.cache_bytes, "WEFT_VERBS_CACHE_BYTES", 0, std::int64_t{1} << 50);
-  int relaxed = 1;
-  read(relaxed, "WEFT_VERBS_RELAXED_ORDERING", 0, 1);
-  s.relaxed_ordering = relaxed != 0;
+  read_switch(s.one_thread, "WEFT_VERBS_ONE_THREAD");
+  read_switch(s.extended, "WEFT_VERBS_WR");
+  read_switch(s.ece, "WEFT_VERBS_ECE");
+  read_switch(s.huge_pages, "WEFT_VERBS_HUGE_PAGES");
+  read_switch(s.relaxed_ordering, "WEFT_VERBS_RELAXED_ORDERING");
   return s;
 }
 

@@ -33,9 +33,14 @@ struct VerbsSettings {
   int windows = 16;  // WEFT_VERBS_WINDOWS: zero-copy receives that a peer has a CTS for at once
   std::size_t unexpected_bytes = std::size_t{1} << 30;  // unclaimed_limit()
   int inline_bytes = 220;  // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
+  // --- what newer drivers offer; each is left out where the device refuses it ---------------
+  bool one_thread = true;  // WEFT_VERBS_ONE_THREAD: 0 or 1; a thread domain, queues without locks
+  bool extended = true;    // WEFT_VERBS_WR: 0 or 1; requests by ibv_wr_*
+  bool ece = true;         // WEFT_VERBS_ECE: 0 or 1; options that both ends' devices have
   // --- registered memory --------------------------------------------------------------------
   std::size_t cache_entries = 1024;                // WEFT_VERBS_CACHE_ENTRIES
   std::size_t cache_bytes = std::size_t{1} << 36;  // WEFT_VERBS_CACHE_BYTES
+  bool huge_pages = true;  // WEFT_VERBS_HUGE_PAGES: 0 or 1; for slots, where the kernel has any
   bool relaxed_ordering = true;  // WEFT_VERBS_RELAXED_ORDERING: 0 or 1; where the device has it
 };
 

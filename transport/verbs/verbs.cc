@@ -3,6 +3,7 @@
 #include "transport/verbs/verbs.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,7 +21,7 @@ namespace weft {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainTimeout{1000};
-constexpr std::size_t kArenaAlignment = 4096;
+constexpr std::size_t kSmallPage = 4096, kHugePage = 2u << 20;
 
 }  // namespace
 
@@ -128,11 +129,15 @@ void VerbsTransport::add_slots(int places) {
   more.cq = std::make_unique<VerbsCq>(
       *device_, places * settings_.qps * (recv_depth + settings_.send_depth), true);
   const std::size_t bytes = 2 * verbs_half(settings_, places, slot_bytes_);
-  more.arena = {static_cast<std::byte*>(std::aligned_alloc(kArenaAlignment, bytes)), &std::free};
+  const bool huge = settings_.huge_pages && bytes >= kHugePage;
+  const std::size_t page = huge ? kHugePage : kSmallPage;
+  const std::size_t whole = (bytes + page - 1) / page * page;
+  more.arena = {static_cast<std::byte*>(std::aligned_alloc(page, whole)), &std::free};
   if (!more.arena)
     throw Error(fmt::format("verbs: {}: no memory for {} bytes of slots; lower WEFT_VERBS_SLOTS",
                             where_, bytes));
-  std::memset(more.arena.get(), 0, bytes);
+  if (huge) madvise(more.arena.get(), whole, MADV_HUGEPAGE);  // a wish, before the first touch
+  std::memset(more.arena.get(), 0, whole);
   more.memory = std::make_unique<VerbsMemory>(*device_, more.arena.get(), bytes,
                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   slots_.push_back(std::move(more));

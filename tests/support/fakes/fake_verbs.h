@@ -48,7 +48,17 @@ class FakeVerbs {
     std::string bytes;  // when it has left
   };
   struct Pair {
-    ibv_qp qp{};  // first: an ibv_qp* is one of these
+    Pair() = default;
+    Pair(const Pair&) = delete;
+    Pair& operator=(const Pair&) = delete;
+    ibv_qp_ex extended{};  // first: an ibv_qp*, and an ibv_qp_ex*, is one of these
+    ibv_qp& qp = extended.qp_base;
+    bool has_wr = false;            // made for ibv_wr_*
+    ibv_ece ece{};                  // that was set
+    std::deque<ibv_send_wr> begun;  // since ibv_wr_start()
+    std::deque<ibv_sge> pieces;     // of these
+    std::deque<std::string> inlined;
+    std::size_t by_wr = 0;  // requests, ever, that came by ibv_wr_*
     ibv_qp_cap cap{};
     std::deque<std::uint64_t> receives;
     std::deque<Request> sends;             // not gone yet
@@ -58,6 +68,7 @@ class FakeVerbs {
   };
   struct Queue {
     ibv_cq cq{};  // first: an ibv_cq* is one of these
+    bool one_thread = false;
     std::deque<ibv_wc> completions;
     bool armed = false;
   };
@@ -141,9 +152,13 @@ class FakeVerbs {
   bool prompt = false;
   // What is sent arrives at the queue pair at the other end.
   bool wired = false;
-  std::size_t made = 0;      // queue pairs, ever
-  bool up = true;            // the port
-  std::uint8_t address = 1;  // the last byte of its GID
+  std::size_t made = 0;  // queue pairs, ever
+  bool up = true;        // the port
+  // What newer drivers have; a device refuses what it has not. For devices opened from then on.
+  bool has_wr = true, has_thread_domains = true, has_parent_domains = true,
+       has_extended_queues = true;
+  ibv_ece ece{0x2c9, 6, 0};  // no options: none
+  std::uint8_t address = 1;                       // the last byte of its GID
   // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
   int unreachable = 0;
   // Sends are not taken at all.
@@ -232,7 +247,8 @@ class FakeVerbs {
       if (wr->num_sge) r.piece = wr->sg_list[0];
       if (r.inlined) {
         demand(r.piece.length <= p.cap.max_inline_data, "more inline than the queue pair has");
-        r.bytes = read(r.piece);
+        if (r.piece.length)
+          r.bytes.assign(reinterpret_cast<const char*>(r.piece.addr), r.piece.length);
       }
       p.sends.push_back(std::move(r));
     }
@@ -258,9 +274,155 @@ class FakeVerbs {
     return i;
   }
 
+  // What inline functions of verbs.h call. Who counts instructions leaves out what is in
+  // FakeVerbs::ops_*.
+  static int ops_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
+    const std::lock_guard lock(get().mutex);
+    return get().post(*reinterpret_cast<Pair*>(qp), wr);
+  }
+  static int ops_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
+    const std::lock_guard lock(get().mutex);
+    auto& p = *reinterpret_cast<Pair*>(qp);
+    for (; wr; wr = wr->next) p.receives.push_back(wr->wr_id);
+    demand(p.receives.size() <= p.cap.max_recv_wr,
+           "more receives than the queue pair has room for");
+    return 0;
+  }
+  static int ops_poll_cq(ibv_cq* cq, int n, ibv_wc* out) {
+    const std::lock_guard lock(get().mutex);
+    return get().poll(*reinterpret_cast<Queue*>(cq), n, out);
+  }
+  static int ops_req_notify_cq(ibv_cq* cq, int) {
+    const std::lock_guard lock(get().mutex);
+    reinterpret_cast<Queue*>(cq)->armed = true;
+    return 0;
+  }
+
+  // ---- ibv_wr_* ------------------------------------------------------------------------------
+
+  static Pair& begun(ibv_qp_ex* qp) { return *reinterpret_cast<Pair*>(qp); }
+  static void begin_request(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t address,
+                            std::uint32_t key, __be32 immediate) {
+    Pair& p = begun(qp);
+    ibv_send_wr& wr = p.begun.emplace_back();
+    wr.wr_id = qp->wr_id;
+    wr.send_flags = qp->wr_flags;
+    wr.opcode = opcode;
+    wr.imm_data = immediate;
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey = key;
+  }
+  static void forget_begun(Pair& p) {
+    p.begun.clear();
+    p.pieces.clear();
+    p.inlined.clear();
+  }
+  static void ops_wr_start(ibv_qp_ex* qp) { forget_begun(begun(qp)); }
+  static void ops_wr_write(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address) {
+    begin_request(qp, IBV_WR_RDMA_WRITE, address, key, 0);
+  }
+  static void ops_wr_write_imm(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
+                               __be32 immediate) {
+    begin_request(qp, IBV_WR_RDMA_WRITE_WITH_IMM, address, key, immediate);
+  }
+  static void add_piece(ibv_qp_ex* qp, const ibv_sge& piece) {
+    Pair& p = begun(qp);
+    p.begun.back().sg_list = &p.pieces.emplace_back(piece);
+    p.begun.back().num_sge = 1;
+  }
+  static void ops_wr_piece(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
+                           std::uint32_t bytes) {
+    add_piece(qp, {address, bytes, key});
+  }
+  static void ops_wr_pieces(ibv_qp_ex* qp, std::size_t n, const ibv_sge* pieces) {
+    demand(n <= 1, "more pieces than the queue pair has");
+    if (n) add_piece(qp, *pieces);
+  }
+  // Copied at once: the device looks at the memory no more.
+  static void ops_wr_inline(ibv_qp_ex* qp, void* data, std::size_t bytes) {
+    Pair& p = begun(qp);
+    const std::string& kept = p.inlined.emplace_back(static_cast<const char*>(data), bytes);
+    add_piece(qp,
+              {reinterpret_cast<std::uint64_t>(kept.data()), static_cast<std::uint32_t>(bytes), 0});
+    p.begun.back().send_flags |= IBV_SEND_INLINE;
+  }
+  static int ops_wr_complete(ibv_qp_ex* qp) {
+    const std::lock_guard lock(get().mutex);
+    Pair& p = begun(qp);
+    for (std::size_t i = 0; i + 1 < p.begun.size(); ++i) p.begun[i].next = &p.begun[i + 1];
+    p.by_wr += p.begun.size();
+    const int error = p.begun.empty() ? 0 : get().post(p, &p.begun.front());
+    forget_begun(p);
+    return error;
+  }
+  static void ops_wr_abort(ibv_qp_ex* qp) { forget_begun(begun(qp)); }
+
+  // ---- what inline functions call of a context that is extended --------------------------------
+
+  static ibv_qp* create_qp_ex(ibv_context* of, ibv_qp_init_attr_ex* attributes) {
+    if (!get().has_wr) return errno = EOPNOTSUPP, nullptr;
+    Pair& p = get().make_pair(of, attributes->send_cq, attributes->cap);
+    p.has_wr = true;
+    p.extended.wr_start = ops_wr_start;
+    p.extended.wr_rdma_write = ops_wr_write;
+    p.extended.wr_rdma_write_imm = ops_wr_write_imm;
+    p.extended.wr_set_sge = ops_wr_piece;
+    p.extended.wr_set_sge_list = ops_wr_pieces;
+    p.extended.wr_set_inline_data = ops_wr_inline;
+    p.extended.wr_complete = ops_wr_complete;
+    p.extended.wr_abort = ops_wr_abort;
+    return &p.qp;
+  }
+  static ibv_cq_ex* create_cq_ex(ibv_context* of, ibv_cq_init_attr_ex* attributes) {
+    if (!get().has_extended_queues) return errno = EOPNOTSUPP, nullptr;
+    const bool one = attributes->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    demand(!one || attributes->parent_domain == &get().parent, "a queue of another domain");
+    Queue& q = get().make_queue(of, static_cast<int>(attributes->cqe), attributes->channel);
+    q.one_thread = one;
+    return reinterpret_cast<ibv_cq_ex*>(&q.cq);
+  }
+  static ibv_td* alloc_td(ibv_context* of, ibv_td_init_attr*) {
+    if (!get().has_thread_domains) return errno = EOPNOTSUPP, nullptr;
+    ++get().threads;
+    get().thread.context = of;
+    return &get().thread;
+  }
+  static int dealloc_td(ibv_td*) {
+    --get().threads;
+    return 0;
+  }
+  static ibv_pd* alloc_parent_domain(ibv_context* of, ibv_parent_domain_init_attr*) {
+    if (!get().has_parent_domains) return errno = EOPNOTSUPP, nullptr;
+    get().parent.context = of;
+    return &get().parent;
+  }
+
+  Pair& make_pair(ibv_context* of, ibv_cq* sends, const ibv_qp_cap& cap) {
+    const std::lock_guard lock(mutex);
+    Pair& p = pairs.emplace_back();
+    ++made;
+    p.qp.context = of;
+    p.qp.send_cq = sends;
+    p.qp.qp_num = next_number++;
+    by_number[p.qp.qp_num] = &p;
+    p.cap = cap;
+    return p;
+  }
+  Queue& make_queue(ibv_context* of, int entries, ibv_comp_channel* channel) {
+    const std::lock_guard lock(mutex);
+    Queue& q = queues.emplace_back();
+    q.cq.context = of;
+    q.cq.cqe = entries;
+    q.cq.channel = channel;
+    return q;
+  }
+
   ibv_device device{};
-  ibv_context context{};
-  ibv_pd domain{};
+  verbs_context extended{};
+  ibv_context& context = extended.context;
+  ibv_pd domain{}, parent{};
+  ibv_td thread{};
+  int threads = 0;  // thread domains that are there
   std::list<ibv_comp_channel> channels;
   std::list<Queue> queues;
   std::map<std::uint32_t, Pair*> by_number;
@@ -272,194 +434,4 @@ class FakeVerbs {
 
 }  // namespace weft::testing
 
-#undef ibv_query_port
-#undef ibv_reg_mr
-#undef ibv_reg_mr_iova
-
-extern "C" {
-
-using weft::testing::FakeVerbs;
-
-ibv_device** ibv_get_device_list(int* count) {
-  static ibv_device* list[] = {&FakeVerbs::get().device, nullptr};
-  *count = 1;
-  return list;
-}
-void ibv_free_device_list(ibv_device**) {}
-int ibv_fork_init() { return 0; }
-const char* ibv_get_device_name(ibv_device*) { return "fake"; }
-
-ibv_context* ibv_open_device(ibv_device*) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  if (fake.context.device) return &fake.context;  // another rank, which may be a thread, reads it
-  fake.context.device = &fake.device;
-  fake.context.async_fd = -1;
-  fake.context.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
-    const std::lock_guard lock_it(FakeVerbs::get().mutex);
-    return FakeVerbs::get().post(*reinterpret_cast<FakeVerbs::Pair*>(qp), wr);
-  };
-  fake.context.ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
-    const std::lock_guard lock_it(FakeVerbs::get().mutex);
-    auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
-    for (; wr; wr = wr->next) p.receives.push_back(wr->wr_id);
-    weft::testing::demand(p.receives.size() <= p.cap.max_recv_wr,
-                          "more receives than the queue pair has room for");
-    return 0;
-  };
-  fake.context.ops.poll_cq = [](ibv_cq* cq, int n, ibv_wc* out) {
-    const std::lock_guard lock_it(FakeVerbs::get().mutex);
-    return FakeVerbs::get().poll(*reinterpret_cast<FakeVerbs::Queue*>(cq), n, out);
-  };
-  fake.context.ops.req_notify_cq = [](ibv_cq* cq, int) {
-    const std::lock_guard lock_it(FakeVerbs::get().mutex);
-    reinterpret_cast<FakeVerbs::Queue*>(cq)->armed = true;
-    return 0;
-  };
-  return &fake.context;
-}
-int ibv_close_device(ibv_context*) { return 0; }
-int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
-  *attributes = {};
-  attributes->max_cqe = 1 << 20;
-  attributes->max_qp_wr = 1 << 15;
-  attributes->phys_port_cnt = 1;
-  return 0;
-}
-int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
-  auto* const port = reinterpret_cast<ibv_port_attr*>(compat);
-  port->state = FakeVerbs::get().up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-  port->active_mtu = port->max_mtu = IBV_MTU_1024;
-  port->max_msg_sz = 1000;  // so that long messages are several requests
-  port->link_layer = IBV_LINK_LAYER_ETHERNET;
-  return 0;
-}
-ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t, std::uint32_t,
-                             std::size_t) {
-  entries[0] = {};
-  entries[0].port_num = 1;
-  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  const std::uint8_t bytes[16] = {0, 0, 0,    0,    0,  0, 0, 0,
-                                  0, 0, 0xff, 0xff, 10, 0, 0, FakeVerbs::get().address};
-  std::memcpy(entries[0].gid.raw, bytes, sizeof bytes);
-  return 1;
-}
-int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  if (fake.reports.empty()) return -1;
-  *event = fake.reports.front();
-  fake.reports.pop_front();
-  return 0;
-}
-void ibv_ack_async_event(ibv_async_event*) {}
-
-ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  const std::lock_guard lock(FakeVerbs::get().mutex);
-  FakeVerbs::get().domain.context = context;
-  return &FakeVerbs::get().domain;
-}
-int ibv_dealloc_pd(ibv_pd*) { return 0; }
-
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t begin,
-                         unsigned int access) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  if (bytes == 0 || fake.refuse_regions > 0) {
-    errno = bytes == 0 ? EINVAL : ENOMEM;
-    fake.refuse_regions -= bytes > 0;
-    return nullptr;
-  }
-  FakeVerbs::Region& r = fake.regions.emplace_back();
-  r.mr.addr = data;
-  r.mr.length = bytes;
-  r.mr.lkey = r.mr.rkey = fake.next_key++;
-  r.begin = begin;
-  r.access = static_cast<int>(access);
-  fake.by_key[r.mr.lkey] = &r;
-  return &r.mr;
-}
-ibv_mr* ibv_reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) {
-  return ibv_reg_mr_iova2(pd, data, bytes, reinterpret_cast<std::uint64_t>(data),
-                          static_cast<unsigned>(access));
-}
-int ibv_dereg_mr(ibv_mr* mr) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  fake.by_key.erase(mr->lkey);
-  fake.regions.remove_if([=](const FakeVerbs::Region& r) { return &r.mr == mr; });
-  return 0;
-}
-
-ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  ibv_comp_channel& channel = fake.channels.emplace_back();
-  channel.fd = eventfd(0, EFD_NONBLOCK);
-  return &channel;
-}
-int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  close(channel->fd);
-  fake.channels.remove_if([=](const ibv_comp_channel& c) { return &c == channel; });
-  return 0;
-}
-int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq**, void**) {
-  std::uint64_t events = 0;
-  return read(channel->fd, &events, sizeof events) == sizeof events ? 0 : -1;
-}
-void ibv_ack_cq_events(ibv_cq*, unsigned int) {}
-ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel* channel, int) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  ibv_cq& cq = fake.queues.emplace_back().cq;
-  cq.context = context;
-  cq.cqe = entries;
-  cq.channel = channel;
-  return &cq;
-}
-int ibv_destroy_cq(ibv_cq* cq) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  fake.queues.remove_if([=](const FakeVerbs::Queue& q) { return &q.cq == cq; });
-  return 0;
-}
-
-ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  FakeVerbs::Pair& p = fake.pairs.emplace_back();
-  ++fake.made;
-  p.qp.context = pd->context;
-  p.qp.send_cq = attributes->send_cq;
-  p.qp.qp_num = fake.next_number++;
-  fake.by_number[p.qp.qp_num] = &p;
-  p.cap = attributes->cap;
-  return &p.qp;
-}
-int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
-  const std::lock_guard lock(FakeVerbs::get().mutex);
-  auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
-  if (attributes->qp_state == IBV_QPS_ERR) {
-    FakeVerbs::get().flush(p);
-  } else {
-    // RESET, INIT, RTR and RTS follow each other.
-    if (attributes->qp_state != qp->state + 1) return EINVAL;
-    const int why = FakeVerbs::get().unreachable;
-    if (why != 0 && attributes->qp_state == IBV_QPS_RTR) return why;
-    qp->state = attributes->qp_state;
-    if (mask & IBV_QP_DEST_QPN) p.other = attributes->dest_qp_num;
-  }
-  return 0;
-}
-int ibv_destroy_qp(ibv_qp* qp) {
-  FakeVerbs& fake = FakeVerbs::get();
-  const std::lock_guard lock(fake.mutex);
-  std::erase_if(fake.unsent, [=](const FakeVerbs::Pair* p) { return &p->qp == qp; });
-  fake.by_number.erase(qp->qp_num);
-  fake.pairs.remove_if([=](const FakeVerbs::Pair& p) { return &p.qp == qp; });
-  return 0;
-}
-
-}  // extern "C"
+#include "support/fakes/fake_verbs_calls.h"

@@ -1,0 +1,189 @@
+// What newer drivers offer: queues without locks, ibv_wr_*, ECE, and huge pages for slots. Each is
+// used where the fake device has it, and left out where the device refuses it or its variable is 0.
+// ctest: alone
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/fakes/fake_verbs.h"
+#include "support/fakes/forged_job.h"
+#include "transport/conformance.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/verbs.h"
+
+namespace weft::testing {
+namespace {
+
+// VmFlags of the mapping that holds this address, as smaps has them.
+std::string flags_of(const void* address) {
+  std::ifstream smaps("/proc/self/smaps");
+  bool in = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream range(line);
+    if (range >> std::hex >> begin >> dash >> end && dash == '-')
+      in = reinterpret_cast<std::uintptr_t>(address) - begin < end - begin;
+    if (in && line.starts_with("VmFlags:")) return line + ' ';
+  }
+  return {};
+}
+
+class VerbsOffers : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_.wired = true; }
+  void TearDown() override {
+    for (const char* variable : set_) unsetenv(variable);
+    fake_.has_wr = fake_.has_thread_domains = fake_.has_parent_domains = true;
+    fake_.has_extended_queues = true;
+    fake_.ece = {0x2c9, 6, 0};
+    fake_.wired = false;
+    EXPECT_EQ(fake_.threads, 0);
+  }
+  void switch_off(const char* variable) {
+    setenv(variable, "0", 1);
+    set_.push_back(variable);
+  }
+  // Messages pass, short and long ones; then `look` sees what they went by.
+  template <class Look>
+  void pass(Look look) {
+    Nic rail;
+    rail.name = "fake";
+    rail.rdma = rail.up = true;
+    Net net(make_in_threads(2, [&](Job& job, Rank) {
+      return make_verbs_transport(job, separate_hosts(2, rail), rail);
+    }));
+    for (std::uint64_t tag = 1; tag < 6; ++tag) {
+      const std::size_t bytes = tag % 2 ? 40 : 100'000;
+      Buffer from(bytes), to(bytes);
+      from.fill(tag);
+      net[0].send(1, tag, from);
+      net[1].recv(0, tag, to);
+      ASSERT_TRUE(net.finish());
+      ASSERT_TRUE(has_pattern(to.data(), bytes, tag));
+    }
+    ASSERT_EQ(fake_.pairs.size(), 2u);
+    look();
+  }
+  void expect(bool wr, bool one_thread, std::uint32_t ece) {
+    pass([&] {
+      for (const auto& pair : fake_.pairs) {
+        EXPECT_EQ(pair.has_wr, wr);
+        EXPECT_EQ(pair.by_wr, wr ? pair.posted : 0u);
+        EXPECT_EQ(pair.ece.options, ece);
+      }
+      for (const auto& queue : fake_.queues) EXPECT_EQ(queue.one_thread, one_thread);
+    });
+  }
+  FakeVerbs& fake_ = FakeVerbs::get();
+  std::vector<const char*> set_;
+};
+
+TEST_F(VerbsOffers, AreAllUsed) { expect(true, true, 6); }
+
+TEST_F(VerbsOffers, WithoutWr) {
+  fake_.has_wr = false;
+  expect(false, true, 6);
+}
+
+TEST_F(VerbsOffers, WithoutWrByVariable) {
+  switch_off("WEFT_VERBS_WR");
+  expect(false, true, 6);
+}
+
+TEST_F(VerbsOffers, WithoutThreadDomains) {
+  fake_.has_thread_domains = false;
+  expect(true, false, 6);
+}
+
+TEST_F(VerbsOffers, WithoutParentDomains) {
+  fake_.has_parent_domains = false;
+  expect(true, false, 6);
+}
+
+TEST_F(VerbsOffers, WithoutExtendedQueues) {
+  fake_.has_extended_queues = false;
+  expect(true, false, 6);
+}
+
+TEST_F(VerbsOffers, WithoutThreadDomainsByVariable) {
+  switch_off("WEFT_VERBS_ONE_THREAD");
+  expect(true, false, 6);
+}
+
+TEST_F(VerbsOffers, WithoutEce) {
+  fake_.ece = {};
+  expect(true, true, 0);
+}
+
+TEST_F(VerbsOffers, WithoutEceByVariable) {
+  switch_off("WEFT_VERBS_ECE");
+  expect(true, true, 0);
+}
+
+// The two ends of a connection have what both devices have.
+TEST_F(VerbsOffers, OptionsOfEceAreThoseOfBothEnds) {
+  struct Case {
+    ibv_ece mine, theirs;
+    std::uint32_t both;
+  };
+  for (const Case& c :
+       {Case{{0x2c9, 6, 0}, {0x2c9, 3, 0}, 2}, Case{{0x2c9, 6, 0}, {0x14e4, 6, 0}, 0},
+        Case{{0x2c9, 4, 0}, {0x2c9, 3, 0}, 0}, Case{{0x2c9, 6, 0}, {}, 0}}) {
+    const VerbsDevice device("fake");
+    VerbsCq queue(device, 64, false);
+    const VerbsQpOptions options{.send_depth = 16, .recv_depth = 16};
+    fake_.ece = c.mine;
+    VerbsQp mine(device, queue, queue, options);
+    fake_.ece = c.theirs;
+    VerbsQp theirs(device, queue, queue, options);
+    const VerbsPath path = verbs_path(device.port(), device.port(), device.where());
+    mine.connect(path, theirs.name());
+    theirs.connect(path, mine.name());
+    EXPECT_EQ(mine.ece_options(), c.both);
+    EXPECT_EQ(theirs.ece_options(), c.both);
+    EXPECT_EQ(fake_.pair(mine.number())->ece.options, c.both);
+  }
+}
+
+// A chain is taken as a whole: what is refused leaves nothing behind.
+TEST_F(VerbsOffers, AChainWithAnUnknownRequestIsRefused) {
+  const VerbsDevice device("fake");
+  VerbsCq queue(device, 64, false);
+  VerbsQp qp(device, queue, queue, {.send_depth = 16, .recv_depth = 16});
+  ASSERT_TRUE(qp.extended());
+  ibv_send_wr first{}, second{};
+  first.opcode = IBV_WR_RDMA_WRITE;
+  first.next = &second;
+  second.opcode = IBV_WR_LOCAL_INV;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(qp.post(&first, &bad), EINVAL);
+  EXPECT_EQ(bad, &first);
+  EXPECT_EQ(fake_.pair(qp.number())->posted, 0u);
+  EXPECT_TRUE(fake_.pair(qp.number())->begun.empty());
+}
+
+TEST_F(VerbsOffers, SlotsAreOnHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
+    GTEST_SKIP() << "missing capability: transparent huge pages";
+  setenv("WEFT_VERBS_SLOTS", "256", 1);
+  set_.push_back("WEFT_VERBS_SLOTS");
+  const auto wished = [&] {
+    bool any = false;
+    pass([&] {
+      for (const auto& region : fake_.regions)
+        any = any || flags_of(region.mr.addr).find(" hg ") != std::string::npos;
+    });
+    return any;
+  };
+  EXPECT_TRUE(wished());
+  switch_off("WEFT_VERBS_HUGE_PAGES");
+  EXPECT_FALSE(wished());
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,104 @@
+// Gathers on rank 0: takes the part of each rank, hands all of them out when the last has come, and
+// gives a gather up whose ranks are late, leave, or disagree.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "transport/job/control_root.h"
+
+namespace weft {
+
+void RootPlane::receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what) {
+  last_part_ = Clock::now();
+  if (!gathering_) {
+    gathering_ = true;
+    ++current_;
+    begun_at_ = last_part_;
+    for (Rank other = 0; other < size_; ++other) {
+      Peer& p = peer(other);
+      p.part.clear();
+      p.begun = p.complete = false;
+      const bool gone = other == 0 ? left_ : p.left;
+      if (gone) return give_up_gather(fmt::format("rank {} has left the job", other));
+    }
+  }
+  Peer& p = peer(r);
+  if (r != 0 && p.part.size() + bytes.size() > gather_most_)
+    return give_up_gather(
+        fmt::format("{} brings more than {} bytes to all_gather number {}; raise WEFT_GATHER_BYTES",
+                    p.member.who, gather_most_, current_));
+  p.part += bytes;
+  p.what = what;
+  p.begun = true;
+  p.complete = !more;
+  if (p.complete &&
+      std::all_of(peers_.begin(), peers_.end(), [](const Peer& other) { return other.complete; })) {
+    hand_out();
+  }
+}
+
+void RootPlane::hand_out() {
+  const wire::Gathering what = peers_[0].what;
+  const auto other = std::ranges::find_if(peers_, [&](const Peer& p) { return p.what != what; });
+  if (other != peers_.end())
+    return give_up_gather(fmt::format("rank {} has {}, and rank 0 {} in all_gather number {}",
+                                      other - peers_.begin(), wire::words_of(other->what),
+                                      wire::words_of(what), current_));
+  gathering_ = false;
+  std::vector<std::string> parts;
+  for (Peer& p : peers_) {
+    parts.push_back(std::exchange(p.part, {}));
+    p.complete = false;
+  }
+  if (what == wire::Gathering::kForEach) {
+    auto of = wire::transpose(parts);
+    std::vector<std::string>().swap(parts);
+    return hand_out_each(std::move(of), what);
+  }
+  if (what == wire::Gathering::kFromRoot)
+    return hand_out_each(wire::decode_parts(parts[0], size_), what);
+  // Of what is for rank 0, the others hear that all have come, and no more.
+  const auto all = std::make_shared<const std::string>(
+      what == wire::Gathering::kToRoot ? std::string() : wire::encode_parts(parts));
+  for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
+  finish_gather(std::move(parts));
+}
+
+// `of`: by rank.
+void RootPlane::hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what) {
+  if (!of)
+    return give_up_gather(
+        fmt::format("a rank has not {} parts in all_gather number {}", size_, current_));
+  for (std::size_t r = 1; r < peers_.size(); ++r)
+    peers_[r].member.channel.send_gather(current_,
+                                         std::make_shared<const std::string>(std::move((*of)[r])));
+  if (what == wire::Gathering::kFromRoot) return finish_gather({std::move((*of)[0])});
+  finish_gather(wire::decode_parts((*of)[0], size_).value());
+}
+
+// A rank must begin within the timeout; one that has begun must go on.
+void RootPlane::check_gather(Clock::time_point now) {
+  const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
+  std::vector<Rank> late;
+  for (Rank r = 0; r < size_; ++r) {
+    const Peer& p = peer(r);
+    if (p.begun ? !p.complete && go_on_late : begin_late) late.push_back(r);
+  }
+  if (late.empty()) return;
+  give_up_gather(fmt::format("{} did not arrive at all_gather number {} within {} ms",
+                             name_ranks(late), current_, timeout_.count()));
+}
+
+void RootPlane::give_up_gather(const std::string& why) {
+  gathering_ = false;
+  fail_gather(why);
+  const std::string payload = wire::encode(wire::Numbered{current_, why});
+  for (Peer& p : peers_) {
+    p.part.clear();
+    p.member.channel.send(wire::Type::kGatherFailed, payload);
+  }
+}
+
+}  // namespace weft

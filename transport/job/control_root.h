@@ -1,0 +1,114 @@
+// The control plane on rank 0, the middle of the star. control_root.cc serves the other ranks,
+// detects dead ones and decides which failure was the first; control_gathers.cc collects what ranks
+// bring to a gather and hands it out.
+#pragma once
+
+#include <poll.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/job/control_plane.h"
+
+namespace weft {
+
+class RootPlane : public Plane {
+ public:
+  RootPlane(const JobSpec& spec, std::vector<Member> members);
+
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override;
+  Shrunk shrink() override;
+  // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
+  void leave() noexcept override;
+
+ protected:
+  void contribute(std::string_view mine, wire::Gathering what) override WEFT_REQUIRES(mutex_) {
+    receive_part(0, mine, false, what);
+  }
+  void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
+    declare(failure, scope);
+  }
+  void carry(std::uint32_t box, Rank to, std::string_view bytes) override WEFT_REQUIRES(mutex_) {
+    pass_letter(box, to, 0, bytes);
+  }
+  void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
+    inquiries_.push_back(inquiry_id(0, number));
+  }
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_);
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_);
+
+ private:
+  struct Peer {
+    Member member;
+    Clock::time_point heard;
+    bool left = false;
+    std::string part = {};  // of the all_gather under way
+    bool begun = false, complete = false;
+    wire::Gathering what = wire::Gathering::kForAll;
+    bool shrinks = false;
+    bool more = false;                      // frames of it may be here that no poll() tells of
+    std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
+  };
+
+  Peer& peer(Rank r) WEFT_REQUIRES(mutex_) { return peers_[static_cast<std::size_t>(r)]; }
+  const Peer& peer(Rank r) const WEFT_REQUIRES(mutex_) {
+    return peers_[static_cast<std::size_t>(r)];
+  }
+  bool may_come(const Peer& p) const WEFT_REQUIRES(mutex_) {
+    return p.member.channel.open() && !p.left &&
+           !taken_for_dead(static_cast<Rank>(&p - peers_.data()));
+  }
+
+  // control_root.cc
+  void serve_peer(Rank r, Clock::time_point now) WEFT_REQUIRES(mutex_);
+  bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_);
+  // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
+  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const
+      WEFT_REQUIRES(mutex_);
+  void tell_doors() WEFT_REQUIRES(mutex_);
+  // The first failure of a scope counts. Everybody hears of it, also who reported it.
+  void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
+  // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
+  // verdict is the job's, so the others wait their turn, and mostly need it no more.
+  void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_);
+  void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
+      WEFT_REQUIRES(mutex_);
+  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
+      WEFT_REQUIRES(mutex_);
+  void beat(Clock::time_point now) WEFT_REQUIRES(mutex_);
+  // Out of order: what is queued is still sent. In order: until the others have left, or died, or
+  // the timeout has passed; then they are told that rank 0 ends in good order.
+  bool finished(Clock::time_point now) WEFT_REQUIRES(mutex_);
+
+  // control_gathers.cc
+  void receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what)
+      WEFT_REQUIRES(mutex_);
+  void hand_out() WEFT_REQUIRES(mutex_);
+  // `of`: by rank.
+  void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
+      WEFT_REQUIRES(mutex_);
+  // A rank must begin within the timeout; one that has begun must go on.
+  void check_gather(Clock::time_point now) WEFT_REQUIRES(mutex_);
+  void give_up_gather(const std::string& why) WEFT_REQUIRES(mutex_);
+
+  std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // that wait for their turn
+  Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
+  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // known
+  const std::size_t gather_most_;          // bytes of one rank for one gather
+  // By rank; [0] stands for this rank and has no channel.
+  std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // of the polled connections
+  Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
+  Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
+  std::uint64_t current_ WEFT_GUARDED_BY(mutex_) = 0;  // the all_gather under way or done last
+  Clock::time_point begun_at_ WEFT_GUARDED_BY(mutex_){}, last_part_ WEFT_GUARDED_BY(mutex_){};
+};
+
+}  // namespace weft
