@@ -144,11 +144,6 @@ TEST_F(UcxPeer, EndsByAnImpossibleHead) {
   expect_end("an impossible head");
 }
 
-TEST_F(UcxPeer, EndsByAHeadWithoutASign) {
-  fake_.arrive(front(1, 8, [](UcxFront& f) { f.head.sign = 0; }), "12345678");
-  expect_end("an impossible head");
-}
-
 TEST_F(UcxPeer, EndsByACutFront) {
   fake_.arrive(front(1).substr(0, 40), "12345678");
   expect_end("a front of an impossible length");
