@@ -69,8 +69,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                     options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 
-  const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
-                             options.seed_style, options.vocab_parallel};
+  GptParallel parallel = parallel_of(options);
+  parallel.tensor = &mesh_->tensor;
   const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
                                  options.deterministic, micro_batches_,           parallel.sequence,
                                  options.offload,       options.parameter_server, options.chunks};

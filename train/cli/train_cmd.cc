@@ -315,7 +315,6 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
   choose_backend(flags);
   complete(flags, dp_given);
   auto& o = flags.options;
-  o.vocab_parallel = flags.embed == "vocab-parallel";
   o.seed_style = flags.tp_style == "seed";
   o.optimizer.adam = flags.optimizer == "adamw";
   if (flags.lr_per_256 > 0)
