@@ -236,15 +236,24 @@ StepReport Trainer<T>::step() {
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
 
   meter_->pause();
-  agree_on_numbers(report);
-  judge(report);
   if (mesh_->pipeline.size() > 1)
     report.bubble = measured_bubble(runtime_->last(), mesh_->pipeline.comm());
+  agree_on_numbers(report);  // from here on, without ZeRO, no rank needs another
+  judge(report);
   meter_->resume();
 
   update(report);
   meter_->end(report);
   return report;
+}
+
+template <class T>
+void Trainer<T>::complete_step(double loss, double norm) {
+  StepReport report;
+  report.loss = loss;
+  report.norm = norm;
+  judge(report);
+  update(report);
 }
 
 template <class T>

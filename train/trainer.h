@@ -27,6 +27,10 @@ class Trainer {
   // Returns the mean loss of a batch of `text`, in nats per byte: always of the same samples, and
   // the same on every rank. Changes no weight. A collective call; `text` is the same on every rank.
   double evaluate(const Text& text);
+  // After a step() that threw, where another rank has done that step: does the update from that
+  // rank's loss and norm. Without ZeRO the gradients are there: no rank has the loss of a step
+  // before all have summed theirs. Calls no other rank.
+  void complete_step(double loss, double norm);
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }

@@ -225,6 +225,46 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
   EXPECT_EQ(whole, broken);
 }
 
+// Without ZeRO the others go on at once, in a smaller World and with what is in memory: nothing has
+// been saved. A replica of several ranks goes as a whole, and what the batch does not divide by.
+TEST_F(TrainCommand, ALostReplicaGoesAtOnce) {
+  const auto whole = losses("--deterministic");
+  const std::pair<const char*, const char*> jobs[] = {
+      {"-n 4 --dp 4 --kill 1:8", "2 go on after step 7"},
+      {"-n 4 --dp 2 --pp 2 --kill 0:8", "1 goes on after step 7"},
+      {"-n 6 --dp 3 --tp 2 --hosts 3 --kill 3:1", "2 go on after step 0"}};
+  for (const auto& [job, goes_on] : jobs) {
+    fs::remove_all(folder_ / "save");
+    const std::string batch =
+        std::string(job).find("--dp 3") == std::string::npos ? "" : " --batch 6 --micro-batch 1";
+    const auto want = batch.empty() ? whole : losses("--deterministic" + batch);
+    const auto got =
+        losses(std::string(job) + batch + " --deterministic --elastic --save-every 100 --save " +
+               folder_ / "save");
+    EXPECT_NE(output_.text.find(goes_on), std::string::npos) << output_.text;
+    EXPECT_EQ(output_.text.find("again, with"), std::string::npos) << output_.text;
+    EXPECT_EQ(output_.text.find("goes on after step 0 of"), std::string::npos) << output_.text;
+    if (std::string(job).find("--tp") == std::string::npos)
+      EXPECT_EQ(want, got) << job;
+    else
+      expect_near(want, got);
+  }
+}
+
+// A new replica joins at the next checkpoint.
+TEST_F(TrainCommand, ANewReplicaJoinsAtACheckpoint) {
+  const auto whole = losses("--deterministic");
+  const auto got = losses(
+      "-n 4 --dp 4 --deterministic --elastic --restart 1 --kill 2:6 "
+      "--save-every 4 --save " +
+      folder_ / "save");
+  for (const char* said :
+       {"2 go on after step 5", "a new replica joins; start 1 of 1 again, with 4",
+        "goes on after step 8 of"})
+    EXPECT_NE(output_.text.find(said), std::string::npos) << said << "\n" << output_.text;
+  EXPECT_EQ(whole, got);
+}
+
 // Alone, and as many times as --restart says.
 TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
   const auto whole = losses("-n 4 --dp 4");
@@ -345,6 +385,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-n 2 --sync ps-async", "--sync ps-async with --model gpt");
   refuses("-n 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
   refuses("-n 2 --staleness 3", "--staleness with --model gpt");
+  refuses("-n 2 --threads", "--threads with --model gpt");
   refuses("-n 2 --report-every 3", "--report-every with --model gpt");
   refuses("-n 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
