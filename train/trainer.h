@@ -71,10 +71,4 @@ class Trainer {
   LossScaler scaler_;
 };
 
-// Samples `bytes` bytes of text after `prompt` (empty: a new line) from the whole weights that
-// Trainer::collect() returned.
-template <class T>
-std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
-                     const std::string& prompt, int bytes, double temperature, std::uint64_t seed);
-
 }  // namespace weft::train

@@ -179,6 +179,12 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
                                  flags.restart.restarts > 0 ? "--restart"
                                  : flags.restart.elastic    ? "--elastic"
                                                             : "--resume"));
+  if (flags.steps == 0 && (flags.save.empty() || flags.model == "spiral" || flags.log != ""))
+    throw UsageError(
+        flags.save.empty() ? "--steps 0: nothing is trained; pass --save FOLDER with a checkpoint "
+                             "to evaluate, or more steps"
+        : flags.log != ""  ? "--log with --steps 0: nothing is trained; leave one of them out"
+                           : "--steps 0 with --model spiral: nothing would be trained; say more");
   const char* no_save = "without --save: nothing is saved; say --save FOLDER, or leave it out";
   refuse_ignored(command, {{"--save-every", flags.save.empty(), no_save},
                            {"--keep", flags.save.empty(), no_save}});

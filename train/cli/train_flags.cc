@@ -30,6 +30,7 @@ CLI::Validator finite_number() {
 int evaluates_every(const TrainFlags& flags) {
   constexpr int kLeast = 20;
   if (flags.eval_every >= 0) return flags.eval_every;
+  if (flags.steps == 0) return 1;
   if (flags.steps < kLeast) return flags.eval_data.empty() ? 0 : flags.steps;
   return std::max(kLeast, flags.steps / 10);
 }
@@ -72,8 +73,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       .add_option("--type", flags.type,
                   "float (default) or double; with cuda also bf16 (default there) and fp16")
       ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
-  command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
-      ->check(positive)
+  command
+      .add_option("--steps", flags.steps,
+                  "steps; of the spiral 10000, if not said; 0: evaluate and --sample the newest "
+                  "checkpoint in --save")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)

@@ -26,6 +26,7 @@
 #include "train/cli/train_log.h"
 #include "train/cli/train_resume.h"
 #include "train/device/context.h"
+#include "train/model/inference.h"
 #include "train/model/mfu.h"
 #include "train/pipeline/trace.h"
 #include "train/trainer.h"
@@ -109,6 +110,28 @@ std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flag
   test->require_sample(flags.options.model.positions);
   train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
   return test;
+}
+
+template <class T>
+void print_sample(train::Inference<T>& model, const TrainFlags& flags) {
+  fmt::print("# sample:\n{}\n",
+             printable(model.generate(flags.prompt, flags.sample, flags.temperature, 1)));
+}
+
+// --steps 0: the newest checkpoint is evaluated, and writes a sample, on rank 0.
+template <class T>
+int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
+  Communicator me = world.world().split(world.rank(), 0);
+  if (world.rank() != 0) return kExitOk;
+  train::Inference<T> model(flags.options.model);
+  const train::Checkpoint loaded = train::load_checkpoint(me, flags.save, model.pieces());
+  fmt::print("# weights of step {} of {}\n", loaded.step, loaded.path);
+  if (test) {
+    const double loss = model.loss(*test, flags.options.seed, flags.options.batch);
+    fmt::print("# test loss {:.4f}, perplexity {:.4g} a byte\n", loss, std::exp(loss));
+  }
+  if (flags.sample > 0) print_sample(model, flags);
+  return kExitOk;
 }
 
 // What a rank takes along into a smaller World.
@@ -248,10 +271,10 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
                                 trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
-    if (speaks)
-      fmt::print("# sample:\n{}\n",
-                 printable(train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
-                                                             flags.sample, flags.temperature, 1)));
+    if (!speaks) return kExitOk;
+    train::Inference<train::HostOf<T>> model(options.model);
+    model.set(weights);
+    print_sample(model, flags);
   }
   return kExitOk;
 }
@@ -271,6 +294,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
   if constexpr (!train::kOnDevice<T>) keep_freed_memory();
   train::Text text = train::Text::load(flags.data);
   const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
+  if (flags.steps == 0) return infer<train::HostOf<T>>(world, flags, test);
   Carried<T> carried;
   carried.options = flags.options;
   int code = run_in<T>(world, flags, text, test, peak, carried);

@@ -158,6 +158,25 @@ TEST_F(TrainCommand, SamplesTextAtTheEnd) {
   EXPECT_NE(out.text.find("# sample:\nhello"), std::string::npos) << out.text;
 }
 
+// A checkpoint of four ranks, with nothing to train: its test loss is that of the run, and the same
+// weights write the same text.
+TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
+  const std::string save = " --save " + folder_ / "save";
+  const auto after = [](const std::string& text, const std::string& mark) {
+    const auto at = text.find(mark);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? text : text.substr(at + mark.size());
+  };
+  const Output trained = run(command("-n 4 --dp 2 --pp 2 --eval-every 12 --sample 20" + save));
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const Output out = run(command("--steps 0 --sample 20" + save));
+  EXPECT_EQ(out.exit_code, 0) << out.text;
+  EXPECT_NE(out.text.find("# weights of step 12 of "), std::string::npos) << out.text;
+  EXPECT_EQ(after(out.text, "test loss "), after(trained.text, "test loss "));
+  for (const char* refused : {"--steps 0", "--steps 0 --save x --log y"})
+    EXPECT_EQ(run(command(refused)).exit_code, 4) << refused;
+}
+
 // Kill -9 of a rank: the job says so, starts again from its checkpoint, and the curve is the same
 // bits as without.
 TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {

@@ -515,11 +515,5 @@ TEST(Layouts, ATextThatIsTooShortIsRefusedOnEveryRank) {
   EXPECT_EQ(refused, 4);
 }
 
-TEST(Generate, AnEmptyPromptIsANewLine) {
-  const TrainOptions o = narrow({1, 1, 1});
-  const auto weights = train<double>(o, 1).weights;
-  EXPECT_EQ(generate(o.model, weights, "", 5, 1, 3), generate(o.model, weights, "\n", 5, 1, 3));
-}
-
 }  // namespace
 }  // namespace weft::train
