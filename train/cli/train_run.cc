@@ -140,6 +140,7 @@ struct Carried {
   std::unique_ptr<World> world;
   TrainOptions options;
   int step = 0;
+  double loss = 0, norm = 0;  // of that step
   train::LossScaler scaler{0};
   std::vector<std::vector<train::HostOf<T>>> state;  // of Trainer::pieces()
 
@@ -189,6 +190,9 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     if (speaks)
       fmt::print("# a replica is lost: {} go{} on after step {}, with what is in memory\n",
                  mesh.data, mesh.data == 1 ? "es" : "", carried.step);
+    // Perhaps nobody who is left had to say it.
+    if (log.on() && carried.step > 0)
+      log.write({{"step", carried.step}, {"loss", carried.loss}, {"gradient_norm", carried.norm}});
   } else if (flags.resume || restarted()) {
     if (!train::checkpoint_there(checkpoint, flags.save)) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
@@ -228,8 +232,14 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
                  std::exp(*test_loss));
     std::fflush(stdout);
   };
+  const auto save = [&] {
+    train::save_checkpoint(checkpoint, flags.save, trainer.steps_done(), trainer.pieces(),
+                           train::describe_run(options, text, trainer.scaler(), flags.type),
+                           {.keep = flags.keep});
+  };
   bool due = false;
   train::StepReport r;
+  if (smaller && trainer.steps_done() == flags.steps && !flags.save.empty()) save();
   while (trainer.steps_done() < flags.steps) try {
       if (!smaller) die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
       r = trainer.step();
@@ -242,18 +252,25 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
       if (flags.save.empty() || !due || r.lost > 0) continue;
       due = false;
-      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             train::describe_run(options, text, trainer.scaler(), flags.type),
-                             {.keep = flags.keep});
+      save();
       // All end here, for a job of all replicas that begins with this checkpoint.
       if (smaller && may_restart(flags.restart) && r.step < flags.steps) return kExitToGrow;
     } catch (const UsageError&) {
       throw;
     } catch (const std::exception&) {
       if (!flags.job.outlives_killed || world.failure().ok()) throw;
-      Survivors left = go_on_without_lost(world, options, trainer.steps_done(), r.loss, r.norm);
+      lock.reset();
+      Survivors left;
+      try {
+        left = go_on_without_lost(world, options, trainer.steps_done(), r.loss, r.norm);
+      } catch (const Error& e) {  // the caller has this World only, which is no more
+        fmt::print(stderr, "weft train: {}\n", e.what());
+        return kExitCritical;
+      }
       if (trainer.steps_done() < left.step) trainer.complete_step(left.loss, left.norm);
       carried.take(trainer);
+      carried.loss = left.loss;
+      carried.norm = left.norm;
       carried.options.mesh.data = left.replicas;
       carried.world = std::move(left.world);
       return kExitOk;
