@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iomanip>
 #include <map>
 #include <sstream>
@@ -47,10 +48,15 @@ void agree(World& world, const std::string& mine) {
   }
 }
 
+GptParallel parallel_of(const TrainOptions& o) {
+  const auto embed = std::find(kEmbeds.begin(), kEmbeds.end(), o.embed) - kEmbeds.begin();
+  return {nullptr, o.sequence_parallel && o.mesh.tensor > 1, o.seed_style,
+          static_cast<Embed>(embed)};
+}
+
 void check(const TrainOptions& o, Rank me) {
   try {
-    check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch,
-                o.sequence_parallel, o.vocab_parallel);
+    check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch, parallel_of(o));
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");

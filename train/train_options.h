@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "train/model/learning_rate.h"
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {
+
+// Names of TrainOptions::embed, in the order of Embed.
+inline const std::vector<std::string> kEmbeds = {"vocab-parallel", "replicated", "owner"};
 
 struct TrainOptions {
   GptShape model;
@@ -20,8 +24,9 @@ struct TrainOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
-  bool parameter_server = false;                   // in place of the all-reduce of gradients
-  bool vocab_parallel = true, seed_style = false;  // forms of tensor parallelism (GptParallel)
+  bool parameter_server = false;         // in place of the all-reduce of gradients
+  bool seed_style = false;               // GptParallel::seed_style
+  std::string embed = "vocab-parallel";  // of kEmbeds
   // Folder to which activations and optimizer state are offloaded, or "host": pinned memory, for a
   // device. Empty: no offload.
   std::string offload;
@@ -61,7 +66,7 @@ void for_each_option(Options& o, Visit visit) {
   visit("deterministic", o.deterministic);
   visit("recompute", o.recompute);
   visit("sequence", o.sequence_parallel);
-  visit("vocab-parallel", o.vocab_parallel);
+  visit("embed", o.embed);
   visit("seed-style", o.seed_style);
   visit("adam", o.optimizer.adam);
   visit("decay", o.optimizer.decay);
@@ -91,6 +96,9 @@ TrainOptions with_described(TrainOptions options, const std::string& text);
 // A collective call; `mine` is such a text. Throws UsageError on every rank; its message names the
 // first value in which a rank differs from rank 0.
 void agree(World& world, const std::string& mine);
+
+// The tensor parallelism that the options ask for, without ranks.
+GptParallel parallel_of(const TrainOptions& options);
 
 // Throws UsageError where options contradict each other, the same on every rank.
 void check(const TrainOptions& options, Rank me);

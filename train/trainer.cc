@@ -69,8 +69,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                     options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 
-  const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
-                             options.seed_style, options.vocab_parallel};
+  GptParallel parallel = parallel_of(options);
+  parallel.tensor = &mesh_->tensor;
   const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
                                  options.deterministic, micro_batches_,           parallel.sequence,
                                  options.offload,       options.parameter_server, options.chunks};
@@ -236,15 +236,24 @@ StepReport Trainer<T>::step() {
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
 
   meter_->pause();
-  agree_on_numbers(report);
-  judge(report);
   if (mesh_->pipeline.size() > 1)
     report.bubble = measured_bubble(runtime_->last(), mesh_->pipeline.comm());
+  agree_on_numbers(report);  // from here on, without ZeRO, no rank needs another
+  judge(report);
   meter_->resume();
 
   update(report);
   meter_->end(report);
   return report;
+}
+
+template <class T>
+void Trainer<T>::complete_step(double loss, double norm) {
+  StepReport report;
+  report.loss = loss;
+  report.norm = norm;
+  judge(report);
+  update(report);
 }
 
 template <class T>

@@ -27,6 +27,10 @@ class Trainer {
   // Returns the mean loss of a batch of `text`, in nats per byte: always of the same samples, and
   // the same on every rank. Changes no weight. A collective call; `text` is the same on every rank.
   double evaluate(const Text& text);
+  // After a step() that threw, where another rank has done that step: does the update from that
+  // rank's loss and norm. Without ZeRO the gradients are there: no rank has the loss of a step
+  // before all have summed theirs. Calls no other rank.
+  void complete_step(double loss, double norm);
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
@@ -66,11 +70,5 @@ class Trainer {
   int lost_ = 0;
   LossScaler scaler_;
 };
-
-// Samples `bytes` bytes of text after `prompt` (empty: a new line) from the whole weights that
-// Trainer::collect() returned.
-template <class T>
-std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
-                     const std::string& prompt, int bytes, double temperature, std::uint64_t seed);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// Writes the file of --json, or of another option: the file holds a whole report, or is not touched.
-// This file does not know what a report says.
+// Writes the file of --json, or of another option: the file holds a whole report, or is not
+// touched. This file does not know what a report says.
 #pragma once
 
 #include <string>

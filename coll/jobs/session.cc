@@ -6,9 +6,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "coll/runtime/calibrate.h"
 #include "coll/runtime/internals.h"
@@ -73,9 +75,7 @@ bool timeout_given(const JobFlags& flags) {
   return flags.timeout != nullptr && flags.timeout->count() > 0;
 }
 
-int run_rank(std::string_view command, const JobFlags& flags,
-             const std::function<int(World&)>& body,
-             const std::function<void(Rank, const Status&)>& failed) {
+WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   WorldOptions options;
   options.transport = flags.transport;
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
@@ -84,6 +84,37 @@ int run_rank(std::string_view command, const JobFlags& flags,
   // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
   // must use the rail that it is called by.
   if (command == "train" || command == "validate") options.spread = false;
+  return options;
+}
+
+// Every rank is a thread with a World of its own: no other process, and no rails.
+int run_threads(std::string_view command, const JobFlags& flags,
+                const std::function<int(World&)>& body) {
+  const int n = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
+  auto jobs = local_jobs(n);
+  std::vector<int> codes(static_cast<std::size_t>(n), kExitOk);
+  std::atomic<bool> said{false};
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < codes.size(); ++r)
+    ranks.emplace_back([&, r] {
+      try {
+        Place here;
+        here.host = here.machine = "this process";
+        World world(std::move(jobs[r]), here, world_options(command, flags));
+        codes[r] = body(world);
+      } catch (const std::exception& e) {  // one rank says why
+        codes[r] = dynamic_cast<const StatusError*>(&e) != nullptr ? kExitCritical : kExitError;
+        if (!said.exchange(true)) fmt::print(stderr, "weft {}: {}\n", command, e.what());
+      }
+    });
+  for (auto& rank : ranks) rank.join();
+  return *std::max_element(codes.begin(), codes.end());
+}
+
+int run_rank(std::string_view command, const JobFlags& flags,
+             const std::function<int(World&)>& body,
+             const std::function<void(Rank, const Status&)>& failed) {
+  const WorldOptions options = world_options(command, flags);
   if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
   const JobSpec spec = job_from_environment();
   const Rank me = spec.rank;
@@ -134,6 +165,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
 int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
             const std::function<void(Rank, const Status&)>& failed) {
   if (launched()) return run_rank(command, flags, body, failed);
+  if (flags.threads) return run_threads(command, flags, body);
   LaunchOptions options;
   options.ranks = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
   options.hosts = std::max(flags.hosts, 1);
@@ -143,6 +175,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
     options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   std::fflush(nullptr);
   options.killed_code = kExitCritical;
+  options.outlives_killed = flags.outlives_killed;
   const int code = relaunch_self(options);
   const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
   return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;

@@ -27,6 +27,8 @@ struct JobFlags {
   int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS says otherwise
   const CLI::Option* timeout = nullptr;  // --timeout-ms, which overrides WEFT_TIMEOUT_MS
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
+  bool outlives_killed = false;          // local ranks go on without one that was killed
+  bool threads = false;                  // local ranks are threads of this process
 };
 
 // Adds -n, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
@@ -40,7 +42,8 @@ int local_ranks(const JobFlags& flags, int cores);
 void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
 
 // Under a launcher: assembles the job, runs `body` on this rank and returns body's exit code.
-// Otherwise: runs this command line again as local ranks and returns their exit code. A failure of
+// Otherwise: runs this command line again as local ranks, or calls body on a thread for each rank,
+// and returns their exit code. A failure of
 // the job goes to `failed` (on all ranks) or else to stderr (on one rank); the code is critical.
 int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
             const std::function<void(Rank, const Status&)>& failed = {});

@@ -24,11 +24,12 @@ bool given(const CLI::App& command, const std::string& name) {
 }
 
 // What the spiral takes. A flag that is not here is refused: a new one is not forgotten.
-const Names kOfTheSpiral{
-    "ranks",         "hosts", "rails",      "transport", "timeout-ms",   "rail-gbps",    "help",
-    "model",         "steps", "algo",       "lr",        "seed",         "log",          "trace",
-    "deterministic", "save",  "save-every", "keep",      "resume",       "restart",      "elastic",
-    "kill",          "sync",  "staleness",  "type",      "report-every", "straggler-us", "backend"};
+const Names kOfTheSpiral{"ranks",        "hosts",        "rails",   "transport", "timeout-ms",
+                         "rail-gbps",    "help",         "model",   "steps",     "algo",
+                         "lr",           "seed",         "log",     "trace",     "deterministic",
+                         "save",         "save-every",   "keep",    "resume",    "restart",
+                         "elastic",      "kill",         "sync",    "staleness", "type",
+                         "report-every", "straggler-us", "backend", "threads"};
 
 // What those take that train nothing. The sizes of the job are part of a line that is explained.
 const Names kOfExplain{"help",  "explain", "of", "stages", "microbatches", "schedule", "chunks",
@@ -100,6 +101,12 @@ void check_spiral(const CLI::App& command, const TrainFlags& flags) {
     throw UsageError(
         fmt::format("--algo {} with --sync {}: a parameter server has no all-reduce; leave one out",
                     flags.options.mesh.algorithm, s.sync));
+  if (flags.spiral.threads)
+    for (const char* other : {"--hosts", "--rails", "--restart", "--elastic", "--kill", "--trace"})
+      if (given(command, other))
+        throw UsageError(
+            fmt::format("{} with --threads: it is for ranks that are processes; leave one out",
+                        as_given(command, other)));
   if (s.sync != "ps-async" && given(command, "--staleness"))
     throw UsageError(fmt::format("--staleness {} with --sync {}: only --sync ps-async has any",
                                  s.staleness, s.sync));
@@ -115,6 +122,10 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
     throw UsageError(
         "--staleness with --model gpt: its replicas wait for each other in every step; leave it "
         "out, or train --model spiral --sync ps-async");
+  if (given(command, "--threads"))
+    throw UsageError(
+        "--threads with --model gpt: its ranks are processes; leave it out, or train --model "
+        "spiral");
   if (given(command, "--report-every"))
     throw UsageError(
         "--report-every with --model gpt: it prints its first steps and then a line a second; "
@@ -168,6 +179,12 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
                                  flags.restart.restarts > 0 ? "--restart"
                                  : flags.restart.elastic    ? "--elastic"
                                                             : "--resume"));
+  if (flags.steps == 0 && (flags.save.empty() || flags.model == "spiral" || flags.log != ""))
+    throw UsageError(
+        flags.save.empty() ? "--steps 0: nothing is trained; pass --save FOLDER with a checkpoint "
+                             "to evaluate, or more steps"
+        : flags.log != ""  ? "--log with --steps 0: nothing is trained; leave one of them out"
+                           : "--steps 0 with --model spiral: nothing would be trained; say more");
   const char* no_save = "without --save: nothing is saved; say --save FOLDER, or leave it out";
   refuse_ignored(command, {{"--save-every", flags.save.empty(), no_save},
                            {"--keep", flags.save.empty(), no_save}});

@@ -1,231 +1,28 @@
-// `weft train`: the modes of the command, the run of one rank, and its progress. This file does not
-// compute a step.
+// `weft train`: the modes of the command, and what its jobs are started with.
 #include <fmt/format.h>
-#include <malloc.h>
-#include <sched.h>
-#include <unistd.h>
 
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <limits>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string_view>
-#include <thread>
 
 #include "coll/jobs/session.h"
-#include "coll/observe/trace.h"
-#include "coll/runtime/internals.h"
 #include "topo/base/exit_code.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/lock.h"
 #include "train/cli/commands.h"
-#include "train/cli/printable.h"
 #include "train/cli/train_chakra.h"
 #include "train/cli/train_checks.h"
+#include "train/cli/train_elastic.h"
 #include "train/cli/train_flags.h"
-#include "train/cli/train_log.h"
-#include "train/cli/train_resume.h"
+#include "train/cli/train_run.h"
 #include "train/device/bench.h"
 #include "train/device/context.h"
 #include "train/model/learning_rate.h"
-#include "train/model/mfu.h"
 #include "train/pipeline/explain.h"
 #include "train/pipeline/trace.h"
-#include "train/trainer.h"
+#include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 
 namespace weft {
 namespace {
-
-using train::Trainer;
-using train::TrainOptions;
-
-// Ranks of a machine share its cores; a rank that is bound has its share already.
-int operator_threads(const World& world) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  sched_getaffinity(0, sizeof mask, &mask);
-  const int allowed = CPU_COUNT(&mask), cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  if (allowed < cores) return allowed;
-  int here = 0;
-  const Topology& t = world.topology();
-  for (Rank r = 0; r < t.nranks(); ++r) here += t.same_kernel(r, world.rank()) ? 1 : 0;
-  return std::max(1, allowed / here);
-}
-
-// Ranks of a machine take its GPUs in turn; several may share one.
-int gpu_of(const World& world) {
-  Device* found = device();
-  int before = 0;
-  const Topology& t = world.topology();
-  for (Rank r = 0; r < world.rank(); ++r)
-    before += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
-  return found == nullptr ? 0 : before % found->count();
-}
-
-// Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
-double peak_of_all(World& world, const TrainFlags& flags) {
-  const train::DeviceContext& context = train::DeviceContext::of_this_rank();
-  const auto all = job_of(world).all_gather(device()->identity(context.gpu()));
-  const std::set<std::string> gpus(all.begin(), all.end());
-  double each = flags.bench.peaks.tflops;
-  const bool half = flags.type == "bf16" || flags.type == "fp16";
-  if (each == 0 && half) each = train::gpu_peaks(device()->describe(context.gpu())).tflops;
-  return each * 1e12 * static_cast<double>(gpus.size());
-}
-
-// "run.json" -> "run.pipeline.json"
-std::string pipeline_file(const std::string& trace) {
-  return std::filesystem::path(trace).replace_extension(".pipeline.json");
-}
-
-// Tensors of a step come and go; pages that the system took back would be cleared again each time.
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-}
-
-// Weights that are numbers no more go on like that for ever: a job that gets no further ends,
-// before its checkpoints take the place of those that were good.
-void require_steps(const train::StepReport& r, int steps) {
-  constexpr int kMostLost = 20;
-  if (r.lost == 0 || (r.lost < kMostLost && r.step < steps)) return;
-  throw UsageError(fmt::format(
-      "step {}: the loss is {} and the norm of its gradient {}: all steps from {} on were skipped, "
-      "and nothing has been saved since; take a smaller --lr or --clip, with --resume from a "
-      "checkpoint of before",
-      r.step, r.loss, r.norm, r.step - r.lost + 1));
-}
-
-// The text that a run evaluates, which it is not trained on; empty: none. All ranks agree on it.
-std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flags,
-                                            train::Text& text) {
-  if (evaluates_every(flags) == 0) return {};
-  std::optional<train::Text> test;
-  if (!flags.eval_data.empty()) {
-    test = train::Text::load(flags.eval_data, "--eval-data");
-  } else if (flags.eval_every > 0 || text.size() / 20 > flags.options.model.positions) {
-    test = text.hold_out();
-  } else {
-    return {};
-  }
-  test->require_sample(flags.options.model.positions);
-  train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
-  return test;
-}
-
-template <class T>
-int run_gpt(World& world, const TrainFlags& flags) {
-  train::agree(world, what_ranks_share(flags));
-  check_restart(flags.restart, world, flags.steps);
-  double peak = 0;
-  if constexpr (train::kOnDevice<T>) {
-    train::DeviceContext& context = train::DeviceContext::make(gpu_of(world));
-    peak = peak_of_all(world, flags);
-    if (world.rank() == 0)
-      fmt::print("# {} on {}\n", flags.type, context.device().describe(context.gpu()));
-  }
-  train::set_operator_threads(operator_threads(world));
-  if constexpr (!train::kOnDevice<T>) keep_freed_memory();
-  train::Text text = train::Text::load(flags.data);
-  const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
-  TrainOptions options = flags.options;
-  const bool speaks = world.rank() == 0;
-  options.count_bytes = speaks && !flags.log.empty();
-  Trainer<T> trainer(world, options, text);
-  const auto& mesh = options.mesh;
-  const double tokens = static_cast<double>(options.batch * options.model.positions);
-  if (speaks)
-    fmt::print(
-        "# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
-        "{} samples a step in micro-batches of {}\n"
-        "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
-        static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
-        text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
-        options.batch, options.micro_batch);
-  TrainLog log(speaks ? flags.log : "");
-  Communicator checkpoint = trainer.mesh().all.comm().duplicate();
-  std::optional<train::FolderLock> lock;
-  if (!flags.save.empty()) lock.emplace(checkpoint, flags.save);
-  if (flags.resume || restarted()) {
-    if (!train::checkpoint_there(checkpoint, flags.save)) {
-      if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
-    } else {
-      const auto loaded = train::load_run(checkpoint, flags.save, trainer.pieces(), options);
-      trainer.set_steps_done(loaded.step);
-      trainer.restored();
-      train::restore(loaded, trainer.scaler());
-      for (const std::string& why : loaded.left_out)
-        if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
-      for (const std::string& what : train::differences(loaded, options, text, flags.type))
-        if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
-      if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
-    }
-  } else if (!flags.save.empty()) {
-    train::require_no_checkpoint(checkpoint, flags.save);
-  }
-  double shown = 0, best = 0;
-  const auto show = [&](const train::StepReport& r, std::optional<double> test_loss) {
-    const double rate = tokens / r.seconds, now = now_s();
-    if (log.on()) {
-      auto line = to_json(r, rate);
-      if (test_loss) line["test_loss"] = *test_loss;
-      if (test_loss) line["test_perplexity"] = std::exp(*test_loss);
-      if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
-      log.write(line);
-    }
-    best = std::max(best, rate);
-    if (!test_loss && r.step > 3 && r.step < flags.steps && now - shown < 1) return;
-    shown = now;
-    fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
-               r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
-               r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
-               100 * r.bubble, resident_bytes() / 1e6);
-    if (test_loss)
-      fmt::print("# {} steps: test loss {:.4f}, perplexity {:.4g} a byte\n", r.step, *test_loss,
-                 std::exp(*test_loss));
-    std::fflush(stdout);
-  };
-  bool due = false;
-  while (trainer.steps_done() < flags.steps) {
-    die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
-    const train::StepReport r = trainer.step();
-    std::optional<double> test_loss;
-    if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
-      test_loss = trainer.evaluate(*test);
-    // Before it is saved: a job that goes on would not say it again.
-    if (speaks) show(r, test_loss);
-    require_steps(r, flags.steps);
-    due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
-    if (flags.save.empty() || !due || r.lost > 0) continue;
-    due = false;
-    train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                           train::describe_run(options, text, trainer.scaler(), flags.type),
-                           {.keep = flags.keep});
-  }
-  if (speaks && peak > 0)
-    fmt::print(
-        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
-        "12 L d T) of {:.0f} TFLOP/s\n",
-        100 * best * train::flops_per_token(options.model) / peak, best,
-        train::flops_per_token(options.model), peak / 1e12);
-  if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
-                                world.rank(), train::pipeline_of(mesh, world.rank()),
-                                trainer.pipeline().schedule().shape,
-                                trainer.pipeline().last().records);
-  if (flags.sample > 0) {
-    const auto weights = trainer.collect();
-    if (speaks)
-      fmt::print("# sample:\n{}\n",
-                 printable(train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
-                                                             flags.sample, flags.temperature, 1)));
-  }
-  return kExitOk;
-}
 
 // OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
 // unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
@@ -301,21 +98,10 @@ void choose_backend(TrainFlags& flags) {
   if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
 }
 
-int run_as(World& world, const TrainFlags& flags) {
-  using namespace train;
-  if (flags.backend != "cuda")
-    return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
-  if (flags.type == "double") return run_gpt<OnDevice<Fp64>>(world, flags);
-  if (flags.type == "float") return run_gpt<OnDevice<Fp32>>(world, flags);
-  if (flags.type == "bf16") return run_gpt<OnDevice<Bf16>>(world, flags);
-  return run_gpt<OnDevice<Fp16>>(world, flags);
-}
-
 int train_gpt(TrainFlags& flags, bool dp_given) {
   choose_backend(flags);
   complete(flags, dp_given);
   auto& o = flags.options;
-  o.vocab_parallel = flags.embed == "vocab-parallel";
   o.seed_style = flags.tp_style == "seed";
   o.optimizer.adam = flags.optimizer == "adamw";
   if (flags.lr_per_256 > 0)
@@ -324,6 +110,9 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
   o.rate.floor = o.rate.peak / 10;
   o.parameter_server = flags.spiral.options.sync == "ps";
   o.straggler_us = flags.spiral.options.straggler_us;
+  flags.job.outlives_killed =
+      flags.restart.elastic && can_lose_replicas(o, flags.backend == "cuda");
+  const int replicas = o.mesh.data;
   const auto run = [&] {
     Rank me = kNoRank;  // nobody, where the ranks are other processes
     const int code = run_job("train", flags.job, [&](World& world) {
@@ -334,7 +123,12 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
       train::write_chakra_trace(flags.trace, me);
     return code;
   };
-  return run_again(flags.restart, flags.job, run, [&] { return fewer_replicas(flags); });
+  const auto all = [&] {
+    o.mesh.data = replicas;
+    set_ranks(flags.job, o.mesh.ranks());
+  };
+  return run_again(
+      flags.restart, flags.job, run, [&] { return fewer_replicas(flags); }, all);
 }
 
 int train_spiral(TrainFlags& flags, const CLI::App& command) {
@@ -347,6 +141,7 @@ int train_spiral(TrainFlags& flags, const CLI::App& command) {
   if (!given("--report-every")) s.report_every = tenth;
   s.save_every = given("--save-every") ? flags.save_every : tenth;
   s.algorithm = flags.options.mesh.algorithm;
+  flags.job.threads = flags.spiral.threads;
   s.save = flags.save;
   s.keep = flags.keep;
   s.resume = flags.resume || restarted();
@@ -355,7 +150,8 @@ int train_spiral(TrainFlags& flags, const CLI::App& command) {
   const auto run = [&] {
     return run_spiral_command(flags.job, flags.spiral, flags.restart, flags.log);
   };
-  return run_again(flags.restart, flags.job, run, [&] { return fewer_workers(flags); });
+  return run_again(
+      flags.restart, flags.job, run, [&] { return fewer_workers(flags); }, [] {});
 }
 
 int train_command(TrainFlags& flags, const CLI::App& command) {

@@ -30,6 +30,7 @@ CLI::Validator finite_number() {
 int evaluates_every(const TrainFlags& flags) {
   constexpr int kLeast = 20;
   if (flags.eval_every >= 0) return flags.eval_every;
+  if (flags.steps == 0) return 1;
   if (flags.steps < kLeast) return flags.eval_data.empty() ? 0 : flags.steps;
   return std::max(kLeast, flags.steps / 10);
 }
@@ -72,8 +73,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       .add_option("--type", flags.type,
                   "float (default) or double; with cuda also bf16 (default there) and fp16")
       ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
-  command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
-      ->check(positive)
+  command
+      .add_option("--steps", flags.steps,
+                  "steps; of the spiral 10000, if not said; 0: evaluate and --sample the newest "
+                  "checkpoint in --save")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
@@ -131,8 +135,12 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
                      "the host's memory, not the GPU's");
   command.add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
   command.add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
-  command.add_option("--embed", flags.embed, "of the embedding on tensor parallel ranks")
-      ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
+  command
+      .add_option(
+          "--embed", o.embed,
+          "embedding and head of tensor parallel ranks: a part on each, all on each, or all "
+          "on the first, which broadcasts")
+      ->check(CLI::IsMember(train::kEmbeds))
       ->capture_default_str();
   command.add_option("--tp-style", flags.tp_style, "megatron, or seed: gathers Q, K and results")
       ->check(CLI::IsMember({"megatron", "seed"}))
@@ -163,7 +171,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->capture_default_str();
   command.add_option("--log", flags.log,
                      "JSON lines, one per step (of the spiral: per report), are added here");
-  command.add_option("--trace", flags.trace, "trace of every rank's communication, for Perfetto and as Chakra's .et");
+  command.add_option("--trace", flags.trace,
+                     "trace of every rank's communication, for Perfetto and as Chakra's .et");
   command
       .add_option("--sample", flags.sample,
                   "bytes to write at the end, each a forward pass on rank 0's processor")

@@ -17,7 +17,7 @@ struct TrainFlags {
   train::TrainOptions options;
   SpiralFlags spiral;
   std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
-  std::string embed = "vocab-parallel", tp_style = "megatron";
+  std::string tp_style = "megatron";
   std::string eval_data;  // text to evaluate; empty: the last twentieth of `data`
   int eval_every = -1;    // steps between evaluations; 0: none. -1: see evaluates_every()
   std::string log, trace, prompt = "\n";

@@ -23,6 +23,11 @@ bool restarted() {
   return starts != nullptr && std::atoi(starts) > 0;
 }
 
+bool may_restart(const RestartFlags& flags) {
+  const char* starts = std::getenv(kStarts);
+  return starts != nullptr && std::atoi(starts) < flags.restarts;
+}
+
 void check_restart(const RestartFlags& flags, const World& world, int steps) {
   if (flags.on() && std::getenv(kStarts) == nullptr)
     throw UsageError(fmt::format(
@@ -47,20 +52,23 @@ void die_on_purpose(const RestartFlags& flags, Rank rank, int step) {
 }
 
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,
-              const std::function<bool()>& fewer) {
+              const std::function<bool()>& fewer, const std::function<void()>& all) {
   if (launched()) return run();
   unsetenv(kStarts);
   if (flags.on()) setenv(kStarts, "0", 1);
   int code = run();
-  for (int again = 1; code == kExitCritical && flags.on(); ++again) {
+  for (int again = 1; (code == kExitCritical || code == kExitToGrow) && flags.on(); ++again) {
     if (flags.restarts > 0 && again > flags.restarts) break;
-    if (flags.elastic && !fewer() && flags.restarts == 0) {
+    const bool grows = code == kExitToGrow;
+    if (grows) all();
+    if (!grows && flags.elastic && !fewer() && flags.restarts == 0) {
       fmt::print(stderr,
                  "weft train: the job failed, and there is no smaller one for --elastic to go on "
                  "with; --restart N also starts it again as it is\n");
       break;
     }
-    fmt::print(stderr, "weft train: the job failed; start {}{} again, with {} rank{}\n", again,
+    fmt::print(stderr, "weft train: {}; start {}{} again, with {} rank{}\n",
+               grows ? "a new replica joins" : "the job failed", again,
                flags.restarts > 0 ? fmt::format(" of {}", flags.restarts) : "", job.ranks,
                job.ranks == 1 ? "" : "s");
     setenv(kStarts, std::to_string(again).c_str(), 1);

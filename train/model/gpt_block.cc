@@ -8,8 +8,8 @@ namespace {
 template <class T>
 class Block : public BlockParts<T> {
   using Base = BlockParts<T>;
-  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
-      Base::part, Base::regions_, Base::shape_, Base::value;
+  using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::regions_,
+      Base::shape_, Base::value;
   using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
       Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
       Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
@@ -17,8 +17,8 @@ class Block : public BlockParts<T> {
 
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
-      : Base(shape, parallel, number, list, {1, parallel.tensor->rank(), parallel.tensor->size()},
-             {1, parallel.tensor->rank(), parallel.tensor->size()}) {}
+      : Block(shape, parallel, number, list,
+              {1, parallel.tensor->rank(), parallel.tensor->size()}) {}
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
@@ -101,6 +101,15 @@ class Block : public BlockParts<T> {
   }
 
  private:
+  // qkv is split by heads, proj and shrink by inputs: all along dimension 1.
+  Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list,
+        Shard split)
+      : Base(shape, parallel, number, list, split, split, split) {}
+
+  Index heads() const { return shape_.heads / regions_.size(); }
+  AttentionShape attention_shape(const Batch& batch) const {
+    return {batch.samples, shape_.positions, heads(), h() / shape_.heads};
+  }
   // x + what the region gives: the sum over the ranks of in w^T, and the bias once.
   Tensor<T> region_out(const Tensor<T>& in, int weight, Index in_width, Index rows,
                        const Tensor<T>& x) {

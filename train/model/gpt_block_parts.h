@@ -17,14 +17,14 @@ namespace weft::train {
 template <class T>
 class BlockParts : public Layer<T> {
  protected:
-  // proj, shrink: the shards of those two weights; the other matrices are split by outputs.
+  // qkv, proj, shrink: the shards of those weights; `grow` is split by outputs.
   BlockParts(const GptShape& shape, GptParallel parallel, Index number,
-             std::vector<Parameter<T>>& list, Shard proj, Shard shrink)
+             std::vector<Parameter<T>>& list, Shard qkv, Shard proj, Shard shrink)
       : shape_(shape), regions_{parallel}, list_(list) {
     const int t = parallel.tensor->size(), me = parallel.tensor->rank();
     const Index h = shape.width, d = h / shape.heads;
     const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
-    const Shard whole{}, heads{1, me, t}, rows{0, me, t};
+    const Shard whole{}, rows{0, me, t};
     // deviation 0: the parameter is a vector of zeros or ones, without weight decay.
     const auto declare = [&](const char* part, std::vector<Index> s, Shard shard, double deviation,
                              bool ones = false) {
@@ -36,8 +36,8 @@ class BlockParts : public Layer<T> {
     this->first = list.size();
     declare("norm1.gain", {h}, whole, 0, true);
     declare("norm1.bias", {h}, whole, 0);
-    declare("qkv.weight", {3, shape.heads, d, h}, heads, 0.02);
-    declare("qkv.bias", {3, shape.heads, d}, heads, 0);
+    declare("qkv.weight", {3, shape.heads, d, h}, qkv, 0.02);
+    declare("qkv.bias", {3, shape.heads, d}, qkv, 0);
     declare("proj.weight", {h, h}, proj, out_deviation);
     declare("proj.bias", {h}, whole, 0);
     declare("norm2.gain", {h}, whole, 0, true);
@@ -76,11 +76,7 @@ class BlockParts : public Layer<T> {
   };
 
   Index h() const { return shape_.width; }
-  Index heads() const { return shape_.heads / regions_.size(); }
   Index part() const { return h() / regions_.size(); }
-  AttentionShape attention_shape(const Batch& batch) const {
-    return {batch.samples, shape_.positions, heads(), h() / shape_.heads};
-  }
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 

@@ -1,7 +1,9 @@
 // A transformer block in the source documents' tensor-parallel form (docs/training.md): every
-// product is split by outputs, and each result is gathered whole: 8 (t-1)/t bsh elements forward
-// where gpt_block.cc sends 4. Q and K are gathered although a head attends to itself only: the form
-// is here so that its cost can be measured.
+// product is split by outputs, and each result is gathered whole. Attention: each rank has a
+// fragment of every head's Q, K and V; Q and K are gathered, so that every rank has all scores and
+// multiplies them with its fragment of V. The backward pass gathers Q and K again, and sums their
+// gradients over the ranks. The form is here so that its cost can be measured:
+// 20 (t-1)/t bsh elements per layer where gpt_block.cc sends 8.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -10,8 +12,7 @@ namespace {
 template <class T>
 class SeedBlock : public BlockParts<T> {
   using Base = BlockParts<T>;
-  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
-      Base::part, Base::shape_, Base::value;
+  using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::shape_, Base::value;
   using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
       Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
       Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
@@ -20,8 +21,8 @@ class SeedBlock : public BlockParts<T> {
  public:
   SeedBlock(const GptShape& shape, GptParallel parallel, Index number,
             std::vector<Parameter<T>>& list)
-      : Base(shape, parallel, number, list, {},
-             {0, parallel.tensor->rank(), parallel.tensor->size()}),
+      : Base(shape, parallel, number, list, {2, parallel.tensor->rank(), parallel.tensor->size()},
+             {}, {0, parallel.tensor->rank(), parallel.tensor->size()}),
         axis_(*parallel.tensor) {}
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
@@ -32,16 +33,12 @@ class SeedBlock : public BlockParts<T> {
     kept[kQkvOut] = tensor(n * 3 * part());
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
-    for (const Index at : {Index{0}, part()}) {  // Q and K; this rank's heads are those gathered
-      const Tensor<T> whole = gather_columns(kept[kQkvOut].data() + at, 3 * part(), part(), n);
-      copy_columns(kept[kQkvOut].data() + at, 3 * part(),
-                   whole.data() + static_cast<Index>(axis_.rank()) * part(), h(), n, part());
-    }
-    Tensor<T> attended(n * part(), Use::kWorkspace);
-    kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads / size());
-    attention(attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
+    Tensor<T> context(n * h(), Use::kWorkspace);
+    kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads);
+    attention(context.data(), kept[kProbabilities].data(), whole_qkv(kept[kQkvOut], n).data(),
               attention_shape(batch));
-    kept[kAttended] = gather_columns(attended.data(), part(), part(), n);
+    const Tensor<T> mine = own_columns(context, f(), n * shape_.heads);
+    kept[kAttended] = gather_columns(mine.data(), part(), f(), n, shape_.heads);
     Tensor<T> middle = tensor(n * h());
     linear(middle.data(), kept[kAttended].data(), value(kProj), value(kProj + 1), n, h(), h());
     add(middle.data(), x.data(), x.count());
@@ -53,10 +50,10 @@ class SeedBlock : public BlockParts<T> {
            4 * part());
     Tensor<T> active(n * 4 * part(), Use::kWorkspace);
     gelu(active.data(), kept[kGrown].data(), active.count());
-    kept[kActive] = gather_columns(active.data(), 4 * part(), 4 * part(), n);
+    kept[kActive] = gather_columns(active.data(), 4 * part(), 4 * part(), n, 1);
     Tensor<T> local(n * part(), Use::kWorkspace);
     linear<T>(local.data(), kept[kActive].data(), value(kShrink), nullptr, n, 4 * h(), part());
-    Tensor<T> out = gather_columns(local.data(), part(), part(), n);
+    Tensor<T> out = gather_columns(local.data(), part(), part(), n, 1);
     add_residual(out.data(), middle.data(), out.data(), value(kShrink + 1), n, h());
     kept[kMiddle] = std::move(middle);
     return out;
@@ -65,7 +62,7 @@ class SeedBlock : public BlockParts<T> {
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
     kept[kGradShrink] = copied(grad);
-    const Tensor<T> mine = own_columns(grad, n);
+    const Tensor<T> mine = own_columns(grad, part(), n);
     Tensor<T> whole(n * 4 * h(), Use::kErrors);
     linear_grad_input(whole.data(), mine.data(), value(kShrink), n, 4 * h(), part());
     Tensor<T> g = sum_columns(whole, 4 * part(), n);
@@ -76,10 +73,21 @@ class SeedBlock : public BlockParts<T> {
     kept[kGradProj] = copied(grad);
     Tensor<T> context(n * h(), Use::kErrors);
     linear_grad_input(context.data(), grad.data(), value(kProj), n, h(), h());
-    const Tensor<T> attended = own_columns(context, n);
+    // Of this rank's fragment of V; what that gives for Q and K is one term of a sum over the
+    // ranks.
+    const Tensor<T> fragment = own_columns(context, f(), n * shape_.heads);
+    context.fill_zero();
+    place_columns(context, fragment, f(), n * shape_.heads);
+    Tensor<T> whole_grad(n * 3 * h(), Use::kErrors);
+    attention_grad(whole_grad.data(), context.data(), kept[kProbabilities].data(),
+                   whole_qkv(kept[kQkvOut], n).data(), attention_shape(batch));
     g = Tensor<T>(n * 3 * part(), Use::kErrors);
-    attention_grad(g.data(), attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
-                   attention_shape(batch));
+    for (const Index which : {0, 1, 2}) {
+      copy_columns(context.data(), h(), whole_grad.data() + which * h(), 3 * h(), n, h());
+      const Tensor<T> own = which < 2 ? sum_columns(context, f(), n * shape_.heads)
+                                      : own_columns(context, f(), n * shape_.heads);
+      copy_columns(g.data() + which * part(), 3 * part(), own.data(), part(), n, part());
+    }
     norm_back(grad, g, kQkv, 3 * part(), n, kX, kMean1, kNorm1, kept);
     kept[kGradQkv] = std::move(g);
     return grad;
@@ -87,7 +95,7 @@ class SeedBlock : public BlockParts<T> {
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
-    const Tensor<T> mine = own_columns(kept[kGradShrink], n);
+    const Tensor<T> mine = own_columns(kept[kGradShrink], part(), n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),
                           part());
     add_columns(gradient(kShrink + 1), kept[kGradShrink].data(), n, h());
@@ -102,39 +110,64 @@ class SeedBlock : public BlockParts<T> {
 
  private:
   Index size() const { return static_cast<Index>(axis_.size()); }
+  Index me() const { return static_cast<Index>(axis_.rank()); }
+  Index f() const { return part() / shape_.heads; }  // columns of a fragment of a head
+  AttentionShape attention_shape(const Batch& batch) const {
+    return {batch.samples, shape_.positions, shape_.heads, h() / shape_.heads};
+  }
   static Tensor<T> copied(const Tensor<T>& from) {
     Tensor<T> to(from.count(), Use::kErrors);
     copy(to.data(), from.data(), from.count());
     return to;
   }
 
-  // All columns of a matrix of which each rank has `columns`, in rows that are `stride` apart.
-  Tensor<T> gather_columns(const T* mine, Index stride, Index columns, Index n) {
-    Tensor<T> blocks(n * columns * size(), Use::kWorkspace);
-    T* own = blocks.data() + static_cast<Index>(axis_.rank()) * n * columns;
-    copy_columns(own, columns, mine, stride, n, columns);
-    axis_.all_gather(blocks.data(), n * columns);
-    Tensor<T> whole(blocks.count(), Use::kActivations);
-    for (Index b = 0; b < size(); ++b)
-      copy_columns(whole.data() + b * columns, size() * columns, blocks.data() + b * n * columns,
-                   columns, n, columns);
+  // Q and K of all ranks, gathered; of V this rank's fragment among zeros.
+  Tensor<T> whole_qkv(const Tensor<T>& mine, Index n) {
+    Tensor<T> whole(n * 3 * h(), Use::kWorkspace), own(n * part(), Use::kWorkspace);
+    const auto put = [&](Index which, const Tensor<T>& matrix) {
+      copy_columns(whole.data() + which * h(), 3 * h(), matrix.data(), h(), n, h());
+    };
+    for (const Index which : {0, 1})
+      put(which, gather_columns(mine.data() + which * part(), 3 * part(), f(), n, shape_.heads));
+    copy_columns(own.data(), part(), mine.data() + 2 * part(), 3 * part(), n, part());
+    Tensor<T> v = Tensor<T>::zeros(n * h(), Use::kWorkspace);
+    place_columns(v, own, f(), n * shape_.heads);
+    put(2, v);
     return whole;
   }
-  // This rank's columns of the sum over the ranks.
-  Tensor<T> sum_columns(const Tensor<T>& whole, Index columns, Index n) {
-    Tensor<T> blocks(whole.count(), Use::kWorkspace), mine(n * columns, Use::kErrors);
+
+  // All columns of a matrix of which each rank has `columns` of each of `groups` parts of a row;
+  // rows of `mine` are `stride` apart.
+  Tensor<T> gather_columns(const T* mine, Index stride, Index columns, Index n, Index groups) {
+    const Index own = n * groups * columns;
+    Tensor<T> blocks(own * size(), Use::kWorkspace), whole(own * size(), Use::kActivations);
+    copy_columns(blocks.data() + me() * own, groups * columns, mine, stride, n, groups * columns);
+    axis_.all_gather(blocks.data(), own);
     for (Index b = 0; b < size(); ++b)
-      copy_columns(blocks.data() + b * n * columns, columns, whole.data() + b * columns,
-                   size() * columns, n, columns);
-    axis_.reduce_scatter(blocks.data(), n * columns);
-    copy(mine.data(), blocks.data() + static_cast<Index>(axis_.rank()) * n * columns, mine.count());
+      copy_columns(whole.data() + b * columns, size() * columns, blocks.data() + b * own, columns,
+                   n * groups, columns);
+    return whole;
+  }
+  // This rank's columns of the sum over the ranks of a matrix [rows][size() x columns].
+  Tensor<T> sum_columns(const Tensor<T>& whole, Index columns, Index rows) {
+    Tensor<T> blocks(whole.count(), Use::kWorkspace), mine(rows * columns, Use::kErrors);
+    for (Index b = 0; b < size(); ++b)
+      copy_columns(blocks.data() + b * mine.count(), columns, whole.data() + b * columns,
+                   size() * columns, rows, columns);
+    axis_.reduce_scatter(blocks.data(), mine.count());
+    copy(mine.data(), blocks.data() + me() * mine.count(), mine.count());
     return mine;
   }
-  Tensor<T> own_columns(const Tensor<T>& whole, Index n) {
-    Tensor<T> mine(n * part(), Use::kErrors);
-    copy_columns(mine.data(), part(), whole.data() + static_cast<Index>(axis_.rank()) * part(), h(),
-                 n, part());
+  // This rank's columns of such a matrix, and back into it.
+  Tensor<T> own_columns(const Tensor<T>& whole, Index columns, Index rows) {
+    Tensor<T> mine(rows * columns, Use::kErrors);
+    copy_columns(mine.data(), columns, whole.data() + me() * columns, size() * columns, rows,
+                 columns);
     return mine;
+  }
+  void place_columns(Tensor<T>& whole, const Tensor<T>& mine, Index columns, Index rows) {
+    copy_columns(whole.data() + me() * columns, size() * columns, mine.data(), columns, rows,
+                 columns);
   }
 
   Axis& axis_;

@@ -1,5 +1,5 @@
-// The two ends of the model: the embedding, and the head with its loss. With vocab_parallel each
-// rank has a block of the vocabulary's rows of both. This file does not know the blocks between.
+// The two ends of the model: the embedding, and the head with its loss, on the ranks that Embed
+// names. This file does not know the blocks between.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,14 +17,15 @@ Parameter<T> vocabulary_table(std::string name, const GptShape& shape, const Gpt
   Parameter<T> table{.logical = {std::move(name), {shape.vocabulary, shape.width}, {}},
                      .deviation = 0.02,
                      .decays = true};
-  if (p.vocab_parallel) table.logical.shard = {0, p.tensor->rank(), p.tensor->size()};
+  if (p.embed == Embed::kVocabParallel)
+    table.logical.shard = {0, p.tensor->rank(), p.tensor->size()};
   return table;
 }
 struct VocabularyRange {
   Index first, count;
 };
 VocabularyRange vocabulary_range(const GptShape& shape, const GptParallel& p) {
-  if (!p.vocab_parallel) return {0, shape.vocabulary};
+  if (p.embed != Embed::kVocabParallel) return {0, shape.vocabulary};
   const Index n = shape.vocabulary / static_cast<Index>(p.tensor->size());
   return {n * static_cast<Index>(p.tensor->rank()), n};
 }
@@ -35,11 +36,13 @@ class Embedding : public Layer<T> {
   Embedding(const GptShape& shape, GptParallel parallel, std::vector<Parameter<T>>& list)
       : shape_(shape), regions_{parallel}, list_(list) {
     this->first = list.size();
-    list.push_back(vocabulary_table<T>("wte", shape, parallel));
-    list.push_back({.logical = {"wpe", {shape.positions, shape.width}, {}},
-                    .deviation = 0.02,
-                    .decays = true,
-                    .early = true});
+    if (parallel.has_tables()) {
+      list.push_back(vocabulary_table<T>("wte", shape, parallel));
+      list.push_back({.logical = {"wpe", {shape.positions, shape.width}, {}},
+                      .deviation = 0.02,
+                      .decays = true,
+                      .early = true});
+    }
     this->last = list.size();
   }
 
@@ -47,18 +50,25 @@ class Embedding : public Layer<T> {
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
     Tensor<T> whole(rows * h, Use::kActivations);
+    if (!regions_.parallel.has_tables()) {
+      regions_.parallel.tensor->broadcast(whole.data(), whole.count());
+      return whole;
+    }
     embed(whole.data(), list_[this->first].value, batch.tokens.data(), first, n, rows, h);
-    if (regions_.parallel.vocab_parallel) regions_.sum(whole.data(), whole.count());
+    if (regions_.parallel.embed == Embed::kVocabParallel) regions_.sum(whole.data(), whole.count());
     const Index local = local_rows(shape_, regions_.parallel, batch.samples);
     const Index begin = regions_.offset(local);
     add_positions(whole.data() + begin * h, list_[this->first + 1].value, begin, shape_.positions,
                   local, h);
+    if (regions_.parallel.embed == Embed::kOwner)
+      regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     if (local == rows) return whole;
     Tensor<T> mine(local * h, Use::kActivations);
     copy(mine.data(), whole.data() + begin * h, mine.count());
     return mine;
   }
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
+    if (!regions_.parallel.has_tables()) return {};
     kept.resize(1);
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const Index local = grad.count() / h, begin = regions_.offset(local);
@@ -68,6 +78,7 @@ class Embedding : public Layer<T> {
     return {};
   }
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
+    if (!regions_.parallel.has_tables()) return;
     const Index rows = batch.samples * shape_.positions;
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
     embed_grad(list_[this->first].gradient, kept[0].data(), batch.tokens.data(), first, n, rows,
@@ -90,12 +101,13 @@ class Head : public Layer<T> {
     this->first = list.size();
     table_ = static_cast<Index>(tied_to);
     const auto add_table = [&](const char* name) {
+      if (!parallel.has_tables()) return;
       table_ = list.size();
       list.push_back(vocabulary_table<T>(name, shape, parallel));
     };
     if (shape.tied && tied_to < 0) {  // the tied copy comes first, as in the embedding
       add_table("wte");
-      list.back().tied_copy = true;
+      if (parallel.has_tables()) list.back().tied_copy = true;
     }
     norm_ = list.size();
     list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
@@ -115,6 +127,8 @@ class Head : public Layer<T> {
     layer_norm(normal.data() + regions_.offset(local * h), as_wide(kept[kMean].data()),
                as_wide(kept[kRstd].data()), x.data(), list_[norm_].value, list_[norm_ + 1].value,
                local, h);
+    kept[kX] = std::move(x);
+    if (!regions_.parallel.has_tables()) return {};
     regions_.gather(normal.data(), normal.count());
     Tensor<T> logits = tensor(rows * n);
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
@@ -126,7 +140,6 @@ class Head : public Layer<T> {
                   [&](auto* numbers, Index count, RedOp op) {
                     regions_.parallel.tensor->all_reduce(numbers, count, op);
                   });
-    kept[kX] = std::move(x);
     kept[kNormal] = std::move(normal);
     kept[kGradLogits] = std::move(logits);
     return {};
@@ -136,8 +149,12 @@ class Head : public Layer<T> {
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const Index n = vocabulary_range(shape_, regions_.parallel).count;
     Tensor<T> whole(rows * h, Use::kErrors);
-    linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h, n);
-    if (spread()) regions_.sum(whole.data(), whole.count());
+    if (regions_.parallel.has_tables())
+      linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h, n);
+    if (spread())
+      regions_.sum(whole.data(), whole.count());
+    else if (regions_.parallel.embed == Embed::kOwner)
+      regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
     layer_norm_grad(grad.data(), list_[norm_].gradient, list_[norm_ + 1].gradient,
                     whole.data() + regions_.offset(grad.count()), kept[kX].data(),
@@ -149,9 +166,10 @@ class Head : public Layer<T> {
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions;
-    linear_grad_weight<T>(list_[table_].gradient, nullptr, kept[kGradLogits].data(),
-                          kept[kNormal].data(), rows, shape_.width,
-                          vocabulary_range(shape_, regions_.parallel).count);
+    if (regions_.parallel.has_tables())
+      linear_grad_weight<T>(list_[table_].gradient, nullptr, kept[kGradLogits].data(),
+                            kept[kNormal].data(), rows, shape_.width,
+                            vocabulary_range(shape_, regions_.parallel).count);
     kept.clear();
   }
 
@@ -168,7 +186,7 @@ class Head : public Layer<T> {
 
  private:
   enum { kX, kMean, kRstd, kNormal, kGradLogits, kPlaces };
-  bool spread() const { return regions_.parallel.vocab_parallel; }
+  bool spread() const { return regions_.parallel.embed == Embed::kVocabParallel; }
 
   const GptShape shape_;
   Regions<T> regions_;
@@ -203,7 +221,7 @@ Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows) {
 WEFT_TYPES(WEFT_ENDS)
 
 void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index samples,
-                 bool sequence, bool vocab_parallel) {
+                 const GptParallel& parallel) {
   const auto t = static_cast<Index>(tensor_ranks);
   const auto divides = [&](const char* flag, Index value, const char* why) {
     if (value % t != 0)
@@ -215,13 +233,19 @@ void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index 
         fmt::format("--width {} with --heads {}: a head needs a whole width; choose a "
                     "multiple of {}",
                     s.width, s.heads, s.heads));
-  divides("--heads", s.heads, "heads are split over the ranks");
-  if (vocab_parallel) divides("--vocabulary", s.vocabulary, "its rows are split over the ranks");
-  if (sequence) {
+  if (parallel.seed_style)
+    divides("--width / --heads =", s.width / s.heads,
+            "every head is split over the ranks (--tp-style seed)");
+  else
+    divides("--heads", s.heads, "heads are split over the ranks");
+  if (parallel.embed == Embed::kVocabParallel)
+    divides("--vocabulary", s.vocabulary, "its rows are split over the ranks");
+  if (parallel.sequence) {
     divides("--micro-batch x --positions =", samples * s.positions,
             "rows are split over the ranks");
-    if (!vocab_parallel && t > 1)
-      throw Error("--sequence-parallel with --embed replicated: not together; leave one out");
+    if (parallel.embed != Embed::kVocabParallel && t > 1)
+      throw Error(fmt::format("--sequence-parallel with --embed {}: not together; leave one out",
+                              parallel.embed == Embed::kOwner ? "owner" : "replicated"));
   }
   if (s.layers < static_cast<Index>(pipeline_ranks))
     throw Error(fmt::format("--layers {} with {} stages: each stage needs a layer", s.layers,

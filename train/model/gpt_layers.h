@@ -24,11 +24,17 @@ struct GptShape {
   bool tied = true;  // the head uses the embedding's weight
 };
 
+// Which tensor-parallel ranks have the embedding and the head: each a block of the vocabulary, each
+// all of it, or the first rank alone, which broadcasts what the others need.
+enum class Embed { kVocabParallel, kReplicated, kOwner };
+
 struct GptParallel {
-  Axis* tensor;                // must outlive the layers
-  bool sequence = false;       // sequence parallel
-  bool seed_style = false;     // gather Q, K and every result (gpt_block_seed.cc)
-  bool vocab_parallel = true;  // false: every rank has the whole embedding and head
+  Axis* tensor;             // must outlive the layers
+  bool sequence = false;    // sequence parallel
+  bool seed_style = false;  // gather Q, K and every result (gpt_block_seed.cc)
+  Embed embed = Embed::kVocabParallel;
+
+  bool has_tables() const { return embed != Embed::kOwner || tensor->rank() == 0; }
 };
 
 // One micro-batch of a step.
@@ -85,9 +91,9 @@ inline Index local_rows(const GptShape& s, const GptParallel& p, Index samples) 
   return p.sequence ? rows / static_cast<Index>(p.tensor->size()) : rows;
 }
 
-// Throws Error that names the size which the ranks do not divide.
+// Throws Error that names the size which the ranks do not divide. Ignores parallel.tensor.
 void check_shape(const GptShape& shape, int tensor_ranks, int pipeline_ranks, Index samples,
-                 bool sequence, bool vocab_parallel);
+                 const GptParallel& parallel);
 
 // Number of parameters of the whole model.
 std::size_t parameter_count(const GptShape& shape);

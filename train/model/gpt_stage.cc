@@ -29,7 +29,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
                                           : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
   if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_, losses_));
-  if (shape.tied && options.stages > 1 && (first() || last()))
+  if (shape.tied && options.stages > 1 && (first() || last()) && parallel.has_tables())
     shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
 
   // On a device each begins where memory does: products of the same shape are then the same
@@ -50,7 +50,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
     if (static_cast<int>(units_.size()) == shared_unit_ && options.multiple > 1)
       offset =
           unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_embedding;
-    offset = rounded(offset, std::lcm(options.multiple, aligned));
+    // A unit without parameters (Embed::kOwner) is one block long: collectives carry no nothing.
+    offset = rounded(std::max(offset, unit.begin + 1), std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);
   }

@@ -3,6 +3,7 @@
 // device memory do not wait: they run on a stream, in order with the operators.
 #pragma once
 
+#include <functional>
 #include <utility>
 
 #include "coll/api/communicator.h"
@@ -43,6 +44,12 @@ class Axis {
   template <class T>
   void all_gather(T* all, std::size_t count) {
     run([&] { return in_order<T>().all_gather(all + me() * count, all, count, kDType<T>); });
+    if (after_gather && size_ > 1) after_gather(all, count * sizeof(T));
+  }
+  // x of the group's rank 0 becomes x of every rank.
+  template <class T>
+  void broadcast(T* x, std::size_t count) {
+    run([&] { return in_order<T>().broadcast(x, x, count, kDType<T>, 0); });
   }
   // all: size() blocks of `count` elements; this rank's block becomes the sum.
   template <class T>
@@ -60,6 +67,8 @@ class Axis {
     seconds_ += now_s() - start;
   }
   double seconds() const { return seconds_; }
+  // For tests: all_gather() calls this with its result, blocks of `bytes` each.
+  std::function<void(void* all, std::size_t bytes)> after_gather;
 
  private:
   std::size_t me() const { return static_cast<std::size_t>(rank_); }

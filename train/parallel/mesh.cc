@@ -61,7 +61,9 @@ const MeshShape& checked(const MeshShape& shape, const World& world) {
 void choose_algorithm(Axis& axis, const std::string& name) {
   if (name == "auto" || axis.size() == 1) return;
   axis.comm().set_algorithm(Collective::kAllReduce, name);
-  for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
+  for (const Collective c :
+       {Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast})
+    try {
       axis.comm().set_algorithm(c, name);
     } catch (const Error&) {  // it has none of that name
     }

@@ -65,6 +65,8 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
                   "iterations between lines; 0: the end only (default: a tenth)")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+  command.add_flag("--threads", flags.threads, "server and workers are threads of one process")
+      ->group(group);
   command
       .add_flag("--bubbles", flags.bubbles,
                 "measure the bubbles of all pipeline schedules with stages that sleep")

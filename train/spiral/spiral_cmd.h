@@ -13,6 +13,7 @@ namespace weft {
 
 struct SpiralFlags {
   train::SpiralOptions options;
+  bool threads = false;  // the ranks are threads of one process
   bool bubbles = false;
   train::BubbleOptions bubble;
 };

@@ -249,6 +249,11 @@ class LocalProcesses {
       if (!p.running || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
       p.running = false;
       --running_;
+      if (options_.outlives_killed && WIFSIGNALED(status) && exit_code_ == 0 && running_ > 0) {
+        say(fmt::format("{}: rank {} {}; {} still running", options_.name, r, how_it_ended(status),
+                        running_));
+        continue;
+      }
       if (code_of(status) == 0 || exit_code_ != 0) continue;
       if (failures_.empty()) judge_at_ = Clock::now() + kDyingTime;
       failures_.push_back({static_cast<Rank>(r), status});

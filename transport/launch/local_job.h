@@ -23,6 +23,8 @@ struct LaunchOptions {
   bool bind = true;
   bool tag = false;            // put "[rank] " before each line of output
   bool ranks_say_why = false;  // ranks explain exit codes; name killed ranks only
+  // A killed rank does not end the job: the other ranks go on, or end it by themselves.
+  bool outlives_killed = false;
   // The exit code of a job with a killed rank, or a rank whose code says so; 0: 128 + signal.
   int killed_code = 0;
   std::string name = "weft";  // the prefix of the launcher's messages

@@ -44,6 +44,9 @@ StepTraffic step_with_traffic(World& world, train::Trainer<T>& trainer) {
   return step;
 }
 
+// Whether each tensor-parallel rank has a block of the vocabulary.
+inline bool is_split(const TrainOptions& o) { return o.embed == "vocab-parallel"; }
+
 // A gathered or summed piece of a rank's weights.
 struct TrafficUnit {
   enum Kind { kEmbedding, kBlock, kHead } kind;
@@ -51,11 +54,12 @@ struct TrafficUnit {
   std::uint64_t vectors;  // of them, those that every tensor-parallel rank has whole
 };
 
-// The units of stage g of `stages`.
+// The units of stage g of `stages`, of a rank with or without embedding and head.
 inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int stages,
-                                               const TrafficElement& element, std::uint64_t s) {
+                                               const TrafficElement& element, std::uint64_t s,
+                                               bool tables) {
   const std::uint64_t h = o.model.width, t = static_cast<std::uint64_t>(o.mesh.tensor);
-  const std::uint64_t table = o.model.vocabulary * h / (o.vocab_parallel ? t : 1);
+  const std::uint64_t table = o.model.vocabulary * h / (is_split(o) ? t : 1);
   const std::uint64_t positions = o.model.positions * h;
   const bool alike = o.model.tied && stages > 1 && s > 1;  // both ends, to be cut alike
   const auto unit = [&](TrafficUnit::Kind kind, const std::vector<std::uint64_t>& tensors,
@@ -63,13 +67,17 @@ inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int
     const auto up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
     std::uint64_t n = 0;
     for (const std::uint64_t count : tensors) n += up(count, element.aligned);
-    if (alike && kind != TrafficUnit::kBlock)
+    if (alike && tables && kind != TrafficUnit::kBlock)
       n = up(table, element.aligned) +
           std::max(up(positions, element.aligned), 2 * up(h, element.aligned));
-    return TrafficUnit{kind, up(n, std::lcm(element.aligned, s)), vectors};
+    return TrafficUnit{kind, up(std::max<std::uint64_t>(n, 1), std::lcm(element.aligned, s)),
+                       vectors};
   };
   std::vector<TrafficUnit> all;
-  if (g == 0) all.push_back(unit(TrafficUnit::kEmbedding, {table, positions}, positions));
+  if (g == 0)
+    all.push_back(unit(TrafficUnit::kEmbedding,
+                       tables ? std::vector{table, positions} : std::vector<std::uint64_t>{},
+                       positions));
   const auto layers = static_cast<int>(o.model.layers);
   for (int b = 0; b < layers / stages + (g < layers % stages ? 1 : 0); ++b)
     all.push_back(unit(TrafficUnit::kBlock,
@@ -78,7 +86,7 @@ inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int
                        6 * h));
   if (g == stages - 1) {
     std::vector<std::uint64_t> tensors{h, h};
-    if (!o.model.tied || stages > 1) tensors.push_back(table);
+    if (tables && (!o.model.tied || stages > 1)) tensors.push_back(table);
     all.push_back(unit(TrafficUnit::kHead, tensors, 2 * h));
   }
   return all;
@@ -109,7 +117,10 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
   const U s = o.zero == 0 ? 1 : o.mesh.shard > 0 ? static_cast<U>(o.mesh.shard) : n, r = n / s;
   const U rows = o.micro_batch * o.model.positions, bsh = rows * o.model.width * e;
   const int stages = o.mesh.pipeline * o.chunks;
-  const bool apart = o.model.tied && stages > 1;  // two copies of the tied embedding
+  const bool tables = o.embed != "owner" || at.tensor == 0;
+  const bool apart = o.model.tied && stages > 1 && tables;  // two copies of the tied embedding
+  // The owner's broadcast passes along the ranks, the last of which sends nothing.
+  const U owned = o.embed == "owner" && at.tensor + 1 < o.mesh.tensor ? bsh : 0;
   const auto all_reduce = [](U ranks, U bytes) { return 2 * (ranks - 1) * bytes / ranks; };
   Traffic x;
   for (int g = at.pipeline; g < stages; g += o.mesh.pipeline) {
@@ -118,7 +129,7 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
       x.sent.pipeline += m * boundary * ((g > 0 ? 1u : 0u) + (g + 1 < stages ? 1u : 0u));
       x.forward.pipeline += g + 1 < stages ? m * boundary : 0;
     }
-    for (const TrafficUnit& unit : units_of_stage(o, g, stages, element, s)) {
+    for (const TrafficUnit& unit : units_of_stage(o, g, stages, element, s, tables)) {
       using Unit = TrafficUnit;
       const bool shared = apart && unit.kind != Unit::kBlock;         // its gradient leaves once
       const U bytes = unit.elements * e, part = (s - 1) * bytes / s;  // gathered, or scattered
@@ -136,11 +147,13 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
       }
       U forward = 0, backward = 0;
       if (unit.kind == Unit::kBlock) {
-        forward = o.seed_style ? 8 * (t - 1) * bsh / t : 2 * all_reduce(t, bsh);
-        backward = forward * (o.recompute ? 2 : 1);
-      } else if (o.vocab_parallel && unit.kind == Unit::kEmbedding) {
-        forward = all_reduce(t, bsh);
-      } else if (o.vocab_parallel) {
+        forward = (o.seed_style ? 8 : 4) * (t - 1) * bsh / t;
+        backward = (o.seed_style ? 12 : 4) * (t - 1) * bsh / t + (o.recompute ? forward : 0);
+      } else if (unit.kind == Unit::kEmbedding) {
+        forward = is_split(o) ? all_reduce(t, bsh) : owned;
+      } else if (!is_split(o)) {
+        backward = owned;
+      } else {
         forward = 3 * all_reduce(t, rows * element.number);
         backward = all_reduce(t, bsh);
       }
@@ -156,8 +169,8 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
   }
   const bool end = at.pipeline == 0 || at.pipeline + 1 == o.mesh.pipeline;
   if (apart && o.mesh.pipeline > 1 && end) {
-    const U table = o.model.vocabulary * o.model.width / (o.vocab_parallel ? t : 1);
-    const U unit = units_of_stage(o, 0, stages, element, s).front().elements;
+    const U table = o.model.vocabulary * o.model.width / (is_split(o) ? t : 1);
+    const U unit = units_of_stage(o, 0, stages, element, s, true).front().elements;
     x.sent.pipeline += all_reduce(2, tied_part(o, at, table, unit, s, e) * e);
   }
   return x;

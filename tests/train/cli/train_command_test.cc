@@ -158,6 +158,25 @@ TEST_F(TrainCommand, SamplesTextAtTheEnd) {
   EXPECT_NE(out.text.find("# sample:\nhello"), std::string::npos) << out.text;
 }
 
+// A checkpoint of four ranks, with nothing to train: its test loss is that of the run, and the same
+// weights write the same text.
+TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
+  const std::string save = " --save " + folder_ / "save";
+  const auto after = [](const std::string& text, const std::string& mark) {
+    const auto at = text.find(mark);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? text : text.substr(at + mark.size());
+  };
+  const Output trained = run(command("-n 4 --dp 2 --pp 2 --eval-every 12 --sample 20" + save));
+  ASSERT_EQ(trained.exit_code, 0) << trained.text;
+  const Output out = run(command("--steps 0 --sample 20" + save));
+  EXPECT_EQ(out.exit_code, 0) << out.text;
+  EXPECT_NE(out.text.find("# weights of step 12 of "), std::string::npos) << out.text;
+  EXPECT_EQ(after(out.text, "test loss "), after(trained.text, "test loss "));
+  for (const char* refused : {"--steps 0", "--steps 0 --save x --log y"})
+    EXPECT_EQ(run(command(refused)).exit_code, 4) << refused;
+}
+
 // Kill -9 of a rank: the job says so, starts again from its checkpoint, and the curve is the same
 // bits as without.
 TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {
@@ -223,6 +242,46 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
             std::string::npos)
       << output_.text;
   EXPECT_EQ(whole, broken);
+}
+
+// Without ZeRO the others go on at once, in a smaller World and with what is in memory: nothing has
+// been saved. A replica of several ranks goes as a whole, and what the batch does not divide by.
+TEST_F(TrainCommand, ALostReplicaGoesAtOnce) {
+  const auto whole = losses("--deterministic");
+  const std::pair<const char*, const char*> jobs[] = {
+      {"-n 4 --dp 4 --kill 1:8", "2 go on after step 7"},
+      {"-n 4 --dp 2 --pp 2 --kill 0:8", "1 goes on after step 7"},
+      {"-n 6 --dp 3 --tp 2 --hosts 3 --kill 3:1", "2 go on after step 0"}};
+  for (const auto& [job, goes_on] : jobs) {
+    fs::remove_all(folder_ / "save");
+    const std::string batch =
+        std::string(job).find("--dp 3") == std::string::npos ? "" : " --batch 6 --micro-batch 1";
+    const auto want = batch.empty() ? whole : losses("--deterministic" + batch);
+    const auto got =
+        losses(std::string(job) + batch + " --deterministic --elastic --save-every 100 --save " +
+               folder_ / "save");
+    EXPECT_NE(output_.text.find(goes_on), std::string::npos) << output_.text;
+    EXPECT_EQ(output_.text.find("again, with"), std::string::npos) << output_.text;
+    EXPECT_EQ(output_.text.find("goes on after step 0 of"), std::string::npos) << output_.text;
+    if (std::string(job).find("--tp") == std::string::npos)
+      EXPECT_EQ(want, got) << job;
+    else
+      expect_near(want, got);
+  }
+}
+
+// A new replica joins at the next checkpoint.
+TEST_F(TrainCommand, ANewReplicaJoinsAtACheckpoint) {
+  const auto whole = losses("--deterministic");
+  const auto got = losses(
+      "-n 4 --dp 4 --deterministic --elastic --restart 1 --kill 2:6 "
+      "--save-every 4 --save " +
+      folder_ / "save");
+  for (const char* said :
+       {"2 go on after step 5", "a new replica joins; start 1 of 1 again, with 4",
+        "goes on after step 8 of"})
+    EXPECT_NE(output_.text.find(said), std::string::npos) << said << "\n" << output_.text;
+  EXPECT_EQ(whole, got);
 }
 
 // Alone, and as many times as --restart says.
@@ -345,6 +404,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-n 2 --sync ps-async", "--sync ps-async with --model gpt");
   refuses("-n 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
   refuses("-n 2 --staleness 3", "--staleness with --model gpt");
+  refuses("-n 2 --threads", "--threads with --model gpt");
   refuses("-n 2 --report-every 3", "--report-every with --model gpt");
   refuses("-n 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");

@@ -38,7 +38,7 @@ TEST_F(DeviceTraining, OtherWays) {
   o.schedule = "zero-bubble";
   testing::expect_layout(o, "sequence parallel, recompute, zero-bubble");
   o = testing::tiny(1, 2, 1);
-  o.vocab_parallel = false;
+  o.embed = "replicated";
   o.model.tied = false;
   o.micro_batch = 2;
   testing::expect_layout(o, "untied, replicated head");
@@ -49,7 +49,7 @@ TEST_F(DeviceTraining, SeedStyle) {
   testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
   o = testing::tiny(1, 4, 1);
   o.seed_style = true;
-  o.vocab_parallel = false;
+  o.embed = "replicated";
   testing::expect_layout(o, "seed style, tp 4, replicated");
 }
 // GPUs that do not reach each other: gradients are staged through pinned memory.

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "support/process/temporary_folder.h"
 #include "support/train/train_runs.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/model/inference.h"
 
 namespace weft::train {
 namespace {
@@ -118,6 +121,40 @@ TEST(Evaluation, WhatIsHeldOutIsNotTrainedOn) {
     test.sample(1, number, 50, tokens.data(), targets.data());
     ASSERT_EQ(std::count(tokens.begin(), tokens.end(), Token{'x'}), 0) << number;
   }
+}
+
+// A checkpoint of eight ranks on one rank: the loss that they had, with the weights alone in
+// memory.
+TEST(Inference, OfACheckpointWithoutStateOfTraining) {
+  const testing::TemporaryFolder folder;
+  set_operator_threads(1);
+  const Text data = text(), test = other_text();
+  TrainOptions o = narrow({2, 2, 2});
+  o.zero = 1;
+  double want = 0;
+  testing::run_ranks(testing::places({8}), {}, [&](World& world) {
+    Trainer<double> trainer(world, o, data);
+    for (int i = 0; i < 3; ++i) trainer.step();
+    const double loss = trainer.evaluate(test);
+    if (world.rank() == 0) want = loss;
+    save_checkpoint(world.world(), folder.path(), 3, trainer.pieces());
+  });
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    Inference<double> model(o.model);
+    const double at_random = [&] {
+      for (auto& piece : model.pieces()) std::fill_n(piece.data, piece.count, 0.01);
+      return model.loss(test, o.seed, o.batch);
+    }();
+    EXPECT_EQ(load_checkpoint(world.world(), folder.path(), model.pieces()).step, 3);
+    EXPECT_NEAR(model.loss(test, o.seed, o.batch) / want, 1, 1e-12);
+    EXPECT_GT(std::abs(at_random / want - 1), 1e-3);
+    EXPECT_EQ(model.generate("", 5, 1, 3), model.generate("\n", 5, 1, 3));
+    EXPECT_EQ(model.generate("abc", 7, 1, 3).size(), 10u);
+    const auto& ledger = MemoryLedger::of_this_rank();
+    const auto peak = [&](Use use) { return ledger.peak[static_cast<std::size_t>(use)]; };
+    EXPECT_EQ(peak(Use::kWeights), parameter_count(o.model) * sizeof(double));
+    EXPECT_EQ(peak(Use::kOptimizer) + peak(Use::kGradients) + peak(Use::kRemoteGradients), 0u);
+  });
 }
 
 }  // namespace

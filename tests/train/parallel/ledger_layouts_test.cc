@@ -35,8 +35,8 @@ std::string named(const TrainOptions& o) {
   return fmt::format("dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}{}{}{}",
                      o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule,
                      o.chunks, o.zero, o.mesh.shard, o.sequence_parallel ? " sequence" : "",
-                     o.recompute ? " recompute" : "", o.seed_style ? " seed" : "",
-                     o.vocab_parallel ? "" : " replicated", o.model.tied ? "" : " untied");
+                     o.recompute ? " recompute" : "", o.seed_style ? " seed" : "", " " + o.embed,
+                     o.model.tied ? "" : " untied");
 }
 
 // The device before the first world: a process keeps the one it has found.
@@ -91,14 +91,14 @@ TEST_F(TrafficOfLayouts, TensorParallel) {
     for (const bool recompute : {false, true}) {
       TrainOptions o = divisible({1, t, 1});
       o.recompute = recompute;
-      expect_traffic(o);
-      o.vocab_parallel = false;
-      expect_traffic(o);
-      o.seed_style = true;
-      expect_traffic(o);
-      o.vocab_parallel = true;
-      expect_traffic(o);
-      o.seed_style = false;
+      for (const bool seed : {true, false})
+        for (const std::string& embed : kEmbeds) {
+          o.seed_style = seed;
+          o.model.heads = seed ? 6 : 24;
+          o.embed = embed;
+          expect_traffic(o);
+        }
+      o.embed = "vocab-parallel";
       o.sequence_parallel = true;
       expect_traffic(o);
     }
@@ -148,9 +148,11 @@ TEST_F(TrafficOfLayouts, Mixtures) {
     o = divisible({2, 2, 2}, 2);
     o.zero = zero;
     o.seed_style = true;
-    expect_traffic(o);
-    o.vocab_parallel = false;
-    expect_traffic(o);
+    o.model.heads = 12;
+    for (const std::string& embed : kEmbeds) {
+      o.embed = embed;
+      expect_traffic(o);
+    }
     o = divisible({2, 2, 2}, 2);
     o.zero = std::min(zero, 2);  // with stage 3, how often weights are gathered is the schedule's
     o.schedule = "interleaved";

@@ -110,7 +110,7 @@ TEST(ByteLedger, TensorParallel) {
     }
 }
 
-// The source documents' form: 8 (t-1)/t bsh forward where the other has 4.
+// The source documents' form: 8 (t-1)/t bsh forward and 12 backward where the other has 4 and 4.
 TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
   for (const bool seed : {false, true}) {
     TrainOptions o = layout(1, 4, 1);
@@ -121,7 +121,7 @@ TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
       EXPECT_EQ(r.sent_forward.tensor,
                 (seed ? 8 : 4) * (t - 1) * o.model.layers * bsh(o) / t + ends);
       EXPECT_EQ(r.sent.tensor - r.sent_forward.tensor,
-                (seed ? 8 : 4) * (t - 1) * o.model.layers * bsh(o) / t + 2 * (t - 1) * bsh(o) / t);
+                (seed ? 12 : 4) * (t - 1) * o.model.layers * bsh(o) / t + 2 * (t - 1) * bsh(o) / t);
     });
   }
 }
@@ -157,38 +157,51 @@ TEST(ByteLedger, Pipeline) {
 }
 
 // Three hosts of two ranks, two rails: tensor parallelism inside the hosts, pipelines along a
-// rail. A rank that differs in both gets its share of the loss and norm, and nothing else.
+// rail. Every peer gets what its axis takes, and its share of the loss and norm; one that differs
+// in both coordinates gets that share alone.
 TEST(ByteLedger, AxesKeepToTheirLinks) {
   TrainOptions o = layout(1, 2, 3);
   set_operator_threads(1);
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   testing::run_ranks(testing::places({2, 2, 2}, 2), {}, [&](World& world) {
     const Coordinates me = coordinates(o.mesh, world.rank());
-    const auto both_differ = [&](Rank r) {
-      const Coordinates peer = coordinates(o.mesh, r);
-      return peer.pipeline != me.pipeline && peer.tensor != me.tensor;
-    };
-    const auto across = [&] {
-      Bytes bytes = 0;
+    const auto sent = [&] {
+      std::vector<Bytes> bytes(static_cast<std::size_t>(world.size()));
       for (const auto& t : world.metrics().traffic)
-        if (both_differ(t.peer)) bytes += t.bytes_sent;
+        bytes[static_cast<std::size_t>(t.peer)] += t.bytes_sent;
       return bytes;
     };
     Trainer<float> trainer(world, o, text);
     trainer.step();
-    const Bytes before = across();
+    const std::vector<Bytes> before = sent();
     const StepReport step = trainer.step();
-    // A loss, a sum of squares and the seconds of six ranks, once to each of the two.
-    EXPECT_LE(across() - before, 2 * (1 + 1 + 6) * sizeof(double));
+    const std::vector<Bytes> after = sent();
     EXPECT_EQ(step.sent.other, 0u);
-    EXPECT_GT(step.sent.tensor, 0u);
-    EXPECT_GT(step.sent.pipeline, 0u);
+    // The tied embedding's gradient: 2 (2-1)/2 of this rank's half of the vocabulary.
+    const Bytes tied = o.model.vocabulary / 2 * o.model.width * sizeof(float);
+    // A loss, a sum of squares and the seconds of six ranks, once to each of two; and the times of
+    // the pipeline's actions.
+    constexpr Bytes kNumbers = 2 * (1 + 1 + 6) * sizeof(double);
+    for (Rank r = 0; r < world.size(); ++r) {
+      if (r == world.rank()) continue;
+      const Coordinates peer = coordinates(o.mesh, r);
+      const int apart = std::abs(peer.pipeline - me.pipeline);
+      const Bytes want = apart == 0                 ? step.sent.tensor
+                         : peer.tensor != me.tensor ? 0
+                         : apart == 1               ? bsh(o)
+                                                    : tied;
+      const Bytes got = after[static_cast<std::size_t>(r)] - before[static_cast<std::size_t>(r)];
+      EXPECT_GE(got, want) << world.rank() << " to " << r;
+      EXPECT_LE(got, want + kNumbers) << world.rank() << " to " << r;
+    }
     for (const auto& t : world.metrics().traffic) {
       const Coordinates peer = coordinates(o.mesh, t.peer);
       if (peer.pipeline == me.pipeline)
         EXPECT_EQ(t.link, "shm");
       else if (peer.tensor == me.tensor)
         EXPECT_EQ(t.link.substr(0, 6), fmt::format("rail {}", me.tensor)) << t.link;
+      else  // by the rail of either; what went that way is counted above
+        EXPECT_EQ(t.link.substr(0, 5), "rail ") << t.link;
     }
   });
 }

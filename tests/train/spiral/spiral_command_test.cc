@@ -29,7 +29,8 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "spiral.jsonl";
   for (const char* how : {"-n 1", "-n 2 --algo ring", "-n 4 --hosts 2 --algo hierarchical",
-                          "-n 4 --algo halving_doubling", "--sync ps", "--sync ps -n 5"}) {
+                          "-n 4 --algo halving_doubling", "--sync ps", "--sync ps -n 5",
+                          "--sync ps -n 3 --threads", "-n 2 --threads"}) {
     const Output o = train(std::string("--model spiral --steps 500 --log ") + log + " " + how);
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
   }
@@ -39,7 +40,7 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
     const auto j = nlohmann::json::parse(line);
     if (j.contains("curve")) runs.push_back(j);  // the end of a run, after its points
   }
-  ASSERT_EQ(runs.size(), 6u);
+  ASSERT_EQ(runs.size(), 8u);
   for (const auto& r : runs) {
     EXPECT_EQ(r["curve"].back()["accuracy"], runs[0]["curve"].back()["accuracy"]);
     EXPECT_NEAR(r["curve"].back()["loss"], runs[0]["curve"].back()["loss"], 1e-13);
@@ -197,6 +198,8 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
       {"--elastic", "--elastic needs checkpoints: pass --save FOLDER"},
       {"--save /proc/nowhere", "--save /proc/nowhere: cannot write there"},
       {"--trace /nowhere/run.json", "--trace /nowhere/run.json: there is no folder"},
+      {"--sync ps --threads --restart 1 --save x", "--restart 1 with --threads"},
+      {"--threads -n 1 --sync ps", "2 ranks or more"},
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
       {"--sync ps --staleness 3", "--staleness 3 with --sync ps"},

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -279,6 +281,41 @@ TEST(LocalJob, ARankThatLeavesWithAnyCodeIsNoSignalToTheJob) {
   EXPECT_EQ(run_local_job([](Rank rank) { return rank == 1 ? raise(SIGKILL) : 0; }, options), 2);
   EXPECT_EQ(run_local_job([](Rank rank) { return rank == 1 ? 7 : 0; }, options), 7);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 exited with code 255"));
+}
+
+// Where the ranks outlive one that is killed, what becomes of the job is what the last one says.
+TEST(LocalJob, RanksThatOutliveOneEndTheJobThemselves) {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.killed_code = 2;
+  options.grace = std::chrono::milliseconds(1);
+  options.outlives_killed = true;
+  void* page = mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto& dead = *new (page) std::atomic<pid_t>;
+  const auto code_of_job = [&](int of_rank_0) {
+    dead = 0;
+    return run_local_job(
+        [&](Rank rank) {
+          if (rank == 1) {
+            dead = getpid();
+            raise(SIGKILL);
+          }
+          // Until the launcher has seen it: the process is there as long.
+          while (dead == 0 || kill(dead, 0) == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // longer than the grace
+          return of_rank_0;
+        },
+        options);
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(code_of_job(0), 0);
+  EXPECT_EQ(code_of_job(7), 7);
+  EXPECT_EQ(run_local_job([](Rank) { return raise(SIGKILL); }, options), 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("rank 1 was killed by signal 9; 1 still running"));
 }
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {

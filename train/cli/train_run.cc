@@ -1,0 +1,339 @@
+// The run of one rank of `weft train`: set-up, steps, evaluations, checkpoints, progress. This file
+// does not compute a step.
+#include "train/cli/train_run.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "coll/observe/trace.h"
+#include "coll/runtime/internals.h"
+#include "topo/base/exit_code.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/lock.h"
+#include "train/cli/printable.h"
+#include "train/cli/train_elastic.h"
+#include "train/cli/train_log.h"
+#include "train/cli/train_resume.h"
+#include "train/device/context.h"
+#include "train/model/inference.h"
+#include "train/model/mfu.h"
+#include "train/pipeline/trace.h"
+#include "train/trainer.h"
+
+namespace weft {
+
+// "run.json" -> "run.pipeline.json"
+std::string pipeline_file(const std::string& trace) {
+  return std::filesystem::path(trace).replace_extension(".pipeline.json");
+}
+
+namespace {
+
+using train::Trainer;
+using train::TrainOptions;
+
+// Ranks of a machine share its cores; a rank that is bound has its share already.
+int operator_threads(const World& world) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  const int allowed = CPU_COUNT(&mask), cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (allowed < cores) return allowed;
+  int here = 0;
+  const Topology& t = world.topology();
+  for (Rank r = 0; r < t.nranks(); ++r) here += t.same_kernel(r, world.rank()) ? 1 : 0;
+  return std::max(1, allowed / here);
+}
+
+// Ranks of a machine take its GPUs in turn; several may share one.
+int gpu_of(const World& world) {
+  Device* found = device();
+  int before = 0;
+  const Topology& t = world.topology();
+  for (Rank r = 0; r < world.rank(); ++r)
+    before += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
+  return found == nullptr ? 0 : before % found->count();
+}
+
+// Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
+double peak_of_all(World& world, const TrainFlags& flags) {
+  const train::DeviceContext& context = train::DeviceContext::of_this_rank();
+  const auto all = job_of(world).all_gather(device()->identity(context.gpu()));
+  const std::set<std::string> gpus(all.begin(), all.end());
+  double each = flags.bench.peaks.tflops;
+  const bool half = flags.type == "bf16" || flags.type == "fp16";
+  if (each == 0 && half) each = train::gpu_peaks(device()->describe(context.gpu())).tflops;
+  return each * 1e12 * static_cast<double>(gpus.size());
+}
+
+// Tensors of a step come and go; pages that the system took back would be cleared again each time.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+// Weights that are numbers no more go on like that for ever: a job that gets no further ends,
+// before its checkpoints take the place of those that were good.
+void require_steps(const train::StepReport& r, int steps) {
+  constexpr int kMostLost = 20;
+  if (r.lost == 0 || (r.lost < kMostLost && r.step < steps)) return;
+  throw UsageError(fmt::format(
+      "step {}: the loss is {} and the norm of its gradient {}: all steps from {} on were skipped, "
+      "and nothing has been saved since; take a smaller --lr or --clip, with --resume from a "
+      "checkpoint of before",
+      r.step, r.loss, r.norm, r.step - r.lost + 1));
+}
+
+// The text that a run evaluates, which it is not trained on; empty: none. All ranks agree on it.
+std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flags,
+                                            train::Text& text) {
+  if (evaluates_every(flags) == 0) return {};
+  std::optional<train::Text> test;
+  if (!flags.eval_data.empty()) {
+    test = train::Text::load(flags.eval_data, "--eval-data");
+  } else if (flags.eval_every > 0 || text.size() / 20 > flags.options.model.positions) {
+    test = text.hold_out();
+  } else {
+    return {};
+  }
+  test->require_sample(flags.options.model.positions);
+  train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
+  return test;
+}
+
+template <class T>
+void print_sample(train::Inference<T>& model, const TrainFlags& flags) {
+  fmt::print("# sample:\n{}\n",
+             printable(model.generate(flags.prompt, flags.sample, flags.temperature, 1)));
+}
+
+// --steps 0: the newest checkpoint is evaluated, and writes a sample, on rank 0.
+template <class T>
+int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
+  Communicator me = world.world().split(world.rank(), 0);
+  if (world.rank() != 0) return kExitOk;
+  train::Inference<T> model(flags.options.model);
+  const train::Checkpoint loaded = train::load_checkpoint(me, flags.save, model.pieces());
+  fmt::print("# weights of step {} of {}\n", loaded.step, loaded.path);
+  if (test) {
+    const double loss = model.loss(*test, flags.options.seed, flags.options.batch);
+    fmt::print("# test loss {:.4f}, perplexity {:.4g} a byte\n", loss, std::exp(loss));
+  }
+  if (flags.sample > 0) print_sample(model, flags);
+  return kExitOk;
+}
+
+// What a rank takes along into a smaller World.
+template <class T>
+struct Carried {
+  std::unique_ptr<World> world;
+  TrainOptions options;
+  int step = 0;
+  double loss = 0, norm = 0;  // of that step
+  train::LossScaler scaler{0};
+  std::vector<std::vector<train::HostOf<T>>> state;  // of Trainer::pieces()
+
+  void take(Trainer<T>& trainer) {
+    step = trainer.steps_done();
+    scaler = trainer.scaler();
+    for (const auto& piece : trainer.pieces())
+      state.emplace_back(piece.data, piece.data + piece.count);
+  }
+  // The ranks of a replica are cut as before, so that a rank's pieces are the same.
+  void give(Trainer<T>& trainer) {
+    auto from = state.begin();
+    for (const auto& piece : trainer.pieces()) std::ranges::copy(*from++, piece.data);
+    trainer.restored();
+    trainer.set_steps_done(step);
+    trainer.scaler() = scaler;
+    state.clear();
+  }
+};
+
+// Trains in this World to the end, or until a replica is lost that the others can do without: then
+// `carried` has the World to go on in, or none for a rank that is not needed any more.
+template <class T>
+int run_in(World& world, const TrainFlags& flags, const train::Text& text,
+           const std::optional<train::Text>& test, double peak, Carried<T>& carried) {
+  TrainOptions options = carried.options;
+  const bool speaks = world.rank() == 0;
+  options.count_bytes = speaks && !flags.log.empty();
+  Trainer<T> trainer(world, options, text);
+  const auto& mesh = options.mesh;
+  const double tokens = static_cast<double>(options.batch * options.model.positions);
+  if (speaks)
+    fmt::print(
+        "# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
+        "{} samples a step in micro-batches of {}\n"
+        "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
+        static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
+        text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
+        options.batch, options.micro_batch);
+  TrainLog log(speaks ? flags.log : "");
+  Communicator checkpoint = trainer.mesh().all.comm().duplicate();
+  std::optional<train::FolderLock> lock;
+  if (!flags.save.empty()) lock.emplace(checkpoint, flags.save);
+  const bool smaller = !world.former_ranks().empty();
+  if (smaller) {
+    carried.give(trainer);
+    if (speaks)
+      fmt::print("# a replica is lost: {} go{} on after step {}, with what is in memory\n",
+                 mesh.data, mesh.data == 1 ? "es" : "", carried.step);
+    // Perhaps nobody who is left had to say it.
+    if (log.on() && carried.step > 0)
+      log.write({{"step", carried.step}, {"loss", carried.loss}, {"gradient_norm", carried.norm}});
+  } else if (flags.resume || restarted()) {
+    if (!train::checkpoint_there(checkpoint, flags.save)) {
+      if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
+    } else {
+      const auto loaded = train::load_run(checkpoint, flags.save, trainer.pieces(), options);
+      trainer.set_steps_done(loaded.step);
+      trainer.restored();
+      train::restore(loaded, trainer.scaler());
+      for (const std::string& why : loaded.left_out)
+        if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
+      for (const std::string& what : train::differences(loaded, options, text, flags.type))
+        if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
+      if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
+    }
+  } else if (!flags.save.empty()) {
+    train::require_no_checkpoint(checkpoint, flags.save);
+  }
+  double shown = 0, best = 0;
+  const auto show = [&](const train::StepReport& r, std::optional<double> test_loss) {
+    const double rate = tokens / r.seconds, now = now_s();
+    if (log.on()) {
+      auto line = to_json(r, rate);
+      if (test_loss) line["test_loss"] = *test_loss;
+      if (test_loss) line["test_perplexity"] = std::exp(*test_loss);
+      if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
+      log.write(line);
+    }
+    best = std::max(best, rate);
+    if (!test_loss && r.step > 3 && r.step < flags.steps && now - shown < 1) return;
+    shown = now;
+    fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
+               r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
+               r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
+               100 * r.bubble, resident_bytes() / 1e6);
+    if (test_loss)
+      fmt::print("# {} steps: test loss {:.4f}, perplexity {:.4g} a byte\n", r.step, *test_loss,
+                 std::exp(*test_loss));
+    std::fflush(stdout);
+  };
+  const auto save = [&] {
+    train::save_checkpoint(checkpoint, flags.save, trainer.steps_done(), trainer.pieces(),
+                           train::describe_run(options, text, trainer.scaler(), flags.type),
+                           {.keep = flags.keep});
+  };
+  bool due = false;
+  train::StepReport r;
+  if (smaller && trainer.steps_done() == flags.steps && !flags.save.empty()) save();
+  while (trainer.steps_done() < flags.steps) try {
+      if (!smaller) die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
+      r = trainer.step();
+      std::optional<double> test_loss;
+      if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
+        test_loss = trainer.evaluate(*test);
+      // Before it is saved: a job that goes on would not say it again.
+      if (speaks) show(r, test_loss);
+      require_steps(r, flags.steps);
+      due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
+      if (flags.save.empty() || !due || r.lost > 0) continue;
+      due = false;
+      save();
+      // All end here, for a job of all replicas that begins with this checkpoint.
+      if (smaller && may_restart(flags.restart) && r.step < flags.steps) return kExitToGrow;
+    } catch (const UsageError&) {
+      throw;
+    } catch (const std::exception&) {
+      if (!flags.job.outlives_killed || world.failure().ok()) throw;
+      lock.reset();
+      Survivors left;
+      try {
+        left = go_on_without_lost(world, options, trainer.steps_done(), r.loss, r.norm);
+      } catch (const Error& e) {  // the caller has this World only, which is no more
+        fmt::print(stderr, "weft train: {}\n", e.what());
+        return kExitCritical;
+      }
+      if (trainer.steps_done() < left.step) trainer.complete_step(left.loss, left.norm);
+      carried.take(trainer);
+      carried.loss = left.loss;
+      carried.norm = left.norm;
+      carried.options.mesh.data = left.replicas;
+      carried.world = std::move(left.world);
+      return kExitOk;
+    }
+  if (speaks && peak > 0)
+    fmt::print(
+        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
+        "12 L d T) of {:.0f} TFLOP/s\n",
+        100 * best * train::flops_per_token(options.model) / peak, best,
+        train::flops_per_token(options.model), peak / 1e12);
+  if (!flags.trace.empty())
+    train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
+                                world.rank(), train::pipeline_of(mesh, world.rank()),
+                                trainer.pipeline().schedule().shape,
+                                trainer.pipeline().last().records);
+  if (flags.sample > 0) {
+    const auto weights = trainer.collect();
+    if (!speaks) return kExitOk;
+    train::Inference<train::HostOf<T>> model(options.model);
+    model.set(weights);
+    print_sample(model, flags);
+  }
+  return kExitOk;
+}
+
+template <class T>
+int run_gpt(World& world, const TrainFlags& flags) {
+  train::agree(world, what_ranks_share(flags));
+  check_restart(flags.restart, world, flags.steps);
+  double peak = 0;
+  if constexpr (train::kOnDevice<T>) {
+    train::DeviceContext& context = train::DeviceContext::make(gpu_of(world));
+    peak = peak_of_all(world, flags);
+    if (world.rank() == 0)
+      fmt::print("# {} on {}\n", flags.type, context.device().describe(context.gpu()));
+  }
+  train::set_operator_threads(operator_threads(world));
+  if constexpr (!train::kOnDevice<T>) keep_freed_memory();
+  train::Text text = train::Text::load(flags.data);
+  const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
+  if (flags.steps == 0) return infer<train::HostOf<T>>(world, flags, test);
+  Carried<T> carried;
+  carried.options = flags.options;
+  int code = run_in<T>(world, flags, text, test, peak, carried);
+  while (const auto smaller = std::move(carried.world)) try {
+      code = run_in<T>(*smaller, flags, text, test, peak, carried);
+    } catch (const std::exception& e) {  // the caller has the first World only, which is no more
+      fmt::print(stderr, "weft train: {}\n", e.what());
+      return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;
+    }
+  return code;
+}
+
+}  // namespace
+
+int run_as(World& world, const TrainFlags& flags) {
+  using namespace train;
+  if (flags.backend != "cuda")
+    return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+  if (flags.type == "double") return run_gpt<OnDevice<Fp64>>(world, flags);
+  if (flags.type == "float") return run_gpt<OnDevice<Fp32>>(world, flags);
+  if (flags.type == "bf16") return run_gpt<OnDevice<Bf16>>(world, flags);
+  return run_gpt<OnDevice<Fp16>>(world, flags);
+}
+
+}  // namespace weft
