@@ -105,10 +105,10 @@ class GptStage : public Stage<T> {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 
-// Blocks [first, last) of a stage: stages differ by one block at most, the longer ones come first.
+// Blocks [first, last) of a stage. The last stage gets fewer, as the head computes beside them.
 struct BlockRange {
   Index first, last;
 };
-BlockRange blocks_of(Index layers, int stage, int stages);
+BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages);
 
 }  // namespace weft::train
