@@ -257,17 +257,6 @@ void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) 
 }
 
 template <class T>
-std::size_t GptStage<T>::activation_bytes(int microbatch) const {
-  const auto m = static_cast<std::size_t>(microbatch);
-  if (m >= micro_batches_.size()) return 0;
-  std::size_t bytes = 0;
-  for (const auto& kept : micro_batches_[m]->kept)
-    for (const auto& tensor : kept) bytes += tensor.bytes();
-  for (const auto& tensor : micro_batches_[m]->inputs) bytes += tensor.bytes();
-  return bytes;
-}
-
-template <class T>
 Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
   Batch batch{.samples = 1, .tokens = tokens, .targets = {}};
   batch.tokens.resize(shape_.positions, 0);

@@ -68,7 +68,6 @@ class GptStage : public Stage<T> {
   void backward_weight(int microbatch) override;
   void backward(int microbatch, const T* grad_output, T* grad_input) override;
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
-  std::size_t activation_bytes(int microbatch) const override;
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
   // Returns the logits at every position of one sample, for a stage that is the whole model.

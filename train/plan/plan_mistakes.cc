@@ -38,14 +38,13 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         l.tp, c.gpus_per_host, l.tp_bytes / 1e9, c.rail_GBps, 1e3 * l.tp_s, 1e3 * l.step_s,
         c.domain_GBps, 1e3 * l.tp_bytes / (c.domain_GBps * 1e9)));
   const double waits = l.bubble;
-  if (waits > 0.2) {
-    const int enough = 4 * l.pp;
+  const int enough = 4 * l.pp;
+  if (waits > 0.2 && l.microbatches < enough) {
     const double then = (l.pp - 1.0) / (enough + l.pp - 1.0);
     all.push_back(
         fmt::format("{} micro-batches for {} stages: ranks wait {:.0f} % of the time; with "
                     "{} micro-batches 1f1b waits {:.0f} %",
-                    l.microbatches, l.pp, 100 * waits, std::max(enough, l.microbatches),
-                    100 * std::min(waits, then)));
+                    l.microbatches, l.pp, 100 * waits, enough, 100 * std::min(waits, then)));
   }
   if (l.pace > 1.1)
     all.push_back(
