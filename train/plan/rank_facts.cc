@@ -50,8 +50,8 @@ std::vector<std::size_t> blocks_of_stages(const ModelShape& model, const Layout&
 }
 
 // Sizes of one micro-batch and one unit, for all ranks of a layout.
-struct Sizes {
-  Sizes(const ModelShape& m, const Layout& layout)
+struct LayoutSizes {
+  LayoutSizes(const ModelShape& m, const Layout& layout)
       : l(layout),
         stages(l.pp * l.chunks),
         h(m.hidden),
@@ -91,7 +91,8 @@ struct Sizes {
 };
 
 // The peak of the step: the backward pass of the head, or of a block.
-RankMemory memory_of(const Sizes& x, const RankFacts& rank, int place, const HeldFacts& held) {
+RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
+                     const HeldFacts& held) {
   const Layout& l = x.l;
   const double e = l.precision.element, bsh = x.bsh(), d = l.dp;
   const double sums = l.precision.sum(),
@@ -133,7 +134,7 @@ RankMemory memory_of(const Sizes& x, const RankFacts& rank, int place, const Hel
   return rank.last && head.total() > block.total() ? head : block;
 }
 
-void add_sent(const Sizes& x, RankFacts& rank, bool head_stays) {
+void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
   const Layout& l = x.l;
   const double n = l.microbatches, d = l.dp, e = l.precision.element, g = l.precision.sum();
   const bool apart = x.stages > 1;  // two copies of the tied embedding
@@ -165,7 +166,7 @@ void add_sent(const Sizes& x, RankFacts& rank, bool head_stays) {
 }  // namespace
 
 std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
-  const Sizes sizes(model, l);
+  const LayoutSizes sizes(model, l);
   const auto blocks = blocks_of_stages(model, l);
   const HeldFacts& held = held_of(l);
   std::vector<RankFacts> all(static_cast<std::size_t>(l.pp));
