@@ -60,6 +60,8 @@ void check(const TrainOptions& o, Rank me) {
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
+    if (o.half_sums && o.deterministic)
+      throw Error("--half-sums with --deterministic: 16-bit sums depend on --dp; leave one out");
     if (o.parameter_server && o.zero > 0)
       throw Error(fmt::format(
           "--sync ps with --zero {}: the server has all of the optimizer's state; leave one out",

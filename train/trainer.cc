@@ -52,6 +52,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
+  if (!kHasMaster<T> && options.half_sums)
+    throw UsageError("--half-sums: only --type bf16 and fp16 have 16-bit gradients; leave it out");
   if (kOnDevice<T> && options.parameter_server)
     throw UsageError(
         "--sync ps with --backend cuda: its server is on the processor; leave one out");
@@ -73,7 +75,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   parallel.tensor = &mesh_->tensor;
   const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
                                  options.deterministic, micro_batches_,           parallel.sequence,
-                                 options.offload,       options.parameter_server, options.chunks};
+                                 options.offload,       options.parameter_server, options.chunks,
+                                 options.half_sums};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,

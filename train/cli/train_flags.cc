@@ -122,6 +122,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--zero", o.zero, "0: all state on every replica; 1, 2, 3: split")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
+  command.add_flag("--half-sums", o.half_sums,
+                   "sum gradients of 16 bits in 16 bits, not in fp32: less memory, less to send");
   command.add_option("--shard-group", o.mesh.shard, "replicas that split the state (0: all)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

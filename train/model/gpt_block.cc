@@ -26,7 +26,7 @@ class Block : public BlockParts<T> {
     const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
 
     Tensor<T> normal = norm(x, rows, kMean1, kNorm1, kept);
-    Tensor<T> qkv = tensor(rows * 3 * part());
+    Tensor<T> qkv(rows * 3 * part(), Use::kWeightedSums);
     linear(qkv.data(), normal.data(), value(kQkv), value(kQkv + 1), rows, h(), 3 * part());
     Tensor<T> attended = tensor(rows * part());
     Tensor<T> probabilities = tensor(rows * shape_.positions * heads());
@@ -40,7 +40,7 @@ class Block : public BlockParts<T> {
     kept[kAttended] = std::move(attended);
 
     normal = norm(middle, rows, kMean2, kNorm2, kept);
-    Tensor<T> grown = tensor(rows * 4 * part());
+    Tensor<T> grown(rows * 4 * part(), Use::kWeightedSums);
     linear(grown.data(), normal.data(), value(kGrow), value(kGrow + 1), rows, h(), 4 * part());
     Tensor<T> active = tensor(rows * 4 * part());
     gelu(active.data(), grown.data(), active.count());

@@ -30,7 +30,7 @@ class SeedBlock : public BlockParts<T> {
     const Index n = batch.samples * shape_.positions;
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
     kept[kNormal1] = norm(x, n, kMean1, kNorm1, kept);
-    kept[kQkvOut] = tensor(n * 3 * part());
+    kept[kQkvOut] = Tensor<T>(n * 3 * part(), Use::kWeightedSums);
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
     Tensor<T> context(n * h(), Use::kWorkspace);
@@ -45,7 +45,7 @@ class SeedBlock : public BlockParts<T> {
     kept[kX] = std::move(x);
 
     kept[kNormal2] = norm(middle, n, kMean2, kNorm2, kept);
-    kept[kGrown] = tensor(n * 4 * part());
+    kept[kGrown] = Tensor<T>(n * 4 * part(), Use::kWeightedSums);
     linear(kept[kGrown].data(), kept[kNormal2].data(), value(kGrow), value(kGrow + 1), n, h(),
            4 * part());
     Tensor<T> active(n * 4 * part(), Use::kWorkspace);

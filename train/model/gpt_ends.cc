@@ -130,7 +130,7 @@ class Head : public Layer<T> {
     kept[kX] = std::move(x);
     if (!regions_.parallel.has_tables()) return {};
     regions_.gather(normal.data(), normal.count());
-    Tensor<T> logits = tensor(rows * n);
+    Tensor<T> logits(rows * n, Use::kWeightedSums);
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
 
     // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
@@ -253,8 +253,9 @@ void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index 
 }
 
 std::size_t parameter_count(const GptShape& s) {
-  const Index h = s.width, block = 12 * h * h + 13 * h;
-  return s.vocabulary * h * (s.tied ? 1 : 2) + s.positions * h + s.layers * block + 2 * h;
+  const Index h = s.width;
+  return s.vocabulary * h * (s.tied ? 1 : 2) + s.positions * h + s.layers * block_parameters(s) +
+         2 * h;
 }
 
 }  // namespace weft::train

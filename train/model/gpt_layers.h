@@ -95,7 +95,10 @@ inline Index local_rows(const GptShape& s, const GptParallel& p, Index samples) 
 void check_shape(const GptShape& shape, int tensor_ranks, int pipeline_ranks, Index samples,
                  const GptParallel& parallel);
 
-// Number of parameters of the whole model.
+// Number of parameters of a block, and of the whole model.
+inline std::size_t block_parameters(const GptShape& shape) {
+  return 12 * shape.width * shape.width + 13 * shape.width;
+}
 std::size_t parameter_count(const GptShape& shape);
 
 }  // namespace weft::train

@@ -6,14 +6,17 @@
 #include <utility>
 
 #include "train/device/operators.h"
+#include "train/model/mfu.h"
+#include "train/pipeline/balance.h"
 
 namespace weft::train {
 
-BlockRange blocks_of(Index layers, int stage, int stages) {
-  const Index s = static_cast<Index>(stage), p = static_cast<Index>(stages);
-  const Index each = layers / p, more = layers % p;
-  const Index first = s * each + std::min(s, more);
-  return {first, first + each + (s < more ? 1 : 0)};
+BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages) {
+  std::vector<double> beside(static_cast<std::size_t>(stages), 0.0);
+  beside.back() = head_in_blocks(shape) * (parallel.vocab_parallel ? 1 : parallel.tensor->size());
+  const std::vector<Index> counts = balance_blocks(shape.layers, std::move(beside));
+  const Index first = std::accumulate(counts.begin(), counts.begin() + stage, Index{0});
+  return {first, first + counts[static_cast<std::size_t>(stage)]};
 }
 
 template <class T>
@@ -22,7 +25,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
       options_(options),
       boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
-  const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
+  const BlockRange blocks = blocks_of(shape, parallel, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
     layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
@@ -252,17 +255,6 @@ void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) 
     unit_backward_weight(unit, m);
   }
   if (!first()) copy(grad_input, grad.data(), grad.count());
-}
-
-template <class T>
-std::size_t GptStage<T>::activation_bytes(int microbatch) const {
-  const auto m = static_cast<std::size_t>(microbatch);
-  if (m >= micro_batches_.size()) return 0;
-  std::size_t bytes = 0;
-  for (const auto& kept : micro_batches_[m]->kept)
-    for (const auto& tensor : kept) bytes += tensor.bytes();
-  for (const auto& tensor : micro_batches_[m]->inputs) bytes += tensor.bytes();
-  return bytes;
 }
 
 template <class T>

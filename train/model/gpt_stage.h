@@ -68,7 +68,6 @@ class GptStage : public Stage<T> {
   void backward_weight(int microbatch) override;
   void backward(int microbatch, const T* grad_output, T* grad_input) override;
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
-  std::size_t activation_bytes(int microbatch) const override;
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
   // Returns the logits at every position of one sample, for a stage that is the whole model.
@@ -105,10 +104,10 @@ class GptStage : public Stage<T> {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 
-// Blocks [first, last) of a stage: stages differ by one block at most, the longer ones come first.
+// Blocks [first, last) of a stage. The last stage gets fewer, as the head computes beside them.
 struct BlockRange {
   Index first, last;
 };
-BlockRange blocks_of(Index layers, int stage, int stages);
+BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages);
 
 }  // namespace weft::train

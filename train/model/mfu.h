@@ -5,7 +5,8 @@
 //   MFU = tokens/s x FLOPs per token / (GPUs x peak)
 //
 // 12 L d T counts attention without its causal mask; 6 L d T would give lower figures. The peak is
-// that of dense bf16 matrix products.
+// that of dense bf16 matrix products. The trainer, the planner and the balance of stages use these
+// functions.
 #pragma once
 
 #include <string>
@@ -18,6 +19,15 @@ namespace weft::train {
 inline double flops_per_token(const GptShape& s) {
   return 6.0 * static_cast<double>(parameter_count(s)) +
          12.0 * static_cast<double>(s.layers * s.width * s.positions);
+}
+
+// The part of a block, and the products of the head over the vocabulary in such parts.
+inline double block_flops_per_token(const GptShape& s) {
+  return 6.0 * static_cast<double>(block_parameters(s)) +
+         12.0 * static_cast<double>(s.width * s.positions);
+}
+inline double head_in_blocks(const GptShape& s) {
+  return 6.0 * static_cast<double>(s.vocabulary * s.width) / block_flops_per_token(s);
 }
 
 // Peak rates of a GPU; 0: not known, and then no utilisation is printed.

@@ -90,8 +90,6 @@ class Stage {
     backward_weight(microbatch);
   }
   virtual std::vector<Parameter<T>>& parameters() = 0;
-  // Bytes that the stage now keeps for this micro-batch.
-  virtual std::size_t activation_bytes(int microbatch) const = 0;
 };
 
 }  // namespace weft::train

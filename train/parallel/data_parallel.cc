@@ -21,17 +21,21 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
                           : mesh.replica),
       options_(options),
       optimizer_(optimizer),
+      apart_(kHasMaster<T> ? !options.half_sums : options.deterministic && options.zero < 2),
+      type_(apart_ ? kDType<Sum> : kDType<T>),
+      bytes_each_(apart_ ? sizeof(Sum) : sizeof(T)),
       state_(stage.units().size()) {
   const std::size_t whole = stage.flat_count(), own = part(whole);
-  make_buckets(std::max<std::size_t>(options.bucket_bytes / sizeof(T), 1));
+  make_buckets(std::max<std::size_t>(options.bucket_bytes / bytes_each_, 1));
   weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
-  gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
-                                : Tensor<T>::zeros(own, Use::kRemoteGradients);
-  if (options.deterministic && (options.zero < 2 || kHasMaster<T>))
-    sums_ = Tensor<Wide<T>>::zeros(gradients_.count(), Use::kRemoteGradients);
+  if (options.zero < 2)
+    gradients_ = Tensor<T>::zeros(whole, Use::kGradients);
+  else if (!apart_)
+    gradients_ = Tensor<T>::zeros(own, Use::kRemoteGradients);
+  if (apart_) sums_ = Tensor<Sum>::zeros(options.zero < 2 ? whole : own, Use::kRemoteGradients);
   if (updates() && (optimizer.adam || optimizer.momentum != 0))
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
-  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kLearningRates);
   if (updates() && kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
   send_state_away();
@@ -151,42 +155,48 @@ template <class T>
 T* DataParallel<T>::part_weights(std::size_t stored, std::size_t flat) {
   return weights_.data() + (options_.zero == 3 ? stored : flat);
 }
-template <class T>
-T* DataParallel<T>::part_gradients(std::size_t stored, std::size_t flat) {
-  return gradients_.data() + (options_.zero >= 2 ? stored : flat);
-}
-
 // What counts in the norm: an element that several ranks have counts on one of them.
 template <class T>
-void DataParallel<T>::each_gradient(const std::function<void(const T*, std::size_t)>& see) const {
+template <class G, class See>
+void DataParallel<T>::each_gradient(const Tensor<G>& sums, See see) const {
   if (mesh_.replica.rank() != 0) return;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
-    see(gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
+    see(sums.data() + at(stored, p.offset + first), n);
   });
 }
 
 template <class T>
 double DataParallel<T>::squares() const {
-  SquareSum<T> sum;
-  each_gradient([&](const T* x, std::size_t n) { sum.add(x, n); });
-  return sum.value();
+  double all = 0;
+  with_sums([&]<class G>(const Tensor<G>& sums) {
+    SquareSum<G> sum;
+    each_gradient(sums, [&](const G* x, std::size_t n) { sum.add(x, n); });
+    all = sum.value();
+  });
+  return all;
 }
 
 template <class T>
 double DataParallel<T>::largest() const {
-  ExactSquares<T> squares;
-  each_gradient([&](const T* x, std::size_t n) { squares.see(x, n); });
-  return squares.largest();
+  double most = 0;
+  with_sums([&]<class G>(const Tensor<G>& sums) {
+    ExactSquares<G> squares;
+    each_gradient(sums, [&](const G* x, std::size_t n) { squares.see(x, n); });
+    most = squares.largest();
+  });
+  return most;
 }
 
 template <class T>
 void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
-  ExactSquares<T> squares;
-  each_gradient([&](const T* x, std::size_t n) { squares.add(x, n, shift); });
-  const ExactSum mine = squares.sum();
-  sum.high += mine.high;
-  sum.low += mine.low;
+  with_sums([&]<class G>(const Tensor<G>& sums) {
+    ExactSquares<G> squares;
+    each_gradient(sums, [&](const G* x, std::size_t n) { squares.add(x, n, shift); });
+    const ExactSum mine = squares.sum();
+    sum.high += mine.high;
+    sum.low += mine.low;
+  });
 }
 
 template <class T>
@@ -214,16 +224,27 @@ void DataParallel<T>::update(int step, double rate, double scale) {
   if (updates())
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       T* w = part_weights(stored, p.offset + first);
-      const T* g = part_gradients(stored, p.offset + first);
+      const std::size_t g = at(stored, p.offset + first);
       const double decay = p.decays ? optimizer_.decay : 0;
       const auto place = [&](Tensor<Wide<T>>& state) {
         return state.empty() ? nullptr : state.data() + stored;
       };
-      update_weights(w, place(master_), place(moment1_), place(moment2_), g, n,
-                     {optimizer_.adam,
-                      {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
-                      optimizer_.momentum,
-                      scale});
+      const Update how{optimizer_.adam,
+                       {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
+                       optimizer_.momentum,
+                       scale};
+      Wide<T>*const moment1 = place(moment1_), *const moment2 = place(moment2_);
+      if constexpr (kHasMaster<T>) {
+        if (apart_) {  // an update in fp32, of which the weights are rounded copies
+          update_weights(reinterpret_cast<Sum*>(place(master_)), static_cast<Wide<T>*>(nullptr),
+                         moment1, moment2, sums_.data() + g, n, how);
+          return narrow(w, place(master_), n);
+        }
+        update_weights(w, place(master_), moment1, moment2, gradients_.data() + g, n, how);
+      } else {
+        update_weights(w, place(master_), moment1, moment2,
+                       (apart_ ? sums_ : gradients_).data() + g, n, how);
+      }
     });
   send_state_away();
   share_weights();
@@ -232,7 +253,8 @@ void DataParallel<T>::update(int step, double rate, double scale) {
 
 template <class T>
 void DataParallel<T>::forget_gradients() {
-  gradients_.fill_zero();
+  if (!gradients_.empty()) gradients_.fill_zero();
+  if (!sums_.empty()) sums_.fill_zero();
 }
 
 template <class T>

@@ -15,6 +15,10 @@
 //
 // Gradients are sent in buckets: parts of the flat buffer of at most bucket_bytes, from the
 // buffer's end, where the backward pass begins.
+//
+// 16-bit gradients of a micro-batch are added to sums in fp32, which travel and which the update
+// reads: 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments
+// 8). With half_sums there are none of these: 16 bytes, and half as many to send.
 #pragma once
 
 #include <deque>
@@ -41,13 +45,13 @@ struct DataParallelOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true;
   // The sum over micro-batches has one order for any number of replicas: see reduce_in_order().
-  // 16-bit gradients are added in fp32 and rounded once, at the end.
   bool deterministic = false;
   int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
-  std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
-  bool server = false;  // the first replica is a parameter server, with ZeRO 0
-  int stages = 1;       // stages of this rank, each with a DataParallel
+  std::string offload;     // folder, or "host", to which optimizer state is offloaded; empty: none
+  bool server = false;     // the first replica is a parameter server, with ZeRO 0
+  int stages = 1;          // stages of this rank, each with a DataParallel
+  bool half_sums = false;  // 16-bit gradients are summed in 16 bits
 };
 
 template <class T>
@@ -102,6 +106,7 @@ class DataParallel : public WeightStore {
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
  private:
+  using Sum = std::conditional_t<kHasMaster<T>, OnDevice<Fp32>, T>;  // element of sums_
   struct Bucket {
     std::size_t begin, end;  // in the flat buffer
     int unit;                // the bucket is ready when this unit's gradients are
@@ -109,9 +114,11 @@ class DataParallel : public WeightStore {
   };
   struct BucketInFlight {
     const Bucket* bucket;
-    T* data;
-    Tensor<T> own;     // the bucket's memory, where the unit gave up its gradients (ZeRO 2, 3)
-    Tensor<T> blocks;  // every rank's block of this rank's part (deterministic mode)
+    char* data;  // elements of type_
+    // The bucket's memory, where the unit gave up its gradients (ZeRO 2, 3).
+    Tensor<T> own;
+    Tensor<Sum> own_sum;
+    Tensor<Sum> blocks;  // every rank's block of this rank's part (deterministic mode)
     Request handle;
     Request scatter;         // first half on a device, where both halves are called together
     bool scattered = false;  // `handle` belongs to the last half
@@ -127,18 +134,28 @@ class DataParallel : public WeightStore {
   // Whether finish() sends all buckets.
   bool sends_last() const { return !options_.overlap && !options_.deterministic; }
   void reduce_in_order();
-  void add_sum(std::size_t stored, const T* from, std::size_t n);
-  void take_sums();
-  void sum_partial(int unit);
+  void add_part(std::size_t stored, const char* from, std::size_t n);
+  void add_to_sums(int unit);
+  void sum_partial(int unit, char* gradients, std::size_t begin);
   void sum_tied_gradients();
   void fetch(int unit);
   void share_weights();
   void set_master();  // sets the master weights from the weights
   bool updates() const { return !options_.server || mesh_.data.rank() == 0; }
-  Request push(T* gradients, std::size_t count);
-  void push_in_order(Wide<T>* gradients, std::size_t count);
+  Request push(char* gradients, std::size_t count);
+  void push_in_order(Sum* gradients, std::size_t count);
   void pull();
-  void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
+  template <class G, class See>
+  void each_gradient(const Tensor<G>& sums, See see) const;
+  // Calls see(tensor) with the gradients that are complete after finish().
+  template <class See>
+  void with_sums(See see) const {
+    apart_ ? see(sums_) : see(gradients_);
+  }
+  // In place; elements of type_.
+  void all_reduce(Axis& axis, char* data, std::size_t count) {
+    axis.run([&] { return axis.in_order<T>().all_reduce(data, data, count, type_, RedOp::kSum); });
+  }
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
   // Index in the flat buffer of this rank's part of the bucket.
   std::size_t mine(const Bucket& b) const {
@@ -149,7 +166,14 @@ class DataParallel : public WeightStore {
   void each_piece(const std::function<void(const Parameter<T>&, std::size_t, std::size_t,
                                            std::size_t)>& call) const;
   T* part_weights(std::size_t stored, std::size_t flat);
-  T* part_gradients(std::size_t stored, std::size_t flat);
+  // Index in gradients_ or sums_.
+  std::size_t at(std::size_t stored, std::size_t flat) const {
+    return options_.zero >= 2 ? stored : flat;
+  }
+  char* sums() {
+    return apart_ ? reinterpret_cast<char*>(sums_.data())
+                  : reinterpret_cast<char*>(gradients_.data());
+  }
 
   GptStage<T>& stage_;
   Mesh& mesh_;
@@ -158,11 +182,14 @@ class DataParallel : public WeightStore {
   Axis between_groups_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
-  std::vector<Bucket> buckets_;    // from the end of the flat buffer
-  Tensor<T> weights_, gradients_;  // whole (ZeRO 0 to 2; 0 to 1), or this rank's part
-  // Sums of earlier micro-batches (deterministic mode), where all ranks have all gradients or where
-  // T has fewer digits than a sum needs.
-  Tensor<Wide<T>> sums_;
+  // Sums are apart from the gradients of a micro-batch: of 16-bit gradients, and in the
+  // deterministic mode where all ranks have all gradients.
+  const bool apart_;
+  const DType type_;                   // of the elements that are summed
+  const std::size_t bytes_each_;       // of such an element
+  std::vector<Bucket> buckets_;        // from the end of the flat buffer
+  Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2; 0 to 1), or this rank's part
+  Tensor<Sum> sums_;                   // as long as gradients_; where apart_
   Tensor<Wide<T>> moment1_, moment2_;  // moments of this rank's part
   Tensor<Wide<T>> master_;             // this rank's weights in all digits, where T has fewer
   struct Copy {                        // a TensorPart's copy in host memory
@@ -175,6 +202,7 @@ class DataParallel : public WeightStore {
   void bring_state_back();
   struct UnitState {
     Tensor<T> weights, gradients;  // gathered while needed (ZeRO 3), while summed (ZeRO 2, 3)
+    Tensor<Sum> sum;               // of the gradients, where sums are apart (ZeRO 2, 3)
     int wanted = 0, done = 0;
     std::optional<Request> fetch;  // gather of the weights
     DeviceMark fetched;            // the end of that gather, on a device

@@ -15,17 +15,17 @@ constexpr Rank kServer = 0;  // of the data axis
 
 // On the server the gradients become the sum over all replicas; the others' are of no use then.
 template <class T>
-Request DataParallel<T>::push(T* gradients, std::size_t count) {
-  return mesh_.data.beside<T>().reduce_async(gradients, gradients, count, kDType<T>, RedOp::kSum,
+Request DataParallel<T>::push(char* gradients, std::size_t count) {
+  return mesh_.data.beside<T>().reduce_async(gradients, gradients, count, type_, RedOp::kSum,
                                              kServer);
 }
 
 // The same for sums that have one order (reduce_in_order), and done when it returns.
 template <class T>
-void DataParallel<T>::push_in_order(Wide<T>* gradients, std::size_t count) {
+void DataParallel<T>::push_in_order(Sum* gradients, std::size_t count) {
   mesh_.data.run([&] {
-    return mesh_.data.in_order<Wide<T>>().reduce(gradients, gradients, count, kDType<Wide<T>>,
-                                                 RedOp::kSum, kServer);
+    return mesh_.data.in_order<T>().reduce(gradients, gradients, count, kDType<Sum>, RedOp::kSum,
+                                           kServer);
   });
 }
 
@@ -38,9 +38,9 @@ void DataParallel<T>::pull() {
     });
 }
 
-#define WEFT_SERVER(T)                                                 \
-  template Request DataParallel<T>::push(T*, std::size_t);             \
-  template void DataParallel<T>::push_in_order(Wide<T>*, std::size_t); \
+#define WEFT_SERVER(T)                                                              \
+  template Request DataParallel<T>::push(char*, std::size_t);                       \
+  template void DataParallel<T>::push_in_order(DataParallel<T>::Sum*, std::size_t); \
   template void DataParallel<T>::pull();
 WEFT_TYPES(WEFT_SERVER)
 

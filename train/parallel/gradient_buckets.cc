@@ -73,6 +73,7 @@ void DataParallel<T>::gradients_done(int unit) {
     if (unit == 0) reduce_in_order();
     return;
   }
+  if (apart_) add_to_sums(unit);
   if (unit == stage_.shared_unit() || sends_last()) return;  // finish() sends the unit
   if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
 }
@@ -84,13 +85,18 @@ void DataParallel<T>::gradients_done(int unit) {
 // to the rank that keeps the sum.
 template <class T>
 void DataParallel<T>::reduce_in_order() {
-  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) sum_partial(u);
-  Tensor<Wide<T>> widened;
-  Wide<T>* all = as_wide(gradients_.data());
+  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
+    const std::size_t begin = stage_.units()[static_cast<std::size_t>(u)].begin;
+    sum_partial(u, reinterpret_cast<char*>(gradients_.data() + begin), begin);
+  }
+  Tensor<Sum> widened;
+  Sum* all;
   if constexpr (kHasMaster<T>) {
-    widened = Tensor<Wide<T>>(gradients_.count(), Use::kWorkspace);
+    widened = Tensor<Sum>(gradients_.count(), Use::kWorkspace);
     all = widened.data();
-    widen(all, gradients_.data(), gradients_.count());
+    widen(as_wide(all), gradients_.data(), gradients_.count());
+  } else {
+    all = gradients_.data();
   }
   if (mesh_.data.rank() == 0) add(all, sums_.data(), sums_.count());
   if (options_.server)
@@ -101,44 +107,68 @@ void DataParallel<T>::reduce_in_order() {
   gradients_.fill_zero();
 }
 
-// gradients += from, at the place `stored` of this rank's part.
+// sums or gradients += from, at the place `stored` of this rank's part.
 template <class T>
-void DataParallel<T>::add_sum(std::size_t stored, const T* from, std::size_t n) {
-  if constexpr (kHasMaster<T>)
-    if (!sums_.empty()) {
-      Tensor<Wide<T>> widened(n, Use::kWorkspace);
-      widen(widened.data(), from, n);
-      return add(sums_.data() + stored, widened.data(), n);
-    }
-  add(gradients_.data() + stored, from, n);
+void DataParallel<T>::add_part(std::size_t stored, const char* from, std::size_t n) {
+  if (apart_)
+    add(sums_.data() + stored, reinterpret_cast<const Sum*>(from), n);
+  else
+    add(gradients_.data() + stored, reinterpret_cast<const T*>(from), n);
 }
 
-// Moves the separately kept sums into the gradients.
+// Adds the gradients that a micro-batch has left in a unit to the sums, piece by piece, and forgets
+// them.
 template <class T>
-void DataParallel<T>::take_sums() {
-  if (sums_.empty()) return;
-  if constexpr (kHasMaster<T>)
-    narrow(gradients_.data(), sums_.data(), sums_.count());
-  else
-    copy(as_wide(gradients_.data()), sums_.data(), sums_.count());
-  sums_.fill_zero();
+void DataParallel<T>::add_to_sums(int unit) {
+  if constexpr (kHasMaster<T>) {
+    constexpr std::size_t kPiece = 1u << 20;
+    const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+    UnitState& s = state_[static_cast<std::size_t>(unit)];
+    const std::size_t count = u.end - u.begin;
+    const bool split = options_.zero >= 2;
+    if (split && s.sum.empty()) s.sum = Tensor<Sum>::zeros(count, Use::kGradients);
+    T* from = split ? s.gradients.data() : gradients_.data() + u.begin;
+    Sum* to = split ? s.sum.data() : sums_.data() + u.begin;
+    Tensor<Sum> piece(std::min(count, kPiece), Use::kWorkspace);
+    for (std::size_t begin = 0; begin < count; begin += kPiece) {
+      const std::size_t n = std::min(kPiece, count - begin);
+      widen(as_wide(piece.data()), from + begin, n);
+      add(to + begin, piece.data(), n);
+    }
+    if (split)
+      s.gradients = {};
+    else
+      set_zero(from, count);
+  }
 }
 
 // Sums gradients of unsharded parameters over tensor ranks: with sequence parallelism each rank saw
-// its rows only.
+// its rows only. gradients: of the flat buffer from `begin` on.
 template <class T>
-void DataParallel<T>::sum_partial(int unit) {
+void DataParallel<T>::sum_partial(int unit, char* gradients, std::size_t begin) {
   if (!options_.sequence_parallel) return;
+  const bool of_sums = !reduces_in_order();
   const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
   for (std::size_t i = u.first; i < u.last; ++i) {
-    Parameter<T>& p = stage_.parameters()[i];
-    if (p.logical.shard.of == 1) mesh_.tensor.all_reduce(p.gradient, p.logical.count());
+    const Parameter<T>& p = stage_.parameters()[i];
+    if (p.logical.shard.of != 1) continue;
+    if (of_sums)
+      all_reduce(mesh_.tensor, gradients + (p.offset - begin) * bytes_each_, p.logical.count());
+    else
+      mesh_.tensor.all_reduce(reinterpret_cast<T*>(gradients) + (p.offset - begin),
+                              p.logical.count());
   }
 }
 
 template <class T>
 void DataParallel<T>::send_unit(int unit) {
-  sum_partial(unit);
+  const std::size_t begin = stage_.units()[static_cast<std::size_t>(unit)].begin;
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  sum_partial(unit,
+              options_.zero < 2 ? sums() + begin * bytes_each_
+              : apart_          ? reinterpret_cast<char*>(s.sum.data())
+                                : reinterpret_cast<char*>(s.gradients.data()),
+              begin);
   for (const Bucket& b : buckets_)
     if (b.unit == unit) send_bucket(b);
 }
@@ -146,24 +176,36 @@ void DataParallel<T>::send_unit(int unit) {
 template <class T>
 void DataParallel<T>::send_bucket(const Bucket& bucket) {
   if (in_flight_.empty() && mesh_.data.size() > 1) since_ = now_s();
-  BucketInFlight t{&bucket, gradients_.data() + bucket.begin, {}, {}, {},
-                   {},      mesh_.shard.size() == 1};
+  BucketInFlight t{.bucket = &bucket,
+                   .data = nullptr,
+                   .own = {},
+                   .own_sum = {},
+                   .blocks = {},
+                   .handle = {},
+                   .scatter = {},
+                   .scattered = mesh_.shard.size() == 1};
   if (options_.zero >= 2) {
-    t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
-    t.data = t.own.data();
+    UnitState& s = state_[static_cast<std::size_t>(bucket.unit)];
+    t.own = std::move(s.gradients);
+    t.own_sum = std::move(s.sum);
+    t.data =
+        apart_ ? reinterpret_cast<char*>(t.own_sum.data()) : reinterpret_cast<char*>(t.own.data());
+  } else {
+    t.data = sums() + bucket.begin * bytes_each_;
   }
   const std::size_t n = part(bucket.count());
+  const auto shard = [&] { return mesh_.shard.beside<T>(); };
   if (mesh_.shard.size() > 1 && options_.deterministic) {
-    t.blocks = Tensor<T>(bucket.count(), Use::kRemoteGradients);
-    t.handle = mesh_.shard.beside<T>().all_to_all_async(t.data, t.blocks.data(), n, kDType<T>);
+    t.blocks = Tensor<Sum>(bucket.count(), Use::kRemoteGradients);
+    t.handle = shard().all_to_all_async(t.data, t.blocks.data(), n, type_);
   } else if (mesh_.shard.size() > 1) {
-    t.handle = mesh_.shard.beside<T>().reduce_scatter_async(
-        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
+    t.handle = shard().reduce_scatter_async(
+        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n * bytes_each_, n, type_,
         RedOp::kSum);
   } else if (options_.server && mesh_.data.size() > 1) {
     t.handle = push(t.data, bucket.count());
   } else if (mesh_.replica.size() > 1) {
-    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
+    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), type_,
                                                           RedOp::kSum);
   }
   // A stream takes its calls in turn, so they must come in the same order on every rank: not when
@@ -174,6 +216,15 @@ void DataParallel<T>::send_bucket(const Bucket& bucket) {
   }
   in_flight_.push_back(std::move(t));
   poll();
+  if (options_.zero < 2 || kOnDevice<T>) return;
+  // The gradients of a unit wait in memory of their own: of one unit, while the next one computes.
+  const double start = now_s();
+  while (in_flight_.size() > 1) {
+    advance(in_flight_.front(), true);
+    arrived(in_flight_.front());
+    in_flight_.pop_front();
+  }
+  exposed_ += now_s() - start;
 }
 
 // The second half: every rank of the shard has the sum of its part; the replicas add these up.
@@ -181,8 +232,8 @@ template <class T>
 void DataParallel<T>::join_replicas(BucketInFlight& t) {
   t.scattered = true;
   const std::size_t n = part(t.bucket->count());
-  T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-  t.handle = between_groups_.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+  char* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n * bytes_each_;
+  t.handle = between_groups_.beside<T>().all_reduce_async(own, own, n, type_, RedOp::kSum);
 }
 
 // Returns true when the bucket's last half is over; with `wait` it always does.
@@ -204,9 +255,9 @@ void DataParallel<T>::arrived(BucketInFlight& t) {
   const std::size_t stored = part(t.bucket->begin);
   adding_ = true;
   for (std::size_t r = 0; r < t.blocks.count() / std::max<std::size_t>(n, 1); ++r)
-    add_sum(stored, t.blocks.data() + r * n, n);
+    add_part(stored, reinterpret_cast<const char*>(t.blocks.data() + r * n), n);
   if (t.blocks.empty())
-    add_sum(stored, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
+    add_part(stored, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n * bytes_each_, n);
   adding_ = false;
 }
 
@@ -236,15 +287,15 @@ void DataParallel<T>::sum_tied_gradients() {
   const Unit& u = stage_.units()[static_cast<std::size_t>(stage_.shared_unit())];
   const Parameter<T>& tied = stage_.parameters()[u.first];
   if (mesh_.shard.size() == 1)  // the whole tensor
-    return mesh_.ends.all_reduce(gradients_.data() + tied.offset, tied.logical.count());
+    return all_reduce(mesh_.ends, sums() + tied.offset * bytes_each_, tied.logical.count());
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-    if (p.offset == tied.offset) mesh_.ends.all_reduce(part_gradients(stored, p.offset + first), n);
+    if (p.offset == tied.offset)
+      all_reduce(mesh_.ends, sums() + at(stored, p.offset + first) * bytes_each_, n);
   });
 }
 
 template <class T>
 void DataParallel<T>::finish() {
-  if (reduces_in_order()) take_sums();
   const int shared = stage_.shared_unit();
   double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
@@ -263,7 +314,6 @@ void DataParallel<T>::finish() {
     in_flight_.pop_front();
     if (in_flight_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
-  if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
   if (mesh_.data.size() > 1) exposed_ += now_s() - start;
   sum_tied_gradients();  // the axis counts the time
 }

@@ -10,17 +10,20 @@ namespace weft::train {
 // The uses of memory, as docs/training.md has them.
 enum class Use {
   kWeights,
-  kActivations,      // kept from the forward to the backward pass
+  kWeightedSums,     // z: what goes into GELU, softmax and attention
+  kActivations,      // y: what layers pass on and keep
   kErrors,           // gradients of activations
   kGradients,        // gradients of this rank's samples
   kRemoteGradients,  // sums that arrived from other ranks
-  kOptimizer,        // moments, master weights
+  kLearningRates,    // Adam's second moment, which sets the rate of each parameter
+  kOptimizer,        // first moment, of which the weights' next change is made; master weights
   kWorkspace         // scratch memory of an operator
 };
-inline constexpr int kUses = 7;
+inline constexpr int kUses = 9;
 inline const char* name(Use use) {
-  constexpr const char* kNames[] = {"weights",          "activations", "errors",   "gradients",
-                                    "remote_gradients", "optimizer",   "workspace"};
+  constexpr const char* kNames[] = {"weights",        "weighted_sums", "activations",
+                                    "errors",         "gradients",     "remote_gradients",
+                                    "learning_rates", "optimizer",     "workspace"};
   return kNames[static_cast<int>(use)];
 }
 

@@ -32,7 +32,6 @@ class SleepingStage : public Stage<float> {
   }
   void backward_weight(int) override { std::this_thread::sleep_for(time_); }
   std::vector<Parameter<float>>& parameters() override { return none_; }
-  std::size_t activation_bytes(int) const override { return 0; }
 
  private:
   std::size_t in_, out_;

@@ -230,12 +230,6 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
   run_.records.push_back({a, begin, end});
   if (with_weights)
     run_.records.push_back({{PipeOp::kBackwardWeight, a.microbatch, a.stage}, end, end});
-  if (a.op == PipeOp::kForward) {
-    std::size_t bytes = 0;
-    for (const Stage<T>* each : stages_)
-      for (int i = 0; i < x.microbatches; ++i) bytes += each->activation_bytes(i);
-    run_.peak_activation_bytes = std::max(run_.peak_activation_bytes, bytes);
-  }
   if (on_action) on_action(a, false);
 }
 

@@ -33,7 +33,6 @@ struct PipelineRun {
   std::int64_t compute_ns = 0;   // time in F, B and W
   std::uint64_t bytes_sent = 0;  // bytes of activations and gradients
   std::size_t messages_sent = 0;
-  std::size_t peak_activation_bytes = 0;  // the largest sum of Stage::activation_bytes()
 };
 
 template <class T>

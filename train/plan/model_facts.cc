@@ -23,6 +23,10 @@ constexpr int kHeadSize = 128;
 
 }  // namespace
 
+GptShape ModelShape::shape() const {
+  const auto n = [](int value) { return static_cast<Index>(value); };
+  return {n(vocabulary), n(sequence), n(hidden), n(heads), n(layers)};
+}
 std::int64_t ModelShape::attention_parameters() const {
   const std::int64_t h = hidden;
   return 4 * h * h + 4 * h;
@@ -42,7 +46,7 @@ std::int64_t ModelShape::embedding_parameters() const {
   return (std::int64_t{vocabulary} + sequence) * hidden;
 }
 std::int64_t ModelShape::parameters() const {
-  return layers * block_parameters() + embedding_parameters() + 2 * std::int64_t{hidden};
+  return static_cast<std::int64_t>(parameter_count(shape()));
 }
 
 const std::vector<std::string>& known_models() {
@@ -108,15 +112,16 @@ double state_bytes_per_parameter(int zero, int d) {
   }
 }
 
-double activation_bytes_per_layer(const ModelShape& m, int b, int t, bool recompute) {
-  const double sbh = static_cast<double>(m.sequence) * b * m.hidden;
-  return recompute ? 2 * sbh : sbh * (10 + 24.0 / t);
-}
-
-double flops_per_token(const ModelShape& m, bool recompute) {
-  const double n = static_cast<double>(m.parameters());
-  const double attention = 6.0 * m.layers * m.hidden * m.sequence;
-  return (6 * n + attention) * (recompute ? 4.0 / 3 : 1);
+Precision precision_of(std::string_view type, bool half_sums) {
+  if (type == "bf16" || type == "fp16") return {2, 4, half_sums};
+  if (half_sums)
+    throw Error(
+        fmt::format("--half-sums with --type {}: only 16-bit gradients have such sums; "
+                    "leave one out",
+                    type));
+  if (type == "float") return {4, 4};
+  if (type == "double") return {8, 8};
+  throw Error(fmt::format("--type {}: there are bf16, fp16, float and double", type));
 }
 
 std::string with_commas(std::int64_t value) {

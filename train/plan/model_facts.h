@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/model/gpt_layers.h"
+
 namespace weft::train {
 
 // A decoder like GPT-2 and GPT-3: learned positions, biases everywhere, a head tied to the
@@ -16,6 +18,7 @@ struct ModelShape {
   int layers = 12, hidden = 768, heads = 12;
   int vocabulary = 50257, sequence = 1024;
 
+  GptShape shape() const;                     // of the trainer
   std::int64_t attention_parameters() const;  // of a block: 4 h^2 + 4 h
   std::int64_t ffn_parameters() const;        // of a block: 8 h^2 + 5 h
   std::int64_t norm_parameters() const;       // of a block: 4 h
@@ -37,20 +40,24 @@ const std::vector<std::string>& known_models();
 // hidden is then about 128 per layer and a multiple of 128, and a head has 128.
 ModelShape model_of_size(double parameters, int layers, int hidden, int heads, int sequence);
 
-// Bytes of model state per parameter under mixed precision and Adam: 2 weight, 2 gradient, 8
-// moments, 4 fp32 weight, 4 fp32 gradient = 20. ZeRO-1 shards the optimizer's 16 over d ranks,
-// ZeRO-2 the gradient's 2 too, ZeRO-3 all: 4 + 16/d, 2 + 18/d, 20/d.
+// Bytes of the numbers of a run, as weft train has them.
+struct Precision {
+  double element = 2;      // of weights, activations and the gradients of a micro-batch
+  double wide = 4;         // of moments, statistics and, with 16-bit elements, master weights
+  bool half_sums = false;  // --half-sums: 16-bit gradients are summed in 16 bits
+  bool has_master() const { return element < wide; }
+  double sum() const { return half_sums ? element : wide; }  // of a sum of gradients, as it travels
+  bool operator==(const Precision&) const = default;
+};
+// type: bf16, fp16, float or double. Throws Error that lists these.
+Precision precision_of(std::string_view type, bool half_sums);
+
+// The rule of thumb for bytes of model state per parameter under mixed precision and Adam: 2
+// weight, 2 gradient, 8 moments, 4 fp32 weight, 4 fp32 gradient = 20. ZeRO-1 shards 16 of them over
+// d ranks, ZeRO-2 the gradient's 2 too, ZeRO-3 all: 4 + 16/d, 2 + 18/d, 20/d. rank_facts.h says
+// what weft train holds.
 inline constexpr double kStateBytes = 20;
 double state_bytes_per_parameter(int zero, int d);
-
-// Bytes of activations that one layer keeps per micro-batch of b sequences (Korthikanti et al.
-// 2022, without attention scores, which are not kept): 34 sbh; with tensor parallelism
-// sbh (10 + 24/t); with recompute the layer's input only, 2 sbh.
-double activation_bytes_per_layer(const ModelShape& model, int b, int t, bool recompute);
-
-// Floating point operations of a training step per token: 6 N + 6 L h s (causal attention counts
-// half of what 12 L h s counts). recompute adds a third, for the second forward pass.
-double flops_per_token(const ModelShape& model, bool recompute);
 
 // "174,604,259,328"
 std::string with_commas(std::int64_t value);

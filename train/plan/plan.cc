@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "topo/base/status.h"
-#include "train/pipeline/checker.h"
+#include "train/model/mfu.h"
 #include "train/pipeline/simulator.h"
+#include "train/plan/rank_facts.h"
 
 namespace weft::train {
 namespace {
@@ -21,68 +22,51 @@ namespace {
 double messages(double n) { return std::ceil(std::log2(std::max(1.0, n))); }
 
 // A pipeline is regular after its first micro-batches: two short simulations give the long one.
-struct PipelineFacts {
-  double time = 0;
-  int held = 0;  // on the first rank
-};
-PipelineFacts pipeline(const Layout& l, const PipelineCosts& costs) {
+double pipeline_seconds(const Layout& l, const PipelineCosts& costs) {
   const auto of = [&](int m) {
     return simulate(make_pipeline_schedule(l.schedule, {l.pp, m, l.chunks}), costs).time;
   };
-  static std::map<std::tuple<std::string, int, int, int>, int> held;
-  const int few = 2 * l.pp, more = 3 * l.pp;
-  const int m = l.microbatches, known = std::min(m, more);
-  const auto key = std::make_tuple(l.schedule, l.pp, known, l.chunks);
-  auto found = held.find(key);
-  if (found == held.end())
-    found =
-        held.emplace(key, peak_held(make_pipeline_schedule(l.schedule, {l.pp, known, l.chunks}))[0])
-            .first;
-  if (m <= more) return {of(m), found->second};
+  const int few = 2 * l.pp, more = 3 * l.pp, m = l.microbatches;
+  if (m <= more) return of(m);
   const double a = of(few), b = of(more);
-  return {b + (b - a) / (more - few) * (m - more), found->second};
+  return b + (b - a) / (more - few) * (m - more);
 }
 
-void predict_memory(const ModelShape& model, const Cluster& cluster, Layout& l, int held) {
-  const double h = model.hidden;
-  const int per_stage = (model.layers + l.pp - 1) / l.pp;
-  // The first rank has the embedding; the last one its copy as the head, and the logits.
-  const double parameters = (per_stage * static_cast<double>(model.block_parameters()) +
-                             static_cast<double>(model.embedding_parameters()) + 2 * h) /
-                            l.tp;
-  const double d = l.dp;
-  l.weights = 2 * parameters / (l.zero >= 3 ? d : 1);
-  l.gradients = 2 * parameters / (l.zero >= 2 ? d : 1);
-  l.optimizer = 16 * parameters / (l.zero >= 1 ? d : 1);
-  const double layers_held = static_cast<double>(held) * per_stage / l.chunks;
-  l.activations = layers_held * activation_bytes_per_layer(model, l.microbatch, l.tp, l.recompute);
-  if (l.recompute)  // the layer that is being computed again
-    l.activations += activation_bytes_per_layer(model, l.microbatch, l.tp, false);
-  // fp32 logits; the last rank of a pipeline holds fewer micro-batches than the first, whose
-  // activations are counted here.
-  if (l.pp == 1) l.logits = 4.0 * model.sequence * l.microbatch * model.vocabulary / l.tp;
-  l.fits = l.memory() <= cluster.gpu_memory * (1 - cluster.headroom);
+// Memory and bytes, from the ranks that need and send the most.
+void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
+  double most = -1;
+  for (const RankFacts& rank : rank_facts(model, l)) {
+    if (rank.memory.total() > l.memory.total()) l.memory = rank.memory;
+    const double sent = rank.tp_bytes + rank.pp_bytes + rank.dp_bytes;
+    if (sent <= most) continue;
+    most = sent;
+    l.blocks = rank.blocks;
+    l.parameters = rank.parameters;
+    l.tp_bytes = rank.tp_bytes;
+    l.pp_bytes = rank.pp_bytes;
+    l.dp_bytes = rank.dp_bytes;
+  }
+  l.fits = l.memory.total() <= cluster.gpu_memory * (1 - cluster.headroom);
 }
 
 }  // namespace
 
 Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
+  l.memory = {};
+  take_facts(model, c, l);
   const double tokens = static_cast<double>(model.sequence) * l.microbatch;
-  const double bsh = tokens * model.hidden;
+  const double bsh = tokens * model.hidden * l.precision.element;
   const double rate = c.gpu_tflops * 1e12 * c.efficiency;
-  const int m = l.microbatches, stages = l.pp * l.chunks;
-  const double layers = static_cast<double>((model.layers + l.pp - 1) / l.pp) / l.chunks;
-  // Of a stage and micro-batch: B and W cost as much as F each; F again where it is recomputed.
-  const double flops = tokens * flops_per_token(model, false) * layers / model.layers / l.tp;
-  const double third = flops / 3 / rate;
+  const int m = l.microbatches;
+  // Of a block and micro-batch: B and W cost as much as F each; F again where it is recomputed.
+  const double third = tokens * block_flops_per_token(model.shape()) / l.tp / 3 / rate;
 
   const bool tp_inside = l.tp <= c.gpus_per_host;
   const double tp_rate = (tp_inside ? c.domain_GBps : c.rail_GBps) * 1e9;
-  const double ring = 2.0 * (l.tp - 1) / l.tp;  // an all-reduce, in elements per element
   const double reduces_forward = 2, reduces_backward = 2, again = l.recompute ? 2 : 0;
   const double tp_latency =
-      layers * 2 * messages(l.tp) * (tp_inside ? c.domain_us : c.rail_us) * 1e-6;  // of one each
-  const double tp_one = layers * ring * bsh * kElement / tp_rate + tp_latency;
+      2 * messages(l.tp) * (tp_inside ? c.domain_us : c.rail_us) * 1e-6;  // of one each
+  const double tp_one = 2.0 * (l.tp - 1) / l.tp * bsh / tp_rate + tp_latency;
   const double tp_forward = reduces_forward * tp_one;
   const double tp_backward = (reduces_backward + again) * tp_one;
 
@@ -91,53 +75,93 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   costs.forward = third + tp_forward;
   costs.backward_input = third * (l.recompute ? 2 : 1) + tp_backward;
   costs.backward_weight = third;
+  costs.weight_of_stage = stage_weights(model, l);
   if (l.pp > 1)
-    costs.transfer = bsh * kElement / l.tp / ((pp_inside ? c.domain_GBps : c.rail_GBps) * 1e9) +
+    costs.transfer = bsh / ((pp_inside ? c.domain_GBps : c.rail_GBps) * 1e9) +
                      (pp_inside ? c.domain_us : c.rail_us) * 1e-6;
-  const PipelineFacts facts = pipeline(l, costs);
-  predict_memory(model, c, l, facts.held);
+  const double pipeline = pipeline_seconds(l, costs);
 
-  const double busy = (costs.forward + costs.backward_input + costs.backward_weight) * m * l.chunks;
-  l.bubble = 1 - busy / facts.time;
-  l.compute_s = third * (l.recompute ? 4 : 3) * m * l.chunks;
-  l.tp_s = (tp_forward + tp_backward) * m * l.chunks;
-  l.tp_latency_s = (reduces_forward + reduces_backward + again) * tp_latency * m * l.chunks;
-  l.tp_bytes =
-      layers * l.chunks * m * (reduces_forward + reduces_backward + again) * ring * bsh * kElement;
-  // A rank in the middle sends on and back; the tensor-parallel ranks share each message.
-  l.pp_bytes = l.pp > 1 ? 2.0 * m * l.chunks * bsh * kElement / l.tp * (stages - 1) / stages : 0;
+  std::vector<double> of_rank(static_cast<std::size_t>(l.pp), 0.0);  // blocks, with the head
+  for (std::size_t s = 0; s < costs.weight_of_stage.size(); ++s)
+    of_rank[s % of_rank.size()] += costs.weight_of_stage[s];
+  const double slowest = *std::max_element(of_rank.begin(), of_rank.end());
+  const double mean = std::accumulate(of_rank.begin(), of_rank.end(), 0.0) / l.pp;
+  const double pass = costs.forward + costs.backward_input + costs.backward_weight;
+  l.bubble = 1 - pass * m * mean / pipeline;
+  l.pace = slowest / mean;
+  l.compute_s = third * (l.recompute ? 4 : 3) * m * slowest;
+  l.tp_s = (tp_forward + tp_backward) * m * l.blocks;
+  l.tp_latency_s = (reduces_forward + reduces_backward + again) * tp_latency * m * l.blocks;
 
   // Inside the host among k ranks, then along the rail among d / k, each with a k-th.
-  const double parameters = l.weights / 2 * (l.zero >= 3 ? l.dp : 1);
   const int k = std::clamp(c.gpus_per_host / std::max(1, l.tp), 1, l.dp);
   const double hosts = static_cast<double>(l.dp) / k;
-  // Gathers and reductions: a ring all-reduce is one of each. ZeRO 3 gathers the weights for every
-  // forward and backward pass.
-  const double passes = l.zero >= 3 ? 2.0 * m + 1 : 2;
-  l.dp_bytes = passes * (l.dp - 1) / l.dp * parameters * kElement;
-  l.dp_rail_bytes = passes * (hosts - 1) / hosts * parameters / k * kElement;
-  const double inside = passes * (k - 1) / k * parameters * kElement / (c.domain_GBps * 1e9);
-  // Layer by layer with ZeRO 3, else bucket by bucket.
-  const double times = l.zero >= 3 ? passes * layers * l.chunks
-                                   : passes * std::ceil(parameters * kElement / kBucket);
+  const double sent = l.dp > 1 ? l.dp_bytes * l.dp / (l.dp - 1) : 0;  // were there no own part
+  l.dp_rail_bytes = sent * (hosts - 1) / hosts / k;
+  const double inside = sent * (k - 1) / k / (c.domain_GBps * 1e9);
+  // Gathers and reductions: per block with ZeRO 3, and reductions with ZeRO 2, for every
+  // micro-batch; else bucket by bucket.
+  const double buckets = std::ceil(l.parameters * l.precision.sum() / kBucket);
+  const double times = l.zero >= 3   ? 3.0 * m * l.blocks
+                       : l.zero == 2 ? static_cast<double>(m) * l.blocks + buckets
+                                     : 2 * buckets;
   l.dp_latency_s = times * 1e-6 * (messages(k) * c.domain_us + messages(hosts) * c.rail_us);
   l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps * 1e9)) + l.dp_latency_s;
-  // Gradients can go from the last micro-batch's backward pass on; gathers behind all computing.
-  const double behind =
-      l.zero >= 3 ? l.compute_s : (costs.backward_input + costs.backward_weight) * l.chunks;
+  // Gradients can go from the last micro-batch's backward pass on, those of ZeRO 2 and 3 behind all
+  // backward passes, gathers behind all computing.
+  const double backward = (costs.backward_input + costs.backward_weight) * slowest;
+  const double behind = l.zero >= 3 ? l.compute_s : l.zero == 2 ? m * backward : backward;
   l.dp_exposed_s = std::max(0.0, l.dp_s - behind);
 
-  l.step_s = facts.time + l.dp_exposed_s;
+  l.step_s = pipeline + l.dp_exposed_s;
   const double all_tokens = tokens * m * l.dp;
   l.tokens_per_s = all_tokens / l.step_s;
-  l.mfu = all_tokens * flops_per_token(model, false) /
+  l.mfu = all_tokens * flops_per_token(model.shape()) /
           (l.step_s * c.gpu_tflops * 1e12 * l.tp * l.pp * l.dp);
   return l;
 }
 
 namespace {
 
-std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const Wanted& w) {
+struct Choice {
+  std::string schedule;
+  int chunks;
+};
+
+// The schedule that is asked for, or those worth trying. Without a pipeline all are the same, but
+// for the micro-batches that they keep.
+std::vector<Choice> choices(const Wanted& w, int p) {
+  const std::string& asked = w.schedule;
+  if (p > 1 && asked == "interleaved") return {{asked, 2}, {asked, 4}};
+  if (!asked.empty()) return {{asked, 1}};
+  if (p == 1) return {{"1f1b", 1}};
+  return {{"1f1b", 1}, {"zero-bubble", 1}, {"interleaved", 2}, {"interleaved", 4}};
+}
+
+// Whether the schedule does not go with the layout; `why` then says it, with what would.
+bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
+  if (l.schedule != "interleaved") return false;
+  const int stages = l.pp * l.chunks;
+  if (l.pp == 1)
+    why = "--schedule interleaved with pp 1: it needs a pipeline; say --pp 2 or more";
+  else if (model.layers % stages != 0)
+    why = fmt::format(
+        "--schedule interleaved with pp {}: {} layers are not shared out alike by {} stages, {} a "
+        "rank; take another --pp or --layers",
+        l.pp, model.layers, stages, l.chunks);
+  else if (l.microbatches % l.pp != 0)
+    why = fmt::format(
+        "--schedule interleaved with pp {}: {} micro-batches are no multiple of {}; take another "
+        "--batch or --microbatch",
+        l.pp, l.microbatches, l.pp);
+  else
+    return false;
+  return true;
+}
+
+// why: the last reason for which a schedule was left out.
+std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const Wanted& w,
+                               std::string& why) {
   std::vector<Layout> all;
   const auto allowed = [](int wanted, int value) { return wanted == 0 || wanted == value; };
   for (int t = 1; t <= c.gpus; ++t) {
@@ -158,25 +182,14 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
         l.dp = d;
         l.microbatch = size;
         l.microbatches = w.batch / (d * size);
-        struct Choice {
-          const char* name;
-          int chunks;
-        };
-        for (const Choice& s : {Choice{"1f1b", 1}, Choice{"zero-bubble", 1}, Choice{"gpipe", 1},
-                                Choice{"interleaved", 2}, Choice{"interleaved", 4}}) {
-          const bool wanted_schedule = w.schedule == s.name;
-          if (!w.schedule.empty() && !wanted_schedule) continue;
-          if (p == 1 && std::string_view(s.name) != "1f1b" && !wanted_schedule) continue;
-          if (s.chunks > 1 &&
-              (model.layers % (p * s.chunks) != 0 || l.microbatches % p != 0 || p == 1))
-            continue;
-          if (std::string_view(s.name) == "gpipe" && !wanted_schedule) continue;
+        l.precision = w.precision;
+        for (const Choice& choice : choices(w, p)) {
+          l.schedule = choice.schedule;
+          l.chunks = choice.chunks;
+          if (why_not(model, l, why)) continue;
           for (int zero = 0; zero <= 3; ++zero) {
             if (w.zero >= 0 ? zero != w.zero : (zero > 0 && d == 1)) continue;
-            if (zero >= 2 && p > 1) continue;
             for (const bool recompute : {false, true}) {
-              l.schedule = s.name;
-              l.chunks = s.chunks;
               l.zero = zero;
               l.recompute = recompute;
               all.push_back(l);
@@ -206,7 +219,7 @@ std::string advise(const Plan& plan) {
         return fmt::format(
             "{}: what is asked for does not fit; tp {} x pp {} x dp {} with ZeRO {} "
             "does: {:.1f} GB per GPU, {:.1f} ms per step",
-            size, l.tp, l.pp, l.dp, l.zero, l.memory() / 1e9, 1e3 * l.step_s);
+            size, l.tp, l.pp, l.dp, l.zero, l.memory.total() / 1e9, 1e3 * l.step_s);
       }
     }
     return fmt::format("{}: nothing fits {} GPUs; take more GPUs, or offload the optimizer", size,
@@ -229,9 +242,11 @@ std::string advise(const Plan& plan) {
 
 Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wanted) {
   Plan plan{model, cluster, wanted, {}, {}, 0, 0, {}, {}};
-  const auto tried = candidates(model, cluster, wanted);
+  std::string why;
+  const auto tried = candidates(model, cluster, wanted, why);
   plan.considered = static_cast<int>(tried.size());
   const std::int64_t together = std::int64_t{wanted.dp} * std::max(1, wanted.microbatch);
+  if (tried.empty() && !why.empty() && !wanted.schedule.empty()) throw Error(why);
   if (tried.empty())
     throw Error(fmt::format(
         "no layout of {} GPUs (tp {}, pp {}, dp {}; 0: any), {} layers, {} heads and {} sequences "
@@ -244,13 +259,13 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
     Layout predicted = predict(model, cluster, l);
     if (predicted.fits)
       plan.layouts.push_back(predicted);
-    else if (plan.closest.empty() || predicted.memory() < plan.closest[0].memory())
+    else if (plan.closest.empty() || predicted.memory.total() < plan.closest[0].memory.total())
       plan.closest = {predicted};
   }
   // To 10 us: of equally fast ones the simplest first, with the least memory.
   const auto rank = [](const Layout& l) {
     return std::make_tuple(std::llround(l.step_s * 1e5), l.zero, l.recompute, l.tp, l.pp,
-                           l.memory());
+                           l.memory.total());
   };
   std::sort(plan.layouts.begin(), plan.layouts.end(),
             [&](const Layout& a, const Layout& b) { return rank(a) < rank(b); });

@@ -10,7 +10,6 @@
 
 namespace weft::train {
 
-inline constexpr double kElement = 2;  // bf16: activations, gradients and weights on the wire
 // Gradients travel together in so many bytes; less makes more messages, more hides less.
 inline constexpr double kBucket = 25e6;
 
@@ -33,7 +32,17 @@ struct Wanted {
   int batch = 512;  // sequences per step, over all ranks
   int tp = 0, pp = 0, dp = 0, microbatch = 0, zero = -1;
   std::string schedule;  // empty: any
+  Precision precision;
   bool operator==(const Wanted&) const = default;
+};
+
+// Bytes of one rank.
+struct RankMemory {
+  double weights = 0, gradients = 0, optimizer = 0;
+  double activations = 0;  // kept from the forward to the backward pass
+  double logits = 0;
+  double working = 0;  // errors, messages, gathered weights, scratch memory
+  double total() const { return weights + gradients + optimizer + activations + logits + working; }
 };
 
 struct Layout {
@@ -43,26 +52,28 @@ struct Layout {
   int chunks = 1;        // stages per rank
   std::string schedule = "1f1b";
   bool recompute = false;
+  Precision precision;
 
-  // Bytes per GPU, on the rank that holds the most.
-  double weights = 0, gradients = 0, optimizer = 0, activations = 0, logits = 0;
-  double memory() const { return weights + gradients + optimizer + activations + logits; }
+  RankMemory memory;  // of the rank that needs the most
   bool fits = false;
+  // Of the rank that sends the most: its blocks and parameters, and the bytes that it sends per
+  // step, by axis; dp_rail_bytes: the dp bytes that leave the host.
+  int blocks = 0;
+  double parameters = 0;
+  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, dp_rail_bytes = 0;
 
   // Seconds. step_s counts only the exposed part of transfers, not the part hidden by computing.
   double step_s = 0, compute_s = 0, tp_s = 0, dp_s = 0, dp_exposed_s = 0;
   // The part of tp_s and dp_s that is latency of messages, independent of their size.
   double tp_latency_s = 0, dp_latency_s = 0;
   double bubble = 0;  // share of the pipeline's time
-  double mfu = 0;     // 6N + 6Lhs per token over the peak, without recomputed work
+  double pace = 1;    // work of the pipeline's slowest rank over the mean
+  double mfu = 0;     // train/model/mfu.h, without recomputed work
   double tokens_per_s = 0;
-  // Bytes that one GPU sends per step, by axis; dp_rail_bytes: the dp bytes that leave the host.
-  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, dp_rail_bytes = 0;
 };
 
 // Fills in a layout's memory and time. Ranks are in the order tp, dp, pp: tensor parallelism inside
-// the host, then data parallelism, then the pipeline. ZeRO 2 and 3 are for layouts without a
-// pipeline: a pipeline would have to reduce gradients once per micro-batch.
+// the host, then data parallelism, then the pipeline. Memory and bytes are those of weft train.
 Layout predict(const ModelShape& model, const Cluster& cluster, Layout layout);
 
 struct Plan {

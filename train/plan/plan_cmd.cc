@@ -13,11 +13,11 @@ namespace {
 constexpr int kNothingFits = 1;  // exit code, as a warning has it
 
 struct PlanArguments {
-  std::string model, params, memory = "80G";
+  std::string model, params, memory = "80G", type = "bf16";
   int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
   train::Cluster cluster;
   train::Wanted wanted;
-  bool json = false;
+  bool json = false, half_sums = false;
 };
 
 int plan(PlanArguments a, bool sequence_given) {
@@ -37,6 +37,7 @@ int plan(PlanArguments a, bool sequence_given) {
                 "G?");
   if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
     throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
+  a.wanted.precision = train::precision_of(a.type, a.half_sums);
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
   const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
   std::fputs((a.json ? train::to_json(plan, a.rows) : train::to_text(plan, a.rows)).c_str(),
@@ -95,6 +96,10 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
   c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
+  c->add_option("--type", a->type, "Numbers of the run: bf16, fp16, float or double")
+      ->capture_default_str();
+  c->add_flag("--half-sums", a->half_sums,
+              "Gradients of 16 bits are summed in 16 bits, not in fp32");
   c->add_option("--rows", a->rows, "Layouts to show")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

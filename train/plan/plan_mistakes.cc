@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "train/pipeline/simulator.h"
+#include "train/model/mfu.h"
 #include "train/plan/plan.h"
 
 namespace weft::train {
@@ -22,7 +22,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
     all.push_back(
         fmt::format("does not fit: the layout that needs least takes {:.1f} GB of {:.1f} "
                     "GB ({:.0f} % are kept free)",
-                    l.memory() / 1e9, c.gpu_memory / 1e9, 100 * c.headroom));
+                    l.memory.total() / 1e9, c.gpu_memory / 1e9, 100 * c.headroom));
   if (plan.wanted.tp * plan.wanted.pp == 1 && plan.wanted.zero == 0 && state > c.gpu_memory)
     all.push_back(
         fmt::format("plain data parallelism keeps 20 bytes per parameter on every GPU: "
@@ -38,23 +38,21 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         l.tp, c.gpus_per_host, l.tp_bytes / 1e9, c.rail_GBps, 1e3 * l.tp_s, 1e3 * l.step_s,
         c.domain_GBps, 1e3 * l.tp_bytes / (c.domain_GBps * 1e9)));
   const double waits = l.bubble;
-  if (waits > 0.2) {
-    const int enough = 4 * l.pp;
+  const int enough = 4 * l.pp;
+  if (waits > 0.2 && l.microbatches < enough) {
     const double then = (l.pp - 1.0) / (enough + l.pp - 1.0);
     all.push_back(
         fmt::format("{} micro-batches for {} stages: ranks wait {:.0f} % of the time; with "
                     "{} micro-batches 1f1b waits {:.0f} %",
-                    l.microbatches, l.pp, 100 * waits, std::max(enough, l.microbatches),
-                    100 * std::min(waits, then)));
+                    l.microbatches, l.pp, 100 * waits, enough, 100 * std::min(waits, then)));
   }
-  if (model.layers % l.pp != 0) {
-    const int most = (model.layers + l.pp - 1) / l.pp;
-    all.push_back(fmt::format(
-        "{} layers on {} stages: the stage with {} layers sets the pace, {:.0f} "
-        "% slower than {:.1f} each",
-        model.layers, l.pp, most, 100.0 * (static_cast<double>(most) * l.pp / model.layers - 1),
-        static_cast<double>(model.layers) / l.pp));
-  }
+  if (l.pace > 1.1)
+    all.push_back(
+        fmt::format("{} layers, and a head over {} words that computes as much as {:.1f} of them, "
+                    "on {} stages: "
+                    "the slowest stage sets the pace, {:.0f} % slower than the mean",
+                    model.layers, model.vocabulary, head_in_blocks(model.shape()), l.pp * l.chunks,
+                    100 * (l.pace - 1)));
   if (l.dp_exposed_s > 0.05 * l.step_s) {
     const double hidden = l.dp_s - l.dp_exposed_s;
     all.push_back(fmt::format(
@@ -69,7 +67,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
     all.push_back(
         fmt::format("ZeRO 3 gathers the weights for every micro-batch: {:.2f} GB per step "
                     "and GPU, with one micro-batch {:.2f} GB",
-                    l.dp_bytes / 1e9, l.dp_bytes / 1e9 * 3 / (2.0 * l.microbatches + 1)));
+                    l.dp_bytes / 1e9, l.dp_bytes / 1e9 / l.microbatches));
   // As many sequences in as many steps: where they can be shared out at all.
   if (state < 0.5 * c.gpu_memory && plan.wanted.batch % c.gpus == 0 &&
       std::max(plan.wanted.tp, 1) * std::max(plan.wanted.pp, 1) > 1) {

@@ -56,38 +56,37 @@ void check_asked(const TrafficAsked& a, const ModelShape& model) {
 }  // namespace
 
 JobTraffic traffic_of(const TrafficAsked& asked, const ModelShape& model, const Layout& l) {
-  const double message =
-      static_cast<double>(model.sequence) * l.microbatch * model.hidden * kElement;
-  const auto layers = static_cast<std::uint64_t>((model.layers + l.pp - 1) / l.pp / l.chunks);
-  // A layer reduces its attention and its FFN.
-  const std::uint64_t forward = 2 * layers, backward = (l.recompute ? 4 : 2) * layers;
+  const double e = l.precision.element, d = l.dp;
+  const double message = static_cast<double>(model.sequence) * l.microbatch * model.hidden * e;
+  const auto blocks = static_cast<std::uint64_t>(l.blocks);
+  // A block reduces its attention and its FFN.
+  const std::uint64_t forward = 2 * blocks, backward = (l.recompute ? 4 : 2) * blocks;
   TrafficBeat pass, end;
-  pass.times = static_cast<std::uint64_t>(l.microbatches) * static_cast<std::uint64_t>(l.chunks);
-  const double weights = l.weights * (l.zero >= 3 ? l.dp : 1);  // bf16, before they are sharded
-  const auto add_data = [&](TrafficBeat& beat, Collective collective, double calls) {
-    if (l.dp > 1)
-      beat.parts.push_back({TrafficAxis::kData, collective, false, whole(weights / calls),
+  pass.times = static_cast<std::uint64_t>(l.microbatches);
+  // Calls of the data axis for messages of so many bytes together.
+  const auto add_data = [&](TrafficBeat& beat, Collective collective, double bytes, double calls) {
+    if (d > 1)
+      beat.parts.push_back({TrafficAxis::kData, collective, false, whole(bytes / calls),
                             static_cast<std::uint64_t>(calls)});
   };
+  const double elements = l.parameters;
   const auto add_pass = [&](std::uint64_t reductions, bool back) {
-    if (l.zero >= 3) add_data(pass, Collective::kAllGather, static_cast<double>(layers) * l.chunks);
+    if (l.zero >= 3) add_data(pass, Collective::kAllGather, elements * e, l.blocks);
     if (l.tp > 1)
       pass.parts.push_back(
           {TrafficAxis::kTensor, Collective::kAllReduce, false, whole(message), reductions});
     if (l.pp > 1)
-      pass.parts.push_back(
-          {TrafficAxis::kPipeline, Collective::kSendRecv, back, whole(message / l.tp), 1});
+      pass.parts.push_back({TrafficAxis::kPipeline, Collective::kSendRecv, back, whole(message),
+                            static_cast<std::uint64_t>(l.chunks)});
+    if (l.zero >= 2 && back)
+      add_data(pass, Collective::kReduceScatter, elements * l.precision.sum(), l.blocks);
   };
   add_pass(forward, false);
   add_pass(backward, true);
-  const double buckets = std::ceil(weights / kBucket);
-  if (l.zero == 0) add_data(end, Collective::kAllReduce, buckets);
-  if (l.zero == 1 || l.zero == 2) {
-    add_data(end, Collective::kReduceScatter, buckets);
-    add_data(end, Collective::kAllGather, buckets);
-  }
-  if (l.zero >= 3)
-    add_data(end, Collective::kReduceScatter, static_cast<double>(layers) * l.chunks);
+  const double buckets = std::ceil(elements * l.precision.sum() / kBucket);
+  if (l.zero == 0) add_data(end, Collective::kAllReduce, elements * l.precision.sum(), buckets);
+  if (l.zero == 1) add_data(end, Collective::kReduceScatter, elements * l.precision.sum(), buckets);
+  if (l.zero == 1 || l.zero == 2) add_data(end, Collective::kAllGather, elements * e, buckets);
   return {asked, {std::move(pass), std::move(end)}};
 }
 

@@ -17,6 +17,7 @@ using train::TrainOptions;
 // the multiple of elements at which every parameter begins.
 struct TrafficElement {
   std::uint64_t bytes = 4, number = 4, aligned = 1;
+  std::uint64_t sum = 4;  // of the sum of a parameter's gradients
 };
 
 struct Traffic {
@@ -131,11 +132,12 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
     }
     for (const TrafficUnit& unit : units_of_stage(o, g, stages, element, s, tables)) {
       using Unit = TrafficUnit;
-      const bool shared = apart && unit.kind != Unit::kBlock;         // its gradient leaves once
-      const U bytes = unit.elements * e, part = (s - 1) * bytes / s;  // gathered, or scattered
-      const U between = all_reduce(r, bytes / s);                     // groups
+      const bool shared = apart && unit.kind != Unit::kBlock;  // its gradient leaves once
+      const U part = (s - 1) * unit.elements * e / s;          // of weights, gathered
+      const U sums = unit.elements * element.sum;              // of gradients, scattered
+      const U between = all_reduce(r, sums / s);               // groups
       const U times = o.zero < 2 || shared ? 1 : m;
-      x.sent.data += times * ((o.zero == 0 ? 0 : part) + between);
+      x.sent.data += times * ((o.zero == 0 ? 0 : (s - 1) * sums / s) + between);
       if (o.zero == 1 || o.zero == 2) x.sent.data += part;
       if (o.zero == 3) {
         // Blocks: before both passes. The embedding's backward pass needs no weights, unless the
@@ -161,7 +163,7 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
         const U half = (t - 1) * bsh / t;
         if (unit.kind == Unit::kEmbedding) forward = backward = half;
         if (unit.kind == Unit::kHead) forward += half, backward = half;
-        x.sent.tensor += times * all_reduce(t, unit.vectors * e);
+        x.sent.tensor += times * all_reduce(t, unit.vectors * element.sum);
       }
       x.sent.tensor += m * (forward + backward);
       x.forward.tensor += m * forward;
@@ -171,7 +173,7 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
   if (apart && o.mesh.pipeline > 1 && end) {
     const U table = o.model.vocabulary * o.model.width / (is_split(o) ? t : 1);
     const U unit = units_of_stage(o, 0, stages, element, s, true).front().elements;
-    x.sent.pipeline += all_reduce(2, tied_part(o, at, table, unit, s, e) * e);
+    x.sent.pipeline += all_reduce(2, tied_part(o, at, table, unit, s, element.sum) * element.sum);
   }
   return x;
 }

@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include "coll/api/metrics.h"
+#include "support/fakes/fake_device.h"
 #include "support/jobs/ranks.h"
 #include "support/train/train_traffic.h"
 #include "train/trainer.h"
@@ -236,10 +237,71 @@ TEST(MemoryLedger, OfEveryZeroStage) {
       EXPECT_EQ(of(Use::kWeights), zero < 3 ? psi : part);
       EXPECT_EQ(of(Use::kGradients), zero < 2 ? psi : 0);
       EXPECT_EQ(of(Use::kRemoteGradients), zero < 2 ? 0 : part);
-      EXPECT_EQ(of(Use::kOptimizer), 2 * (zero < 1 ? psi : part));
-      EXPECT_EQ(of(Use::kActivations) + of(Use::kErrors) + of(Use::kWorkspace), 0u);
+      EXPECT_EQ(of(Use::kLearningRates), zero < 1 ? psi : part);
+      EXPECT_EQ(of(Use::kOptimizer), zero < 1 ? psi : part);
+      EXPECT_EQ(
+          of(Use::kWeightedSums) + of(Use::kActivations) + of(Use::kErrors) + of(Use::kWorkspace),
+          0u);
     });
   }
+}
+
+// z of a micro-batch: q, k, v and what goes into GELU of each block, and the logits. y: the inputs
+// of a block, of its two halves and of its four products, the probabilities of attention, two
+// statistics of each norm; the head's input and norm. Of two micro-batches the second takes the
+// place of the first.
+TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
+  TrainOptions o = layout(1, 1, 1);
+  o.batch *= 2;
+  const std::size_t bytes = sizeof(float), rows = o.micro_batch * o.model.positions;
+  const std::size_t h = o.model.width, layers = o.model.layers;
+  step(o, [&](const auto&, auto&) {
+    const auto& peak = MemoryLedger::of_this_rank().peak;
+    EXPECT_EQ(peak[static_cast<std::size_t>(Use::kWeightedSums)],
+              (layers * 7 * rows * h + rows * o.model.vocabulary) * bytes);
+    const std::size_t block =
+        4 * rows * h + 5 * rows * h + rows * o.model.positions * o.model.heads + 4 * rows;
+    EXPECT_EQ(peak[static_cast<std::size_t>(Use::kActivations)],
+              (layers * block + 2 * rows * h + 2 * rows) * bytes);
+  });
+}
+
+// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8; without sums in fp32
+// 16. With ZeRO 2 and 3 gradients of 16 bits last as long as a unit computes.
+template <class E>
+void expect_state_bytes(bool half_sums, int zero, double whole, double part) {
+  set_operator_threads(1);
+  TrainOptions o = layout(2, 1, 1);
+  o.zero = zero;
+  o.half_sums = half_sums;
+  // Every parameter is a multiple of 256 bytes, at which parameters begin.
+  o.model = {.vocabulary = 256, .positions = 16, .width = 128, .heads = 8, .layers = 2};
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<OnDevice<E>> trainer(world, o, text);
+    trainer.step();
+    const double n = static_cast<double>(parameter_count(o.model));
+    double state = 0;
+    for (const Use use : {Use::kWeights, Use::kGradients, Use::kRemoteGradients,
+                          Use::kLearningRates, Use::kOptimizer})
+      state += static_cast<double>(MemoryLedger::of_this_rank().now[static_cast<std::size_t>(use)]);
+    EXPECT_EQ(state, n * (whole + part / 2)) << "half sums " << half_sums << " ZeRO " << zero;
+  });
+}
+
+class MemoryOf16Bits : public ::testing::Test {
+ protected:
+  void SetUp() override { use_fake_device(); }
+};
+
+TEST_F(MemoryOf16Bits, TwentyBytesPerParameter) {
+  expect_state_bytes<Bf16>(false, 0, 20, 0);
+  expect_state_bytes<Fp16>(false, 1, 8, 12);
+  expect_state_bytes<Bf16>(false, 2, 2, 16);
+  expect_state_bytes<Bf16>(false, 3, 0, 18);
+  expect_state_bytes<Bf16>(true, 0, 16, 0);
+  expect_state_bytes<Fp16>(true, 1, 4, 12);
+  expect_state_bytes<Bf16>(true, 3, 0, 16);
 }
 
 // The categories sum to what the allocator says, within 1 %.

@@ -69,7 +69,7 @@ class ToyStage : public Stage<double> {
     kept_.erase(i);
   }
   std::vector<Parameter<double>>& parameters() override { return parameters_; }
-  std::size_t activation_bytes(int i) const override { return kept_.count(i) * kWidth * 8; }
+  std::size_t activation_bytes(int i) const { return kept_.count(i) * kWidth * 8; }
 
  private:
   struct Kept {

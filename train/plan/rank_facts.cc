@@ -1,0 +1,193 @@
+// The formulas of rank_facts.h. Each names the tensors of train/model that it counts.
+#include "train/plan/rank_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "train/model/mfu.h"
+#include "train/pipeline/balance.h"
+#include "train/pipeline/checker.h"
+
+namespace weft::train {
+namespace {
+
+// What the order of a schedule's actions decides.
+struct HeldFacts {
+  std::vector<int> pairs;   // most pairs of micro-batch and stage that a rank keeps, by rank
+  int heads = 0;            // most micro-batches that the last stage keeps
+  bool head_stays = false;  // the head's weights are never released between two micro-batches
+};
+
+// A pipeline is regular after its first micro-batches: a short one tells.
+const HeldFacts& held_of(const Layout& l) {
+  static std::map<std::tuple<std::string, int, int, int>, HeldFacts> known;
+  const int m = l.schedule == "gpipe" ? l.microbatches : std::min(l.microbatches, 3 * l.pp);
+  auto [at, added] = known.try_emplace({l.schedule, l.pp, m, l.chunks});
+  HeldFacts& facts = at->second;
+  if (!added) return facts;
+  const PipelineSchedule schedule = make_pipeline_schedule(l.schedule, {l.pp, m, l.chunks});
+  facts.pairs = peak_held(schedule);
+  int passes = 0, kept = 0, gathers = 0;
+  for (const PipelineAction& a : schedule.of_rank.back()) {
+    if (a.stage + 1 != schedule.shape.stages()) continue;
+    if (a.op == PipeOp::kForward) {
+      facts.heads = std::max(facts.heads, ++kept);
+      gathers += passes++ == 0 ? 1 : 0;
+    }
+    if (a.op == PipeOp::kBackwardInput) --passes;
+    if (a.op == PipeOp::kBackwardWeight) --kept;
+  }
+  facts.head_stays = gathers == 1;
+  return facts;
+}
+
+std::vector<std::size_t> blocks_of_stages(const ModelShape& model, const Layout& l) {
+  std::vector<double> beside(static_cast<std::size_t>(l.pp * l.chunks), 0.0);
+  beside.back() = head_in_blocks(model.shape());
+  return balance_blocks(static_cast<std::size_t>(model.layers), std::move(beside));
+}
+
+// Sizes of one micro-batch and one unit, for all ranks of a layout.
+struct LayoutSizes {
+  LayoutSizes(const ModelShape& m, const Layout& layout)
+      : l(layout),
+        stages(l.pp * l.chunks),
+        h(m.hidden),
+        t(l.tp),
+        rows(static_cast<double>(m.sequence) * l.microbatch) {
+    const double positions = m.sequence * h;
+    table = m.vocabulary * h / t;
+    block = padded(12 * h * h / t + 7 * h / t + 6 * h);
+    const bool alike = stages > 1 && l.zero > 0 && l.dp > 1;  // both ends, to be cut alike
+    embedding = padded(table + (alike ? std::max(positions, 2 * h) : positions));
+    head = alike ? embedding : padded(2 * h + (stages > 1 ? table : 0));
+    // Kept by the softmax of each head: a probability per pair of positions.
+    scores = rows * m.sequence * m.heads / t;
+    scratch = m.sequence * static_cast<double>(m.sequence);
+    if (l.precision.has_master()) scratch *= l.microbatch * m.heads / t;  // a device: all at once
+    logits = rows * m.vocabulary / t;
+  }
+  double padded(double elements) const {
+    return l.zero == 0 ? elements : std::ceil(elements / l.dp) * l.dp;
+  }
+  // Of a block, until its backward pass has begun: x, two norms, the middle; q k v, attention's
+  // result, two of the feed-forward network; four numbers per row.
+  double saved() const {
+    return l.precision.element * (4 * rows * h + 12 * rows * h / t + scores) +
+           4 * rows * l.precision.wide;
+  }
+  double kept() const { return l.recompute ? bsh() : saved(); }
+  // Of a block between B and W: inputs of four products and gradients of their results.
+  double between() const { return l.precision.element * (4 * rows * h + 12 * rows * h / t); }
+  // Of the head, beside its logits.
+  double head_kept() const { return 2 * bsh() + 2 * rows * l.precision.wide; }
+  double bsh() const { return rows * h * l.precision.element; }
+
+  const Layout& l;
+  int stages;
+  double h, t, rows, table, block, embedding, head, scores, scratch, logits;  // elements
+};
+
+// The peak of the step: the backward pass of the head, or of a block.
+RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
+                     const HeldFacts& held) {
+  const Layout& l = x.l;
+  const double e = l.precision.element, bsh = x.bsh(), d = l.dp;
+  const double sums = l.precision.sum(),
+               share = l.zero >= 1 ? rank.parameters / d : rank.parameters;
+  RankMemory memory;
+  memory.weights = e * (l.zero >= 3 ? share : rank.parameters);
+  if (l.zero < 2) memory.gradients = e * rank.parameters;
+  if (l.zero >= 2 || sums > e) memory.gradients += sums * (l.zero >= 2 ? share : rank.parameters);
+  memory.optimizer = l.precision.wide * (l.precision.has_master() ? 3 : 2) * share;
+
+  const int pairs = held.pairs[static_cast<std::size_t>(place)];
+  const int late = l.schedule == "zero-bubble" ? std::min(place, pairs - 1) : 0;
+  const double layers = static_cast<double>(rank.blocks) / l.chunks;
+  memory.activations = layers * ((pairs - late) * x.kept() + late * x.between());
+  // Beside them on a rank of a pipeline: the message that arrives, the one that leaves, and those
+  // that the runtime is ready to receive.
+  const double messages = bsh * ((rank.first ? 0 : 1) + (l.pp > 1 ? 2 : 0));
+  RankMemory head = memory, block = memory;
+  const int heads = rank.last ? held.heads : 0, others = std::max(0, heads - 1);
+  head.activations += heads * x.head_kept();
+  head.logits = heads * x.logits * e;
+  head.working = messages + 2 * bsh;
+  block.activations += others * x.head_kept();
+  block.logits = others * x.logits * e;
+  block.working = messages + (l.recompute ? x.saved() : 0) + 2 * bsh +
+                  e * (4 * x.rows * x.h / x.t + x.scratch) + (rank.last ? 0 : bsh);
+  const double ends = rank.first ? x.embedding : rank.last ? x.head : 0;  // the tied table's unit
+  if (l.zero >= 2) {  // gradients of a unit while it computes, and the same on its way
+    const bool apart = l.schedule == "zero-bubble" && place > 0;
+    // Where there are few blocks, the first on its way follows on what it kept.
+    const double way = layers > (l.zero == 2 && l.recompute ? 1 : 2) ? sums : 0;
+    block.working += apart ? e * rank.parameters + way * x.block : (e + way) * x.block + e * ends;
+    head.working += e * (x.head + (rank.first ? x.embedding : 0));
+  }
+  if (l.zero >= 3 && d > 1) {  // weights of a unit and of the next one
+    block.working += std::min(2.0, layers) * e * x.block;
+    head.working += e * (x.block + x.head + (rank.first ? x.embedding : 0));
+  }
+  return rank.last && head.total() > block.total() ? head : block;
+}
+
+void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
+  const Layout& l = x.l;
+  const double n = l.microbatches, d = l.dp, e = l.precision.element, g = l.precision.sum();
+  const bool apart = x.stages > 1;  // two copies of the tied embedding
+  const auto unit = [&](double elements, bool shared, double gathers) {
+    const double part = (d - 1) / d * elements;
+    if (l.zero == 0) {
+      rank.dp_bytes += 2 * part * g;
+      return;
+    }
+    rank.dp_bytes += (l.zero == 1 || shared ? 1 : n) * part * g;
+    rank.dp_bytes += (l.zero >= 3 ? gathers : 1) * part * e;
+  };
+  const double all_reduce = 2 * (x.t - 1) / x.t, bsh = x.bsh();
+  for (int b = 0; b < rank.blocks; ++b) unit(x.block, false, 2 * n);
+  rank.tp_bytes = rank.blocks * n * all_reduce * bsh * (l.recompute ? 6 : 4);
+  if (rank.first) {
+    unit(x.embedding, apart, apart ? n : 2 * n);
+    rank.tp_bytes += n * all_reduce * bsh;
+  }
+  if (rank.last) {
+    unit(x.head, apart, head_stays ? 1 : n);
+    rank.tp_bytes += n * all_reduce * (bsh + 3 * x.rows * l.precision.wide);
+  }
+  if (l.pp == 1) return;
+  rank.pp_bytes = n * bsh * (2 * l.chunks - (rank.first ? 1 : 0) - (rank.last ? 1 : 0));
+  if (rank.first || rank.last) rank.pp_bytes += x.table * g / (l.zero == 0 ? 1 : d);
+}
+
+}  // namespace
+
+std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
+  const LayoutSizes sizes(model, l);
+  const auto blocks = blocks_of_stages(model, l);
+  const HeldFacts& held = held_of(l);
+  std::vector<RankFacts> all(static_cast<std::size_t>(l.pp));
+  for (std::size_t s = 0; s < blocks.size(); ++s)
+    all[s % all.size()].blocks += static_cast<int>(blocks[s]);
+  all.front().first = all.back().last = true;
+  for (int place = 0; place < l.pp; ++place) {
+    RankFacts& rank = all[static_cast<std::size_t>(place)];
+    rank.parameters = rank.blocks * sizes.block + (rank.first ? sizes.embedding : 0) +
+                      (rank.last ? sizes.head : 0);
+    rank.memory = memory_of(sizes, rank, place, held);
+    add_sent(sizes, rank, held.head_stays);
+  }
+  return all;
+}
+
+std::vector<double> stage_weights(const ModelShape& model, const Layout& l) {
+  const auto blocks = blocks_of_stages(model, l);
+  std::vector<double> weights(blocks.begin(), blocks.end());
+  weights.back() += head_in_blocks(model.shape());
+  return weights;
+}
+
+}  // namespace weft::train
