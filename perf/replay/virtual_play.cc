@@ -192,7 +192,8 @@ class VirtualPlay {
     const TraceNode& o = member(other.first).program[static_cast<std::size_t>(other.second)];
     const bool pair = node.kind != NodeKind::kCollective;
     if (node.bytes == o.bytes &&
-        (pair || (node.collective == o.collective && node.root == o.root && node.type == o.type)))
+        (pair || (node.collective == o.collective && node.back == o.back && node.root == o.root &&
+                  node.type == o.type)))
       return;
     throw Error(fmt::format(
         "rank {}, node {}: {} of {} bytes meets rank {}'s node {}, {} of {} bytes: the calls of a "
