@@ -169,7 +169,8 @@ bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
   --waiters;
   telemetry->moving();
   settle(lock);
-  if (served && waiters == 0) to_serve.notify_one();
+  // Where nothing is left to move, waking the progress thread only takes the core from this one.
+  if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
   return task->over;
 }
 

@@ -20,8 +20,10 @@ std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
   const std::unique_ptr<archive, decltype(&archive_read_free)> in(archive_read_new(),
                                                                   archive_read_free);
   const auto check = [&](int code) {
-    if (code < ARCHIVE_WARN)
-      throw Error(fmt::format("{}: cannot be unpacked: {}", path, archive_error_string(in.get())));
+    if (code < ARCHIVE_WARN) {
+      const char* why = archive_error_string(in.get());  // null: libarchive does not say
+      throw Error(fmt::format("{}: cannot be unpacked: {}", path, why ? why : "damaged"));
+    }
     return code;
   };
   check(archive_read_support_filter_gzip(in.get()));
