@@ -149,7 +149,6 @@ void Core::set_up(const Place& place) {
       links.push_back(transports.back().get());
     }
   }
-  wakes = members.size() == 1;
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
   for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;

@@ -248,11 +248,6 @@ struct Core : std::enable_shared_from_this<Core> {
     polled.insert(std::ranges::upper_bound(polled, link), link);
   }
   int shm_link = -1, first_rail_link = -1;
-  // Whether all that this rank waits for wakes a thread that sleeps on descriptors: no rank shares
-  // memory with it.
-  bool wakes = false;
-  // Where `wakes`: how long nothing moves between two transfers' ends, smoothed.
-  std::chrono::steady_clock::duration pace WEFT_GUARDED_BY(mutex){};
   // Longer messages between hosts go in slices of this size, so that a message of device memory
   // overlaps with its copies. Both ends must slice: all ranks do where any rank has a GPU.
   std::size_t message_slice = SIZE_MAX;

@@ -19,9 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 // Who waits for a lane looks this often whether something else is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
-// Where transfers end further apart than this, waiting for them by turns gains nothing: sleeping
-// leaves the core to who computes.
-constexpr std::chrono::microseconds kSlowPace{200};
 // Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};
 
@@ -42,12 +39,10 @@ class Polling {
 
  private:
   void give_way(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex);
-  void sleep(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex);
 
   const int spins_;
   void (*const between_)();
   int idle_ = 0;
-  Clock::time_point idle_since_;
   std::uint64_t turns_ = 0;
   std::vector<int> fds_;
 };
@@ -66,16 +61,10 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
       for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
     });
   if (moved) {
-    if (core.wakes && idle_ > 0) core.pace = (3 * core.pace + (Clock::now() - idle_since_)) / 4;
     idle_ = 0;
     return due;
   }
-  if (++idle_ == 1 && core.wakes) idle_since_ = Clock::now();
-  if (core.pace > kSlowPace && idle_ > kEager) {
-    sleep(core, lock);
-    return Turn::kLookAtClock;
-  }
-  if (idle_ < spins_) {
+  if (++idle_ < spins_) {
     if (idle_ > kEager) relax();
     return due;
   }
@@ -86,22 +75,15 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
 void Polling::give_way(Core& core, CoreLock& lock) {
   if (between_) lock.without(between_);
   if (idle_ < spins_ + core.tuning.yields) return lock.without(yield_core);
-  sleep(core, lock);
-}
-
-void Polling::sleep(Core& core, CoreLock& lock) {
   fds_.clear();
   bool armed = true;
   for (const std::size_t l : core.polled) armed = core.links[l]->arm(fds_) && armed;
   if (!armed) return;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
-  // The first packet rarely ends a transfer: a nap gathers more of them.
-  const bool gather = core.pace > kSlowPace && idle_ % 2 == 0;
   core.telemetry->napping();
   lock.without([&] {
     const timespec nap{0, std::chrono::nanoseconds(core.tuning.nap).count()};
-    if (gather) polls.clear();
     ppoll(polls.data(), polls.size(), &nap, nullptr);
   });
 }
