@@ -194,10 +194,10 @@ class RankPlay {
     b.in.resize(std::max(b.in.size(), node.bytes));
     b.out.resize(std::max(b.out.size(), node.bytes));
     std::vector<Request> requests;
-    requests.push_back(comm.send_async(b.in.data(), node.bytes, DType::kUInt8,
-                                       (comm.rank() + by) % n));
-    requests.push_back(comm.recv_async(b.out.data(), node.bytes, DType::kUInt8,
-                                       (comm.rank() + n - by) % n));
+    requests.push_back(
+        comm.send_async(b.in.data(), node.bytes, DType::kUInt8, (comm.rank() + by) % n));
+    requests.push_back(
+        comm.recv_async(b.out.data(), node.bytes, DType::kUInt8, (comm.rank() + n - by) % n));
     return requests;
   }
 

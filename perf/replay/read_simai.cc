@@ -96,9 +96,10 @@ class SimaiJob {
       trace_.groups["PP"] = every(axes_.all / axes_.pp, axes_.pp);
       pieces_ = static_cast<std::size_t>(take("ga", 1) * take("vpp", 1));
       if (pieces_ > kMostPieces)
-        throw Error(fmt::format("{}: line 1: {} micro-batches (ga) of {} pieces (vpp): more than "
-                                "{} messages per rank",
-                                file_, values["ga"], values["vpp"], kMostPieces));
+        throw Error(
+            fmt::format("{}: line 1: {} micro-batches (ga) of {} pieces (vpp): more than "
+                        "{} messages per rank",
+                        file_, values["ga"], values["vpp"], kMostPieces));
       passed_ = values["pp_comm"];
       if (passed_ == 0)
         trace_.left_out["messages of the pipeline, whose size (pp_comm) the file does not state"] =
@@ -148,7 +149,8 @@ class SimaiJob {
 
  private:
   // The layers are those of all micro-batches: cut into as many equal pieces, with the stage's
-  // values passed on after each. Where `done` layers of a direction end pieces, adds their messages.
+  // values passed on after each. Where `done` layers of a direction end pieces, adds their
+  // messages.
   void pass_on(const Layer& layer, const Pass& pass, std::size_t done) {
     if (passed_ == 0) return;
     const std::size_t before = (done - 1) * pieces_ / layers_.size();

@@ -9,6 +9,7 @@ torch: `torch.distributed.all_reduce()`."""
 
 import argparse
 import ctypes
+import os
 import pathlib
 import statistics
 import sys
@@ -28,6 +29,7 @@ def c_interface(rank, ranks):
     """(all_reduce(tensor), a call that does nothing), of a World of its own."""
     import weft_torch
 
+    os.environ["WEFT_PROGRESS_THREAD"] = "1"  # as a process group has one
     lib = ctypes.CDLL(str(next(pathlib.Path(weft_torch.__file__).parent.glob("libweft.so*"))))
     raw = (ctypes.c_char * 1024)()
     if rank == 0:
