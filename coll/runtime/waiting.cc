@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 // Who waits for a lane looks this often whether something else is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
+// Of so many turns that yield, one calls Core::while_waiting.
+constexpr int kTurnsBetween = 8;
 // Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};
 
@@ -73,8 +75,10 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
 }
 
 void Polling::give_way(Core& core, CoreLock& lock) {
-  if (between_) lock.without(between_);
-  if (idle_ < spins_ + core.tuning.yields) return lock.without(yield_core);
+  const bool yields = idle_ < spins_ + core.tuning.yields;
+  // What is between takes longer than a turn that yields, and most waits end sooner.
+  if (between_ && (!yields || idle_ % kTurnsBetween == 0)) lock.without(between_);
+  if (yields) return lock.without(yield_core);
   fds_.clear();
   bool armed = true;
   for (const std::size_t l : core.polled) armed = core.links[l]->arm(fds_) && armed;
@@ -151,7 +155,8 @@ bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
   --waiters;
   telemetry->moving();
   settle(lock);
-  if (served && waiters == 0) to_serve.notify_one();
+  // Where nothing is left to move, waking the progress thread only takes the core from this one.
+  if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
   return task->over;
 }
 

@@ -2,7 +2,7 @@
 """Steps per second of data parallelism over slow links: `weft train`, and PyTorch's DDP and FSDP2
 with Gloo and with weft_torch.
 
-  compare_ddp.py PATH/TO/weft [--hosts 4] [--rate 200mbit] [--rounds 3] [--steps 6] [--fsdp]
+  compare_ddp.py PATH/TO/weft [--hosts 4] [--rate 200mbit] [--rounds 3] [--steps 6] [--fsdp] [--bucket-mb 1]
 
 All train the same model in the lab of network namespaces (`weft lab netlab`, root), one after the
 other, round after round; a host is a rank, bound to a core. Needs PyTorch (pip install torch) in the
@@ -46,6 +46,8 @@ def torch_steps(args, backend):
                    str(args.steps), "--backend", backend, "--worker", out.name]
         if args.fsdp:
             command.append("--fsdp")
+        if args.bucket_mb:
+            command += ["--bucket-mb", str(args.bucket_mb)]
         subprocess.run(lab(args, command), check=True, stdout=subprocess.DEVNULL)
         return json.load(out)[WARM_UP:]
 
@@ -72,7 +74,10 @@ def worker(args):
             fully_shard(block, mesh=mesh)
         return fully_shard(model, mesh=mesh)
 
-    wrap = sharded if args.fsdp else torch.nn.parallel.DistributedDataParallel
+    def replicated(model):
+        return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=args.bucket_mb)
+
+    wrap = sharded if args.fsdp else replicated
     peer = torch_gpt.Trainer(*SHAPE, wrap=wrap)
     seconds = [peer.step() for _ in range(args.steps)]
     if rank == 0:
@@ -89,6 +94,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--fsdp", action="store_true", help="FSDP2 in place of DDP")
+    parser.add_argument("--bucket-mb", type=float, help="of DDP, for both (PyTorch's default: 25)")
     parser.add_argument("--backend", default="gloo", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -193,6 +193,24 @@ class OpenMpi(Peer):
         return argv + words, environment
 
 
+class WeftMpi(OpenMpi):
+    """The program of Open MPI, with libweft_mpi in front."""
+
+    def __init__(self, name, setup):
+        super().__init__(name, setup)
+        beside = Path(shutil.which(setup.weft or "") or "weft").resolve().parent
+        places = [beside / "mpi" / "openmpi", beside.parent / "lib" / "weft" / "openmpi"]
+        files = [place / "libweft_mpi.so" for place in places]
+        self.library = next((f for f in files if f.exists()), files[0])
+
+    def missing(self):
+        return super().missing() + [str(self.library)] * (not self.library.exists())
+
+    def command(self, case):
+        argv, environment = super().command(case)
+        return [argv[0], "-x", f"LD_PRELOAD={self.library}", *argv[1:]], environment
+
+
 class Mpich(Peer):
     packages = ("mpich", "libmpich-dev", "g++")
     needs = ("mpiexec.mpich", "mpicxx.mpich")
@@ -287,7 +305,8 @@ def contenders(setup, scenario):
             Gloo("gloo_halving_doubling", setup, "halving_doubling"),
             Gloo("gloo", setup),
         ]
-        return peers, [Weft("weft_malloc", setup, "malloc"), Weft("weft_weft", setup, "weft")]
+        return peers, [Weft("weft_malloc", setup, "malloc"), Weft("weft_weft", setup, "weft"),
+                       WeftMpi("weft_mpi", setup)]
     peers += [
         OpenMpi("openmpi_ring", setup, ring, only="all_reduce"),
         Gloo("gloo_ring", setup, "ring"),

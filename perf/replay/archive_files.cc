@@ -12,13 +12,18 @@
 
 namespace weft::replay {
 
+// A packed file of a few MB may hold any size.
+constexpr std::size_t kMostBytes = std::size_t{16} << 30;
+
 std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
                                                         const std::string& bytes) {
   const std::unique_ptr<archive, decltype(&archive_read_free)> in(archive_read_new(),
                                                                   archive_read_free);
   const auto check = [&](int code) {
-    if (code < ARCHIVE_WARN)
-      throw Error(fmt::format("{}: cannot be unpacked: {}", path, archive_error_string(in.get())));
+    if (code < ARCHIVE_WARN) {
+      const char* why = archive_error_string(in.get());  // null: libarchive does not say
+      throw Error(fmt::format("{}: cannot be unpacked: {}", path, why ? why : "damaged"));
+    }
     return code;
   };
   check(archive_read_support_filter_gzip(in.get()));
@@ -27,6 +32,7 @@ std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
   check(archive_read_open_memory(in.get(), bytes.data(), bytes.size()));
   std::vector<std::pair<std::string, std::string>> files;
   archive_entry* entry = nullptr;
+  std::size_t all = 0;
   while (check(archive_read_next_header(in.get(), &entry)) != ARCHIVE_EOF) {
     const bool raw = archive_format(in.get()) == ARCHIVE_FORMAT_RAW;
     if (!raw && archive_entry_filetype(entry) != AE_IFREG) continue;
@@ -37,6 +43,8 @@ std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
       if (n < 0) check(static_cast<int>(n));
       if (n <= 0) break;
       text.append(buffer.data(), static_cast<std::size_t>(n));
+      if ((all += static_cast<std::size_t>(n)) > kMostBytes)
+        throw Error(fmt::format("{}: unpacks to more than {} GiB", path, kMostBytes >> 30));
     }
   }
   return files;

@@ -96,7 +96,9 @@ double CallCosts::sharing(int group, const std::vector<Rank>& ranks) {
 CallCost CallCosts::operator()(const TraceNode& node, const std::vector<Rank>& ranks) {
   Cost cost;
   if (node.kind != NodeKind::kCollective) {
-    cost = message(node, ranks);
+    cost = message(node.bytes, ranks[0], ranks[1]);
+  } else if (node.collective == Collective::kSendRecv) {
+    cost = shift(node, ranks);
   } else {
     const SimFabricOptions& o = fabric_.options;
     std::map<int, int> hosts;
@@ -184,9 +186,25 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   return cost;
 }
 
-CallCosts::Cost CallCosts::message(const TraceNode& node, const std::vector<Rank>& ranks) const {
+// All ranks pass at once: the slowest pair counts, and groups on the same rails share them.
+CallCosts::Cost CallCosts::shift(const TraceNode& node, const std::vector<Rank>& ranks) {
+  Cost slowest;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Rank from = ranks[i], to = ranks[(i + 1) % ranks.size()];
+    const auto host = [&](Rank r) {
+      return fabric_.options.host_of_rank[static_cast<std::size_t>(r)];
+    };
+    const double shared = host(from) == host(to) ? 1 : sharing(node.group, ranks);
+    const Cost cost =
+        message(static_cast<std::uint64_t>(static_cast<double>(node.bytes) * shared), from, to);
+    if (cost.call.us > slowest.call.us) slowest = cost;
+  }
+  return slowest;
+}
+
+CallCosts::Cost CallCosts::message(std::uint64_t bytes, Rank sender, Rank receiver) const {
   const SimFabricOptions& o = fabric_.options;
-  const auto from = static_cast<std::size_t>(ranks[0]), to = static_cast<std::size_t>(ranks[1]);
+  const auto from = static_cast<std::size_t>(sender), to = static_cast<std::size_t>(receiver);
   const bool inside = o.host_of_rank[from] == o.host_of_rank[to];
   const auto rail = [&](std::size_t r) {
     return o.rail_of_rank.empty() ? 0 : static_cast<std::size_t>(o.rail_of_rank[r]);
@@ -199,7 +217,7 @@ CallCosts::Cost CallCosts::message(const TraceNode& node, const std::vector<Rank
       inside ? link.gbps : link.gbps * o.payload_share * std::min(scale(from), scale(to));
   Cost cost;
   cost.call.us =
-      link.latency_us + o.post_us + o.complete_us + static_cast<double>(node.bytes) * 8e-3 / rate;
+      link.latency_us + o.post_us + o.complete_us + static_cast<double>(bytes) * 8e-3 / rate;
   cost.call.rails = !inside;
   cost.limiting = inside ? "host" : "rail";
   return cost;

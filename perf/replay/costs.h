@@ -50,7 +50,8 @@ class CallCosts {
   using Kind = std::tuple<int, std::uint64_t, int, int, double, std::vector<std::pair<int, int>>>;
 
   Cost collective(const TraceNode& node, const Kind& kind, double sharing);
-  Cost message(const TraceNode& node, const std::vector<Rank>& ranks) const;
+  Cost shift(const TraceNode& node, const std::vector<Rank>& ranks);
+  Cost message(std::uint64_t bytes, Rank sender, Rank receiver) const;
   double sharing(int group, const std::vector<Rank>& ranks);
 
   const JobTrace& trace_;

@@ -64,7 +64,7 @@ class RankPlay {
   struct Open {
     int node;
     int call;  // of the ledger
-    Request request;
+    std::vector<Request> requests;
     Buffers buffers;
   };
 
@@ -137,11 +137,11 @@ class RankPlay {
   bool look(Ledger& ledger, const std::function<void(int)>& ended) {
     std::vector<int> over;
     for (auto open = open_.begin(); open != open_.end();) {
-      if (!open->request.test()) {
+      if (!std::ranges::all_of(open->requests, [](Request& r) { return r.test(); })) {
         ++open;
         continue;
       }
-      require(open->request.wait());
+      for (Request& request : open->requests) require(request.wait());
       ledger.done(open->call, now_us());
       over.push_back(open->node);
       spare_.push_back(std::move(open->buffers));
@@ -157,7 +157,7 @@ class RankPlay {
     constexpr double kTurnUs = 200, kOversleptUs = 100;
     const double most = us > 0 ? std::min(us, kTurnUs) : kTurnUs;
     if (!open_.empty())
-      (void)open_.front().request.wait_for(std::chrono::nanoseconds(
+      (void)open_.front().requests.back().wait_for(std::chrono::nanoseconds(
           static_cast<std::int64_t>(1e3 * (open_.size() > 1 ? 20 : most))));
     else if (us > kOversleptUs)
       std::this_thread::sleep_for(
@@ -171,9 +171,14 @@ class RankPlay {
       spare_.pop_back();
     }
     const int call = ledger.post(key_of(node), now_us());
-    Request request = node.kind == NodeKind::kCollective ? begin_collective(node, buffers)
-                                                         : begin_message(node, buffers);
-    open_.push_back({i, call, std::move(request), std::move(buffers)});
+    std::vector<Request> requests;
+    if (node.kind != NodeKind::kCollective)
+      requests.push_back(begin_message(node, buffers));
+    else if (node.collective == Collective::kSendRecv)
+      requests = begin_shift(node, buffers);
+    else
+      requests.push_back(begin_collective(node, buffers));
+    open_.push_back({i, call, std::move(requests), std::move(buffers)});
   }
 
   Request begin_message(const TraceNode& node, Buffers& b) {
@@ -181,6 +186,19 @@ class RankPlay {
     return node.kind == NodeKind::kSend
                ? all_.send_async(b.in.data(), node.bytes, DType::kUInt8, node.peer)
                : all_.recv_async(b.in.data(), node.bytes, DType::kUInt8, node.peer);
+  }
+
+  std::vector<Request> begin_shift(const TraceNode& node, Buffers& b) {
+    Communicator& comm = comms_[static_cast<std::size_t>(node.group)];
+    const int n = comm.size(), by = node.back ? n - 1 : 1;
+    b.in.resize(std::max(b.in.size(), node.bytes));
+    b.out.resize(std::max(b.out.size(), node.bytes));
+    std::vector<Request> requests;
+    requests.push_back(
+        comm.send_async(b.in.data(), node.bytes, DType::kUInt8, (comm.rank() + by) % n));
+    requests.push_back(
+        comm.recv_async(b.out.data(), node.bytes, DType::kUInt8, (comm.rank() + n - by) % n));
+    return requests;
   }
 
   Request begin_collective(const TraceNode& node, Buffers& b) {

@@ -82,7 +82,10 @@ bool reads_chakra_traces() {
 }
 
 std::vector<TraceFile> open_trace(const std::string& path) {
-  std::string bytes = read_file(path);
+  return unpack_trace(path, read_file(path));
+}
+
+std::vector<TraceFile> unpack_trace(const std::string& path, std::string bytes) {
   std::vector<TraceFile> files;
   if (!packed(bytes)) {
     files.push_back({path, std::move(bytes), -1});
@@ -127,41 +130,47 @@ Collective collective_in_trace(const std::string& file, std::uint64_t node, std:
 }
 
 JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options) {
+  std::vector<TraceFile> files;
+  for (const std::string& path : paths)
+    for (TraceFile& file : open_trace(path)) files.push_back(std::move(file));
+  return read_files(files, options);
+}
+
+JobTrace read_files(const std::vector<TraceFile>& files, const ReadOptions& options) {
   std::vector<RankTrace> ranks;
   std::string first, format;
-  for (const std::string& path : paths)
-    for (const TraceFile& file : open_trace(path)) {
-      std::string now;
-      switch (format_of(file)) {
-        case Format::kParam:
-          ranks.push_back(read_param(file));
-          now = "param";
-          break;
-        case Format::kSimai:
-          ranks.push_back(read_simai(file));
-          now = "simai";
-          break;
-        case Format::kChakra:
+  for (const TraceFile& file : files) {
+    std::string now;
+    switch (format_of(file)) {
+      case Format::kParam:
+        ranks.push_back(read_param(file));
+        now = "param";
+        break;
+      case Format::kSimai:
+        ranks.push_back(read_simai(file));
+        now = "simai";
+        break;
+      case Format::kChakra:
 #if WEFT_HAVE_PROTOBUF
-          ranks.push_back(read_chakra(file));
-          now = "chakra";
-          break;
+        ranks.push_back(read_chakra(file));
+        now = "chakra";
+        break;
 #else
-          throw Error(
-              fmt::format("{}: a Chakra trace, and this weft was built without protobuf "
-                          "(protobuf-compiler, libprotobuf-dev)",
-                          file.name));
+        throw Error(
+            fmt::format("{}: a Chakra trace, and this weft was built without protobuf "
+                        "(protobuf-compiler, libprotobuf-dev)",
+                        file.name));
 #endif
-      }
-      if (format.empty()) {
-        format = now;
-        first = file.name;
-      } else if (format != now) {
-        throw Error(fmt::format("{} is of format {}, {} of format {}: name the files of one job",
-                                first, format, file.name, now));
-      }
-      if (ranks.back().rank < 0) ranks.back().rank = file.rank;
     }
+    if (format.empty()) {
+      format = now;
+      first = file.name;
+    } else if (format != now) {
+      throw Error(fmt::format("{} is of format {}, {} of format {}: name the files of one job",
+                              first, format, file.name, now));
+    }
+    if (ranks.back().rank < 0) ranks.back().rank = file.rank;
+  }
   if (format == "simai" && ranks.size() > 1)
     throw Error(fmt::format("{}: a SimAI workload describes all ranks; name one file", first));
   return assemble(format, std::move(ranks), options.ranks, read_groups(options.groups));

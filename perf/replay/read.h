@@ -19,6 +19,8 @@ struct TraceFile {
 
 // Reads a file; gzipped ones and tars by libarchive, where weft was built with it. Throws Error.
 std::vector<TraceFile> open_trace(const std::string& path);
+// The same of a file's bytes.
+std::vector<TraceFile> unpack_trace(const std::string& path, std::string bytes);
 
 struct ReadOptions {
   int ranks = 0;       // of the job, where one file stands for all; 0: as the file says
@@ -26,6 +28,8 @@ struct ReadOptions {
 };
 // Reads the files of a job, all of one format. Throws Error naming the file and what is wrong.
 JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options = {});
+// The same of files that are open.
+JobTrace read_files(const std::vector<TraceFile>& files, const ReadOptions& options = {});
 
 // Whether weft was built with what these need.
 bool reads_packed_files();

@@ -15,8 +15,11 @@
 namespace weft::replay {
 namespace {
 
+// Messages of a rank's pipeline, per direction, that a reader believes.
+constexpr std::size_t kMostPieces = 1u << 20;
+
 struct Axes {
-  int all = 0, tp = 0, ep = 1, pp = 1;
+  std::int64_t all = 0, tp = 0, ep = 1, pp = 1;
 };
 
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
@@ -28,9 +31,9 @@ std::uint64_t number_in(const std::string& file, std::size_t line, const std::st
   return value;
 }
 
-std::vector<Rank> every(int step, int size) {
+std::vector<Rank> every(std::int64_t step, std::int64_t size) {
   std::vector<Rank> ranks;
-  for (int i = 0; i < size; ++i) ranks.push_back(i * step);
+  for (std::int64_t i = 0; i < size; ++i) ranks.push_back(static_cast<Rank>(i * step));
   return ranks;
 }
 
@@ -72,26 +75,36 @@ class SimaiJob {
       const std::uint64_t value = it == values.end() ? otherwise : it->second;
       if (value < 1 || value > 1u << 20)
         throw Error(fmt::format("{}: line 1: {} {}: give 1 to {}", file_, key, value, 1 << 20));
-      return static_cast<int>(value);
+      return static_cast<std::int64_t>(value);
     };
     axes_.tp = take("model_parallel_NPU_group", 0);
     axes_.all = take("all_gpus", static_cast<std::uint64_t>(axes_.tp));
     axes_.ep = take("ep", 1);
     axes_.pp = take("pp", 1);
-    const int dp = axes_.all / (axes_.tp * axes_.pp);
+    const std::int64_t dp = axes_.all / (axes_.tp * axes_.pp);
     if (axes_.tp * axes_.pp * dp != axes_.all || dp % axes_.ep != 0)
       throw Error(
           fmt::format("{}: line 1: {} ranks cannot be {} tensor x {} pipeline x data "
                       "parallel, with groups of {} experts",
                       file_, axes_.all, axes_.tp, axes_.pp, axes_.ep));
-    trace_.job_ranks = axes_.all;
+    trace_.job_ranks = static_cast<int>(axes_.all);
     trace_.groups = {{"TP", every(1, axes_.tp)},
                      {"DP", every(axes_.tp, dp)},
                      {"EP", every(axes_.tp, axes_.ep)},
                      {"DP_EP", every(axes_.tp * axes_.ep, dp / axes_.ep)}};
-    if (axes_.pp > 1)
-      trace_.left_out["messages of the pipeline (pp_comm), per rank and step"] =
-          2 * values["ga"] * std::max<std::uint64_t>(values["vpp"], 1);
+    if (axes_.pp > 1) {
+      trace_.groups["PP"] = every(axes_.all / axes_.pp, axes_.pp);
+      pieces_ = static_cast<std::size_t>(take("ga", 1) * take("vpp", 1));
+      if (pieces_ > kMostPieces)
+        throw Error(
+            fmt::format("{}: line 1: {} micro-batches (ga) of {} pieces (vpp): more than "
+                        "{} messages per rank",
+                        file_, values["ga"], values["vpp"], kMostPieces));
+      passed_ = values["pp_comm"];
+      if (passed_ == 0)
+        trace_.left_out["messages of the pipeline, whose size (pp_comm) the file does not state"] =
+            2 * pieces_;
+    }
     if (values["checkpoints"] > 0)
       trace_.left_out["recomputation of layers (checkpoints)"] = values["checkpoints"];
   }
@@ -117,20 +130,43 @@ class SimaiJob {
   std::size_t layers() const { return layers_.size(); }
 
   void build() {
+    std::size_t done = 0;
     for (const Layer& layer : layers_) {
       compute(layer, layer.forward, last_);
       if (const auto sent = call(layer, layer.forward, "TP")) last_ = {sent};
+      pass_on(layer, layer.forward, ++done);
     }
+    done = 0;
     for (auto it = layers_.rbegin(); it != layers_.rend(); ++it) {
       compute(*it, it->input, last_);
       const std::uint64_t sent = call(*it, it->input, "TP");
       compute(*it, it->weight, last_);
       (void)call(*it, it->weight, "DP");
       if (sent) last_.push_back(sent);  // the layer before waits for it, the weights' call overlaps
+      pass_on(*it, it->input, ++done);
     }
   }
 
  private:
+  // The layers are those of all micro-batches: cut into as many equal pieces, with the stage's
+  // values passed on after each. Where `done` layers of a direction end pieces, adds their
+  // messages.
+  void pass_on(const Layer& layer, const Pass& pass, std::size_t done) {
+    if (passed_ == 0) return;
+    const std::size_t before = (done - 1) * pieces_ / layers_.size();
+    for (std::size_t i = before; i < done * pieces_ / layers_.size(); ++i) {
+      TraceNode& node = add(layer, pass);
+      node.kind = NodeKind::kCollective;
+      node.collective = Collective::kSendRecv;
+      node.back = &pass == &layer.input;
+      node.bytes = passed_;
+      node.group_name = "PP";
+      node.type = DType::kUInt8;
+      node.after_ids = last_;
+      last_ = {node.id};
+    }
+  }
+
   void compute(const Layer& layer, const Pass& pass, std::vector<std::uint64_t>& after) {
     if (pass.ns == 0) return;
     TraceNode& node = add(layer, pass);
@@ -174,6 +210,8 @@ class SimaiJob {
   const std::string file_;
   RankTrace& trace_;
   Axes axes_;
+  std::size_t pieces_ = 0;    // per direction
+  std::uint64_t passed_ = 0;  // bytes of a message of the pipeline; 0: none
   std::vector<Layer> layers_;
   std::vector<std::uint64_t> last_;  // what the next computation waits for
 };

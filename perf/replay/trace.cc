@@ -46,9 +46,11 @@ std::string circle(const Program& nodes, const std::vector<std::vector<int>>& af
 }
 
 bool same(const TraceNode& a, const TraceNode& b) {
-  return std::tie(a.kind, a.compute_us, a.collective, a.type, a.bytes, a.group, a.root, a.peer,
-                  a.after) == std::tie(b.kind, b.compute_us, b.collective, b.type, b.bytes, b.group,
-                                       b.root, b.peer, b.after);
+  const auto all = [](const TraceNode& n) {
+    return std::tie(n.kind, n.compute_us, n.collective, n.back, n.type, n.bytes, n.group, n.root,
+                    n.peer, n.after);
+  };
+  return all(a) == all(b);
 }
 
 // Gives every file its rank: all files say theirs, or none does and their order counts.
@@ -174,6 +176,13 @@ class GroupTable {
   std::map<std::string, int> by_name_;
 };
 
+// A file of a few bytes can claim any number.
+int believed(const std::string& file, int ranks) {
+  constexpr int kMost = 1 << 20;
+  if (ranks <= kMost) return ranks;
+  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMost));
+}
+
 int ranks_of(const std::vector<RankTrace>& files, int asked) {
   int said = 0;
   for (const RankTrace& file : files) said = std::max(said, file.job_ranks);
@@ -182,9 +191,9 @@ int ranks_of(const std::vector<RankTrace>& files, int asked) {
     if (asked > 0 && said > 0 && asked != said)
       throw Error(fmt::format("--trace-ranks {}: {} says that its job has {} ranks", asked,
                               files[0].file, said));
-    return std::max({asked, said, 1});
+    return believed(files[0].file, std::max({asked, said, 1}));
   }
-  const int last = std::max({said, asked, files.back().rank + 1});
+  const int last = believed(files[0].file, std::max({said, asked, files.back().rank + 1}));
   std::vector<int> missing;
   for (int r = 0, i = 0; r < last; ++r)
     if (i < count && files[static_cast<std::size_t>(i)].rank == r)

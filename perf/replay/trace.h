@@ -22,7 +22,9 @@ struct TraceNode {
   std::uint64_t id = 0;  // in its file
   std::string name;
   double compute_us = 0;
+  // kSendRecv: every rank of the group passes `bytes` to the next one, the last one to the first.
   Collective collective = Collective::kAllReduce;
+  bool back = false;  // of kSendRecv: to the one before
   DType type = DType::kFloat32;
   // Of the whole message, as `weft perf` counts it. !is_whole: what a rank puts in, of which
   // assemble() makes the whole.

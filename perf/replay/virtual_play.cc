@@ -191,8 +191,8 @@ class VirtualPlay {
   void check_same(Rank r, const TraceNode& node, const std::pair<Rank, int>& other) {
     const TraceNode& o = member(other.first).program[static_cast<std::size_t>(other.second)];
     const bool pair = node.kind != NodeKind::kCollective;
-    if (node.bytes == o.bytes &&
-        (pair || (node.collective == o.collective && node.root == o.root && node.type == o.type)))
+    if (node.bytes == o.bytes && (pair || (node.collective == o.collective && node.back == o.back &&
+                                           node.root == o.root && node.type == o.type)))
       return;
     throw Error(fmt::format(
         "rank {}, node {}: {} of {} bytes meets rank {}'s node {}, {} of {} bytes: the calls of a "

@@ -191,6 +191,19 @@ TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
   }
 }
 
+TEST_F(Peers, AProgramOfMpiWithWeftInFrontIsJudgedBesidePlainMpi) {
+  if (!there("mpicxx.openmpi") ||
+      !fs::exists(fs::path(WEFT_BINARY).parent_path() / "mpi/openmpi/libweft_mpi.so"))
+    GTEST_SKIP() << "missing capability: Open MPI";
+  const Output result = bench(
+      "--only openmpi,weft_mpi -n 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget 0.1");
+  EXPECT_THAT(result.text, HasSubstr("all_reduce, 2 ranks, mpi memory, 8 B")) << "PASS or MISS";
+  EXPECT_THAT(result.text, HasSubstr("0 not measured"));
+  const nlohmann::json json = report();
+  for (const auto& contender : json["rows"][0]["contenders"])
+    EXPECT_GT(contender["time_us"].get<double>(), 0) << json;
+}
+
 TEST_F(Peers, GlooIsBuiltRunAndChecked) {
   if (!fs::exists("/usr/include/gloo/context.h")) GTEST_SKIP() << "missing capability: Gloo";
   const Output result = bench(

@@ -232,6 +232,34 @@ TEST(Simai, DealsItsGroupsAndOrdersForwardAndBackward) {
   EXPECT_EQ(*trace.list_of(trace.programs[0][4].group, 1), (std::vector<Rank>{1, 3, 5, 7}));
 }
 
+TEST(Simai, PassesThePipelinesValuesOnAfterEachPieceOfTheLayers) {
+  const std::string layers =
+      "a -1 1000 NONE 0 3000 NONE 0 0 NONE 0 1\nb -1 2000 NONE 0 4000 NONE 0 0 NONE 0 1\n";
+  const std::string head = "model_parallel_NPU_group: 2 ep: 1 pp: 2 vpp: 1 ga: 2 all_gpus: 8";
+  const JobTrace trace = job({simai(layers, 2, head + " pp_comm 640")}, "txt");
+  EXPECT_TRUE(trace.alike());
+  EXPECT_TRUE(trace.left_out.empty());
+  const Program& p = trace.programs[0];
+  std::vector<std::string> seen;
+  for (const TraceNode& n : p)
+    seen.push_back(n.kind == NodeKind::kCompute ? fmt::format("{} us", n.compute_us)
+                                                : fmt::format("{} {} {}", word_of(key_of(n)),
+                                                              n.bytes, n.back ? "back" : "on"));
+  EXPECT_EQ(seen, (std::vector<std::string>{"1 us", "sendrecv 640 on", "2 us", "sendrecv 640 on",
+                                            "4 us", "sendrecv 640 back", "3 us",
+                                            "sendrecv 640 back"}));
+  EXPECT_EQ(p[2].after, std::vector{1}) << "the next piece waits for the message";
+  EXPECT_EQ(*trace.list_of(p[1].group, 3), (std::vector<Rank>{3, 7}));
+  EXPECT_EQ(job({simai(layers, 2, head)}, "txt")
+                .left_out.at("messages of the pipeline, whose size (pp_comm) the file does not "
+                             "state"),
+            4u);
+  EXPECT_THAT(refusal({simai(layers, 2,
+                             "model_parallel_NPU_group: 2 pp: 2 vpp: 9999 ga: 9999 all_gpus: 8")},
+                      "txt"),
+              HasSubstr("9999 micro-batches (ga) of 9999 pieces (vpp)"));
+}
+
 TEST(Simai, RefusesWhatIsWrongByLine) {
   const std::string layer = "a -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n";
   EXPECT_THAT(refusal({simai(layer, 2)}, "txt"),

@@ -72,6 +72,22 @@ TEST(ReplayCommand, ALargerTraceIsFoldedAndSaysSo) {
                                                               {"all_reduce", {1, 8192}}}));
 }
 
+TEST(ReplayCommand, RanksPassThePipelinesMessagesOn) {
+  const weft::testing::TemporaryFolder folder;
+  write_file(folder / "work.txt",
+             simai("a -1 1000 NONE 0 1000 NONE 0 0 NONE 0 1\n", 1,
+                   "model_parallel_NPU_group: 2 pp: 2 ga: 3 all_gpus: 4 pp_comm 100000"));
+  const std::string json = folder / "report.json";
+  const Output o = replay_files(
+      fmt::format("-n 4 --hosts 2 -i 1 --compare --json {} {}", json, folder / "work.txt"));
+  ASSERT_EQ(o.exit_code, 0) << o.text;
+  const std::map<std::string, std::pair<double, double>> said = {{"sendrecv", {12, 1200000}}};
+  const auto report = nlohmann::json::parse(read_file(json));
+  EXPECT_EQ(traffic(report.at("measured")), said) << "2 groups, 3 messages on and 3 back";
+  EXPECT_EQ(traffic(report.at("simulated")), said);
+  EXPECT_GT(report.at("simulated").at("rows").at(0).at("exposed"), 0.9);
+}
+
 TEST(ReplayCommand, SimulatesAtTheTracesOwnSize) {
   const weft::testing::TemporaryFolder folder;
   write_file(folder / "work.txt", simai("a -1 1000 ALLGATHER 4096 0 NONE 0 0 ALLREDUCE 1048576 1\n",

@@ -344,7 +344,34 @@ static void on(MPI_Comm comm) {
   movement(comm);
 }
 
+/* Attributes of the program: copied with a duplicate, deleted with each communicator, once. */
+static int deleted;
+static int forget(MPI_Comm comm, int key, void* value, void* extra) {
+  (void)comm, (void)key, (void)value, (void)extra;
+  ++deleted;
+  return MPI_SUCCESS;
+}
+
+static void attributes(void) {
+  MPI_Comm made, twice;
+  int key, there = 0, mine = 17, *found = NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &made);
+  MPI_Comm_create_keyval(MPI_COMM_DUP_FN, forget, &key, NULL);
+  MPI_Comm_set_attr(made, key, &mine);
+  MPI_Comm_dup(made, &twice);
+  MPI_Barrier(twice);
+  MPI_Comm_get_attr(twice, key, &found, &there);
+  ++compared;
+  if (!there || found != &mine) differ("get_attr", 1, "attribute");
+  MPI_Comm_free(&twice);
+  MPI_Comm_free(&made);
+  MPI_Comm_free_keyval(&key);
+  ++compared;
+  if (deleted != 2) differ("deletion", deleted, "attributes");
+}
+
 static void communicators(void) {
+  attributes();
   MPI_Comm made;
   MPI_Comm_dup(MPI_COMM_WORLD, &made);
   requests(made);
