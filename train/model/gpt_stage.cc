@@ -13,7 +13,8 @@ namespace weft::train {
 
 BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages) {
   std::vector<double> beside(static_cast<std::size_t>(stages), 0.0);
-  beside.back() = head_in_blocks(shape) * (parallel.vocab_parallel ? 1 : parallel.tensor->size());
+  beside.back() = head_in_blocks(shape) *
+                  (parallel.embed == Embed::kVocabParallel ? 1 : parallel.tensor->size());
   const std::vector<Index> counts = balance_blocks(shape.layers, std::move(beside));
   const Index first = std::accumulate(counts.begin(), counts.begin() + stage, Index{0});
   return {first, first + counts[static_cast<std::size_t>(stage)]};
