@@ -13,9 +13,9 @@ class SeedBlock : public BlockParts<T> {
   using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
       Base::part, Base::shape_, Base::value;
   using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
-      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
-      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
+      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
+      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   SeedBlock(const GptShape& shape, GptParallel parallel, Index number,
@@ -38,8 +38,8 @@ class SeedBlock : public BlockParts<T> {
                    whole.data() + static_cast<Index>(axis_.rank()) * part(), h(), n, part());
     }
     Tensor<T> attended(n * part(), Use::kWorkspace);
-    kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads / size());
-    attention(attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
+    kept[kLogSum] = tensor(wide_room<T>(n * heads()));
+    attention(attended.data(), as_wide(kept[kLogSum].data()), kept[kQkvOut].data(),
               attention_shape(batch));
     kept[kAttended] = gather_columns(attended.data(), part(), part(), n);
     Tensor<T> middle = tensor(n * h());
@@ -76,10 +76,11 @@ class SeedBlock : public BlockParts<T> {
     kept[kGradProj] = copied(grad);
     Tensor<T> context(n * h(), Use::kErrors);
     linear_grad_input(context.data(), grad.data(), value(kProj), n, h(), h());
-    const Tensor<T> attended = own_columns(context, n);
+    const Tensor<T> grad_attended = own_columns(context, n);
+    const Tensor<T> attended = own_columns(kept[kAttended], n);
     g = Tensor<T>(n * 3 * part(), Use::kErrors);
-    attention_grad(g.data(), attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
-                   attention_shape(batch));
+    attention_grad(g.data(), grad_attended.data(), attended.data(), as_wide(kept[kLogSum].data()),
+                   kept[kQkvOut].data(), attention_shape(batch));
     norm_back(grad, g, kQkv, 3 * part(), n, kX, kMean1, kNorm1, kept);
     kept[kGradQkv] = std::move(g);
     return grad;
