@@ -122,13 +122,12 @@ void bench_kernels(const KernelBench& b) {
   }
   {
     const AttentionShape s{b.rows / positions, positions, b.heads, b.width / b.heads};
-    const Index p = s.batch * s.heads * s.positions * s.positions;
-    Tensor<T> kept(p, Use::kWorkspace);
-    // Two products of 2 T T d each, four for the gradient; without the causal mask.
-    const double flops = 4.0 * static_cast<double>(p * s.head_width);
+    Tensor<W> kept(s.numbers(), Use::kWorkspace);
+    // Two products of 2 T T d each, five for the gradient, by the causal mask half of each.
+    const double flops = 2.0 * static_cast<double>(s.numbers() * s.positions * s.head_width);
     table.row("attention", 0, flops, [&] { attention(y.data(), kept.data(), x.data(), s); });
-    table.row("attention_grad", 0, 2 * flops,
-              [&] { attention_grad(z.data(), y.data(), kept.data(), x.data(), s); });
+    table.row("attention_grad", 0, 2.5 * flops,
+              [&] { attention_grad(z.data(), w.data(), y.data(), kept.data(), x.data(), s); });
   }
   const auto products = [&](const char* name, Index in, Index out) {
     const double flops = 2.0 * static_cast<double>(b.rows * in * out);

@@ -52,7 +52,10 @@ DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gp
   DeviceWork all;
   all.title = "of the trainer";
 #ifdef WEFT_HAVE_CUDA
-  all.load = &kernels::load_on_gpu;
+  all.load = [] {
+    const int error = kernels::load_on_gpu();
+    return error != 0 ? error : kernels::load_attention_on_gpu();
+  };
 #endif
   device.load(all, gpu);
   compute_ = device.make_stream(gpu);

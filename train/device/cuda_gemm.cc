@@ -31,7 +31,6 @@ struct Library {
   decltype(&cublasLtMatmulDescCreate) make_operation = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) set_operation = nullptr;
   decltype(&cublasLtMatrixLayoutCreate) make_layout = nullptr;
-  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout = nullptr;
   decltype(&cublasLtMatmulPreferenceCreate) make_preference = nullptr;
   decltype(&cublasLtMatmulPreferenceDestroy) free_preference = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
@@ -64,7 +63,6 @@ Library open_library() {
   find(l.make_operation, "cublasLtMatmulDescCreate");
   find(l.set_operation, "cublasLtMatmulDescSetAttribute");
   find(l.make_layout, "cublasLtMatrixLayoutCreate");
-  find(l.set_layout, "cublasLtMatrixLayoutSetAttribute");
   find(l.make_preference, "cublasLtMatmulPreferenceCreate");
   find(l.free_preference, "cublasLtMatmulPreferenceDestroy");
   find(l.set_preference, "cublasLtMatmulPreferenceSetAttribute");
@@ -76,7 +74,7 @@ const Library& library() {
 }
 
 std::string describe(const DeviceGemm& g) {
-  return fmt::format("{} x {} x {} of {}, {} of them", g.m, g.n, g.k, name(g.type), g.batch);
+  return fmt::format("{} x {} x {} of {}", g.m, g.n, g.k, name(g.type));
 }
 void check(cublasStatus_t status, const char* call, const DeviceGemm& g) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -97,10 +95,9 @@ cudaDataType_t type_of(DType type) {
   }
 }
 
-// How far a pointer and the distances from it are aligned, at most 256 bytes.
-std::uint32_t alignment(const void* p, std::size_t stride, std::size_t next, std::size_t size) {
-  const std::uintptr_t all =
-      reinterpret_cast<std::uintptr_t>(p) | stride * size | next * size | 256;
+// How far a pointer and the rows from it are aligned, at most 256 bytes.
+std::uint32_t alignment(const void* p, std::size_t stride, std::size_t size) {
+  const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(p) | stride * size | 256;
   return static_cast<std::uint32_t>(all & (~all + 1));
 }
 
@@ -111,8 +108,7 @@ struct Plan {
   cublasLtMatmulAlgo_t way{};
 };
 using Key = std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t,
-                       std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
-                       bool, std::uint32_t, std::uint32_t, std::uint32_t>;
+                       std::size_t, std::size_t, bool, std::uint32_t, std::uint32_t, std::uint32_t>;
 
 struct Planner {  // of a thread; ends with the process
   cublasLtHandle_t handle = nullptr;
@@ -141,21 +137,14 @@ Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   }
   const auto layout = [&](cublasLtMatrixLayout_t& to, std::size_t rows, std::size_t columns,
-                          std::size_t stride, std::size_t next) {
+                          std::size_t stride) {
     // Our rows are the library's columns.
     check(l.make_layout(&to, type, columns, rows, static_cast<std::int64_t>(stride)),
           "cublasLtMatrixLayoutCreate", g);
-    if (g.batch == 1) return;
-    const auto count = static_cast<std::int32_t>(g.batch);
-    const auto distance = static_cast<std::int64_t>(next);
-    check(l.set_layout(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
-          "cublasLtMatrixLayoutSetAttribute", g);
-    check(l.set_layout(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &distance, sizeof distance),
-          "cublasLtMatrixLayoutSetAttribute", g);
   };
-  layout(plan.a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.a_stride, g.a_next);
-  layout(plan.b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride, g.b_next);
-  layout(plan.c, g.m, g.n, g.c_stride, g.c_next);
+  layout(plan.a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.a_stride);
+  layout(plan.b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride);
+  layout(plan.c, g.m, g.n, g.c_stride);
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(l.make_preference(&preference), "cublasLtMatmulPreferenceCreate", g);
@@ -197,26 +186,10 @@ int launch_gemm(const void* args, void* stream) {
   thread_local Planner planner;
   if (planner.handle == nullptr) check(l.create(&planner.handle), "cublasLtCreate", g);
   const std::size_t size = size_of(g.type);
-  const std::uint32_t a = alignment(g.a, g.a_stride, g.a_next, size),
-                      b = alignment(g.b, g.b_stride, g.b_next, size),
-                      c = alignment(g.c, g.c_stride, g.c_next, size);
-  const Key key{g.type,
-                g.transpose_a,
-                g.transpose_b,
-                g.m,
-                g.n,
-                g.k,
-                g.a_stride,
-                g.b_stride,
-                g.c_stride,
-                g.batch,
-                g.a_next,
-                g.b_next,
-                g.c_next,
-                g.bias != nullptr,
-                a,
-                b,
-                c};
+  const std::uint32_t a = alignment(g.a, g.a_stride, size), b = alignment(g.b, g.b_stride, size),
+                      c = alignment(g.c, g.c_stride, size);
+  const Key key{g.type,     g.transpose_a, g.transpose_b,     g.m, g.n, g.k, g.a_stride,
+                g.b_stride, g.c_stride,    g.bias != nullptr, a,   b,   c};
   auto plan = planner.plans.find(key);
   if (plan == planner.plans.end())
     plan = planner.plans.emplace(key, make_plan(l, planner.handle, g, a, b, c)).first;
@@ -224,12 +197,14 @@ int launch_gemm(const void* args, void* stream) {
   if (g.bias != nullptr)
     check(l.set_operation(p.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias),
           "cublasLtMatmulDescSetAttribute", g);
-  const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
-  const bool wide = g.type == DType::kFloat64;
-  check(l.matmul(planner.handle, p.operation, wide ? static_cast<const void*>(&g.alpha) : &alpha,
-                 g.b, p.b, g.a, p.a, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, p.c,
-                 g.c, p.c, &p.way, g.scratch, DeviceContext::kProductScratch,
-                 static_cast<cudaStream_t>(stream)),
+  const double alpha = 1;
+  const float alpha32 = 1, beta32 = static_cast<float>(g.beta);
+  const auto factor = [&](const double& wide, const float& narrow) {
+    return g.type == DType::kFloat64 ? static_cast<const void*>(&wide) : &narrow;
+  };
+  check(l.matmul(planner.handle, p.operation, factor(alpha, alpha32), g.b, p.b, g.a, p.a,
+                 factor(g.beta, beta32), g.c, p.c, g.c, p.c, &p.way, g.scratch,
+                 DeviceContext::kProductScratch, static_cast<cudaStream_t>(stream)),
         "cublasLtMatmul", g);
   return 0;
 }

@@ -1,77 +1,9 @@
-// Launches the kernels of device/kernel_bodies.h on a GPU: a thread per item, a warp per team, in
-// strides of the whole grid. This file computes nothing; tests run the kernels on the processor.
-#include <cuda_runtime.h>
-
-#include <algorithm>
-
-#include "train/device/kernel_bodies.h"
+// The GPU's code of the kernels but attention. See device/cuda_launch.h.
+#include "train/device/cuda_launch.h"
+#include "train/device/kernels.h"
 
 namespace weft::train::kernels {
-namespace {
 
-constexpr int kThreads = 256;
-constexpr std::size_t kTeamsOfBlock = kThreads / kLanes;
-// Full multiprocessors, twice: the second half fills the gaps at the end of the first.
-constexpr std::size_t kBlocksPerMultiprocessor = 16;
-
-template <class K>
-__global__ void __launch_bounds__(kThreads) run_items(const __grid_constant__ K k) {
-  const std::size_t stride = std::size_t{gridDim.x} * kThreads, end = k.items();
-  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < end; i += stride)
-    k.item(i);
-}
-
-template <class K>
-__global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K k) {
-  GpuTeam team;
-  const std::size_t stride = std::size_t{gridDim.x} * kTeamsOfBlock, end = k.teams();
-  for (std::size_t i = std::size_t{blockIdx.x} * kTeamsOfBlock + threadIdx.x / kLanes; i < end;
-       i += stride)
-    k.team(team, i);
-}
-
-// Asking for a kernel's attributes loads it.
-template <class K>
-cudaError_t load() {
-  cudaFuncAttributes found;
-  if constexpr (HasTeams<K>)
-    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_teams<K>));
-  else
-    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_items<K>));
-}
-
-}  // namespace
-
-template <class K>
-int launch_on_gpu(const void* args, void* stream) {
-  const K& k = *static_cast<const K*>(args);
-  int gpu = 0, processors = 1;
-  cudaGetDevice(&gpu);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-  const auto blocks = [&](std::size_t work, std::size_t of_block) {
-    const auto most = static_cast<std::size_t>(processors) * kBlocksPerMultiprocessor;
-    return static_cast<unsigned>(std::clamp<std::size_t>((work + of_block - 1) / of_block, 1, most));
-  };
-  const auto s = static_cast<cudaStream_t>(stream);
-  if constexpr (HasTeams<K>)
-    run_teams<K><<<blocks(k.teams(), kTeamsOfBlock), kThreads, 0, s>>>(k);
-  else
-    run_items<K><<<blocks(k.items(), kThreads), kThreads, 0, s>>>(k);
-  return static_cast<int>(cudaGetLastError());
-}
-
-#define WEFT_LAUNCH(Kernel, Element) template int launch_on_gpu<Kernel<Element>>(const void*, void*);
-#define WEFT_ALL(Element) WEFT_DEVICE_KERNELS(WEFT_LAUNCH, Element)
-WEFT_DEVICE_ELEMENTS(WEFT_ALL)
-
-#define WEFT_LOAD(Kernel, Element) \
-  if (error == cudaSuccess) error = load<Kernel<Element>>();
-#define WEFT_LOAD_ALL(Element) WEFT_DEVICE_KERNELS(WEFT_LOAD, Element)
-
-int load_on_gpu() {
-  cudaError_t error = cudaSuccess;
-  WEFT_DEVICE_ELEMENTS(WEFT_LOAD_ALL)
-  return static_cast<int>(error);
-}
+WEFT_LAUNCHES(load_on_gpu, WEFT_DEVICE_KERNELS);
 
 }  // namespace weft::train::kernels

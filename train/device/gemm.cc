@@ -24,25 +24,21 @@ void multiply(const DeviceGemm& g) {
         to[r * columns + i] = Codec::widen(static_cast<const S*>(from)[r * stride + i]);
     return to;
   };
-  for (std::size_t i = 0; i < g.batch; ++i) {
-    const std::size_t a_rows = g.transpose_a ? g.k : g.m, a_columns = g.transpose_a ? g.m : g.k;
-    const std::size_t b_rows = g.transpose_b ? g.n : g.k, b_columns = g.transpose_b ? g.k : g.n;
-    const auto a =
-        widened(static_cast<const S*>(g.a) + i * g.a_next, a_rows, a_columns, g.a_stride);
-    const auto b =
-        widened(static_cast<const S*>(g.b) + i * g.b_next, b_rows, b_columns, g.b_stride);
-    S* c = static_cast<S*>(g.c) + i * g.c_next;
-    // Where nothing is added, what is there may be no number.
-    auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);
-    gemm<V>(g.transpose_a, g.transpose_b, g.m, g.n, g.k, static_cast<V>(g.alpha), a.data(),
-            a_columns, b.data(), b_columns, static_cast<V>(g.beta), sum.data(), g.n);
-    for (std::size_t r = 0; r < g.m; ++r)
-      for (std::size_t j = 0; j < g.n; ++j) {
-        V x = sum[r * g.n + j];
-        if (g.bias != nullptr) x += Codec::widen(static_cast<const S*>(g.bias)[j]);
-        c[r * g.c_stride + j] = Codec::narrow(x);
-      }
-  }
+  const std::size_t a_rows = g.transpose_a ? g.k : g.m, a_columns = g.transpose_a ? g.m : g.k;
+  const std::size_t b_rows = g.transpose_b ? g.n : g.k, b_columns = g.transpose_b ? g.k : g.n;
+  const auto a = widened(g.a, a_rows, a_columns, g.a_stride);
+  const auto b = widened(g.b, b_rows, b_columns, g.b_stride);
+  S* c = static_cast<S*>(g.c);
+  // Where nothing is added, what is there may be no number.
+  auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);
+  gemm<V>(g.transpose_a, g.transpose_b, g.m, g.n, g.k, 1, a.data(), a_columns, b.data(), b_columns,
+          static_cast<V>(g.beta), sum.data(), g.n);
+  for (std::size_t r = 0; r < g.m; ++r)
+    for (std::size_t j = 0; j < g.n; ++j) {
+      V x = sum[r * g.n + j];
+      if (g.bias != nullptr) x += Codec::widen(static_cast<const S*>(g.bias)[j]);
+      c[r * g.c_stride + j] = Codec::narrow(x);
+    }
 }
 
 void run_here(const void* args, void* (*local)(const void*)) {
@@ -67,7 +63,7 @@ void run_here(const void* args, void* (*local)(const void*)) {
 
 // The library adds it for the types that models train in; a vector is read in 16 bytes at a time.
 bool gemm_adds_bias(const DeviceGemm& g) {
-  return (g.type == DType::kBFloat16 || g.type == DType::kFloat16) && g.batch == 1 &&
+  return (g.type == DType::kBFloat16 || g.type == DType::kFloat16) &&
          reinterpret_cast<std::uintptr_t>(g.bias) % 16 == 0;
 }
 

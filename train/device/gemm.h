@@ -8,20 +8,18 @@
 
 namespace weft::train {
 
-// c[i] = alpha a[i] b[i] + beta c[i] + bias for each of `batch` matrices, `_next` elements apart;
-// row-major, as gemm() of operators.h. Products accumulate 16-bit numbers in fp32, and fp32 without
-// TF32.
+// c = a b + beta c + bias, row-major, as gemm() of operators.h. Products accumulate 16-bit numbers
+// in fp32, and fp32 without TF32.
 struct DeviceGemm {
   DType type = DType::kFloat32;
   bool transpose_a = false, transpose_b = false;
   std::size_t m = 0, n = 0, k = 0;
-  double alpha = 1, beta = 0;
+  double beta = 0;
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
   const void* bias = nullptr;  // n numbers, added to every row; null: none
   std::size_t a_stride = 0, b_stride = 0, c_stride = 0;
-  std::size_t batch = 1, a_next = 0, b_next = 0, c_next = 0;
   void* scratch = nullptr;  // DeviceContext::product_scratch()
 };
 

@@ -4,7 +4,7 @@
 // independent work, or teams() and team(t, i), where the 32 lanes of a warp do a row together.
 // pointers(f) calls f for every pointer into device memory, so that the fake device can translate
 // them. On the processor a team is a loop over lanes: tests without a GPU run every line of a
-// kernel. Only the launches in cuda_kernels.cu need a GPU.
+// kernel. Only the launches in cuda_launch.h need a GPU.
 #pragma once
 
 #include <cmath>
@@ -140,8 +140,10 @@ WEFT_HD double times_power_of_two(double x, int power) { return std::ldexp(x, po
 
 inline constexpr int kLanes = 32;
 
-// A team on the processor: a value per lane is an array, and each() is a loop. join() combines
-// lanes in the order of the GPU's butterfly, so that sums have the same bits.
+// A team on the processor: a value per lane is an array, and each() is a loop. join() combines the
+// values of each group of kGroup neighbours, in the order of the GPU's butterfly, so that sums have
+// the same bits; every lane has its group's value then, and join() returns the caller's (of lane
+// 0).
 struct HostTeam {
   template <class V>
   struct PerLane {
@@ -152,9 +154,9 @@ struct HostTeam {
   void each(F f) {
     for (int lane = 0; lane < kLanes; ++lane) f(lane);
   }
-  template <class V, class Join>
+  template <int kGroup = kLanes, class V, class Join>
   V join(PerLane<V>& x, Join together) {
-    for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int half = kGroup / 2; half > 0; half /= 2) {
       PerLane<V> before = x;
       for (int lane = 0; lane < kLanes; ++lane)
         x[lane] = together(before[lane], before[lane ^ half]);
@@ -174,10 +176,10 @@ struct GpuTeam {
   __device__ __forceinline__ void each(F f) {
     f(static_cast<int>(threadIdx.x % kLanes));
   }
-  template <class V, class Join>
+  template <int kGroup = kLanes, class V, class Join>
   __device__ __forceinline__ V join(PerLane<V>& x, Join together) {
     WEFT_UNROLL
-    for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int half = kGroup / 2; half > 0; half /= 2)
       x.mine = together(x.mine, __shfl_xor_sync(0xffffffffu, x.mine, half));
     return x.mine;
   }
@@ -243,10 +245,11 @@ void run_on_host(const K& k) {
   }
 }
 
-// Launches the kernel at `args` (cuda_kernels.cu).
+// Launches the kernel at `args` (cuda_launch.h).
 template <class K>
 int launch_on_gpu(const void* args, void* stream);
-int load_on_gpu();  // loads all kernels
+int load_on_gpu();  // loads all kernels but attention's
+int load_attention_on_gpu();
 
 // Returns the work of a kernel. `kernel` must outlive the returned work; launching copies `kernel`.
 template <class K>

@@ -1,4 +1,4 @@
-// Launches kernels of device/kernel_bodies.h on elements of device/types.h, for the sources of the
+// Launches kernels of device/kernels.h on elements of device/types.h, for the sources of the
 // device's operators.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "train/device/context.h"
-#include "train/device/kernel_bodies.h"
+#include "train/device/kernels.h"
 
 namespace weft::train {
 

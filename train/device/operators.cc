@@ -1,11 +1,14 @@
 // Launches the kernels and products of each operator. This file does not know layers.
 #include "train/device/operators.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "topo/base/status.h"
 #include "train/device/gemm.h"
 #include "train/device/launch.h"
 #include "train/operators/instances.h"
@@ -33,16 +36,14 @@ class Uploaded {
 };
 
 template <class T>
-void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, double alpha,
-             const T* a, Index a_stride, const T* b, Index b_stride, double beta, T* c,
-             Index c_stride, const T* bias = nullptr, Index batch = 1, Index a_next = 0,
-             Index b_next = 0, Index c_next = 0) {
+void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, const T* a,
+             Index a_stride, const T* b, Index b_stride, double beta, T* c, Index c_stride,
+             const T* bias = nullptr) {
   if (m == 0 || n == 0) return;
   DeviceContext& context = DeviceContext::of_this_rank();
   DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,
-               k,         alpha,       beta,        a,        b,
-               c,         bias,        a_stride,    b_stride, c_stride,
-               batch,     a_next,      b_next,      c_next,   context.product_scratch()};
+               k,         beta,        a,           b,        c,
+               bias,      a_stride,    b_stride,    c_stride, context.product_scratch()};
   const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
   if (bias_after) g.bias = nullptr;
   context.launch(device_work(g));
@@ -77,58 +78,63 @@ void zero_on_device(void* to, std::size_t bytes) {  // every element has a multi
 
 template <DeviceElement T>
 void linear(T* y, const T* x, const T* w, const T* bias, Index rows, Index in, Index out) {
-  product<T>(false, true, rows, out, in, 1, x, in, w, in, 0, y, out, bias);
+  product<T>(false, true, rows, out, in, x, in, w, in, 0, y, out, bias);
 }
 template <DeviceElement T>
 void linear_grad_input(T* grad_x, const T* grad_y, const T* w, Index rows, Index in, Index out) {
-  product<T>(false, false, rows, in, out, 1, grad_y, out, w, in, 0, grad_x, in);
+  product<T>(false, false, rows, in, out, grad_y, out, w, in, 0, grad_x, in);
 }
 template <DeviceElement T>
 void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, Index rows, Index in,
                         Index out) {
-  product<T>(true, false, out, in, rows, 1, grad_y, out, x, in, 1, grad_w, in);
+  product<T>(true, false, out, in, rows, grad_y, out, x, in, 1, grad_w, in);
   if (grad_bias != nullptr) add_columns(grad_bias, grad_y, rows, out);
 }
 
-// Heads of a sample are one batch of products; samples follow each other.
+namespace {
+
+// Calls f with the kernels of heads of this width.
+template <class F>
+void with_attention(const AttentionShape& s, F f) {
+  if (s.head_width > kernels::kWidestHead)
+    throw Error(
+        fmt::format("attention on a GPU: a head of {} numbers; at most {}: take more --heads",
+                    s.head_width, kernels::kWidestHead));
+  if (s.head_width <= 64)
+    f(kernels::Attention<64>());
+  else
+    f(kernels::Attention<128>());
+}
+kernels::Heads heads_of(const AttentionShape& s) {
+  return {s.batch, s.positions, s.heads, s.head_width};
+}
+template <class T>
+ValueOf<T> factor_of(const AttentionShape& s) {
+  return static_cast<ValueOf<T>>(1 / std::sqrt(static_cast<double>(s.head_width)));
+}
+
+}  // namespace
+
 template <DeviceElement T>
-void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) {
-  const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
-  const double factor = 1 / std::sqrt(static_cast<double>(d));
-  for (Index b = 0; b < s.batch; ++b) {
-    const T *q = qkv + b * n * stride, *k = q + w;
-    product<T>(false, true, n, n, d, factor, q, stride, k, stride, 0,
-               probabilities + b * s.heads * n * n, n, nullptr, s.heads, d, d, n * n);
-  }
-  launch(kernels::CausalSoftmax<ElementOf<T>>{raw(probabilities), s.batch * s.heads * n, n});
-  for (Index b = 0; b < s.batch; ++b)
-    product<T>(false, false, n, d, n, 1, probabilities + b * s.heads * n * n, n,
-               qkv + b * n * stride + 2 * w, stride, 0, out + b * n * w, w, nullptr, s.heads, n * n,
-               d, d);
+void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
+  with_attention(s, [&]<class A>(A) {
+    launch(typename A::template Of<ElementOf<T>>{raw(out), raw(log_sum), raw(qkv), heads_of(s),
+                                                 factor_of<T>(s)});
+  });
 }
 template <DeviceElement T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
-                    const AttentionShape& s) {
-  const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w, h = s.heads;
-  Tensor<T> grad(s.batch * h * n * n, Use::kWorkspace);
-  for (Index b = 0; b < s.batch; ++b) {
-    const T *v = qkv + b * n * stride + 2 * w, *go = grad_out + b * n * w;
-    const T* p = probabilities + b * h * n * n;
-    product<T>(true, false, n, d, n, 1, p, n, go, w, 0, grad_qkv + b * n * stride + 2 * w, stride,
-               nullptr, h, n * n, d, d);
-    product<T>(false, true, n, n, d, 1, go, w, v, stride, 0, grad.data() + b * h * n * n, n,
-               nullptr, h, d, d, n * n);
-  }
-  launch(kernels::CausalSoftmaxGrad<ElementOf<T>>{
-      raw(grad.data()), raw(probabilities), s.batch * h * n, n,
-      static_cast<ValueOf<T>>(1 / std::sqrt(static_cast<double>(d)))});
-  for (Index b = 0; b < s.batch; ++b) {
-    const T *q = qkv + b * n * stride, *k = q + w, *g = grad.data() + b * h * n * n;
-    T* to = grad_qkv + b * n * stride;
-    product<T>(false, false, n, d, n, 1, g, n, k, stride, 0, to, stride, nullptr, h, n * n, d, d);
-    product<T>(true, false, n, d, n, 1, g, n, q, stride, 0, to + w, stride, nullptr, h, n * n, d,
-               d);
-  }
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
+                    const T* qkv, const AttentionShape& s) {
+  using E = ElementOf<T>;
+  Tensor<Wide<T>> inner(s.numbers(), Use::kWorkspace);
+  with_attention(s, [&]<class A>(A) {
+    launch(typename A::template GradQueries<E>{raw(grad_qkv), raw(inner.data()), raw(grad_out),
+                                               raw(out), raw(log_sum), raw(qkv), heads_of(s),
+                                               factor_of<T>(s)});
+    launch(typename A::template GradKeys<E>{raw(grad_qkv), raw<const Wide<T>>(inner.data()),
+                                            raw(grad_out), raw(log_sum), raw(qkv), heads_of(s),
+                                            factor_of<T>(s)});
+  });
 }
 
 // ---- element by element ----------------------------------------------------------------------

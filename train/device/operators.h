@@ -34,10 +34,10 @@ template <DeviceElement T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width);
 template <DeviceElement T>
-void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s);
+void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s);
 template <DeviceElement T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
-                    const AttentionShape& s);
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
+                    const T* qkv, const AttentionShape& s);
 template <DeviceElement T>
 void add(T* to, const T* from, Index count);
 template <DeviceElement T>

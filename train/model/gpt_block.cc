@@ -11,9 +11,9 @@ class Block : public BlockParts<T> {
   using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::regions_,
       Base::shape_, Base::value;
   using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
-      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
-      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
+      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
+      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
@@ -29,14 +29,13 @@ class Block : public BlockParts<T> {
     Tensor<T> qkv(rows * 3 * part(), Use::kWeightedSums);
     linear(qkv.data(), normal.data(), value(kQkv), value(kQkv + 1), rows, h(), 3 * part());
     Tensor<T> attended = tensor(rows * part());
-    Tensor<T> probabilities = tensor(rows * shape_.positions * heads());
-    attention(attended.data(), probabilities.data(), qkv.data(), attention_shape(batch));
+    kept[kLogSum] = tensor(wide_room<T>(rows * heads()));
+    attention(attended.data(), as_wide(kept[kLogSum].data()), qkv.data(), attention_shape(batch));
     Tensor<T> middle = region_out(attended, kProj, part(), rows, x);
 
     kept[kX] = std::move(x);
     kept[kNormal1] = std::move(normal);
     kept[kQkvOut] = std::move(qkv);
-    kept[kProbabilities] = std::move(probabilities);
     kept[kAttended] = std::move(attended);
 
     normal = norm(middle, rows, kMean2, kNorm2, kept);
@@ -70,9 +69,9 @@ class Block : public BlockParts<T> {
     linear_grad_input(grad_attended.data(), whole.data(), value(kProj), rows, part(), h());
     kept[kGradProj] = std::move(whole);
     g = Tensor<T>(rows * 3 * part(), Use::kErrors);
-    attention_grad(g.data(), grad_attended.data(), kept[kProbabilities].data(),
-                   kept[kQkvOut].data(), attention_shape(batch));
-    kept[kProbabilities] = {};
+    attention_grad(g.data(), grad_attended.data(), kept[kAttended].data(),
+                   as_wide(kept[kLogSum].data()), kept[kQkvOut].data(), attention_shape(batch));
+    kept[kLogSum] = {};
     kept[kQkvOut] = {};
     norm_back(grad, g, kQkv, 3 * part(), rows, kX, kMean1, kNorm1, kept);
     kept[kGradQkv] = std::move(g);

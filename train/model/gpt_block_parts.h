@@ -60,7 +60,7 @@ class BlockParts : public Layer<T> {
     kRstd1,
     kNormal1,
     kQkvOut,
-    kProbabilities,
+    kLogSum,
     kAttended,
     kMiddle,
     kMean2,

@@ -14,9 +14,9 @@ class SeedBlock : public BlockParts<T> {
   using Base = BlockParts<T>;
   using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::shape_, Base::value;
   using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
-      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
-      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
+      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
+      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   SeedBlock(const GptShape& shape, GptParallel parallel, Index number,
@@ -34,8 +34,8 @@ class SeedBlock : public BlockParts<T> {
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
     Tensor<T> context(n * h(), Use::kWorkspace);
-    kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads);
-    attention(context.data(), kept[kProbabilities].data(), whole_qkv(kept[kQkvOut], n).data(),
+    kept[kLogSum] = tensor(wide_room<T>(n * shape_.heads));
+    attention(context.data(), as_wide(kept[kLogSum].data()), whole_qkv(kept[kQkvOut], n).data(),
               attention_shape(batch));
     const Tensor<T> mine = own_columns(context, f(), n * shape_.heads);
     kept[kAttended] = gather_columns(mine.data(), part(), f(), n, shape_.heads);
@@ -79,8 +79,9 @@ class SeedBlock : public BlockParts<T> {
     context.fill_zero();
     place_columns(context, fragment, f(), n * shape_.heads);
     Tensor<T> whole_grad(n * 3 * h(), Use::kErrors);
-    attention_grad(whole_grad.data(), context.data(), kept[kProbabilities].data(),
-                   whole_qkv(kept[kQkvOut], n).data(), attention_shape(batch));
+    attention_grad(whole_grad.data(), context.data(), kept[kAttended].data(),
+                   as_wide(kept[kLogSum].data()), whole_qkv(kept[kQkvOut], n).data(),
+                   attention_shape(batch));
     g = Tensor<T>(n * 3 * part(), Use::kErrors);
     for (const Index which : {0, 1, 2}) {
       copy_columns(context.data(), h(), whole_grad.data() + which * h(), 3 * h(), n, h());

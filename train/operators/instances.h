@@ -14,8 +14,9 @@
   template void layer_norm(T*, Wide<T>*, Wide<T>*, const T*, const T*, const T*, Index, Index); \
   template void layer_norm_grad(T*, T*, T*, const T*, const T*, const Wide<T>*, const Wide<T>*, \
                                 const T*, Index, Index);                                        \
-  template void attention(T*, T*, const T*, const AttentionShape&);                             \
-  template void attention_grad(T*, const T*, const T*, const T*, const AttentionShape&);        \
+  template void attention(T*, Wide<T>*, const T*, const AttentionShape&);                       \
+  template void attention_grad(T*, const T*, const T*, const Wide<T>*, const T*,                \
+                               const AttentionShape&);                                          \
   template void gelu(T*, const T*, Index);                                                      \
   template void gelu_grad(T*, const T*, const T*, Index);                                       \
   template void embed(T*, const T*, const Token*, Index, Index, Index, Index);                  \

@@ -131,25 +131,34 @@ WEFT_WIDE void norm_columns_grad(T* grad_gain, T* grad_bias, const T* grad_y, co
   }
 }
 
+// Rows [first, first + rows) of one head: scores of `seen` keys become probabilities.
 template <class T>
-WEFT_WIDE void softmax_rows(T* p, Index n) {  // causal
-  for (Index i = 0; i < n; ++i) {
-    T* row = p + i * n;
-    const T factor = 1 / exp_and_sum(row, maximum_of(row, i + 1), i + 1);
+WEFT_WIDE void softmax_rows(T* p, T* log_sum, Index first, Index rows, Index seen) {
+  for (Index i = 0; i < rows; ++i, p += seen) {
+    const Index keys = first + i + 1;
+    const T most = maximum_of(p, keys), sum = exp_and_sum(p, most, keys), factor = 1 / sum;
+    log_sum[i] = most + std::log(sum);
 #pragma omp simd
-    for (Index j = 0; j <= i; ++j) row[j] *= factor;
-    std::memset(row + i + 1, 0, (n - i - 1) * sizeof(T));
+    for (Index j = 0; j < keys; ++j) p[j] *= factor;
+    std::memset(p + keys, 0, (seen - keys) * sizeof(T));
   }
 }
+// Turns scores p into probabilities and their gradients g into those of the scores.
 template <class T>
-WEFT_WIDE void softmax_rows_grad(T* g, const T* p, Index n, T factor) {
-  for (Index i = 0; i < n; ++i) {
-    T* row = g + i * n;
-    const T* pi = p + i * n;
-    const T inner = sum_of_products(row, pi, i + 1);
+WEFT_WIDE void softmax_rows_grad(T* g, T* p, const T* log_sum, const T* grad_out, const T* out,
+                                 Index out_stride, Index width, Index first, Index rows, Index seen,
+                                 T factor) {
+  for (Index i = 0; i < rows; ++i, g += seen, p += seen) {
+    const Index keys = first + i + 1;
+    const T inner = sum_of_products(grad_out + i * out_stride, out + i * out_stride, width);
+    const T log = log_sum[i];
 #pragma omp simd
-    for (Index j = 0; j <= i; ++j) row[j] = pi[j] * (row[j] - inner) * factor;
-    std::memset(row + i + 1, 0, (n - i - 1) * sizeof(T));
+    for (Index j = 0; j < keys; ++j) {
+      p[j] = exponential(p[j] - log);
+      g[j] = p[j] * (g[j] - inner) * factor;
+    }
+    std::memset(g + keys, 0, (seen - keys) * sizeof(T));
+    std::memset(p + keys, 0, (seen - keys) * sizeof(T));
   }
 }
 
@@ -222,40 +231,69 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
   });
 }
 
+namespace {
+
+// A thread computes the scores of so many rows of a head at once, with the keys up to the last row.
+constexpr Index kAttentionRows = 128;
+
+// Calls f(first row, rows, keys) for all rows of a head, the last ones first.
+template <class F>
+void in_row_blocks(Index positions, F f) {
+  for (Index end = positions; end > 0;) {
+    const Index first = (end - 1) / kAttentionRows * kAttentionRows;
+    f(first, end - first, end);
+    end = first;
+  }
+}
 template <class T>
-void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) {
-  const Index n = s.positions, d = s.head_width, stride = 3 * s.width();
+Tensor<T> scores_of_workers(Index positions, Index matrices) {
+  const auto workers = static_cast<Index>(operator_threads());
+  return Tensor<T>(workers * matrices * std::min(kAttentionRows, positions) * positions,
+                   Use::kWorkspace);
+}
+
+}  // namespace
+
+template <class T>
+void attention(T* out, T* log_sum, const T* qkv, const AttentionShape& s) {
+  const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
   const T factor = 1 / std::sqrt(static_cast<T>(d));
-  in_pieces(s.batch * s.heads, [&](Index piece, Index) {
+  Tensor<T> scores = scores_of_workers<T>(n, 1);
+  in_pieces(s.batch * s.heads, [&](Index piece, Index worker) {
     const Index b = piece / s.heads, h = piece % s.heads;
-    const T* q = qkv + b * n * stride + h * d;
-    const T *k = q + s.width(), *v = k + s.width();
-    T* p = probabilities + piece * n * n;
-    gemm<T>(false, true, n, n, d, factor, q, stride, k, stride, 0, p, n);
-    softmax_rows(p, n);
-    gemm<T>(false, false, n, d, n, 1, p, n, v, stride, 0, out + b * n * s.width() + h * d,
-            s.width());
+    const T *q = qkv + b * n * stride + h * d, *k = q + w, *v = k + w;
+    T *to = out + b * n * w + h * d, *p = scores.data() + worker * std::min(kAttentionRows, n) * n;
+    in_row_blocks(n, [&](Index first, Index rows, Index seen) {
+      gemm<T>(false, true, rows, seen, d, factor, q + first * stride, stride, k, stride, 0, p,
+              seen);
+      softmax_rows(p, log_sum + piece * n + first, first, rows, seen);
+      gemm<T>(false, false, rows, d, seen, 1, p, seen, v, stride, 0, to + first * w, w);
+    });
   });
 }
 
 template <class T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const T* log_sum, const T* qkv,
                     const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
   const T factor = 1 / std::sqrt(static_cast<T>(d));
-  const auto workers = static_cast<Index>(operator_threads());
-  Tensor<T> grad_p(workers * n * n, Use::kWorkspace);
+  Tensor<T> scores = scores_of_workers<T>(n, 2);
   in_pieces(s.batch * s.heads, [&](Index piece, Index worker) {
     const Index b = piece / s.heads, h = piece % s.heads, at = b * n * stride + h * d;
+    const Index place = b * n * w + h * d, most = std::min(kAttentionRows, n) * n;
     const T *q = qkv + at, *k = q + w, *v = k + w;
-    const T* p = probabilities + piece * n * n;
-    const T* go = grad_out + b * n * w + h * d;
-    T* g = grad_p.data() + worker * n * n;
-    gemm<T>(true, false, n, d, n, 1, p, n, go, w, 0, grad_qkv + at + 2 * w, stride);
-    gemm<T>(false, true, n, n, d, 1, go, w, v, stride, 0, g, n);
-    softmax_rows_grad(g, p, n, factor);
-    gemm<T>(false, false, n, d, n, 1, g, n, k, stride, 0, grad_qkv + at, stride);
-    gemm<T>(true, false, n, d, n, 1, g, n, q, stride, 0, grad_qkv + at + w, stride);
+    T *to = grad_qkv + at, *p = scores.data() + 2 * worker * most, *g = p + most;
+    in_row_blocks(n, [&](Index first, Index rows, Index seen) {
+      const T *go = grad_out + place + first * w, *qi = q + first * stride;
+      const T old = seen == n ? T(0) : T(1);  // the first call sees all keys
+      gemm<T>(false, true, rows, seen, d, factor, qi, stride, k, stride, 0, p, seen);
+      gemm<T>(false, true, rows, seen, d, 1, go, w, v, stride, 0, g, seen);
+      softmax_rows_grad(g, p, log_sum + piece * n + first, go, out + place + first * w, w, d, first,
+                        rows, seen, factor);
+      gemm<T>(false, false, rows, d, seen, 1, g, seen, k, stride, 0, to + first * stride, stride);
+      gemm<T>(true, false, seen, d, rows, 1, g, seen, qi, stride, old, to + w, stride);
+      gemm<T>(true, false, seen, d, rows, 1, p, seen, go, w, old, to + 2 * w, stride);
+    });
   });
 }
 

@@ -45,13 +45,15 @@ struct AttentionShape {
   Index batch, positions, heads, head_width;
   Index width() const { return heads * head_width; }
   Index rows() const { return batch * positions; }
+  Index numbers() const { return batch * heads * positions; }
 };
-// out[rows][heads x head_width] from qkv[rows][3][heads x head_width]; causal, scaled by
-// 1 / sqrt(head_width). Also writes probabilities[batch][heads][positions][positions].
+// out[rows][heads x head_width] from qkv[rows][3][heads x head_width]; causal, scores scaled by
+// 1 / sqrt(head_width). Also writes the logarithm of each row's sum of exp(score),
+// log_sum[batch][heads][positions]: all that attention_grad() needs of the scores.
 template <class T>
-void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s);
+void attention(T* out, T* log_sum, const T* qkv, const AttentionShape& s);
 template <class T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const T* log_sum, const T* qkv,
                     const AttentionShape& s);
 
 // y = gelu(x), by GPT-2's approximation with tanh.

@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "train/device/kernel.h"
+#include "support/train/naive_attention.h"
+#include "train/device/kernels_attention.h"
 #include "train/device/operators.h"
 
 namespace weft::testing {
@@ -98,11 +99,12 @@ Results run_operators(Index rows, Index width, const std::function<double(double
   {
     const AttentionShape s{2, rows, 3, 8};
     P qkv(given(s.rows() * 3 * s.width())), out(s.rows() * s.width());
-    P kept(s.batch * s.heads * s.positions * s.positions);
+    W kept(s.numbers());
     attention(out.data(), kept.data(), qkv.data(), s);
     r.add("attention", out.get());
+    r.add("attention log_sum", kept.get());
     P g(given(s.rows() * s.width())), grad(s.rows() * 3 * s.width());
-    attention_grad(grad.data(), g.data(), kept.data(), qkv.data(), s);
+    attention_grad(grad.data(), g.data(), out.data(), kept.data(), qkv.data(), s);
     r.add("attention_grad", grad.get());
   }
   {
@@ -238,15 +240,48 @@ void expect_as_on_the_processor(double tolerance) {
     ASSERT_EQ(want.all.size(), got.all.size());
     for (std::size_t i = 0; i < want.all.size(); ++i) {
       const auto& [name, numbers] = want.all[i];
-      double most = 0, worst = 0;
-      for (std::size_t k = 0; k < numbers.size(); ++k) {
-        most = std::max(most, std::abs(numbers[k]));
-        const double off = std::abs(numbers[k] - got.all[i].second[k]);
-        worst = std::isfinite(off) ? std::max(worst, off) : HUGE_VAL;
-      }
-      EXPECT_LE(worst, tolerance * most) << name << " of " << rows << " x " << width;
+      EXPECT_LE(apart(numbers, got.all[i].second), tolerance)
+          << name << " of " << rows << " x " << width;
     }
   }
+}
+
+// Attention of T against the formulas, for positions around the sides of tiles and heads of up to
+// `widest` numbers, odd ones too; nothing is written past the results' ends.
+template <class T>
+void expect_attention(double tolerance, const std::function<double(double)>& round, Index widest) {
+  using namespace train;
+  unsigned seed = 1;
+  for (const Index positions : {1, 7, 64, 65, 129, 300})
+    for (const Index width : {8, 15, 33, 64, 80, 128}) {
+      if (width > widest || (positions == 300 && width != 15)) continue;
+      const AttentionShape s{2, positions, positions > 65 ? Index{1} : Index{3}, width};
+      Numbers from = random_numbers(s.rows() * 3 * s.width(), seed++),
+              grad = random_numbers(s.rows() * s.width(), seed++);
+      for (Numbers* each : {&from, &grad})
+        for (double& x : *each) x = round(x);
+      const auto want = naive_attention(from, grad, s);
+      Numbers guard(from.size() + 16, 7.0);
+      Placed<T> qkv(from), g(grad), out(Numbers(grad.size() + 16, 7.0)), grad_qkv(guard);
+      Placed<Wide<T>> log_sum(Numbers(s.numbers() + 16, 7.0));
+      attention(out.data(), log_sum.data(), qkv.data(), s);
+      attention_grad(grad_qkv.data(), g.data(), out.data(), log_sum.data(), qkv.data(), s);
+      const auto expect = [&](const char* what, const Numbers& wanted, const Numbers& got) {
+        EXPECT_LE(apart(wanted, got), tolerance) << what << ", " << positions << " x " << width;
+        for (std::size_t i = wanted.size(); i < got.size(); ++i) EXPECT_EQ(got[i], 7.0) << what;
+      };
+      expect("out", want.out, out.get());
+      expect("log_sum", want.log_sum, log_sum.get());
+      expect("gradient", want.grad_qkv, grad_qkv.get());
+    }
+}
+template <class E>
+void expect_attention_on_device(double tolerance) {
+  using Codec = train::kernels::Codec<E>;
+  const auto round = [](double x) {
+    return static_cast<double>(Codec::widen(Codec::narrow(static_cast<typename E::Value>(x))));
+  };
+  expect_attention<train::OnDevice<E>>(tolerance, round, train::kernels::kWidestHead);
 }
 
 // ---- finite differences -----------------------------------------------------------------------
@@ -321,7 +356,7 @@ inline void expect_finite_differences() {
   {
     const AttentionShape s{2, 4, 2, 3};
     P qkv(random_numbers(s.rows() * 3 * s.width(), 1)), out(s.rows() * s.width());
-    P kept(s.batch * s.heads * s.positions * s.positions);
+    W kept(s.numbers());
     const Numbers g = random_numbers(s.rows() * s.width(), 2);
     P grad(g), gqkv(s.rows() * 3 * s.width());
     const auto value = [&] {
@@ -329,7 +364,7 @@ inline void expect_finite_differences() {
       return dot(out.get(), g);
     };
     value();
-    attention_grad(gqkv.data(), grad.data(), kept.data(), qkv.data(), s);
+    attention_grad(gqkv.data(), grad.data(), out.data(), kept.data(), qkv.data(), s);
     expect_gradient("attention", qkv, gqkv.get(), value);
   }
   {

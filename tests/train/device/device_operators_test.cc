@@ -19,9 +19,16 @@ class DeviceOperators : public ::testing::Test {
 
 TEST_F(DeviceOperators, Fp64) { testing::expect_as_on_the_processor<Fp64>(1e-13); }
 TEST_F(DeviceOperators, Fp32) { testing::expect_as_on_the_processor<Fp32>(1e-5); }
-// Results are rounded to 8 and 11 bits, scores of attention and their gradients in between too.
+// Results are rounded to 8 and 11 bits, weights of attention and gradients of scores too.
 TEST_F(DeviceOperators, Bf16) { testing::expect_as_on_the_processor<Bf16>(0x1p-7); }
 TEST_F(DeviceOperators, Fp16) { testing::expect_as_on_the_processor<Fp16>(0x1p-10); }
+// Online softmax in tiles against the formulas in fp64.
+TEST_F(DeviceOperators, Attention) {
+  testing::expect_attention_on_device<Fp64>(1e-12);
+  testing::expect_attention_on_device<Fp32>(1e-5);
+  testing::expect_attention_on_device<Bf16>(0x1p-6);
+  testing::expect_attention_on_device<Fp16>(0x1p-9);
+}
 TEST_F(DeviceOperators, ExactSquares) {
   testing::expect_exact_squares<Fp64>();
   testing::expect_exact_squares<Fp32>();
@@ -29,6 +36,34 @@ TEST_F(DeviceOperators, ExactSquares) {
   testing::expect_exact_squares<Fp16>();
 }
 TEST_F(DeviceOperators, FiniteDifferences) { testing::expect_finite_differences(); }
+
+TEST_F(DeviceOperators, AHeadThatNoTeamHoldsIsRefused) {
+  using T = OnDevice<Bf16>;
+  const AttentionShape s{1, 1, 1, 136};
+  Tensor<T> qkv(3 * s.width(), Use::kWorkspace), out(s.width(), Use::kWorkspace);
+  Tensor<Wide<T>> log_sum(1, Use::kWorkspace);
+  try {
+    attention(out.data(), log_sum.data(), qkv.data(), s);
+    ADD_FAILURE() << "is taken";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(),
+                 "attention on a GPU: a head of 136 numbers; at most 128: take more --heads");
+  }
+}
+// What every lane holds of a tile comes back; the transpose is one.
+TEST_F(DeviceOperators, TilesAreTransposed) {
+  kernels::HostTeam team;
+  kernels::TileOf<kernels::HostTeam, float> tile;
+  for (int lane = 0; lane < kernels::kLanes; ++lane)
+    for (int i = 0; i < kernels::kOwn; ++i)
+      tile[lane].own[i] =
+          static_cast<float>(kernels::row_of(lane, i) * 16 + kernels::column_of(lane, i));
+  kernels::transpose(team, tile);
+  for (int lane = 0; lane < kernels::kLanes; ++lane)
+    for (int i = 0; i < kernels::kOwn; ++i)
+      EXPECT_EQ(tile[lane].own[i],
+                static_cast<float>(kernels::column_of(lane, i) * 16 + kernels::row_of(lane, i)));
+}
 
 // The sum of a team has the order of the GPU's butterfly.
 TEST_F(DeviceOperators, TeamsJoinEveryLane) {

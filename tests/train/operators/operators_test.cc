@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "support/train/train_device_cases.h"
+
 namespace weft::train {
 namespace {
 
@@ -84,14 +86,14 @@ TEST(Operators, CausalAttention) {
   const AttentionShape s{2, 4, 2, 3};
   Vector qkv = random(s.rows() * 3 * s.width(), 1);
   const Vector g = random(s.rows() * s.width(), 2);
-  Vector p(s.batch * s.heads * s.positions * s.positions), out(s.rows() * s.width());
+  Vector log_sum(s.numbers()), out(s.rows() * s.width());
   const auto value = [&] {
-    attention(out.data(), p.data(), qkv.data(), s);
+    attention(out.data(), log_sum.data(), qkv.data(), s);
     return dot(out, g);
   };
   value();
   Vector grad(qkv.size());
-  attention_grad(grad.data(), g.data(), p.data(), qkv.data(), s);
+  attention_grad(grad.data(), g.data(), out.data(), log_sum.data(), qkv.data(), s);
   expect_gradient(qkv, grad, value);
   // Nothing of a later position reaches an earlier one.
   value();
@@ -99,6 +101,14 @@ TEST(Operators, CausalAttention) {
   for (Index i = 3 * s.width(); i < 4 * 3 * s.width(); ++i) qkv[i] += 1;
   value();
   EXPECT_EQ(out[0], first);
+}
+
+// Positions of more than one block of rows.
+TEST(Operators, AttentionInBlocksIsThatOfTheFormulas) {
+  testing::expect_attention<double>(
+      1e-12, [](double x) { return x; }, 128);
+  testing::expect_attention<float>(
+      2e-5, [](double x) { return static_cast<double>(static_cast<float>(x)); }, 128);
 }
 
 TEST(Operators, Gelu) {

@@ -139,10 +139,9 @@ std::vector<float> everything() {
                   rstd.data(), gain.data(), rows, in);
   const AttentionShape s{3, rows / 3, heads, in / heads};
   const auto qkv = random_floats(rows * 3 * in, 4);
-  std::vector<float> attended(rows * in), p(s.batch * heads * s.positions * s.positions),
-      gqkv(qkv.size());
-  attention(attended.data(), p.data(), qkv.data(), s);
-  attention_grad(gqkv.data(), attended.data(), p.data(), qkv.data(), s);
+  std::vector<float> attended(rows * in), log_sum(s.numbers()), gqkv(qkv.size());
+  attention(attended.data(), log_sum.data(), qkv.data(), s);
+  attention_grad(gqkv.data(), attended.data(), attended.data(), log_sum.data(), qkv.data(), s);
   std::vector<float> m(gw.size()), v(gw.size()), weights = w;
   adamw(weights.data(), m.data(), v.data(), gw.data(), gw.size(), {.rate = 1e-3}, 1.0f);
   std::vector<float> all{static_cast<float>(sum_of_squares(gw.data(), gw.size()))};

@@ -1,4 +1,4 @@
-// Kernels that work row by row: layer norm, causal softmax. See device/kernel_bodies.h.
+// Kernels that work row by row: layer norm, and the sums of a softmax. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -150,70 +150,5 @@ WEFT_HD Online<typename E::Value> online_softmax(
   t.each([&](int lane) { sum[lane] *= exponential(own[lane] - all); });
   return {all, t.join(sum, Plus())};
 }
-
-// Turns scores into probabilities, in place: row i has i + 1 probabilities, the rest become zero.
-template <class E>
-struct CausalSoftmax {
-  WEFT_KERNEL("causal_softmax");
-  S* scores;  // [rows][positions], rows a multiple of positions
-  Index rows, positions;
-  WEFT_POINTERS(f(scores));
-  WEFT_HD Index teams() const { return rows; }
-  template <class Team>
-  WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> most, sum;
-    S* row = scores + r * positions;
-    const Index seen = r % positions + 1;
-    const Online<V> all = online_softmax<E>(t, row, seen, most, sum);
-    const V factor = 1 / all.sum;
-    t.each([&](int lane) {
-      V a[kN] = {};
-      each_pack<E>(lane, positions, [&](Index c, Index n) {
-        if (c < seen) load<E>(a, row + c, n);
-        for (int k = 0; k < kN; ++k)
-          a[k] = c + static_cast<Index>(k) < seen ? exponential(a[k] - all.most) * factor : V(0);
-        store<E>(row + c, a, n);
-      });
-    });
-  }
-};
-
-// Turns the gradient of the probabilities into the gradient of the scores, in place.
-template <class E>
-struct CausalSoftmaxGrad {
-  WEFT_KERNEL("causal_softmax_grad");
-  S* grad;
-  const S* probabilities;
-  Index rows, positions;
-  V factor;
-  WEFT_POINTERS(f(grad), f(probabilities));
-  WEFT_HD Index teams() const { return rows; }
-  template <class Team>
-  WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> inner;
-    S* row = grad + r * positions;
-    const S* p = probabilities + r * positions;
-    const Index seen = r % positions + 1;
-    t.each([&](int lane) {
-      V s = 0, a[kN], b[kN];
-      each_pack<E>(lane, seen, [&](Index c, Index n) {
-        load<E>(a, row + c, n);
-        load<E>(b, p + c, n);
-        for (int k = 0; k < kN; ++k) s += a[k] * b[k];
-      });
-      inner[lane] = s;
-    });
-    const V sum = t.join(inner, Plus());
-    t.each([&](int lane) {
-      V a[kN] = {}, b[kN] = {};
-      each_pack<E>(lane, positions, [&](Index c, Index n) {
-        if (c < seen) load<E>(a, row + c, n), load<E>(b, p + c, n);
-        for (int k = 0; k < kN; ++k)
-          a[k] = c + static_cast<Index>(k) < seen ? b[k] * (a[k] - sum) * factor : V(0);
-        store<E>(row + c, a, n);
-      });
-    });
-  }
-};
 
 }  // namespace weft::train::kernels

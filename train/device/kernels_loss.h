@@ -1,8 +1,8 @@
-// Kernels of the loss, of sums over all elements, of optimizers. See device/kernel_bodies.h.
+// Kernels of the loss, of sums over all elements, of optimizers. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"
-#include "train/device/kernel_bodies_rows.h"
+#include "train/device/kernels_rows.h"
 
 namespace weft::train::kernels {
 

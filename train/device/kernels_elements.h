@@ -1,4 +1,4 @@
-// Kernels that work element by element: sums, GELU, embedding, biases. See device/kernel_bodies.h.
+// Kernels that work element by element: sums, GELU, embedding, biases. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"

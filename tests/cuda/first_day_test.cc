@@ -1,0 +1,89 @@
+// The script for the first minutes on a GPU: its flow, on the device made of host memory, with test
+// programs that are stubs. One of their cases hangs, and is cut.
+// labels: multiproc
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FirstDay : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(folder_ / "tests");
+    fs::create_directories(folder_ / "pages");
+    fs::create_directories(folder_ / "bin");
+    script("bin/nvidia-smi", "echo 'NVIDIA H100 of a test, 570.1, 81559 MiB'");
+    script("tests/cuda_cuda_tests", "echo '[  PASSED  ] 4 tests.'");
+    script("tests/train_cuda_tests",
+           "case \"$*\" in *list_tests*) printf 'CudaTraining.\\n  Alone\\n  Hangs\\n  Last\\n';;\n"
+           "*Hangs) echo begins; sleep 1000;; *Last) echo '[  SKIPPED ] 1'; echo 'missing "
+           "capability: a fast GPU';; esac");
+    std::ofstream(folder_ / "pages/README.md") << "# Benchmarks\n";
+  }
+  void script(const std::string& name, const std::string& body) {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << body << "\n";
+    chmod((folder_ / name).c_str(), 0755);
+  }
+  Output first_day(const std::string& weft, int budget) {
+    return run(
+        fmt::format("PATH={0}/bin:$PATH {1}/tests/cuda/first_day --device fake --built {0} "
+                    "--weft {2} --out {0}/out --pages {0}/pages --budget {3}",
+                    folder_.path(), WEFT_SOURCE_DIR, weft, budget));
+  }
+  std::string page() {
+    for (const auto& entry : fs::directory_iterator(folder_ / "pages"))
+      if (entry.path().filename() != "README.md") return read_file(entry.path());
+    return "";
+  }
+  const testing::TemporaryFolder folder_;
+};
+
+TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
+  const Output out = first_day(WEFT_WITH_FAKES, 240);
+  EXPECT_EQ(out.exit_code, 1) << out.text;  // as a case was cut
+  const std::string report = read_file(folder_ / "out/report.md");
+  EXPECT_NE(report.find("13 of 15 commands passed"), std::string::npos) << report;
+  EXPECT_NE(report.find("| training | `train_cuda_tests --gtest_filter=CudaTraining.Hangs` | CUT"),
+            std::string::npos)
+      << report;
+  EXPECT_NE(report.find("\nbegins\n"), std::string::npos) << report;  // what it printed before
+  EXPECT_NE(report.find("CudaTraining.Last` | SKIPPED: missing capability: a fast GPU"),
+            std::string::npos)
+      << report;
+  const std::string text = page();
+  EXPECT_NE(text.find("on NVIDIA H100 of a test, 570.1, 81559 MiB."), std::string::npos) << text;
+  EXPECT_NE(text.find("tests/cuda/first_day --device fake"), std::string::npos) << text;
+  for (const char* figure : {"attention_grad", "all_reduce: 8 ranks", "| 1 | ", "| 8 | "})
+    EXPECT_NE(text.find(figure), std::string::npos) << text;
+  EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
+  const std::string index = read_file(folder_ / "pages/README.md");
+  EXPECT_NE(index.find("-gpu.md): NVIDIA H100 of a test"), std::string::npos) << index;
+}
+
+// A weft that stands still from the first command on: everything is cut, and said.
+TEST_F(FirstDay, NothingHangs) {
+  script("weft", "sleep 1000");
+  const Output out = first_day(folder_ / "weft", 20);
+  EXPECT_EQ(out.exit_code, 1) << out.text;
+  const std::string report = read_file(folder_ / "out/report.md");
+  EXPECT_NE(report.find("| kernels | `weft train --bench-kernels --bench-rows 8 --bench-repeat 1` "
+                        "| CUT after "),
+            std::string::npos)
+      << report;
+  EXPECT_NE(page().find("| 1 | not measured | | |"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft

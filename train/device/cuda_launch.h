@@ -1,0 +1,81 @@
+// Launches kernels on a GPU: a thread per item, a warp per team, in strides of the whole grid. For
+// the CUDA sources, which instantiate launch_on_gpu() for their kernels; they compute nothing, as
+// tests run the kernels on the processor.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "train/device/kernel.h"
+
+namespace weft::train::kernels {
+
+inline constexpr int kThreads = 256;
+inline constexpr std::size_t kTeamsOfBlock = kThreads / kLanes;
+// Full multiprocessors, twice: the second half fills the gaps at the end of the first.
+inline constexpr std::size_t kBlocksPerMultiprocessor = 16;
+
+template <class K>
+__global__ void __launch_bounds__(kThreads) run_items(const __grid_constant__ K k) {
+  const std::size_t stride = std::size_t{gridDim.x} * kThreads, end = k.items();
+  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < end; i += stride)
+    k.item(i);
+}
+
+template <class K>
+__global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K k) {
+  GpuTeam team;
+  const std::size_t stride = std::size_t{gridDim.x} * kTeamsOfBlock, end = k.teams();
+  for (std::size_t i = std::size_t{blockIdx.x} * kTeamsOfBlock + threadIdx.x / kLanes; i < end;
+       i += stride)
+    k.team(team, i);
+}
+
+// Asking for a kernel's attributes loads it.
+template <class K>
+cudaError_t load() {
+  cudaFuncAttributes found;
+  if constexpr (HasTeams<K>)
+    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_teams<K>));
+  else
+    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_items<K>));
+}
+
+template <class K>
+int launch_on_gpu(const void* args, void* stream) {
+  const K& k = *static_cast<const K*>(args);
+  int gpu = 0, processors = 1;
+  cudaGetDevice(&gpu);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+  const auto blocks = [&](std::size_t work, std::size_t of_block) {
+    const auto most = static_cast<std::size_t>(processors) * kBlocksPerMultiprocessor;
+    return static_cast<unsigned>(
+        std::clamp<std::size_t>((work + of_block - 1) / of_block, 1, most));
+  };
+  const auto s = static_cast<cudaStream_t>(stream);
+  if constexpr (HasTeams<K>)
+    run_teams<K><<<blocks(k.teams(), kTeamsOfBlock), kThreads, 0, s>>>(k);
+  else
+    run_items<K><<<blocks(k.items(), kThreads), kThreads, 0, s>>>(k);
+  return static_cast<int>(cudaGetLastError());
+}
+
+// Defines Name(), which loads all kernels of a list (kernels.h), and instantiates their launches.
+#define WEFT_LAUNCH(Kernel, Element) \
+  template int launch_on_gpu<Kernel<Element>>(const void*, void*);
+#define WEFT_LOAD(Kernel, Element) \
+  if (error == cudaSuccess) error = load<Kernel<Element>>();
+#define WEFT_LAUNCHES(Name, LIST)                                                      \
+  LIST(WEFT_LAUNCH, Fp64)                                                              \
+  LIST(WEFT_LAUNCH, Fp32) LIST(WEFT_LAUNCH, Bf16) LIST(WEFT_LAUNCH, Fp16) int Name() { \
+    cudaError_t error = cudaSuccess;                                                   \
+    LIST(WEFT_LOAD, Fp64)                                                              \
+    LIST(WEFT_LOAD, Fp32)                                                              \
+    LIST(WEFT_LOAD, Bf16)                                                              \
+    LIST(WEFT_LOAD, Fp16)                                                              \
+    return static_cast<int>(error);                                                    \
+  }                                                                                    \
+  static_assert(true)
+
+}  // namespace weft::train::kernels
