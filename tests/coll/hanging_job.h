@@ -104,7 +104,7 @@ class HangingJob {
 
   // As a person sees it. The job must be in trouble already.
   nlohmann::json doctor(Rank any) {
-    const Output output = run(fmt::format("{} doctor --json --after 0.5 --pid {} 2>&1", WEFT_BINARY,
+    const Output output = run(fmt::format("{} doctor --json --after-s 0.5 --pid {} 2>&1", WEFT_BINARY,
                                           processes_.pid(any)));
     const auto json = nlohmann::json::parse(output.text, nullptr, false);
     if (!json.is_array() || json.size() != 1) {

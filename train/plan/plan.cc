@@ -152,7 +152,7 @@ bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
   else if (l.microbatches % l.pp != 0)
     why = fmt::format(
         "--schedule interleaved with pp {}: {} micro-batches are no multiple of {}; take another "
-        "--batch or --microbatch",
+        "--batch or --micro-batch",
         l.pp, l.microbatches, l.pp);
   else
     return false;
