@@ -21,7 +21,7 @@ namespace weft {
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   command
       .add_option(
-          "-n,--ranks", flags.ranks,
+          "-N,--ranks", flags.ranks,
           "ranks on this machine; a launcher brings its own (default: a rank per core, 2 to 8; "
           "2 per emulated host)")
       ->check(CLI::Range(1, 4096));
@@ -51,7 +51,7 @@ int local_ranks(const JobFlags& flags, int cores) {
   int n = flags.ranks;
   if (n == 0) n = hosts > 1 ? 2 * hosts : std::clamp(cores, 2, 8);
   if (n < hosts)
-    throw Error(fmt::format("-n {} with --hosts {}: every host needs at least one rank", n, hosts));
+    throw Error(fmt::format("-N {} with --hosts {}: every host needs at least one rank", n, hosts));
   return n;
 }
 
@@ -62,7 +62,7 @@ void check_against_job(const JobFlags& flags, std::string_view launcher, const T
           fmt::format("{} {}: the job ({}) has {} {}; leave {} out, or start the job that way",
                       flag, asked, launcher, has, what, flag));
   };
-  refuse("-n", flags.ranks, "ranks", topology.nranks());
+  refuse("-N", flags.ranks, "ranks", topology.nranks());
   refuse("--hosts", flags.hosts, "hosts", topology.nhosts());
   refuse("--rails", flags.rails, "rails", topology.nrails());
 }

@@ -29,11 +29,11 @@ struct JobFlags {
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
 };
 
-// Adds -n, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
+// Adds -N, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
-// The ranks of a local job: -n, else a default that fits --hosts and the machine's cores. Throws
-// Error when -n gives a host no rank.
+// The ranks of a local job: -N, else a default that fits --hosts and the machine's cores. Throws
+// Error when -N gives a host no rank.
 int local_ranks(const JobFlags& flags, int cores);
 
 // Throws UsageError when the job that a launcher started is not what the flags ask for.

@@ -35,7 +35,7 @@ void add_launch(CLI::App& app, int& exit_code) {
   auto* command =
       app.add_subcommand("launch", "Start a program as the ranks of a job on this host");
   const auto a = std::make_shared<LaunchArguments>();
-  command->add_option("-n,--ranks", a->options.ranks, "Number of ranks")->required();
+  command->add_option("-N,--ranks", a->options.ranks, "Number of ranks")->required();
   auto* ids =
       command->add_option("--host-ids", a->host_ids, "Emulated host of each rank, as in a,a,b,b");
   command->add_option("--hosts", a->options.hosts, "Emulate this many hosts, in blocks of ranks")
@@ -55,7 +55,7 @@ void add_launch(CLI::App& app, int& exit_code) {
   command->add_option("program", a->command, "What to run, and its arguments, after --")
       ->required()
       ->expected(1, CLI::detail::expected_max_vector_size);
-  command->footer("weft launch -n 4 [options] -- program arguments");
+  command->footer("weft launch -N 4 [options] -- program arguments");
   command->callback([a, &exit_code] { exit_code = launch(*a); });
 }
 

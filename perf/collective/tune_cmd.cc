@@ -151,7 +151,7 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
 
 int Tune::run() {
   const int n = world_.size();
-  if (n < 2) throw UsageError("tune with 1 rank: nothing is to be chosen; use -n 2 or more");
+  if (n < 2) throw UsageError("tune with 1 rank: nothing is to be chosen; use -N 2 or more");
   const auto sizes =
       size_ladder(parse_bytes("-b", flags_.begin), parse_bytes("-e", flags_.end), flags_.factor);
   std::uint64_t largest = 0;

@@ -223,7 +223,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->add_option("--job", a->job, "Only this job: its number, or how it begins");
   command->add_flag("--json", a->json, "An array of reports (schema weft.doctor/1)");
   command
-      ->add_option("--after", a->after_s,
+      ->add_option("--after-s", a->after_s,
                    "Waiting for so many seconds is a hang; a dead rank always is, and "
                    "a stopped one that others wait for")
       ->check(CLI::NonNegativeNumber)

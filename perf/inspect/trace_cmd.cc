@@ -132,8 +132,8 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
     // Half a file would pass for a trace; a device is left alone.
     std::error_code ignored;
     if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
-    throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --output",
-                            to, std::strerror(error)));
+    throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out", to,
+                            std::strerror(error)));
   }
   fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(), all.ranks.size(),
              all.unknown.empty()
@@ -155,7 +155,7 @@ void add_trace(CLI::App& app, int& exit_code) {
       "merge", "Make one of the traces of all ranks, for ui.perfetto.dev or chrome://tracing");
   const auto a = std::make_shared<TraceArguments>();
   merging->add_option("files", a->files, "A file of each rank: trace.rank0.json ...")->required();
-  merging->add_option("-o,--output", a->out, "Where to")->required();
+  merging->add_option("-o,--out", a->out, "Where to")->required();
   merging->callback([a, &exit_code] {
     merge(a->files, a->out);
     exit_code = kExitOk;

@@ -34,7 +34,7 @@ struct LabOptions {
   bool keep = false;
   bool summary = false;
   std::string counters_file;
-  int grace_s = 60;
+  int grace_ms = 60000;
   std::vector<std::string> command;
 };
 
@@ -139,7 +139,7 @@ int run_lab(const LabOptions& options) {
   const std::vector<LabPort> before = lab.counters();
   const auto start = std::chrono::steady_clock::now();
   const int code =
-      run_ranks(make_ranks(lab, facts, options), std::chrono::seconds(options.grace_s));
+      run_ranks(make_ranks(lab, facts, options), std::chrono::milliseconds(options.grace_ms));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   const std::vector<LabPort> ports = difference(lab.counters(), before);
   if (counters_file.is_open()) {
@@ -183,13 +183,13 @@ void add_lab(CLI::App& app, int& exit_code) {
       ->excludes(rate)
       ->excludes(name)
       ->excludes(keep);
-  netlab->add_option("--counters", options.counters_file,
+  netlab->add_option("--json", options.counters_file,
                      "Write the bytes that crossed each port to this file (JSON)");
   netlab->add_flag("--summary", options.summary, "Print the bytes that crossed each port");
   netlab
-      ->add_option("--grace", options.grace_s,
-                   "Seconds that ranks may run on after the first one failed")
-      ->check(CLI::Range(0, 86400))
+      ->add_option("--grace-ms", options.grace_ms,
+                   "Milliseconds that ranks may run on after the first one failed")
+      ->check(CLI::Range(0, 86400000))
       ->capture_default_str();
   netlab
       ->add_option("command", options.command,

@@ -97,7 +97,7 @@ void write_lab_report(std::ofstream& file, const std::string& path, const LabRep
   }
   file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   file.flush();
-  if (!file) throw Error(fmt::format("--counters {}: writing failed", path));
+  if (!file) throw Error(fmt::format("--json {}: writing failed", path));
 }
 
 void print_ports(const std::vector<LabPort>& ports) {
@@ -116,7 +116,7 @@ std::ofstream open_counters(const std::string& path) {
   std::ofstream file;
   if (path.empty()) return file;
   file.open(path);
-  if (!file) throw Error(fmt::format("--counters {}: cannot be written", path));
+  if (!file) throw Error(fmt::format("--json {}: cannot be written", path));
   return file;
 }
 

@@ -41,7 +41,7 @@ struct LabReport {
 void write_lab_report(std::ofstream& file, const std::string& path, const LabReport& report);
 void print_ports(const std::vector<LabPort>& ports);  // a table on stderr
 
-// Opens the file of `--counters` before anything runs, so that a bad path costs nothing. The file
+// Opens the file of `--json` before anything runs, so that a bad path costs nothing. The file
 // is not open where `path` is empty. Throws Error.
 std::ofstream open_counters(const std::string& path);
 

@@ -141,7 +141,7 @@ int run_helper(const std::vector<std::string>& argv, std::string* output) {
   return exit_code_of(status);
 }
 
-int run_ranks(const std::vector<RankCommand>& commands, std::chrono::seconds grace) {
+int run_ranks(const std::vector<RankCommand>& commands, std::chrono::milliseconds grace) {
   std::vector<pid_t> running;
   for (const RankCommand& command : commands) running.push_back(spawn(command, -1, SIGKILL));
   const auto send = [&running](int signal) {

@@ -32,6 +32,6 @@ int run_helper(const std::vector<std::string>& argv, std::string* output = nullp
 // Runs all commands at once, with no standard input, and returns the highest exit code, or 128 +
 // signal when this process was asked to end. Needs a SignalGuard. Ends ranks that outlive the first
 // failure by `grace`; all ranks end when this process dies.
-int run_ranks(const std::vector<RankCommand>& commands, std::chrono::seconds grace);
+int run_ranks(const std::vector<RankCommand>& commands, std::chrono::milliseconds grace);
 
 }  // namespace weft

@@ -101,7 +101,7 @@ int in_a_new_guest(const MatrixFlags& flags) {
   add({"--rate", flags.rate, "--runs", std::to_string(options.runs)});
   add({"--pairs", std::to_string(options.pairs), "--clean", std::to_string(options.clean)});
   add({"--seed", std::to_string(options.seed), "--limit-s", std::to_string(flags.limit_s)});
-  add({"--stop-after", std::to_string(flags.stop_after_s)});
+  add({"--stop-after-s", std::to_string(flags.stop_after_s)});
   if (!flags.faults.empty()) add({"--faults", flags.faults});
   if (!flags.validate.empty()) add({"--validate", flags.validate});
   if (options.busy_core) add({"--busy-core"});
@@ -190,7 +190,7 @@ void add_matrix(CLI::App& lab, int& exit_code) {
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   matrix
-      ->add_option("--stop-after", flags.stop_after_s,
+      ->add_option("--stop-after-s", flags.stop_after_s,
                    "Begin no run after so many seconds; the same command goes on later")
       ->check(CLI::Range(0, 864000));
   matrix->add_option("--out", flags.out, "Folder of the results (default: matrix-<lab>)");

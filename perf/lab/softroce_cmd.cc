@@ -36,7 +36,7 @@ struct SoftroceOptions {
   bool once = false;
   bool summary = false;
   std::string counters_file;
-  int grace_s = 60;
+  int grace_ms = 60000;
   std::vector<std::string> command;
 };
 
@@ -113,7 +113,8 @@ int run_inside(const SoftroceOptions& options) {
   const SignalGuard guard;
   const std::vector<LabPort> before = parse_ports(ask_guest("counters"));
   const auto start = std::chrono::steady_clock::now();
-  const int code = run_ranks(make_ranks(facts, options), std::chrono::seconds(options.grace_s));
+  const int code =
+      run_ranks(make_ranks(facts, options), std::chrono::milliseconds(options.grace_ms));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   const std::vector<LabPort> ports = difference(parse_ports(ask_guest("counters")), before);
   if (counters_file.is_open()) {
@@ -141,10 +142,10 @@ int run_in_new_guest(const SoftroceOptions& options) {
   add("--hosts", std::to_string(options.hosts));
   add("--rails", std::to_string(options.rails));
   add("--ppn", std::to_string(options.ranks_per_host));
-  add("--grace", std::to_string(options.grace_s));
+  add("--grace-ms", std::to_string(options.grace_ms));
   if (options.once) argv.emplace_back("--once");
   if (options.summary) argv.emplace_back("--summary");
-  if (!options.counters_file.empty()) add("--counters", options.counters_file);
+  if (!options.counters_file.empty()) add("--json", options.counters_file);
   argv.emplace_back("--");
   argv.insert(argv.end(), options.command.begin(), options.command.end());
   const SignalGuard guard;
@@ -176,18 +177,18 @@ void add_softroce(CLI::App& lab, int& exit_code) {
       ->capture_default_str();
   softroce->add_option("--out", options.out,
                        "Folder that shows what the guest writes to /out; made where it is missing");
-  softroce->add_option("--timeout", options.timeout_s, "Seconds until the guest is ended")
+  softroce->add_option("--limit-s", options.timeout_s, "Seconds until the guest is ended")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   softroce->add_flag("--once", options.once, "Run the command once in the guest, not as ranks");
-  softroce->add_option("--counters", options.counters_file,
+  softroce->add_option("--json", options.counters_file,
                        "Write the bytes that crossed each port to this file of the guest (JSON), "
                        "as in /out/ports.json");
   softroce->add_flag("--summary", options.summary, "Print the bytes that crossed each port");
   softroce
-      ->add_option("--grace", options.grace_s,
-                   "Seconds that ranks may run on after the first one failed")
-      ->check(CLI::Range(0, 86400))
+      ->add_option("--grace-ms", options.grace_ms,
+                   "Milliseconds that ranks may run on after the first one failed")
+      ->check(CLI::Range(0, 86400000))
       ->capture_default_str();
   softroce
       ->add_option("command", options.command,

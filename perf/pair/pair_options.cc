@@ -122,10 +122,12 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))
       ->capture_default_str();
   command.add_option("--seed", o.seed, "of --pairs random")->capture_default_str();
-  command.add_option("--timeout", o.timeout_s, "seconds without any progress that end the test")
-      ->check(CLI::Range(1, 86400))
+  command
+      .add_option("--timeout-ms", o.timeout_ms,
+                  "milliseconds without any progress that end the test")
+      ->check(CLI::Range(1, 86400000))
       ->capture_default_str();
-  command.add_option("--limit", o.limit_s, "seconds that one size may take")
+  command.add_option("--limit-s", o.limit_s, "seconds that one size may take")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
 }
@@ -133,7 +135,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
 void check(const PairOptions& o) {
   (void)o.sizes();
   if (o.seconds > o.limit_s)
-    throw Error(fmt::format("-D {}: longer than --limit {}", o.seconds, o.limit_s));
+    throw Error(fmt::format("-D {}: longer than --limit-s {}", o.seconds, o.limit_s));
   if (o.list > o.depth)
     throw Error(fmt::format("-l {}: a post of more messages than may be under way (-t {})", o.list,
                             o.depth));

@@ -39,13 +39,14 @@ struct PairOptions {
   bool validate = false;
   std::string pairs = "all";
   std::uint64_t seed = 1;
-  int timeout_s = 30;  // without any progress
+  int timeout_ms = 30000;  // without any progress
   int limit_s = 300;   // the longest time of one size
   // Not a flag: messages of so many bytes or more are sent with one bit changed (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 
   bool verbs() const { return op == "write" || op == "send" || op == "read"; }
   std::vector<std::uint64_t> sizes() const;  // ascending; throws Error
+  double timeout_s() const { return timeout_ms / 1e3; }
   int iterations_or_default() const;
   int moderation_for(std::uint64_t bytes) const;
   int inline_or_default() const;

@@ -122,7 +122,7 @@ std::string pair_remarks(const PairRow& row) {
       text += fmt::format(" # {} bytes, {}: {}\n", row.bytes, who,
                           (*end)["trouble"].get<std::string>());
     if (end->contains("ended_by_limit"))
-      text += fmt::format(" # {} bytes, {}: ended by --limit\n", row.bytes, who);
+      text += fmt::format(" # {} bytes, {}: ended by --limit-s\n", row.bytes, who);
   }
   return text;
 }

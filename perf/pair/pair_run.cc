@@ -50,7 +50,7 @@ void PairDeadline::idle() {
     since_ = now;
     bytes_ = link_.moved_bytes();
   }
-  if (now - since_ <= options_.timeout_s) return;
+  if (now - since_ <= options_.timeout_s()) return;
   // A long message takes its time on a slow path.
   const auto bytes = link_.moved_bytes();
   if (bytes != bytes_) {
@@ -59,10 +59,10 @@ void PairDeadline::idle() {
     return;
   }
   throw Error(fmt::format(
-      "{}: nothing has moved for {} s (--timeout){}: is the link up, and does the other end run "
+      "{}: nothing has moved for {} s (--timeout-ms){}: is the link up, and does the other end run "
       "with the same flags?{}",
-      what_, options_.timeout_s, bytes ? "" : ", as far as messages that end tell",
-      bytes ? "" : " A slow path wants a longer --timeout or shorter messages (-s)"));
+      what_, options_.timeout_s(), bytes ? "" : ", as far as messages that end tell",
+      bytes ? "" : " A slow path wants a longer --timeout-ms or shorter messages (-s)"));
 }
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role,

@@ -31,7 +31,7 @@ class RateMeter {
   double best_ = 0, worst_ = 0;
 };
 
-// Throws Error when no byte has moved for options.timeout_s (where the link does not count bytes:
+// Throws Error when no byte has moved for options.timeout_ms (where the link does not count bytes:
 // no message has ended), or when the job has failed.
 class PairDeadline {
  public:
@@ -51,7 +51,7 @@ class PairDeadline {
 
 struct StreamResult {
   std::uint64_t sent = 0;
-  bool cut = false;  // --limit ended the stream
+  bool cut = false;  // --limit-s ended the stream
   RateMeter meter;   // of the bytes that this end sent
 };
 

@@ -72,7 +72,7 @@ class PairSession {
     JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
     if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
     // The other end may be silent as long as a size takes.
-    spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
+    spec.timeout = std::chrono::milliseconds(1000 * o_.limit_s + o_.timeout_ms);
     const auto end = std::chrono::steady_clock::now() + spec.timeout;
     try {
       job_ = connect(spec);
@@ -80,10 +80,11 @@ class PairSession {
       if (launched_ || spec.rank != 0) throw;
       if (std::chrono::steady_clock::now() < end)
         throw Error(fmt::format("{}; for both ends of a pair, -p does", e.what()));
-      throw Error(fmt::format(
-          "no client within {} s (--timeout and --limit together): {}; start the same command with "
-          "this host's name on the other one, or give both -p",
-          spec.timeout.count() / 1000, e.what()));
+      throw Error(
+          fmt::format("no client within {} s (--timeout-ms and --limit-s together): {}; start the "
+                      "same command with "
+                      "this host's name on the other one, or give both -p",
+                      spec.timeout.count() / 1000, e.what()));
     }
     std::vector<Place> places;
     for (const std::string& text : job_->all_gather(encode(place)))
@@ -284,7 +285,7 @@ class PairSession {
   }
 
   // In batches, after each of which the clients say how many more; all ranks stay together. `cut`:
-  // this end's were ended by --limit.
+  // this end's were ended by --limit-s.
   Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role, bool& cut) {
     Histogram times, warm_up;
     std::uint64_t turn = 1;

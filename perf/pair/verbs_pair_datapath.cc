@@ -94,11 +94,11 @@ void VerbsPair::sleep() {
 }
 
 void VerbsPair::wait_for_room() {
-  const auto end = Clock::now() + std::chrono::seconds(o_.timeout_s);
+  const auto end = Clock::now() + std::chrono::milliseconds(o_.timeout_ms);
   while (queues_[0].out >= depth_) {
     if (poll_sends() == 0 && Clock::now() > end)
       throw Error(fmt::format("{}: {} messages without a completion for {} s", path_,
-                              queues_[0].out, o_.timeout_s));
+                              queues_[0].out, o_.timeout_s()));
   }
 }
 

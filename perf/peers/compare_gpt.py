@@ -22,7 +22,7 @@ WARM_UP = 2
 def weft_seconds(weft, shape, steps, threads):
     vocabulary, positions, width, heads, layers, samples = shape
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as log:
-        command = [weft, "train", "-n", "1", "--steps", str(steps), "--sample", "0",
+        command = [weft, "train", "-N", "1", "--steps", str(steps), "--sample", "0",
                    "--vocabulary", str(vocabulary), "--positions", str(positions), "--width",
                    str(width), "--heads", str(heads), "--layers", str(layers), "--batch",
                    str(samples), "--micro-batch", str(samples), "--log", log.name]

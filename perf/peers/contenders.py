@@ -251,12 +251,12 @@ class Weft:
         report = Path(self.setup.folder) / "weft.json"
         report.unlink(missing_ok=True)
         iterations = self.setup.iterations(case)
-        words = ["perf", case.collective, "-b", str(case.bytes), "-e", str(case.bytes), "-i",
+        words = ["perf", case.collective, "-b", str(case.bytes), "-e", str(case.bytes), "-n",
                  str(iterations), "-w", str(max(2, min(iterations // 10, 100))), "--buffers",
                  self.buffers, "--json", str(report)]
         words += ["--in-place"] * case.in_place + ["--back-to-back"] * case.back_to_back
         if case.layout is None:
-            argv = [self.setup.weft, *words, "-n", str(case.ranks)]
+            argv = [self.setup.weft, *words, "-N", str(case.ranks)]
         else:
             argv = [*self.setup.in_lab(case), "weft", *words]
         execute(argv, {}, self.setup.timeout_s)

@@ -24,7 +24,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
     CLI::Option* option = add(flag, us, about);
     zero_is_default ? option->check(CLI::PositiveNumber) : option->check(CLI::NonNegativeNumber);
   };
-  add("-n,--ranks", flags.ranks, "ranks in all")->check(CLI::Range(1, 65536));
+  add("-N,--ranks", flags.ranks, "ranks in all")->check(CLI::Range(1, 65536));
   add("--hosts", flags.hosts, "hosts they are on, in equal blocks")->check(CLI::Range(1, 65536));
   add("--rails", flags.rails, "rails per host (default: one per rank of a host)")
       ->check(CLI::Range(1, 64));

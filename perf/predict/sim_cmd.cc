@@ -240,9 +240,9 @@ void add_sim(CLI::App& app, int& exit_code) {
         fmt::format("core time of a message, at each end (default: {}); given alone, reductions "
                     "and copies cost nothing",
                     kSimCoreUs));
-  given("--reduce-GBps", flags->reduce_GBps,
+  given("--reduce-gbs", flags->reduce_GBps,
         fmt::format("of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
-  given("--copy-GBps", flags->copy_GBps,
+  given("--copy-gbs", flags->copy_GBps,
         fmt::format("of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
   number("--wire", flags->wire, "rdma or tcp: headers, and whether cores copy what rails bring");
   number("--skew-us", flags->skew_us, "ranks start up to so much late")

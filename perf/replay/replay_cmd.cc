@@ -120,7 +120,7 @@ int run_replay(const ReplayFlags& flags) {
   if (flags.simulates) {
     if (flags.job.ranks > 0)
       throw Error(
-          fmt::format("-n {} --sim: virtual time has the ranks of the trace; --trace-ranks "
+          fmt::format("-N {} --sim: virtual time has the ranks of the trace; --trace-ranks "
                       "says how many a lone file stands for",
                       flags.job.ranks));
     return simulate_job(flags);
@@ -156,7 +156,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--busy", flags->play.busy,
                     "computation keeps the core busy (default: the core moves calls meanwhile)");
-  number("-i,--steps", flags->play.steps, "steps that are timed, after one that is not")
+  number("-n,--steps", flags->play.steps, "steps that are timed, after one that is not")
       ->check(CLI::Range(1, 100000));
   number("--most-bytes", flags->most_bytes, "larger messages are played in this size");
   SimFlags& sim = flags->sim;

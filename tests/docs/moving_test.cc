@@ -47,7 +47,7 @@ TEST(Moving, ThePageIsTrue) {
 TEST(Moving, OnFourRanks) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const Output output =
-      run(fmt::format("{} launch -n 4 -- {} --gtest_filter=*PageIsTrue", WEFT_BINARY, self));
+      run(fmt::format("{} launch -N 4 -- {} --gtest_filter=*PageIsTrue", WEFT_BINARY, self));
   EXPECT_EQ(output.exit_code, 0) << output.text;
 }
 

@@ -70,7 +70,7 @@ run(${WORK}/sum)
 expect("^sum 1\n$")
 foreach(ranks IN ITEMS 1 2 4)
   # By a launcher, and by a unique id.
-  run(${prefix}/bin/weft launch -n ${ranks} -- ${WORK}/calls)
+  run(${prefix}/bin/weft launch -N ${ranks} -- ${WORK}/calls)
   math(EXPR last "${ranks} - 1")
   expect("rank ${last} of ${ranks} is right")
   run(${C_CONSUMER}/by_id ${WORK}/calls ${WORK}/id.${ranks} ${ranks})

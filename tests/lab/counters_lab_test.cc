@@ -110,7 +110,7 @@ class CountersInTheLab : public ::testing::Test {
 
 TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
   const Output o = job("", "--ppn 2 --rails 2 --rate 200mbit",
-                       fmt::format("perf all_reduce -b 4M -e 4M -i 10 --json {}", json_.string()));
+                       fmt::format("perf all_reduce -b 4M -e 4M -n 10 --json {}", json_.string()));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   const auto ports = report()["ports"];
   ASSERT_EQ(ports.size(), 4u) << ports.dump(1);
@@ -125,7 +125,7 @@ TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
   std::thread job_runs([&] {
     o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn",
             "--ppn 2 --rails 2 --rate 200mbit",
-            fmt::format("perf all_reduce -b 1M -e 1M -i 300 --json {}", json_.string()));
+            fmt::format("perf all_reduce -b 1M -e 1M -n 300 --json {}", json_.string()));
   });
   running(4);
   rail(1, "down");
@@ -182,7 +182,7 @@ TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
   Output o;
   std::thread job_runs([&] {
     o = job("WEFT_COUNTERS=1", "--ppn 1 --rails 1 --rate 200mbit",
-            "perf all_reduce -b 1M -e 1M -i 1000000");
+            "perf all_reduce -b 1M -e 1M -n 1000000");
   });
   const int pid = running(2);
   cut_off(0);

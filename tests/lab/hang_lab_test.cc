@@ -50,8 +50,8 @@ class HangInTheLab : public ::testing::Test {
     std::thread running([&] {
       job =
           run(fmt::format("{0} timeout 200 {1} lab netlab --name {2} --hosts {5} --ppn {3} --rails "
-                          "{4} --grace 10 -- "
-                          "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
+                          "{4} --grace-ms 10000 -- "
+                          "{1} perf all_reduce -b 2M -e 2M -n 1000000 --timeout-ms 4000 2>&1",
                           environment, WEFT_BINARY, lab, per_host, rails, hosts));
     });
     // Once the job is well under way.

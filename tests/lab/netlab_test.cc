@@ -164,7 +164,7 @@ TEST_F(Netlab, RefusesWhatMakesNoSense) {
   EXPECT_EQ(run(kNetlab + "--hosts 0 -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--rails 2 --rate 1gbit,2gbit,3gbit -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--use nosuchlab -- true").exit_code, 4);
-  EXPECT_EQ(run(kNetlab + "--counters /no/such/folder/x.json -- true").exit_code, 4);
+  EXPECT_EQ(run(kNetlab + "--json /no/such/folder/x.json -- true").exit_code, 4);
   const Output named = run(kNetlab + "--name My-lab -- true");
   EXPECT_EQ(named.exit_code, 4);
   EXPECT_THAT(named.text, HasSubstr("a lab called 'My-lab': use letters a-z"));
@@ -210,7 +210,7 @@ TEST_F(Netlab, RanksThatOutliveAFailureAreEnded) {
   const std::string lab = lab_name();
   const Output result =
       run(kNetlab + "--name " + lab +
-          " --grace 0 -- bash -c '[ $WEFT_RANK = 0 ] && exit 3; exec sleep 1000'");
+          " --grace-ms 0 -- bash -c '[ $WEFT_RANK = 0 ] && exit 3; exec sleep 1000'");
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("ending them"));
   EXPECT_THAT(traces_of(lab), IsEmpty());
@@ -257,7 +257,7 @@ TEST_F(Netlab, AKeptLabStaysAndCanBeUsed) {
 TEST_F(Netlab, CountersCountWhatWasSent) {
   constexpr std::int64_t kBytes = 3'000'000;
   const Output result =
-      run(kNetlab + "--name " + lab_name() + " --hosts 3 --rails 2 --summary --counters " +
+      run(kNetlab + "--name " + lab_name() + " --hosts 3 --rails 2 --summary --json " +
           file("counters") + " -- " + transfer(1, kBytes));
   ASSERT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("h2 +rail1 +3\\."));
@@ -280,7 +280,7 @@ TEST_F(Netlab, CountersCountWhatWasSent) {
 }
 
 TEST_F(Netlab, TheReportTakesACommandOfAnyBytes) {
-  const Output result = run(kNetlab + "--name " + lab_name() + " --hosts 2 --counters " +
+  const Output result = run(kNetlab + "--name " + lab_name() + " --hosts 2 --json " +
                             file("counters") + " -- true \"$(printf 'caf\\351')\"");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_EQ(json("counters")["command"][1], "caf\uFFFD");
@@ -292,7 +292,7 @@ TEST_F(Netlab, TwoLabsAtOnceDoNotMeet) {
   std::vector<std::string> labs;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     labs.push_back(lab_name());
-    runs.push_back(start("--name " + labs[i] + " --counters " + file(std::to_string(i)) + " -- " +
+    runs.push_back(start("--name " + labs[i] + " --json " + file(std::to_string(i)) + " -- " +
                          transfer(0, sizes[i])));
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -314,7 +314,7 @@ class NetlabCollective : public Netlab {
     constexpr std::int64_t kSlack = 1'000'000;  // rendezvous, barriers, measured links
     const Output result =
         run(kNetlab + "--name " + lab_name() +
-            " --hosts 4 --ppn 2 --rails 2 --rate 400mbit --counters " + file("counters") +
+            " --hosts 4 --ppn 2 --rails 2 --rate 400mbit --json " + file("counters") +
             " -- weft perf all_reduce -b 16M -e 16M -w 1 -i 3 --no-check " + perf_options);
     ASSERT_EQ(result.exit_code, 0) << result.text;
     const nlohmann::json report = json("counters");
@@ -347,8 +347,8 @@ TEST_F(NetlabCollective, AutoLoadsTheRailsEvenly) { measure("--algo auto"); }
 // 256 KiB over 4 hosts are cut into the shortest slices there are.
 TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
   const Output result =
-      run(kNetlab + "--name " + lab_name() +
-          " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --counters " + file("counters") +
+      run(kNetlab + "--name " + lab_name() + " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --json " +
+          file("counters") +
           " -- weft perf all_reduce -b 256K -e 256K -w 2 -i 30 --no-check --algo ring");
   ASSERT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json report = json("counters");

@@ -66,7 +66,7 @@ class Peers : public ::testing::Test {
 
 TEST_F(Peers, ReportsTheMedianOfTheRounds) {
   const Output result =
-      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 0"));
+      bench("--only weft_malloc -N 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 0"));
   // The target is a ratio to a peer that did not run.
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("UNKNOWN all_reduce, 2 ranks, malloc memory, 8 B"));
@@ -81,14 +81,14 @@ TEST_F(Peers, ReportsTheMedianOfTheRounds) {
 TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   const std::string weft = WEFT_BINARY;
   const std::string peers = weft + " bench peers --only weft_malloc";
-  const std::string choice = weft + " bench choice -n 2 --layouts '' -e 8 --rounds 1";
+  const std::string choice = weft + " bench choice -N 2 --layouts '' -e 8 --rounds 1";
   for (const std::string& command :
-       {peers + " --sizes 12Q", peers + " -n x", peers + " -n 0", peers + " --frobnicate",
-        peers + " --scenario netlab --layouts 2x2", peers + " -n 2 --sizes 8 --json /nowhere/x",
+       {peers + " --sizes 12Q", peers + " -N x", peers + " -N 0", peers + " --frobnicate",
+        peers + " --scenario netlab --layouts 2x2", peers + " -N 2 --sizes 8 --json /nowhere/x",
         weft + " bench peers --only nobody", choice + " --json /nowhere/x",
-        choice + " --frobnicate", peers + " -n ²", peers + " -n 2 --timeout nan",
-        peers + " -n 2 --scale inf", peers + " --weft /nowhere/weft",
-        weft + " bench choice -n '' --layouts ²x1x1", weft + " bench choice -n '' --layouts ''",
+        choice + " --frobnicate", peers + " -N ²", peers + " -N 2 --limit-s nan",
+        peers + " -N 2 --scale inf", peers + " --weft /nowhere/weft",
+        weft + " bench choice -N '' --layouts ²x1x1", weft + " bench choice -N '' --layouts ''",
         choice + " --weft /nowhere/weft"}) {
     const Output result = run(command);
     EXPECT_EQ(result.exit_code, 4) << command << "\n" << result.text;
@@ -123,8 +123,8 @@ TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
 
 TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
   for (const std::string& bench :
-       {" bench peers -n 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in("0"),
-        std::string(" bench choice -n 2 --layouts '' -e 8 --budget-ms 1")}) {
+       {" bench peers -N 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in("0"),
+        std::string(" bench choice -N 2 --layouts '' -e 8 --budget-ms 1")}) {
     const Output result = run(WEFT_BINARY + bench + " --rounds 1 --json /dev/full");
     EXPECT_EQ(result.exit_code, 4) << result.text;
     EXPECT_THAT(result.text, HasSubstr("--json /dev/full: cannot be written"));
@@ -138,7 +138,7 @@ TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
                               << "; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
   fs::permissions(file("weft"), fs::perms::owner_all);
   const Output result =
-      run(std::string(WEFT_BINARY) + " bench choice -n 2 --layouts '' --timeout 3" + " --weft " +
+      run(std::string(WEFT_BINARY) + " bench choice -N 2 --layouts '' --limit-s 3" + " --weft " +
           file("weft"));
   EXPECT_EQ(result.exit_code, 4) << result.text;
   EXPECT_THAT(result.text, HasSubstr("the time is up"));
@@ -147,7 +147,7 @@ TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
 
 TEST_F(Peers, AWrongResultIsNoTime) {
   const Output result =
-      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("5 5 5"));
+      bench("--only weft_malloc -N 2 --sizes 8 --collectives all_reduce" + stand_in("5 5 5"));
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("5 wrong elements"));
 }
@@ -155,7 +155,7 @@ TEST_F(Peers, AWrongResultIsNoTime) {
 // No target is met by the rounds before.
 TEST_F(Peers, WhoIsWrongOnceHasNoTimeAtAll) {
   const Output result =
-      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 5"));
+      bench("--only weft_malloc -N 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 5"));
   EXPECT_EQ(result.exit_code, 3) << result.text;
   const nlohmann::json json = report();
   EXPECT_TRUE(json["rows"][0]["contenders"]["weft_malloc"]["time_us"].is_null()) << json;
@@ -166,8 +166,8 @@ TEST_F(Peers, WhatARunThatIsGivenUpHasStartedEndsToo) {
   std::ofstream(file("weft")) << "#!/bin/bash\nsleep 1000 >/dev/null 2>&1 &\necho $! >"
                               << file("pid") << "\ntrap '' TERM\nwait\n";
   fs::permissions(file("weft"), fs::perms::owner_all);
-  const Output result = bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" +
-                              (" --timeout 1 --weft " + file("weft")));
+  const Output result = bench("--only weft_malloc -N 2 --sizes 8 --collectives all_reduce" +
+                              (" --limit-s 1 --weft " + file("weft")));
   EXPECT_THAT(result.text, HasSubstr("no end within 1.0 s"));
   EXPECT_NE(run("kill -0 $(cat " + file("pid") + ")").exit_code, 0);
 }
@@ -182,7 +182,7 @@ TEST_F(Peers, RefusesWhatMakesNoSense) {
 TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
   if (!there("mpicxx.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
   const Output result =
-      bench("--peers-only --only openmpi -n 2 --sizes 64K --scale 0.01 --budget 0.1");
+      bench("--peers-only --only openmpi -N 2 --sizes 64K --scale 0.01 --budget 0.1");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
@@ -194,7 +194,7 @@ TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
 TEST_F(Peers, GlooIsBuiltRunAndChecked) {
   if (!fs::exists("/usr/include/gloo/context.h")) GTEST_SKIP() << "missing capability: Gloo";
   const Output result = bench(
-      "--peers-only --only gloo,gloo_ring_chunked -n 2 --sizes 64K --scale 0.01 --budget 0.1");
+      "--peers-only --only gloo,gloo_ring_chunked -N 2 --sizes 64K --scale 0.01 --budget 0.1");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";

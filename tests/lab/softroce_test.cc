@@ -75,7 +75,7 @@ TEST_F(Lab, OutputFilesAndExitCodesComeBack) {
   // A comma means something to the emulator.
   const fs::path out = fs::temp_directory_path() / ("softroce, out_" + std::to_string(getpid()));
   const Output result =
-      run(kSoftroce + "--hosts 3 --rails 1 --rate 80mbit --timeout 900 --out '" + out.string() +
+      run(kSoftroce + "--hosts 3 --rails 1 --rate 80mbit --limit-s 900 --out '" + out.string() +
           "' -- bash -c 'echo \"$WEFT_RANK of $WEFT_SIZE on $WEFT_RAILS at $WEFT_RAIL_GBPS\"; "
           "echo said >&2; hostname >/out/$WEFT_HOST_ID; exit $((WEFT_RANK * 3))'");
   EXPECT_EQ(result.exit_code, 6) << result.text;
@@ -95,9 +95,9 @@ TEST_F(Lab, AFolderThatCannotBeMadeIsNamed) {
 
 TEST_F(Lab, FourHostsUseAllTheirRails) {
   const weft::testing::TemporaryFolder out;
-  const Output result = run(kSoftroce + "--hosts 4 --rails 2 --timeout 900 --out " + out.path() +
-                            " --counters /out/ports.json -- weft perf all_reduce --transport verbs "
-                            "-b 8 -e 512K -f 256 -w 1 -i 3 --timeout-ms 120000");
+  const Output result = run(kSoftroce + "--hosts 4 --rails 2 --limit-s 900 --out " + out.path() +
+                            " --json /out/ports.json -- weft perf all_reduce --transport verbs "
+                            "-b 8 -e 512K -f 256 -w 1 -n 3 --timeout-ms 120000");
   ASSERT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("all results exact"));
   const auto ports = nlohmann::json::parse(read_file(out / "ports.json"))["ports"];
@@ -108,7 +108,7 @@ TEST_F(Lab, FourHostsUseAllTheirRails) {
 // Of the rails that the ranks have, not of all that the guest has.
 TEST_F(Lab, RanksKnowTheRateOfTheirRails) {
   const Output result =
-      run(kSoftroce + "--once --rails 2 --rate 80mbit,20mbit --timeout 900 -- bash -c '" +
+      run(kSoftroce + "--once --rails 2 --rate 80mbit,20mbit --limit-s 900 -- bash -c '" +
           kSoftroce + "--rails 1 -- bash -c \"printenv WEFT_RAILS WEFT_RAIL_GBPS\"; " + kSoftroce +
           "--hosts 1 -- printenv WEFT_RAIL_GBPS'");
   EXPECT_EQ(result.exit_code, 0) << result.text;
@@ -116,7 +116,7 @@ TEST_F(Lab, RanksKnowTheRateOfTheirRails) {
 }
 
 TEST_F(Lab, ACommandThatHangsIsEnded) {
-  const Output result = run(kSoftroce + "--hosts 1 --rails 1 --timeout 15 -- sleep 1000");
+  const Output result = run(kSoftroce + "--hosts 1 --rails 1 --limit-s 15 -- sleep 1000");
   EXPECT_EQ(result.exit_code, 124) << result.text;
   EXPECT_THAT(result.text, HasSubstr("not done within 15 s"));
 }

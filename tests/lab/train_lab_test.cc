@@ -43,7 +43,8 @@ class TrainInTheLab : public ::testing::Test {
   void train(const std::string& layout) {
     const Output o = run(fmt::format(
         "WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
-        "--rate 400mbit --counters {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 --eval-every 0 "
+        "--rate 400mbit --json {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
+        "--eval-every 0 "
         "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
         folder_.path(), WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
     ASSERT_EQ(o.exit_code, 0) << o.text;
@@ -121,7 +122,7 @@ TEST_F(TrainInTheLab, ARailOfOthersIsLeftAloneUnlessMessagesMaySpread) {
   for (const bool spread : {false, true}) {
     const Output o = run(fmt::format(
         "{} WEFT_METRICS={}/m.prom {} lab netlab --name trs{} --hosts 2 --ppn 2 --rails 2 "
-        "--rate 400mbit --counters {}/ports -- weft train --pp 4 --untied --width 256 --positions "
+        "--rate 400mbit --json {}/ports -- weft train --pp 4 --untied --width 256 --positions "
         "256 --layers 4 --batch 8 --micro-batch 8 --steps 3 --sample 0",
         spread ? "WEFT_SPREAD=1" : "", folder_.path(), WEFT_BINARY, getpid() % 1000,
         folder_.path()));

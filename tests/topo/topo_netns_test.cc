@@ -62,7 +62,7 @@ TEST(TopoNetns, AHostWithoutIpv4MeetsThoseThatHaveBoth) {
   for (const std::string transport : {"tcp", "ucx"}) {
     if (transport == "ucx" && !ucx_available()) continue;
     const std::string job =
-        "job=\"" WEFT_BINARY " perf all_reduce -b 1K -e 1K -i 1 --transport " + transport + "\"\n" +
+        "job=\"" WEFT_BINARY " perf all_reduce -b 1K -e 1K -n 1 --transport " + transport + "\"\n" +
         "WEFT_RANK=1 WEFT_HOST_ID=b $there $job & WEFT_RANK=0 WEFT_HOST_ID=a $job && wait $!";
     const Output output = run("unshare --mount " + in_namespace(hosts + job));
     if (output.exit_code == 9)
@@ -79,8 +79,8 @@ TEST(TopoNetns, RanksInContainersTakeTurnsOnTheCoresOfTheirKernel) {
     GTEST_SKIP() << "missing capability: process namespaces (root, unshare)";
   const Output output =
       run("core=$(taskset -c -p $$ | sed 's/.*[ ,-]//'); WEFT_LOG=debug " WEFT_BINARY
-          " launch -n 2 --no-bind --host-ids a,b -- " +
-          container + "taskset -c $core " WEFT_BINARY " perf all_reduce -b 1K -e 1K -i 1");
+          " launch -N 2 --no-bind --host-ids a,b -- " +
+          container + "taskset -c $core " WEFT_BINARY " perf all_reduce -b 1K -e 1K -n 1");
   EXPECT_EQ(output.exit_code, 0) << output.text;
   EXPECT_THAT(output.text, ::testing::HasSubstr("share memory, more ranks than cores"));
 }

@@ -69,7 +69,7 @@ void refuse_ignored(const CLI::App& command, const std::vector<Ignored>& all) {
 
 // What to do instead of some of the others.
 const std::map<std::string, const char*, std::less<>> kInsteadForTheSpiral{
-    {"dp", "all its ranks are data parallel: say -n, the number of ranks"},
+    {"dp", "all its ranks are data parallel: say -N, the number of ranks"},
     {"tp", "every rank has all of its 603 weights; leave it out, or train --model gpt"},
     {"pp", "it has one hidden layer; leave it out, or train --model gpt"},
     {"zero", "plain gradient descent has no state to split; leave it out, or train --model gpt"},

@@ -233,7 +233,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--stages", flags.stages, "for --explain (default: --pp)")
       ->check(positive)
       ->needs(explain);
-  command.add_option("--microbatches", flags.micro_batches, "for --explain (default: --stages)")
+  command.add_option("--micro-batches", flags.micro_batches, "for --explain (default: --stages)")
       ->check(positive)
       ->needs(explain);
 }

@@ -27,7 +27,7 @@ void check_restart(const RestartFlags& flags, const World& world, int steps) {
   if (flags.on() && std::getenv(kStarts) == nullptr)
     throw UsageError(fmt::format(
         "{} under a launcher ({}): it ends the job when a rank dies, and weft cannot start it "
-        "again; let it start `weft train ... --resume` again, or leave it out: `weft train -n {}`",
+        "again; let it start `weft train ... --resume` again, or leave it out: `weft train -N {}`",
         flags.elastic ? "--elastic" : fmt::format("--restart {}", flags.restarts),
         job_from_environment().launcher, world.size()));
   if (flags.kill.empty() || restarted()) return;

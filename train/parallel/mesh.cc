@@ -48,7 +48,7 @@ const MeshShape& checked(const MeshShape& shape, const World& world) {
   if (shape.ranks() != world.size())
     throw UsageError(fmt::format(
         "--dp {} x --tp {} x --pp {} = {}, but the job has {} ranks; "
-        "start it with -n {}, or change one of them",
+        "start it with -N {}, or change one of them",
         shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks()));
   const int s = shape.shard;
   if (s > 0 && shape.data % s != 0)

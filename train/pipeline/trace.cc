@@ -114,7 +114,7 @@ PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedu
       throw Error(
           fmt::format("pipeline trace {}: {} F, B and W are in it, {} in the schedule {} of "
                       "{} micro-batches: give --schedule, --stages, --chunks and "
-                      "--microbatches of that run",
+                      "--micro-batches of that run",
                       file, done.size(), wanted, planned.name, planned.shape.microbatches));
     for (const Event& e : done) events[{e.action.op, {e.action.microbatch, e.action.stage}}] = e;
   }

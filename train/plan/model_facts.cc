@@ -65,7 +65,7 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
   if (!(parameters >= 1e5 && parameters <= 1e18))
     throw Error(fmt::format("--params {}: at least 100000 (1e5) and at most 1e18", parameters));
   if (layers == 0 && hidden > 0 && parameters / (12.0 * hidden * hidden) > 1e9)
-    throw Error(fmt::format("--params {} with --hidden {}: more layers than can be counted",
+    throw Error(fmt::format("--params {} with --width {}: more layers than can be counted",
                             parameters, hidden));
   ModelShape m;
   m.sequence = sequence;

@@ -16,6 +16,7 @@ struct PlanArguments {
   std::string model, params, memory = "80G";
   int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
   train::Cluster cluster;
+  double host_gbps = 8 * cluster.domain_GBps, rail_gbps = 8 * cluster.rail_GBps;
   train::Wanted wanted;
   bool json = false;
 };
@@ -24,7 +25,7 @@ int plan(PlanArguments a, bool sequence_given) {
   if (a.model.empty() == a.params.empty())
     throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
   if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0 || sequence_given))
-    throw Error("--layers, --hidden, --heads and --sequence go with --params; --model " + a.model +
+    throw Error("--layers, --width, --heads and --positions go with --params; --model " + a.model +
                 " has its own");
   train::ModelShape model = a.model.empty()
                                 ? train::model_of_size(train::parse_amount("--params", a.params),
@@ -32,6 +33,8 @@ int plan(PlanArguments a, bool sequence_given) {
                                 : train::known_model(a.model);
   model.vocabulary = a.vocabulary;
   a.cluster.gpu_memory = train::parse_amount("--gpu-memory", a.memory);
+  a.cluster.domain_GBps = a.host_gbps / 8;
+  a.cluster.rail_GBps = a.rail_gbps / 8;
   if (a.cluster.gpu_memory < 1e6)
     throw Error("--gpu-memory " + a.memory + ": fewer than a million bytes; is it " + a.memory +
                 "G?");
@@ -52,13 +55,13 @@ void add_plan(CLI::App& app, int& exit_code) {
   c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
   c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
   c->add_option("--layers", a->layers, "With --params: layers")->check(CLI::PositiveNumber);
-  c->add_option("--hidden", a->hidden, "With --params: hidden size")->check(CLI::PositiveNumber);
+  c->add_option("--width", a->hidden, "With --params: hidden size")->check(CLI::PositiveNumber);
   c->add_option("--heads", a->heads, "With --params: heads")->check(CLI::PositiveNumber);
   c->add_option("--vocabulary", a->vocabulary, "Words of the model")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   const auto* sequence =
-      c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
+      c->add_option("--positions", a->sequence, "With --params: tokens of a sequence")
           ->check(CLI::PositiveNumber)
           ->capture_default_str();
   c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
@@ -72,13 +75,13 @@ void add_plan(CLI::App& app, int& exit_code) {
                 "Share of it that products reach, above 0 and at most 1")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
-  c->add_option("--domain-gbytes", a->cluster.domain_GBps, "GB/s per GPU inside a host")
+  c->add_option("--host-gbps", a->host_gbps, "Rate between the GPUs of a host, per GPU in Gb/s")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_option("--rail-gbytes", a->cluster.rail_GBps, "GB/s per GPU between hosts")
+  c->add_option("--rail-gbps", a->rail_gbps, "Rate of a rail, per GPU in Gb/s")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_option("--domain-us", a->cluster.domain_us, "Latency of a message inside a host, us")
+  c->add_option("--host-us", a->cluster.domain_us, "Latency of a message inside a host, us")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts, us")
@@ -86,7 +89,7 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
       ->capture_default_str();
-  c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)")
+  c->add_option("--micro-batch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)")
       ->check(CLI::NonNegativeNumber);
   c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)")
       ->check(CLI::NonNegativeNumber);

@@ -102,7 +102,7 @@ class LocalProcesses {
  private:
   static std::size_t count(const LaunchOptions& o) {
     if (o.ranks < 1 || o.ranks > kRanksMax) {
-      throw Error(fmt::format("-n {}: a local job has 1 to {} ranks", o.ranks, kRanksMax));
+      throw Error(fmt::format("-N {}: a local job has 1 to {} ranks", o.ranks, kRanksMax));
     }
     if (!o.host_ids.empty() && o.host_ids.size() != static_cast<std::size_t>(o.ranks)) {
       throw Error(

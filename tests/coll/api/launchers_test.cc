@@ -25,7 +25,7 @@ class Launchers : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove(json_); }
 
-  std::string perf(const std::string& arguments = "all_reduce -b 8 -e 64K -f 2 -i 3") const {
+  std::string perf(const std::string& arguments = "all_reduce -b 8 -e 64K -f 2 -n 3") const {
     return fmt::format("{} perf {} --timeout-ms 30000 --json {}", WEFT_BINARY, arguments,
                        json_.string());
   }
@@ -68,11 +68,11 @@ TEST_F(Launchers, TorchrunEnvironment) {
 }
 
 TEST_F(Launchers, WeftLaunch) {
-  expect_right(run(fmt::format("{} launch -n 3 -- {}", WEFT_BINARY, perf())), 3);
+  expect_right(run(fmt::format("{} launch -N 3 -- {}", WEFT_BINARY, perf())), 3);
 }
 
 TEST_F(Launchers, WeftLaunchWithEmulatedHosts) {
-  expect_right(run(fmt::format("{} launch -n 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY, perf())),
+  expect_right(run(fmt::format("{} launch -N 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY, perf())),
                4);
 }
 
@@ -80,8 +80,8 @@ TEST_F(Launchers, WeftLaunchWithEmulatedHosts) {
 TEST_F(Launchers, WeftLaunchOfARankThatDies) {
   const std::string body = fmt::format(
       "if [ $WEFT_RANK = 1 ]; then {0} & sleep 1.5; kill -9 $!; exit 7; fi; exec {0}",
-      fmt::format("{} perf all_reduce -b 1M -e 1M -i 1000000 --timeout-ms 20000", WEFT_BINARY));
-  const Output output = run(fmt::format("{} launch -n 3 -- sh -c '{}'", WEFT_BINARY, body));
+      fmt::format("{} perf all_reduce -b 1M -e 1M -n 1000000 --timeout-ms 20000", WEFT_BINARY));
+  const Output output = run(fmt::format("{} launch -N 3 -- sh -c '{}'", WEFT_BINARY, body));
   EXPECT_NE(output.exit_code, 0);
   EXPECT_NE(output.text.find("rank 1"), std::string::npos) << output.text;
 }

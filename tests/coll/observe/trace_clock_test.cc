@@ -37,9 +37,9 @@ class SkewedClock : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
-  const std::string perf = fmt::format("{} perf all_reduce -b 64K -e 64K -i 3 -w 0", WEFT_BINARY);
+  const std::string perf = fmt::format("{} perf all_reduce -b 64K -e 64K -n 3 -w 0", WEFT_BINARY);
   const Output job =
-      run(fmt::format("WEFT_TRACE={0}/t.json {1} launch -n 2 --hosts 2 -- sh -c "
+      run(fmt::format("WEFT_TRACE={0}/t.json {1} launch -N 2 --hosts 2 -- sh -c "
                       "'if [ $WEFT_RANK = 1 ]; then exec {2} {3}; else exec {3}; fi'",
                       folder_.path(), WEFT_BINARY, other_machine(), perf));
   ASSERT_EQ(job.exit_code, 0) << job.text;
@@ -78,9 +78,9 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
 
 // A container may have a clock of its own and share processes and memory with its host.
 TEST_P(SkewedClock, IsToldOfARankOfTheSameMachineToo) {
-  const std::string perf = fmt::format("{} perf barrier -i 3 -w 0", WEFT_BINARY);
+  const std::string perf = fmt::format("{} perf barrier -n 3 -w 0", WEFT_BINARY);
   const Output job = run(fmt::format(
-      "WEFT_TRACE={0}/s.json {1} launch -n 2 -- sh -c "
+      "WEFT_TRACE={0}/s.json {1} launch -N 2 -- sh -c "
       "'if [ $WEFT_RANK = 1 ]; then exec unshare --time --monotonic {2} --fork {3}; else exec {3}; "
       "fi'",
       folder_.path(), WEFT_BINARY, GetParam(), perf));

@@ -39,12 +39,12 @@ class Observed : public ::testing::Test {
 
 // Two "hosts" of two ranks each.
 std::string perf(const std::string& arguments) {
-  return fmt::format("{} launch -n 4 --hosts 2 -- {} perf {}", WEFT_BINARY, WEFT_BINARY, arguments);
+  return fmt::format("{} launch -N 4 --hosts 2 -- {} perf {}", WEFT_BINARY, WEFT_BINARY, arguments);
 }
 
 TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   const Output job = run(fmt::format("WEFT_TRACE={} {}", file("t.json"),
-                                     perf("all_reduce -b 1M -e 1M -i 2 --algo ring")));
+                                     perf("all_reduce -b 1M -e 1M -n 2 --algo ring")));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   std::string files;
   for (int r = 0; r < 4; ++r) {
@@ -127,7 +127,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
 TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
   for (int r = 0; r < 2; ++r)
     fs::create_symlink("/dev/full", file(fmt::format("t.rank{}.json", r)));
-  const Output job = run(fmt::format("WEFT_TRACE={} {} perf all_reduce -n 2 -b 8 -e 64K",
+  const Output job = run(fmt::format("WEFT_TRACE={} {} perf all_reduce -N 2 -b 8 -e 64K",
                                      file("t.json"), WEFT_BINARY));
   EXPECT_EQ(job.exit_code, 0) << job.text;
   EXPECT_THAT(job.text, HasSubstr("cannot write the trace"));
@@ -135,7 +135,7 @@ TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
 
 TEST_F(Observed, AHostMayBeCalledAnything) {
   const Output job =
-      run(fmt::format("WEFT_HOST_ID='a\"b\\c' WEFT_TRACE={} {} perf barrier -n 2 -i 3",
+      run(fmt::format("WEFT_HOST_ID='a\"b\\c' WEFT_TRACE={} {} perf barrier -N 2 -n 3",
                       file("t.json"), WEFT_BINARY));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   const auto trace = json(file("t.rank0.json"));
@@ -205,7 +205,7 @@ TEST_F(Observed, MergingLeavesNoHalfOfATrace) {
 // As where a rank of this job was killed, and its file of the job before is still there.
 TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   for (const char* const name : {"a.json", "b.json"})
-    ASSERT_EQ(run(fmt::format("WEFT_TRACE={} {} perf barrier -n 2 -i 1", file(name), WEFT_BINARY))
+    ASSERT_EQ(run(fmt::format("WEFT_TRACE={} {} perf barrier -N 2 -n 1", file(name), WEFT_BINARY))
                   .exit_code,
               0);
   const auto merge = [&](const char* one, const char* other) {
@@ -240,7 +240,7 @@ TEST_F(Observed, AFileOfEachRank) {
 
 TEST_F(Observed, PrometheusText) {
   const Output job =
-      run(fmt::format("WEFT_METRICS={} {}", file("m.prom"), perf("all_reduce -b 1M -e 1M -i 20")));
+      run(fmt::format("WEFT_METRICS={} {}", file("m.prom"), perf("all_reduce -b 1M -e 1M -n 20")));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   for (int r = 0; r < 4; ++r) {
     std::istringstream text(read_file(file(fmt::format("m.rank{}.prom", r))));
@@ -269,7 +269,7 @@ TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
   if (run(mounted + "'").exit_code != 0)
     GTEST_SKIP() << "missing capability: mounting a small disk";
   const Output job =
-      run(fmt::format("{}WEFT_METRICS={}/m.prom {} perf barrier -n 2 -i 1; ls -s {} | tail -n +2'",
+      run(fmt::format("{}WEFT_METRICS={}/m.prom {} perf barrier -N 2 -n 1; ls -s {} | tail -n +2'",
                       mounted, disk, WEFT_BINARY, disk));
   EXPECT_THAT(job.text, HasSubstr("cannot write " + disk + "/m.rank0.prom: No space left"));
   EXPECT_THAT(job.text, HasSubstr("4 m.rank0.prom"));
@@ -278,7 +278,7 @@ TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
 
 // But what somebody asked for and does not get is told, see the full disks above.
 TEST_F(Observed, TheLogIsSilentUnlessAsked) {
-  const std::string command = perf("all_reduce -b 64K -e 64K -i 2");
+  const std::string command = perf("all_reduce -b 64K -e 64K -n 2");
   EXPECT_THAT(run(command).text, Not(HasSubstr("weft: all_reduce of")));
   EXPECT_THAT(run("WEFT_LOG=debug " + command).text, HasSubstr("weft: all_reduce of"));
   EXPECT_THAT(run("WEFT_LOG=loud " + command).text, HasSubstr("WEFT_LOG=loud is not one of"));

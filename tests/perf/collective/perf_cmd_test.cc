@@ -41,7 +41,7 @@ Outcome weft(const std::string& arguments, const std::string& redirect = "2>&1")
 }
 
 TEST(PerfCommand, AReportThatAFullDiskCutsOffIsAnError) {
-  for (const char* command : {"perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000 --json -",
+  for (const char* command : {"perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 20000 --json -",
                               "topo --json", "explain all_reduce --ranks 4 --bytes 1M", "--help"}) {
     const Outcome run = weft(command, "2>&1 > /dev/full");
     EXPECT_EQ(run.code, 4) << command;
@@ -64,9 +64,9 @@ TEST(PerfCommand, SimAndExplainHaveOneBoundOfUnequalHosts) {
 // The number of a stream that is not there would be a socket's, which the report would be sent to.
 TEST(PerfCommand, RunsWithoutStreams) {
   const Outcome run =
-      weft("perf all_reduce -n 2 --hosts 2 -b 8 -e 1M -i 3 --timeout-ms 20000", "<&- 2>&1 >&-");
+      weft("perf all_reduce -N 2 --hosts 2 -b 8 -e 1M -n 3 --timeout-ms 20000", "<&- 2>&1 >&-");
   EXPECT_EQ(run.code, 0) << run.output;
-  EXPECT_EQ(weft("perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000", ">&- 2>&-").code, 0);
+  EXPECT_EQ(weft("perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 20000", ">&- 2>&-").code, 0);
 }
 
 // Under a launcher the folder need not be there on the hosts of other ranks, who write nothing.
@@ -75,12 +75,12 @@ TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
   std::filesystem::create_directories(folder / "0/reports");
   std::filesystem::create_directories(folder / "1");
   const auto ranks = [&](const std::string& command) {
-    return weft("launch -n 2 -- bash -c 'cd " + folder.path() + "/$WEFT_RANK && exec " +
+    return weft("launch -N 2 -- bash -c 'cd " + folder.path() + "/$WEFT_RANK && exec " +
                 WEFT_BINARY + " " + command + "'");
   };
   for (const char* file : {"reports/perf", "perf"}) {
     const Outcome run =
-        ranks(fmt::format("perf all_reduce -b 8 -e 8 -i 3 --timeout-ms 20000 --json {}", file));
+        ranks(fmt::format("perf all_reduce -b 8 -e 8 -n 3 --timeout-ms 20000 --json {}", file));
     EXPECT_EQ(run.code, 0) << run.output;
     EXPECT_TRUE(std::filesystem::exists(folder / "0/" + file));
   }
@@ -94,7 +94,7 @@ TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
 
 // 2 would be the verdict CRITICAL.
 TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
-  for (const char* command : {"validate", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"}) {
+  for (const char* command : {"validate", "perf all_reduce -N 2 -b 1M -e 1M -n 10000000"}) {
     const std::string script = fmt::format(
         "{} {} >/dev/null 2>&1 & p=$!; until grep -q . /proc/$p/task/$p/children; "
         "do sleep 0.05; done; kill -TERM $p; wait $p; exit $?",
@@ -109,7 +109,7 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
   const weft::testing::TemporaryFolder folder;
   const std::string report = folder / "report.json";
   for (const char* command :
-       {"validate --soak 60s", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
+       {"validate --soak 60s", "perf all_reduce -N 2 -b 1M -e 1M -n 10000000"})
     for (const bool there : {false, true}) {
       if (there) std::ofstream(report) << "before";
       const std::string script = fmt::format(
@@ -133,7 +133,7 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
 // file's.
 TEST(PerfCommand, AReportReplacesTheOneBefore) {
   const weft::testing::TemporaryFolder folder;
-  const std::string perf = "perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000 --json ";
+  const std::string perf = "perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 20000 --json ";
   const std::string report = folder / "report.json", link = folder / "link";
   std::ofstream(report) << std::string(100000, 'x');
   std::filesystem::permissions(
@@ -164,13 +164,13 @@ TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
       "if [ $WEFT_RANK = 3 ]; then sleep 15; kill -KILL $$; fi "
       "& WEFT_FAULT=drop:rank=3,nth=300,times=1000000000 exec {} validate --timeout-ms 120000",
       WEFT_BINARY);
-  const Outcome run = weft(fmt::format("launch -n 4 --hosts 2 -- bash -c '{}'", rank), "2>&1");
+  const Outcome run = weft(fmt::format("launch -N 4 --hosts 2 -- bash -c '{}'", rank), "2>&1");
   EXPECT_THAT(run.output, HasSubstr("host1 is lost: peer failed: rank 3"));
 }
 
 TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
   const std::string command =
-      "perf broadcast -n 4 --hosts 2 --transport shm -b 64K -e 64K -i 3 --timeout-ms 20000";
+      "perf broadcast -N 4 --hosts 2 --transport shm -b 64K -e 64K -n 3 --timeout-ms 20000";
   const Outcome run = weft(command, "");
   EXPECT_EQ(run.code, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("of_bound: against this machine's memory"));
@@ -180,7 +180,7 @@ TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
 
 TEST(PerfCommand, WritesItsSchema) {
   const Outcome run =
-      weft("perf all_reduce -n 2 -b 8 -e 2K -f 16 -i 3 --timeout-ms 20000 --json -", "");
+      weft("perf all_reduce -N 2 -b 8 -e 2K -f 16 -n 3 --timeout-ms 20000 --json -", "");
   ASSERT_EQ(run.code, 0) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.perf/1");
@@ -208,7 +208,7 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
         "broadcast --root 2", "broadcast --in-place --root 1", "barrier", "sendrecv",
         "all_reduce --back-to-back", "all_reduce --no-check"}) {
     const Outcome run =
-        weft(std::string("perf ") + what + " -n 3 -b 4K -e 4K -i 2 -w 1 --timeout-ms 20000");
+        weft(std::string("perf ") + what + " -N 3 -b 4K -e 4K -n 2 -w 1 --timeout-ms 20000");
     EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
     EXPECT_THAT(run.output,
                 HasSubstr(what == std::string("all_reduce --no-check") ? "not checked"
@@ -228,16 +228,16 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"perf all_reduce -b 4M -e 1M", "-b 4M", "-e 1M"},
       {"perf all_reduce -b 0", "-b 0", "at least 1"},
       {"perf all_reduce -f 1", "-f 1", "at least 2"},
-      {"perf all_reduce -n 0", "0", "1 to"},
-      {"perf all_reduce -n x", "x", "ranks"},
-      {"perf all_reduce -i 0", "0", "iterations"},
+      {"perf all_reduce -N 0", "0", "1 to"},
+      {"perf all_reduce -N x", "x", "ranks"},
+      {"perf all_reduce -n 0", "0", "iters"},
       {"perf all_reduce --transport udp", "udp", "shm"},
       {"perf all_reduce --buffers hbm", "hbm", "malloc"},
       {"perf all_reduce --rail-gbps -1", "-1", "rail-gbps"},
-      {"perf all_reduce --hosts 4 -n 2", "--hosts 4", "-n 2"},
+      {"perf all_reduce --hosts 4 -N 2", "--hosts 4", "-N 2"},
       {"perf all_reduce --json /nowhere/x", "/nowhere/x", "written"},
       {"perf barrier --in-place", "--in-place", "barrier"},
-      {"perf broadcast -n 2 --root 2", "--root 2", "0 to 1"},
+      {"perf broadcast -N 2 --root 2", "--root 2", "0 to 1"},
       {"perf all_reduce --frobnicate", "--frobnicate", ""},
       {"explain all_reduce --algo rings", "rings", "ring"},
       {"explain all_reduce --ranks 4 --hosts 5", "--hosts 5", "--ranks 4"},
@@ -247,11 +247,11 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"explain all_reduce --ranks 4 --profile /", "--profile /", "cannot be read"},
       {"trace merge / -o /nowhere/x", "the trace /", "cannot read"},
       {"validate --transport udp", "udp", "shm"},
-      {"validate -n 0", "0", "1 to"},
+      {"validate -N 0", "0", "1 to"},
       {"perf all_reduce x --algoo", "not expected: x --algoo", "did you mean --algo?"},
       {"perf all_reduce --root=1 --trnsport=shm", "--trnsport=shm", "did you mean --transport?"},
       {"train --stpes 3", "--stpes", "did you mean --steps?"},
-      {"perf all_reduce -n 2 -f -2", "--factor -2", "negative"},
+      {"perf all_reduce -N 2 -f -2", "--factor -2", "negative"},
       {"perf all_reduce -f 1.5", "--factor 1.5", "not a number of the kind"},
       {"sim all_reduce --rail-gbps 0", "--rail-gbps 0", "above 0"},
       {"sim all_reduce --slow-rail 0:2", "--slow-rail 0:2", "at most 1"},
@@ -272,8 +272,8 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"plan --model gpt2 --gpu-tflops 0", "--gpu-tflops 0", "above 0"},
       {"plan --model gpt2 --layers 4", "--layers", "--params"},
       {"cost --days -1", "--days -1", "above 0"},
-      {"validate -n 1 --budget nan", "--budget nan", "write a time"},
-      {"doctor --after nan", "--after: nan", "not a finite number"},
+      {"validate -N 1 --budget nan", "--budget nan", "write a time"},
+      {"doctor --after-s nan", "--after-s: nan", "not a finite number"},
       {"perf all_reduce --rail-gbps nan", "--rail-gbps: nan", "not a finite number"},
       {"explain all_reduce --host-us nan", "--host-us: nan", "not a finite number"},
       {"cost --watts inf", "--watts: inf", "not a finite number"},
@@ -292,7 +292,7 @@ TEST(Command, ListsWhatThereIs) {
   EXPECT_THAT(bare.output, AllOf(HasSubstr("SUBCOMMAND"), HasSubstr("  validate ")));
   const Outcome help = weft("help perf");
   EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.output, HasSubstr("--iterations"));
+  EXPECT_THAT(help.output, HasSubstr("--iters"));
   const Outcome version = weft("--version");
   EXPECT_EQ(version.code, 0);
   EXPECT_THAT(version.output, HasSubstr("weft 0"));
@@ -312,7 +312,7 @@ TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
     const char* before = getenv(name.c_str());
     const std::string kept = before ? before : "";
     setenv(name.c_str(), value.c_str(), 1);
-    const Outcome run = weft("perf all_reduce -n 2 -b 8 -e 8 -i 1");
+    const Outcome run = weft("perf all_reduce -N 2 -b 8 -e 8 -n 1");
     before ? setenv(name.c_str(), kept.c_str(), 1) : unsetenv(name.c_str());
     EXPECT_EQ(run.code, 4) << name << "\n" << run.output;
     EXPECT_THAT(run.output, AllOf(HasSubstr(value), HasSubstr(why))) << name;
@@ -321,7 +321,7 @@ TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
 
 TEST(TuneCommand, TimesThatAreNotKeptAreAnError) {
   const weft::testing::TemporaryFolder folder;
-  const std::string tune = "tune -n 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000";
+  const std::string tune = "tune -N 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000";
   setenv("WEFT_PROFILE", (folder / "p").c_str(), 1);
   const Outcome kept = weft(tune);
   EXPECT_EQ(kept.code, 0) << kept.output;
@@ -339,7 +339,7 @@ TEST(TuneCommand, WhereNoAlgorithmMayBeAskedForItSaysWhatTo) {
   const weft::testing::TemporaryFolder folder;
   setenv("WEFT_PROFILE", (folder / "p").c_str(), 1);
   const std::string tune =
-      "tune all_gather -n 3 --hosts 2 --rails 2 -b 64 -e 64 --rounds 1 --budget-ms 1";
+      "tune all_gather -N 3 --hosts 2 --rails 2 -b 64 -e 64 --rounds 1 --budget-ms 1";
   const Outcome refused = weft(tune);
   EXPECT_EQ(refused.code, 4) << refused.output;
   EXPECT_THAT(refused.output, HasSubstr("WEFT_CROSS_RAIL=allow"));
@@ -379,7 +379,7 @@ TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
   setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
   const std::string report = folder + "/tune.json";
   const Outcome run = weft(
-      "tune -n 4 --hosts 2 --rails 2 -b 64K -e 64K --rounds 1 --budget-ms 1 --timeout-ms 60000 "
+      "tune -N 4 --hosts 2 --rails 2 -b 64K -e 64K --rounds 1 --budget-ms 1 --timeout-ms 60000 "
       "--json " +
       report);
   setenv("WEFT_PROFILE", "off", 1);
@@ -397,7 +397,7 @@ TEST(TuneCommand, WritesItsReportToStandardOutput) {
   std::filesystem::create_directory(folder);
   setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
   const Outcome run =
-      weft("tune -n 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000 --json -", "");
+      weft("tune -N 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000 --json -", "");
   setenv("WEFT_PROFILE", "off", 1);
   EXPECT_EQ(run.code, 0);
   EXPECT_EQ(nlohmann::json::parse(run.output)["schema"], "weft.tune/1");  // and nothing else
@@ -410,14 +410,14 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   const std::string profile = folder + "/profile.json", report = folder + "/tune.json";
   setenv("WEFT_PROFILE", profile.c_str(), 1);
   const Outcome run = weft(
-      "tune all_reduce reduce_scatter -n 2 -b 64K -e 256K -f 4 --rounds 2 "
+      "tune all_reduce reduce_scatter -N 2 -b 64K -e 256K -f 4 --rounds 2 "
       "--budget-ms 2 --timeout-ms 20000 --json " +
       report);
   const Outcome explained = weft("explain all_reduce --ranks 2 --bytes 128K");
   const Outcome unmeasured = weft("explain all_reduce --ranks 2 --bytes 128K --profile off");
   const Outcome named = weft("explain all_reduce --ranks 2 --profile " + report);
   setenv("WEFT_PROFILE", "off", 1);
-  const Outcome off = weft("tune -n 2");
+  const Outcome off = weft("tune -N 2");
   ASSERT_EQ(run.code, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("auto is within 10 % of the best fixed algorithm at"));
   std::ifstream file(report);
@@ -440,7 +440,7 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
-  const Outcome run = weft("validate -n 2 --budget 0.001 --json -");  // and no word on stderr
+  const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and no word on stderr
   EXPECT_EQ(run.code, 3) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.validate/2");

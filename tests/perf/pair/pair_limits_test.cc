@@ -71,14 +71,14 @@ TEST(PairFlags, ThatSayNothingToATransportAreRefused) {
     for (const char* test : {"bw", "lat"})
       for (const char* flag : {"-i 1", "-m 1024", "-x 1", "-x 0", "-S 3", "-S 0", "--tclass 96",
                                "--tclass 0", "-I 64", "-I 0", "-Q 8"}) {
-        const Output out = run(
-            fmt::format("{}{} --op {} {} -p 1 --timeout 1 127.0.0.1", kPairTest, test, op, flag));
+        const Output out = run(fmt::format("{}{} --op {} {} -p 1 --timeout-ms 1000 127.0.0.1",
+                                           kPairTest, test, op, flag));
         const std::string name(flag, std::string(flag).find(' '));
         EXPECT_EQ(out.exit_code, 4) << test << op << flag;
         EXPECT_THAT(out.text, HasSubstr(fmt::format("{} with --op {}: ", name, op)));
       }
   }
-  const Output read = run(kPairTest + "lat --op read -Q 4 -p 1 --timeout 1 127.0.0.1");
+  const Output read = run(kPairTest + "lat --op read -Q 4 -p 1 --timeout-ms 1000 127.0.0.1");
   EXPECT_EQ(read.exit_code, 4);
   EXPECT_THAT(read.text, AnyOf(HasSubstr("lat --op read -Q"), HasSubstr("missing capability")));
 }
@@ -189,10 +189,10 @@ TEST_F(PairLimits, ColumnsAndIterations) {
 
 TEST_F(PairLimits, ASizeThatTakesTooLongEndsAndSaysSo) {
   for (const std::string test : {"bw", "lat"}) {
-    const Ends ends = run_pair(test + " --op shm -s 4K -n 2000000000 --limit 1");
+    const Ends ends = run_pair(test + " --op shm -s 4K -n 2000000000 --limit-s 1");
     for (const Output* end : {&ends.client, &ends.server}) {
       EXPECT_EQ(end->exit_code, 1) << test << end->text;
-      EXPECT_THAT(end->text, HasSubstr("# 4096 bytes, client: ended by --limit")) << test;
+      EXPECT_THAT(end->text, HasSubstr("# 4096 bytes, client: ended by --limit-s")) << test;
     }
     const auto end = report()["pairs"][0]["sizes"][0]["at_client"];
     EXPECT_EQ(end.value("ended_by_limit", false), true) << test << end;
@@ -200,11 +200,11 @@ TEST_F(PairLimits, ASizeThatTakesTooLongEndsAndSaysSo) {
   }
 }
 
-// The end that is not stopped gives up after --timeout, and says what it waited for.
+// The end that is not stopped gives up after --timeout-ms, and says what it waited for.
 TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
   for (const bool stop_client : {true, false}) {
     const std::string both = fmt::format(
-        "{}bw --op shm -d lo -s 4K -D 80 --timeout 5 --limit 80 -p {}", kPairTest, port());
+        "{}bw --op shm -d lo -s 4K -D 80 --timeout-ms 5000 --limit-s 80 -p {}", kPairTest, port());
     const std::string client = folder_ / "client", server = folder_ / "server";
     // It is under way once it has used 0.4 s of its processor: set-up takes little.
     const Output out = run(
@@ -216,7 +216,7 @@ TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
                     both, server, client, stop_client ? "c" : "s", stop_client ? "s" : "c",
                     stop_client ? server : client));
     EXPECT_THAT(out.text, HasSubstr("code 2"));
-    EXPECT_THAT(out.text, HasSubstr("nothing has moved for 5 s (--timeout)"));
+    EXPECT_THAT(out.text, HasSubstr("nothing has moved for 5 s (--timeout-ms)"));
   }
 }
 
@@ -226,19 +226,19 @@ TEST_F(PairLimits, AnErrorNamesThePair) {
   const std::string rank =
       "if [ $WEFT_RANK = 3 ]; then while read -a f </proc/$$/stat && "
       "[ $((f[13] + f[14])) -le 40 ]; do sleep 0.1; done; kill -STOP $$; fi & exec " +
-      kPairTest + "lat --op tcp -d lo --pairs rail -D 60 --timeout 3 --limit 60";
+      kPairTest + "lat --op tcp -d lo --pairs rail -D 60 --timeout-ms 3000 --limit-s 60";
   const Output out = run(
-      fmt::format("timeout 110 {} launch -n 4 --hosts 2 -- bash -c '{}' 2>&1", WEFT_BINARY, rank));
+      fmt::format("timeout 110 {} launch -N 4 --hosts 2 -- bash -c '{}' 2>&1", WEFT_BINARY, rank));
   EXPECT_EQ(out.exit_code, 2) << out.text;
-  EXPECT_THAT(out.text, HasSubstr("nothing has moved for 3 s (--timeout)"));
+  EXPECT_THAT(out.text, HasSubstr("nothing has moved for 3 s (--timeout-ms)"));
   EXPECT_THAT(out.text, HasSubstr("; pair 3->1: host host1 to host host0, rail 0 (lo)"));
 }
 
 TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
-  const Output out = run(
-      fmt::format("timeout 60 {}bw --op shm -d lo --timeout 1 --limit 1 -p {}", kPairTest, port()));
+  const Output out = run(fmt::format(
+      "timeout 60 {}bw --op shm -d lo --timeout-ms 1000 --limit-s 1 -p {}", kPairTest, port()));
   EXPECT_EQ(out.exit_code, 4) << out.text;
-  EXPECT_THAT(out.text, AllOf(HasSubstr("client"), HasSubstr("--timeout"))) << out.text;
+  EXPECT_THAT(out.text, AllOf(HasSubstr("client"), HasSubstr("--timeout-ms"))) << out.text;
 }
 
 // Nobody waited for a client then, and WEFT_ROOT says nothing to a pair.

@@ -160,7 +160,7 @@ class SlowLink : public PairLink {
 TEST(PairDeadline, ALongMessageTakesItsTimeWhileBytesMove) {
   const auto job = local_jobs(1);
   PairOptions o;
-  o.timeout_s = 1;
+  o.timeout_ms = 1000;
   o.iterations = 1;
   const PairRole role{1 << 20, false, true, false};
   std::uint64_t bytes = 0;
@@ -179,10 +179,11 @@ TEST(PairDeadline, ALongMessageTakesItsTimeWhileBytesMove) {
     }
     return "";
   };
-  EXPECT_THAT(failure(1448), HasSubstr("nothing has moved for 1 s (--timeout): is the link up"));
-  EXPECT_THAT(failure(std::nullopt),
-              AllOf(HasSubstr("nothing has moved for 1 s (--timeout), as far as messages that end"),
-                    HasSubstr("-s")));
+  EXPECT_THAT(failure(1448), HasSubstr("nothing has moved for 1 s (--timeout-ms): is the link up"));
+  EXPECT_THAT(
+      failure(std::nullopt),
+      AllOf(HasSubstr("nothing has moved for 1 s (--timeout-ms), as far as messages that end"),
+            HasSubstr("-s")));
 }
 
 TEST(Pattern, ShowsWhatIsWrong) {
@@ -227,7 +228,7 @@ TEST_F(PairProcesses, ClientAndServer) {
     if (op == "ucx" && !ucx_available()) continue;
     for (const std::string test : {"bw", "lat"}) {
       const Ends ends =
-          run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --validate --timeout 20");
+          run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --validate --timeout-ms 20000");
       EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
       EXPECT_EQ(ends.server.exit_code, 0) << ends.server.text;
       EXPECT_EQ(ends.client.text, ends.server.text) << "both print the same rows";
@@ -246,22 +247,23 @@ TEST_F(PairProcesses, ClientAndServer) {
 TEST_F(PairProcesses, LatencyOfAllSizes) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
-    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --validate --timeout 10");
+    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --validate --timeout-ms 10000");
     EXPECT_EQ(ends.client.exit_code, 0) << op << ends.client.text;
     EXPECT_EQ(ends.server.exit_code, 0) << op << ends.server.text;
     EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG"))) << op;
     const auto sizes = report()["pairs"][0]["sizes"];
     ASSERT_EQ(sizes.size(), 23U) << op;
     EXPECT_EQ(sizes.back()["bytes"], 8 << 20) << op;
-    const Output launched =
-        run(fmt::format("timeout 100 {} launch -n 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout 10",
-                        WEFT_BINARY, kPerf, op));
+    const Output launched = run(
+        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout-ms 10000",
+                    WEFT_BINARY, kPerf, op));
     EXPECT_EQ(launched.exit_code, 0) << op << launched.text;
   }
 }
 
 TEST_F(PairProcesses, BothWaysWithManyUnderWay) {
-  const Ends ends = run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout 20");
+  const Ends ends =
+      run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout-ms 20000");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
   const auto sizes = report()["pairs"][0]["sizes"];
   EXPECT_EQ(sizes.size(), 2U);
@@ -305,7 +307,7 @@ TEST_F(PairProcesses, WhatOneEndCannotDoAsAskedIsNoFaultOfTheFabric) {
 }
 
 TEST_F(PairProcesses, AServerThatIsNotThereIsNamed) {
-  const Output client = run(kPerf + "bw --op shm -p 1 --timeout 1 127.0.0.1");
+  const Output client = run(kPerf + "bw --op shm -p 1 --timeout-ms 1000 127.0.0.1");
   EXPECT_EQ(client.exit_code, 4) << client.text;
   EXPECT_THAT(client.text, HasSubstr("nobody listens at 127.0.0.1 port 1"));
 }
@@ -323,7 +325,7 @@ TEST_F(PairProcesses, AClientThatDiesIsNamed) {
 TEST_F(PairProcesses, LaunchedRanksInPairs) {
   for (const std::string pairs : {"all", "ring", "random"}) {
     const Output result =
-        run(fmt::format("timeout 100 {} launch -n 4 -- {}bw --op shm --pairs {} -s 64,64K -n 50 "
+        run(fmt::format("timeout 100 {} launch -N 4 -- {}bw --op shm --pairs {} -s 64,64K -n 50 "
                         "--validate --json {}",
                         WEFT_BINARY, kPerf, pairs, report_.string()));
     EXPECT_EQ(result.exit_code, 0) << result.text;
@@ -337,7 +339,7 @@ TEST_F(PairProcesses, LaunchedRanksOnTheirRails) {
   for (const std::string test : {"bw --op ucx", "lat --op tcp"}) {
     if (test.ends_with("ucx") && !ucx_available()) continue;
     const Output result = run(fmt::format(
-        "timeout 100 {} launch -n 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
+        "timeout 100 {} launch -N 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
         "--validate --json {}",
         WEFT_BINARY, kPerf, test, report_.string()));
     EXPECT_EQ(result.exit_code, 0) << result.text;
@@ -373,7 +375,7 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
   EXPECT_EQ(run(kPerf).exit_code, 4);
   EXPECT_EQ(run("WEFT_RAILS=lo " + kPerf + "bw").exit_code, 4) << "no RDMA device";
   const Output report = run(
-      fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s 64 -D 30 --json /nowhere/report",
+      fmt::format("timeout 60 {} launch -N 2 -- {}bw --op shm -s 64 -D 30 --json /nowhere/report",
                   WEFT_BINARY, kPerf));
   EXPECT_EQ(report.exit_code, 4) << report.text;
   EXPECT_THAT(report.text, AllOf(HasSubstr("/nowhere/report"), Not(HasSubstr("#pair"))));
@@ -385,7 +387,7 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
                                   {"16T", no_memory}}) {
     if (testing::kSanitizer && why == no_memory) continue;
     const Output large = run(
-        fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s {}", WEFT_BINARY, kPerf, size));
+        fmt::format("timeout 60 {} launch -N 2 -- {}bw --op shm -s {}", WEFT_BINARY, kPerf, size));
     EXPECT_EQ(large.exit_code, 4) << large.text;
     EXPECT_THAT(large.text, HasSubstr(why));
   }

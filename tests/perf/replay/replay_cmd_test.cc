@@ -46,7 +46,7 @@ TEST(ReplayCommand, RanksPlayTheBytesOfTheTrace) {
   const weft::testing::TemporaryFolder folder;
   for (int r = 0; r < 4; ++r) write_file(folder / fmt::format("t.{}.et", r), small_chakra());
   const std::string json = folder / "report.json";
-  const Output o = replay_files(fmt::format("-n 4 --hosts 2 -i 2 --compare --json {} {}/t.?.et",
+  const Output o = replay_files(fmt::format("-N 4 --hosts 2 -n 2 --compare --json {} {}/t.?.et",
                                             json, std::string(folder / "")));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("with one rail at half rate"));
@@ -63,7 +63,7 @@ TEST(ReplayCommand, ALargerTraceIsFoldedAndSaysSo) {
   write_file(folder / "work.txt",
              simai("a -1 1000 ALLGATHER 4096 0 NONE 0 0 ALLREDUCE 8192 1\n", 1));
   const std::string json = folder / "report.json";
-  const Output o = replay_files(fmt::format("-n 2 -i 1 --json {} {}", json, folder / "work.txt"));
+  const Output o = replay_files(fmt::format("-N 2 -n 1 --json {} {}", json, folder / "work.txt"));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("folded: 2 ranks play the 8 of the trace"));
   const auto report = nlohmann::json::parse(read_file(json));
@@ -92,7 +92,7 @@ TEST(ReplayCommand, ATrainingRunReplaysToItsOwnBytes) {
   if (!reads_chakra_traces()) GTEST_SKIP() << "missing capability: protobuf";
   const weft::testing::TemporaryFolder folder;
   const Output trained =
-      run(fmt::format("timeout 120 {} train -n 4 --dp 2 --tp 2 --steps 2 --sample 0 --width 32 "
+      run(fmt::format("timeout 120 {} train -N 4 --dp 2 --tp 2 --steps 2 --sample 0 --width 32 "
                       "--layers 2 --heads 2 "
                       "--batch 8 --trace {} 2>&1",
                       WEFT_BINARY, folder / "run.json"));
@@ -120,7 +120,7 @@ TEST(ReplayCommand, ATrainingRunReplaysToItsOwnBytes) {
   ASSERT_GT(said.at("all_reduce").first, 0);
   const std::string json = folder / "report.json";
   const Output o =
-      replay_files(fmt::format("-n 4 -i 1 --json {} {}/run.?.et", json, std::string(folder / "")));
+      replay_files(fmt::format("-N 4 -n 1 --json {} {}/run.?.et", json, std::string(folder / "")));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   const auto played = traffic(nlohmann::json::parse(read_file(json)).at("measured"));
   ASSERT_EQ(played.size(), said.size());
@@ -133,7 +133,7 @@ TEST(ReplayCommand, ATrainingRunReplaysToItsOwnBytes) {
 TEST(ReplayCommand, ABadTraceIsNamedBeforeRanksStart) {
   const weft::testing::TemporaryFolder folder;
   write_file(folder / "work.txt", simai("a -1 1 ALLROTATE 8 0 NONE 0 0 NONE 0 1\n", 1));
-  const Output o = replay_files(fmt::format("-n 2 {}", folder / "work.txt"));
+  const Output o = replay_files(fmt::format("-N 2 {}", folder / "work.txt"));
   EXPECT_EQ(o.exit_code, 4) << o.text;
   EXPECT_THAT(o.text, HasSubstr("'ALLROTATE' is no collective that weft knows"));
   EXPECT_THAT(replay_files("--sim /nowhere.et").text, HasSubstr("/nowhere.et: cannot be read"));

@@ -26,7 +26,7 @@ TEST(LikeCommand, PlaysEveryKindAndSaysThatTheJobWasFolded) {
   const testing::TemporaryFolder folder;
   const std::string json = folder / "report.json", page = folder / "report.html";
   const Output o = validate_like(fmt::format(
-      "-n 4 --hosts 2 --rails 2 --budget 12s --like gpt2-medium --tp 8 --pp 4 --dp 8 --json {} "
+      "-N 4 --hosts 2 --rails 2 --budget 12s --like gpt2-medium --tp 8 --pp 4 --dp 8 --json {} "
       "--html {}",
       json, page));
   // The verdict is this machine's, whose cores may be busy.

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 // Before `rank` of four ranks on two hosts starts, `what` is done in its shell ($$ is the rank).
 Output run_with(int rank, const std::string& what, const std::string& arguments) {
   return run(fmt::format(
-      "timeout 120 {0} launch -n 4 --hosts 2 -- bash -c 'if [ $WEFT_RANK = {1} ]; then {2} fi; "
+      "timeout 120 {0} launch -N 4 --hosts 2 -- bash -c 'if [ $WEFT_RANK = {1} ]; then {2} fi; "
       "exec {0} validate --timeout-ms 8000 --budget 30s {3}' 2>&1",
       WEFT_BINARY, rank, what, arguments));
 }
@@ -67,7 +67,7 @@ TEST(WrongData, TheHostThatChangesDataIsNamed) {
   const testing::TemporaryFolder folder;
   const std::string json = folder / "report.json";
   const Output o = run(
-      fmt::format("WEFT_FAULT=flip:rank=2,every=40,min=1024 timeout 120 {} validate -n 4 --hosts 4 "
+      fmt::format("WEFT_FAULT=flip:rank=2,every=40,min=1024 timeout 120 {} validate -N 4 --hosts 4 "
                   "--budget 30s --timeout-ms 8000 --json {} 2>&1",
                   WEFT_BINARY, json));
   EXPECT_EQ(o.exit_code, 2) << o.text;

@@ -63,8 +63,8 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   const auto one = losses("");
   ASSERT_EQ(one.size(), 12u);
   EXPECT_LT(one.at(12), one.at(1) - 0.3);
-  expect_near(one, losses("-n 8 --dp 2 --tp 2 --pp 2"));
-  expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
+  expect_near(one, losses("-N 8 --dp 2 --tp 2 --pp 2"));
+  expect_near(one, losses("-N 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
 }
 
 // Losses of what is not trained on, by step, as the log has them.
@@ -88,7 +88,7 @@ TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
   ASSERT_EQ(usual.size(), 2u) << output_.text;
   EXPECT_NE(output_.text.find("# 40 steps: test loss"), std::string::npos) << output_.text;
   EXPECT_LT(usual.at(40), usual.at(20));
-  const auto often = test_losses("--eval-every 10 -n 4 --dp 2 --pp 2 --zero 3");
+  const auto often = test_losses("--eval-every 10 -N 4 --dp 2 --pp 2 --zero 3");
   ASSERT_EQ(often.size(), 4u) << output_.text;
   EXPECT_NEAR(often.at(20) / usual.at(20), 1, 1e-10);
   const std::string other = folder_ / "other";
@@ -110,21 +110,21 @@ TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
 // The table of the schedule, and that of what four ranks really did, are the same.
 TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   const std::string trace = folder_ / "run.json";
-  losses("-n 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
+  losses("-N 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
   const std::string explain =
       std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
-  const Output planned = run(explain + " --microbatches 4");
-  const Output done = run(explain + " --microbatches 4 --of " + trace);
+  const Output planned = run(explain + " --micro-batches 4");
+  const Output done = run(explain + " --micro-batches 4 --of " + trace);
   EXPECT_EQ(done.exit_code, 0) << done.text;
   EXPECT_EQ(done.text, planned.text);
   EXPECT_NE(done.text.find("active %: 25/50/75/100/75/50/75/100/75/50/25"), std::string::npos);
   // A trace of something else is not taken for it.
-  const Output other = run(explain + " --microbatches 5 --of " + trace);
+  const Output other = run(explain + " --micro-batches 5 --of " + trace);
   EXPECT_EQ(other.exit_code, 4) << other.text;
   EXPECT_NE(other.text.find("12 F, B and W are in it, 15 in the schedule"), std::string::npos)
       << other.text;
   std::ofstream(folder_ / "run.pipeline.rank2.json") << R"({"traceEvents":[{"cat":1}]})";
-  const Output damaged = run(explain + " --microbatches 4 --of " + trace);
+  const Output damaged = run(explain + " --micro-batches 4 --of " + trace);
   EXPECT_EQ(damaged.exit_code, 4);
   EXPECT_NE(damaged.text.find("rank2.json: not a trace of a pipeline"), std::string::npos)
       << damaged.text;
@@ -133,9 +133,9 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
 // Stages are not ranks where there are other axes.
 TEST_F(TrainCommand, ATraceOfAMixtureIsReadAsOnePipeline) {
   const std::string trace = folder_ / "run.json";
-  losses("-n 8 --tp 2 --dp 2 --pp 2 --schedule 1f1b --batch 8 --micro-batch 1 --trace " + trace);
+  losses("-N 8 --tp 2 --dp 2 --pp 2 --schedule 1f1b --batch 8 --micro-batch 1 --trace " + trace);
   const std::string explain =
-      std::string(WEFT_BINARY) + " train --schedule 1f1b --microbatches 4 --explain --stages ";
+      std::string(WEFT_BINARY) + " train --schedule 1f1b --micro-batches 4 --explain --stages ";
   const Output planned = run(explain + "2");
   const Output done = run(explain + "2 --of " + trace);
   EXPECT_EQ(done.exit_code, 0) << done.text;
@@ -164,7 +164,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {
   const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 12);
   const std::string kill = fmt::format("--kill {}:{}", rank, step);
   SCOPED_TRACE(kill);
-  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic ";
+  const std::string layout = "-N 4 --dp 2 --pp 2 --deterministic ";
   const auto whole = losses(layout);
   const auto broken =
       losses(layout + kill + " --save-every 3 --restart 1 --save " + folder_ / "save");
@@ -198,7 +198,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
   const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 5);
   const std::chrono::milliseconds later(random_() % 250);
   SCOPED_TRACE(fmt::format("rank {}, {} ms after step {}", rank, later.count(), step));
-  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic ";
+  const std::string layout = "-N 4 --dp 2 --pp 2 --deterministic ";
   const auto whole = losses(layout);
   const std::string log = folder_ / fmt::format("log{}", logs_ + 1);
   bool killed = false;
@@ -227,10 +227,10 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
 
 // Alone, and as many times as --restart says.
 TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
-  const auto whole = losses("-n 4 --dp 4");
+  const auto whole = losses("-N 4 --dp 4");
   for (const std::string how : {"--elastic", "--elastic --restart 1"}) {
     fs::remove_all(folder_ / "save");
-    const auto broken = losses("-n 4 --dp 4 --zero 2 --hosts 4 --save-every 3 --kill 1:8 --save " +
+    const auto broken = losses("-N 4 --dp 4 --zero 2 --hosts 4 --save-every 3 --kill 1:8 --save " +
                                folder_ / "save " + how);
     EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
     EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
@@ -239,7 +239,7 @@ TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
 }
 
 TEST_F(TrainCommand, ElasticEndsWhereThereIsNoSmallerJob) {
-  const Output out = run(command("-n 1 --elastic --kill 0:3 --save " + folder_ / "save"));
+  const Output out = run(command("-N 1 --elastic --kill 0:3 --save " + folder_ / "save"));
   EXPECT_EQ(out.exit_code, 2) << out.text;
   EXPECT_NE(out.text.find("there is no smaller one for --elastic"), std::string::npos) << out.text;
 }
@@ -254,7 +254,7 @@ TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
   const std::string save = " --save " + folder_ / "save";
   refuses(testing::in_torchrun_environment(2, command("--restart 2" + save)),
           "--restart 2 under a launcher (torchrun)");
-  refuses(std::string(WEFT_BINARY) + " launch -n 2 -- " + command("--elastic" + save),
+  refuses(std::string(WEFT_BINARY) + " launch -N 2 -- " + command("--elastic" + save),
           "--elastic under a launcher (weft)");
   if (testing::missing_for_mpirun().empty())
     refuses(testing::by_mpirun(2, command("--elastic" + save)),
@@ -265,7 +265,7 @@ TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
 // each rank its best step counts: in others the system may have held it up.
 TEST_F(TrainCommand, TheLogSaysHowLongEachRankWasBusy) {
   for (const char* layout :
-       {"-n 4 --dp 2 --pp 2", "-n 4 --tp 2 --zero 3", "-n 2 --deterministic"}) {
+       {"-N 4 --dp 2 --pp 2", "-N 4 --tp 2 --zero 3", "-N 2 --deterministic"}) {
     const std::string log = folder_ / "busy";
     fs::remove(log);
     const Output out =
@@ -293,16 +293,16 @@ TEST_F(TrainCommand, TheLogSaysHowLongEachRankWasBusy) {
 TEST_F(TrainCommand, TrainsWithAParameterServer) {
   const std::string save = " --save-every 6 --save " + folder_ / "save";
   const auto whole = losses("");
-  expect_near(whole, losses("-n 4 --dp 2 --pp 2 --sync ps" + save));
+  expect_near(whole, losses("-N 4 --dp 2 --pp 2 --sync ps" + save));
   fs::remove_all(folder_ / "save/step-00000012");
-  const auto rest = losses("-n 2 --dp 2 --resume" + save);
+  const auto rest = losses("-N 2 --dp 2 --resume" + save);
   ASSERT_EQ(rest.size(), 6u) << output_.text;
   for (const auto& [step, loss] : rest) EXPECT_NEAR(loss / whole.at(step), 1, 1e-10) << step;
 }
 
 TEST_F(TrainCommand, TheRateGrowsWithTheBatch) {
   const std::string log = folder_ / "rate";
-  const Output out = run(command("-n 1 --lr-per-256 0.1 --warm-up 1 --steps 1 --log " + log));
+  const Output out = run(command("-N 1 --lr-per-256 0.1 --warm-up 1 --steps 1 --log " + log));
   EXPECT_EQ(out.exit_code, 0) << out.text;
   std::ifstream in(log);
   std::string line;
@@ -314,8 +314,8 @@ TEST_F(TrainCommand, TheRateGrowsWithTheBatch) {
 TEST_F(TrainCommand, ResumesInAnotherLayout) {
   const auto whole = losses("");
   const std::string save = " --save-every 6 --save " + folder_ / "save";
-  run(command("-n 4 --dp 2 --tp 2 --zero 3 --kill 0:7" + save));
-  for (const char* layout : {"-n 4 --pp 2 --tp 2", "-n 2 --dp 2 --zero 2", "-n 1"}) {
+  run(command("-N 4 --dp 2 --tp 2 --zero 3 --kill 0:7" + save));
+  for (const char* layout : {"-N 4 --pp 2 --tp 2", "-N 2 --dp 2 --zero 2", "-N 1"}) {
     fs::copy(folder_ / "save", folder_ / "copy", fs::copy_options::recursive);
     const auto rest =
         losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ / "copy");
@@ -334,21 +334,21 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   };
   refuses("-n 2 --dp 2 --batch 7", "--batch 7 is no multiple");
   refuses("-n 3 --tp 3", "--heads 4 with --tp 3");
-  refuses("-n 4 --dp 3", "but the job has 4 ranks");
+  refuses("-N 4 --dp 3", "but the job has 4 ranks");
   refuses("--restart 2", "--restart needs checkpoints: pass --save FOLDER");
   refuses("--elastic", "--elastic needs checkpoints: pass --save FOLDER");
   refuses("--resume", "--resume needs checkpoints: pass --save FOLDER");
-  refuses("-n 1 --algo nonsense", "--algo nonsense: there is none of that name; there are auto, ");
-  refuses("-n 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
-  refuses("-n 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
-  refuses("-n 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
-  refuses("-n 2 --sync ps-async", "--sync ps-async with --model gpt");
-  refuses("-n 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
-  refuses("-n 2 --staleness 3", "--staleness with --model gpt");
-  refuses("-n 2 --report-every 3", "--report-every with --model gpt");
-  refuses("-n 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
-  refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
-  refuses("-n 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
+  refuses("-N 1 --algo nonsense", "--algo nonsense: there is none of that name; there are auto, ");
+  refuses("-N 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
+  refuses("-N 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
+  refuses("-N 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
+  refuses("-N 2 --sync ps-async", "--sync ps-async with --model gpt");
+  refuses("-N 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
+  refuses("-N 2 --staleness 3", "--staleness with --model gpt");
+  refuses("-N 2 --report-every 3", "--report-every with --model gpt");
+  refuses("-N 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
+  refuses("-N 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
+  refuses("-N 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
   refuses("--layers 100000000000", "--layers 100000000000: not in the range 1 to 10000");
   refuses("--width 1000000000000 --heads 1", "--width 1000000000000: not in the range 1 to ");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");

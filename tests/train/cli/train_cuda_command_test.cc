@@ -46,7 +46,7 @@ TEST_F(TrainCuda, EightProcessesOnOneGpu) {
   ASSERT_EQ(one.exit_code, 0) << one.text;
   const auto want = steps();
   const Output eight = train(
-      "--backend cuda --type double --steps 4 -n 8 --dp 2 --tp 2 --pp 2 --zero 1 "
+      "--backend cuda --type double --steps 4 -N 8 --dp 2 --tp 2 --pp 2 --zero 1 "
       "--peak-tflops 1");
   ASSERT_EQ(eight.exit_code, 0) << eight.text;
   const auto got = steps();
@@ -64,10 +64,10 @@ TEST_F(TrainCuda, EightProcessesOnOneGpu) {
 // Master weights and moments, from one layout into another.
 TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   const std::string save = " --save " + folder_ / "run" + " --save-every 3";
-  Output out = train("--backend cuda --steps 3 -n 2 --dp 2 --zero 1" + save);
+  Output out = train("--backend cuda --steps 3 -N 2 --dp 2 --zero 1" + save);
   ASSERT_EQ(out.exit_code, 0) << out.text;
   const double before = steps().at(3)["loss"];
-  out = train("--backend cuda --steps 5 -n 2 --tp 2 --resume" + save);
+  out = train("--backend cuda --steps 5 -N 2 --tp 2 --resume" + save);
   ASSERT_EQ(out.exit_code, 0) << out.text;
   EXPECT_NE(out.text.find("goes on after step 3"), std::string::npos) << out.text;
   const auto after = steps();
@@ -75,7 +75,7 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   EXPECT_NEAR(static_cast<double>(after.at(4)["loss"]) / before, 1, 0.1);
   EXPECT_FALSE(after.at(4).contains("mfu"));  // nobody knows the peak of this GPU
   // And on the processor, where the master weights are the weights.
-  out = train("--backend cpu --steps 6 -n 2 --pp 2 --resume" + save);
+  out = train("--backend cpu --steps 6 -N 2 --pp 2 --resume" + save);
   ASSERT_EQ(out.exit_code, 0) << out.text;
   EXPECT_NE(out.text.find("goes on after step 5"), std::string::npos) << out.text;
   EXPECT_NEAR(static_cast<double>(steps().at(6)["loss"]) / before, 1, 0.2);
@@ -85,12 +85,12 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
 TEST_F(TrainCuda, DeterministicOffloadedSeedStyle) {
   const std::string modes =
       "--backend cuda --steps 3 --deterministic --offload host --tp-style seed --tp 2 ";
-  Output out = train(modes + "-n 2");
+  Output out = train(modes + "-N 2");
   ASSERT_EQ(out.exit_code, 0) << out.text;
   const auto want = steps();
   ASSERT_EQ(want.size(), 3u);
   EXPECT_GT(want.at(3)["offloaded_bytes"], 0);
-  out = train(modes + "-n 4 --dp 2 --zero 1");
+  out = train(modes + "-N 4 --dp 2 --zero 1");
   ASSERT_EQ(out.exit_code, 0) << out.text;
   const auto got = steps();
   for (const auto& [step, line] : want) {

@@ -55,10 +55,10 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
        {"--model spiral --keep 3", "--keep 3 without --save"},
        {"--prompt hello", "--prompt hello with --sample 0: no text is written"},
        {"--temperature 0.5", "--temperature 0.5 with --sample 0"},
-       {"-n 1 --sequence-parallel", "--sequence-parallel with --tp 1: there is nobody to split"},
-       {"-n 2 --dp 2 --zero 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 2"},
-       {"-n 2 --dp 2 --zero 3 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 3"},
-       {"-n 2 --dp 2 --zero 1 --shard-group 1", "--shard-group 1 with --zero 1: groups of one"}},
+       {"-N 1 --sequence-parallel", "--sequence-parallel with --tp 1: there is nobody to split"},
+       {"-N 2 --dp 2 --zero 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 2"},
+       {"-N 2 --dp 2 --zero 3 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 3"},
+       {"-N 2 --dp 2 --zero 1 --shard-group 1", "--shard-group 1 with --zero 1: groups of one"}},
       "--steps 1 --sample 0 ");
 }
 
@@ -70,10 +70,10 @@ TEST(TrainFlagsCommand, RefusesWhatIsIgnoredWhereNothingIsTrained) {
                   {"--bubbles --explain", "--bubbles with --explain"},
                   {"--bench-kernels --width 8", "--width with --bench-kernels"},
                   {"--explain --stages -1", "--stages"},
-                  {"--explain --stages 2 --microbatches -2", "--microbatches"}},
+                  {"--explain --stages 2 --micro-batches -2", "--micro-batches"}},
                  "");
   const Output o =
-      run(fmt::format("{} train -n 4 --pp 4 --dp 1 --schedule 1f1b --explain", WEFT_BINARY));
+      run(fmt::format("{} train -N 4 --pp 4 --dp 1 --schedule 1f1b --explain", WEFT_BINARY));
   EXPECT_EQ(o.exit_code, 0) << o.text;
 }
 
@@ -87,11 +87,11 @@ TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
                   {"--warm-up -4", "--warm-up -4: it cannot be negative"},
                   {"--clip -1", "--clip -1: it cannot be negative"},
                   {"--clip nan", "--clip: nan"},
-                  {"-n 1 --batch 4294967297", "4294967297 micro-batches are more than can be"},
-                  {"-n 2 --dp 2 --micro-batch 9223372036854775808",
+                  {"-N 1 --batch 4294967297", "4294967297 micro-batches are more than can be"},
+                  {"-N 2 --dp 2 --micro-batch 9223372036854775808",
                    "--batch 8 is no multiple of --micro-batch 9223372036854775808"}},
                  "--steps 1 --sample 0 ");
-  const Output o = run(train_small("-n 1 --steps 1 --warm-up 0 --clip 0 --loss-scale 0 --lr 1e-3"));
+  const Output o = run(train_small("-N 1 --steps 1 --warm-up 0 --clip 0 --loss-scale 0 --lr 1e-3"));
   EXPECT_EQ(o.exit_code, 0) << o.text;
 }
 
@@ -124,7 +124,7 @@ TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
   for (const std::string model : {"gpt ", "spiral "}) {
     const std::string save = " --save " + folder / model;
     const auto train = [&](const std::string& flags) {
-      return run(fmt::format("{} train -n 2 --model {} {}{}", WEFT_BINARY, model,
+      return run(fmt::format("{} train -N 2 --model {} {}{}", WEFT_BINARY, model,
                              model == "gpt " ? kSmall : "", flags + save));
     };
     ASSERT_EQ(train("--steps 6 --save-every 6").exit_code, 0);
@@ -141,7 +141,7 @@ TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
   for (const std::string model : {"gpt", "spiral"}) {
     const std::string save = folder / model;
     const auto train = [&](const char* flags) {
-      return run(fmt::format("{} train -n 2 --model {} {} --steps 2 --save {} {}", WEFT_BINARY,
+      return run(fmt::format("{} train -N 2 --model {} {} --steps 2 --save {} {}", WEFT_BINARY,
                              model, model == "gpt" ? kSmall : "", save, flags));
     };
     testing::run_ranks(testing::places({1}), {}, [&](World& world) {
@@ -166,7 +166,7 @@ TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
   fs::permissions(folder.path(), fs::perms::all);
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     const train::FolderLock other(world.world(), folder.path());
-    const Output o = run(nobody + "train -n 1 --model spiral --steps 2 --save " + folder.path());
+    const Output o = run(nobody + "train -N 1 --model spiral --steps 2 --save " + folder.path());
     EXPECT_EQ(o.exit_code, 4) << o.text;
     EXPECT_THAT(o.text,
                 HasSubstr(fmt::format("another job saves there (process {} on host", getpid())));
@@ -182,7 +182,7 @@ TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
     for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
     const std::string train =
         fmt::format("{} train {} ", WEFT_BINARY, rest) + (rest.ends_with("2") ? kSmall : "");
-    ASSERT_EQ(run(train + "-n 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
+    ASSERT_EQ(run(train + "-N 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
     const Output o = run(testing::in_torchrun_environment(
         2, fmt::format("sh -c 'cd {}/$RANK; exec {} --steps 4 --resume --save save'", folder / "",
                        train)));
@@ -197,7 +197,7 @@ TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
 TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder / "one") << "x";
-  const Output o = run(train_small("--layers 3 -n 3 --pp 3 --data " + folder / "one"));
+  const Output o = run(train_small("--layers 3 -N 3 --pp 3 --data " + folder / "one"));
   EXPECT_EQ(o.exit_code, 4) << o.text;
   EXPECT_THAT(o.text, HasSubstr("one has 1 bytes, fewer than --positions 16 and one more"));
   EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
@@ -205,7 +205,7 @@ TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
 }
 
 TEST(TrainFlagsCommand, ALogThatIsNotWrittenIsAnError) {
-  const Output o = run(train_small("-n 1 --steps 2 --log /dev/full"));
+  const Output o = run(train_small("-N 1 --steps 2 --log /dev/full"));
   EXPECT_EQ(o.exit_code, 4) << o.text;
   EXPECT_THAT(o.text, HasSubstr("--log /dev/full: cannot be written: No space left on device"));
 }
@@ -247,7 +247,7 @@ class TrainResumeCommand : public ::testing::Test {
 // knows how far that has got.
 TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
   const std::string flags =
-      "-n 2 --dp 2 --steps 24 --loss-scale 1e42 --deterministic --lr 1e-2 --warm-up 0 "
+      "-N 2 --dp 2 --steps 24 --loss-scale 1e42 --deterministic --lr 1e-2 --warm-up 0 "
       "--save-every 12 --save " +
       save_;
   const auto whole = steps(flags);
@@ -266,7 +266,7 @@ TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
 
 // What was good stays: nothing is saved of weights with which no step can be taken.
 TEST_F(TrainResumeCommand, ARunThatLeavesTheNumbersEndsAndSavesNothing) {
-  const std::string flags = "-n 2 --dp 2 --warm-up 0 --save-every 2 --save " + save_;
+  const std::string flags = "-N 2 --dp 2 --warm-up 0 --save-every 2 --save " + save_;
   steps(flags + " --steps 4");
   for (const char* how :
        {"--steps 60 --restart 1", "--steps 10", "--steps 60 --loss-scale 65536"}) {
@@ -284,7 +284,7 @@ TEST_F(TrainResumeCommand, ARunThatLeavesTheNumbersEndsAndSavesNothing) {
 TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
   for (const auto& [first, second] : {std::pair("adamw", "sgd"), std::pair("sgd", "adamw")}) {
     fs::remove_all(save_);
-    const std::string flags = "-n 2 --dp 2 --save " + save_;
+    const std::string flags = "-N 2 --dp 2 --save " + save_;
     steps(fmt::format("{} --steps 2 --optimizer {}", flags, first));
     const Output o =
         run(train_small(fmt::format("{} --steps 4 --resume --optimizer {}", flags, second)));
@@ -299,7 +299,7 @@ TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
 
 // Layouts may differ; what makes it another curve is said.
 TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
-  steps("-n 2 --dp 2 --steps 2 --save " + save_);
+  steps("-N 2 --dp 2 --steps 2 --save " + save_);
   const auto resumed = [&](const std::string& flags) {
     fs::remove_all(folder_ / "copy");
     fs::copy(save_, folder_ / "copy", fs::copy_options::recursive);
@@ -311,7 +311,7 @@ TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
   EXPECT_THAT(same, Not(HasSubstr("warning")));
   std::ofstream(folder_ / "text") << std::string(100, 'x');
   const std::string other =
-      resumed("-n 2 --dp 2 --seed 2 --batch 8 --lr 1e-4 --data " + folder_ / "text");
+      resumed("-N 2 --dp 2 --seed 2 --batch 8 --lr 1e-4 --data " + folder_ / "text");
   const std::string from = folder_ / "copy/step-00000002";
   EXPECT_THAT(other, HasSubstr("warning: --seed is 2, but " + from + " was written with 1: the"));
   EXPECT_THAT(other, HasSubstr("warning: --batch is 8, but " + from + " was written with 4: the"));

@@ -40,7 +40,7 @@ class TrainLaunchers : public ::testing::Test {
     return all;
   }
   void expect_the_same(const std::string& command) {
-    const auto alone = losses(train("-n 1")), many = losses(command);
+    const auto alone = losses(train("-N 1")), many = losses(command);
     for (std::size_t i = 0; i < std::min(alone.size(), many.size()); ++i)
       EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
   }
@@ -70,7 +70,7 @@ TEST_F(TrainLaunchers, TorchrunEnvironment) {
 
 TEST_F(TrainLaunchers, WeftLaunch) {
   expect_the_same(
-      fmt::format("{} launch -n 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY, train("--tp 2")));
+      fmt::format("{} launch -N 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY, train("--tp 2")));
 }
 
 }  // namespace

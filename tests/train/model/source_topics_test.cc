@@ -20,7 +20,7 @@ namespace {
 // A send and a receive of each rank per step: 16 at 256 ranks, 510 around the ring.
 TEST(SourceTopics, HalvingAndDoublingTakes16StepsWhereTheRingTakes510) {
   const auto explain = [](const char* algorithm) {
-    return run(fmt::format("{} explain all_reduce -n 256 --hosts 256 --bytes 64M --algo {}",
+    return run(fmt::format("{} explain all_reduce -N 256 --hosts 256 --bytes 64M --algo {}",
                            WEFT_BINARY, algorithm))
         .text;
   };
@@ -68,7 +68,7 @@ TEST(SourceTopics, StepsAreMonitored) {
   const testing::TemporaryFolder folder;
   const auto train = [&](const char* more) {
     return fmt::format(
-        "{} train -n 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
+        "{} train -N 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
         "--bucket-bytes 4096 {} ",
         WEFT_BINARY, more);
   };

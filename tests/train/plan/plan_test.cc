@@ -75,7 +75,7 @@ TEST(PlanCommand, AdvisesAStrategyForEachSize) {
            // Less memory: weights in parts. Slow rails: stages, which send less than replicas.
            {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 1, 1, 64, 3,
             "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism"},
-           {"--params 10e9 --layers 32 --gpus 64 --rail-gbytes 2", 0, 1, 4, 16, 0,
+           {"--params 10e9 --layers 32 --gpus 64 --rail-gbps 16", 0, 1, 4, 16, 0,
             "data parallelism and a pipeline along the rails"},
            // 175 B: all three, tensor parallelism inside the host.
            {"--model gpt3 --gpus 128 --batch 1536", 0, 4, 16, 2, 1,
@@ -83,7 +83,7 @@ TEST(PlanCommand, AdvisesAStrategyForEachSize) {
             "parallelism inside the host and a pipeline along the rails"},
            {"--model gpt3 --gpus 1024 --batch 1536", 0, 2, 1, 512, 3,
             "sharded data parallelism and tensor parallelism inside the host"},
-           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbytes 5", 0, 4, 32, 8, 0,
+           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbps 40", 0, 4, 32, 8, 0,
             "data parallelism, tensor parallelism inside the host and a pipeline along the rails"},
            // Too large: what comes nearest, and what to do.
            {"--model gpt3 --gpus 8 --batch 8", 1, 8, 1, 1, 0,
@@ -109,13 +109,14 @@ TEST(PlanCommand, SaysWhatIsWrong) {
               HasSubstr("what is asked for does not fit; tp 1 x pp 1 x dp 64 with ZeRO 1 does"));
   EXPECT_THAT(weft("plan --model gpt9").text, HasSubstr("gpt2-xl, gpt3"));
   EXPECT_THAT(weft("plan").text, HasSubstr("either --model"));
-  for (const char* value : {"--sequence 0", "--layers -3", "--hidden 0", "--heads -1",
-                            "--vocabulary -1", "--tp -1", "--microbatch -2"}) {
+  for (const char* value : {"--positions 0", "--layers -3", "--width 0", "--heads -1",
+                            "--vocabulary -1", "--tp -1", "--micro-batch -2"}) {
     const Output o = weft(std::string("plan --params 10e9 --gpus 64 ") + value);
     EXPECT_EQ(o.exit_code, 4) << value << o.text;
     EXPECT_THAT(o.text, HasSubstr(std::string(value).substr(0, 4))) << o.text;
   }
-  EXPECT_THAT(weft("plan --model gpt2 --sequence 128").text, HasSubstr("--model gpt2 has its own"));
+  EXPECT_THAT(weft("plan --model gpt2 --positions 128").text,
+              HasSubstr("--model gpt2 has its own"));
   EXPECT_THAT(weft("plan --params many").text, HasSubstr("--params many: expected a number"));
   EXPECT_THAT(weft("plan --model gpt2 --schedule 2f2b").text, HasSubstr("zero-bubble"));
   // Ranks would get 12 or 13 sequences.
@@ -149,17 +150,17 @@ TEST(PlanCommand, LargeNumbersAreNotOthers) {
   EXPECT_EQ(many.exit_code, 0);
   EXPECT_THAT(many.text, HasSubstr("   2   1 32768    0 "));
   EXPECT_EQ(weft("plan --model gpt2 --gpus 8 --batch 1073741824").exit_code, 0);
-  const Output dp = weft("plan --model gpt2 --gpus 8 --dp 65536 --microbatch 65536");
+  const Output dp = weft("plan --model gpt2 --gpus 8 --dp 65536 --micro-batch 65536");
   EXPECT_EQ(dp.exit_code, 4);
   EXPECT_THAT(dp.text, HasSubstr("(e.g. 4294967296)"));
   EXPECT_THAT(weft("plan --params 1e30").text, HasSubstr("--params 1e+30: at least"));
-  for (const char* shape : {"--params 1e11 --hidden 2000000000",
-                            "--params 1e18 --layers 1 --hidden 900000000 --heads 1"})
+  for (const char* shape :
+       {"--params 1e11 --width 2000000000", "--params 1e18 --layers 1 --width 900000000 --heads 1"})
     EXPECT_THAT(weft(std::string("plan --gpus 8 ") + shape).text,
                 HasSubstr("more parameters than can be counted"))
         << shape;
-  EXPECT_THAT(weft("plan --params 1e18 --hidden 1").text, HasSubstr("more layers than can be"));
-  for (const char* flag : {"--rail-gbytes nan", "--gpu-tflops nan", "--rail-us nan"})
+  EXPECT_THAT(weft("plan --params 1e18 --width 1").text, HasSubstr("more layers than can be"));
+  for (const char* flag : {"--rail-gbps nan", "--gpu-tflops nan", "--rail-us nan"})
     EXPECT_THAT(weft(std::string("plan --model gpt2 ") + flag).text,
                 HasSubstr("is not a finite number"))
         << flag;

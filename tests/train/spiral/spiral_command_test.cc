@@ -28,8 +28,8 @@ Output train(const std::string& arguments) {
 TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "spiral.jsonl";
-  for (const char* how : {"-n 1", "-n 2 --algo ring", "-n 4 --hosts 2 --algo hierarchical",
-                          "-n 4 --algo halving_doubling", "--sync ps", "--sync ps -n 5"}) {
+  for (const char* how : {"-N 1", "-N 2 --algo ring", "-N 4 --hosts 2 --algo hierarchical",
+                          "-N 4 --algo halving_doubling", "--sync ps", "--sync ps -N 5"}) {
     const Output o = train(std::string("--model spiral --steps 500 --log ") + log + " " + how);
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
   }
@@ -51,8 +51,8 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
 TEST(SpiralCommand, GoldenRunOfEverySynchronisation) {
   const testing::TemporaryFolder folder;
   for (const std::string how :
-       {"-n 3 --sync ps", "-n 2 --algo ring", "-n 2 --algo halving_doubling",
-        "-n 2 --hosts 2 --algo hierarchical"}) {
+       {"-N 3 --sync ps", "-N 2 --algo ring", "-N 2 --algo halving_doubling",
+        "-N 2 --hosts 2 --algo hierarchical"}) {
     const std::string log = folder / how;
     const Output o =
         run(fmt::format("timeout 250 {} train --model spiral --report-every 5000 {} --log '{}'",
@@ -72,7 +72,7 @@ TEST(SpiralCommand, GoldenRunOfEverySynchronisation) {
 
 TEST(SpiralCommand, SaysHowStaleGradientsWere) {
   const Output o =
-      train("--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -n 4");
+      train("--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -N 4");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("server: 900 updates"));
   EXPECT_THAT(o.text, HasSubstr("staleness   0"));
@@ -83,7 +83,7 @@ TEST(SpiralCommand, SaysHowStaleGradientsWere) {
 TEST(SpiralCommand, ReportsAsItGoes) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "log", trace = folder / "run.json";
-  const Output o = train("--model spiral --steps 50 -n 2 --deterministic --lr 0.1 --seed 3 --log " +
+  const Output o = train("--model spiral --steps 50 -N 2 --deterministic --lr 0.1 --seed 3 --log " +
                          log + " --trace " + trace);
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("# iteration      loss  accuracy\n          0   1.098"));
@@ -135,17 +135,17 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
   EXPECT_EQ(loss("--sync ps -n 3 --restart 1 --kill 0:399" + save()), whole);
   EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
-  EXPECT_NEAR(loss("-n 3 --elastic --kill 2:150" + save()), whole, 1e-13);
+  EXPECT_NEAR(loss("-N 3 --elastic --kill 2:150" + save()), whole, 1e-13);
   EXPECT_THAT(o.text, HasSubstr("with 2 ranks"));
   EXPECT_THAT(o.text, HasSubstr("went on after step 100 of"));
   const std::string last = " --save-every 100 --save " + folder / "save2";
   std::filesystem::remove_all(folder / "save2/step-00000400");
-  EXPECT_EQ(loss("--sync ps -n 3 --resume" + last), whole);  // of the run with all-reduce
+  EXPECT_EQ(loss("--sync ps -N 3 --resume" + last), whole);  // of the run with all-reduce
   EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
-  EXPECT_NEAR(loss("-n 4 --resume" + last), whole, 1e-2);  // nothing left to do
+  EXPECT_NEAR(loss("-N 4 --resume" + last), whole, 1e-2);  // nothing left to do
   EXPECT_THAT(o.text, HasSubstr("went on after step 400 of"));
   // Asynchronous: not the same, but it goes on.
-  loss("--sync ps-async -n 3 --restart 1 --kill 2:250" + save());
+  loss("--sync ps-async -N 3 --restart 1 --kill 2:250" + save());
   EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
 }
 
@@ -153,13 +153,13 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
 TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
   const testing::TemporaryFolder folder;
   const std::string save = " --save " + folder / "save";
-  EXPECT_EQ(train("--model spiral -n 2 --steps 20" + save).exit_code, 0);
-  EXPECT_THAT(train("--model spiral -n 2 --steps 22 --resume" + save).text,
+  EXPECT_EQ(train("--model spiral -N 2 --steps 20" + save).exit_code, 0);
+  EXPECT_THAT(train("--model spiral -N 2 --steps 22 --resume" + save).text,
               Not(HasSubstr("warning")));
   // What was done is not what is asked for now.
-  EXPECT_THAT(train("--model spiral -n 2 --steps 10 --resume" + save).text,
+  EXPECT_THAT(train("--model spiral -N 2 --steps 10 --resume" + save).text,
               HasSubstr("22 iterations, 2 workers"));
-  const Output o = train("--model spiral -n 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
+  const Output o = train("--model spiral -N 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("warning: --seed is 3, but " + folder / "save/step-000000"));
   EXPECT_THAT(o.text, HasSubstr("was written with 24: the curve is not that of one run"));
@@ -168,7 +168,7 @@ TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
 
 TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
   const testing::TemporaryFolder folder;
-  const std::string flags = "--model spiral -n 3 --save-every 5 --save " + folder / "save";
+  const std::string flags = "--model spiral -N 3 --save-every 5 --save " + folder / "save";
   for (const char* sync : {"allreduce", "ps", "ps-async"}) {
     const std::string how = flags + sync + " --sync " + sync;
     EXPECT_EQ(train(how + " --steps 10").exit_code, 0);
@@ -180,12 +180,12 @@ TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
 }
 
 TEST(SpiralCommand, RefusesWhatCannotBe) {
-  EXPECT_THAT(train("--model spiral --sync ps -n 1").text, HasSubstr("2 ranks or more"));
+  EXPECT_THAT(train("--model spiral --sync ps -N 1").text, HasSubstr("2 ranks or more"));
   EXPECT_NE(train("--model spiral --sync gossip").exit_code, 0);
   const std::pair<const char*, const char*> refused[] = {
       {"--tp 2", "--tp with --model spiral: every rank has all of its 603 weights; leave it out"},
       {"--pp 2", "--pp with --model spiral"},
-      {"--dp 2", "--dp with --model spiral: all its ranks are data parallel: say -n"},
+      {"--dp 2", "--dp with --model spiral: all its ranks are data parallel: say -N"},
       {"--zero 1", "--zero with --model spiral"},
       {"--backend cuda", "--backend cuda with --model spiral"},
       {"--type float", "--type float with --model spiral: it computes in double only"},
@@ -200,7 +200,7 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
       {"--sync ps --staleness 3", "--staleness 3 with --sync ps"},
-      {"-n 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
+      {"-N 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
   };
   for (const auto& [flags, why] : refused) {
     const Output o = train(std::string("--model spiral --steps 10 ") + flags);
@@ -210,14 +210,14 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
 }
 
 TEST(BubblesCommand, ComparesWithTheFormula) {
-  const Output o = train("--bubbles -n 2 --bubble-us 200");
+  const Output o = train("--bubbles -N 2 --bubble-us 200");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("# schedule"));
   EXPECT_THAT(o.text, HasSubstr("zero-bubble     32"));
 }
 
 TEST(ExplainCommand, PrintsTheElevenSteps) {
-  const Output o = train("--schedule dataflow --stages 4 --microbatches 4 --explain");
+  const Output o = train("--schedule dataflow --stages 4 --micro-batches 4 --explain");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("active %: 25/50/75/100/75/50/75/100/75/50/25"));
 }

@@ -116,7 +116,7 @@ Result shell(const std::vector<std::string>& options, const std::string& script)
 }
 
 TEST(Launch, GivesEachRankItsPlace) {
-  const Result r = shell({"-n", "3"}, "echo $WEFT_RANK of $WEFT_SIZE local $WEFT_LOCAL_RANK");
+  const Result r = shell({"-N", "3"}, "echo $WEFT_RANK of $WEFT_SIZE local $WEFT_LOCAL_RANK");
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_THAT(r.lines(),
               UnorderedElementsAre("0 of 3 local 0", "1 of 3 local 1", "2 of 3 local 2"));
@@ -138,7 +138,7 @@ TEST(Launch, GivesAllTheSameRootAndASecretThatNobodyElseHas) {
 
 TEST(Launch, OnlyRankZeroHasTheListeningSocket) {
   const Result r = shell(
-      {"-n", "2"}, "echo $WEFT_RANK ${WEFT_ROOT_FD:+fd} $(ls -l /proc/$$/fd | grep -c socket:)");
+      {"-N", "2"}, "echo $WEFT_RANK ${WEFT_ROOT_FD:+fd} $(ls -l /proc/$$/fd | grep -c socket:)");
   EXPECT_THAT(r.lines(), UnorderedElementsAre("0 fd 1", "1 0"));
 }
 
@@ -156,49 +156,49 @@ TEST(Launch, EmulatesHostsAndRails) {
 
 TEST(Launch, RefusesWhatCannotWork) {
   for (const auto& [options, expected] :
-       {std::pair<std::vector<std::string>, std::string>{{"-n", "0"}, "-n 0"},
-        {{"-n", "2", "--hosts", "3"}, "--hosts 3"},
-        {{"-n", "2", "--rails", "0"}, "--rails 0"},
-        {{"-n", "2", "--rails", "1000000"}, "--rails 1000000"},
-        {{"-n", "3", "--host-ids", "a,b"}, "--host-ids names 2 hosts, but there are 3 ranks"},
-        {{"-n", "3", "--host-ids", "a,,b"}, "--host-ids names no host for rank 1"},
-        {{"-n", "x"}, "x"}}) {
+       {std::pair<std::vector<std::string>, std::string>{{"-N", "0"}, "-N 0"},
+        {{"-N", "2", "--hosts", "3"}, "--hosts 3"},
+        {{"-N", "2", "--rails", "0"}, "--rails 0"},
+        {{"-N", "2", "--rails", "1000000"}, "--rails 1000000"},
+        {{"-N", "3", "--host-ids", "a,b"}, "--host-ids names 2 hosts, but there are 3 ranks"},
+        {{"-N", "3", "--host-ids", "a,,b"}, "--host-ids names no host for rank 1"},
+        {{"-N", "x"}, "x"}}) {
     const Result r = shell(options, "echo ran");
     EXPECT_EQ(r.code, 4) << expected;
     EXPECT_EQ(r.out, "");
     EXPECT_THAT(r.err, HasSubstr(expected));
   }
-  EXPECT_EQ(launch({"-n", "2"}).code, 4);
+  EXPECT_EQ(launch({"-N", "2"}).code, 4);
 }
 
 TEST(Launch, PassesArgumentsAndOutputThroughUnchanged) {
-  const Result r = launch({"-n", "1", "--", "printf", "%s|", "-n", "--tag", "a b", "--", ""});
+  const Result r = launch({"-N", "1", "--", "printf", "%s|", "-n", "--tag", "a b", "--", ""});
   EXPECT_EQ(r.out, "-n|--tag|a b|--||");
   EXPECT_EQ(shell({"-n", "1"}, "echo wrong >&2").err, "wrong\n");
 }
 
 TEST(Launch, TagsLines) {
-  const Result r = shell({"-n", "2", "--tag"}, "echo one; echo two; printf three; echo err >&2");
+  const Result r = shell({"-N", "2", "--tag"}, "echo one; echo two; printf three; echo err >&2");
   EXPECT_THAT(r.lines(), UnorderedElementsAre("[0] one", "[0] two", "[0] three", "[1] one",
                                               "[1] two", "[1] three"));
   EXPECT_THAT(r.err, AllOf(HasSubstr("[0] err\n"), HasSubstr("[1] err\n")));
 }
 
 TEST(Launch, TagsALongLineAsOne) {
-  const Result r = shell({"-n", "1", "--tag"}, "head -c 5000000 /dev/zero; echo; echo second");
+  const Result r = shell({"-N", "1", "--tag"}, "head -c 5000000 /dev/zero; echo; echo second");
   EXPECT_EQ(r.out.size(), 4u + 5'000'000 + 1 + 4 + 7);
   EXPECT_THAT(r.out, HasSubstr("\n[0] second\n"));
 }
 
 TEST(Launch, LinesThatCannotBePassedOnAreAnError) {
-  const Output r = run(WEFT_BINARY " launch -n 2 --tag -- echo lost > /dev/full");
+  const Output r = run(WEFT_BINARY " launch -N 2 --tag -- echo lost > /dev/full");
   EXPECT_EQ(r.exit_code, 4);
   EXPECT_THAT(r.text, HasSubstr("output cannot be written: No space left on device"));
 }
 
 // As whoever shares the stream may have set it: where it is full, lines went missing.
 TEST(Launch, WaitsForAReaderWhoIsSlow) {
-  Launch job({"-n", "1", "--tag", "--", "seq", "1", "60000"}, false);
+  Launch job({"-N", "1", "--tag", "--", "seq", "1", "60000"}, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const Result r = job.end();
   EXPECT_EQ(r.code, 0) << r.err;
@@ -207,7 +207,7 @@ TEST(Launch, WaitsForAReaderWhoIsSlow) {
 
 // Two for each rank: more than the limit that most shells set, and than what ranks find set.
 TEST(Launch, ThereAreFilesForTheStreamsOfAllRanks) {
-  const Output r = run("ulimit -Sn 40; " WEFT_BINARY " launch -n 30 --tag -- sh -c 'ulimit -Sn'");
+  const Output r = run("ulimit -Sn 40; " WEFT_BINARY " launch -N 30 --tag -- sh -c 'ulimit -Sn'");
   if (r.text.find("cannot modify") != r.text.npos)
     GTEST_SKIP() << "missing capability: a limit of open files that can be set";
   EXPECT_EQ(r.exit_code, 0) << r.text;
@@ -217,26 +217,26 @@ TEST(Launch, ThereAreFilesForTheStreamsOfAllRanks) {
 // Killed where memory runs short, say: it took the launcher with it, by SIGPIPE, when the ranks had
 // all done their work.
 TEST(Launch, DoesWithoutItsGuard) {
-  const Result r = shell({"-n", "1"},
+  const Result r = shell({"-N", "1"},
                          "for p in $(pgrep -P $PPID); do [ $p = $$ ] || { kill -9 $p; "
                          "while ! grep -q ' Z ' /proc/$p/stat; do sleep 0.01; done; }; done");
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
 TEST(Launch, UnknownProgram) {
-  Result r = launch({"-n", "2", "--", "no-such-program-of-weft"});
+  Result r = launch({"-N", "2", "--", "no-such-program-of-weft"});
   EXPECT_EQ(r.code, 127);
   EXPECT_EQ(r.err, "weft launch: cannot start \"no-such-program-of-weft\": no such program\n");
-  r = launch({"-n", "2", "--", "/etc/passwd"});
+  r = launch({"-N", "2", "--", "/etc/passwd"});
   EXPECT_EQ(r.code, 126);
   EXPECT_THAT(r.err, HasSubstr("not executable"));
 }
 
 TEST(Launch, NamesTheFirstFailingRank) {
-  Result r = shell({"-n", "3"}, "test $WEFT_RANK = 2 && exit 3; sleep 1");
+  Result r = shell({"-N", "3"}, "test $WEFT_RANK = 2 && exit 3; sleep 1");
   EXPECT_EQ(r.code, 3);
   EXPECT_THAT(r.err, HasSubstr("rank 2 exited with code 3"));
-  r = shell({"-n", "3"}, "test $WEFT_RANK = 1 && kill -9 $$; sleep 1");
+  r = shell({"-N", "3"}, "test $WEFT_RANK = 1 && kill -9 $$; sleep 1");
   EXPECT_EQ(r.code, 128 + 9);
   EXPECT_THAT(r.err, HasSubstr("rank 1 was killed by signal 9"));
 }
@@ -283,14 +283,14 @@ TEST(LocalJob, ARankThatLeavesWithAnyCodeIsNoSignalToTheJob) {
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {
   const Result r =
-      shell({"-n", "2"}, "test $WEFT_RANK = 1 && exit 3; sleep 2; echo my last words; exit 5");
+      shell({"-N", "2"}, "test $WEFT_RANK = 1 && exit 3; sleep 2; echo my last words; exit 5");
   EXPECT_EQ(r.code, 3);
   EXPECT_THAT(r.out, HasSubstr("my last words"));
 }
 
 TEST(Launch, ThenTheyAreTerminatedAndThenKilled) {
   // sh survives SIGTERM here, and so does what it waits for.
-  const Result r = shell({"-n", "2", "--grace-ms", "200"},
+  const Result r = shell({"-N", "2", "--grace-ms", "200"},
                          "trap '' TERM; test $WEFT_RANK = 1 && exit 3; sleep 1000; echo survived");
   EXPECT_EQ(r.code, 3);
   EXPECT_THAT(r.err, HasSubstr("rank 0 did not end in 200 ms"));
@@ -299,12 +299,12 @@ TEST(Launch, ThenTheyAreTerminatedAndThenKilled) {
 
 TEST(Launch, StoppedRanksEndToo) {
   const Result r =
-      shell({"-n", "2", "--grace-ms", "200"}, "test $WEFT_RANK = 1 && exit 3; kill -STOP $$");
+      shell({"-N", "2", "--grace-ms", "200"}, "test $WEFT_RANK = 1 && exit 3; kill -STOP $$");
   EXPECT_EQ(r.code, 3);
 }
 
 TEST(Launch, CtrlCReachesTheRanks) {
-  Launch job({"-n", "2", "--", "sh", "-c",
+  Launch job({"-N", "2", "--", "sh", "-c",
               "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done"});
   EXPECT_EQ(job.line() + job.line(), "upup");
   kill(job.pid(), SIGINT);
@@ -315,14 +315,14 @@ TEST(Launch, CtrlCReachesTheRanks) {
 
 TEST(Launch, NothingStaysBehindWhenItIsKilled) {
   // Also what a rank has started itself: end() returns when all who hold the pipe are gone.
-  Launch job({"-n", "2", "--", "sh", "-c", "sleep 1000 & echo up; wait"});
+  Launch job({"-N", "2", "--", "sh", "-c", "sleep 1000 & echo up; wait"});
   EXPECT_EQ(job.line() + job.line(), "upup");
   kill(job.pid(), SIGKILL);
   EXPECT_EQ(job.end().code, 1000 + SIGKILL);
 }
 
 TEST(Launch, NothingStaysBehindWhenRanksEnd) {
-  const Result r = shell({"-n", "2"}, "sleep 1000 & exit 0");
+  const Result r = shell({"-N", "2"}, "sleep 1000 & exit 0");
   EXPECT_EQ(r.code, 0) << r.err;
 }
 
