@@ -332,8 +332,8 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
     EXPECT_EQ(out.exit_code, 4) << out.text;
     EXPECT_NE(out.text.find(why), std::string::npos) << out.text;
   };
-  refuses("-n 2 --dp 2 --batch 7", "--batch 7 is no multiple");
-  refuses("-n 3 --tp 3", "--heads 4 with --tp 3");
+  refuses("-N 2 --dp 2 --batch 7", "--batch 7 is no multiple");
+  refuses("-N 3 --tp 3", "--heads 4 with --tp 3");
   refuses("-N 4 --dp 3", "but the job has 4 ranks");
   refuses("--restart 2", "--restart needs checkpoints: pass --save FOLDER");
   refuses("--elastic", "--elastic needs checkpoints: pass --save FOLDER");

@@ -212,7 +212,7 @@ TEST(TrainFlagsCommand, ALogThatIsNotWrittenIsAnError) {
 
 TEST(TrainFlagsCommand, AnEmptyPromptIsANewLine) {
   const auto sample = [](const std::string& prompt) {
-    const Output o = run(train_small("-n 1 --steps 1 --sample 9 " + prompt));
+    const Output o = run(train_small("-N 1 --steps 1 --sample 9 " + prompt));
     EXPECT_EQ(o.exit_code, 0) << o.text;
     const auto at = o.text.find("# sample:\n");
     EXPECT_NE(at, std::string::npos) << o.text;
@@ -306,7 +306,7 @@ TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
     steps(flags + " --steps 4 --resume --save " + folder_ / "copy");
     return output_.text;
   };
-  const std::string same = resumed("-n 2 --tp 2 --recompute");
+  const std::string same = resumed("-N 2 --tp 2 --recompute");
   EXPECT_THAT(same, HasSubstr("goes on after step 2"));
   EXPECT_THAT(same, Not(HasSubstr("warning")));
   std::ofstream(folder_ / "text") << std::string(100, 'x');

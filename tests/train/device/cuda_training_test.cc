@@ -86,7 +86,7 @@ TEST_F(CudaTraining, EightProcessesOnOneGpu) {
     return loss;
   };
   const double want = last_loss("--backend cpu");
-  EXPECT_NEAR(last_loss("--backend cuda -n 8 --dp 2 --tp 2 --pp 2") / want, 1, 1e-10);
+  EXPECT_NEAR(last_loss("--backend cuda -N 8 --dp 2 --tp 2 --pp 2") / want, 1, 1e-10);
 }
 
 }  // namespace

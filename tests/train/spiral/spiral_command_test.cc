@@ -130,10 +130,10 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   const auto save = [&] {
     return " --save-every 100 --save " + folder / fmt::format("save{}", runs);
   };
-  const double whole = loss("-n 2");
-  EXPECT_EQ(loss("-n 2 --restart 1 --kill 1:250" + save()), whole);
+  const double whole = loss("-N 2");
+  EXPECT_EQ(loss("-N 2 --restart 1 --kill 1:250" + save()), whole);
   EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
-  EXPECT_EQ(loss("--sync ps -n 3 --restart 1 --kill 0:399" + save()), whole);
+  EXPECT_EQ(loss("--sync ps -N 3 --restart 1 --kill 0:399" + save()), whole);
   EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
   EXPECT_NEAR(loss("-N 3 --elastic --kill 2:150" + save()), whole, 1e-13);
   EXPECT_THAT(o.text, HasSubstr("with 2 ranks"));
