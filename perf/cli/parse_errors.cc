@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "perf/cli/names.h"
+#include "perf/cli/spellings.h"
 
 namespace weft {
 namespace {
@@ -91,10 +92,17 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   const std::vector<std::string> extras = app.remaining(true);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extras.empty()) {
     what = fmt::format("not expected: {}", fmt::join(extras, " "));
-    for (const std::string& extra : extras)
-      if (const std::string like = option_like(*command, extra); !like.empty())
+    for (const std::string& extra : extras) {
+      if (const std::string here = spelling_here(*command, extra); !here.empty())
+        what += "; " + here;
+      else if (const std::string like = option_like(*command, extra); !like.empty())
         what += fmt::format("; did you mean {}?", like);
+    }
   }
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError))
+    for (const std::string& extra : extras)
+      if (const std::string here = spelling_here(*command, extra); !here.empty())
+        what += "; " + here;
   if (what == "A subcommand is required") {
     const std::vector<std::string> names = commands_of(*command);
     what = extras.empty() || extras[0].starts_with('-')

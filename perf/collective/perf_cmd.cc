@@ -290,8 +290,7 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_option("-o,--op", flags->op, redop_names() + " or all")->capture_default_str();
   command->add_option("-w,--warm-up", flags->warm_up, "operations before the timed ones")
       ->check(CLI::Range(0, 1000000));
-  command
-      ->add_option("-n,--iters", flags->iterations, "timed operations (default: 0.5 s worth)")
+  command->add_option("-n,--iters", flags->iterations, "timed operations (default: 0.5 s worth)")
       ->check(CLI::Range(1, 100000000));
   command->add_option("--algo", flags->algorithm, "auto or an algorithm's name")
       ->capture_default_str();

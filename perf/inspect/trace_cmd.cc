@@ -132,8 +132,8 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
     // Half a file would pass for a trace; a device is left alone.
     std::error_code ignored;
     if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
-    throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out",
-                            to, std::strerror(error)));
+    throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out", to,
+                            std::strerror(error)));
   }
   fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(), all.ranks.size(),
              all.unknown.empty()

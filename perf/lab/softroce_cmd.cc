@@ -113,7 +113,8 @@ int run_inside(const SoftroceOptions& options) {
   const SignalGuard guard;
   const std::vector<LabPort> before = parse_ports(ask_guest("counters"));
   const auto start = std::chrono::steady_clock::now();
-  const int code = run_ranks(make_ranks(facts, options), std::chrono::milliseconds(options.grace_ms));
+  const int code =
+      run_ranks(make_ranks(facts, options), std::chrono::milliseconds(options.grace_ms));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   const std::vector<LabPort> ports = difference(parse_ports(ask_guest("counters")), before);
   if (counters_file.is_open()) {

@@ -122,7 +122,9 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))
       ->capture_default_str();
   command.add_option("--seed", o.seed, "of --pairs random")->capture_default_str();
-  command.add_option("--timeout-ms", o.timeout_ms, "milliseconds without any progress that end the test")
+  command
+      .add_option("--timeout-ms", o.timeout_ms,
+                  "milliseconds without any progress that end the test")
       ->check(CLI::Range(1, 86400000))
       ->capture_default_str();
   command.add_option("--limit-s", o.limit_s, "seconds that one size may take")
@@ -145,9 +147,10 @@ void check(const PairOptions& o) {
                     o.op));
 #endif
   if (o.verbs() && !verbs_available())
-    throw Error(fmt::format("--op {}: missing capability: RDMA verbs: libibverbs cannot be loaded "
-                            "(Debian: libibverbs1)",
-                            o.op));
+    throw Error(
+        fmt::format("--op {}: missing capability: RDMA verbs: libibverbs cannot be loaded "
+                    "(Debian: libibverbs1)",
+                    o.op));
   if (!o.verbs()) {
     const auto refuse = [&o](bool given, const char* flag, const char* why) {
       if (given) throw Error(fmt::format("{} with --op {}: {}", flag, o.op, why));

@@ -80,10 +80,11 @@ class PairSession {
       if (launched_ || spec.rank != 0) throw;
       if (std::chrono::steady_clock::now() < end)
         throw Error(fmt::format("{}; for both ends of a pair, -p does", e.what()));
-      throw Error(fmt::format(
-          "no client within {} s (--timeout-ms and --limit-s together): {}; start the same command with "
-          "this host's name on the other one, or give both -p",
-          spec.timeout.count() / 1000, e.what()));
+      throw Error(
+          fmt::format("no client within {} s (--timeout-ms and --limit-s together): {}; start the "
+                      "same command with "
+                      "this host's name on the other one, or give both -p",
+                      spec.timeout.count() / 1000, e.what()));
     }
     std::vector<Place> places;
     for (const std::string& text : job_->all_gather(encode(place)))

@@ -104,8 +104,8 @@ class HangingJob {
 
   // As a person sees it. The job must be in trouble already.
   nlohmann::json doctor(Rank any) {
-    const Output output = run(fmt::format("{} doctor --json --after-s 0.5 --pid {} 2>&1", WEFT_BINARY,
-                                          processes_.pid(any)));
+    const Output output = run(fmt::format("{} doctor --json --after-s 0.5 --pid {} 2>&1",
+                                          WEFT_BINARY, processes_.pid(any)));
     const auto json = nlohmann::json::parse(output.text, nullptr, false);
     if (!json.is_array() || json.size() != 1) {
       ADD_FAILURE() << output.text;

@@ -347,8 +347,8 @@ TEST_F(NetlabCollective, AutoLoadsTheRailsEvenly) { measure("--algo auto"); }
 // 256 KiB over 4 hosts are cut into the shortest slices there are.
 TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
   const Output result =
-      run(kNetlab + "--name " + lab_name() +
-          " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --json " + file("counters") +
+      run(kNetlab + "--name " + lab_name() + " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --json " +
+          file("counters") +
           " -- weft perf all_reduce -b 256K -e 256K -w 2 -i 30 --no-check --algo ring");
   ASSERT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json report = json("counters");

@@ -43,7 +43,8 @@ class TrainInTheLab : public ::testing::Test {
   void train(const std::string& layout) {
     const Output o = run(fmt::format(
         "WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
-        "--rate 400mbit --json {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 --eval-every 0 "
+        "--rate 400mbit --json {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
+        "--eval-every 0 "
         "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
         folder_.path(), WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
     ASSERT_EQ(o.exit_code, 0) << o.text;

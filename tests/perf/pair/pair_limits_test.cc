@@ -71,8 +71,8 @@ TEST(PairFlags, ThatSayNothingToATransportAreRefused) {
     for (const char* test : {"bw", "lat"})
       for (const char* flag : {"-i 1", "-m 1024", "-x 1", "-x 0", "-S 3", "-S 0", "--tclass 96",
                                "--tclass 0", "-I 64", "-I 0", "-Q 8"}) {
-        const Output out = run(
-            fmt::format("{}{} --op {} {} -p 1 --timeout-ms 1000 127.0.0.1", kPairTest, test, op, flag));
+        const Output out = run(fmt::format("{}{} --op {} {} -p 1 --timeout-ms 1000 127.0.0.1",
+                                           kPairTest, test, op, flag));
         const std::string name(flag, std::string(flag).find(' '));
         EXPECT_EQ(out.exit_code, 4) << test << op << flag;
         EXPECT_THAT(out.text, HasSubstr(fmt::format("{} with --op {}: ", name, op)));
@@ -235,8 +235,8 @@ TEST_F(PairLimits, AnErrorNamesThePair) {
 }
 
 TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
-  const Output out = run(
-      fmt::format("timeout 60 {}bw --op shm -d lo --timeout-ms 1000 --limit-s 1 -p {}", kPairTest, port()));
+  const Output out = run(fmt::format(
+      "timeout 60 {}bw --op shm -d lo --timeout-ms 1000 --limit-s 1 -p {}", kPairTest, port()));
   EXPECT_EQ(out.exit_code, 4) << out.text;
   EXPECT_THAT(out.text, AllOf(HasSubstr("client"), HasSubstr("--timeout-ms"))) << out.text;
 }

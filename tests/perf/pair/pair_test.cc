@@ -180,9 +180,10 @@ TEST(PairDeadline, ALongMessageTakesItsTimeWhileBytesMove) {
     return "";
   };
   EXPECT_THAT(failure(1448), HasSubstr("nothing has moved for 1 s (--timeout-ms): is the link up"));
-  EXPECT_THAT(failure(std::nullopt),
-              AllOf(HasSubstr("nothing has moved for 1 s (--timeout-ms), as far as messages that end"),
-                    HasSubstr("-s")));
+  EXPECT_THAT(
+      failure(std::nullopt),
+      AllOf(HasSubstr("nothing has moved for 1 s (--timeout-ms), as far as messages that end"),
+            HasSubstr("-s")));
 }
 
 TEST(Pattern, ShowsWhatIsWrong) {
@@ -253,15 +254,16 @@ TEST_F(PairProcesses, LatencyOfAllSizes) {
     const auto sizes = report()["pairs"][0]["sizes"];
     ASSERT_EQ(sizes.size(), 23U) << op;
     EXPECT_EQ(sizes.back()["bytes"], 8 << 20) << op;
-    const Output launched =
-        run(fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout-ms 10000",
-                        WEFT_BINARY, kPerf, op));
+    const Output launched = run(
+        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout-ms 10000",
+                    WEFT_BINARY, kPerf, op));
     EXPECT_EQ(launched.exit_code, 0) << op << launched.text;
   }
 }
 
 TEST_F(PairProcesses, BothWaysWithManyUnderWay) {
-  const Ends ends = run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout-ms 20000");
+  const Ends ends =
+      run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout-ms 20000");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
   const auto sizes = report()["pairs"][0]["sizes"];
   EXPECT_EQ(sizes.size(), 2U);

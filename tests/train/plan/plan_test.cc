@@ -117,7 +117,8 @@ TEST(PlanCommand, SaysWhatIsWrong) {
     EXPECT_EQ(o.exit_code, 4) << value << o.text;
     EXPECT_THAT(o.text, HasSubstr(std::string(value).substr(0, 4))) << o.text;
   }
-  EXPECT_THAT(weft("plan --model gpt2 --positions 128").text, HasSubstr("--model gpt2 has its own"));
+  EXPECT_THAT(weft("plan --model gpt2 --positions 128").text,
+              HasSubstr("--model gpt2 has its own"));
   EXPECT_THAT(weft("plan --params many").text, HasSubstr("--params many: expected a number"));
   EXPECT_THAT(weft("plan --model gpt2 --schedule 2f2b").text, HasSubstr("zero-bubble"));
   // Ranks would get 12 or 13 sequences.
@@ -155,8 +156,8 @@ TEST(PlanCommand, LargeNumbersAreNotOthers) {
   EXPECT_EQ(dp.exit_code, 4);
   EXPECT_THAT(dp.text, HasSubstr("(e.g. 4294967296)"));
   EXPECT_THAT(weft("plan --params 1e30").text, HasSubstr("--params 1e+30: at least"));
-  for (const char* shape : {"--params 1e11 --width 2000000000",
-                            "--params 1e18 --layers 1 --width 900000000 --heads 1"})
+  for (const char* shape :
+       {"--params 1e11 --width 2000000000", "--params 1e18 --layers 1 --width 900000000 --heads 1"})
     EXPECT_THAT(weft(std::string("plan --gpus 8 ") + shape).text,
                 HasSubstr("more parameters than can be counted"))
         << shape;
