@@ -29,6 +29,9 @@ struct JobFlags {
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
 };
 
+// Puts the options that are added after this call under the title in the help.
+void section(CLI::App& command, const char* title);
+
 // Adds -N, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
