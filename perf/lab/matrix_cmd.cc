@@ -184,7 +184,7 @@ void add_matrix(CLI::App& lab, int& exit_code) {
   std::vector<std::string_view> names;
   for (const FaultRow& row : fault_rows()) names.push_back(row.name);
   matrix->add_option("--faults", flags.faults,
-                     fmt::format("some of {} (default: all of the lab)", fmt::join(names, ",")));
+                     fmt::format("some of {} (default: all of the lab)", fmt::join(names, ", ")));
   matrix->add_option("--validate", flags.validate, "further words for weft validate");
   matrix->add_option("--limit-s", flags.limit_s, "seconds for one validation")
       ->check(CLI::Range(1, 86400))

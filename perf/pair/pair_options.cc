@@ -106,7 +106,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     command.add_flag("-b,--bidirectional", o.both_ways, "both ends send");
-    command.add_flag("--report_gbits", o.gbits, "Gb/s in place of MB/s (2^20 bytes)");
+    command.add_flag("--report_gbits", o.gbits, "rates in Gb/s, not in MB/s (2^20 bytes)");
   }
   command
       .add_option("--use_cuda", o.gpu,
@@ -120,7 +120,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
   add_json_option(command, o.json, "weft.pair/1; the client writes it");
   command
       .add_option("--pairs", o.pairs,
-                  "of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
+                  "pairs of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
                   "hosts), random; the pairs of a round run at the same time, RDMA on "
                   "the client's rail at both ends")
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))

@@ -84,8 +84,8 @@ TEST(Language, AWordIsOfOneKind) {
     if (kind == "UINT" || kind == "INT" || kind == "FLOAT") kind = "a number";
     for (const std::string name : o["names"]) {
       if (!name.starts_with("--")) continue;
-      // Flags of perf bw and of explain; of lab matrix, words for validate and a number of pairs.
-      if (name == "--validate" || name == "--pairs" || name == "--steps") continue;
+      // Flags of perf bw, explain and lab netlab; in other commands words or numbers.
+      if (name == "--validate" || name == "--pairs" || name == "--steps" || name == "--keep") continue;
       const auto [at, fresh] = first.try_emplace(name, kind, command);
       EXPECT_EQ(at->second.first, kind)
           << name << " of " << at->second.second << " and " << command;
