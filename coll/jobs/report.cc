@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -50,6 +51,17 @@ std::error_code replace_file(const std::string& path, const fs::file_status& old
 }
 
 }  // namespace
+
+CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema) {
+  return command
+      .add_option("--json", file,
+                  fmt::format("write a report ({}) to FILE; - or no FILE: to standard output, "
+                              "without the text",
+                              schema))
+      ->type_name("[FILE]")
+      ->expected(0, 1)
+      ->default_str("-");
+}
 
 std::string why_not_writable(const std::string& path, std::string_view option) {
   if (path.empty() || path == "-") return "";

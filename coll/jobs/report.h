@@ -5,9 +5,18 @@
 #include <string>
 #include <string_view>
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace weft {
 
 class World;
+
+// Adds --json [FILE], the same for every command: the report goes to FILE as well, or, with "-" or
+// no FILE, to standard output alone. `schema` is named in the help.
+CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema);
 
 // Returns why no report can be written to `path` (empty: none, "-": standard output, or a file); ""
 // where it can. The call changes no file at `path` and leaves no new one.

@@ -20,7 +20,10 @@
 
 namespace weft {
 
+void section(CLI::App& command, const char* title) { command.option_defaults()->group(title); }
+
 void add_job_flags(CLI::App& command, JobFlags& flags) {
+  section(command, "Ranks and fabric");
   command
       .add_option(
           "-N,--ranks", flags.ranks,
@@ -46,6 +49,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       .add_option("--rail-gbps", flags.rail_gbps,
                   "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
       ->check(CLI::PositiveNumber);
+  section(command, "Options");
 }
 
 int local_ranks(const JobFlags& flags, int cores) {
@@ -83,7 +87,7 @@ WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
   // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
   // must use the rail that it is called by.
-  if (command == "train" || command == "validate") options.spread = false;
+  if (command == "train" || command == "spiral" || command == "validate") options.spread = false;
   return options;
 }
 

@@ -31,6 +31,9 @@ struct JobFlags {
   bool threads = false;                  // local ranks are threads of this process
 };
 
+// Puts the options that are added after this call under the title in the help.
+void section(CLI::App& command, const char* title);
+
 // Adds -N, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 

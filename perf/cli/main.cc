@@ -1,16 +1,21 @@
 // The `weft` command: parses the command line, sets exit codes. Each command has its own file.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "perf/cli/commands.h"
+#include "perf/cli/completion.h"
+#include "perf/cli/help.h"
 #include "perf/cli/parse_errors.h"
+#include "perf/cli/variables.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
 #include "train/plan/traffic.h"
@@ -43,11 +48,20 @@ std::string version() {
   return text;
 }
 
+// Where a launcher starts many of this process, one of them warns; weft's own launcher has warned.
+bool speaks_for_all() {
+  if (std::getenv("WEFT_RANK") != nullptr) return false;
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "RANK"})
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
+  app.formatter(weft::help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", version, "Print the version and the libraries, and exit");
   int exit_code = weft::kExitOk;
@@ -65,8 +79,12 @@ int main(int argc, char** argv) {
   weft::add_tune(app, exit_code);
   weft::add_drain(app, exit_code);
   weft::add_train(app, exit_code);
+  weft::add_spiral(app, exit_code);
+  weft::add_pipeline(app, exit_code);
+  weft::add_kernels(*app.get_subcommand("bench"), exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);
+  weft::add_completion(app, exit_code);
   weft::refuse_what_is_not_finite(app);
   app.footer("weft COMMAND --help tells what a command takes.");  // last: commands would inherit it
   std::vector<char*> arguments(argv, argv + argc);
@@ -88,6 +106,9 @@ int main(int argc, char** argv) {
       return weft::kExitError;
     }
   }
+  if (speaks_for_all())
+    for (const std::string& warning : weft::misspelt_variables(environ))
+      std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -24,8 +24,16 @@ std::string list(const Range& range) {
   return text;
 }
 
+template <class Range>
+std::vector<std::string> words(const Range& range) {
+  std::vector<std::string> all;
+  for (auto x : range) all.emplace_back(name(x));
+  return all;
+}
+
 }  // namespace
 
+std::span<const Collective> all_collectives() { return kAllCollectives; }
 std::string collective_names() { return list(kAllCollectives); }
 std::string dtype_names() { return list(kAllDTypes); }
 std::string redop_names() { return list(kAllRedOps); }
@@ -59,28 +67,30 @@ std::string word_like(std::string_view typed, std::span<const std::string> known
   return best;
 }
 
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
+  const std::string like = word_like(typed, known);
+  return like.empty() ? like : fmt::format("; did you mean {}?", like);
+}
+
 Collective collective_named(std::string_view text) {
   if (const auto found = collective_from(text)) return *found;
-  std::vector<std::string> names;
-  for (const Collective c : kAllCollectives) names.emplace_back(name(c));
-  const std::string like = word_like(text, names);
+  const std::vector<std::string> names = words(kAllCollectives);
   throw Error(fmt::format("{}: there is no such collective{}; there are {}", text,
-                          like.empty() ? like : fmt::format("; did you mean {}?", like),
-                          collective_names()));
+                          did_you_mean(text, names), collective_names()));
 }
 
 std::vector<DType> dtypes_named(std::string_view flag, std::string_view text) {
   if (text == "all") return {std::begin(kAllDTypes), std::end(kAllDTypes)};
   if (const auto found = dtype_from(text)) return {*found};
-  throw Error(
-      fmt::format("{} {}: there is no such type; there are {}, all", flag, text, dtype_names()));
+  throw Error(fmt::format("{} {}: there is no such type{}; there are {}, all", flag, text,
+                          did_you_mean(text, words(kAllDTypes)), dtype_names()));
 }
 
 std::vector<RedOp> redops_named(std::string_view flag, std::string_view text) {
   if (text == "all") return {std::begin(kAllRedOps), std::end(kAllRedOps)};
   if (const auto found = redop_from(text)) return {*found};
-  throw Error(fmt::format("{} {}: there is no such operator; there are {}, all", flag, text,
-                          redop_names()));
+  throw Error(fmt::format("{} {}: there is no such operator{}; there are {}, all", flag, text,
+                          did_you_mean(text, words(kAllRedOps)), redop_names()));
 }
 
 void check_algorithm(Collective collective, std::string_view algorithm) {
@@ -89,8 +99,11 @@ void check_algorithm(Collective collective, std::string_view algorithm) {
   if (names.empty())
     throw Error(fmt::format("--algo {}: {} has no algorithms to choose from; leave it out",
                             algorithm, name(collective)));
-  throw Error(fmt::format("--algo {}: {} has no such algorithm; it has auto, {}", algorithm,
-                          name(collective), names));
+  std::vector<std::string> known{"auto"};
+  for (const Algorithm& a : algorithms())
+    if (a.collective == collective) known.emplace_back(a.name);
+  throw Error(fmt::format("--algo {}: {} has no such algorithm{}; it has auto, {}", algorithm,
+                          name(collective), did_you_mean(algorithm, known), names));
 }
 
 void check_applies(Collective collective, std::string_view algorithm, const Shape& shape) {

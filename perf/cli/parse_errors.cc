@@ -64,7 +64,12 @@ std::string reworded(const std::string& text) {
   }
   if (std::regex_match(text, m, set)) {
     const std::string names = std::regex_replace(m[3].str(), std::regex(","), ", ");
-    return fmt::format("{} {}: not one of {}", m[1].str(), m[2].str(), names);
+    const std::string list = m[3].str();
+    const std::regex comma(",");
+    const std::vector<std::string> known(
+        std::sregex_token_iterator(list.begin(), list.end(), comma, -1), {});
+    return fmt::format("{} {}: not one of {}{}", m[1].str(), m[2].str(), names,
+                       did_you_mean(m[2].str(), known));
   }
   if (std::regex_match(text, m, conversion))
     return fmt::format("{} {}: not a number of the kind that it takes", m[1].str(), m[2].str());
@@ -75,9 +80,7 @@ std::string reworded(const std::string& text) {
 
 std::string no_command(const CLI::App& command, const std::string& typed) {
   const std::vector<std::string> names = commands_of(command);
-  const std::string like = word_like(typed, names);
-  return fmt::format("no command '{}'{}; there are: {}", typed,
-                     like.empty() ? like : fmt::format("; did you mean {}?", like),
+  return fmt::format("no command '{}'{}; there are: {}", typed, did_you_mean(typed, names),
                      fmt::join(names, " "));
 }
 

@@ -28,7 +28,7 @@ namespace {
 }  // namespace
 
 void add_bench(CLI::App& app, int&) {
-  auto* bench = app.add_subcommand("bench", "Benchmarks: against other libraries, and of `auto`");
+  auto* bench = app.add_subcommand("bench", "benchmarks: against other libraries, and of `auto`");
   bench->require_subcommand(1);
   const auto add = [&](const char* name, const char* about, const char* script) {
     auto* command = bench->add_subcommand(name, about);

@@ -1,6 +1,8 @@
 // `weft perf COLLECTIVE`: times a collective over a range of sizes, as nccl-tests does, and checks
 // every result bit by bit.
 #include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -33,6 +35,7 @@ struct PerfFlags {
   int warm_up = -1, iterations = -1;  // -1: by the time an operation takes
   int root = 0;
   std::string algorithm = "auto", buffers = "malloc", json;
+  int check = 1, gpus = 1, threads = 1;  // as nccl-tests has them
   bool in_place = false, no_check = false, back_to_back = false;
 };
 
@@ -110,6 +113,14 @@ void PerfRun::describe() {
   for (Rank r = 1; r < t.nranks(); ++r)
     one_machine = one_machine && t.place(r).machine == t.place(0).machine;
   report_.emulated = t.nhosts() > 1 && one_machine;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  report_.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  report_.ranks_here = 0;
+  for (Rank r = 0; r < t.nranks(); ++r)
+    report_.ranks_here += t.place(r).machine == t.place(0).machine;
+  report_.unbound = report_.cores > 1 && CPU_COUNT(&mask) == report_.cores;
   report_.transport = flags_.job.transport;
   report_.between_hosts = transport_between_hosts(t);
   report_.memory_shared = hosts_share_memory(t);
@@ -280,6 +291,7 @@ void add_perf(CLI::App& app, int& exit_code) {
       app.add_subcommand("perf", "time a collective and check its results, or pairs (bw, lat)");
   command->add_option("collective", flags->collective, collective_names());
   add_job_flags(*command, flags->job);
+  section(*command, "Sizes and data");
   command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
       ->capture_default_str();
   command->add_option("-e,--end", flags->end, "last size")->capture_default_str();
@@ -288,6 +300,7 @@ void add_perf(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("-d,--type", flags->type, dtype_names() + " or all")->capture_default_str();
   command->add_option("-o,--op", flags->op, redop_names() + " or all")->capture_default_str();
+  section(*command, "How it is timed");
   command->add_option("-w,--warm-up", flags->warm_up, "operations before the timed ones")
       ->check(CLI::Range(0, 1000000));
   command->add_option("-n,--iters", flags->iterations, "timed operations (default: 0.5 s worth)")
@@ -306,11 +319,28 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_flag("--no-check", flags->no_check, "do not compare results");
   command->add_flag("--back-to-back", flags->back_to_back,
                     "no barrier between operations; time is total / iterations");
-  command->add_option("--json", flags->json, "also write a report to this file; - for stdout only");
+  section(*command, "As nccl-tests has them");
+  const auto one = [](const char* what) {
+    return CLI::Validator(
+        [what](std::string& text) { return text == "1" ? "" : text + ": " + what; }, "");
+  };
+  command->add_option("-c,--check", flags->check, "1: results are checked; 0: as --no-check")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  command->add_option("-g,--ngpus", flags->gpus, "GPUs of a rank: one")
+      ->check(one("a rank has one GPU; ranks are -N"))
+      ->capture_default_str();
+  command->add_option("-t,--nthreads", flags->threads, "threads of a process: one")
+      ->check(one("a process is one rank; ranks are -N"))
+      ->capture_default_str();
+  section(*command, "Output");
+  add_json_option(*command, flags->json, "weft.perf/1");
+  command->footer("Example: weft perf all_reduce -N 4 -b 8 -e 1M -f 16 -n 20");
   add_pair_tests(*command, exit_code);
   command->callback([command, flags, &exit_code] {
     if (!command->get_subcommands().empty()) return;
     if (flags->collective.empty()) throw CLI::RequiredError("collective, bw or lat");
+    flags->no_check |= flags->check == 0;
     exit_code = perf(*flags);
   });
 }

@@ -39,6 +39,27 @@ std::string verdict(const PerfReport& report) {
   return fmt::format("# all results exact\n");
 }
 
+// What makes short messages slow on any fabric.
+std::string place_in_words(const PerfReport& report) {
+  if (report.ranks_here > report.cores)
+    return fmt::format("# {} ranks share {} {}: they wait for each other's turns\n",
+                       report.ranks_here, report.cores, report.cores == 1 ? "core" : "cores");
+  if (report.unbound && report.ranks > 1)
+    return "# ranks are not bound to cores, which slows short messages down: weft launch and "
+           "mpirun "
+           "bind them\n";
+  return "";
+}
+
+// As nccl-tests ends.
+std::string average(const PerfReport& report) {
+  if (report.rows.empty() || report.collective == Collective::kBarrier) return "";
+  double sum = 0;
+  for (const PerfRow& row : report.rows) sum += busbw(report, row);
+  return fmt::format("# Avg bus bandwidth    : {:.4g}\n",
+                     sum / static_cast<double>(report.rows.size()));
+}
+
 }  // namespace
 
 bool hosts_share_memory(const Topology& topology) {
@@ -85,7 +106,7 @@ std::string header(const PerfReport& report) {
                      report.buffers, report.in_place ? "in place" : "out of place",
                      report.back_to_back ? "back to back, total / iterations of the slowest rank"
                                          : "slowest rank, a barrier before each") +
-         bound_in_words(report);
+         place_in_words(report) + bound_in_words(report);
 }
 
 Table perf_table() {
@@ -117,7 +138,7 @@ std::string text(const Table& table, const PerfReport& report, const PerfRow& ro
 std::string footer(const PerfReport& report) {
   std::string ports;
   for (const std::string& line : trouble(report.counts)) ports += fmt::format("# {}\n", line);
-  return ports + verdict(report);
+  return ports + average(report) + verdict(report);
 }
 
 nlohmann::ordered_json to_json(const PerfReport& report) {

@@ -34,6 +34,8 @@ struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
   bool emulated = false;              // several hosts on one machine
+  int ranks_here = 1, cores = 1;      // of rank 0's machine
+  bool unbound = false;               // a rank may move from core to core
   std::string transport;              // "auto", "shm", "tcp", "ucx", "verbs"
   std::string between_hosts = "tcp";  // with "auto"
   bool memory_shared = true;          // by the ranks of each host

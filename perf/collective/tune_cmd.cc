@@ -264,23 +264,25 @@ void add_tune(CLI::App& app, int& exit_code) {
       app.add_subcommand("tune", "time every algorithm on this job and keep the times for `auto`");
   command->add_option("collectives", flags->collectives, collective_names())->capture_default_str();
   add_job_flags(*command, flags->job);
+  section(*command, "Sizes and data");
   command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
       ->capture_default_str();
   command->add_option("-e,--end", flags->end, "last size")->capture_default_str();
   command->add_option("-f,--factor", flags->factor, "from size to size, at most 16")
       ->check(CLI::Range(2, 16))
       ->capture_default_str();
-  command->add_option("--rounds", flags->rounds, "in turns; medians count")
+  command->add_option("--rounds", flags->rounds, "rounds, in turns; medians count")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--budget-ms", flags->budget_ms, "of one algorithm in one round")
+  command->add_option("--budget-ms", flags->budget_ms, "milliseconds of one algorithm in one round")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
       ->check(CLI::IsMember({"malloc", "weft"}))
       ->capture_default_str();
-  command->add_option("--json", flags->json,
-                      "also write the table to this file; - for stdout only");
+  section(*command, "Output");
+  add_json_option(*command, flags->json, "weft.tune/1");
+  command->footer("Example: weft tune all_reduce -N 4 -b 64K -e 1M");
   command->callback([flags, &exit_code] { exit_code = tune(*flags); });
 }
 

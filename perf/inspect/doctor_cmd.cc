@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "coll/jobs/report.h"
 #include "coll/observe/diagnosis.h"
 #include "coll/observe/recorder.h"
 #include "perf/cli/commands.h"
@@ -36,7 +37,7 @@ constexpr int kAsked = 2;  // ranks, one after the other
 struct Arguments {
   int pid = 0;
   std::string job;
-  bool json = false;
+  std::string json;
   double after_s = 5;
 };
 
@@ -179,6 +180,7 @@ void print(const FoundJob& job, const Examined& e, bool bad) {
 }
 
 int doctor(const Arguments& a) {
+  check_report(a.json);
   auto jobs = find_jobs();
   std::erase_if(jobs, [&](const auto& item) {
     const FoundJob& job = item.second;
@@ -191,17 +193,16 @@ int doctor(const Arguments& a) {
     const Examined e = examine(job);
     const bool bad = critical(e.diagnosis, a.after_s);
     if (bad) code = kExitCritical;
-    if (a.json) {
+    if (!a.json.empty()) {
       auto report = nlohmann::ordered_json::parse(to_json(e.diagnosis, e.evidence));
       report["job"] = fmt::format("{:016x}", id);
       report["critical"] = bad;
       report["control_plane"] = e.reached;
       all.push_back(std::move(report));
-    } else {
-      print(job, e, bad);
     }
+    if (a.json != "-") print(job, e, bad);
   }
-  if (a.json) fmt::print("{}\n", all.dump(1));
+  if (!a.json.empty()) write_report(a.json, all.dump(1) + "\n");
   if (jobs.empty()) {
     const bool chosen = a.pid || !a.job.empty();
     std::fprintf(stderr, "weft doctor: %s\n",
@@ -217,17 +218,18 @@ int doctor(const Arguments& a) {
 
 void add_doctor(CLI::App& app, int& exit_code) {
   auto* command =
-      app.add_subcommand("doctor", "Show what the ranks of running jobs do, and why they wait");
+      app.add_subcommand("doctor", "show what the ranks of running jobs do, and why they wait");
   const auto a = std::make_shared<Arguments>();
-  command->add_option("--pid", a->pid, "Only the job of this process")->check(CLI::PositiveNumber);
-  command->add_option("--job", a->job, "Only this job: its number, or how it begins");
-  command->add_flag("--json", a->json, "An array of reports (schema weft.doctor/1)");
+  command->add_option("--pid", a->pid, "only the job of this process")->check(CLI::PositiveNumber);
+  command->add_option("--job", a->job, "only this job: its number, or how it begins");
+  add_json_option(*command, a->json, "weft.doctor/1, an array: a job each");
   command
       ->add_option("--after-s", a->after_s,
-                   "Waiting for so many seconds is a hang; a dead rank always is, and "
+                   "waiting for so many seconds is a hang; a dead rank always is, and "
                    "a stopped one that others wait for")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command->footer("Example: weft doctor --after-s 1");
   command->callback([a, &exit_code] { exit_code = doctor(*a); });
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "topo/discover.h"
 #include "transport/loaded/loaded.h"
@@ -23,7 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;  // the keys in the order they are written here
 
 struct Options {
-  bool as_json = false, ascii = false;
+  std::string json;
+  bool ascii = false;
   std::optional<int> ppn;
   std::string sysfs = "/sys";
 };
@@ -364,24 +366,26 @@ Style style_for(const Options& options) {
 void add_topo(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "topo", "Show this host: NUMA nodes, GPUs, NICs, rails, and who uses them");
-  command->add_flag("--json", options->as_json, "JSON (weft.topo/1) instead of a tree");
-  command->add_flag("--ascii", options->ascii, "Draw the tree without Unicode characters");
+      "topo", "show this host: NUMA nodes, GPUs, NICs, rails, and who uses them");
+  add_json_option(*command, options->json, "weft.topo/1");
+  command->add_flag("--ascii", options->ascii, "draw the tree without Unicode characters");
   command
       ->add_option("--ppn", options->ppn,
-                   "Ranks per host, to show their rails (default: one per GPU, else 8)")
+                   "ranks per host, to show their rails (default: one per GPU, else 8)")
       ->check(CLI::Range(1, 4096));
   command
-      ->add_option("--sysfs", options->sysfs, "Read a recorded copy of /sys instead of this host's")
+      ->add_option("--sysfs", options->sysfs, "read a recorded copy of /sys instead of this host's")
       ->type_name("ROOT");
   command->footer(
       "WEFT_RAILS=mlx5_0,mlx5_1 or rail0:0.4,rail1:0.4 (with a rate in Gb/s) chooses the rails; "
-      "WEFT_HOST_ID=name sets the identity of the host.");
+      "WEFT_HOST_ID=name sets the identity of the host.\nExample: weft topo --ppn 8");
   command->callback([options, &exit_code] {
+    check_report(options->json);
     const View view = look(*options);
-    if (options->as_json) {
-      fmt::print("{}\n", to_json(view).dump(2, ' ', false, Json::error_handler_t::replace));
-    } else {
+    if (!options->json.empty())
+      write_report(options->json,
+                   to_json(view).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    if (options->json != "-") {
       const Style style = style_for(*options);
       const Branch root = TreeView(view, style).root();
       fmt::print("{}\n", root.text);

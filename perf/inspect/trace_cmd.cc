@@ -149,13 +149,14 @@ struct TraceArguments {
 }  // namespace
 
 void add_trace(CLI::App& app, int& exit_code) {
-  auto* command = app.add_subcommand("trace", "Work with traces (WEFT_TRACE=FILE writes them)");
+  auto* command = app.add_subcommand("trace", "work with traces (WEFT_TRACE=FILE writes them)");
   command->require_subcommand(1);
   auto* merging = command->add_subcommand(
-      "merge", "Make one of the traces of all ranks, for ui.perfetto.dev or chrome://tracing");
+      "merge", "make one of the traces of all ranks, for ui.perfetto.dev or chrome://tracing");
   const auto a = std::make_shared<TraceArguments>();
-  merging->add_option("files", a->files, "A file of each rank: trace.rank0.json ...")->required();
-  merging->add_option("-o,--out", a->out, "Where to")->required();
+  merging->add_option("files", a->files, "a file of each rank: trace.rank0.json ...")->required();
+  merging->add_option("-o,--out", a->out, "where to")->required();
+  merging->footer("Example: weft trace merge t.rank0.json t.rank1.json -o t.json");
   merging->callback([a, &exit_code] {
     merge(a->files, a->out);
     exit_code = kExitOk;

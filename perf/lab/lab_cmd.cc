@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/scripts.h"
 #include "perf/lab/lab_ports.h"
@@ -159,42 +160,43 @@ int run_lab(const LabOptions& options) {
 }  // namespace
 
 void add_lab(CLI::App& app, int& exit_code) {
-  auto* lab = app.add_subcommand("lab", "Emulated fabrics on this machine");
+  auto* lab = app.add_subcommand("lab", "emulated fabrics on this machine");
   lab->require_subcommand(1);
   auto* netlab = lab->add_subcommand(
-      "netlab", "Run a command as the ranks of hosts with real, slow, separate links (needs root)");
+      "netlab", "run a command as the ranks of hosts with real, slow, separate links (needs root)");
   static LabOptions options;
   auto* hosts =
-      netlab->add_option("--hosts", options.hosts, "Hosts (default: 2)")->check(CLI::Range(1, 250));
-  netlab->add_option("--ppn", options.ranks_per_host, "Ranks per host (default: 1)")
+      netlab->add_option("--hosts", options.hosts, "hosts (default: 2)")->check(CLI::Range(1, 250));
+  netlab->add_option("--ppn", options.ranks_per_host, "ranks per host (default: 1)")
       ->check(CLI::Range(1, 256));
   auto* rails = netlab
                     ->add_option("--rails", options.rails,
-                                 "Ports per host, each on a switch of its own (default: 1)")
+                                 "ports per host, each on a switch of its own (default: 1)")
                     ->check(CLI::Range(1, 64));
   auto* rate =
       netlab->add_option("--rate", options.rate,
-                         "Rate of a port, or of each rail: 400mbit,100mbit (default: 400mbit)");
-  auto* name = netlab->add_option("--name", options.name, "Name of the lab (a-z, 0-9, _)");
-  auto* keep = netlab->add_flag("--keep", options.keep, "Leave the lab up at the end");
-  netlab->add_option("--use", options.use, "Run in this lab, which is up, and leave it up")
+                         "rate of a port, or of each rail: 400mbit,100mbit (default: 400mbit)");
+  auto* name = netlab->add_option("--name", options.name, "name of the lab (a-z, 0-9, _)");
+  auto* keep = netlab->add_flag("--keep", options.keep, "leave the lab up at the end");
+  netlab->add_option("--use", options.use, "run in this lab, which is up, and leave it up")
       ->excludes(hosts)
       ->excludes(rails)
       ->excludes(rate)
       ->excludes(name)
       ->excludes(keep);
-  netlab->add_option("--json", options.counters_file,
-                     "Write the bytes that crossed each port to this file (JSON)");
-  netlab->add_flag("--summary", options.summary, "Print the bytes that crossed each port");
+  add_json_option(*netlab, options.counters_file, "weft.lab/1: the bytes that crossed each port");
+  netlab->add_flag("--summary", options.summary, "print the bytes that crossed each port");
   netlab
       ->add_option("--grace-ms", options.grace_ms,
-                   "Milliseconds that ranks may run on after the first one failed")
+                   "milliseconds that ranks may run on after the first one failed")
       ->check(CLI::Range(0, 86400000))
       ->capture_default_str();
   netlab
       ->add_option("command", options.command,
                    "-- and the command of every rank; `weft` is this binary")
       ->required();
+  netlab->footer(
+      "Example: weft lab netlab --hosts 4 --ppn 2 --rails 2 -- weft perf all_reduce -e 1M");
   add_softroce(*lab, exit_code);
   add_matrix(*lab, exit_code);
   netlab->callback([&exit_code] { exit_code = run_lab(options); });

@@ -115,7 +115,8 @@ void print_ports(const std::vector<LabPort>& ports) {
 std::ofstream open_counters(const std::string& path) {
   std::ofstream file;
   if (path.empty()) return file;
-  file.open(path);
+  const bool console = path == "-";
+  file.open(console ? "/dev/stdout" : path, console ? std::ios::app : std::ios::trunc);
   if (!file) throw Error(fmt::format("--json {}: cannot be written", path));
   return file;
 }

@@ -154,7 +154,7 @@ int run_matrix(MatrixFlags& flags) {
 
 void add_matrix(CLI::App& lab, int& exit_code) {
   auto* matrix = lab.add_subcommand(
-      "matrix", "Break a lab on purpose, validate it, and count how often the fault is named");
+      "matrix", "break a lab on purpose, validate it, and count how often the fault is named");
   static MatrixFlags flags;
   MatrixOptions& options = flags.options;
   options.lab.name = "netlab";
@@ -162,41 +162,42 @@ void add_matrix(CLI::App& lab, int& exit_code) {
   matrix->add_option("--lab", options.lab.name, "netlab (needs root) or softroce")
       ->check(CLI::IsMember({"netlab", "softroce"}))
       ->capture_default_str();
-  matrix->add_option("--hosts", flags.hosts, "Hosts")
+  matrix->add_option("--hosts", flags.hosts, "hosts")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  matrix->add_option("--rails", options.lab.rails, "Ports per host")
+  matrix->add_option("--rails", options.lab.rails, "ports per host")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
-  matrix->add_option("--rate", flags.rate, "Rate of a port (400mbit; softroce 80mbit)");
-  matrix->add_option("--runs", options.runs, "Runs of each kind of fault and class of place")
+  matrix->add_option("--rate", flags.rate, "rate of a port (400mbit; softroce 80mbit)");
+  matrix->add_option("--runs", options.runs, "runs of each kind of fault and class of place")
       ->check(CLI::Range(0, 10000))
       ->capture_default_str();
-  matrix->add_option("--pairs", options.pairs, "Runs with two faults")
+  matrix->add_option("--pairs", options.pairs, "runs with two faults")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  matrix->add_option("--clean", options.clean, "Runs without a fault, among the others")
+  matrix->add_option("--clean", options.clean, "runs without a fault, among the others")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  matrix->add_flag("--busy-core", options.busy_core, "Another program keeps one core busy");
-  matrix->add_option("--seed", options.seed, "Hosts, rails and strengths are drawn from it")
+  matrix->add_flag("--busy-core", options.busy_core, "another program keeps one core busy");
+  matrix->add_option("--seed", options.seed, "hosts, rails and strengths are drawn from it")
       ->capture_default_str();
   std::vector<std::string_view> names;
   for (const FaultRow& row : fault_rows()) names.push_back(row.name);
   matrix->add_option("--faults", flags.faults,
-                     fmt::format("Some of {} (default: all of the lab)", fmt::join(names, ",")));
-  matrix->add_option("--validate", flags.validate, "Further words for weft validate");
-  matrix->add_option("--limit-s", flags.limit_s, "Seconds for one validation")
+                     fmt::format("some of {} (default: all of the lab)", fmt::join(names, ", ")));
+  matrix->add_option("--validate", flags.validate, "further words for weft validate");
+  matrix->add_option("--limit-s", flags.limit_s, "seconds for one validation")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   matrix
       ->add_option("--stop-after-s", flags.stop_after_s,
-                   "Begin no run after so many seconds; the same command goes on later")
+                   "begin no run after so many seconds; the same command goes on later")
       ->check(CLI::Range(0, 864000));
-  matrix->add_option("--out", flags.out, "Folder of the results (default: matrix-<lab>)");
-  matrix->add_option("--page", flags.page, "Write the results as a page (markdown)");
-  matrix->add_option("--with", flags.with, "Folders of other results, for the page");
-  matrix->add_flag("--list", flags.list, "Print the runs, and run nothing");
+  matrix->add_option("--out", flags.out, "folder of the results (default: matrix-<lab>)");
+  matrix->add_option("--page", flags.page, "write the results as a page (markdown)");
+  matrix->add_option("--with", flags.with, "folders of other results, for the page");
+  matrix->add_flag("--list", flags.list, "print the runs, and run nothing");
+  matrix->footer("Example: weft lab matrix --hosts 4 --rails 2 --runs 1 --out results");
   matrix->callback([&exit_code] { exit_code = run_matrix(flags); });
 }
 

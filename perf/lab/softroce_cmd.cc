@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/scripts.h"
 #include "perf/lab/lab_ports.h"
@@ -157,12 +158,12 @@ int run_in_new_guest(const SoftroceOptions& options) {
 void add_softroce(CLI::App& lab, int& exit_code) {
   auto* softroce = lab.add_subcommand(
       "softroce",
-      "Run a command as the ranks of hosts with RDMA devices (Soft-RoCE), in a guest of QEMU");
+      "run a command as the ranks of hosts with RDMA devices (Soft-RoCE), in a guest of QEMU");
   static SoftroceOptions options;
-  softroce->add_option("--hosts", options.hosts, "Hosts")
+  softroce->add_option("--hosts", options.hosts, "hosts")
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
-  softroce->add_option("--ppn", options.ranks_per_host, "Ranks per host")
+  softroce->add_option("--ppn", options.ranks_per_host, "ranks per host")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   softroce
@@ -171,29 +172,29 @@ void add_softroce(CLI::App& lab, int& exit_code) {
       ->capture_default_str();
   softroce->add_option(
       "--rate", options.rate,
-      "Rate of a port, or of each rail: 160mbit,40mbit (default: as fast as it goes)");
+      "rate of a port, or of each rail: 160mbit,40mbit (default: as fast as it goes)");
   softroce->add_option("--mtu", options.mtu, "MTU of the ports in bytes")
       ->check(CLI::Range(576, 65535))
       ->capture_default_str();
   softroce->add_option("--out", options.out,
-                       "Folder that shows what the guest writes to /out; made where it is missing");
-  softroce->add_option("--limit-s", options.timeout_s, "Seconds until the guest is ended")
+                       "folder that shows what the guest writes to /out; made where it is missing");
+  softroce->add_option("--limit-s", options.timeout_s, "seconds until the guest is ended")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
-  softroce->add_flag("--once", options.once, "Run the command once in the guest, not as ranks");
-  softroce->add_option("--json", options.counters_file,
-                       "Write the bytes that crossed each port to this file of the guest (JSON), "
-                       "as in /out/ports.json");
-  softroce->add_flag("--summary", options.summary, "Print the bytes that crossed each port");
+  softroce->add_flag("--once", options.once, "run the command once in the guest, not as ranks");
+  add_json_option(*softroce, options.counters_file, "weft.lab/1: the bytes that crossed each port");
+  softroce->add_flag("--summary", options.summary, "print the bytes that crossed each port");
   softroce
       ->add_option("--grace-ms", options.grace_ms,
-                   "Milliseconds that ranks may run on after the first one failed")
+                   "milliseconds that ranks may run on after the first one failed")
       ->check(CLI::Range(0, 86400000))
       ->capture_default_str();
   softroce
       ->add_option("command", options.command,
                    "-- and the command of every rank; `weft` is this binary")
       ->required();
+  softroce->footer(
+      "Example: weft lab softroce --hosts 2 --rails 2 -- weft perf all_reduce --transport verbs");
   softroce->callback([&exit_code] {
     exit_code = inside_guest() ? run_inside(options) : run_in_new_guest(options);
   });

@@ -15,8 +15,8 @@ void add_pair_tests(CLI::App& perf, int& exit_code) {
     CLI::App* command = perf.add_subcommand(name(test), title);
     add_pair_flags(*command, *options);
     const std::string me = std::string("weft perf ") + name(test);
-    command->footer("Server: " + me + " -d mlx5_0     Client: " + me + " -d mlx5_0 HOST\n" +
-                    "Many pairs: mpirun " + me + " --pairs rail");
+    command->footer("Example, server: " + me + " -d mlx5_0     client: " + me +
+                    " -d mlx5_0 HOST\n" + "Many pairs: mpirun " + me + " --pairs rail");
     command->callback([options, &exit_code] { exit_code = run_pairs(*options); });
   };
   add(PairTest::kBandwidth, "bandwidth between two processes, or many pairs of them");

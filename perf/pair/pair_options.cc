@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "perf/cli/bytes.h"
 #include "topo/base/status.h"
 #include "transport/gpu/device.h"
@@ -56,6 +58,7 @@ int PairOptions::inline_or_default() const {
 
 void add_pair_flags(CLI::App& command, PairOptions& o) {
   const bool bandwidth = o.test == PairTest::kBandwidth;
+  section(command, "Which ends");
   command.add_option("server", o.server,
                      "host of the server; without it this is the server, unless a launcher "
                      "(weft launch, mpirun) started several ranks");
@@ -71,6 +74,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
   command.add_option("-p,--port", o.tcp_port, "TCP port that the server listens on")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();
+  section(command, "Messages");
   command.add_option("-s,--size", o.size, "bytes of a message, or several: 64,4K,1M");
   command.add_flag("-a,--all", o.all_sizes, "all sizes from 2 to 8 MiB, by doubling");
   auto* iterations = command.add_option("-n,--iters", o.iterations, "messages of each size")
@@ -78,6 +82,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
   command.add_option("-D,--duration", o.seconds, "seconds for each size, in place of -n")
       ->check(CLI::Range(0.1, 86400.0))
       ->excludes(iterations);
+  section(command, "RDMA devices");
   command.add_option("-I,--inline_size", o.inline_bytes, "send messages up to this size inline")
       ->check(CLI::Range(0, 4096));
   command.add_flag("-e,--events", o.events, "sleep until the device says that something is done");
@@ -101,7 +106,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     command.add_flag("-b,--bidirectional", o.both_ways, "both ends send");
-    command.add_flag("--report_gbits", o.gbits, "Gb/s in place of MB/s (2^20 bytes)");
+    command.add_flag("--report_gbits", o.gbits, "rates in Gb/s, not in MB/s (2^20 bytes)");
   }
   command
       .add_option("--use_cuda", o.gpu,
@@ -110,18 +115,17 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::NonNegativeNumber)
       ->expected(0, 1)
       ->default_str("0");
+  section(command, "Output and pairs");
   command.add_flag("--validate", o.validate, "compare what arrived with what was sent");
-  command.add_option("--json", o.json,
-                     "also write a report of all sizes to this file; - for stdout only (the client "
-                     "writes it)");
+  add_json_option(command, o.json, "weft.pair/1; the client writes it");
   command
       .add_option("--pairs", o.pairs,
-                  "of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
+                  "pairs of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
                   "hosts), random; the pairs of a round run at the same time, RDMA on "
                   "the client's rail at both ends")
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))
       ->capture_default_str();
-  command.add_option("--seed", o.seed, "of --pairs random")->capture_default_str();
+  command.add_option("--seed", o.seed, "seed of --pairs random")->capture_default_str();
   command
       .add_option("--timeout-ms", o.timeout_ms,
                   "milliseconds without any progress that end the test")

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import sys
 
 
 def replaceable(path):
@@ -15,6 +16,8 @@ def beside(path):
 
 def check_writable(path):
     """Raises OSError where no file can be written to `path`; leaves what is there as it is."""
+    if path == "-":
+        return
     there = os.path.exists(path)
     probe = path if there else beside(path)
     open(probe, "a").close()
@@ -22,8 +25,18 @@ def check_writable(path):
         os.remove(probe)
 
 
+def leave_alone(path):
+    """Sends what is printed to standard error where the report goes to standard output."""
+    if path == "-":
+        sys.stdout = sys.stderr
+
+
 def write(path, text):
-    """Raises OSError."""
+    """Raises OSError. `-` is standard output."""
+    if path == "-":
+        sys.__stdout__.write(text)
+        sys.__stdout__.flush()
+        return
     fresh = beside(path) if replaceable(path) else path
     try:
         with open(fresh, "w") as file:

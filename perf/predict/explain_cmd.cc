@@ -8,6 +8,8 @@
 #include <iterator>
 #include <memory>
 
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "coll/runtime/calibrate.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
@@ -20,8 +22,8 @@ namespace {
 
 struct ExplainFlags : ModelFlags {
   int rank = 0;
-  bool steps = false, json = false;
-  std::string profile = "auto";
+  bool steps = false;
+  std::string json, profile = "auto";
 };
 
 // The one named, or the newest in the user's cache that has been made by as many ranks and hosts.
@@ -41,6 +43,7 @@ Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
 }
 
 int run(const ExplainFlags& flags) {
+  check_report(flags.json);
   Question q;
   q.collective = collective_of(flags);
   q.type = type_of(flags);
@@ -52,9 +55,9 @@ int run(const ExplainFlags& flags) {
                      flags.host_us, flags.rails);
   q.profile = profile_of(flags, q.shape);
   const Explanation explanation = explain(q);
-  if (flags.json) {
-    fmt::print("{}\n", to_json(explanation, flags.steps).dump(2));
-  } else {
+  if (!flags.json.empty())
+    write_report(flags.json, to_json(explanation, flags.steps).dump(2) + "\n");
+  if (flags.json != "-") {
     fmt::print("{}", text(explanation));
     if (flags.steps) fmt::print("\n{}", steps_text(explanation));
   }
@@ -68,6 +71,7 @@ void add_explain(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("explain", "which algorithm a collective takes, and why; its steps");
   add_model_flags(*command, *flags, "auto or an algorithm's name");
+  section(*command, "Output");
   command->add_flag("--steps", flags->steps, "print the schedule of --rank");
   command->add_option("--rank", flags->rank, "whose steps")
       ->check(CLI::NonNegativeNumber)
@@ -78,7 +82,8 @@ void add_explain(CLI::App& app, int& exit_code) {
           "times measured by a job (coll/select/profile.h): a file, off, or auto: the newest of "
           "as many ranks and hosts in the user's cache")
       ->capture_default_str();
-  command->add_flag("--json", flags->json, "for programs");
+  add_json_option(*command, flags->json, "weft.explain/1");
+  command->footer("Example: weft explain all_reduce -N 8 --hosts 2 --rails 4 --bytes 64M --steps");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "coll/jobs/session.h"
 #include "perf/cli/names.h"
 #include "topo/base/status.h"
 
@@ -24,15 +25,18 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
     CLI::Option* option = add(flag, us, about);
     zero_is_default ? option->check(CLI::PositiveNumber) : option->check(CLI::NonNegativeNumber);
   };
+  section(command, "The job");
   add("-N,--ranks", flags.ranks, "ranks in all")->check(CLI::Range(1, 65536));
   add("--hosts", flags.hosts, "hosts they are on, in equal blocks")->check(CLI::Range(1, 65536));
   add("--rails", flags.rails, "rails per host (default: one per rank of a host)")
       ->check(CLI::Range(1, 64));
+  section(command, "The call");
   add("--bytes", flags.bytes, "the whole buffer: bytes, 16K, 64M, 1G");
   add("-d,--type", flags.type, dtype_names());
   add("--algo", flags.algorithm, algorithm_about);
   add("--root", flags.root, "root of a broadcast, reduce, gather or scatter")
       ->check(CLI::NonNegativeNumber);
+  section(command, "The fabric");
   // Those that have no default of their own take the cost model's; `sim` has rails of 100 Gb/s.
   const bool models = flags.host_gbps == 0;
   const auto otherwise = [models](const char* about, const char* by_model) {

@@ -29,7 +29,8 @@ struct SimFlags : ModelFlags {
   bool equal_shares = false;
   std::uint64_t seed = 1;
   double delay_us = 0, skew_us = 0, longest_s = 60;
-  bool reorder = false, json = false, whole = false;
+  bool reorder = false, whole = false;
+  std::string json;
 };
 
 // What is asked, in the terms of the library.

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "coll/select/cost.h"
 #include "coll/sim/simulate.h"
 #include "perf/cli/bytes.h"
@@ -188,9 +190,10 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
 }
 
 int run(const SimFlags& flags) {
+  check_report(flags.json);
   const SimulatedCall job = call_of(flags);
   std::vector<Simulated> rows;
-  Progress progress(!flags.json);
+  Progress progress(flags.json != "-");
   std::string left_out;
   for (const Wanted& w : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
     const Algorithm& a = *w.algorithm;
@@ -212,8 +215,9 @@ int run(const SimFlags& flags) {
   const Algorithm* const picked =
       flags.algorithm == "all" ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
                                : nullptr;
-  fmt::print("{}", flags.json ? to_json(job, rows, picked, flags.seed).dump(2) + "\n"
-                              : text(job, rows, picked));
+  if (!flags.json.empty())
+    write_report(flags.json, to_json(job, rows, picked, flags.seed).dump(2) + "\n");
+  if (flags.json != "-") fmt::print("{}", text(job, rows, picked));
   return kExitOk;
 }
 
@@ -233,6 +237,7 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   number("--spine-us", flags->spine_us, "latency of what crosses from rail to rail")
       ->check(CLI::NonNegativeNumber);
+  section(*command, "Cores");
   const auto given = [command](const char* flag, double& value, std::string about) {
     command->add_option(flag, value, std::move(about))->check(CLI::NonNegativeNumber);
   };
@@ -241,10 +246,11 @@ void add_sim(CLI::App& app, int& exit_code) {
                     "and copies cost nothing",
                     kSimCoreUs));
   given("--reduce-gbs", flags->reduce_GBps,
-        fmt::format("of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
+        fmt::format("GB/s of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
   given("--copy-gbs", flags->copy_GBps,
-        fmt::format("of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
+        fmt::format("GB/s of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
   number("--wire", flags->wire, "rdma or tcp: headers, and whether cores copy what rails bring");
+  section(*command, "What is slow or fails");
   number("--skew-us", flags->skew_us, "ranks start up to so much late")
       ->check(CLI::NonNegativeNumber);
   command
@@ -258,10 +264,11 @@ void add_sim(CLI::App& app, int& exit_code) {
   command->add_option("--cut", flags->cuts, "a host's link goes down, e.g. 3:1@500; repeatable")
       ->type_name("HOST:RAIL@US");
   command->add_flag("--equal-shares", flags->equal_shares, "do not give slow rails less to carry");
-  number("--seed", flags->seed, "of the delays");
+  number("--seed", flags->seed, "seed of the delays");
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--reorder", flags->reorder, "delayed messages may overtake each other");
+  section(*command, "Output");
   number("--longest-s", flags->longest_s,
          "--algo all leaves out what would be simulated for longer")
       ->check(CLI::PositiveNumber);
@@ -270,7 +277,8 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->add_option("--timeline", flags->timeline,
                    "a CSV file of what rank 0's ports and core do, message by message")
       ->type_name("FILE");
-  command->add_flag("--json", flags->json, "for programs");
+  add_json_option(*command, flags->json, "weft.sim/1");
+  command->footer("Example: weft sim all_reduce -N 64 --hosts 8 --bytes 16M --algo all");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

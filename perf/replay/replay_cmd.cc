@@ -139,6 +139,7 @@ void add_replay(CLI::App& app, int& exit_code) {
       "play the traffic of a job's trace (Chakra, PARAM, SimAI), here or in virtual time");
   command->add_option("FILE", flags->files, "a trace of each rank, or one for all")->required();
   add_job_flags(*command, flags->job);
+  section(*command, "What is played");
   command->add_flag("--sim", flags->simulates,
                     "in virtual time, on --hosts with --rails of --rail-gbps");
   command->add_flag("--compare", flags->compare,
@@ -159,6 +160,7 @@ void add_replay(CLI::App& app, int& exit_code) {
   number("-n,--steps", flags->play.steps, "steps that are timed, after one that is not")
       ->check(CLI::Range(1, 100000));
   number("--most-bytes", flags->most_bytes, "larger messages are played in this size");
+  section(*command, "Virtual time (--sim)");
   SimFlags& sim = flags->sim;
   number("--rail-us", sim.rail_us, "with --sim: latency of a rail")->check(CLI::PositiveNumber);
   number("--host-gbps", sim.host_gbps, "with --sim: between two ranks of a host, in Gb/s")
@@ -167,8 +169,10 @@ void add_replay(CLI::App& app, int& exit_code) {
   command->add_option("--cpu-us", sim.cpu_us, "with --sim: core time of a message, at each end")
       ->check(CLI::NonNegativeNumber);
   number("--wire", sim.wire, "with --sim: rdma or tcp");
-  command->add_option("--json", flags->json, "a report for programs; -: standard output, alone")
-      ->type_name("FILE");
+  section(*command, "Output");
+  add_json_option(*command, flags->json, "weft.replay/1");
+  command->footer(
+      "Example: weft replay -N 4 --hosts 2 --compare job.0.et job.1.et job.2.et job.3.et");
   command->callback([flags, &exit_code] { exit_code = run_replay(*flags); });
 }
 

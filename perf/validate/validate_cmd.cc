@@ -223,6 +223,7 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   CLI::App* command = app.add_subcommand(
       "validate", "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN");
   add_job_flags(*command, flags->job);
+  section(*command, "What is tested");
   command->add_flag("--list", flags->list, "print all checks and what they mean");
   command->add_option("--budget", flags->budget, "time to plan for: 60s, 5m")
       ->capture_default_str();
@@ -230,6 +231,7 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                       "TOML file with what this fleet is expected to be");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
   command->add_option("--soak", flags->soak, "repeat the rate rounds for so long: 30m");
+  section(*command, "A job's own traffic");
   command->add_option("--like", flags->like.model,
                       "play the traffic of a training step of this model too (gpt2 .. gpt3)");
   flags->of_like = {
@@ -238,14 +240,16 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
       command->add_option("--dp", flags->like.dp, "with --like: data-parallel ranks"),
       command->add_option("--batch", flags->like.batch, "with --like: sequences per step")
           ->capture_default_str()};
-  command->add_option("--seed", flags->plan.seed, "of the random pairs")->capture_default_str();
-  command->add_option("--json", flags->json, "also write a report to this file; - for stdout only");
+  section(*command, "Output");
+  command->add_option("--seed", flags->plan.seed, "seed of the random pairs")->capture_default_str();
+  add_json_option(*command, flags->json, "weft.validate/2");
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,
                       "also write metrics to this file, for the textfile collector");
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
   command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
+  section(*command, "A fleet that is not there");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");
   command
@@ -253,11 +257,14 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                    "break so many places of the simulated fleet (--seed)")
       ->check(CLI::Range(0, 1000));
   command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
-  command->add_subcommand("history", "print the reports (--json) of a folder side by side")
-      ->add_option("folder", flags->history, "folder of reports")
-      ->required();
+  CLI::App* history =
+      command->add_subcommand("history", "print the reports (--json) of a folder side by side");
+  history->option_defaults()->group("Options");
+  history->add_option("folder", flags->history, "folder of reports")->required();
+  history->footer("Example: weft validate history reports");
   command->footer(
-      "Without a launcher: 2 ranks on each of 2 hosts with 2 rails, emulated on this machine.");
+      "Without a launcher: 2 ranks on each of 2 hosts with 2 rails, emulated on this machine.\n"
+      "Example: weft validate -N 4 --hosts 2 --budget 30s --json report.json");
   command->callback([flags, &exit_code] { exit_code = validate(*flags); });
 }
 

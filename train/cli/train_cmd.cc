@@ -1,4 +1,4 @@
-// `weft train`: the modes of the command, and what its jobs are started with.
+// `weft train`: what its jobs are started with.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -13,11 +13,8 @@
 #include "train/cli/train_elastic.h"
 #include "train/cli/train_flags.h"
 #include "train/cli/train_run.h"
-#include "train/device/bench.h"
 #include "train/device/context.h"
 #include "train/model/learning_rate.h"
-#include "train/pipeline/explain.h"
-#include "train/pipeline/trace.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 
@@ -51,11 +48,6 @@ void complete(TrainFlags& flags, bool dp_given) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
 }
 
-void set_ranks(JobFlags& job, int ranks) {
-  job.ranks = ranks;
-  job.hosts = std::min(job.hosts, ranks);
-}
-
 // The next smaller number of replicas that the batch divides by, if there is one.
 bool fewer_replicas(TrainFlags& flags) {
   auto& o = flags.options;
@@ -67,14 +59,6 @@ bool fewer_replicas(TrainFlags& flags) {
     return true;
   }
   return false;
-}
-
-// The same of a spiral.
-bool fewer_workers(TrainFlags& flags) {
-  const int least = flags.spiral.options.sync == "allreduce" ? 1 : 2;
-  if (flags.job.ranks <= least) return false;
-  set_ranks(flags.job, flags.job.ranks - 1);
-  return true;
 }
 
 // What --backend and --type are, where one of them is not said.
@@ -108,8 +92,7 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
     o.rate.peak = train::linear_scaling(static_cast<double>(o.batch), flags.lr_per_256);
   o.rate.steps = flags.steps;
   o.rate.floor = o.rate.peak / 10;
-  o.parameter_server = flags.spiral.options.sync == "ps";
-  o.straggler_us = flags.spiral.options.straggler_us;
+  o.parameter_server = flags.sync == "ps";
   flags.job.outlives_killed =
       flags.restart.elastic && can_lose_replicas(o, flags.backend == "cuda");
   const int replicas = o.mesh.data;
@@ -131,56 +114,13 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
       flags.restart, flags.job, run, [&] { return fewer_replicas(flags); }, all);
 }
 
-int train_spiral(TrainFlags& flags, const CLI::App& command) {
-  const auto given = [&](const char* name) { return command.get_option(name)->count() > 0; };
-  auto& s = flags.spiral.options;
-  if (given("--steps")) s.iterations = flags.steps;
-  if (given("--lr")) s.rate = flags.options.rate.peak;
-  if (given("--seed")) s.seed = flags.options.seed;
-  const int tenth = std::max(1, s.iterations / 10);
-  if (!given("--report-every")) s.report_every = tenth;
-  s.save_every = given("--save-every") ? flags.save_every : tenth;
-  s.algorithm = flags.options.mesh.algorithm;
-  flags.job.threads = flags.spiral.threads;
-  s.save = flags.save;
-  s.keep = flags.keep;
-  s.resume = flags.resume || restarted();
-  if (!launched() && flags.job.ranks == 0) flags.job.ranks = s.sync == "allreduce" ? 1 : 3;
-  if (flags.restart.elastic && restarted() && launched()) flags.job.ranks = flags.job.hosts = 0;
-  const auto run = [&] {
-    return run_spiral_command(flags.job, flags.spiral, flags.restart, flags.log);
-  };
-  return run_again(
-      flags.restart, flags.job, run, [&] { return fewer_workers(flags); }, [] {});
-}
-
 int train_command(TrainFlags& flags, const CLI::App& command) {
-  try {
-    check_train_flags(command, flags);
-  } catch (const UsageError&) {  // every rank finds out; one says so
-    if (launched() && job_from_environment().rank != 0) return kExitError;
-    throw;
-  }
-  if (flags.explain) {
-    const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
-    const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
-    auto schedule = train::make_pipeline_schedule(flags.options.schedule,
-                                                  {stages, micro_batches, flags.options.chunks});
-    if (!flags.of.empty()) schedule = train::schedule_of_trace(pipeline_file(flags.of), schedule);
-    fmt::print("{}", train::explain_pipeline(schedule));
-    return kExitOk;
-  }
-  if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
+  if (const int code = one_rank_tells([&] { check_train_flags(command, flags); }); code != kExitOk)
+    return code;
   prefer_wide_products();
-  if (flags.bench_kernels) {
-    train::DeviceContext::make(0);
-    train::bench_kernels(flags.bench);
-    return kExitOk;
-  }
-  check_train_folders(flags);
+  check_train_folders(flags.save, flags.trace);
   if (flags.options.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
-  if (flags.model == "spiral") return train_spiral(flags, command);
   return train_gpt(flags, command.get_option("--dp")->count() > 0);
 }
 
@@ -191,6 +131,7 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
   add_train_flags(*command, *flags);
+  command->footer("Example: weft train -N 4 --dp 2 --pp 2 --steps 20");
   command->callback([flags, command, &exit_code] { exit_code = train_command(*flags, *command); });
 }
 

@@ -5,33 +5,34 @@
 #include <string>
 
 #include "train/cli/train_restart.h"
-#include "train/device/bench.h"
-#include "train/spiral/spiral_cmd.h"
+#include "train/model/mfu.h"
 #include "train/trainer.h"
 #include "transport/launch/local_job.h"
 
 namespace weft {
 
-struct TrainFlags {
-  JobFlags job;
-  train::TrainOptions options;
-  SpiralFlags spiral;
-  std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
-  std::string tp_style = "megatron";
-  std::string eval_data;  // text to evaluate; empty: the last twentieth of `data`
-  int eval_every = -1;    // steps between evaluations; 0: none. -1: see evaluates_every()
-  std::string log, trace, prompt = "\n";
-  int steps = 300, sample = 0, stages = 0, micro_batches = 0;
-  double temperature = 0.8;
-  bool explain = false;
-  std::string of;  // path of a trace, for --explain
+struct CheckpointFlags {
   std::string save;
   int save_every = 100, keep = 2;
   bool resume = false;
   RestartFlags restart;
-  double lr_per_256 = 0;  // 0: not given
-  bool bench_kernels = false;
-  train::KernelBench bench;
+};
+
+// Adds --save, --save-every, --keep, --resume, --restart, --elastic and --kill.
+void add_checkpoint_flags(CLI::App& command, CheckpointFlags& flags, const char* save_every_about);
+
+struct TrainFlags : CheckpointFlags {
+  JobFlags job;
+  train::TrainOptions options;
+  std::string sync = "allreduce", data, backend = "cpu", type, optimizer = "adamw";
+  std::string tp_style = "megatron";
+  std::string eval_data;  // text to evaluate; empty: the last twentieth of `data`
+  int eval_every = -1;    // steps between evaluations; 0: none. -1: see evaluates_every()
+  std::string log, trace, prompt = "\n";
+  int steps = 300, sample = 0;
+  double temperature = 0.8;
+  double lr_per_256 = 0;   // 0: not given
+  double peak_tflops = 0;  // of a GPU; 0: by its name
 };
 
 // Adds the flags to the command. `flags` must outlive the command.

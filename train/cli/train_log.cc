@@ -40,6 +40,10 @@ nlohmann::json to_json(const AxisBytes& b) {
 
 }  // namespace
 
+std::string pipeline_file(const std::string& trace) {
+  return std::filesystem::path(trace).replace_extension(".pipeline.json");
+}
+
 nlohmann::json to_json(const StepReport& r, double tokens_per_s) {
   nlohmann::json memory;
   const auto& ledger = MemoryLedger::of_this_rank();

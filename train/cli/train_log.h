@@ -11,6 +11,9 @@ namespace weft::train {
 
 nlohmann::json to_json(const StepReport& report, double tokens_per_s);
 
+// The file of a trace's pipeline: "run.json" -> "run.pipeline.json".
+std::string pipeline_file(const std::string& trace);
+
 }  // namespace weft::train
 namespace weft {
 

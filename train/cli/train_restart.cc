@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "topo/base/exit_code.h"
@@ -49,6 +50,11 @@ void die_on_purpose(const RestartFlags& flags, Rank rank, int step) {
   const auto colon = flags.kill.find(':');
   if (std::atol(flags.kill.c_str()) == rank && std::atol(&flags.kill[colon + 1]) == step)
     raise(SIGKILL);
+}
+
+void set_ranks(JobFlags& job, int ranks) {
+  job.ranks = ranks;
+  job.hosts = std::min(job.hosts, ranks);
 }
 
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,

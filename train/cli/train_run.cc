@@ -33,11 +33,6 @@
 
 namespace weft {
 
-// "run.json" -> "run.pipeline.json"
-std::string pipeline_file(const std::string& trace) {
-  return std::filesystem::path(trace).replace_extension(".pipeline.json");
-}
-
 namespace {
 
 using train::Trainer;
@@ -71,7 +66,7 @@ double peak_of_all(World& world, const TrainFlags& flags) {
   const train::DeviceContext& context = train::DeviceContext::of_this_rank();
   const auto all = job_of(world).all_gather(device()->identity(context.gpu()));
   const std::set<std::string> gpus(all.begin(), all.end());
-  double each = flags.bench.peaks.tflops;
+  double each = flags.peak_tflops;
   const bool half = flags.type == "bf16" || flags.type == "fp16";
   if (each == 0 && half) each = train::gpu_peaks(device()->describe(context.gpu())).tflops;
   return each * 1e12 * static_cast<double>(gpus.size());
@@ -282,7 +277,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
         100 * best * train::flops_per_token(options.model) / peak, best,
         train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
+    train::write_pipeline_trace(file_of_rank(train::pipeline_file(flags.trace), world.rank()),
                                 world.rank(), train::pipeline_of(mesh, world.rank()),
                                 trainer.pipeline().schedule().shape,
                                 trainer.pipeline().last().records);

@@ -1,4 +1,4 @@
-// `weft train --bench-kernels`: measures each kernel of the device backend against the time in
+// `weft bench kernels`: measures each kernel of the device backend against the time in
 // which the memory could move its bytes, and each product against the peak of bf16.
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "coll/jobs/report.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
 #include "train/plan/model_facts.h"
@@ -15,7 +16,7 @@ namespace {
 struct Arguments {
   std::int64_t gpus = 50000;
   double watts = 350, days = 60, price = 0.10, overhead = 1, checkpoint_min = 60;
-  bool json = false;
+  std::string json;
 };
 
 int cost(const Arguments& a) {
@@ -33,7 +34,7 @@ int cost(const Arguments& a) {
   const double dollars = megawatt_hours * 1e3 * a.price, hour = dollars / hours;
   // Failures come at any time: half an interval is lost.
   const double lost = hour * a.checkpoint_min / 60 / 2;
-  if (a.json) {
+  if (!a.json.empty()) {
     const nlohmann::json j = {{"schema", "weft.cost/1"},
                               {"gpus", a.gpus},
                               {"power_mw", megawatt},
@@ -42,8 +43,8 @@ int cost(const Arguments& a) {
                               {"price_usd", dollars},
                               {"hour_usd", hour},
                               {"restart_usd", lost}};
-    std::printf("%s\n", j.dump(2).c_str());
-    return 0;
+    write_report(a.json, j.dump(2) + "\n");
+    if (a.json == "-") return 0;
   }
   const auto whole = [](double v) {
     return v < 1e18 ? train::with_commas(static_cast<std::int64_t>(v + 0.5))
@@ -65,17 +66,18 @@ int cost(const Arguments& a) {
 }  // namespace
 
 void add_cost(CLI::App& app, int& exit_code) {
-  auto* c = app.add_subcommand("cost", "Energy and price of a training run");
+  auto* c = app.add_subcommand("cost", "energy and price of a training run");
   const auto a = std::make_shared<Arguments>();
   c->add_option("--gpus", a->gpus, "GPUs")->capture_default_str();
-  c->add_option("--watts", a->watts, "Watts of a GPU under load")->capture_default_str();
-  c->add_option("--days", a->days, "Days that the run takes")->capture_default_str();
+  c->add_option("--watts", a->watts, "watts of a GPU under load")->capture_default_str();
+  c->add_option("--days", a->days, "days that the run takes")->capture_default_str();
   c->add_option("--price", a->price, "$ per kWh")->capture_default_str();
-  c->add_option("--overhead", a->overhead, "Power of the building per power of the GPUs (PUE)")
+  c->add_option("--overhead", a->overhead, "power of the building per power of the GPUs (PUE)")
       ->capture_default_str();
-  c->add_option("--checkpoint-min", a->checkpoint_min, "Minutes between checkpoints")
+  c->add_option("--checkpoint-min", a->checkpoint_min, "minutes between checkpoints")
       ->capture_default_str();
-  c->add_flag("--json", a->json, "JSON");
+  add_json_option(*c, a->json, "weft.cost/1");
+  c->footer("Example: weft cost --gpus 1024 --days 30");
   c->callback([a, &exit_code] { exit_code = cost(*a); });
 }
 

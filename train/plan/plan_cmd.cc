@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
 #include "train/pipeline/schedule.h"
@@ -18,7 +20,8 @@ struct PlanArguments {
   train::Cluster cluster;
   double host_gbps = 8 * cluster.domain_GBps, rail_gbps = 8 * cluster.rail_GBps;
   train::Wanted wanted;
-  bool json = false, half_sums = false;
+  std::string json;
+  bool half_sums = false;
 };
 
 int plan(PlanArguments a, bool sequence_given) {
@@ -43,70 +46,74 @@ int plan(PlanArguments a, bool sequence_given) {
   a.wanted.precision = train::precision_of(a.type, a.half_sums);
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
   const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
-  std::fputs((a.json ? train::to_json(plan, a.rows) : train::to_text(plan, a.rows)).c_str(),
-             stdout);
+  if (!a.json.empty()) write_report(a.json, train::to_json(plan, a.rows));
+  if (a.json != "-") std::fputs(train::to_text(plan, a.rows).c_str(), stdout);
   return plan.layouts.empty() ? kNothingFits : 0;
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app, int& exit_code) {
-  auto* c = app.add_subcommand("plan", "Memory, layouts and step times of a model on a cluster");
+  auto* c = app.add_subcommand("plan", "memory, layouts and step times of a model on a cluster");
   const auto a = std::make_shared<PlanArguments>();
   c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
-  c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
-  c->add_option("--layers", a->layers, "With --params: layers")->check(CLI::PositiveNumber);
-  c->add_option("--width", a->hidden, "With --params: hidden size")->check(CLI::PositiveNumber);
-  c->add_option("--heads", a->heads, "With --params: heads")->check(CLI::PositiveNumber);
-  c->add_option("--vocabulary", a->vocabulary, "Words of the model")
+  c->add_option("--params", a->params, "instead: about so many parameters (10e9, 10G)");
+  c->add_option("--layers", a->layers, "with --params: layers")->check(CLI::PositiveNumber);
+  c->add_option("--width", a->hidden, "with --params: hidden size")->check(CLI::PositiveNumber);
+  c->add_option("--heads", a->heads, "with --params: heads")->check(CLI::PositiveNumber);
+  c->add_option("--vocabulary", a->vocabulary, "words of the model")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   const auto* sequence =
-      c->add_option("--positions", a->sequence, "With --params: tokens of a sequence")
+      c->add_option("--positions", a->sequence, "with --params: tokens of a sequence")
           ->check(CLI::PositiveNumber)
           ->capture_default_str();
+  section(*c, "The cluster");
   c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
   c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain")
       ->capture_default_str();
-  c->add_option("--gpu-memory", a->memory, "Memory of a GPU (80G, 80GiB)")->capture_default_str();
-  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "Dense peak in bf16, TFLOP/s")
+  c->add_option("--gpu-memory", a->memory, "memory of a GPU (80G, 80GiB)")->capture_default_str();
+  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "dense peak in bf16, TFLOP/s")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   c->add_option("--efficiency", a->cluster.efficiency,
-                "Share of it that products reach, above 0 and at most 1")
+                "share of it that products reach, above 0 and at most 1")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
-  c->add_option("--host-gbps", a->host_gbps, "Rate between the GPUs of a host, per GPU in Gb/s")
+  c->add_option("--host-gbps", a->host_gbps, "rate between the GPUs of a host, per GPU in Gb/s")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_option("--rail-gbps", a->rail_gbps, "Rate of a rail, per GPU in Gb/s")
+  c->add_option("--rail-gbps", a->rail_gbps, "rate of a rail, per GPU in Gb/s")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_option("--host-us", a->cluster.domain_us, "Latency of a message inside a host, us")
+  c->add_option("--host-us", a->cluster.domain_us, "latency of a message inside a host, us")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts, us")
+  c->add_option("--rail-us", a->cluster.rail_us, "latency of a message between hosts, us")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
+  section(*c, "The layout");
+  c->add_option("--batch", a->wanted.batch, "sequences per step, over all ranks")
       ->capture_default_str();
-  c->add_option("--micro-batch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)")
+  c->add_option("--micro-batch", a->wanted.microbatch, "sequences of a micro-batch (0: any)")
       ->check(CLI::NonNegativeNumber);
-  c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)")
+  c->add_option("--tp", a->wanted.tp, "tensor-parallel ranks (0: any)")
       ->check(CLI::NonNegativeNumber);
-  c->add_option("--pp", a->wanted.pp, "Pipeline stages (0: any)")->check(CLI::NonNegativeNumber);
-  c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)")
+  c->add_option("--pp", a->wanted.pp, "pipeline stages (0: any)")->check(CLI::NonNegativeNumber);
+  c->add_option("--dp", a->wanted.dp, "data-parallel ranks (0: any)")
       ->check(CLI::NonNegativeNumber);
   c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
-  c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
-  c->add_option("--type", a->type, "Numbers of the run: bf16, fp16, float or double")
+  c->add_option("--schedule", a->wanted.schedule, "pipeline schedule (default: any)");
+  c->add_option("--type", a->type, "numbers of the run: bf16, fp16, float or double")
       ->capture_default_str();
   c->add_flag("--half-sums", a->half_sums,
-              "Gradients of 16 bits are summed in 16 bits, not in fp32");
-  c->add_option("--rows", a->rows, "Layouts to show")
+              "gradients of 16 bits are summed in 16 bits, not in fp32");
+  section(*c, "Output");
+  c->add_option("--rows", a->rows, "layouts to show")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_flag("--json", a->json, "JSON instead of text");
+  add_json_option(*c, a->json, "weft.plan/1");
+  c->footer("Example: weft plan --model gpt3 --gpus 1024 --gpu-memory 80G");
   c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });
 }
 

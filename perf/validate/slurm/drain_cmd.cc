@@ -31,13 +31,15 @@ int print_drains(const DrainFlags& flags) {
 
 void add_drain(CLI::App& app, int& exit_code) {
   auto* drain = app.add_subcommand(
-      "drain", "Print the nodes that a report of validate --json wants drained, with the reasons");
+      "drain", "print the nodes that a report of validate --json wants drained, with the reasons");
   static DrainFlags flags;
-  drain->add_option("report", flags.report, "File of weft validate --json")->required();
-  drain->add_option("--confidence", flags.confidence, "Leave out findings that are less sure")
+  drain->add_option("report", flags.report, "file of weft validate --json")->required();
+  drain->add_option("--confidence", flags.confidence, "leave out findings that are less sure")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  drain->footer("Prints a line for each node: its name, a blank, and the reason.");
+  drain->footer(
+      "Prints a line for each node: its name, a blank, and the reason.\n"
+      "Example: weft drain report.json --confidence 0.9");
   drain->callback([&exit_code] { exit_code = print_drains(flags); });
 }
 

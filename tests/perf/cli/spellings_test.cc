@@ -11,6 +11,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Case {
   const char* typed;
@@ -19,8 +20,10 @@ struct Case {
 
 TEST(Spellings, OldOnesAreAnsweredWithTheNewOne) {
   for (const Case& c :
-       {Case{"tune -n 2", "-n is -N here (ranks)"}, {"validate -n 2", "-n is -N here (ranks)"},
-        {"train -n 2", "-n is -N here (ranks)"}, {"launch -n 2 -- true", "-n is -N here (ranks)"},
+       {Case{"tune -n 2", "-n is -N here (ranks)"},
+        {"validate -n 2", "-n is -N here (ranks)"},
+        {"train -n 2", "-n is -N here (ranks)"},
+        {"launch -n 2 -- true", "-n is -N here (ranks)"},
         {"explain all_reduce -n 8", "-n is -N here (ranks)"},
         {"sim all_reduce -n 8", "-n is -N here (ranks)"},
         {"perf all_reduce --iterations 5", "--iterations is --iters here"},
@@ -45,6 +48,39 @@ TEST(Spellings, OldOnesAreAnsweredWithTheNewOne) {
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
     EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;
   }
+}
+
+TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
+  const Output nccl = run(WEFT_BINARY
+                          " perf all_reduce -N 2 -b 8 -e 64 -f 2 -g 1 -t 1 -c 1 -w 5 -n 20 "
+                          "--timeout-ms 20000");
+  EXPECT_EQ(nccl.exit_code, 0) << nccl.text;
+  EXPECT_THAT(nccl.text, HasSubstr("# Avg bus bandwidth    : "));
+  EXPECT_THAT(run(WEFT_BINARY " perf barrier -N 2 -n 2 -c 0").text,
+              HasSubstr("results were not checked"));
+  for (const Case& c :
+       {Case{"perf all_reduce -g 8", "a rank has one GPU; ranks are -N"},
+        {"perf all_reduce -t 2", "a process is one rank; ranks are -N"},
+        {"perf all_reduce --minbytes 8", "--minbytes is --begin here"},
+        {"perf all_reduce --stepfactor 2", "--stepfactor is --factor here"},
+        {"perf all_reduce -i 1048576", "-i: sizes grow by a factor, -f; iterations are -n"},
+        {"perf all_reduce -a 1", "-a: the slowest rank's time counts"},
+        {"perf all_reduce -m 4", "-m: calls are not aggregated"},
+        {"perf bw -F", "-F: no counter of the CPU's frequency is used; leave it out"},
+        {"perf lat -R", "-R: connections are made over TCP, not by rdma_cm; leave it out"},
+        {"perf bw -c RC", "-c: queue pairs are RC; leave it out"}}) {
+    const Output o = run(std::string(WEFT_BINARY " ") + c.typed);
+    EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
+    EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;
+  }
+}
+
+// Ranks that share cores, or that may move from core to core, are slow; the header says so.
+TEST(Spellings, TheHeaderSaysHowRanksShareCores) {
+  const std::string small = " perf barrier -n 2 --timeout-ms 20000";
+  EXPECT_THAT(run("n=$(($(nproc --all) + 1)); " WEFT_BINARY + small + " -N $n").text,
+              HasSubstr(" ranks share "));
+  EXPECT_THAT(run(WEFT_BINARY + small + " -N 1").text, Not(HasSubstr("share")));
 }
 
 }  // namespace

@@ -98,8 +98,7 @@ TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
   const std::tuple<const char*, const char*> refused[] = {
       {"--eval-data /nowhere", "--eval-data /nowhere: cannot be read"},
       {"--eval-data {} --eval-every 0", "nothing is evaluated"},
-      {"--eval-data {} --positions 500", "has 300 bytes, fewer than --positions 500"},
-      {"--model spiral --eval-every 5", "--eval-every with --model spiral"}};
+      {"--eval-data {} --positions 500", "has 300 bytes, fewer than --positions 500"}};
   for (const auto& [flags, why] : refused) {
     const Output output = run(command(fmt::format(fmt::runtime(flags), other)));
     EXPECT_EQ(output.exit_code, 4) << output.text;
@@ -112,7 +111,7 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   const std::string trace = folder_ / "run.json";
   losses("-N 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
   const std::string explain =
-      std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
+      std::string(WEFT_BINARY) + " pipeline explain --schedule dataflow --stages 4";
   const Output planned = run(explain + " --micro-batches 4");
   const Output done = run(explain + " --micro-batches 4 --of " + trace);
   EXPECT_EQ(done.exit_code, 0) << done.text;
@@ -135,7 +134,7 @@ TEST_F(TrainCommand, ATraceOfAMixtureIsReadAsOnePipeline) {
   const std::string trace = folder_ / "run.json";
   losses("-N 8 --tp 2 --dp 2 --pp 2 --schedule 1f1b --batch 8 --micro-batch 1 --trace " + trace);
   const std::string explain =
-      std::string(WEFT_BINARY) + " train --schedule 1f1b --micro-batches 4 --explain --stages ";
+      std::string(WEFT_BINARY) + " pipeline explain --schedule 1f1b --micro-batches 4 --stages ";
   const Output planned = run(explain + "2");
   const Output done = run(explain + "2 --of " + trace);
   EXPECT_EQ(done.exit_code, 0) << done.text;
@@ -401,11 +400,10 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-N 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
   refuses("-N 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
   refuses("-N 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
-  refuses("-N 2 --sync ps-async", "--sync ps-async with --model gpt");
+  refuses("-N 2 --sync ps-async", "--sync ps-async: not one of allreduce, ps");
   refuses("-N 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
-  refuses("-N 2 --staleness 3", "--staleness with --model gpt");
-  refuses("-N 2 --threads", "--threads with --model gpt");
-  refuses("-N 2 --report-every 3", "--report-every with --model gpt");
+  refuses("-N 2 --staleness 3", "--staleness: only `weft spiral --sync ps-async` has any");
+  refuses("-N 2 --report-every 3", "--report-every: `weft spiral` takes it");
   refuses("-N 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-N 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
   refuses("-N 2 --dp 2 --order tp,dp", "--order tp,dp: name each");

@@ -115,8 +115,8 @@ TEST_F(TrainCuda, WithoutAGpuItSaysSo) {
 
 TEST_F(TrainCuda, KernelsAreTimed) {
   const Output out =
-      run(fmt::format("WEFT_DEVICE=fake {} train --bench-kernels --bench-rows 8 "
-                      "--bench-repeat 1 --peak-gbs 1000",
+      run(fmt::format("WEFT_DEVICE=fake {} bench kernels --rows 8 "
+                      "--repeat 1 --peak-gbs 1000",
                       WEFT_WITH_FAKES));
   EXPECT_EQ(out.exit_code, 0) << out.text;
   for (const char* kernel : {"layer_norm_grad", "attention", "cross_entropy", "adamw"})

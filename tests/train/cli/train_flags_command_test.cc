@@ -45,14 +45,12 @@ void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
 
 TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
   expect_refused(
-      {{"--bench-rows 8", "--bench-rows 8 without --bench-kernels: no kernel is timed; leave it"},
-       {"--bench-repeat 2", "--bench-repeat 2 without --bench-kernels"},
-       {"--peak-gbs 100", "--peak-gbs 100 without --bench-kernels"},
-       {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
-       {"--bubble-us 5", "--bubble-us 5 without --bubbles"},
+      {{"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
+       {"--schedule gpipe", "--schedule gpipe with --pp 1: there is no pipeline"},
+       {"--embed replicated", "--embed replicated with --tp 1"},
+       {"--tp-style seed", "--tp-style seed with --tp 1: nothing is split"},
        {"--save-every 3", "--save-every 3 without --save: nothing is saved; say --save FOLDER"},
        {"--keep 3", "--keep 3 without --save"},
-       {"--model spiral --keep 3", "--keep 3 without --save"},
        {"--prompt hello", "--prompt hello with --sample 0: no text is written"},
        {"--temperature 0.5", "--temperature 0.5 with --sample 0"},
        {"-N 1 --sequence-parallel", "--sequence-parallel with --tp 1: there is nobody to split"},
@@ -62,19 +60,17 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
       "--steps 1 --sample 0 ");
 }
 
-TEST(TrainFlagsCommand, RefusesWhatIsIgnoredWhereNothingIsTrained) {
-  expect_refused({{"--explain --zero 3", "--zero with --explain: nothing is trained"},
-                  {"--explain --data missing", "--data with --explain"},
-                  {"--explain --log x", "--log with --explain"},
-                  {"--bubbles --steps 3", "--steps with --bubbles"},
-                  {"--bubbles --explain", "--bubbles with --explain"},
-                  {"--bench-kernels --width 8", "--width with --bench-kernels"},
-                  {"--explain --stages -1", "--stages"},
-                  {"--explain --stages 2 --micro-batches -2", "--micro-batches"}},
+// What were modes of this command are commands now.
+TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
+  expect_refused({{"--model spiral", "`weft spiral` trains the spiral"},
+                  {"--explain", "`weft pipeline explain`"},
+                  {"--bubbles", "`weft pipeline bubbles`"},
+                  {"--bench-kernels", "`weft bench kernels`"}},
                  "");
-  const Output o =
-      run(fmt::format("{} train -N 4 --pp 4 --dp 1 --schedule 1f1b --explain", WEFT_BINARY));
-  EXPECT_EQ(o.exit_code, 0) << o.text;
+  const Output o = run(WEFT_BINARY " pipeline explain --stages -1");
+  EXPECT_EQ(o.exit_code, 4);
+  EXPECT_THAT(o.text, HasSubstr("--stages"));
+  EXPECT_EQ(run(WEFT_BINARY " pipeline explain --stages 2 --micro-batches -2").exit_code, 4);
 }
 
 TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
@@ -121,11 +117,11 @@ TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
 // A run that is started again would go on from what the other one has saved.
 TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
   const testing::TemporaryFolder folder;
-  for (const std::string model : {"gpt ", "spiral "}) {
+  for (const std::string model : {"train", "spiral"}) {
     const std::string save = " --save " + folder / model;
     const auto train = [&](const std::string& flags) {
-      return run(fmt::format("{} train -N 2 --model {} {}{}", WEFT_BINARY, model,
-                             model == "gpt " ? kSmall : "", flags + save));
+      return run(fmt::format("{} {} -N 2 {}{}", WEFT_BINARY, model, model == "train" ? kSmall : "",
+                             flags + save));
     };
     ASSERT_EQ(train("--steps 6 --save-every 6").exit_code, 0);
     const Output o = train("--steps 6 --save-every 2 --seed 9 --restart 1 --kill 1:5");
@@ -138,11 +134,11 @@ TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
 // Each save removes what is older than its own: of two jobs only one's checkpoints would be left.
 TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
   const testing::TemporaryFolder folder;
-  for (const std::string model : {"gpt", "spiral"}) {
+  for (const std::string model : {"train", "spiral"}) {
     const std::string save = folder / model;
     const auto train = [&](const char* flags) {
-      return run(fmt::format("{} train -N 2 --model {} {} --steps 2 --save {} {}", WEFT_BINARY,
-                             model, model == "gpt" ? kSmall : "", save, flags));
+      return run(fmt::format("{} {} -N 2 {} --steps 2 --save {} {}", WEFT_BINARY, model,
+                             model == "train" ? kSmall : "", save, flags));
     };
     testing::run_ranks(testing::places({1}), {}, [&](World& world) {
       const train::FolderLock other(world.world(), save);
@@ -166,7 +162,7 @@ TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
   fs::permissions(folder.path(), fs::perms::all);
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     const train::FolderLock other(world.world(), folder.path());
-    const Output o = run(nobody + "train -N 1 --model spiral --steps 2 --save " + folder.path());
+    const Output o = run(nobody + "spiral -N 1 --steps 2 --save " + folder.path());
     EXPECT_EQ(o.exit_code, 4) << o.text;
     EXPECT_THAT(o.text,
                 HasSubstr(fmt::format("another job saves there (process {} on host", getpid())));
@@ -176,12 +172,11 @@ TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
 // As where a folder is not on a file system that all hosts share.
 TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   const testing::TemporaryFolder folder;
-  for (const std::string& rest :
-       {std::string("--model gpt --dp 2"), std::string("--model spiral")}) {
+  for (const std::string& rest : {std::string("train --dp 2"), std::string("spiral")}) {
     fs::remove_all(folder / "0");
     for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
     const std::string train =
-        fmt::format("{} train {} ", WEFT_BINARY, rest) + (rest.ends_with("2") ? kSmall : "");
+        fmt::format("{} {} ", WEFT_BINARY, rest) + (rest.ends_with("2") ? kSmall : "");
     ASSERT_EQ(run(train + "-N 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
     const Output o = run(testing::in_torchrun_environment(
         2, fmt::format("sh -c 'cd {}/$RANK; exec {} --steps 4 --resume --save save'", folder / "",

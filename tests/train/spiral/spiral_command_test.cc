@@ -1,5 +1,5 @@
 // labels: multiproc
-// weft train --model spiral and --bubbles: the commands themselves.
+// weft spiral and weft pipeline: the commands themselves.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Output train(const std::string& arguments) {
-  return run(std::string("timeout 60 ") + WEFT_BINARY + " train " + arguments);
+  return run(std::string("timeout 60 ") + WEFT_BINARY + " spiral " + arguments);
 }
 
 TEST(SpiralCommand, TrainsWithEverySynchronisation) {
@@ -31,7 +31,7 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   for (const char* how : {"-N 1", "-N 2 --algo ring", "-N 4 --hosts 2 --algo hierarchical",
                           "-N 4 --algo halving_doubling", "--sync ps", "--sync ps -N 5",
                           "--sync ps -N 3 --threads", "-N 2 --threads"}) {
-    const Output o = train(std::string("--model spiral --steps 500 --log ") + log + " " + how);
+    const Output o = train(std::string("--steps 500 --log ") + log + " " + how);
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
   }
   std::ifstream file(log);
@@ -55,9 +55,8 @@ TEST(SpiralCommand, GoldenRunOfEverySynchronisation) {
        {"-N 3 --sync ps", "-N 2 --algo ring", "-N 2 --algo halving_doubling",
         "-N 2 --hosts 2 --algo hierarchical"}) {
     const std::string log = folder / how;
-    const Output o =
-        run(fmt::format("timeout 250 {} train --model spiral --report-every 5000 {} --log '{}'",
-                        WEFT_BINARY, how, log));
+    const Output o = run(fmt::format("timeout 250 {} spiral --report-every 5000 {} --log '{}'",
+                                     WEFT_BINARY, how, log));
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
     std::ifstream in(log);
     std::map<int, long> percent;
@@ -72,8 +71,7 @@ TEST(SpiralCommand, GoldenRunOfEverySynchronisation) {
 }
 
 TEST(SpiralCommand, SaysHowStaleGradientsWere) {
-  const Output o =
-      train("--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -N 4");
+  const Output o = train("--steps 300 --sync ps-async --staleness 2 --straggler-us 300 -N 4");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("server: 900 updates"));
   EXPECT_THAT(o.text, HasSubstr("staleness   0"));
@@ -84,8 +82,8 @@ TEST(SpiralCommand, SaysHowStaleGradientsWere) {
 TEST(SpiralCommand, ReportsAsItGoes) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "log", trace = folder / "run.json";
-  const Output o = train("--model spiral --steps 50 -N 2 --deterministic --lr 0.1 --seed 3 --log " +
-                         log + " --trace " + trace);
+  const Output o =
+      train("--steps 50 -N 2 --deterministic --lr 0.1 --seed 3 --log " + log + " --trace " + trace);
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("# iteration      loss  accuracy\n          0   1.098"));
   std::ifstream file(log);
@@ -101,7 +99,7 @@ TEST(SpiralCommand, ReportsAsItGoes) {
   // Another rate, another seed: another curve.
   const auto first = [&](const std::string& flags) {
     std::filesystem::remove(log);
-    train("--model spiral --steps 20 --log " + log + " " + flags);
+    train("--steps 20 --log " + log + " " + flags);
     std::ifstream in(log);
     std::string line, last;
     while (std::getline(in, line)) last = line;
@@ -121,7 +119,7 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   Output o;
   const auto loss = [&](const std::string& flags) {
     const std::string log = folder / fmt::format("log{}", ++runs);
-    o = train("--model spiral --deterministic --steps 400 --log " + log + " " + flags);
+    o = train("--deterministic --steps 400 --log " + log + " " + flags);
     EXPECT_EQ(o.exit_code, 0) << o.text;
     std::ifstream in(log);
     std::string line, last;
@@ -154,13 +152,11 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
 TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
   const testing::TemporaryFolder folder;
   const std::string save = " --save " + folder / "save";
-  EXPECT_EQ(train("--model spiral -N 2 --steps 20" + save).exit_code, 0);
-  EXPECT_THAT(train("--model spiral -N 2 --steps 22 --resume" + save).text,
-              Not(HasSubstr("warning")));
+  EXPECT_EQ(train("-N 2 --steps 20" + save).exit_code, 0);
+  EXPECT_THAT(train("-N 2 --steps 22 --resume" + save).text, Not(HasSubstr("warning")));
   // What was done is not what is asked for now.
-  EXPECT_THAT(train("--model spiral -N 2 --steps 10 --resume" + save).text,
-              HasSubstr("22 iterations, 2 workers"));
-  const Output o = train("--model spiral -N 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
+  EXPECT_THAT(train("-N 2 --steps 10 --resume" + save).text, HasSubstr("22 iterations, 2 workers"));
+  const Output o = train("-N 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("warning: --seed is 3, but " + folder / "save/step-000000"));
   EXPECT_THAT(o.text, HasSubstr("was written with 24: the curve is not that of one run"));
@@ -169,7 +165,7 @@ TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
 
 TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
   const testing::TemporaryFolder folder;
-  const std::string flags = "--model spiral -N 3 --save-every 5 --save " + folder / "save";
+  const std::string flags = "-N 3 --save-every 5 --save " + folder / "save";
   for (const char* sync : {"allreduce", "ps", "ps-async"}) {
     const std::string how = flags + sync + " --sync " + sync;
     EXPECT_EQ(train(how + " --steps 10").exit_code, 0);
@@ -181,19 +177,9 @@ TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
 }
 
 TEST(SpiralCommand, RefusesWhatCannotBe) {
-  EXPECT_THAT(train("--model spiral --sync ps -N 1").text, HasSubstr("2 ranks or more"));
-  EXPECT_NE(train("--model spiral --sync gossip").exit_code, 0);
+  EXPECT_THAT(train("--sync ps -N 1").text, HasSubstr("2 ranks or more"));
+  EXPECT_NE(train("--sync gossip").exit_code, 0);
   const std::pair<const char*, const char*> refused[] = {
-      {"--tp 2", "--tp with --model spiral: every rank has all of its 603 weights; leave it out"},
-      {"--pp 2", "--pp with --model spiral"},
-      {"--dp 2", "--dp with --model spiral: all its ranks are data parallel: say -N"},
-      {"--zero 1", "--zero with --model spiral"},
-      {"--backend cuda", "--backend cuda with --model spiral"},
-      {"--type float", "--type float with --model spiral: it computes in double only"},
-      {"--optimizer adamw", "--optimizer with --model spiral: it has plain gradient descent"},
-      {"--data /etc/passwd", "--data with --model spiral"},
-      {"--width 32", "--width with --model spiral: it would be ignored; leave it out"},
-      {"--untied", "--untied with --model spiral"},
       {"--resume", "--resume needs checkpoints: pass --save FOLDER"},
       {"--elastic", "--elastic needs checkpoints: pass --save FOLDER"},
       {"--save /proc/nowhere", "--save /proc/nowhere: cannot write there"},
@@ -206,21 +192,22 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
       {"-N 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
   };
   for (const auto& [flags, why] : refused) {
-    const Output o = train(std::string("--model spiral --steps 10 ") + flags);
+    const Output o = train(std::string("--steps 10 ") + flags);
     EXPECT_EQ(o.exit_code, 4) << flags << "\n" << o.text;
     EXPECT_THAT(o.text, HasSubstr(why)) << flags;
   }
 }
 
 TEST(BubblesCommand, ComparesWithTheFormula) {
-  const Output o = train("--bubbles -N 2 --bubble-us 200");
+  const Output o = run(WEFT_BINARY " pipeline bubbles -N 2 --op-us 200");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("# schedule"));
   EXPECT_THAT(o.text, HasSubstr("zero-bubble     32"));
 }
 
 TEST(ExplainCommand, PrintsTheElevenSteps) {
-  const Output o = train("--schedule dataflow --stages 4 --micro-batches 4 --explain");
+  const Output o =
+      run(WEFT_BINARY " pipeline explain --schedule dataflow --stages 4 --micro-batches 4");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("active %: 25/50/75/100/75/50/75/100/75/50/25"));
 }

@@ -1,0 +1,68 @@
+// Wraps the lines of --help. Knows no command.
+#include "perf/cli/help.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <string>
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kColumns = 100, kNameColumns = 34;
+
+// Breaks the text at blanks; a word that is longer than a line has a line of its own.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::istringstream words(text);
+  std::string all, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      all += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return all + line;
+}
+
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(kNameColumns); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description(), kColumns - kNameColumns);
+  }
+
+  // The type and the default; what a value may be is said by the description.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    const std::string all = option->get_type_name();
+    const std::string type = all.substr(0, all.find_first_of(":{"));
+    const bool json = type == "[FILE]";
+    std::string text = type.empty() ? "" : " " + (type == "UINT" ? "INT" : type);
+    if (!json && !option->get_default_str().empty()) text += "=" + option->get_default_str();
+    if (option->get_expected_max() == CLI::detail::expected_max_vector_size) text += " ...";
+    return text + (option->get_required() ? " (required)" : "");
+  }
+
+  std::string make_footer(const CLI::App* app) const override {
+    std::istringstream lines(app->get_footer());
+    std::string text;
+    for (std::string line; std::getline(lines, line);) text += wrapped(line, kColumns) + "\n";
+    return text;
+  }
+
+  std::string make_subcommand(const CLI::App* below) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, below->get_name(),
+                             wrapped(below->get_description(), kColumns - kNameColumns),
+                             kNameColumns);
+    return out.str();
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<Help>(); }
+
+}  // namespace weft

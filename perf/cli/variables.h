@@ -1,0 +1,17 @@
+// The environment variables of weft, and those that are misspelt. This file reads no values.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// Every variable that weft, its library and its scripts read.
+std::span<const std::string> weft_variables();
+
+// Returns a warning for each variable of `environment` ("NAME=value", ended by a null pointer) that
+// nothing reads and that is like one that is read. A variable like none is the user's own.
+std::vector<std::string> misspelt_variables(const char* const* environment);
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+// `weft pipeline explain` prints the steps of a pipeline's schedule, `weft pipeline bubbles`
+// measures how long its stages wait. Nothing is trained.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "coll/jobs/session.h"
+#include "topo/base/exit_code.h"
+#include "train/cli/commands.h"
+#include "train/cli/train_log.h"
+#include "train/pipeline/bubble.h"
+#include "train/pipeline/explain.h"
+#include "train/pipeline/schedule.h"
+#include "train/pipeline/trace.h"
+#include "transport/launch/local_job.h"
+
+namespace weft {
+namespace {
+
+struct ExplainPipelineFlags {
+  std::string schedule = "1f1b", of;
+  int stages = 4, micro_batches = 0, chunks = 1;
+};
+
+int explain_schedule(const ExplainPipelineFlags& flags) {
+  const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : flags.stages;
+  auto schedule =
+      train::make_pipeline_schedule(flags.schedule, {flags.stages, micro_batches, flags.chunks});
+  if (!flags.of.empty())
+    schedule = train::schedule_of_trace(train::pipeline_file(flags.of), schedule);
+  fmt::print("{}", train::explain_pipeline(schedule));
+  return kExitOk;
+}
+
+struct BubbleFlags {
+  JobFlags job;
+  train::BubbleOptions bubble;
+};
+
+int measure_all_bubbles(BubbleFlags& flags) {
+  if (!launched() && flags.job.ranks == 0) flags.job.ranks = 4;
+  return run_job("pipeline bubbles", flags.job, [&](World& world) {
+    const auto rows = train::measure_bubbles(world.world(), flags.bubble);
+    if (world.rank() == 0)
+      fmt::print("# {} stages; F, B and W take {} us each\n{}", world.size(), flags.bubble.op_us,
+                 train::to_text(rows));
+    return kExitOk;
+  });
+}
+
+}  // namespace
+
+void add_pipeline(CLI::App& app, int& exit_code) {
+  CLI::App* pipeline =
+      app.add_subcommand("pipeline", "schedules of pipelines: their steps, their bubbles");
+  pipeline->require_subcommand(1);
+
+  const auto e = std::make_shared<ExplainPipelineFlags>();
+  CLI::App* explain = pipeline->add_subcommand("explain", "print the steps of a schedule");
+  explain->add_option("--schedule", e->schedule, "schedule of the pipeline")
+      ->check(CLI::IsMember(train::pipeline_schedule_names()))
+      ->capture_default_str();
+  explain->add_option("--stages", e->stages, "stages, a rank each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  explain->add_option("--micro-batches", e->micro_batches, "micro-batches (default: --stages)")
+      ->check(CLI::PositiveNumber);
+  explain->add_option("--chunks", e->chunks, "stages of a rank (interleaved)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  explain->add_option("--of", e->of, "what a run really did, by the FILE of its --trace")
+      ->type_name("FILE");
+  explain->footer("Example: weft pipeline explain --schedule dataflow --stages 4");
+  explain->callback([e, &exit_code] { exit_code = explain_schedule(*e); });
+
+  const auto b = std::make_shared<BubbleFlags>();
+  CLI::App* bubbles = pipeline->add_subcommand(
+      "bubbles", "measure the bubbles of all schedules with stages that sleep, one to a rank");
+  add_job_flags(*bubbles, b->job);
+  bubbles->add_option("--op-us", b->bubble.op_us, "time of F, B and W each, in us")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  bubbles->footer("Example: weft pipeline bubbles -N 4");
+  bubbles->callback([b, &exit_code] { exit_code = measure_all_bubbles(*b); });
+}
+
+}  // namespace weft
