@@ -53,7 +53,7 @@ void UcxTransport::fail(Peer& peer, Code code, const std::string& why, bool tell
   peer.failure =
       Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
   peer.matching.end_receives([&](std::uint64_t id) { complete(id, code); });
-  peer.ending = unsettled_ = true;
+  peer.ending = unsettled_ = ended_ = true;
   peer.tell = tell;
   log().debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
 }

@@ -176,7 +176,7 @@ UcxTransport::~UcxTransport() {
   // UCX 1.13 ends the process where a worker goes while a connection that a peer makes is half
   // made.
   auto quiet_since = std::chrono::steady_clock::now();
-  for (auto now = quiet_since; now < quiet_since + kQuiet && now < deadline;
+  for (auto now = quiet_since; ended_ && now < quiet_since + kQuiet && now < deadline;
        now = std::chrono::steady_clock::now()) {
     if (ucp_worker_progress(worker_.get()) != 0) quiet_since = now;
     yield_core();
