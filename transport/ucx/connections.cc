@@ -53,7 +53,7 @@ void UcxTransport::fail(Peer& peer, Code code, const std::string& why, bool tell
   peer.failure =
       Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
   peer.matching.end_receives([&](std::uint64_t id) { complete(id, code); });
-  peer.ending = unsettled_ = true;
+  peer.ending = unsettled_ = ended_ = true;
   peer.tell = tell;
   log().debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
 }
@@ -61,10 +61,10 @@ void UcxTransport::fail(Peer& peer, Code code, const std::string& why, bool tell
 void UcxTransport::on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept {
   Peer& p = *static_cast<Peer*>(peer);
   if (ep != p.ep) return;
+  // The peer, where it lives, may not have seen it: it is told once.
   p.owner->fail(p, Code::kPeerFailed, fmt::format("connection lost: {}", ucs_status_string(status)),
-                false);
+                true);
   p.ending = p.owner->unsettled_ = true;
-  p.tell = false;
 }
 
 // Closes the connections that have ended.

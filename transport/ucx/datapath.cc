@@ -252,7 +252,7 @@ void UcxTransport::finish(Request* request, ucs_status_t status) noexcept {
     } else if (status == UCS_OK) {
       complete(request->id, Code::kOk);
     } else if (!peer.failure.ok() || breaks_connection(status)) {
-      fail(peer, Code::kPeerFailed, ucs_status_string(status), false);
+      fail(peer, Code::kPeerFailed, ucs_status_string(status), true);
       complete(request->id, peer.failure.code());
     } else {
       peer.note = Status(Code::kTransport,

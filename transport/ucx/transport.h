@@ -169,6 +169,7 @@ class UcxTransport final : public Transport {
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid
   Request* free_requests_ = nullptr;
   Completions done_;
+  bool ended_ = false;      // a connection has ended, and its peer may make another one
   bool unsettled_ = false;  // a peer is `ending`
 };
 

@@ -21,6 +21,7 @@ namespace weft {
 namespace {
 
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
+constexpr std::chrono::milliseconds kQuiet{20};
 
 // First byte of what ranks exchange: an address follows, or why there is none.
 constexpr char kAddress = 'a';
@@ -172,6 +173,14 @@ UcxTransport::~UcxTransport() {
                 flushing.size(), kFlushTimeout.count());
   }
   for (void* handle : flushing) ucp_request_free(handle);  // ends with its endpoint
+  // UCX 1.13 ends the process where a worker goes while a connection that a peer makes is half
+  // made.
+  auto quiet_since = std::chrono::steady_clock::now();
+  for (auto now = quiet_since; ended_ && now < quiet_since + kQuiet && now < deadline;
+       now = std::chrono::steady_clock::now()) {
+    if (ucp_worker_progress(worker_.get()) != 0) quiet_since = now;
+    yield_core();
+  }
   abandon("the rail is closed");
 }
 

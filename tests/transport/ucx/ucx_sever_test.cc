@@ -53,6 +53,19 @@ class UcxSever : public ::testing::Test {
       ASSERT_TRUE(has_pattern(back.data(), bytes, seed_));
     }
   }
+  // Whether messages arrive; if not, both ends are told.
+  bool flows(Rank a, Rank b) {
+    Buffer from(8), to(8), back(8);
+    const std::uint64_t ids[] = {net_[a].send(b, 8, from), net_[a].recv(b, 8, back),
+                                 net_[b].send(a, 8, from), net_[b].recv(a, 8, to)};
+    EXPECT_TRUE(net_.until([&] {
+      return net_[a].done(ids[0]) && net_[a].done(ids[1]) && net_[b].done(ids[2]) &&
+             net_[b].done(ids[3]);
+    }));
+    return net_[a].done(ids[1]) && net_[a].result(ids[1]).code == Code::kOk &&
+           net_[b].done(ids[3]) && net_[b].result(ids[3]).code == Code::kOk;
+  }
+
   std::deque<Buffer> memory_;  // outlives the transports
   Net net_{endpoints()};
   std::uint64_t seed_ = 0;
@@ -117,7 +130,13 @@ TEST_F(UcxSever, OneWayTrafficMayBeCancelledAfterwards) {
     net_[0].give_up();
     ASSERT_NO_FATAL_FAILURE(anew(0, 1));
   }
-  ASSERT_NO_FATAL_FAILURE(exchange(0, 1));
+  // UCX may find the endpoint that a peer is closing: then both are told, and begin anew once more.
+  int tries = 1;
+  while (!flows(0, 1) && tries < 20) {
+    ASSERT_NO_FATAL_FAILURE(anew(0, 1));
+    ++tries;
+  }
+  EXPECT_LT(tries, 20);
   ASSERT_NO_FATAL_FAILURE(anew(1, 2));  // its rail may have ended as a whole
   ASSERT_NO_FATAL_FAILURE(exchange(1, 2));
 }
