@@ -51,7 +51,6 @@ class NeuronLayer : public Stage<double> {
   }
   std::size_t input_count() const override { return first_ ? 0 : kRows * in_; }
   std::size_t output_count() const override { return last_ ? 0 : kRows * out_; }
-  std::size_t activation_bytes(int) const override { return 0; }
   std::vector<Parameter<double>>& parameters() override { return parameters_; }
 
   void forward(int m, const double* input, double* output) override {
