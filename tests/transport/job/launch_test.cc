@@ -147,12 +147,12 @@ TEST(Launch, OnlyRankZeroHasTheListeningSocket) {
 TEST(Launch, EmulatesHostsAndRails) {
   const std::string script =
       "echo $WEFT_RANK $WEFT_HOST_ID $WEFT_LOCAL_RANK rails $WEFT_EMULATE_RAILS";
-  EXPECT_THAT(shell({"-n", "4", "--hosts", "2", "--rails", "3"}, script).lines(),
+  EXPECT_THAT(shell({"-N", "4", "--hosts", "2", "--rails", "3"}, script).lines(),
               UnorderedElementsAre("0 host0 0 rails 3", "1 host0 1 rails 3", "2 host1 0 rails 3",
                                    "3 host1 1 rails 3"));
-  EXPECT_THAT(shell({"-n", "3", "--host-ids", "a,b,a"}, script).lines(),
+  EXPECT_THAT(shell({"-N", "3", "--host-ids", "a,b,a"}, script).lines(),
               UnorderedElementsAre("0 a 0 rails", "1 b 0 rails", "2 a 1 rails"));
-  EXPECT_THAT(shell({"-n", "1", "--timeout-ms", "1234"}, "echo $WEFT_TIMEOUT_MS").lines(),
+  EXPECT_THAT(shell({"-N", "1", "--timeout-ms", "1234"}, "echo $WEFT_TIMEOUT_MS").lines(),
               ElementsAre("1234"));
 }
 
@@ -176,7 +176,7 @@ TEST(Launch, RefusesWhatCannotWork) {
 TEST(Launch, PassesArgumentsAndOutputThroughUnchanged) {
   const Result r = launch({"-N", "1", "--", "printf", "%s|", "-n", "--tag", "a b", "--", ""});
   EXPECT_EQ(r.out, "-n|--tag|a b|--||");
-  EXPECT_EQ(shell({"-n", "1"}, "echo wrong >&2").err, "wrong\n");
+  EXPECT_EQ(shell({"-N", "1"}, "echo wrong >&2").err, "wrong\n");
 }
 
 TEST(Launch, TagsLines) {
@@ -315,7 +315,7 @@ TEST(LocalJob, RanksThatOutliveOneEndTheJobThemselves) {
   EXPECT_EQ(code_of_job(7), 7);
   EXPECT_EQ(run_local_job([](Rank) { return raise(SIGKILL); }, options), 2);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("rank 1 was killed by signal 9; 1 still running"));
+              HasSubstr("rank 1 was killed by signal 9 (Killed); 1 still running"));
 }
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {
