@@ -262,7 +262,8 @@ TEST_F(TrainCommand, ALostReplicaGoesAtOnce) {
     EXPECT_NE(output_.text.find(goes_on), std::string::npos) << output_.text;
     EXPECT_EQ(output_.text.find("again, with"), std::string::npos) << output_.text;
     EXPECT_EQ(output_.text.find("goes on after step 0 of"), std::string::npos) << output_.text;
-    if (std::string(job).find("--tp") == std::string::npos)
+    // Pipelines and tensor parallelism add the squares of a gradient in another order.
+    if (std::string(job).find("p 2 ") == std::string::npos)
       EXPECT_EQ(want, got) << job;
     else
       expect_near(want, got);

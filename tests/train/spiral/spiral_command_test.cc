@@ -184,7 +184,7 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
       {"--elastic", "--elastic needs checkpoints: pass --save FOLDER"},
       {"--save /proc/nowhere", "--save /proc/nowhere: cannot write there"},
       {"--trace /nowhere/run.json", "--trace /nowhere/run.json: there is no folder"},
-      {"--sync ps --threads --restart 1 --save x", "--restart 1 with --threads"},
+      {"--sync ps --threads --restart 1 --save x", "--restart with --threads"},
       {"--threads -N 1 --sync ps", "2 ranks or more"},
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
