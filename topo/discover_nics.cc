@@ -114,10 +114,11 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   for (const std::string& number : list(directory + "/ports")) {
     const std::string candidate = directory + "/ports/" + number;
     const bool active = read_line(candidate + "/state").starts_with("4:");
-    if (port.empty() || (active && !nic.up)) port = candidate;
-    if (!active) continue;
-    nic.up = true;
-    nic.ports += (nic.ports.empty() ? "" : ",") + number;
+    if (port.empty() || active) port = candidate;
+    if (active) {
+      nic.up = true;
+      break;
+    }
   }
   if (!port.empty()) {
     nic.rate_gbps = rdma_rate(read_line(port + "/rate"));

@@ -69,7 +69,6 @@ std::string encode(const Place& place) {
                      {"numa_node", nic.numa_node},
                      {"rate_gbps", nic.rate_gbps},
                      {"address", nic.address},
-                     {"ports", nic.ports},
                      {"ipv6", nic.ipv6},
                      {"up", nic.up}});
   }
@@ -104,7 +103,6 @@ Place decode_place(const std::string& encoded) {
     nic.numa_node = numa_node(entry);
     nic.rate_gbps = rate(entry);
     nic.address = text(entry, "address");
-    nic.ports = text(entry, "ports");
     nic.ipv6 = text(entry, "ipv6");
     nic.up = boolean(entry, "up");
     place.rails.push_back(std::move(nic));

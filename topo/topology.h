@@ -20,7 +20,6 @@ struct Nic {
   int numa_node = -1;    // -1 where unknown
   double rate_gbps = 0;  // link rate in Gb/s, 0 where unknown
   std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
-  std::string ports;     // RDMA: the numbers of the active ports, "1" or "1,2"; empty: unknown
   std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for hosts without IPv4
   bool up = false;
   bool tunnel = false;  // its packets leave by another interface; set for this host only

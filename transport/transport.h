@@ -46,6 +46,7 @@ struct Transfer {
   // At both ends `data` is GPU memory for which reaches_device() is true: no CPU may touch it.
   bool on_device = false;
   bool repeat = false;  // the message was sent before and arrived changed (integrity/checked.h)
+  bool sums = false;    // at both ends: the head has the crc32c of the bytes, and must travel
   std::uint32_t crc = 0;
   Rank peer = kNoRank;  // world rank
   std::uint64_t tag = 0;
@@ -54,7 +55,8 @@ struct Transfer {
   std::uint64_t id = 0;   // returned in the Completion; unique among the caller's open transfers
   // The head that the sender sends and the receiver expects; null at both ends or at none. It must
   // not change until the transfer is over. Where the signs differ the receive ends with kMismatch,
-  // whatever the sizes; disputed() returns the sender's head.
+  // whatever the sizes; disputed() returns the sender's head. ucx sends a long message without it,
+  // unless `sums`.
   const Head* head = nullptr;
 };
 

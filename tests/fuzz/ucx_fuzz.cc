@@ -1,7 +1,7 @@
-// What a peer says over UCX (transport/ucx/, on a fake UCP): the fronts of its messages, lengths
-// and tags that fit nothing, addresses, connections that break. Whatever comes, nothing is read or
-// written that is not there, UCX gets no address but one that is whole, and every transfer ends
-// once at most.
+// What a peer says over UCX (transport/ucx*.cc, on a fake UCP): the heads in front of its messages,
+// lengths and tags that fit nothing, addresses, connections that break. Whatever comes, nothing is
+// read or written that is not there, UCX gets no address but one that is whole, and every transfer
+// ends once at most.
 //
 // The first byte of an input says whether the addresses are right; where they are not, the rest is
 // laid over them. Then come pieces: a byte with what happens (4 bits), a source (2 bits: one more
@@ -21,7 +21,6 @@
 #include "support/fakes/fake_ucx.h"
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
-#include "transport/ucx/transport.h"
 #include "transport/ucx/ucx.h"
 
 namespace {
@@ -35,7 +34,7 @@ using weft::testing::byte_of;
 using weft::testing::FakeUcx;
 using weft::testing::laid_over;
 
-constexpr int kRanks = 3;
+constexpr int kRanks = 3, kTagBits = 62;
 constexpr int kMostPieces = 24;
 constexpr std::size_t kSizes[] = {0, 8, 256, 257, 3000, (1u << 20) + 8};
 
@@ -71,7 +70,8 @@ class Play {
         post(peer, Transfer::Kind::kSend, body);
         break;
       case 2:
-        front_and(source, body);
+        arrive(source, byte_of(body, 0),
+               std::string(body.substr(std::min<std::size_t>(1, body.size()))));
         break;
       case 3:
         message(source, body);
@@ -132,33 +132,26 @@ class Play {
     transport_->post({&t, 1});
   }
 
-  // A right front, over which the body is laid, up to its end at most, or cut to the body's length.
-  void front_and(Rank source, std::string_view body) {
-    const bool cut = (byte_of(body, 0) & 1) != 0;
-    const std::size_t bytes = kSizes[byte_of(body, 1) % std::size(kSizes)];
-    const std::string_view rest = body.substr(std::min<std::size_t>(2, body.size()));
-    std::string text = laid_over(front(source, 5, bytes, 17), rest);
-    if (cut) text.resize(std::min(text.size(), rest.size()));
-    fake_.arrive(std::move(text), std::string(bytes, 'x'));
-  }
-  std::string front(Rank source, std::uint64_t tag, std::size_t bytes, std::uint64_t sign) {
-    weft::UcxFront f;
-    f.source = source;
-    f.connection = source > 0 && source < kRanks ? connection_[source] : 0;
-    f.tag = tag;
-    f.bytes = bytes;
-    f.headed = sign != 0;
-    f.head.sign = sign;
-    return {reinterpret_cast<const char*>(&f), sizeof f};
+  void arrive(Rank source, std::uint8_t tag, std::string bytes) {
+    const ucp_tag_t wide = tag == 0xff ? ucp_tag_t{0xff} << 40 : tag & 7u;
+    fake_.arrive(static_cast<ucp_tag_t>(source) << kTagBits | wide, std::move(bytes));
   }
 
   // As a rank sends it: with a head, as this rank's own sends have it, or without.
   void message(Rank source, std::string_view body) {
-    const std::uint64_t sign = byte_of(body, 2) & 4 ? 1 + byte_of(body, 2) % 2 : 0;
-    std::string text(kSizes[byte_of(body, 1) % std::size(kSizes)], 0);
-    for (std::size_t i = 3; i < body.size() && i - 3 < text.size(); ++i) text[i - 3] = body[i];
-    const std::size_t length = text.size();
-    fake_.arrive(front(source, byte_of(body, 0) & 7, length, sign), std::move(text));
+    std::string text;
+    if (byte_of(body, 2) & 4) {
+      constexpr std::uint64_t kMagic = 0x7765'6674'4865'6164;
+      Head head;
+      head.sign = 1 + byte_of(body, 2) % 2;
+      text.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+      text.append(reinterpret_cast<const char*>(&head), sizeof head);
+    }
+    const std::size_t front = text.size();
+    text.resize(front + kSizes[byte_of(body, 1) % std::size(kSizes)]);
+    for (std::size_t i = 3; i < body.size() && front + i - 3 < text.size(); ++i)
+      text[front + i - 3] = body[i];
+    arrive(source, byte_of(body, 0), std::move(text));
   }
 
   void cancel(std::uint32_t which) {
@@ -171,7 +164,6 @@ class Play {
 
   void begin_anew(Rank peer, std::string_view body) {
     transport_->sever(peer);
-    ++connection_[peer];
     for (auto it = under_way_.begin(); it != under_way_.end();) {
       const auto at = it++;
       if (at->second->transfer.peer != peer) continue;
@@ -197,7 +189,6 @@ class Play {
 
   std::map<std::uint64_t, std::unique_ptr<Posted>> under_way_;  // outlives the transport
   std::uint64_t next_id_ = 0;
-  std::uint32_t connection_[kRanks] = {};
   FakeUcx& fake_ = FakeUcx::get();
   std::unique_ptr<weft::Transport> transport_ = make({});
 };

@@ -25,7 +25,6 @@ Place example() {
   nic.rate_gbps = 0.4;
   nic.address = "10.0.0.1";
   nic.ipv6 = "fd00::1";
-  nic.ports = "1,2";
   nic.up = true;
   place.rails = {nic, Nic()};
   place.rails[1].name = "lo";
@@ -57,7 +56,6 @@ TEST(PlaceEncoding, RoundTrip) {
     EXPECT_EQ(after.rails[i].rate_gbps, before.rails[i].rate_gbps);
     EXPECT_EQ(after.rails[i].address, before.rails[i].address);
     EXPECT_EQ(after.rails[i].ipv6, before.rails[i].ipv6);
-    EXPECT_EQ(after.rails[i].ports, before.rails[i].ports);
     EXPECT_EQ(after.rails[i].up, before.rails[i].up);
   }
 }

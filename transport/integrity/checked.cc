@@ -86,12 +86,14 @@ void CheckedTransport::start_send(Transfer& t) {
   Message& m = messages_[place];
   m.head.crc = sum_of(t);
   t.head = &m.head;
+  t.sums = true;
 }
 
 void CheckedTransport::start_receive(Transfer& t) {
   Message& m = messages_[take_place(Message::Is::kRecv, t)];
   ++receives_;
   t.head = &m.head;
+  t.sums = true;
   // Where the transport lends bytes, they are checked there, and copied while they are in cache.
   if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
     m.by_view = true;

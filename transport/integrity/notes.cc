@@ -174,6 +174,7 @@ void CheckedTransport::post_again(std::uint32_t place, std::uint32_t number) {
     t.data = nullptr;
   }
   t.head = &m.head;
+  t.sums = true;
   t.repeat = true;
   t.tag = own_tags_ | own_bit_ / 2 | number;
   t.id = static_cast<std::uint64_t>(kAgainHigh | (next_again_id_++ & kAgainMask)) << 32;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,13 +44,10 @@ constexpr Setting kTcp[] = {
     // who
     // may be away.)
     {"TCP_SNDBUF", "4m"},
-    // Up to here a message goes at once, and its sender is done with it; a longer one waits at its
-    // sender for the receive. (UCX's own choice follows the link rate it reads, which a virtual
-    // device makes up.)
+    // Slices of a collective are expected, so the round trip of a rendezvous buys nothing. It
+    // begins where an unexpected message would fill memory. (UCX's own choice follows the link
+    // rate it reads, which a virtual device makes up.)
     {"RNDV_THRESH", "2m"},
-    // The bytes of a rendezvous come as messages, which UCX matches with a receive that is still
-    // there. A "put" over TCP names an address, where UCX writes whatever has become of it.
-    {"TCP_PUT_ENABLE", "n"},
     // A dead host sends no FIN. Idle connections are probed after 3 s, and given up after 3 more
     // (the defaults add up to half a minute).
     {"TCP_KEEPIDLE", "3s"},
@@ -97,13 +93,8 @@ void set(ucp_config_t* config, const Nic& rail, const char* name, const std::str
 
 std::string ucx_device(const Nic& rail) {
   if (const char* user = std::getenv("UCX_NET_DEVICES")) return user;
-  if (!rail.rdma) return rail.netdev.empty() ? rail.name : rail.netdev;
-  if (rail.name.find(':') != std::string::npos) return rail.name;
-  std::string all;
-  std::istringstream ports(rail.ports.empty() ? "1" : rail.ports);
-  for (std::string port; std::getline(ports, port, ',');)
-    all += fmt::format("{}{}:{}", all.empty() ? "" : ",", rail.name, port);
-  return all;
+  if (rail.rdma) return rail.name.find(':') == std::string::npos ? rail.name + ":1" : rail.name;
+  return rail.netdev.empty() ? rail.name : rail.netdev;
 }
 
 UcpConfig ucx_config(const Nic& rail) {
@@ -120,9 +111,9 @@ UcpConfig ucx_config(const Nic& rail) {
   }
   UcpConfig config(raw);
   set(raw, rail, "NET_DEVICES", ucx_device(rail));
-  // What the device has, and what reads GPU memory; but nothing through shared memory: ranks that
-  // share memory have the shm transport, and emulated hosts must not meet through memory.
-  set(raw, rail, "TLS", "^sm,self,cuda_ipc");
+  // Network transports only: ranks that share memory have the shm transport, and emulated hosts
+  // must not meet through memory.
+  set(raw, rail, "TLS", rail.rdma ? "ib" : "tcp");
   for (const Setting& s : kAlways) set(raw, rail, s.name, s.value);
   if (!rail.rdma) {
     for (const Setting& s : kTcp) set(raw, rail, s.name, s.value);

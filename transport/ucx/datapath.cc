@@ -1,30 +1,29 @@
-// The datapath of the ucx transport: sends messages as active messages of UCX, matches those that
-// come with the receives, and completes transfers. Set-up is in ucx.cc.
-//
-// UCX moves a short message with its front ("eager"): its bytes are copied to the receive, or kept
-// until there is one. Of a long one only the front comes (a rendezvous): UCX fetches the bytes
-// straight into the memory of the receive, once there is one.
+// The datapath of the ucx transport: posts messages, which UCX matches by tag, completes them, and
+// ends the requests of failed peers. Set-up is in ucx.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <utility>
 
-#include "transport/gpu/device.h"
-#include "transport/messages/unexpected_limit.h"
+#include "topo/base/log.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 namespace {
 
+constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
+
 // One poll() looks again while UCX moves bytes but nothing has completed yet: as often as it takes
 // to handle one batch of TCP events and the answers to it.
 constexpr int kProgressPerPoll = 4;
 
-// From this size on a message names the endpoint that it comes by, which costs 8 bytes: it may be
-// long enough for a rendezvous.
-constexpr std::size_t kNamesEndpoint = 4096;
+// Calls of progress after which a request that was cancelled, or whose connection was closed by
+// force, has come back if it ever will. (Closing by force is a matter of a few calls on TCP, of a
+// flushed queue pair on RDMA.)
+constexpr int kDrainPolls = 10000;
+
+// Calls of progress granted to a cancelled send that is nearly through.
+constexpr int kGracePolls = 64;
 
 // Errors after which the endpoint is of no use; the others concern one message.
 bool breaks_connection(ucs_status_t status) {
@@ -34,252 +33,91 @@ bool breaks_connection(ucs_status_t status) {
          status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CONNECTION_RESET;
 }
 
-const Head* head_of(const UcxFront& front) { return front.headed ? &front.head : nullptr; }
-
-// What is wrong with a front of a peer; nullptr: nothing.
-const char* wrong_in(const UcxFront& front, std::size_t bytes) {
-  if (front.kind != UcxFront::Kind::kMessage) return "a message of no known kind";
-  if (front.headed > 1) return "an impossible head";
-  if (front.bytes != bytes) return "an impossible length";
-  return nullptr;
-}
-
 }  // namespace
 
-// ---- posting -------------------------------------------------------------------------------
-
-const char* UcxTransport::refusal(const Transfer& t) const {
-  if (t.kind == Transfer::Kind::kView) return "ucx: no views here; post a kRecv";
-  return t.peer == rank_ ? "ucx: a rank has no messages with itself" : nullptr;
+ucp_request_param_t UcxTransport::request_param(Request* request) {
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = request;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
+  return param;
 }
 
 void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
-    Peer* const peer = known(t.peer);
-    if (peer == nullptr) {
+    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers_.size()) {
       complete(t.id, Code::kInvalidArgument);
-    } else if (const char* why = refusal(t)) {
-      peer->note = Status(Code::kInvalidArgument, why, t.peer);
+      continue;
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
+    if (t.tag >> tag_bits_ != 0 || t.kind == Transfer::Kind::kView) {
+      peer.note =
+          Status(Code::kInvalidArgument,
+                 t.kind == Transfer::Kind::kView
+                     ? std::string("ucx: no views here; post a kRecv")
+                     : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
+                 t.peer);
       complete(t.id, Code::kInvalidArgument);
-    } else if (!connected(*peer)) {
-      complete(t.id, peer->failure.code());
+    } else if (!connected(peer)) {
+      complete(t.id, peer.failure.code());
     } else if (t.kind == Transfer::Kind::kSend) {
-      post_send(t, *peer);
+      post_send(t, peer);
     } else {
-      post_recv(t, *peer);
+      post_recv(t, peer);
     }
   }
-}
-
-MemoryKind UcxTransport::kind_of(const void* data) const noexcept {
-  Device* const gpus = cuda_ ? device() : nullptr;
-  return gpus != nullptr && data != nullptr ? gpus->residence(data).kind : MemoryKind::kHost;
-}
-
-ucp_request_param_t UcxTransport::request_param(Request* request, const void* data) const {
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.user_data = request;
-  const MemoryKind kind = kind_of(data);
-  if (kind == MemoryKind::kDevice || kind == MemoryKind::kManaged) return param;
-  param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves UCX the look-up of each pointer
-  return param;
 }
 
 void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
-  Request* const request = take_request(peer, t.id, false);
-  request->front = {.source = rank_,
-                    .connection = peer.theirs,
-                    .headed = static_cast<std::uint16_t>(t.head ? 1 : 0),
-                    .tag = t.tag,
-                    .bytes = t.bytes,
-                    .head = t.head ? *t.head : Head{}};
-  ucp_request_param_t param = request_param(request, t.data);
+  Request* request = take_request(t, false);
+  ucp_request_param_t param = request_param(request);
   param.cb.send = &UcxTransport::on_sent;
-  const bool host = (param.op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0;
-  if (t.bytes >= kNamesEndpoint || !host) {
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_REPLY;
-    if (!host && t.bytes > 0) param.flags |= UCP_AM_SEND_FLAG_RNDV;
+  void* handle = request->headed
+                     ? send_with_head(t, peer, request, param)
+                     : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
+  if (UCS_PTR_IS_PTR(handle)) {
+    request->handle = handle;
+  } else {
+    finish(request, UCS_PTR_STATUS(handle), t.bytes);
   }
-  void* const handle = ucp_am_send_nbx(peer.ep, kUcxMessages, &request->front, sizeof(UcxFront),
-                                       t.data, t.bytes, &param);
-  if (!UCS_PTR_IS_PTR(handle)) finish(request, UCS_PTR_STATUS(handle));
 }
 
 void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
-  auto* const one = peer.matching.find_unexpected(t.tag);
-  if (one == nullptr) return peer.matching.post({.transfer = t});
-  UcxFront front;
-  front.bytes = one->bytes;
-  front.headed = one->headed;
-  front.head = one->head;
-  void* const rendezvous = std::exchange(one->kept.rendezvous, nullptr);
-  if (!agrees(t, one->bytes, one->head_or_null())) {
-    disagree(peer, t, one->bytes, one->head_or_null());
-    if (rendezvous) ucp_am_data_release(worker_.get(), rendezvous);
-  } else if (rendezvous) {
-    fetch(peer, t, front, rendezvous, one->kept.from);
-  } else {
-    land(peer, t, front, one->kept.bytes.data());
-  }
-  peer.matching.drop(one);
-}
-
-// ---- messages ------------------------------------------------------------------------------
-
-ucs_status_t UcxTransport::on_message(void* self, const void* header, std::size_t header_bytes,
-                                      void* data, std::size_t bytes,
-                                      const ucp_am_recv_param_t* param) noexcept {
-  return static_cast<UcxTransport*>(self)->message(header, header_bytes, data, bytes, *param);
-}
-
-// Takes a message in. UCX drops what it is told nothing else about, and ends the peer's send.
-ucs_status_t UcxTransport::message(const void* header, std::size_t header_bytes, void* data,
-                                   std::size_t bytes, const ucp_am_recv_param_t& param) noexcept {
-  UcxFront front;
-  if (header_bytes < offsetof(UcxFront, kind)) return UCS_OK;
-  std::memcpy(&front, header, std::min(header_bytes, sizeof front));
-  Peer* const peer = known(front.source);
-  // Of nobody in this job, or of a connection that has ended.
-  if (front.magic != UcxFront::kMagic || peer == nullptr || peer->rank == rank_ ||
-      front.connection != peer->mine || !peer->failure.ok())
-    return UCS_OK;
-  const char* const wrong =
-      header_bytes != sizeof front ? "a front of an impossible length" : wrong_in(front, bytes);
-  if (header_bytes == sizeof front && front.kind == UcxFront::Kind::kEnd) {
-    fail(*peer, Code::kPeerFailed, "it has closed the connection", false);
-    return UCS_OK;
-  }
-  if (wrong) {
-    fail(*peer, Code::kTransport, fmt::format("it sends {}", wrong), true);
-    return UCS_OK;
-  }
-  const bool rendezvous = (param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 && bytes > 0;
-  const bool named = (param.recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0;
-  const ucp_ep_h from = named ? param.reply_ep : nullptr;
-  if (Receive* const found = peer->matching.find(front.tag)) {
-    const Transfer t = peer->matching.take(found).transfer;
-    if (!agrees(t, bytes, head_of(front))) {
-      disagree(*peer, t, bytes, head_of(front));
-    } else if (rendezvous) {
-      fetch(*peer, t, front, data, from);
-    } else {
-      land(*peer, t, front, data);
-    }
-    return UCS_OK;
-  }
-  const std::size_t memory = rendezvous ? 0 : bytes;
-  if (!peer->matching.allows(memory, limit_)) {
-    fail(*peer, Code::kTransport, too_far_ahead(limit_), true);
-    return UCS_OK;
-  }
-  auto& one = peer->matching.keep(front.tag, bytes, memory);
-  one.headed = front.headed != 0;
-  one.head = front.head;
-  one.kept.from = from;
-  one.kept.rendezvous = rendezvous ? data : nullptr;
-  const auto* const first = static_cast<const std::byte*>(data);
-  if (rendezvous)
-    one.kept.bytes = {};
-  else
-    one.kept.bytes.assign(first, first + bytes);
-  return rendezvous ? UCS_INPROGRESS : UCS_OK;
-}
-
-// Copies the bytes of a message to its receive.
-void UcxTransport::land(Peer& peer, const Transfer& t, const UcxFront& front, const void* data) {
-  if (front.bytes > 0 && kind_of(t.data) != MemoryKind::kDevice) {
-    std::memcpy(t.data, data, front.bytes);
-  } else if (front.bytes > 0) {
-    // What a GPU sends comes by rendezvous, so these are bytes of a host.
-    peer.note = Status(Code::kInvalidArgument,
-                       fmt::format("{}: device {}: it sends {} bytes of host memory to a receive "
-                                   "in GPU memory; use the same kind at both ends",
-                                   peer.where, device_, front.bytes),
-                       peer.rank);
-    return complete(t.id, Code::kInvalidArgument);
-  }
-  received(t.id, front);
-}
-
-// Lets UCX bring the bytes of a long message to its receive.
-void UcxTransport::fetch(Peer& peer, const Transfer& t, const UcxFront& front, void* rendezvous,
-                         ucp_ep_h from) {
-  Request* const request = take_request(peer, t.id, true);
-  request->front = front;
-  request->from = from;
-  ucp_request_param_t param = request_param(request, t.data);
+  if (!unexpected_.empty() && take_unexpected(t, peer)) [[unlikely]]
+    return;
+  Request* request = take_request(t, true);
+  ucp_request_param_t param = request_param(request);
+  // Through the callback even when the message is there already: UCX 1.13 tells the length of
+  // what came only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  param.cb.recv_am = &UcxTransport::on_fetched;
-  void* const handle = ucp_am_recv_data_nbx(worker_.get(), rendezvous, t.data, t.bytes, &param);
-  if (!UCS_PTR_IS_PTR(handle)) finish(request, UCS_PTR_STATUS(handle));
-}
-
-// Every receive that got its message ends here.
-void UcxTransport::received(std::uint64_t id, const UcxFront& front) {
-  done_.add({.id = id, .crc = front.head.crc});
-}
-
-void UcxTransport::disagree(Peer& peer, const Transfer& t, std::size_t bytes, const Head* theirs) {
-  peer.disagree(t, bytes, theirs, "device " + device_);
-  complete(t.id, Code::kMismatch);
-}
-
-void UcxTransport::drop(Kept& kept) noexcept {
-  if (kept.rendezvous) ucp_am_data_release(worker_.get(), std::exchange(kept.rendezvous, nullptr));
-}
-
-// ---- completing ----------------------------------------------------------------------------
-
-void UcxTransport::on_sent(void* handle, ucs_status_t status, void* request) noexcept {
-  Request* const r = static_cast<Request*>(request);
-  r->owner->finish(r, status);
-  ucp_request_free(handle);
-}
-
-void UcxTransport::on_fetched(void* handle, ucs_status_t status, std::size_t,
-                              void* request) noexcept {
-  on_sent(handle, status, request);
-}
-
-void UcxTransport::finish(Request* request, ucs_status_t status) noexcept {
-  Peer& peer = *request->peer;
-  if (request->state == Request::State::kActive) {
-    if (status == UCS_OK && request->recv) {
-      received(request->id, request->front);
-    } else if (status == UCS_OK) {
-      complete(request->id, Code::kOk);
-    } else if (!peer.failure.ok() || breaks_connection(status)) {
-      fail(peer, Code::kPeerFailed, ucs_status_string(status), true);
-      complete(request->id, peer.failure.code());
-    } else {
-      peer.note = Status(Code::kTransport,
-                         fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
-                                     request->recv ? "receive" : "send", request->front.bytes,
-                                     ucs_status_string(status)),
-                         peer.rank);
-      complete(request->id, Code::kTransport);
-    }
+  param.cb.recv = &UcxTransport::on_received;
+  void* handle = request->headed ? recv_with_head(t, peer, request, param)
+                                 : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
+                                                    ucx_tag(peer.rank, t.tag), kWholeTag, &param);
+  if (!UCS_PTR_IS_PTR(handle)) {
+    finish(request, UCS_PTR_STATUS(handle), t.bytes);
+  } else if (request->state == Request::State::kActive) {  // the callback has not run yet
+    request->handle = handle;
   }
-  request->state = Request::State::kFree;
-  request->next_free = std::exchange(free_requests_, request);
 }
 
-UcxTransport::Request* UcxTransport::take_request(Peer& peer, std::uint64_t id, bool recv) {
-  if (free_requests_ == nullptr) [[unlikely]] {
-    free_requests_ = &requests_.emplace_back();
-    free_requests_->owner = this;
-  }
-  Request* const request = std::exchange(free_requests_, free_requests_->next_free);
-  request->peer = &peer;
-  request->id = id;
-  request->recv = recv;
-  request->from = nullptr;
-  request->stray = false;
-  request->state = Request::State::kActive;
-  return request;
+// Receives connect too: UCX reports a peer's end only to a rank with an endpoint to the peer.
+bool UcxTransport::connect(Peer& peer) noexcept {
+  if (!peer.failure.ok()) return false;
+  if (peer.ep != nullptr) return true;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxTransport::on_error;
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer.ep);
+  if (status == UCS_OK) return true;
+  peer.ep = nullptr;
+  fail(peer, Code::kPeerFailed, fmt::format("no connection: {}", ucs_status_string(status)));
+  return false;
 }
 
 std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
@@ -287,12 +125,12 @@ std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
     if (done_.size() >= out.size()) break;
     if (ucp_worker_progress(worker_.get()) == 0 || !done_.empty()) break;
   }
-  if (unsettled_) settle();
+  if (unswept_) sweep();
   return done_.hand_out(out);
 }
 
 bool UcxTransport::arm(std::vector<int>& fds) noexcept {
-  if (!done_.empty() || unsettled_) return false;
+  if (!done_.empty() || unswept_) return false;
   if (!worker_) return true;                                  // nothing will ever come
   if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
   fds.push_back(event_fd_);
@@ -302,34 +140,9 @@ bool UcxTransport::arm(std::vector<int>& fds) noexcept {
 Caps UcxTransport::caps() const {
   Caps caps;
   caps.name = "ucx";
-  caps.cuda = cuda_;
+  caps.tag_bits = tag_bits_;
   caps.recoverable = true;
   return caps;
-}
-
-// ---- unexpected messages -------------------------------------------------------------------
-
-void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
-  for (Peer& peer : peers_)
-    peer.matching.drop_if([&](auto& one) {
-      if ((one.tag & mask) != (tag & mask)) return false;
-      drop(one.kept);
-      return true;
-    });
-}
-
-Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
-                             Head& theirs) noexcept {
-  for (const Peer& p : peers_)
-    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
-      return p.rank;
-  return kNoRank;
-}
-
-bool UcxTransport::disputed(Rank peer, Head& theirs) const noexcept {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
-  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
-  return theirs.sign != 0;
 }
 
 Status UcxTransport::cause(Rank peer) const {
@@ -338,6 +151,155 @@ Status UcxTransport::cause(Rank peer) const {
                   fmt::format("ucx: no rank {} in a job of {}", peer, peers_.size()));
   }
   return peers_[static_cast<std::size_t>(peer)].cause();
+}
+
+void UcxTransport::cancel(std::uint32_t id_high) noexcept {
+  done_.forget(id_high);
+  for (const auto& s : unexpected_)
+    if (s->wanted && s->transfer.id >> 32 == id_high) s->wanted = false;
+  for (Request& request : requests_) {
+    if (request.state != Request::State::kActive || request.id >> 32 != id_high) continue;
+    request.state = Request::State::kForgotten;
+    if (request.recv)
+      ucp_request_cancel(worker_.get(), request.handle);  // comes back at once, or never
+  }
+  const auto forgotten = [](const Request& request) {
+    return request.state == Request::State::kForgotten;
+  };
+  const auto any = [&] { return std::any_of(requests_.begin(), requests_.end(), forgotten); };
+  for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
+  if (!any()) return;
+  // What is left is half sent or half received, and UCX has no way to take it back: closing the
+  // endpoint by force, too, leaves a TCP connection receiving into `data`. Only the end of the
+  // worker is certain to let go.
+  abandon("the rail was closed to give up an operation half done");
+}
+
+// Ends every connection, every transfer and the worker.
+void UcxTransport::abandon(const char* why) noexcept {
+  for (Peer& peer : peers_) fail(peer, Code::kAborted, why);
+  unswept_ = true;
+  sweep();  // the worker must not go while UCX has messages under way
+  worker_.reset();
+}
+
+// Closes the endpoints of the peers that failed and ends every transfer with them.
+void UcxTransport::sweep() noexcept {
+  while (std::exchange(unswept_, false)) {
+    for (Peer& peer : peers_) {
+      if (peer.failure.ok() || peer.ep == nullptr) continue;
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      void* handle = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
+      if (UCS_PTR_IS_PTR(handle)) ucp_request_free(handle);
+    }
+    const auto pending = [this](const Request& request) {
+      return request.state != Request::State::kFree &&
+             !peers_[static_cast<std::size_t>(request.peer)].failure.ok();
+    };
+    // A posted receive belongs to no endpoint: it would wait forever.
+    for (Request& request : requests_) {
+      if (pending(request) && request.recv) ucp_request_cancel(worker_.get(), request.handle);
+    }
+    for (int i = 0; i < kDrainPolls && std::any_of(requests_.begin(), requests_.end(), pending);
+         ++i) {
+      ucp_worker_progress(worker_.get());
+    }
+    // UCX forgets a message of several fragments whose sender is gone: it ends here. No fragment
+    // can come any more, the connection is closed.
+    for (Request& request : requests_) {
+      if (!pending(request)) continue;
+      ucp_request_free(std::exchange(request.handle, nullptr));  // without a call back
+      finish(&request, UCS_ERR_CANCELED, 0);
+    }
+  }
+}
+
+void UcxTransport::fail(Peer& peer, Code code, const std::string& why) {
+  if (!peer.failure.ok()) return;
+  peer.failure =
+      Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
+  unswept_ = true;
+  log().debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
+}
+
+void UcxTransport::on_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept {
+  Peer& p = *static_cast<Peer*>(peer);
+  p.owner->fail(p, Code::kPeerFailed,
+                fmt::format("connection lost: {}", ucs_status_string(status)));
+}
+
+void UcxTransport::on_sent(void* handle, ucs_status_t status, void* request) noexcept {
+  Request* s = static_cast<Request*>(request);
+  s->owner->finish(s, status, s->bytes);
+  ucp_request_free(handle);
+}
+
+void UcxTransport::on_received(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* request) noexcept {
+  Request* s = static_cast<Request*>(request);
+  s->owner->finish(s, status, info->length);
+  ucp_request_free(handle);
+}
+
+void UcxTransport::finish(Request* request, ucs_status_t status, std::size_t length) noexcept {
+  if (request->unexpected) [[unlikely]] {
+    unexpected_filled(*request, status);
+  } else if (request->state == Request::State::kActive) {
+    const bool front = request->headed && request->recv;
+    const bool fine =
+        status == UCS_OK && (front ? took_with_head(*request, length) : length == request->bytes);
+    Peer& peer = peers_[static_cast<std::size_t>(request->peer)];
+    done_.add({.id = request->id,
+               .code = fine ? Code::kOk : outcome(peer, *request, status, length),
+               .crc = front ? request->bounce->head.head.crc : 0});
+  }
+  request->state = Request::State::kFree;
+  request->next_free = std::exchange(free_requests_, request);
+}
+
+// Of a transfer that is not as it should be.
+Code UcxTransport::outcome(Peer& peer, Request& request, ucs_status_t status, std::size_t length) {
+  if (request.headed && request.recv && status == UCS_OK)
+    return outcome_with_head(peer, request, length);
+  if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+    if (status == UCS_OK) head_of(request.data, std::min(length, request.bytes), peer.disputed);
+    peer.note = mismatch(peer, request.bytes,
+                         status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
+    return Code::kMismatch;
+  }
+  if (breaks_connection(status)) {
+    fail(peer, Code::kPeerFailed, ucs_status_string(status));
+    return peer.failure.code();
+  }
+  peer.note = Status(
+      Code::kTransport,
+      fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                  request.recv ? "receive" : "send", request.bytes, ucs_status_string(status)),
+      peer.rank);
+  return Code::kTransport;
+}
+
+void UcxTransport::add_request() {
+  free_requests_ = &requests_.emplace_back();
+  free_requests_->owner = this;
+}
+
+UcxTransport::Request* UcxTransport::take_request(const Transfer& t, bool recv) {
+  if (free_requests_ == nullptr) [[unlikely]]
+    add_request();
+  Request* request = std::exchange(free_requests_, free_requests_->next_free);
+  request->id = t.id;
+  request->bytes = t.bytes;
+  request->data = t.data;
+  request->headed = headed(t);
+  request->unexpected = nullptr;
+  if (request->headed && !request->bounce) request->bounce = std::make_unique<BounceBuffer>();
+  request->peer = t.peer;
+  request->recv = recv;
+  request->state = Request::State::kActive;
+  return request;
 }
 
 }  // namespace weft

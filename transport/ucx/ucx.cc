@@ -1,9 +1,11 @@
-// Sets up and tears down the ucx transport: context, worker, exchange of addresses. Connections are
-// made when first needed (ucx/connections.cc); the datapath is in ucx/datapath.cc.
+// Sets up and tears down the ucx transport: context, worker, exchange of addresses.
+// The datapath is in ucx/datapath.cc.
 #include "transport/ucx/ucx.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -13,15 +15,14 @@
 #include "topo/base/yield.h"
 #include "transport/loaded/loaded.h"
 #include "transport/memory/crc32c.h"
-#include "transport/messages/unexpected_limit.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 namespace {
 
+constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
-constexpr std::chrono::milliseconds kQuiet{20};
 
 // First byte of what ranks exchange: an address follows, or why there is none.
 constexpr char kAddress = 'a';
@@ -45,16 +46,20 @@ std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology
 
 UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     : rank_(job.rank()),
+      tag_bits_(64 - std::max<int>(1, std::bit_width(static_cast<unsigned>(job.size() - 1)))),
       rail_(rail),
       device_(ucx_device(rail)),
-      limit_(unclaimed_limit()),
       peers_(static_cast<std::size_t>(job.size())) {
   // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
   // now and not by a timeout.
   std::string mine;
   try {
+    if (job.size() > kMaxRanks) {
+      throw Error(
+          fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(), kMaxRanks));
+    }
     set_up(rail, job.size());
-    mine = kAddress + contact(0);
+    mine = kAddress + worker_address();
   } catch (const Error& error) {
     mine = kError + std::string(error.what());
   }
@@ -72,7 +77,7 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.owner = this;
     peer.rank = r;
     peer.where = where;
-    if (!take_contact(peer, std::string_view(text).substr(1)))
+    if (!take_address(peer, std::string_view(text).substr(1)))
       throw Error(where + ": ucx: its address is not whole; run the same build of weft everywhere");
   }
   log().debug("ucx: rank {} ready on device {}", rank_, device_);
@@ -84,16 +89,12 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   params.estimated_num_eps = static_cast<std::size_t>(nranks);
   const SignalsBlocked blocked;  // UCX makes a thread
   ucp_context_h context = nullptr;
   check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
   context_.reset(context);
-  ucp_context_attr_t has{};
-  has.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  check(ucp_context_query(context, &has), device_, "ucp_context_query");
-  cuda_ = (has.memory_types >> UCS_MEMORY_TYPE_CUDA & 1) != 0;
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -102,48 +103,29 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
   check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");
   worker_.reset(worker);
   check(ucp_worker_get_efd(worker, &event_fd_), device_, "ucp_worker_get_efd");
-
-  ucp_worker_attr_t room{};
-  room.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
-  check(ucp_worker_query(worker, &room), device_, "ucp_worker_query");
-  if (room.max_am_header < sizeof(UcxFront))
-    throw Error(
-        fmt::format("ucx: device {}: its messages have room for a front of {} bytes, not of "
-                    "{}; raise UCX's segment sizes (`ucx_info -c`)",
-                    device_, room.max_am_header, sizeof(UcxFront)));
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kUcxMessages;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &UcxTransport::on_message;
-  handler.arg = this;
-  check(ucp_worker_set_am_recv_handler(worker, &handler), device_,
-        "ucp_worker_set_am_recv_handler");
 }
 
-// What a peer needs to connect: a checksum, the number of the connection, the worker's address.
-std::string UcxTransport::contact(std::uint32_t connection) const {
+std::string UcxTransport::worker_address() const {
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
   check(ucp_worker_get_address(worker_.get(), &address, &length), device_,
         "ucp_worker_get_address");
-  std::string text(reinterpret_cast<const char*>(&connection), sizeof connection);
-  text.append(reinterpret_cast<const char*>(address), length);
+  const std::string_view bytes(reinterpret_cast<const char*>(address), length);
+  const std::uint32_t sum = crc32c(bytes.data(), bytes.size());
+  std::string text(reinterpret_cast<const char*>(&sum), sizeof sum);
+  text += bytes;
   ucp_worker_release_address(worker_.get(), address);
-  const std::uint32_t sum = crc32c(text.data(), text.size());
-  return std::string(reinterpret_cast<const char*>(&sum), sizeof sum) + text;
+  return text;
 }
 
 // UCX is not told how long an address is: of one that is cut short, it would read what follows.
-bool UcxTransport::take_contact(Peer& peer, std::string_view travelled) {
-  std::uint32_t words[2];  // the checksum, the number
-  if (travelled.size() <= sizeof words) return false;
-  std::memcpy(words, travelled.data(), sizeof words);
-  const std::string_view summed = travelled.substr(sizeof words[0]);
-  if (crc32c(summed.data(), summed.size()) != words[0]) return false;
-  peer.theirs = words[1];
-  peer.address = travelled.substr(sizeof words);
+bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
+  std::uint32_t sum = 0;
+  if (travelled.size() <= sizeof sum) return false;
+  std::memcpy(&sum, travelled.data(), sizeof sum);
+  travelled.remove_prefix(sizeof sum);
+  if (crc32c(travelled.data(), travelled.size()) != sum) return false;
+  peer.address = travelled;
   return true;
 }
 
@@ -153,7 +135,7 @@ UcxTransport::~UcxTransport() {
   if (!worker_) return;
   std::vector<void*> flushing;
   for (Peer& peer : peers_) {
-    if (peer.ep == nullptr || peer.ending) continue;
+    if (peer.ep == nullptr || !peer.failure.ok()) continue;
     const ucp_request_param_t param{};
     void* handle = ucp_ep_flush_nbx(peer.ep, &param);
     if (UCS_PTR_IS_PTR(handle)) flushing.push_back(handle);
@@ -173,14 +155,6 @@ UcxTransport::~UcxTransport() {
                 flushing.size(), kFlushTimeout.count());
   }
   for (void* handle : flushing) ucp_request_free(handle);  // ends with its endpoint
-  // UCX 1.13 ends the process where a worker goes while a connection that a peer makes is half
-  // made.
-  auto quiet_since = std::chrono::steady_clock::now();
-  for (auto now = quiet_since; ended_ && now < quiet_since + kQuiet && now < deadline;
-       now = std::chrono::steady_clock::now()) {
-    if (ucp_worker_progress(worker_.get()) != 0) quiet_since = now;
-    yield_core();
-  }
   abandon("the rail is closed");
 }
 

@@ -1,6 +1,5 @@
-// Messages between hosts through UCX (UCP), as its active messages: TCP sockets on a plain NIC,
-// RDMA where there is one. One transport is one rail: its own UCP context and worker, pinned to the
-// rail's device.
+// Messages between hosts through UCX (UCP): TCP sockets on a plain NIC, RDMA where there is one.
+// One transport is one rail: its own UCP context and worker, pinned to the rail's device.
 #pragma once
 
 #include <memory>
@@ -19,19 +18,19 @@ bool ucx_available();
 // fails on one rank, every rank throws an Error that names the rank, the device and UCX's error.
 //
 // The contract of Transport, and on top of it:
-// - A rank has no messages with itself.
-// - `data` may be GPU memory where UCX was built with CUDA (caps().cuda); it then must be GPU
-// memory
-//   at both ends. Host memory goes to UCX as it is. (On TCP, UCX copies through its segments:
-//   ucx/config.cc says why.)
+// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one tag
+// of
+//   64 bits, whose upper 16 bits hold the source rank. A wider tag completes with kInvalidArgument.
+// - weft hands `data` to UCX, and copies only short messages with a head and messages that
+//   unclaimed() has looked at. (On TCP, UCX copies through its segments: ucx/config.cc says why.)
+//   `data` is memory of the host only.
 // - The first post of either direction connects to the peer. From then on the peer's death
 // completes
 //   the transfers with that peer, receives too, with kPeerFailed. The job's control plane, not this
 //   transport, notices a peer that is stopped or cut off silently.
 // - cancel() withdraws receives that no message has arrived for. If a message is half sent or half
-//   received, cancel() closes the connection with that peer, the only way to make UCX let go of
-//   `data`: every other transfer with the peer completes with kAborted, and the peer sees this rank
-//   as failed.
+//   received, cancel() closes the whole rail, the only way to make UCX let go of `data`: every
+//   other transfer completes with kAborted, and the peers see this rank as failed.
 // - Destruction flushes sent messages for a second at most, and never waits for a dead peer.
 //
 // UCX's environment variables (UCX_NET_DEVICES, UCX_TLS, UCX_TCP_...) override weft's settings.

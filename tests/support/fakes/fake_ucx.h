@@ -1,8 +1,8 @@
 // UCP without a network, for one program: its functions are defined here, and those of the library
-// are not reached. Active messages, endpoints, requests; the other end of all is the test.
+// are not reached. Messages with tags, endpoints, requests; the other end of all is the test.
 //
 // What UCX would suffer from ends the program: an address that it did not make, memory that is
-// gone, a request or a descriptor that is left. Include it in one source only.
+// gone, a request that is left. Include it in one source only.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -17,6 +17,7 @@
 #include <list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::testing {
 
@@ -29,32 +30,24 @@ inline void demand_ucx(bool truth, const char* what) {
 class FakeUcx {
  public:
   static constexpr std::string_view kAddress = "the address of a worker, which UCX alone reads";
-  static constexpr std::size_t kRendezvous = 2048;  // messages from this size on
 
   struct Endpoint {
     ucp_err_handler_t handler{};
   };
-  // A message that the transport sends, or one whose bytes it fetches.
   struct Request {
-    Endpoint* endpoint = nullptr;  // of a fetch: the one that the message came by
-    bool send = false;
+    Endpoint* endpoint = nullptr;  // of a send
+    ucp_tag_t tag = 0, mask = 0;
     ucp_request_param_t param{};
-    std::string header;
-    const void* data = nullptr;  // of a send
-    void* to = nullptr;          // of a fetch
-    std::string bytes;           // of a fetch
-    std::size_t length = 0;
+    std::vector<ucp_dt_iov_t> pieces;
+    std::string message;  // a receive's that has been matched
+    bool matched = false;
     bool done = false;
     bool freed = false;
+    ucs_status_t status = UCS_INPROGRESS;
   };
-  // What comes: a front, and bytes after it.
   struct Message {
-    std::string header, bytes;
-    bool rendezvous = false;
-    bool named = false;  // with its endpoint
-  };
-  struct Sent {
-    std::string header, bytes;
+    ucp_tag_t tag = 0;
+    std::string bytes;
   };
 
   static FakeUcx& get() {
@@ -65,17 +58,16 @@ class FakeUcx {
   // ---- what a test does ----------------------------------------------------------------------
 
   // Comes with the next calls of ucp_worker_progress().
-  void arrive(std::string header, std::string bytes) {
-    const bool rendezvous = bytes.size() >= kRendezvous;
-    coming.push_back({std::move(header), std::move(bytes), rendezvous, !endpoints.empty()});
-  }
-  // The oldest send leaves.
-  Sent leave() {
+  void arrive(ucp_tag_t tag, std::string bytes) { coming.push_back({tag, std::move(bytes)}); }
+  // The oldest send leaves; its bytes.
+  std::string leave() {
     for (Request& r : requests) {
-      if (!r.send || r.done) continue;
-      Sent sent{r.header, std::string(static_cast<const char*>(r.data), r.length)};
-      finish(r, UCS_OK);
-      return sent;
+      if (!r.endpoint || r.done) continue;
+      std::string bytes;
+      for (const ucp_dt_iov_t& piece : r.pieces)
+        bytes.append(static_cast<const char*>(piece.buffer), piece.length);
+      finish(r, UCS_OK, 0);
+      return bytes;
     }
     return {};
   }
@@ -85,21 +77,34 @@ class FakeUcx {
   }
 
   std::function<void()> on_progress;
-  bool slow = false;    // a rendezvous does not end by itself
+  bool slow = false;    // a message's bytes come after it was matched
   bool prompt = false;  // sends leave by themselves
   std::list<Endpoint> endpoints;
   std::list<Request> requests;
-  std::list<Message> kept;  // rendezvous whose descriptor the transport holds
 
   // ---- what the functions below do -----------------------------------------------------------
 
-  void finish(Request& r, ucs_status_t status) {
+  Request& make(const void* buffer, std::size_t count, const ucp_request_param_t& param) {
+    Request& r = requests.emplace_back();
+    r.param = param;
+    const bool typed = (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0;
+    if (typed && param.datatype == ucp_dt_make_iov()) {
+      const auto* const pieces = static_cast<const ucp_dt_iov_t*>(buffer);
+      r.pieces.assign(pieces, pieces + count);
+    } else {
+      r.pieces.push_back({const_cast<void*>(buffer), count});
+    }
+    return r;
+  }
+  void finish(Request& r, ucs_status_t status, std::size_t length) {
     r.done = true;
-    if (!r.freed) {
-      if (r.send)
+    r.status = status;
+    const ucp_tag_recv_info_t info{r.tag, length};
+    if ((r.param.op_attr_mask & UCP_OP_ATTR_FIELD_CALLBACK) && !r.freed) {
+      if (r.endpoint)
         r.param.cb.send(&r, status, r.param.user_data);
       else
-        r.param.cb.recv_am(&r, status, r.length, r.param.user_data);
+        r.param.cb.recv(&r, status, &info, r.param.user_data);
     }
     sweep();
   }
@@ -107,51 +112,45 @@ class FakeUcx {
     if (busy > 0) return;
     requests.remove_if([](const Request& r) { return r.done && r.freed; });
   }
+  void match(Request& r, Message message) {
+    r.matched = true;
+    r.tag = message.tag;
+    r.message = std::move(message.bytes);
+    if (!slow) fill(r);
+  }
   void fill(Request& r) {
-    if (!r.bytes.empty()) std::memcpy(r.to, r.bytes.data(), r.bytes.size());
-    finish(r, UCS_OK);
-  }
-  void give(Message m) {
-    ucp_am_recv_param_t param{};
-    if (m.named && !endpoints.empty()) {
-      param.recv_attr |= UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
-      param.reply_ep = reinterpret_cast<ucp_ep_h>(&endpoints.front());
+    std::string_view rest = r.message;
+    for (const ucp_dt_iov_t& piece : r.pieces) {
+      const std::size_t n = std::min(piece.length, rest.size());
+      if (n) std::memcpy(piece.buffer, rest.data(), n);
+      rest.remove_prefix(n);
     }
-    const std::string header = m.header;  // gone after the call, as UCX's is
-    if (!m.rendezvous) {
-      std::string bytes = m.bytes;
-      const ucs_status_t status =
-          handler.cb(handler.arg, header.data(), header.size(), bytes.data(), bytes.size(), &param);
-      return demand_ucx(status == UCS_OK, "eager bytes cannot be held");
-    }
-    param.recv_attr |= UCP_AM_RECV_ATTR_FLAG_RNDV;
-    Message& held = kept.emplace_back(std::move(m));
-    const std::size_t length = held.bytes.size();
-    fetched = false;
-    const ucs_status_t status =
-        handler.cb(handler.arg, header.data(), header.size(), &held, length, &param);
-    if (status == UCS_OK && !fetched) kept.pop_back();
+    finish(r, rest.empty() ? UCS_OK : UCS_ERR_MESSAGE_TRUNCATED, r.message.size());
   }
-  std::list<Message>::iterator find(const void* descriptor) {
-    const auto at =
-        std::find_if(kept.begin(), kept.end(), [=](const Message& m) { return &m == descriptor; });
-    demand_ucx(at != kept.end(), "no such descriptor");
-    return at;
+  std::list<Message>::iterator find(ucp_tag_t tag, ucp_tag_t mask) {
+    return std::find_if(unexpected.begin(), unexpected.end(),
+                        [=](const Message& m) { return ((m.tag ^ tag) & mask) == 0; });
   }
   unsigned progress() {
     unsigned n = 0;
     if (on_progress) on_progress();
     ++busy;
-    for (auto it = requests.begin(); it != requests.end() && !slow; ++it)
-      if (!it->send && !it->done) fill(*it), ++n;
+    for (auto it = requests.begin(); it != requests.end(); ++it)
+      if (it->matched && !it->done) fill(*it), ++n;
     if (prompt)
       while (std::any_of(requests.begin(), requests.end(),
-                         [](const Request& r) { return r.send && !r.done; }))
+                         [](const Request& r) { return r.endpoint && !r.done; }))
         leave(), ++n;
     if (!coming.empty()) {
       Message m = std::move(coming.front());
       coming.pop_front();
-      give(std::move(m));
+      const auto r = std::find_if(requests.begin(), requests.end(), [&](const Request& q) {
+        return !q.endpoint && !q.matched && !q.done && ((q.tag ^ m.tag) & q.mask) == 0;
+      });
+      if (r == requests.end())
+        unexpected.push_back(std::move(m));
+      else
+        match(*r, std::move(m));
       ++n;
     }
     --busy;
@@ -160,18 +159,20 @@ class FakeUcx {
   }
   // By force: what is under way ends.
   void close(Endpoint* endpoint) {
-    ++busy;
     for (Request& r : requests)
-      if (r.endpoint == endpoint && !r.done) finish(r, UCS_ERR_CANCELED);
-    --busy;
-    sweep();
+      if (r.endpoint == endpoint && !r.done) finish_later(r);
     endpoints.remove_if([=](const Endpoint& e) { return &e == endpoint; });
+  }
+  void finish_later(Request& r) {
+    ++busy;
+    finish(r, UCS_ERR_CANCELED, 0);
+    --busy;
   }
 
   std::deque<Message> coming;
-  ucp_am_handler_param_t handler{};
-  bool fetched = false;  // in the handler's call
-  int busy = 0;          // with `requests`
+  std::list<Message> unexpected;
+  Message taken;  // by ucp_tag_probe_nb()
+  int busy = 0;   // with `requests`
 };
 
 }  // namespace weft::testing
@@ -194,18 +195,6 @@ ucs_status_t ucp_init_version(unsigned, unsigned, const ucp_params_t*, const ucp
   return UCS_OK;
 }
 void ucp_cleanup(ucp_context_h) {}
-ucs_status_t ucp_context_query(ucp_context_h, ucp_context_attr_t* attributes) {
-  attributes->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-  return UCS_OK;
-}
-ucs_status_t ucp_worker_query(ucp_worker_h, ucp_worker_attr_t* attributes) {
-  attributes->max_am_header = 256;
-  return UCS_OK;
-}
-ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h, const ucp_am_handler_param_t* param) {
-  FakeUcx::get().handler = *param;
-  return UCS_OK;
-}
 ucs_status_t ucp_worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker_h* worker) {
   *worker = reinterpret_cast<ucp_worker_h>(&FakeUcx::get());
   return UCS_OK;
@@ -215,8 +204,8 @@ void ucp_worker_destroy(ucp_worker_h) {
   fake.sweep();
   demand_ucx(fake.endpoints.empty(), "a worker goes before its endpoints");
   demand_ucx(fake.requests.empty(), "a worker goes before its requests");
-  demand_ucx(fake.kept.empty(), "a worker goes before its descriptors");
   fake.coming.clear();
+  fake.unexpected.clear();
 }
 ucs_status_t ucp_worker_get_efd(ucp_worker_h, int* fd) {
   *fd = -1;
@@ -246,40 +235,53 @@ ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h endpoint, const ucp_request_param_t*)
 }
 ucs_status_ptr_t ucp_ep_flush_nbx(ucp_ep_h, const ucp_request_param_t*) { return nullptr; }
 
-ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h endpoint, unsigned, const void* header,
-                                 std::size_t header_length, const void* buffer, std::size_t count,
-                                 const ucp_request_param_t* param) {
-  FakeUcx::Request& r = FakeUcx::get().requests.emplace_back();
+ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h endpoint, const void* buffer, std::size_t count,
+                                  ucp_tag_t tag, const ucp_request_param_t* param) {
+  FakeUcx::Request& r = FakeUcx::get().make(buffer, count, *param);
   r.endpoint = reinterpret_cast<FakeUcx::Endpoint*>(endpoint);
-  r.send = true;
-  r.param = *param;
-  r.header.assign(static_cast<const char*>(header), header_length);
-  r.data = buffer;
-  r.length = count;
+  r.tag = tag;
   return &r;
 }
-ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h, void* descriptor, void* buffer,
-                                      std::size_t count, const ucp_request_param_t* param) {
+ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h, void* buffer, std::size_t count, ucp_tag_t tag,
+                                  ucp_tag_t mask, const ucp_request_param_t* param) {
   FakeUcx& fake = FakeUcx::get();
-  const auto message = fake.find(descriptor);
-  demand_ucx(count >= message->bytes.size(), "a buffer that is too short");
-  FakeUcx::Request& r = fake.requests.emplace_back();
-  if (!fake.endpoints.empty()) r.endpoint = &fake.endpoints.front();
-  r.param = *param;
-  r.to = buffer;
-  r.bytes = std::move(message->bytes);
-  r.length = r.bytes.size();
-  fake.kept.erase(message);
-  fake.fetched = true;
+  FakeUcx::Request& r = fake.make(buffer, count, *param);
+  r.tag = tag;
+  r.mask = mask;
+  if (const auto found = fake.find(tag, mask); found != fake.unexpected.end()) {
+    FakeUcx::Message m = std::move(*found);
+    fake.unexpected.erase(found);
+    fake.match(r, std::move(m));
+  }
   return &r;
 }
-void ucp_am_data_release(ucp_worker_h, void* descriptor) {
+ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h, ucp_tag_t tag, ucp_tag_t mask, int remove,
+                                   ucp_tag_recv_info_t* info) {
   FakeUcx& fake = FakeUcx::get();
-  fake.kept.erase(fake.find(descriptor));
+  const auto found = fake.find(tag, mask);
+  if (found == fake.unexpected.end()) return nullptr;
+  *info = {found->tag, found->bytes.size()};
+  if (remove) {
+    fake.taken = std::move(*found);
+    fake.unexpected.erase(found);
+  }
+  return reinterpret_cast<ucp_tag_message_h>(&fake.taken);
+}
+ucs_status_ptr_t ucp_tag_msg_recv_nbx(ucp_worker_h, void* buffer, std::size_t count,
+                                      ucp_tag_message_h, const ucp_request_param_t* param) {
+  FakeUcx& fake = FakeUcx::get();
+  FakeUcx::Request& r = fake.make(buffer, count, *param);
+  fake.match(r, std::move(fake.taken));
+  return &r;
 }
 
 ucs_status_t ucp_request_check_status(void* request) {
-  return static_cast<FakeUcx::Request*>(request)->done ? UCS_OK : UCS_INPROGRESS;
+  return static_cast<FakeUcx::Request*>(request)->status;
+}
+void ucp_request_cancel(ucp_worker_h, void* request) {
+  auto& r = *static_cast<FakeUcx::Request*>(request);
+  // What is half there is not broken off.
+  if (!r.endpoint && !r.matched && !r.done) FakeUcx::get().finish_later(r);
 }
 void ucp_request_free(void* request) {
   auto& r = *static_cast<FakeUcx::Request*>(request);

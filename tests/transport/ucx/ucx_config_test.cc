@@ -54,23 +54,6 @@ TEST(UcxConfig, UcxKnowsEverySetting) {
   std::filesystem::remove(path);
 }
 
-TEST(UcxConfig, ADeviceHasAllItsActivePorts) {
-  Nic nic;
-  nic.name = "mlx5_0";
-  nic.rdma = true;
-  nic.netdev = "ib0";
-  if (std::getenv("UCX_NET_DEVICES")) GTEST_SKIP() << "UCX_NET_DEVICES of the environment wins";
-  EXPECT_EQ(ucx_device(nic), "mlx5_0:1");
-  nic.ports = "2";
-  EXPECT_EQ(ucx_device(nic), "mlx5_0:2");
-  nic.ports = "1,2";
-  EXPECT_EQ(ucx_device(nic), "mlx5_0:1,mlx5_0:2");
-  nic.name = "mlx5_0:1";
-  EXPECT_EQ(ucx_device(nic), "mlx5_0:1");
-  nic.rdma = false;
-  EXPECT_EQ(ucx_device(nic), "ib0");
-}
-
 TEST(UcxConfig, SettingsReachTheSockets) {
   for (const char* name : {"KEEPIDLE", "KEEPINTVL", "KEEPCNT", "SNDBUF"})
     if (std::getenv(fmt::format("UCX_TCP_{}", name).c_str()))

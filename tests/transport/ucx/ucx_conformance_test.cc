@@ -1,12 +1,9 @@
-// The ucx transport under the conformance suite, over the loopback device: with the settings of
-// weft, and with a rendezvous for all but the shortest messages, as RDMA devices have it.
+// The ucx transport under the conformance suite, over the loopback device.
 // labels: multiproc
 // ctest: alone
 #include <gtest/gtest.h>
 
 #if __has_include("transport/ucx/ucx.h")
-#include <cstdlib>
-
 #include "transport/conformance.h"
 #include "transport/ucx/ucx.h"
 
@@ -20,16 +17,7 @@ Endpoints endpoints_of(int n) {
   });
 }
 
-Endpoints with_rendezvous(int n) {
-  setenv("UCX_RNDV_THRESH", "2k", 1);
-  Endpoints made = endpoints_of(n);
-  unsetenv("UCX_RNDV_THRESH");
-  return made;
-}
-
-INSTANTIATE_TEST_SUITE_P(Ucx, Conformance,
-                         ::testing::Values(Maker{"Loopback", endpoints_of},
-                                           Maker{"Rendezvous", with_rendezvous}),
+INSTANTIATE_TEST_SUITE_P(Ucx, Conformance, ::testing::Values(Maker{"Loopback", endpoints_of}),
                          maker_name);
 
 }  // namespace
