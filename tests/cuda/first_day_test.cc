@@ -78,7 +78,7 @@ TEST_F(FirstDay, NothingHangs) {
   const Output out = first_day(folder_ / "weft", 20);
   EXPECT_EQ(out.exit_code, 1) << out.text;
   const std::string report = read_file(folder_ / "out/report.md");
-  EXPECT_NE(report.find("| kernels | `weft train --bench-kernels --bench-rows 8 --bench-repeat 1` "
+  EXPECT_NE(report.find("| kernels | `weft bench kernels --rows 8 --repeat 1` "
                         "| CUT after "),
             std::string::npos)
       << report;
