@@ -64,10 +64,13 @@ std::span<const std::string> weft_variables() {
                                                  "VERBS_CACHE_ENTRIES",
                                                  "VERBS_CONNECTIONS",
                                                  "VERBS_DSCP",
+                                                 "VERBS_ECE",
                                                  "VERBS_GID_INDEX",
+                                                 "VERBS_HUGE_PAGES",
                                                  "VERBS_INLINE_BYTES",
                                                  "VERBS_MIN_RNR_TIMER",
                                                  "VERBS_MTU",
+                                                 "VERBS_ONE_THREAD",
                                                  "VERBS_PKEY",
                                                  "VERBS_PORT",
                                                  "VERBS_QPS",
@@ -81,7 +84,8 @@ std::span<const std::string> weft_variables() {
                                                  "VERBS_TEST_DEVICES",
                                                  "VERBS_TIMEOUT",
                                                  "VERBS_TRAFFIC_CLASS",
-                                                 "VERBS_WINDOWS"};
+                                                 "VERBS_WINDOWS",
+                                                 "VERBS_WR"};
   return names;
 }
 

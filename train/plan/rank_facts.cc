@@ -63,10 +63,13 @@ struct LayoutSizes {
     const bool alike = stages > 1 && l.zero > 0 && l.dp > 1;  // both ends, to be cut alike
     embedding = padded(table + (alike ? std::max(positions, 2 * h) : positions));
     head = alike ? embedding : padded(2 * h + (stages > 1 ? table : 0));
-    // Kept by the softmax of each head: a probability per pair of positions.
-    scores = rows * m.sequence * m.heads / t;
-    scratch = m.sequence * static_cast<double>(m.sequence);
-    if (l.precision.has_master()) scratch *= l.microbatch * m.heads / t;  // a device: all at once
+    // Attention keeps a number per row and head, and no scores. Backward, a device has one more
+    // such number, and the processor two blocks of scores.
+    kept_sums = rows * m.heads / t * (l.precision.wide / l.precision.element);
+    scratch = l.precision.has_master()
+                  ? kept_sums
+                  : 2.0 * static_cast<double>(std::min<Index>(128, m.sequence)) *
+                        static_cast<double>(m.sequence);
     logits = rows * m.vocabulary / t;
   }
   double padded(double elements) const {
@@ -75,7 +78,7 @@ struct LayoutSizes {
   // Of a block, until its backward pass has begun: x, two norms, the middle; q k v, attention's
   // result, two of the feed-forward network; four numbers per row.
   double saved() const {
-    return l.precision.element * (4 * rows * h + 12 * rows * h / t + scores) +
+    return l.precision.element * (4 * rows * h + 12 * rows * h / t + kept_sums) +
            4 * rows * l.precision.wide;
   }
   double kept() const { return l.recompute ? bsh() : saved(); }
@@ -87,7 +90,7 @@ struct LayoutSizes {
 
   const Layout& l;
   int stages;
-  double h, t, rows, table, block, embedding, head, scores, scratch, logits;  // elements
+  double h, t, rows, table, block, embedding, head, kept_sums, scratch, logits;  // elements
 };
 
 // The peak of the step: the backward pass of the head, or of a block.

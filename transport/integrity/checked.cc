@@ -213,8 +213,7 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
       else
         sent(place, c.code);
     }
-    // While receives are open the caller polls on, and acknowledgements may wait for others.
-    if (!owing_.empty() && (n == 0 || receives_ == 0)) acknowledge_all();
+    if (!owing_.empty()) acknowledge_all();
   }
   return done_.hand_out(out);
 }

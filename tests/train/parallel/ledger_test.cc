@@ -247,8 +247,8 @@ TEST(MemoryLedger, OfEveryZeroStage) {
 }
 
 // z of a micro-batch: q, k, v and what goes into GELU of each block, and the logits. y: the inputs
-// of a block, of its two halves and of its four products, the probabilities of attention, two
-// statistics of each norm; the head's input and norm. Of two micro-batches the second takes the
+// of a block, of its two halves and of its four products, a number per row and head of attention,
+// two statistics of each norm; the head's input and norm. Of two micro-batches the second takes the
 // place of the first.
 TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
   TrainOptions o = layout(1, 1, 1);
@@ -259,8 +259,7 @@ TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
     const auto& peak = MemoryLedger::of_this_rank().peak;
     EXPECT_EQ(peak[static_cast<std::size_t>(Use::kWeightedSums)],
               (layers * 7 * rows * h + rows * o.model.vocabulary) * bytes);
-    const std::size_t block =
-        4 * rows * h + 5 * rows * h + rows * o.model.positions * o.model.heads + 4 * rows;
+    const std::size_t block = 4 * rows * h + 5 * rows * h + rows * o.model.heads + 4 * rows;
     EXPECT_EQ(peak[static_cast<std::size_t>(Use::kActivations)],
               (layers * block + 2 * rows * h + 2 * rows) * bytes);
   });
