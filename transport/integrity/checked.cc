@@ -75,7 +75,6 @@ void CheckedTransport::end_send(std::uint32_t place) {
 
 void CheckedTransport::end_receive(std::uint32_t place) {
   if (messages_[place].lent) by_token_.erase(messages_[place].where.token);
-  --receives_;
   drop_place(place);
 }
 
@@ -91,7 +90,6 @@ void CheckedTransport::start_send(Transfer& t) {
 
 void CheckedTransport::start_receive(Transfer& t) {
   Message& m = messages_[take_place(Message::Is::kRecv, t)];
-  ++receives_;
   t.head = &m.head;
   t.sums = true;
   // Where the transport lends bytes, they are checked there, and copied while they are in cache.
@@ -191,6 +189,7 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
   if (done_.empty()) {
     std::array<Completion, 32> batch;
     const std::size_t n = inner_->poll(batch);
+    polling_ = true;
     for (std::size_t i = 0; i < n; ++i) {
       const Completion& c = batch[i];
       const auto high = static_cast<std::uint32_t>(c.id >> 32);
@@ -213,7 +212,8 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
       else
         sent(place, c.code);
     }
-    if (!owing_.empty()) acknowledge_all();
+    polling_ = false;
+    acknowledge_all();
   }
   return done_.hand_out(out);
 }

@@ -7,8 +7,8 @@
 // then, to send them again. A message that arrives changed kIntegrityTries times ends in kCorrupt.
 //
 // Acknowledgements and requests to send again travel in notes, short messages of this layer. One
-// note acknowledges several messages: an acknowledgement waits for others as long as this rank has
-// receives open, and so will poll. A note carries its content twice, each with a checksum.
+// note acknowledges all messages of a peer that come in one poll, up to four. A note carries its
+// content twice, each with a checksum.
 //
 // The sums cost no pass of their own: the sender's copy to shared memory computes its sum, the
 // receiver's copy to the destination its own, and the caller sums a view `by_reader` as it reads.

@@ -73,8 +73,8 @@ void CheckedTransport::say(Rank rank, Half half) {
 
 // ---- acknowledgements ------------------------------------------------------------------------
 
-// The message of the tag is right. While receives are open the caller polls on, so that the
-// acknowledgement may wait for others.
+// The message of the tag is right. The end of a poll acknowledges all that came in it; after that
+// the caller need not come again soon.
 void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
   Peer& p = peer(rank);
   if (p.owed.empty()) owing_.push_back(rank);
@@ -82,7 +82,7 @@ void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
   if (p.owed.size() == kTags) {
     std::erase(owing_, rank);
     send_acknowledgements(rank);
-  } else if (receives_ == 0) {
+  } else if (!polling_) {
     acknowledge_all();
   }
 }

@@ -192,10 +192,10 @@ class CheckedTransport final : public Transport {
   std::vector<Peer> peers_;
   std::deque<Message> messages_;  // a message's address, and its head's, stays
   std::vector<std::uint32_t> free_places_;
-  TagTable by_id_;            // places by the caller's id
-  TagTable by_token_;         // places of views `by_reader` that the caller has
-  std::size_t receives_ = 0;  // kRecv among the messages
-  std::vector<Rank> owing_;   // peers with `owed` tags
+  TagTable by_id_;     // places by the caller's id
+  TagTable by_token_;  // places of views `by_reader` that the caller has
+  bool polling_ = false;
+  std::vector<Rank> owing_;                                     // peers with `owed` tags
   std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
