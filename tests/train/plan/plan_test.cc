@@ -73,19 +73,18 @@ TEST(PlanCommand, AdvisesAStrategyForEachSize) {
            {"--params 10e9 --layers 32 --gpus 64", 0, 1, 1, 64, 2,
             "the model's state takes 200 GB, a GPU has 80 GB: sharded data parallelism"},
            // Less memory: weights in parts. Slow rails: stages, which send less than replicas.
-           {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 2, 2, 16, 2,
-            "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism, tensor "
-            "parallelism inside the host and a pipeline along the rails"},
+           {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 1, 1, 64, 3,
+            "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism"},
            {"--params 10e9 --layers 32 --gpus 64 --rail-gbps 16", 0, 1, 4, 16, 1,
             "data parallelism and a pipeline along the rails"},
            // 175 B: all three, tensor parallelism inside the host.
-           {"--model gpt3 --gpus 128 --batch 1536", 0, 8, 16, 1, 0,
-            "the model's state takes 3492 GB, a GPU has 80 GB: tensor parallelism inside the host "
-            "and a pipeline along the rails"},
-           {"--model gpt3 --gpus 1024 --batch 1536", 0, 8, 8, 16, 1,
+           {"--model gpt3 --gpus 128 --batch 1536", 0, 4, 16, 2, 2,
+            "the model's state takes 3492 GB, a GPU has 80 GB: sharded data parallelism, tensor "
+            "parallelism inside the host and a pipeline along the rails"},
+           {"--model gpt3 --gpus 1024 --batch 1536", 0, 4, 16, 16, 1,
             "sharded data parallelism, tensor parallelism inside the host and a pipeline along the "
             "rails"},
-           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbps 40", 0, 4, 32, 8, 1,
+           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbps 40", 0, 4, 16, 16, 1,
             "data parallelism, tensor parallelism inside the host and a pipeline along the rails"},
            // Too large: what comes nearest, and what to do.
            {"--model gpt3 --gpus 8 --batch 8", 1, 4, 1, 2, 3,
@@ -271,9 +270,9 @@ TEST(Predict, MemoryFollowsZeroTensorAndPipeline) {
     EXPECT_NEAR(memory.weights + memory.gradients + memory.optimizer, n * state[zero], 1);
   }
   // Of a block, in bf16: x, two norms and the middle, q k v, attention's result, two of the
-  // feed-forward network, a probability per head and pair of positions, four numbers per row.
+  // feed-forward network; in fp32 a number per row and head, and four per row.
   const double rows = 1024, h = 1600;
-  const double block = 2 * (16 * rows * h + rows * 1024 * 25) + 4 * 4 * rows;
+  const double block = 2 * 16 * rows * h + 4 * rows * 25 + 4 * 4 * rows;
   // 1f1b keeps p micro-batches on the first rank, which has 13 of 48 blocks beside a last one whose
   // head computes as much as two.
   Layout l = layout(1, 4, 1, 64);
