@@ -58,6 +58,17 @@ bool speaks_for_all() {
 
 }  // namespace
 
+// CLI11 takes the first "--" after an option that may have a value for the end of its values: where
+// "--json [FILE]" is followed by "-- PROGRAM", the mark is said twice.
+static void keep_mark(std::vector<char*>& arguments) {
+  const auto is = [](const char* text) {
+    return [text](const char* a) { return a == std::string_view(text); };
+  };
+  const auto mark = std::ranges::find_if(arguments, is("--"));
+  if (mark == arguments.end() || mark - arguments.begin() < 2) return;
+  if (is("--json")(mark[-1]) || is("--json")(mark[-2])) arguments.insert(mark, *mark);
+}
+
 int main(int argc, char** argv) {
   open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
@@ -92,9 +103,10 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "help") {  // weft help perf: weft perf --help
     arguments.erase(arguments.begin() + 1);
     arguments.push_back(help.data());
-    argc = static_cast<int>(arguments.size());
-    argv = arguments.data();
   }
+  keep_mark(arguments);
+  argc = static_cast<int>(arguments.size());
+  argv = arguments.data();
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return weft::kExitError;

@@ -158,7 +158,7 @@ class FakeVerbs {
   bool has_wr = true, has_thread_domains = true, has_parent_domains = true,
        has_extended_queues = true;
   ibv_ece ece{0x2c9, 6, 0};  // no options: none
-  std::uint8_t address = 1;                       // the last byte of its GID
+  std::uint8_t address = 1;  // the last byte of its GID
   // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
   int unreachable = 0;
   // Sends are not taken at all.
@@ -383,17 +383,20 @@ class FakeVerbs {
   }
   static ibv_td* alloc_td(ibv_context* of, ibv_td_init_attr*) {
     if (!get().has_thread_domains) return errno = EOPNOTSUPP, nullptr;
+    const std::lock_guard lock(get().mutex);
     ++get().threads;
-    get().thread.context = of;
+    if (get().thread.context != of) get().thread.context = of;
     return &get().thread;
   }
   static int dealloc_td(ibv_td*) {
+    const std::lock_guard lock(get().mutex);
     --get().threads;
     return 0;
   }
   static ibv_pd* alloc_parent_domain(ibv_context* of, ibv_parent_domain_init_attr*) {
     if (!get().has_parent_domains) return errno = EOPNOTSUPP, nullptr;
-    get().parent.context = of;
+    const std::lock_guard lock(get().mutex);
+    if (get().parent.context != of) get().parent.context = of;
     return &get().parent;
   }
 
