@@ -66,7 +66,8 @@ static void keep_mark(std::vector<char*>& arguments) {
   };
   const auto mark = std::ranges::find_if(arguments, is("--"));
   if (mark == arguments.end() || mark - arguments.begin() < 2) return;
-  if (is("--json")(mark[-1]) || is("--json")(mark[-2])) arguments.insert(mark, *mark);
+  const bool value = mark[-1][0] != '-' || is("-")(mark[-1]);
+  if (is("--json")(mark[-1]) || (value && is("--json")(mark[-2]))) arguments.insert(mark, *mark);
 }
 
 int main(int argc, char** argv) {
