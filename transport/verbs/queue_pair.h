@@ -85,7 +85,7 @@ class VerbsChainPoster {
  private:
   bool add(const ibv_send_wr& wr) noexcept {
     extended_->wr_id = wr.wr_id;
-    extended_->wr_flags = wr.send_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
+    extended_->wr_flags = wr.send_flags;  // rxe's kernel side wants IBV_SEND_INLINE there, too
     const auto& [address, key] = wr.wr.rdma;
     switch (wr.opcode) {
       case IBV_WR_RDMA_WRITE:

@@ -344,7 +344,7 @@ class FakeVerbs {
     const std::string& kept = p.inlined.emplace_back(static_cast<const char*>(data), bytes);
     add_piece(qp,
               {reinterpret_cast<std::uint64_t>(kept.data()), static_cast<std::uint32_t>(bytes), 0});
-    p.begun.back().send_flags |= IBV_SEND_INLINE;
+    demand(p.begun.back().send_flags & IBV_SEND_INLINE, "inline data, but no flag: rxe sends none");
   }
   static int ops_wr_complete(ibv_qp_ex* qp) {
     const std::lock_guard lock(get().mutex);
