@@ -27,7 +27,7 @@ class FailingRails : public weft::testing::SoftroceChecks {
  protected:
   static void SetUpTestSuite() {
     const char* rounds = std::getenv("WEFT_FAILOVER_ROUNDS");
-    boot(fmt::format("--timeout {}", 2000 + 30 * (rounds ? std::atoi(rounds) : 3)),
+    boot(fmt::format("--limit-s {}", 2000 + 30 * (rounds ? std::atoi(rounds) : 3)),
          "softroce_failover_checks", fmt::format("{} {}", rounds ? rounds : "3", getpid()));
   }
   static std::string good(const std::string& check) {

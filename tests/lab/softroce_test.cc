@@ -49,7 +49,7 @@ using Lab = weft::testing::Softroce;
 class Guest : public weft::testing::SoftroceChecks {
  protected:
   static void SetUpTestSuite() {
-    boot(fmt::format("--rails 2 --timeout {}", kChecksSeconds), "softroce_checks", WEFT_SOURCE_DIR);
+    boot(fmt::format("--rails 2 --limit-s {}", kChecksSeconds), "softroce_checks", WEFT_SOURCE_DIR);
   }
 
   static nlohmann::json json(const std::string& check) {
