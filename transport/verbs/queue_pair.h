@@ -53,9 +53,9 @@ struct VerbsQpOptions {
 };
 
 // The operations that VerbsChainPoster knows.
-inline constexpr std::uint64_t kVerbsSendOps = IBV_QP_EX_WITH_RDMA_WRITE |
-                                               IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND;
+inline constexpr std::uint64_t kVerbsSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 // Hands chains of requests to a queue pair: by ibv_wr_*, which spares the driver a decision for
 // each request, where the device made the queue pair for it, else by ibv_post_send.
@@ -99,6 +99,9 @@ class VerbsChainPoster {
         break;
       case IBV_WR_SEND:
         ibv_wr_send(extended_);
+        break;
+      case IBV_WR_SEND_WITH_IMM:
+        ibv_wr_send_imm(extended_, wr.imm_data);
         break;
       default:
         return false;
