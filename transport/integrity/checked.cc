@@ -3,7 +3,6 @@
 #include "transport/integrity/checked.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "transport/integrity/transport.h"
@@ -187,11 +186,10 @@ void CheckedTransport::end_send_if_over(std::uint32_t place) {
 
 std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
   if (done_.empty()) {
-    std::array<Completion, 32> batch;
-    const std::size_t n = inner_->poll(batch);
+    const std::size_t n = inner_->poll(arrived_);
     polling_ = true;
     for (std::size_t i = 0; i < n; ++i) {
-      const Completion& c = batch[i];
+      const Completion c = arrived_[i];
       const auto high = static_cast<std::uint32_t>(c.id >> 32);
       if (high == kNoteHigh) {
         note_ended(c);

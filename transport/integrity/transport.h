@@ -205,6 +205,7 @@ class CheckedTransport final : public Transport {
   std::deque<Note> out_;  // notes under way; free_out_ lists places to reuse
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
+  std::array<Completion, 32> arrived_;  // of one poll
   Completions done_;
 };
 
