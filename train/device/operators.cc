@@ -1,5 +1,5 @@
 // Launches the kernels and products of each operator. This file does not know layers.
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "topo/base/status.h"
 #include "train/device/gemm.h"
 #include "train/device/launch.h"
-#include "train/operators/instances.h"
 
 namespace weft::train {
 
@@ -180,20 +179,18 @@ void add_columns(T* to, const T* x, Index rows, Index width) {
 
 // ---- norm ------------------------------------------------------------------------------------
 
-template <class E>
-void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd,
-                const OnDevice<E>* x, const OnDevice<E>* gain, const OnDevice<E>* bias, Index rows,
-                Index width) {
-  launch(kernels::LayerNorm<E>{raw(y), raw(mean), raw(rstd), raw(x), raw(gain), raw(bias), rows,
-                               width});
+template <DeviceElement T>
+void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
+                Index rows, Index width) {
+  launch(kernels::LayerNorm<ElementOf<T>>{raw(y), raw(mean), raw(rstd), raw(x), raw(gain),
+                                          raw(bias), rows, width});
 }
-template <class E>
-void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* grad_bias,
-                     const OnDevice<E>* grad_y, const OnDevice<E>* x, const Wide<OnDevice<E>>* mean,
-                     const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
+template <DeviceElement T>
+void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
+                     const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
                      Index width) {
-  launch(kernels::LayerNormGrad<E>{raw(grad_x), raw(grad_y), raw(x), raw(mean), raw(rstd),
-                                   raw(gain), rows, width});
+  launch(kernels::LayerNormGrad<ElementOf<T>>{raw(grad_x), raw(grad_y), raw(x), raw(mean),
+                                              raw(rstd), raw(gain), rows, width});
   add_column_sums(grad_bias, grad_gain, grad_y, x, mean, rstd, rows, width);
 }
 
@@ -256,51 +253,55 @@ void add_positions_grad(T* grad_table, const T* grad, Index first, Index positio
 // ---- cross-entropy ---------------------------------------------------------------------------
 
 template <DeviceElement T>
-DeviceCrossEntropy<T>::DeviceCrossEntropy(T* logits, const Token* targets, Index first, Index n,
-                                          Index rows)
-    : logits_(logits),
-      first_(first),
-      n_(n),
-      rows_(rows),
-      numbers_(3 * rows, Use::kWorkspace),
-      targets_(rows, Use::kWorkspace) {
-  static_assert(sizeof(Token) == sizeof(float));
-  upload(targets_.data(), targets, rows * sizeof(Token));
-}
-namespace {
-const Token* tokens(const Tensor<WideOnDevice<float>>& room) {
-  return reinterpret_cast<const Token*>(room.data());
-}
-}  // namespace
-template <DeviceElement T>
-void DeviceCrossEntropy<T>::fused(double scale) {
-  auto* sum = raw(sum_and_target());
-  launch(kernels::FusedCrossEntropy<ElementOf<T>>{raw(logits_), sum, sum + rows_, tokens(targets_),
-                                                  rows_, n_, static_cast<ValueOf<T>>(scale)});
+void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
+  launch(kernels::RowMaximum<ElementOf<T>>{raw(maximum), raw(logits), rows, n});
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::find_maximum() {
-  launch(kernels::RowMaximum<ElementOf<T>>{raw(maximum()), raw<const T>(logits_), rows_, n_});
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+             Index first, Index n, Index rows) {
+  const Uploaded<Token> here(targets, rows);
+  launch(kernels::RowSum<ElementOf<T>>{raw(sum), raw(target), raw<const T>(logits), raw(maximum),
+                                       here.data(), first, rows, n});
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::find_sum() {
-  auto* sum = raw(sum_and_target());
-  launch(kernels::RowSum<ElementOf<T>>{sum, sum + rows_, raw<const T>(logits_), raw(maximum()),
-                                       tokens(targets_), first_, rows_, n_});
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+                        Index first, Index n, Index rows, HostOf<T> scale) {
+  const Uploaded<Token> here(targets, rows);
+  launch(kernels::CrossEntropyGrad<ElementOf<T>>{raw(logits), raw(maximum), raw(sum), here.data(),
+                                                 first, rows, n, scale});
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::gradient(double scale) {
-  launch(kernels::CrossEntropyGrad<ElementOf<T>>{raw(logits_), raw(maximum()),
-                                                 raw(sum_and_target()), tokens(targets_), first_,
-                                                 rows_, n_, static_cast<ValueOf<T>>(scale)});
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+                         Index rows, HostOf<T> scale) {
+  const Uploaded<Token> here(targets, rows);
+  launch(kernels::FusedCrossEntropy<ElementOf<T>>{raw(logits), raw(sum), raw(target), here.data(),
+                                                  rows, n, scale});
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::sum_losses(WideOnDevice<double>* loss) {
+void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target, Index rows) {
   Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
   set_zero(loss, 1);
-  auto* sum = raw(sum_and_target());
-  launch(kernels::LossParts<ElementOf<T>>{raw(parts.data()), sum, sum + rows_, rows_});
-  launch(kernels::AddParts<ElementOf<T>>{raw(loss), raw(parts.data())});
+  launch(kernels::LossParts<ElementOf<T>>{raw(parts.data()), raw(sum), raw(target), rows});
+  launch(kernels::AddParts<ElementOf<T>>{raw(loss), raw<const WideOnDevice<double>>(parts.data())});
+}
+
+// ---- sums of squares -------------------------------------------------------------------------
+
+template <DeviceElement T>
+void add_squares(Beside<T, double>* total, const T* x, Index count) {
+  Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
+  launch(kernels::SquareParts<ElementOf<T>>{raw(parts.data()), raw(x), count});
+  launch(
+      kernels::AddParts<ElementOf<T>>{raw(total), raw<const WideOnDevice<double>>(parts.data())});
+}
+template <DeviceElement T>
+void see_largest(Beside<T, double>* parts, const T* x, Index count) {
+  static_assert(kExactParts<T> == kernels::kParts);
+  launch(kernels::LargestParts<ElementOf<T>>{raw(parts), raw(x), count});
+}
+template <DeviceElement T>
+void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, int shift) {
+  launch(kernels::ExactSquareParts<ElementOf<T>>{raw(parts), raw(x), count, shift});
 }
 
 // ---- optimizer -------------------------------------------------------------------------------
@@ -325,18 +326,13 @@ void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, c
                            v(u.gradient_scale)});
 }
 
-#define WEFT_ON_DEVICE(T)                                                     \
-  WEFT_PRODUCTS(T)                                                            \
-  WEFT_OPERATORS(T)                                                           \
-  template void add_residual(T*, const T*, const T*, const T*, Index, Index); \
-  template void copy_columns(T*, Index, const T*, Index, Index, Index);       \
-  template void add_columns(T*, const T*, Index, Index);                      \
-  template void add_positions(T*, const T*, Index, Index, Index, Index);      \
-  template void add_positions_grad(T*, const T*, Index, Index, Index, Index); \
-  template void narrow(T*, const Wide<T>*, Index);                            \
-  template void widen(Wide<T>*, const T*, Index);                             \
-  template class DeviceCrossEntropy<T>;                                       \
-  template void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
+#define WEFT_ON_DEVICE(T)                                                          \
+  WEFT_PRODUCTS(template, T)                                                       \
+  WEFT_OPERATORS(template, T)                                                      \
+  WEFT_OPTIMIZER(template, T)                                                      \
+  template void sum_losses<T>(LossSum<T>*, const Wide<T>*, const Wide<T>*, Index); \
+  template void narrow(T*, const Wide<T>*, Index);                                 \
+  template void widen(Wide<T>*, const T*, Index);
 WEFT_DEVICE_TYPES(WEFT_ON_DEVICE)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
 template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);

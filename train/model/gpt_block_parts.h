@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/device/operators.h"
 #include "train/model/gpt_regions.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "topo/base/status.h"
-#include "train/device/operators.h"
 #include "train/model/gpt_regions.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 namespace {

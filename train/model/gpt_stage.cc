@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "train/device/operators.h"
 #include "train/model/mfu.h"
 #include "train/pipeline/balance.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 

@@ -63,10 +63,21 @@ void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double mo
   });
 }
 
-#define WEFT_OPTIMIZER(T)                                            \
-  template void adamw(T*, T*, T*, const T*, Index, const AdamW&, T); \
-  template void sgd(T*, T*, const T*, Index, double, double, double, T);
-WEFT_OPTIMIZER(float)
-WEFT_OPTIMIZER(double)
+template <class T>
+void update_weights(T* w, Wide<T>*, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
+                    Index count, const Update& u) {
+  const T scale = static_cast<T>(u.gradient_scale);
+  if (u.adam)
+    adamw(w, moment1, moment2, gradient, count, u.how, scale);
+  else
+    sgd(w, moment1, gradient, count, u.how.rate, u.momentum, u.how.decay, scale);
+}
+
+template void adamw(float*, float*, float*, const float*, Index, const AdamW&, float);
+template void adamw(double*, double*, double*, const double*, Index, const AdamW&, double);
+template void sgd(float*, float*, const float*, Index, double, double, double, float);
+template void sgd(double*, double*, const double*, Index, double, double, double, double);
+WEFT_OPTIMIZER(template, float)
+WEFT_OPTIMIZER(template, double)
 
 }  // namespace weft::train

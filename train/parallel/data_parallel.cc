@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "topo/base/random.h"
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 

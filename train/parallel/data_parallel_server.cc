@@ -3,7 +3,7 @@
 // others send it their gradients, bucket by bucket while the backward pass runs; the server adds
 // them up, takes the step and sends its weights to all. Results are those of the all-reduce. Each
 // stage of a pipeline and each rank of a tensor-parallel group has a server of its own.
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {

@@ -1,7 +1,7 @@
 // Sends gradient buckets, and fetches the weights of ZeRO 3. This file does not know the layers.
 #include <algorithm>
 
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {

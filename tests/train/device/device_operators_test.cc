@@ -4,6 +4,7 @@
 
 #include "support/fakes/fake_device.h"
 #include "support/train/train_device_cases.h"
+#include "topo/base/status.h"
 #include "train/device/context.h"
 
 namespace weft::train {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/train/train_device_cases.h"
+#include "topo/base/status.h"
 
 namespace weft::train {
 namespace {
@@ -170,7 +171,8 @@ TEST(Operators, CrossEntropyInShards) {
   value();
   Vector grad(rows * n);
   for (Index k = 0; k < 2; ++k) {
-    cross_entropy_grad(shard[k].data(), sums.data(), targets.data(), 2 * k, 2, rows, 0.25);
+    cross_entropy_grad<double>(shard[k].data(), nullptr, sums.data(), targets.data(), 2 * k, 2,
+                               rows, 0.25);
     for (Index r = 0; r < rows; ++r)
       for (Index i = 0; i < 2; ++i) grad[r * n + 2 * k + i] = shard[k][r * 2 + i];
   }
