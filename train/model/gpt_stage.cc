@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "train/model/mfu.h"
-#include "train/pipeline/balance.h"
 #include "train/operators/operators.h"
+#include "train/pipeline/balance.h"
 
 namespace weft::train {
 
