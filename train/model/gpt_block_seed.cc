@@ -1,5 +1,5 @@
-// A transformer block in the source documents' tensor-parallel form (docs/training.md): every
-// product is split by outputs, and each result is gathered whole. Attention: each rank has a
+// A transformer block in the source documents' tensor-parallel form (docs/training/topics.md):
+// every product is split by outputs, and each result is gathered whole. Attention: each rank has a
 // fragment of every head's Q, K and V; Q and K are gathered, so that every rank has all scores and
 // multiplies them with its fragment of V. The backward pass gathers Q and K again, and sums their
 // gradients over the ranks. The form is here so that its cost can be measured:
