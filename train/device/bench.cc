@@ -37,10 +37,10 @@ class Table {
   // bytes: read and written once each, as few as can be. flops: of a product; else 0.
   void row(const char* name, double bytes, double flops, const std::function<void()>& run) {
     run();
-    wait_for_device();
+    rank_device().wait();
     const double start = now_s();
     for (int i = 0; i < repeat_; ++i) run();
-    wait_for_device();
+    rank_device().wait();
     const double s = (now_s() - start) / repeat_;
     const bool product = flops > 0;
     const double rate = product ? flops / s / 1e12 : bytes / s / 1e9;

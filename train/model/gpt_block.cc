@@ -5,15 +5,13 @@
 namespace weft::train {
 namespace {
 
+using namespace gpt_block;
+
 template <class T>
 class Block : public BlockParts<T> {
   using Base = BlockParts<T>;
   using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::regions_,
       Base::shape_, Base::value;
-  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
-      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
-      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)

@@ -14,6 +14,34 @@
 
 namespace weft::train {
 
+namespace gpt_block {
+
+// Parameters in the order of their declaration; each bias follows its weight.
+enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
+// Places in SavedForBackward.
+enum {
+  kX,
+  kMean1,
+  kRstd1,
+  kNormal1,
+  kQkvOut,
+  kLogSum,
+  kAttended,
+  kMiddle,
+  kMean2,
+  kRstd2,
+  kNormal2,
+  kGrown,
+  kActive,
+  kGradShrink,
+  kGradGrow,
+  kGradProj,
+  kGradQkv,
+  kPlaces
+};
+
+}  // namespace gpt_block
+
 template <class T>
 class BlockParts : public Layer<T> {
  protected:
@@ -47,33 +75,9 @@ class BlockParts : public Layer<T> {
     declare("shrink.weight", {h, 4 * h}, shrink, out_deviation);
     declare("shrink.bias", {h}, whole, 0);
     this->last = list.size();
-    for (const int norm : {kNorm1, kNorm2})
+    for (const int norm : {gpt_block::kNorm1, gpt_block::kNorm2})
       for (const int at : {norm, norm + 1}) list[this->first + static_cast<Index>(at)].early = true;
   }
-
-  // Parameters in the order of their declaration; each bias follows its weight.
-  enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
-  // Places in SavedForBackward.
-  enum {
-    kX,
-    kMean1,
-    kRstd1,
-    kNormal1,
-    kQkvOut,
-    kLogSum,
-    kAttended,
-    kMiddle,
-    kMean2,
-    kRstd2,
-    kNormal2,
-    kGrown,
-    kActive,
-    kGradShrink,
-    kGradGrow,
-    kGradProj,
-    kGradQkv,
-    kPlaces
-  };
 
   Index h() const { return shape_.width; }
   Index part() const { return h() / regions_.size(); }
@@ -107,7 +111,7 @@ class BlockParts : public Layer<T> {
   }
 
   const GptShape shape_;
-  Regions<T> regions_;
+  Regions regions_;
   std::vector<Parameter<T>>& list_;
 };
 

@@ -88,7 +88,7 @@ class Embedding : public Layer<T> {
 
  private:
   const GptShape shape_;
-  Regions<T> regions_;
+  Regions regions_;
   std::vector<Parameter<T>>& list_;
 };
 
@@ -189,7 +189,7 @@ class Head : public Layer<T> {
   bool spread() const { return regions_.parallel.embed == Embed::kVocabParallel; }
 
   const GptShape shape_;
-  Regions<T> regions_;
+  Regions regions_;
   std::vector<Parameter<T>>& list_;
   Tensor<LossSum<T>>& losses_;
   Index table_, norm_;

@@ -6,7 +6,6 @@
 
 namespace weft::train {
 
-template <class T>
 struct Regions {
   GptParallel parallel;
 
@@ -17,10 +16,12 @@ struct Regions {
   }
   // Enters a region: collects the rows of all ranks in `whole`. Without sequence parallelism every
   // rank has all rows already, and the call does nothing.
+  template <class T>
   void gather(T* whole, Index count) const {
     if (parallel.sequence) parallel.tensor->all_gather(whole, count / size());
   }
   // Leaves a region: sums `whole` over the ranks; with sequence parallelism only this rank's rows.
+  template <class T>
   void sum(T* whole, Index count) const {
     if (parallel.sequence)
       parallel.tensor->reduce_scatter(whole, count / size());
@@ -28,6 +29,7 @@ struct Regions {
       parallel.tensor->all_reduce(whole, count);
   }
   // Enters the end of a region in the backward pass: returns the gradient of all rows, a copy.
+  template <class T>
   Tensor<T> gathered(const Tensor<T>& mine, Index count) const {
     Tensor<T> whole(count, Use::kErrors);
     copy(whole.data() + offset(mine.count()), mine.data(), mine.count());

@@ -224,7 +224,7 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
   }
   const std::int64_t end = now_ns();
   if (kOnDevice<T> && !alone)
-    computing_.push_back({run_.records.size(), DeviceMark::of_compute()});
+    computing_.push_back({run_.records.size(), rank_device().mark(rank_device().compute())});
   else
     run_.compute_ns += end - begin;
   run_.records.push_back({a, begin, end});

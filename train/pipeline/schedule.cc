@@ -140,27 +140,17 @@ void add_messages(PipelineSchedule& s) {
   }
   std::map<std::pair<Rank, Rank>, Actions> sent;  // by (from, to), as its receiver names it
   for (Rank r = 0; r < x.ranks; ++r)
-    for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)]) {
-      if (!sends(a.op)) continue;
-      const bool forward = a.op == PipeOp::kSendActivation;
-      sent[{r, s.peer(a)}].push_back({forward ? PipeOp::kRecvActivation : PipeOp::kRecvGradient,
-                                      a.microbatch, a.stage + (forward ? 1 : -1)});
-    }
+    for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)])
+      if (sends(a.op)) sent[{r, s.peer(a)}].push_back(receive_of(a));
   for (Rank r = 0; r < x.ranks; ++r) {
     Actions& mine = s.of_rank[static_cast<std::size_t>(r)];
     Actions out;
     std::map<Rank, std::size_t> taken;
     for (const PipelineAction& a : mine) {
-      PipelineAction need = a;
-      bool needs = false;
-      if (a.op == PipeOp::kForward && a.stage > 0) {
-        need.op = PipeOp::kRecvActivation;
-        needs = true;
-      } else if (a.op == PipeOp::kBackwardInput && a.stage < last) {
-        need.op = PipeOp::kRecvGradient;
-        needs = true;
-      }
-      if (needs) {
+      const bool forward = a.op == PipeOp::kForward;
+      if (forward ? a.stage > 0 : a.op == PipeOp::kBackwardInput && a.stage < last) {
+        PipelineAction need = a;
+        need.op = forward ? PipeOp::kRecvActivation : PipeOp::kRecvGradient;
         const Rank from = s.peer(need);
         const Actions& channel = sent[{from, r}];
         const auto at = static_cast<std::size_t>(std::find(channel.begin(), channel.end(), need) -
@@ -187,6 +177,12 @@ Rank PipelineSchedule::peer(const PipelineAction& a) const {
     default:
       return kNoRank;
   }
+}
+
+PipelineAction receive_of(const PipelineAction& send) {
+  return send.op == PipeOp::kSendActivation
+             ? PipelineAction{PipeOp::kRecvActivation, send.microbatch, send.stage + 1}
+             : PipelineAction{PipeOp::kRecvGradient, send.microbatch, send.stage - 1};
 }
 
 std::string describe(const PipelineAction& a, const PipelineShape& shape) {

@@ -27,28 +27,6 @@ GptShape ModelShape::shape() const {
   const auto n = [](int value) { return static_cast<Index>(value); };
   return {n(vocabulary), n(sequence), n(hidden), n(heads), n(layers)};
 }
-std::int64_t ModelShape::attention_parameters() const {
-  const std::int64_t h = hidden;
-  return 4 * h * h + 4 * h;
-}
-std::int64_t ModelShape::ffn_parameters() const {
-  const std::int64_t h = hidden;
-  return 8 * h * h + 5 * h;
-}
-std::int64_t ModelShape::norm_parameters() const { return 4 * std::int64_t{hidden}; }
-std::int64_t ModelShape::block_parameters() const {
-  return attention_parameters() + ffn_parameters() + norm_parameters();
-}
-std::int64_t ModelShape::blocks() const {
-  return layers * (attention_parameters() + ffn_parameters());
-}
-std::int64_t ModelShape::embedding_parameters() const {
-  return (std::int64_t{vocabulary} + sequence) * hidden;
-}
-std::int64_t ModelShape::parameters() const {
-  return static_cast<std::int64_t>(parameter_count(shape()));
-}
-
 const std::vector<std::string>& known_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
