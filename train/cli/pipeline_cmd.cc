@@ -36,15 +36,15 @@ int explain_schedule(const ExplainPipelineFlags& flags) {
 
 struct BubbleFlags {
   JobFlags job;
-  train::BubbleOptions bubble;
+  int op_us = 3000;
 };
 
 int measure_all_bubbles(BubbleFlags& flags) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = 4;
   return run_job("pipeline bubbles", flags.job, [&](World& world) {
-    const auto rows = train::measure_bubbles(world.world(), flags.bubble);
+    const auto rows = train::measure_bubbles(world.world(), flags.op_us);
     if (world.rank() == 0)
-      fmt::print("# {} stages; F, B and W take {} us each\n{}", world.size(), flags.bubble.op_us,
+      fmt::print("# {} stages; F, B and W take {} us each\n{}", world.size(), flags.op_us,
                  train::to_text(rows));
     return kExitOk;
   });
@@ -74,8 +74,7 @@ void add_pipeline(CLI::App& app, int& exit_code) {
   CLI::App* bubbles = pipeline->add_subcommand(
       "bubbles", "measure the bubbles of all schedules with stages that sleep, one to a rank");
   add_job_flags(*bubbles, b->job);
-  OptionAdder{*bubbles}("--op-us", b->bubble.op_us, "time of F, B and W each, in us",
-                        CLI::PositiveNumber);
+  OptionAdder{*bubbles}("--op-us", b->op_us, "time of F, B and W each, in us", CLI::PositiveNumber);
   bubbles->footer("Example: weft pipeline bubbles -N 4");
   bubbles->callback([b, &exit_code] { exit_code = measure_all_bubbles(*b); });
 }

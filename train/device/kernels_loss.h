@@ -279,7 +279,7 @@ struct AdamW {
   V* v;
   const S* gradient;
   Index count;
-  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in adamw() of operators.h
+  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in operators_optimizer.cc
   WEFT_POINTERS(f(w), f(master), f(m), f(v), f(gradient));
   WEFT_PACKS(count)
   WEFT_HD void pack(Index at, Index n) const {

@@ -20,7 +20,7 @@ class Block : public BlockParts<T> {
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
 
     Tensor<T> normal = norm(x, rows, kMean1, kNorm1, kept);
@@ -50,7 +50,7 @@ class Block : public BlockParts<T> {
   }
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     // The feed-forward half. The gradient of all rows goes through the parallel region.
     Tensor<T> whole = regions_.gathered(grad, rows * h());
     Tensor<T> g(rows * 4 * part(), Use::kErrors);
@@ -78,7 +78,7 @@ class Block : public BlockParts<T> {
   }
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
       // The biases after an all-reduce are the same on all ranks: each adds them on its own rows.
       const bool bias_here = at == kQkv || at == kGrow;

@@ -25,7 +25,7 @@ class SeedBlock : public BlockParts<T> {
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
     kept[kNormal1] = norm(x, n, kMean1, kNorm1, kept);
     kept[kQkvOut] = Tensor<T>(n * 3 * part(), Use::kWeightedSums);
@@ -58,7 +58,7 @@ class SeedBlock : public BlockParts<T> {
   }
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     kept[kGradShrink] = copied(grad);
     const Tensor<T> mine = own_columns(grad, part(), n);
     Tensor<T> whole(n * 4 * h(), Use::kErrors);
@@ -93,7 +93,7 @@ class SeedBlock : public BlockParts<T> {
   }
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     const Tensor<T> mine = own_columns(kept[kGradShrink], part(), n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),
                           part());

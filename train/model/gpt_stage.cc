@@ -218,23 +218,19 @@ void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
   store_->gradients_done(unit);
 }
 
-namespace {
 template <class T>
-Tensor<T> arrived(const T* grad, std::size_t count) {
-  if (count == 0) return {};
-  Tensor<T> t(count, Use::kErrors);
-  copy(t.data(), grad, count);
-  return t;
-}
-}  // namespace
-
-template <class T>
-void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_input) {
+void GptStage<T>::pass_back(int microbatch, const T* grad_output, T* grad_input,
+                            bool with_weights) {
   MicroBatch& m = at(microbatch);
-  Tensor<T> grad = arrived(grad_output, output_count());
+  Tensor<T> grad;
+  if (!last()) {
+    grad = Tensor<T>(boundary_, Use::kErrors);
+    copy(grad.data(), grad_output, grad.count());
+  }
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
     bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad), false);
+    grad = unit_backward_input(unit, m, std::move(grad), with_weights);
+    if (with_weights) unit_backward_weight(unit, m);
   }
   if (!first()) copy(grad_input, grad.data(), grad.count());
 }
@@ -244,18 +240,6 @@ void GptStage<T>::backward_weight(int microbatch) {
   MicroBatch& m = at(microbatch);
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
     unit_backward_weight(unit, m);
-}
-
-template <class T>
-void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) {
-  MicroBatch& m = at(microbatch);
-  Tensor<T> grad = arrived(grad_output, output_count());
-  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
-    bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad), true);
-    unit_backward_weight(unit, m);
-  }
-  if (!first()) copy(grad_input, grad.data(), grad.count());
 }
 
 template <class T>

@@ -154,15 +154,6 @@ struct AdamW {
   double rate, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
   int step = 1;  // from 1
 };
-// On the processor only: one AdamW step on weights w and moments m, v. gradient_scale multiplies
-// the gradient (clipping).
-template <class T>
-void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale);
-// One SGD step. momentum = 0: the step neither reads nor writes `moment`.
-template <class T>
-void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
-         double decay, T gradient_scale);
-
 // One step of the optimizer. w is rounded from the master weights; master is null where T has all
 // digits. Moments that the optimizer lacks are null.
 struct Update {

@@ -58,16 +58,22 @@ Actions gpipe(const PipelineShape& x, Rank r) {
   return o.out;
 }
 
-Actions one_f_one_b(const PipelineShape& x, Rank r) {
-  Order o(false);
+Actions one_f_one_b(const PipelineShape& x, Rank r, bool puts_off) {
+  Order o(puts_off);
   const int m = x.microbatches, warm_up = std::min(m, x.ranks - 1 - r);
   for (int i = 0; i < warm_up; ++i) o.f(i, r);
   for (int i = 0; i < m; ++i) {
     if (i + warm_up < m) o.f(i + warm_up, r);
     o.b(i, r);
+    if (puts_off && i >= r) o.w(i - r, r);
   }
+  for (int i = std::max(0, m - r); puts_off && i < m; ++i) o.w(i, r);
   return o.out;
 }
+Actions one_f_one_b(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, false); }
+// Rank r puts each W off by r micro-batches: with the p - r that 1f1b holds there, no rank holds
+// more than p, and the ranks behind answer sooner.
+Actions zero_bubble(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, true); }
 
 // The k-th forward pass of a rank takes p micro-batches through its first stage, then the same p
 // through its second, and so on; backward from the last stage.
@@ -86,21 +92,6 @@ Actions interleaved(const PipelineShape& x, Rank r) {
     if (k + warm_up < total) f(k + warm_up);
     b(k);
   }
-  return o.out;
-}
-
-// Rank r puts each W off by r micro-batches: with the p - r that 1f1b holds there, no rank holds
-// more than p, and the ranks behind answer sooner.
-Actions zero_bubble(const PipelineShape& x, Rank r) {
-  Order o(true);
-  const int m = x.microbatches, warm_up = std::min(m, x.ranks - 1 - r);
-  for (int i = 0; i < warm_up; ++i) o.f(i, r);
-  for (int i = 0; i < m; ++i) {
-    if (i + warm_up < m) o.f(i + warm_up, r);
-    o.b(i, r);
-    if (i >= r) o.w(i - r, r);
-  }
-  for (int i = std::max(0, m - r); i < m; ++i) o.w(i, r);
   return o.out;
 }
 

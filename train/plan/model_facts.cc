@@ -78,16 +78,8 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
 }
 
 double state_bytes_per_parameter(int zero, int d) {
-  switch (zero) {
-    case 0:
-      return kStateBytes;
-    case 1:
-      return 4 + 16.0 / d;
-    case 2:
-      return 2 + 18.0 / d;
-    default:
-      return kStateBytes / d;
-  }
+  const double of_stage[] = {kStateBytes, 4 + 16.0 / d, 2 + 18.0 / d, kStateBytes / d};
+  return of_stage[zero];
 }
 
 Precision precision_of(std::string_view type, bool half_sums) {

@@ -20,14 +20,11 @@ struct ModelShape {
 
   GptShape shape() const;  // of the trainer
   std::int64_t h() const { return hidden; }
-  // Of a block: attention, FFN, norms, all of them.
+  // Of a block: attention, FFN.
   std::int64_t attention_parameters() const { return 4 * h() * h() + 4 * h(); }
   std::int64_t ffn_parameters() const { return 8 * h() * h() + 5 * h(); }
-  std::int64_t norm_parameters() const { return 4 * h(); }
-  std::int64_t block_parameters() const { return blocks() / layers + norm_parameters(); }
-  // Of all blocks, without norms; of words and positions; of the model, with the last norm.
+  // Of all blocks, without norms; of the model, with the last norm.
   std::int64_t blocks() const { return layers * (attention_parameters() + ffn_parameters()); }
-  std::int64_t embedding_parameters() const { return (std::int64_t{vocabulary} + sequence) * h(); }
   std::int64_t parameters() const { return static_cast<std::int64_t>(parameter_count(shape())); }
   // The number of parameters that the user asked for; 0: the shape is a known model's.
   double asked = 0;
