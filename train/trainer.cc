@@ -152,7 +152,7 @@ double Trainer<T>::exact_squares() {
 template <class T>
 StepCounts Trainer<T>::counts() const {
   StepCounts now{.tensor = mesh_->tensor.seconds(),
-                 .pipeline = pipeline_seconds_,
+                 .pipeline = runtime_->waited_seconds(),
                  .in_order = mesh_->data.seconds() + mesh_->ends.seconds()};
   for (const auto& store : stores_) {
     now.gradients += store->total_seconds();
@@ -169,8 +169,7 @@ void Trainer<T>::run_passes() {
   const PollBetweenPieces polls([this] {
     for (auto& store : stores_) store->poll();
   });
-  const PipelineRun& run = runtime_->run();
-  pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
+  runtime_->run();
 }
 
 // The loss of each micro-batch of the step, by its number: each from one rank, others are left.

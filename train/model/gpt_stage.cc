@@ -11,13 +11,10 @@
 
 namespace weft::train {
 
-BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages) {
+std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads) {
   std::vector<double> beside(static_cast<std::size_t>(stages), 0.0);
-  beside.back() = head_in_blocks(shape) *
-                  (parallel.embed == Embed::kVocabParallel ? 1 : parallel.tensor->size());
-  const std::vector<Index> counts = balance_blocks(shape.layers, std::move(beside));
-  const Index first = std::accumulate(counts.begin(), counts.begin() + stage, Index{0});
-  return {first, first + counts[static_cast<std::size_t>(stage)]};
+  beside.back() = head_in_blocks(shape) * heads;
+  return balance_blocks(shape.layers, std::move(beside));
 }
 
 template <class T>
@@ -26,9 +23,12 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
       options_(options),
       boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
-  const BlockRange blocks = blocks_of(shape, parallel, options.stage, options.stages);
+  const std::vector<Index> counts = blocks_of_stages(
+      shape, options.stages, parallel.embed == Embed::kVocabParallel ? 1 : parallel.tensor->size());
+  const auto mine = counts.begin() + options.stage;
+  const Index begin = std::accumulate(counts.begin(), mine, Index{0});
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
-  for (Index b = blocks.first; b < blocks.last; ++b)
+  for (Index b = begin; b < begin + *mine; ++b)
     layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
                                           : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;

@@ -109,10 +109,8 @@ class GptStage : public Stage<T> {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 
-// Blocks [first, last) of a stage. The last stage gets fewer, as the head computes beside them.
-struct BlockRange {
-  Index first, last;
-};
-BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages);
+// Returns the number of blocks of each stage. The last stage gets fewer, as `heads` times a rank's
+// part of the head, which tensor-parallel ranks may split or repeat, computes beside them.
+std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads = 1);
 
 }  // namespace weft::train

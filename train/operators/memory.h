@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "train/device/context.h"
+#include "train/device/kernel.h"
 #include "train/device/types.h"
 
 namespace weft::train {
@@ -55,11 +57,6 @@ void set_zero(T* to, std::size_t count) {
     std::memset(to, 0, count * sizeof(T));
 }
 
-// Copies 16-bit device numbers of `type` to the host as floats.
-void download_widened(float* to, const void* from, std::size_t count, DType type);
-// Rounds floats of the host to 16-bit device numbers of `type`.
-void upload_narrowed(void* to, const float* from, std::size_t count, DType type);
-
 // Copies elements to numbers of the host.
 template <class T>
 void to_host(HostOf<T>* to, const T* from, std::size_t count) {
@@ -67,8 +64,12 @@ void to_host(HostOf<T>* to, const T* from, std::size_t count) {
     std::memcpy(to, from, count * sizeof(T));
   else if constexpr (sizeof(T) == sizeof(HostOf<T>))
     rank_device().download(to, from, count * sizeof(T));
-  else
-    download_widened(to, from, count, kDType<T>);
+  else {
+    std::vector<T> stored(count);
+    rank_device().download(stored.data(), from, count * sizeof(T));
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = kernels::Codec<typename T::Element>::widen(stored[i].stored);
+  }
 }
 // Copies numbers of the host to elements; rounds where T has fewer digits.
 template <class T>
@@ -77,8 +78,12 @@ void from_host(T* to, const HostOf<T>* from, std::size_t count) {
     std::memcpy(to, from, count * sizeof(T));
   else if constexpr (sizeof(T) == sizeof(HostOf<T>))
     rank_device().upload(to, from, count * sizeof(T));
-  else
-    upload_narrowed(to, from, count, kDType<T>);
+  else {
+    std::vector<T> stored(count);
+    for (std::size_t i = 0; i < count; ++i)
+      stored[i].stored = kernels::Codec<typename T::Element>::narrow(from[i]);
+    rank_device().upload(to, stored.data(), count * sizeof(T));
+  }
 }
 
 }  // namespace weft::train

@@ -307,7 +307,7 @@ void DataParallel<T>::finish() {
     state_[static_cast<std::size_t>(u)].done = 0;
   }
   start += mesh_.tensor.seconds();
-  if constexpr (kOnDevice<T>) {
+  if (kOnDevice<T> && mesh_.data.size() > 1) {
     rank_device().wait();  // until here it computed
     start = now_s();
   }

@@ -251,6 +251,7 @@ const PipelineRun& PipelineRuntime<T>::run() {
   }
   finish();
   run_.end_ns = now_ns();
+  waited_ns_ += run_.end_ns - run_.begin_ns - run_.compute_ns;
   return run_;
 }
 
