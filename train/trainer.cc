@@ -10,11 +10,11 @@
 #include <limits>
 #include <new>
 #include <numeric>
-#include <sstream>
 #include <thread>
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
+#include "train/checkpoint/index.h"
 #include "train/operators/memory.h"
 #include "train/parallel/parallel.h"
 
@@ -152,7 +152,7 @@ double Trainer<T>::exact_squares() {
 template <class T>
 StepCounts Trainer<T>::counts() const {
   StepCounts now{.tensor = mesh_->tensor.seconds(),
-                 .pipeline = pipeline_seconds_,
+                 .pipeline = runtime_->waited_seconds(),
                  .in_order = mesh_->data.seconds() + mesh_->ends.seconds()};
   for (const auto& store : stores_) {
     now.gradients += store->total_seconds();
@@ -169,8 +169,7 @@ void Trainer<T>::run_passes() {
   const PollBetweenPieces polls([this] {
     for (auto& store : stores_) store->poll();
   });
-  const PipelineRun& run = runtime_->run();
-  pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
+  runtime_->run();
 }
 
 // The loss of each micro-batch of the step, by its number: each from one rank, others are left.
@@ -296,37 +295,29 @@ void Trainer<T>::restored() {
 template <class T>
 std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
   using H = HostOf<T>;
-  std::string list;
+  auto list = nlohmann::json::array();
   std::vector<H> mine;
   for (auto& store : stores_)
     store->visit([&](const Parameter<T>& p) {
       if (mesh_->at.data != 0) return;
-      list += p.logical.name;
-      for (const std::size_t s : p.logical.shape) list += fmt::format(" {}", s);
-      list += fmt::format(" / {} {} {}\n", p.logical.shard.dim, p.logical.shard.index,
-                          p.logical.shard.of);
-      mine.resize(mine.size() + p.logical.count());
-      to_host(mine.data() + mine.size() - p.logical.count(), p.value, p.logical.count());
+      const std::size_t n = p.logical.count();
+      list.push_back(to_json(IndexEntry{p.logical, 0, n, "", 0, 0}));
+      mine.resize(mine.size() + n);
+      to_host(mine.data() + mine.size() - n, p.value, n);
     });
   std::map<std::string, std::vector<H>> whole;
-  const auto lists = job_of(world_).all_gather(list);
+  const auto lists = job_of(world_).all_gather(list.dump());
   for (Rank r = 0; r < world_.size(); ++r) {
-    if (lists[static_cast<std::size_t>(r)].empty()) continue;
+    std::vector<Logical> parts;
+    std::size_t count = 0;
+    for (const auto& entry : nlohmann::json::parse(lists[static_cast<std::size_t>(r)])) {
+      parts.push_back(entry_from_json(entry).logical);
+      count += parts.back().count();
+    }
+    if (count == 0) continue;
     if (world_.rank() == r && r != 0)
       require(mesh_->all.comm().send(mine.data(), mine.size(), kDType<H>, 0));
     if (world_.rank() != 0) continue;
-    std::vector<Logical> parts;
-    std::size_t count = 0;
-    std::istringstream lines(lists[static_cast<std::size_t>(r)]);
-    for (std::string line, word; std::getline(lines, line);) {
-      std::istringstream in(line);
-      Logical l;
-      in >> l.name;
-      while (in >> word && word != "/") l.shape.push_back(std::stoull(word));
-      in >> l.shard.dim >> l.shard.index >> l.shard.of;
-      count += l.count();
-      parts.push_back(std::move(l));
-    }
     std::vector<H> theirs(count);
     if (r != 0)
       require(mesh_->all.comm().recv(theirs.data(), count, kDType<H>, r));

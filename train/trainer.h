@@ -65,7 +65,6 @@ class Trainer {
   std::vector<std::unique_ptr<DataParallel<T>>> stores_;      // of each stage
   std::unique_ptr<PipelineRuntime<T>> runtime_, evaluation_;  // evaluation_: made when first used
   std::optional<StepMeter> meter_;
-  double pipeline_seconds_ = 0;
   int step_ = 0;
   int lost_ = 0;
   LossScaler scaler_;

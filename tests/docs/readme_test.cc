@@ -1,9 +1,9 @@
-// The README and the tutorials, run: every `sh` block is executed, every block that says it is a
-// file is compared with that file.
+// The README, the tutorials and the pages on training, run: every `sh` block is executed, every
+// block that says it is a file is compared with that file.
 //
 // A comment in the line above a block says what is special about it:
 //   <!-- not run: reason -->   left alone
-//   <!-- needs: netlab -->     skipped where this machine has none (netlab, softroce, mpirun)
+//   <!-- needs: netlab -->     skipped where this machine has none (netlab, softroce, mpirun, gpu)
 //   <!-- file: PATH -->        the block is that file of the source tree, or a part of it
 //
 // labels: multiproc lab softroce
@@ -59,10 +59,11 @@ std::vector<Block> blocks_of(const std::string& page) {
 }
 
 std::vector<Block> all_blocks() {
-  std::vector<std::string> pages{"README.md", "docs/lab.md"};
-  for (const auto& entry : fs::directory_iterator(kSource / "docs/tutorials"))
-    if (entry.path().extension() == ".md")
-      pages.push_back("docs/tutorials/" + entry.path().filename().string());
+  std::vector<std::string> pages{"README.md", "docs/lab.md", "docs/training.md"};
+  for (const char* folder : {"docs/tutorials", "docs/training"})
+    for (const auto& entry : fs::directory_iterator(kSource / folder))
+      if (entry.path().extension() == ".md")
+        pages.push_back(std::string(folder) + "/" + entry.path().filename().string());
   std::sort(pages.begin(), pages.end());
   std::vector<Block> all;
   for (const std::string& page : pages)
@@ -88,12 +89,19 @@ std::string missing(const Block& block) {
     const Output version = run("mpirun --version");
     return version.text.find("Open MPI") != std::string::npos ? "" : "mpirun of Open MPI";
   }
+  if (block.argument == "gpu") {
+#ifndef WEFT_HAVE_CUDA
+    return "a GPU, and a build with CUDA";
+#endif
+    return run("nvidia-smi -L").exit_code == 0 ? "" : "a GPU";
+  }
   ADD_FAILURE() << block.page << ":" << block.line << ": needs '" << block.argument
-                << "', which is not one of netlab, softroce, mpirun";
+                << "', which is not one of netlab, softroce, mpirun, gpu";
   return "";
 }
 
-// A folder in which ./weft is the binary under test.
+// A folder in which ./weft is the binary under test, beside the one with a device made of host
+// memory.
 class Folder {
  public:
   explicit Folder(const char* binary) {
@@ -101,6 +109,7 @@ class Folder {
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
     path_ = name;
     fs::create_symlink(binary, path_ / "weft");
+    fs::create_symlink(WEFT_WITH_FAKES, path_ / "weft_with_fakes");
   }
   ~Folder() { fs::remove_all(path_); }
   Folder(const Folder&) = delete;

@@ -390,17 +390,14 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
   throw Error(chosen.left_out.back() + "; no older checkpoint is whole");
 }
 
-template Checkpoint save_checkpoint(Communicator, const std::string&, int,
-                                    const std::vector<TensorPart<float>>&, const json&,
-                                    const CheckpointOptions&);
-template Checkpoint save_checkpoint(Communicator, const std::string&, int,
-                                    const std::vector<TensorPart<double>>&, const json&,
-                                    const CheckpointOptions&);
-template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<TensorPart<float>>&, int,
-                                    const std::function<void(const Checkpoint&)>&);
-template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<TensorPart<double>>&, int,
-                                    const std::function<void(const Checkpoint&)>&);
+#define WEFT_CHECKPOINT(T)                                                            \
+  template Checkpoint save_checkpoint(Communicator, const std::string&, int,          \
+                                      const std::vector<TensorPart<T>>&, const json&, \
+                                      const CheckpointOptions&);                      \
+  template Checkpoint load_checkpoint(Communicator, const std::string&,               \
+                                      const std::vector<TensorPart<T>>&, int,         \
+                                      const std::function<void(const Checkpoint&)>&);
+WEFT_CHECKPOINT(float)
+WEFT_CHECKPOINT(double)
 
 }  // namespace weft::train

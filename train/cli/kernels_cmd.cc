@@ -5,6 +5,7 @@
 #include "coll/jobs/session.h"
 #include "topo/base/exit_code.h"
 #include "train/cli/commands.h"
+#include "train/cli/options.h"
 #include "train/device/bench.h"
 #include "train/device/context.h"
 
@@ -14,20 +15,13 @@ void add_kernels(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<train::KernelBench>();
   CLI::App* command = bench.add_subcommand(
       "kernels", "the trainer's kernels on a GPU, against its memory and its peak");
-  command->add_option("--rows", flags->rows, "rows: samples x positions")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--repeat", flags->repeat, "runs of each")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command
-      ->add_option("--peak-tflops", flags->peaks.tflops,
-                   "peak of the GPU in TFLOP/s (default: dense bf16 by its name)")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--peak-gbs", flags->peaks.gb_per_s,
-                   "rate of the GPU's memory in GB/s (default: by its name)")
-      ->check(CLI::PositiveNumber);
+  const OptionAdder add(*command);
+  add("--rows", flags->rows, "rows: samples x positions", CLI::PositiveNumber);
+  add("--repeat", flags->repeat, "runs of each", CLI::PositiveNumber);
+  add.unset("--peak-tflops", flags->peaks.tflops,
+            "peak of the GPU in TFLOP/s (default: dense bf16 by its name)", CLI::PositiveNumber);
+  add.unset("--peak-gbs", flags->peaks.gb_per_s,
+            "rate of the GPU's memory in GB/s (default: by its name)", CLI::PositiveNumber);
   command->footer("Example: weft bench kernels --rows 16384");
   command->callback([flags, &exit_code] {
     train::DeviceContext::make(0);

@@ -8,6 +8,7 @@
 #include "coll/jobs/session.h"
 #include "topo/base/exit_code.h"
 #include "train/cli/commands.h"
+#include "train/cli/options.h"
 #include "train/cli/train_log.h"
 #include "train/pipeline/bubble.h"
 #include "train/pipeline/explain.h"
@@ -35,15 +36,15 @@ int explain_schedule(const ExplainPipelineFlags& flags) {
 
 struct BubbleFlags {
   JobFlags job;
-  train::BubbleOptions bubble;
+  int op_us = 3000;
 };
 
 int measure_all_bubbles(BubbleFlags& flags) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = 4;
   return run_job("pipeline bubbles", flags.job, [&](World& world) {
-    const auto rows = train::measure_bubbles(world.world(), flags.bubble);
+    const auto rows = train::measure_bubbles(world.world(), flags.op_us);
     if (world.rank() == 0)
-      fmt::print("# {} stages; F, B and W take {} us each\n{}", world.size(), flags.bubble.op_us,
+      fmt::print("# {} stages; F, B and W take {} us each\n{}", world.size(), flags.op_us,
                  train::to_text(rows));
     return kExitOk;
   });
@@ -58,19 +59,14 @@ void add_pipeline(CLI::App& app, int& exit_code) {
 
   const auto e = std::make_shared<ExplainPipelineFlags>();
   CLI::App* explain = pipeline->add_subcommand("explain", "print the steps of a schedule");
-  explain->add_option("--schedule", e->schedule, "schedule of the pipeline")
-      ->check(CLI::IsMember(train::pipeline_schedule_names()))
-      ->capture_default_str();
-  explain->add_option("--stages", e->stages, "stages, a rank each")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  explain->add_option("--micro-batches", e->micro_batches, "micro-batches (default: --stages)")
-      ->check(CLI::PositiveNumber);
-  explain->add_option("--chunks", e->chunks, "stages of a rank (interleaved)")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  explain->add_option("--of", e->of, "what a run really did, by the FILE of its --trace")
-      ->type_name("FILE");
+  const OptionAdder add(*explain);
+  add("--schedule", e->schedule, "schedule of the pipeline",
+      CLI::IsMember(train::pipeline_schedule_names()));
+  add("--stages", e->stages, "stages, a rank each", CLI::PositiveNumber);
+  add.unset("--micro-batches", e->micro_batches, "micro-batches (default: --stages)",
+            CLI::PositiveNumber);
+  add("--chunks", e->chunks, "stages of a rank (interleaved)", CLI::PositiveNumber);
+  add("--of", e->of, "what a run really did, by the FILE of its --trace")->type_name("FILE");
   explain->footer("Example: weft pipeline explain --schedule dataflow --stages 4");
   explain->callback([e, &exit_code] { exit_code = explain_schedule(*e); });
 
@@ -78,9 +74,7 @@ void add_pipeline(CLI::App& app, int& exit_code) {
   CLI::App* bubbles = pipeline->add_subcommand(
       "bubbles", "measure the bubbles of all schedules with stages that sleep, one to a rank");
   add_job_flags(*bubbles, b->job);
-  bubbles->add_option("--op-us", b->bubble.op_us, "time of F, B and W each, in us")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  OptionAdder{*bubbles}("--op-us", b->op_us, "time of F, B and W each, in us", CLI::PositiveNumber);
   bubbles->footer("Example: weft pipeline bubbles -N 4");
   bubbles->callback([b, &exit_code] { exit_code = measure_all_bubbles(*b); });
 }

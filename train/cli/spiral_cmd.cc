@@ -11,6 +11,7 @@
 #include "topo/base/clock.h"
 #include "topo/base/exit_code.h"
 #include "train/cli/commands.h"
+#include "train/cli/options.h"
 #include "train/cli/train_checks.h"
 #include "train/cli/train_flags.h"
 #include "train/spiral/spiral.h"
@@ -54,40 +55,28 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
   auto& o = flags.options;
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_job_flags(command, flags.job);
+  const OptionAdder add(command);
   section(command, "Training");
-  command.add_option("--steps", o.iterations, "steps to train")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--lr", o.rate, "learning rate")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--seed", o.seed, "seed of the points and of the first weights")
-      ->capture_default_str();
+  add("--steps", o.iterations, "steps to train", CLI::PositiveNumber);
+  add("--lr", o.rate, "learning rate", CLI::PositiveNumber);
+  add("--seed", o.seed, "seed of the points and of the first weights");
   section(command, "Workers");
-  command
-      .add_option("--sync", o.sync,
-                  "allreduce; ps: the first rank is a parameter server; ps-async: without waiting")
-      ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
-      ->capture_default_str();
-  command.add_option("--algo", o.algorithm, "algorithm of the all-reduce: auto or a name")
-      ->capture_default_str();
-  command.add_option("--staleness", o.staleness, "iterations a worker may be ahead (ps-async)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command
-      .add_option("--straggler-us", o.straggler_us, "the last worker is slower by so much, in us")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add("--sync", o.sync,
+      "allreduce; ps: the first rank is a parameter server; ps-async: without waiting",
+      CLI::IsMember({"allreduce", "ps", "ps-async"}));
+  add("--algo", o.algorithm, "algorithm of the all-reduce: auto or a name");
+  add("--staleness", o.staleness, "iterations a worker may be ahead (ps-async)",
+      CLI::NonNegativeNumber);
+  add("--straggler-us", o.straggler_us, "the last worker is slower by so much, in us",
+      CLI::NonNegativeNumber);
   command.add_flag("--threads", flags.threads, "server and workers are threads of one process");
   command.add_flag("--deterministic", flags.deterministic, "the same bits for every algorithm");
   section(command, "Output");
-  command
-      .add_option("--report-every", o.report_every,
-                  "iterations between lines; 0: the end only (default: a tenth)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--log", flags.log,
-                     "file to which JSON lines are added, one for each report and one for the end");
-  command.add_option("--trace", flags.trace, "trace of every rank's communication, for Perfetto");
+  add.unset("--report-every", o.report_every,
+            "iterations between lines; 0: the end only (default: a tenth)", CLI::NonNegativeNumber);
+  add("--log", flags.log,
+      "file to which JSON lines are added, one for each report and one for the end");
+  add("--trace", flags.trace, "trace of every rank's communication, for Perfetto");
   add_checkpoint_flags(command, flags, "steps between checkpoints (default: a tenth of the run)");
   command.footer("Example: weft spiral -N 3 --sync ps --steps 1000");
 }

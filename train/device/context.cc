@@ -60,8 +60,6 @@ DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gp
   device.load(all, gpu);
   compute_ = device.make_stream(gpu);
   communication_ = device.make_stream(gpu);
-  done_ = device.make_event(gpu);
-  ordered_ = device.make_event(gpu);
 }
 
 DeviceContext::~DeviceContext() {
@@ -71,7 +69,7 @@ DeviceContext::~DeviceContext() {
   } catch (const Error& e) {  // the GPU failed before; what failed was reported then
     log().debug("weft train: giving back GPU {}: {}", gpu_, e.what());
   }
-  reclaim_uploads();
+  uploads_.clear();
   for (const auto& [memory, bytes] : pinned_in_use_) pinned_free_[bytes].push_back(memory);
   for (const auto& [bytes, all] : pinned_free_)
     for (void* memory : all) {
@@ -79,8 +77,6 @@ DeviceContext::~DeviceContext() {
       munmap(memory, bytes);
     }
   for (void* event : spare_events_) device_.free_event(event);
-  device_.free_event(done_);
-  device_.free_event(ordered_);
   device_.free_stream(communication_);
   device_.free_stream(compute_);
 }
@@ -145,7 +141,7 @@ void* DeviceContext::product_scratch() {
 
 // ---- host memory and order -----------------------------------------------------------------
 
-void* DeviceContext::pinned(std::size_t bytes) {
+PinnedMemory DeviceContext::pinned(std::size_t bytes) {
   reclaim_uploads();
   // Powers of two from a page, then whole megabytes: sizes vary little, and are used again.
   constexpr std::size_t kLarge = std::size_t{1} << 20;
@@ -164,74 +160,59 @@ void* DeviceContext::pinned(std::size_t bytes) {
     device_.pin(memory, size);
   }
   pinned_in_use_[memory] = size;
-  return memory;
+  return PinnedMemory(memory, Unpin{this});
 }
 
-void DeviceContext::unpinned(void* memory) noexcept {
-  const auto found = pinned_in_use_.find(memory);
-  if (found == pinned_in_use_.end()) return;
-  pinned_free_[found->second].push_back(memory);
-  pinned_in_use_.erase(found);
+void Unpin::operator()(void* memory) const noexcept {
+  const auto found = context->pinned_in_use_.find(memory);
+  context->pinned_free_[found->second].push_back(memory);
+  context->pinned_in_use_.erase(found);
 }
 
 void DeviceContext::reclaim_uploads() {
-  while (!uploads_.empty() && device_.reached(uploads_.front().event)) {
-    unpinned(uploads_.front().memory);
-    spare_events_.push_back(uploads_.front().event);
-    uploads_.pop_front();
-  }
+  while (!uploads_.empty() && uploads_.front().second.passed()) uploads_.pop_front();
 }
 
 void DeviceContext::upload(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  void* memory = pinned(bytes);
-  std::memcpy(memory, from, bytes);
-  upload_pinned(to, memory, bytes);
-}
-
-void DeviceContext::unpin_in_order(void* memory) { uploads_.push_back({memory, mark(compute_)}); }
-
-void* DeviceContext::mark(void* stream) {
-  if (spare_events_.empty()) spare_events_.push_back(device_.make_event(gpu_));
-  void* event = spare_events_.back();
-  spare_events_.pop_back();
-  device_.record(event, stream);
-  return event;
+  PinnedMemory memory = pinned(bytes);
+  std::memcpy(memory.get(), from, bytes);
+  upload_pinned(to, std::move(memory), bytes);
 }
 
 void DeviceContext::download(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (pinned_in_use_.contains(to)) {
-    device_.copy(to, from, bytes, gpu_, compute_);
-    wait();
-    return;
-  }
-  void* memory = pinned(bytes);
-  device_.copy(memory, from, bytes, gpu_, compute_);
+  const PinnedMemory memory = pinned(bytes);
+  copy(memory.get(), from, bytes);
   wait();
-  std::memcpy(to, memory, bytes);
-  unpinned(memory);
+  std::memcpy(to, memory.get(), bytes);
 }
 
-void DeviceContext::wait() {
-  device_.record(done_, compute_);
-  wait_for(done_);
+DeviceMark DeviceContext::mark(void* stream) {
+  if (spare_events_.empty()) spare_events_.push_back(device_.make_event(gpu_));
+  void* event = spare_events_.back();
+  spare_events_.pop_back();
+  device_.record(event, stream);
+  return {*this, event};
 }
 
+DeviceMark::~DeviceMark() {
+  if (event_ != nullptr) context_->spare_events_.push_back(event_);
+}
+bool DeviceMark::passed() const { return event_ == nullptr || context_->device_.reached(event_); }
+void DeviceMark::before(void* stream) const {
+  if (event_ != nullptr) context_->device_.wait_event(stream, event_);
+}
 // Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
-void DeviceContext::wait_for(void* event) {
-  ++waits_;
+void DeviceMark::wait() const {
+  if (event_ == nullptr) return;
+  ++context_->waits_;
   constexpr int kYields = 1000;  // then it takes long: leave the processor to others
-  for (int turn = 0; !device_.reached(event); ++turn)
+  for (int turn = 0; !passed(); ++turn)
     if (turn < kYields)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(20));
-}
-
-void DeviceContext::communicate_after_compute() {
-  device_.record(ordered_, compute_);
-  device_.wait_event(communication_, ordered_);
 }
 
 }  // namespace weft::train

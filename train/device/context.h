@@ -19,6 +19,37 @@
 
 namespace weft::train {
 
+class DeviceContext;
+
+// A point in the order of a stream's work. An empty mark is passed.
+class DeviceMark {
+ public:
+  DeviceMark() = default;
+  DeviceMark(DeviceContext& context, void* event) : context_(&context), event_(event) {}
+  DeviceMark(DeviceMark&& o) noexcept
+      : context_(o.context_), event_(std::exchange(o.event_, nullptr)) {}
+  DeviceMark& operator=(DeviceMark&& o) noexcept {
+    std::swap(context_, o.context_);
+    std::swap(event_, o.event_);
+    return *this;
+  }
+  ~DeviceMark();
+  bool passed() const;              // does not wait
+  void wait() const;                // the host waits; see DeviceContext::waits()
+  void before(void* stream) const;  // later work of the stream starts after the mark
+
+ private:
+  DeviceContext* context_ = nullptr;
+  void* event_ = nullptr;
+};
+
+// Pinned host memory, which returns to its context's pool.
+struct Unpin {
+  DeviceContext* context = nullptr;
+  void operator()(void* memory) const noexcept;
+};
+using PinnedMemory = std::unique_ptr<void, Unpin>;
+
 class DeviceContext {
  public:
   // Makes the context of the calling thread, which is a rank, at the thread's first call. Throws
@@ -47,27 +78,27 @@ class DeviceContext {
   }
   // Reads `from` before returning; the device's copy is in the order of the compute stream.
   void upload(void* to, const void* from, std::size_t bytes);
-  // Waits for the compute stream. `to` from pinned() needs no bounce buffer.
-  void download(void* to, const void* from, std::size_t bytes);
-  void wait();  // waits until the compute stream is empty
-  // Returns an event after the work now on the stream. The caller must give_back() the event.
-  void* mark(void* stream);
-  void give_back(void* event) { spare_events_.push_back(event); }
-  void wait_for(void* event);
+  void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
+  void wait() { mark(compute_).wait(); }        // waits until the compute stream is empty
+  DeviceMark mark(void* stream);                // after the work now on the stream
   std::size_t waits() const { return waits_; }  // times that the rank waited for its device
 
-  // Later work on the communication stream starts after the work now on the compute stream.
-  void communicate_after_compute();
+  // The communication stream, whose later work starts after the work now on the compute stream.
+  void* communication_after_compute() {
+    mark(compute_).before(communication_);
+    return communication_;
+  }
 
   // Returns pinned host memory, for messages and uploads, from a pool of earlier blocks.
-  void* pinned(std::size_t bytes);
-  void unpinned(void* memory) noexcept;
-  // Calls unpinned() once the compute stream has passed the work now on it, such as a copy from
+  PinnedMemory pinned(std::size_t bytes);
+  // Releases `memory` once the compute stream has passed the work now on it, such as a copy from
   // `memory`.
-  void unpin_in_order(void* memory);
-  void upload_pinned(void* to, void* memory, std::size_t bytes) {
-    copy(to, memory, bytes);
-    unpin_in_order(memory);
+  void unpin_in_order(PinnedMemory memory) {
+    uploads_.push_back({std::move(memory), mark(compute_)});
+  }
+  void upload_pinned(void* to, PinnedMemory memory, std::size_t bytes) {
+    copy(to, memory.get(), bytes);
+    unpin_in_order(std::move(memory));
   }
 
   // Returns the scratch memory of matrix products, which run one at a time on the compute stream.
@@ -75,6 +106,8 @@ class DeviceContext {
   void* product_scratch();
 
  private:
+  friend class DeviceMark;
+  friend struct Unpin;
   DeviceContext(Device& device, int gpu);
   void reclaim_uploads();
   void add_free(char* at, std::size_t bytes);
@@ -83,7 +116,6 @@ class DeviceContext {
   Device& device_;
   const int gpu_;
   void *compute_ = nullptr, *communication_ = nullptr;
-  void *done_ = nullptr, *ordered_ = nullptr;  // events
 
   // Chunks from the device, and their pieces: free ones by address and by size, and those in use.
   std::set<char*> chunks_;  // first addresses; free pieces of two chunks never merge
@@ -95,12 +127,9 @@ class DeviceContext {
 
   std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size
   std::map<void*, std::size_t> pinned_in_use_;
-  struct Upload {
-    void* memory;
-    void* event;
-  };
-  std::deque<Upload> uploads_;  // uploads that the compute stream has not passed
   std::vector<void*> spare_events_;
+  // Memory that the compute stream may still read, and the end of its reading.
+  std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };
 
 }  // namespace weft::train

@@ -24,16 +24,22 @@
 namespace weft::train {
 namespace {
 
+// The functions of the library: X(name here, name there).
+#define WEFT_CUBLASLT(X)                              \
+  X(create, cublasLtCreate)                           \
+  X(matmul, cublasLtMatmul)                           \
+  X(choose, cublasLtMatmulAlgoGetHeuristic)           \
+  X(make_operation, cublasLtMatmulDescCreate)         \
+  X(set_operation, cublasLtMatmulDescSetAttribute)    \
+  X(make_layout, cublasLtMatrixLayoutCreate)          \
+  X(make_preference, cublasLtMatmulPreferenceCreate)  \
+  X(free_preference, cublasLtMatmulPreferenceDestroy) \
+  X(set_preference, cublasLtMatmulPreferenceSetAttribute)
+
 struct Library {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
-  decltype(&cublasLtMatmulDescCreate) make_operation = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) set_operation = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) make_layout = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) make_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) free_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
+#define WEFT_MEMBER(here, there) decltype(&there) here = nullptr;
+  WEFT_CUBLASLT(WEFT_MEMBER)
+#undef WEFT_MEMBER
 };
 
 Library open_library() {
@@ -57,15 +63,9 @@ Library open_library() {
       throw Error(fmt::format("cuBLASLt: {} has no {}; install that of CUDA {}", file, name,
                               CUDART_VERSION / 1000));
   };
-  find(l.create, "cublasLtCreate");
-  find(l.matmul, "cublasLtMatmul");
-  find(l.choose, "cublasLtMatmulAlgoGetHeuristic");
-  find(l.make_operation, "cublasLtMatmulDescCreate");
-  find(l.set_operation, "cublasLtMatmulDescSetAttribute");
-  find(l.make_layout, "cublasLtMatrixLayoutCreate");
-  find(l.make_preference, "cublasLtMatmulPreferenceCreate");
-  find(l.free_preference, "cublasLtMatmulPreferenceDestroy");
-  find(l.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+#define WEFT_FIND(here, there) find(l.here, #there);
+  WEFT_CUBLASLT(WEFT_FIND)
+#undef WEFT_FIND
   return l;
 }
 const Library& library() {

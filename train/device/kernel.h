@@ -228,6 +228,18 @@ struct Types {
   }                        \
   static_assert(true)
 
+// Makes independent work of packs: pack(first, n) does elements [first, first + n) of `count`.
+#define WEFT_PACKS(count)                                 \
+  WEFT_HD Index items() const { return T::packs(count); } \
+  WEFT_HD void item(Index i) const { pack(i* kN, least(kN, (count)-i* kN)); }
+// The same of rows: pack(row, column, n) does elements [column, column + n) of a row of `width`.
+#define WEFT_PACKS_OF_ROWS(rows, width)                           \
+  WEFT_HD Index items() const { return (rows)*T::packs(width); }  \
+  WEFT_HD void item(Index i) const {                              \
+    const Index column = i % T::packs(width) * kN;                \
+    pack(i / T::packs(width), column, least(kN, (width)-column)); \
+  }
+
 // ---- launching ------------------------------------------------------------------------------
 
 template <class K>

@@ -14,7 +14,7 @@
 #define WEFT_DEVICE_KERNELS(X, E)                                                                \
   X(Add, E) X(Scale, E) X(SetZero, E) X(Narrow, E) X(Widen, E) X(Gelu, E) X(GeluGrad, E)         \
   X(AddRows, E) X(CopyColumns, E) X(Embed, E) X(EmbedSegments, E) X(EmbedGrad, E)                \
-  X(AddPositions, E) X(PositionsGrad, E) X(ColumnSlabs, E) X(AddSlabs, E) X(LayerNorm, E)        \
+  X(PositionsGrad, E) X(ColumnSlabs, E) X(AddSlabs, E) X(LayerNorm, E)        \
   X(LayerNormGrad, E) X(RowMaximum, E) X(RowSum, E) X(CrossEntropyGrad, E)                       \
   X(FusedCrossEntropy, E) X(SquareParts, E) X(LossParts, E) X(AddParts, E) X(LargestParts, E)    \
   X(ExactSquareParts, E) X(AdamW, E) X(Sgd, E)

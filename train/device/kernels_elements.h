@@ -14,9 +14,8 @@ struct Add {
   const S* from;
   Index count;
   WEFT_POINTERS(f(to), f(from));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN], b[kN];
     load<E>(a, to + at, n);
     load<E>(b, from + at, n);
@@ -32,9 +31,8 @@ struct Scale {
   V factor;
   Index count;
   WEFT_POINTERS(f(x));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN];
     load<E>(a, x + at, n);
     for (int k = 0; k < kN; ++k) a[k] *= factor;
@@ -48,45 +46,34 @@ struct SetZero {
   S* x;
   Index count;
   WEFT_POINTERS(f(x));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN;
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V zero[kN] = {};
-    store<E>(x + at, zero, least(kN, count - at));
+    store<E>(x + at, zero, n);
   }
 };
 
-// Rounds master weights to the model's weights.
-template <class E>
-struct Narrow {
-  WEFT_KERNEL("narrow");
-  S* to;
-  const V* from;
+// Rounds master weights to the model's weights, or back.
+template <class E, bool kWidens>
+struct Convert {
+  WEFT_KERNEL(kWidens ? "widen" : "narrow");
+  using To = std::conditional_t<kWidens, W, E>;
+  using From = std::conditional_t<kWidens, E, W>;
+  typename To::Stored* to;
+  const typename From::Stored* from;
   Index count;
   WEFT_POINTERS(f(to), f(from));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN];
-    load<W>(a, from + at, n);
-    store<E>(to + at, a, n);
+    load<From>(a, from + at, n);
+    store<To>(to + at, a, n);
   }
 };
 template <class E>
-struct Widen {
-  WEFT_KERNEL("widen");
-  V* to;
-  const S* from;
-  Index count;
-  WEFT_POINTERS(f(to), f(from));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
-    V a[kN];
-    load<E>(a, from + at, n);
-    store<W>(to + at, a, n);
-  }
-};
+using Narrow = Convert<E, false>;
+template <class E>
+using Widen = Convert<E, true>;
 
 template <class V>
 WEFT_HD V gelu_inner(V x) {
@@ -100,9 +87,8 @@ struct Gelu {
   const S* x;
   Index count;
   WEFT_POINTERS(f(y), f(x));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN];
     load<E>(a, x + at, n);
     for (int k = 0; k < kN; ++k) a[k] = V(0.5) * a[k] * (1 + hyperbolic_tangent(gelu_inner(a[k])));
@@ -118,9 +104,8 @@ struct GeluGrad {
   const S* x;
   Index count;
   WEFT_POINTERS(f(grad_x), f(grad_y), f(x));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN], g[kN];
     load<E>(a, x + at, n);
     load<E>(g, grad_y + at, n);
@@ -133,31 +118,30 @@ struct GeluGrad {
   }
 };
 
-// out = x + y + bias in each row; a null x or bias counts as zero.
+// out = x + y + table[(first + row) % positions] in each row; a null x or table counts as zero.
 template <class E>
 struct AddRows {
   WEFT_KERNEL("add_rows");
   S* out;
   const S* x;
   const S* y;
-  const S* bias;
+  const S* table;
   Index rows, width;
-  WEFT_POINTERS(f(out), f(x), f(y), f(bias));
-  WEFT_HD Index items() const { return rows * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index column = i % T::packs(width) * kN, at = i / T::packs(width) * width + column;
-    const Index n = least(kN, width - column);
+  Index first = 0, positions = 1;  // unless given, the table is one row: a bias
+  WEFT_POINTERS(f(out), f(x), f(y), f(table));
+  WEFT_PACKS_OF_ROWS(rows, width)
+  WEFT_HD void pack(Index row, Index column, Index n) const {
     V a[kN], b[kN];
-    load<E>(a, y + at, n);
+    load<E>(a, y + row * width + column, n);
     if (x != nullptr) {
-      load<E>(b, x + at, n);
+      load<E>(b, x + row * width + column, n);
       for (int k = 0; k < kN; ++k) a[k] += b[k];
     }
-    if (bias != nullptr) {
-      load<E>(b, bias + column, n);
+    if (table != nullptr) {
+      load<E>(b, table + (first + row) % positions * width + column, n);
       for (int k = 0; k < kN; ++k) a[k] += b[k];
     }
-    store<E>(out + at, a, n);
+    store<E>(out + row * width + column, a, n);
   }
 };
 
@@ -169,10 +153,8 @@ struct CopyColumns {
   const S* from;
   Index to_stride, from_stride, rows, columns;
   WEFT_POINTERS(f(to), f(from));
-  WEFT_HD Index items() const { return rows * T::packs(columns); }
-  WEFT_HD void item(Index i) const {
-    const Index row = i / T::packs(columns), column = i % T::packs(columns) * kN;
-    const Index n = least(kN, columns - column);
+  WEFT_PACKS_OF_ROWS(rows, columns)
+  WEFT_HD void pack(Index row, Index column, Index n) const {
     V a[kN];
     load<E>(a, from + row * from_stride + column, n);
     store<E>(to + row * to_stride + column, a, n);
@@ -189,10 +171,8 @@ struct Embed {
   const Token* tokens;
   Index first, count, rows, width;
   WEFT_POINTERS(f(out), f(table), f(tokens));
-  WEFT_HD Index items() const { return rows * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column);
+  WEFT_PACKS_OF_ROWS(rows, width)
+  WEFT_HD void pack(Index row, Index column, Index n) const {
     const Index token = static_cast<Index>(tokens[row]) - first;  // wraps around below first
     V a[kN] = {};
     if (token < count) load<E>(a, table + token * width + column, n);
@@ -211,10 +191,8 @@ struct EmbedSegments {
   const std::uint32_t* begin;  // segments + 1 indices into `order`
   Index segments, width;
   WEFT_POINTERS(f(sums), f(grad_out), f(order), f(begin));
-  WEFT_HD Index items() const { return segments * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index segment = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column);
+  WEFT_PACKS_OF_ROWS(segments, width)
+  WEFT_HD void pack(Index segment, Index column, Index n) const {
     V sum[kN] = {}, a[kN];
     for (Index k = begin[segment]; k < begin[segment + 1]; ++k) {
       load<E>(a, grad_out + order[k] * width + column, n);
@@ -233,10 +211,8 @@ struct EmbedGrad {
   const std::uint32_t* begin;  // first segment of each token, tokens + 1 of them
   Index tokens, width;
   WEFT_POINTERS(f(grad_table), f(sums), f(token), f(begin));
-  WEFT_HD Index items() const { return tokens * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index t = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column);
+  WEFT_PACKS_OF_ROWS(tokens, width)
+  WEFT_HD void pack(Index t, Index column, Index n) const {
     S* to = grad_table + token[t] * width + column;
     V sum[kN], a[kN];
     load<E>(sum, to, n);
@@ -248,25 +224,7 @@ struct EmbedGrad {
   }
 };
 
-// x[row] += table[(first + row) % positions]
-template <class E>
-struct AddPositions {
-  WEFT_KERNEL("add_positions");
-  S* x;
-  const S* table;
-  Index first, positions, rows, width;
-  WEFT_POINTERS(f(x), f(table));
-  WEFT_HD Index items() const { return rows * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column);
-    V a[kN], b[kN];
-    load<E>(a, x + row * width + column, n);
-    load<E>(b, table + (first + row) % positions * width + column, n);
-    for (int k = 0; k < kN; ++k) a[k] += b[k];
-    store<E>(x + row * width + column, a, n);
-  }
-};
+// grad_table[(first + row) % positions] += grad[row]
 template <class E>
 struct PositionsGrad {
   WEFT_KERNEL("positions_grad");
@@ -274,10 +232,8 @@ struct PositionsGrad {
   const S* grad;
   Index first, positions, rows, width;
   WEFT_POINTERS(f(grad_table), f(grad));
-  WEFT_HD Index items() const { return positions * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index position = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column);
+  WEFT_PACKS_OF_ROWS(positions, width)
+  WEFT_HD void pack(Index position, Index column, Index n) const {
     Index row = (position + positions - first % positions) % positions;
     if (row >= rows) return;
     S* to = grad_table + position * width + column;
@@ -307,10 +263,9 @@ struct ColumnSlabs {
   Index rows, width, slab;  // rows of a slab
   WEFT_POINTERS(f(sums), f(products), f(y), f(x), f(mean), f(rstd));
   WEFT_HD Index slabs() const { return (rows + slab - 1) / slab; }
-  WEFT_HD Index items() const { return slabs() * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index part = i / T::packs(width), column = i % T::packs(width) * kN;
-    const Index n = least(kN, width - column), end = least(rows, (part + 1) * slab);
+  WEFT_PACKS_OF_ROWS(slabs(), width)
+  WEFT_HD void pack(Index part, Index column, Index n) const {
+    const Index end = least(rows, (part + 1) * slab);
     V sum[kN] = {}, product[kN] = {}, a[kN], b[kN];
     for (Index r = part * slab; r < end; ++r) {
       load<E>(a, y + r * width + column, n);

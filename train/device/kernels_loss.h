@@ -82,10 +82,9 @@ struct CrossEntropyGrad {
   Index first, rows, width;
   V scale;
   WEFT_POINTERS(f(logits), f(maximum), f(sum), f(targets));
-  WEFT_HD Index items() const { return rows * T::packs(width); }
-  WEFT_HD void item(Index i) const {
-    const Index r = i / T::packs(width), c = i % T::packs(width) * kN;
-    const Index n = least(kN, width - c), at = static_cast<Index>(targets[r]) - first - c;
+  WEFT_PACKS_OF_ROWS(rows, width)
+  WEFT_HD void pack(Index r, Index c, Index n) const {
+    const Index at = static_cast<Index>(targets[r]) - first - c;
     V a[kN];
     load<E>(a, logits + r * width + c, n);
     const V factor = scale / sum[r];
@@ -138,6 +137,19 @@ struct FusedCrossEntropy {
 
 // Sums squares in double, in two steps: kParts teams, then one (AddParts).
 inline constexpr Index kParts = 1024;
+
+// Calls f(number) for this lane's numbers among `count`: lanes and teams take packs in turn.
+template <class E, class F>
+WEFT_HD void each_of_part(Index part, int lane, const typename E::Stored* x, Index count, F f) {
+  constexpr Index kN = static_cast<Index>(kPack<E>);
+  typename E::Value a[kPack<E>];
+  const Index first = (part * kLanes + static_cast<Index>(lane)) * kN;
+  for (Index at = first; at < count; at += kParts * kLanes * kN) {
+    load<E>(a, x + at, least(kN, count - at));
+    for (const auto each : a) f(static_cast<double>(each));  // zero past the end
+  }
+}
+
 template <class E>
 struct SquareParts {
   WEFT_KERNEL("square_parts");
@@ -149,15 +161,9 @@ struct SquareParts {
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
     typename Team::template PerLane<double> sum;
-    // Lanes and teams take packs in turn.
     t.each([&](int lane) {
       double s = 0;
-      V a[kN];
-      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
-      for (Index at = first; at < count; at += kParts * kLanes * kN) {
-        load<E>(a, x + at, least(kN, count - at));
-        for (int k = 0; k < kN; ++k) s += static_cast<double>(a[k]) * static_cast<double>(a[k]);
-      }
+      each_of_part<E>(i, lane, x, count, [&](double a) { s += a * a; });
       sum[lane] = s;
     });
     const double all = t.join(sum, Plus());
@@ -219,15 +225,10 @@ struct LargestParts {
     typename Team::template PerLane<double> most;
     t.each([&](int lane) {
       double m = 0;
-      V a[kN];
-      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
-      for (Index at = first; at < count; at += kParts * kLanes * kN) {
-        load<E>(a, x + at, least(kN, count - at));
-        for (int k = 0; k < kN; ++k) {
-          const double each = a[k] < 0 ? -static_cast<double>(a[k]) : static_cast<double>(a[k]);
-          m = !(each <= 0x1.fffffffffffffp+1023) ? HUGE_VAL : each > m ? each : m;
-        }
-      }
+      each_of_part<E>(i, lane, x, count, [&](double a) {
+        const double each = a < 0 ? -a : a;
+        m = !(each <= 0x1.fffffffffffffp+1023) ? HUGE_VAL : each > m ? each : m;
+      });
       most[lane] = m;
     });
     const double all = t.join(most, Larger());
@@ -251,17 +252,12 @@ struct ExactSquareParts {
     typename Team::template PerLane<std::int64_t> high, low;
     t.each([&](int lane) {
       std::int64_t h = 0, l = 0;
-      V a[kN];
-      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
-      for (Index at = first; at < count; at += kParts * kLanes * kN) {
-        load<E>(a, x + at, least(kN, count - at));
-        for (int k = 0; k < kN; ++k) {
-          const double below = times_power_of_two(static_cast<double>(a[k]), shift / 2);
-          const auto fixed = static_cast<std::int64_t>(below * below);
-          h += fixed >> 31;
-          l += fixed & 0x7fffffff;
-        }
-      }
+      each_of_part<E>(i, lane, x, count, [&](double a) {
+        const double below = times_power_of_two(a, shift / 2);
+        const auto fixed = static_cast<std::int64_t>(below * below);
+        h += fixed >> 31;
+        l += fixed & 0x7fffffff;
+      });
       high[lane] = h;
       low[lane] = l;
     });
@@ -283,11 +279,10 @@ struct AdamW {
   V* v;
   const S* gradient;
   Index count;
-  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in adamw() of operators.h
+  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in operators_optimizer.cc
   WEFT_POINTERS(f(w), f(master), f(m), f(v), f(gradient));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN], b[kN], c[kN], g[kN];
     if (master != nullptr)
       load<W>(a, master + at, n);
@@ -319,9 +314,8 @@ struct Sgd {
   Index count;
   V rate, momentum, decay, gradient_scale;
   WEFT_POINTERS(f(w), f(master), f(moment), f(gradient));
-  WEFT_HD Index items() const { return T::packs(count); }
-  WEFT_HD void item(Index i) const {
-    const Index at = i * kN, n = least(kN, count - at);
+  WEFT_PACKS(count)
+  WEFT_HD void pack(Index at, Index n) const {
     V a[kN], b[kN] = {}, g[kN];
     if (master != nullptr)
       load<W>(a, master + at, n);

@@ -42,4 +42,17 @@ void launch(const K& kernel) {
   if (work > 0) DeviceContext::of_this_rank().launch(kernels::work_of(kernel));
 }
 
+// Launches the kernel K of the elements T on these arguments; pointers to elements become pointers
+// to their stored numbers.
+template <template <class> class K, class T, class... Args>
+void launch_of(Args... args) {
+  const auto stored = [](auto arg) {
+    if constexpr (requires { arg->stored; })
+      return arg == nullptr ? nullptr : raw(arg);
+    else
+      return arg;
+  };
+  launch(K<ElementOf<T>>{stored(args)...});
+}
+
 }  // namespace weft::train

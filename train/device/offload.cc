@@ -21,82 +21,70 @@ DeviceOffload::DeviceOffload(const std::string& where) {
 }
 
 DeviceOffload::~DeviceOffload() {
-  DeviceContext& context = DeviceContext::of_this_rank();
   try {
-    context.wait();           // copies may still write to what is given back
-  } catch (const Error& e) {  // the GPU failed before; what failed was reported then
+    DeviceContext::of_this_rank().wait();  // copies may still write to what is given back
+  } catch (const Error& e) {               // the GPU failed before; what failed was reported then
     log().debug("weft train: offload: {}", e.what());
-  }
-  for (auto& [place, stay] : stays_) {
-    if (stay.arrived != nullptr) context.give_back(stay.arrived);
-    if (stay.memory != nullptr) context.unpinned(stay.memory);
   }
 }
 
 // Until no more than `most` bytes are on the way, also what has not arrived yet.
 void DeviceOffload::write_what_arrived(std::size_t most) {
-  DeviceContext& context = DeviceContext::of_this_rank();
-  while (!queue_.empty()) {
-    const std::uint64_t place = queue_.front();
-    Stay& stay = stays_.at(place);
+  for (; !queue_.empty(); queue_.pop_front()) {
+    Stay& stay = stays_.at(queue_.front());
     if (queued_ > most)
-      context.wait_for(stay.arrived);
-    else if (!context.device().reached(stay.arrived))
+      stay.arrived.wait();
+    else if (!stay.arrived.passed())
       return;
-    stay.at = file_->write(stay.memory, stay.bytes);
-    context.unpinned(stay.memory);
-    stay.memory = nullptr;
-    leave_queue(place, stay);
+    stay.at = file_->write(stay.memory.get(), stay.bytes);
+    stay.memory.reset();
+    stay.arrived = {};
+    queued_ -= stay.bytes;
   }
-}
-
-void DeviceOffload::leave_queue(std::uint64_t place, Stay& stay) {
-  if (stay.arrived == nullptr) return;
-  queue_.erase(std::find(queue_.begin(), queue_.end(), place));
-  queued_ -= stay.bytes;
-  DeviceContext::of_this_rank().give_back(stay.arrived);
-  stay.arrived = nullptr;
 }
 
 std::uint64_t DeviceOffload::write(const void* from, std::size_t bytes) {
   DeviceContext& context = DeviceContext::of_this_rank();
-  Stay stay;
+  const std::uint64_t place = next_++;
+  Stay& stay = stays_[place];
   stay.memory = context.pinned(bytes);
   stay.bytes = bytes;
-  context.copy(stay.memory, from, bytes);
-  const std::uint64_t place = next_++;
+  context.copy(stay.memory.get(), from, bytes);
+  moved_ += bytes;
   if (file_) {
     stay.arrived = context.mark(context.compute());
     queue_.push_back(place);
     queued_ += bytes;
+    write_what_arrived(kOnTheWay);
   }
-  stays_.emplace(place, stay);
-  moved_ += bytes;
-  if (file_) write_what_arrived(kOnTheWay);
   return place;
 }
 
-void DeviceOffload::read(std::uint64_t place, void* to, std::size_t bytes) {
-  Stay stay = stays_.at(place);
-  leave_queue(place, stay);
-  DeviceContext& context = DeviceContext::of_this_rank();
-  if (stay.memory == nullptr) {
-    stay.memory = context.pinned(bytes);
-    file_->read(stay.at, stay.memory, bytes);
+DeviceOffload::Stay DeviceOffload::take(std::uint64_t place) {
+  if (const auto queued = std::find(queue_.begin(), queue_.end(), place); queued != queue_.end()) {
+    queue_.erase(queued);
+    queued_ -= stays_.at(place).bytes;
   }
-  stays_.erase(place);
-  context.upload_pinned(to, stay.memory, bytes);
+  return std::move(stays_.extract(place).mapped());
+}
+
+void DeviceOffload::read(std::uint64_t place, void* to, std::size_t bytes) {
+  Stay stay = take(place);
+  DeviceContext& context = DeviceContext::of_this_rank();
+  if (!stay.memory) {
+    stay.memory = context.pinned(bytes);
+    file_->read(stay.at, stay.memory.get(), bytes);
+  }
+  context.upload_pinned(to, std::move(stay.memory), bytes);
   moved_ += bytes;
 }
 
 void DeviceOffload::release(std::uint64_t place, std::size_t bytes) {
-  Stay stay = stays_.at(place);
-  leave_queue(place, stay);
-  if (stay.memory == nullptr)
-    file_->release(stay.at, bytes);
+  Stay stay = take(place);
+  if (stay.memory)
+    DeviceContext::of_this_rank().unpin_in_order(std::move(stay.memory));
   else
-    DeviceContext::of_this_rank().unpin_in_order(stay.memory);
-  stays_.erase(place);
+    file_->release(stay.at, bytes);
 }
 
 }  // namespace weft::train

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "train/device/context.h"
+
 namespace weft::train {
 
 class OffloadFile;
@@ -33,13 +35,13 @@ class DeviceOffload {
 
  private:
   struct Stay {
-    void* memory = nullptr;   // pinned memory; null once the block is in the file
-    void* arrived = nullptr;  // event after the copy from the device, for blocks in the queue
-    std::uint64_t at = 0;     // place in the file
+    PinnedMemory memory;   // null once the block is in the file
+    DeviceMark arrived;    // after the copy from the device, for blocks in the queue
+    std::uint64_t at = 0;  // place in the file
     std::size_t bytes = 0;
   };
   void write_what_arrived(std::size_t most);
-  void leave_queue(std::uint64_t place, Stay& stay);
+  Stay take(std::uint64_t place);
 
   std::unique_ptr<OffloadFile> file_;  // null: all blocks stay in pinned memory
   std::map<std::uint64_t, Stay> stays_;

@@ -1,5 +1,5 @@
 // Launches the kernels and products of each operator. This file does not know layers.
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "topo/base/status.h"
 #include "train/device/gemm.h"
 #include "train/device/launch.h"
-#include "train/operators/instances.h"
 
 namespace weft::train {
 
@@ -26,7 +25,7 @@ class Uploaded {
 
  public:
   explicit Uploaded(const V* from, Index count) : memory_(count, Use::kWorkspace) {
-    upload(memory_.data(), from, count * sizeof(V));
+    rank_device().upload(memory_.data(), from, count * sizeof(V));
   }
   explicit Uploaded(const std::vector<V>& from) : Uploaded(from.data(), from.size()) {}
   const V* data() const { return reinterpret_cast<const V*>(memory_.data()); }
@@ -47,25 +46,21 @@ void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, cons
   const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
   if (bias_after) g.bias = nullptr;
   context.launch(device_work(g));
-  if (bias_after)
-    launch(kernels::AddRows<ElementOf<T>>{raw(c), nullptr, raw<const T>(c), raw(bias), m, n});
+  if (bias_after) launch_of<kernels::AddRows, T>(c, nullptr, c, bias, m, n);
 }
 
 template <class T>
 void add_column_sums(T* to, T* to_products, const T* y, const T* x, const Wide<T>* mean,
                      const Wide<T>* rstd, Index rows, Index width) {
-  using E = ElementOf<T>;
   if (rows == 0) return;
   const Index slab = std::max<Index>(16, (rows + kernels::kSlabs - 1) / kernels::kSlabs);
   const Index slabs = (rows + slab - 1) / slab;
   Tensor<Wide<T>> sums((x != nullptr ? 2 : 1) * slabs * width, Use::kWorkspace);
   ValueOf<T>* first = raw(sums.data());
   ValueOf<T>* second = x != nullptr ? first + slabs * width : nullptr;
-  launch(kernels::ColumnSlabs<E>{first, second, raw(y), x == nullptr ? nullptr : raw(x),
-                                 mean == nullptr ? nullptr : raw(mean),
-                                 rstd == nullptr ? nullptr : raw(rstd), rows, width, slab});
-  launch(kernels::AddSlabs<E>{raw(to), first, slabs, width});
-  if (x != nullptr) launch(kernels::AddSlabs<E>{raw(to_products), second, slabs, width});
+  launch_of<kernels::ColumnSlabs, T>(first, second, y, x, mean, rstd, rows, width, slab);
+  launch_of<kernels::AddSlabs, T>(to, first, slabs, width);
+  if (x != nullptr) launch_of<kernels::AddSlabs, T>(to_products, second, slabs, width);
 }
 
 }  // namespace
@@ -118,22 +113,18 @@ ValueOf<T> factor_of(const AttentionShape& s) {
 template <DeviceElement T>
 void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
   with_attention(s, [&]<class A>(A) {
-    launch(typename A::template Of<ElementOf<T>>{raw(out), raw(log_sum), raw(qkv), heads_of(s),
-                                                 factor_of<T>(s)});
+    launch_of<A::template Of, T>(out, log_sum, qkv, heads_of(s), factor_of<T>(s));
   });
 }
 template <DeviceElement T>
 void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
                     const T* qkv, const AttentionShape& s) {
-  using E = ElementOf<T>;
   Tensor<Wide<T>> inner(s.numbers(), Use::kWorkspace);
   with_attention(s, [&]<class A>(A) {
-    launch(typename A::template GradQueries<E>{raw(grad_qkv), raw(inner.data()), raw(grad_out),
-                                               raw(out), raw(log_sum), raw(qkv), heads_of(s),
-                                               factor_of<T>(s)});
-    launch(typename A::template GradKeys<E>{raw(grad_qkv), raw<const Wide<T>>(inner.data()),
-                                            raw(grad_out), raw(log_sum), raw(qkv), heads_of(s),
-                                            factor_of<T>(s)});
+    launch_of<A::template GradQueries, T>(grad_qkv, inner.data(), grad_out, out, log_sum, qkv,
+                                          heads_of(s), factor_of<T>(s));
+    launch_of<A::template GradKeys, T>(grad_qkv, inner.data(), grad_out, log_sum, qkv, heads_of(s),
+                                       factor_of<T>(s));
   });
 }
 
@@ -141,37 +132,36 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>*
 
 template <DeviceElement T>
 void gelu(T* y, const T* x, Index count) {
-  launch(kernels::Gelu<ElementOf<T>>{raw(y), raw(x), count});
+  launch_of<kernels::Gelu, T>(y, x, count);
 }
 template <DeviceElement T>
 void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
-  launch(kernels::GeluGrad<ElementOf<T>>{raw(grad_x), raw(grad_y), raw(x), count});
+  launch_of<kernels::GeluGrad, T>(grad_x, grad_y, x, count);
 }
 template <DeviceElement T>
 void add(T* to, const T* from, Index count) {
-  launch(kernels::Add<ElementOf<T>>{raw(to), raw(from), count});
+  launch_of<kernels::Add, T>(to, from, count);
 }
 template <DeviceElement T>
 void scale(T* x, HostOf<T> factor, Index count) {
-  launch(kernels::Scale<ElementOf<T>>{raw(x), factor, count});
+  launch_of<kernels::Scale, T>(x, factor, count);
 }
 template <DeviceElement T>
 void narrow(T* to, const Wide<T>* from, Index count) {
-  launch(kernels::Narrow<ElementOf<T>>{raw(to), raw(from), count});
+  launch_of<kernels::Narrow, T>(to, from, count);
 }
 template <DeviceElement T>
 void widen(Wide<T>* to, const T* from, Index count) {
-  launch(kernels::Widen<ElementOf<T>>{raw(to), raw(from), count});
+  launch_of<kernels::Widen, T>(to, from, count);
 }
 template <DeviceElement T>
 void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width) {
-  launch(kernels::AddRows<ElementOf<T>>{raw(out), raw(x), raw(y), raw(bias), rows, width});
+  launch_of<kernels::AddRows, T>(out, x, y, bias, rows, width);
 }
 template <DeviceElement T>
 void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
                   Index columns) {
-  launch(kernels::CopyColumns<ElementOf<T>>{raw(to), raw(from), to_stride, from_stride, rows,
-                                            columns});
+  launch_of<kernels::CopyColumns, T>(to, from, to_stride, from_stride, rows, columns);
 }
 template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width) {
@@ -180,20 +170,16 @@ void add_columns(T* to, const T* x, Index rows, Index width) {
 
 // ---- norm ------------------------------------------------------------------------------------
 
-template <class E>
-void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd,
-                const OnDevice<E>* x, const OnDevice<E>* gain, const OnDevice<E>* bias, Index rows,
-                Index width) {
-  launch(kernels::LayerNorm<E>{raw(y), raw(mean), raw(rstd), raw(x), raw(gain), raw(bias), rows,
-                               width});
+template <DeviceElement T>
+void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
+                Index rows, Index width) {
+  launch_of<kernels::LayerNorm, T>(y, mean, rstd, x, gain, bias, rows, width);
 }
-template <class E>
-void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* grad_bias,
-                     const OnDevice<E>* grad_y, const OnDevice<E>* x, const Wide<OnDevice<E>>* mean,
-                     const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
+template <DeviceElement T>
+void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
+                     const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
                      Index width) {
-  launch(kernels::LayerNormGrad<E>{raw(grad_x), raw(grad_y), raw(x), raw(mean), raw(rstd),
-                                   raw(gain), rows, width});
+  launch_of<kernels::LayerNormGrad, T>(grad_x, grad_y, x, mean, rstd, gain, rows, width);
   add_column_sums(grad_bias, grad_gain, grad_y, x, mean, rstd, rows, width);
 }
 
@@ -203,14 +189,13 @@ template <DeviceElement T>
 void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
            Index width) {
   const Uploaded<Token> here(tokens, rows);
-  launch(kernels::Embed<ElementOf<T>>{raw(out), raw(table), here.data(), first, n, rows, width});
+  launch_of<kernels::Embed, T>(out, table, here.data(), first, n, rows, width);
 }
 
 // Rows are sorted by their token here, so that no two threads add to the same number.
 template <DeviceElement T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width) {
-  using E = ElementOf<T>;
   std::vector<std::uint32_t> order;
   const auto row_of_table = [&](Index r) { return static_cast<Index>(tokens[r]) - first; };
   for (Index r = 0; r < rows; ++r)
@@ -237,70 +222,69 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
   const Uploaded<std::uint32_t> d_order(order), d_segments(segments), d_token(token),
       d_first(first_segment);
   Tensor<Wide<T>> sums(nsegments * width, Use::kWorkspace);
-  launch(kernels::EmbedSegments<E>{raw(sums.data()), raw(grad_out), d_order.data(),
-                                   d_segments.data(), nsegments, width});
-  launch(kernels::EmbedGrad<E>{raw(grad_table), raw(sums.data()), d_token.data(), d_first.data(),
-                               ntokens, width});
+  launch_of<kernels::EmbedSegments, T>(sums.data(), grad_out, d_order.data(), d_segments.data(),
+                                       nsegments, width);
+  launch_of<kernels::EmbedGrad, T>(grad_table, sums.data(), d_token.data(), d_first.data(), ntokens,
+                                   width);
 }
 template <DeviceElement T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
-  launch(kernels::AddPositions<ElementOf<T>>{raw(x), raw(table), first, positions, rows, width});
+  launch_of<kernels::AddRows, T>(x, nullptr, x, table, rows, width, first, positions);
 }
 template <DeviceElement T>
 void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
                         Index width) {
-  launch(kernels::PositionsGrad<ElementOf<T>>{raw(grad_table), raw(grad), first, positions, rows,
-                                              width});
+  launch_of<kernels::PositionsGrad, T>(grad_table, grad, first, positions, rows, width);
 }
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
 template <DeviceElement T>
-DeviceCrossEntropy<T>::DeviceCrossEntropy(T* logits, const Token* targets, Index first, Index n,
-                                          Index rows)
-    : logits_(logits),
-      first_(first),
-      n_(n),
-      rows_(rows),
-      numbers_(3 * rows, Use::kWorkspace),
-      targets_(rows, Use::kWorkspace) {
-  static_assert(sizeof(Token) == sizeof(float));
-  upload(targets_.data(), targets, rows * sizeof(Token));
-}
-namespace {
-const Token* tokens(const Tensor<WideOnDevice<float>>& room) {
-  return reinterpret_cast<const Token*>(room.data());
-}
-}  // namespace
-template <DeviceElement T>
-void DeviceCrossEntropy<T>::fused(double scale) {
-  auto* sum = raw(sum_and_target());
-  launch(kernels::FusedCrossEntropy<ElementOf<T>>{raw(logits_), sum, sum + rows_, tokens(targets_),
-                                                  rows_, n_, static_cast<ValueOf<T>>(scale)});
+void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
+  launch_of<kernels::RowMaximum, T>(maximum, logits, rows, n);
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::find_maximum() {
-  launch(kernels::RowMaximum<ElementOf<T>>{raw(maximum()), raw<const T>(logits_), rows_, n_});
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+             Index first, Index n, Index rows) {
+  const Uploaded<Token> here(targets, rows);
+  launch_of<kernels::RowSum, T>(sum, target, logits, maximum, here.data(), first, rows, n);
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::find_sum() {
-  auto* sum = raw(sum_and_target());
-  launch(kernels::RowSum<ElementOf<T>>{sum, sum + rows_, raw<const T>(logits_), raw(maximum()),
-                                       tokens(targets_), first_, rows_, n_});
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+                        Index first, Index n, Index rows, HostOf<T> scale) {
+  const Uploaded<Token> here(targets, rows);
+  launch_of<kernels::CrossEntropyGrad, T>(logits, maximum, sum, here.data(), first, rows, n, scale);
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::gradient(double scale) {
-  launch(kernels::CrossEntropyGrad<ElementOf<T>>{raw(logits_), raw(maximum()),
-                                                 raw(sum_and_target()), tokens(targets_), first_,
-                                                 rows_, n_, static_cast<ValueOf<T>>(scale)});
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+                         Index rows, HostOf<T> scale) {
+  const Uploaded<Token> here(targets, rows);
+  launch_of<kernels::FusedCrossEntropy, T>(logits, sum, target, here.data(), rows, n, scale);
 }
 template <DeviceElement T>
-void DeviceCrossEntropy<T>::sum_losses(WideOnDevice<double>* loss) {
+void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target, Index rows) {
   Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
   set_zero(loss, 1);
-  auto* sum = raw(sum_and_target());
-  launch(kernels::LossParts<ElementOf<T>>{raw(parts.data()), sum, sum + rows_, rows_});
-  launch(kernels::AddParts<ElementOf<T>>{raw(loss), raw(parts.data())});
+  launch_of<kernels::LossParts, T>(parts.data(), sum, target, rows);
+  launch_of<kernels::AddParts, T>(loss, parts.data());
+}
+
+// ---- sums of squares -------------------------------------------------------------------------
+
+template <DeviceElement T>
+void add_squares(Beside<T, double>* total, const T* x, Index count) {
+  Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
+  launch_of<kernels::SquareParts, T>(parts.data(), x, count);
+  launch_of<kernels::AddParts, T>(total, parts.data());
+}
+template <DeviceElement T>
+void see_largest(Beside<T, double>* parts, const T* x, Index count) {
+  static_assert(kExactParts<T> == kernels::kParts);
+  launch_of<kernels::LargestParts, T>(parts, x, count);
+}
+template <DeviceElement T>
+void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, int shift) {
+  launch_of<kernels::ExactSquareParts, T>(parts, x, count, shift);
 }
 
 // ---- optimizer -------------------------------------------------------------------------------
@@ -308,35 +292,26 @@ void DeviceCrossEntropy<T>::sum_losses(WideOnDevice<double>* loss) {
 template <DeviceElement T>
 void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                     Index count, const Update& u) {
-  using E = ElementOf<T>;
-  using V = ValueOf<T>;
-  const auto v = [](double x) { return static_cast<V>(x); };
-  const auto wide = [](Wide<T>* p) { return p == nullptr ? nullptr : raw(p); };
+  const auto v = [](double x) { return static_cast<ValueOf<T>>(x); };
   const AdamW& how = u.how;
   if (u.adam)
-    launch(kernels::AdamW<E>{raw(w), wide(master), raw(moment1), raw(moment2), raw(gradient), count,
-                             v(how.rate / (1 - std::pow(how.beta1, how.step))), v(how.beta1),
-                             v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
-                             v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))),
-                             v(u.gradient_scale)});
+    launch_of<kernels::AdamW, T>(w, master, moment1, moment2, gradient, count,
+                                 v(how.rate / (1 - std::pow(how.beta1, how.step))), v(how.beta1),
+                                 v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
+                                 v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))),
+                                 v(u.gradient_scale));
   else
-    launch(kernels::Sgd<E>{raw(w), wide(master), u.momentum != 0 ? wide(moment1) : nullptr,
-                           raw(gradient), count, v(how.rate), v(u.momentum), v(how.decay),
-                           v(u.gradient_scale)});
+    launch_of<kernels::Sgd, T>(w, master, u.momentum != 0 ? moment1 : nullptr, gradient, count,
+                               v(how.rate), v(u.momentum), v(how.decay), v(u.gradient_scale));
 }
 
-#define WEFT_ON_DEVICE(T)                                                     \
-  WEFT_PRODUCTS(T)                                                            \
-  WEFT_OPERATORS(T)                                                           \
-  template void add_residual(T*, const T*, const T*, const T*, Index, Index); \
-  template void copy_columns(T*, Index, const T*, Index, Index, Index);       \
-  template void add_columns(T*, const T*, Index, Index);                      \
-  template void add_positions(T*, const T*, Index, Index, Index, Index);      \
-  template void add_positions_grad(T*, const T*, Index, Index, Index, Index); \
-  template void narrow(T*, const Wide<T>*, Index);                            \
-  template void widen(Wide<T>*, const T*, Index);                             \
-  template class DeviceCrossEntropy<T>;                                       \
-  template void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
+#define WEFT_ON_DEVICE(T)                                                          \
+  WEFT_PRODUCTS(template, T)                                                       \
+  WEFT_OPERATORS(template, T)                                                      \
+  WEFT_OPTIMIZER(template, T)                                                      \
+  template void sum_losses<T>(LossSum<T>*, const Wide<T>*, const Wide<T>*, Index); \
+  template void narrow(T*, const Wide<T>*, Index);                                 \
+  template void widen(Wide<T>*, const T*, Index);
 WEFT_DEVICE_TYPES(WEFT_ON_DEVICE)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
 template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);

@@ -1,6 +1,6 @@
 // Element types that say where their numbers are. A model of `float` computes on the processor, a
 // model of OnDevice<Bf16> on a GPU. Both have the same layers; overload resolution finds the
-// operators (operators.h, device/operators.h). The host never reads an OnDevice element.
+// operators (operators/operators.h). The host never reads an OnDevice element.
 #pragma once
 
 #include <cstddef>
@@ -75,9 +75,11 @@ template <class T>
 using Wide = typename Placement<T>::Wide;
 template <class T>
 using HostOf = typename Placement<T>::Host;
-// A sum of losses, in the same memory as the elements T.
+// A V in the same memory as the elements T.
+template <class T, class V>
+using Beside = std::conditional_t<kOnDevice<T>, WideOnDevice<V>, V>;
 template <class T>
-using LossSum = std::conditional_t<kOnDevice<T>, WideOnDevice<double>, double>;
+using LossSum = Beside<T, double>;
 // Whether weights are rounded copies of master weights in the optimizer's state.
 template <class T>
 inline constexpr bool kHasMaster = sizeof(T) < sizeof(Wide<T>);

@@ -5,15 +5,13 @@
 namespace weft::train {
 namespace {
 
+using namespace gpt_block;
+
 template <class T>
 class Block : public BlockParts<T> {
   using Base = BlockParts<T>;
   using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::regions_,
       Base::shape_, Base::value;
-  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
-      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
-      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
@@ -22,7 +20,7 @@ class Block : public BlockParts<T> {
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
 
     Tensor<T> normal = norm(x, rows, kMean1, kNorm1, kept);
@@ -52,7 +50,7 @@ class Block : public BlockParts<T> {
   }
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     // The feed-forward half. The gradient of all rows goes through the parallel region.
     Tensor<T> whole = regions_.gathered(grad, rows * h());
     Tensor<T> g(rows * 4 * part(), Use::kErrors);
@@ -80,7 +78,7 @@ class Block : public BlockParts<T> {
   }
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = this->rows_of(batch);
     const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
       // The biases after an all-reduce are the same on all ranks: each adds them on its own rows.
       const bool bias_here = at == kQkv || at == kGrow;

@@ -1,5 +1,5 @@
-// BlockParts: the parameters, sizes and norms at the borders of tensor-parallel regions that both
-// forms of a transformer block (gpt_block.cc, gpt_block_seed.cc) share.
+// BlockParts: the parameters and sizes that both forms of a transformer block (gpt_block.cc,
+// gpt_block_seed.cc) share.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,18 +9,48 @@
 #include <utility>
 #include <vector>
 
-#include "train/device/operators.h"
 #include "train/model/gpt_regions.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 
+namespace gpt_block {
+
+// Parameters in the order of their declaration; each bias follows its weight.
+enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
+// Places in SavedForBackward.
+enum {
+  kX,
+  kMean1,
+  kRstd1,
+  kNormal1,
+  kQkvOut,
+  kLogSum,
+  kAttended,
+  kMiddle,
+  kMean2,
+  kRstd2,
+  kNormal2,
+  kGrown,
+  kActive,
+  kGradShrink,
+  kGradGrow,
+  kGradProj,
+  kGradQkv,
+  kPlaces
+};
+
+}  // namespace gpt_block
+
 template <class T>
-class BlockParts : public Layer<T> {
+class BlockParts : public RegionLayer<T> {
  protected:
+  using RegionLayer<T>::h, RegionLayer<T>::regions_, RegionLayer<T>::value;
+
   // qkv, proj, shrink: the shards of those weights; `grow` is split by outputs.
   BlockParts(const GptShape& shape, GptParallel parallel, Index number,
              std::vector<Parameter<T>>& list, Shard qkv, Shard proj, Shard shrink)
-      : shape_(shape), regions_{parallel}, list_(list) {
+      : RegionLayer<T>(shape, parallel, list) {
     const int t = parallel.tensor->size(), me = parallel.tensor->rank();
     const Index h = shape.width, d = h / shape.heads;
     const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
@@ -33,7 +63,6 @@ class BlockParts : public Layer<T> {
                       .ones = ones,
                       .decays = deviation > 0});
     };
-    this->first = list.size();
     declare("norm1.gain", {h}, whole, 0, true);
     declare("norm1.bias", {h}, whole, 0);
     declare("qkv.weight", {3, shape.heads, d, h}, qkv, 0.02);
@@ -47,68 +76,19 @@ class BlockParts : public Layer<T> {
     declare("shrink.weight", {h, 4 * h}, shrink, out_deviation);
     declare("shrink.bias", {h}, whole, 0);
     this->last = list.size();
-    for (const int norm : {kNorm1, kNorm2})
+    for (const int norm : {gpt_block::kNorm1, gpt_block::kNorm2})
       for (const int at : {norm, norm + 1}) list[this->first + static_cast<Index>(at)].early = true;
   }
 
-  // Parameters in the order of their declaration; each bias follows its weight.
-  enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
-  // Places in SavedForBackward.
-  enum {
-    kX,
-    kMean1,
-    kRstd1,
-    kNormal1,
-    kQkvOut,
-    kLogSum,
-    kAttended,
-    kMiddle,
-    kMean2,
-    kRstd2,
-    kNormal2,
-    kGrown,
-    kActive,
-    kGradShrink,
-    kGradGrow,
-    kGradProj,
-    kGradQkv,
-    kPlaces
-  };
-
-  Index h() const { return shape_.width; }
   Index part() const { return h() / regions_.size(); }
-  T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
-  T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
-
-  // Enters a region: normalises this rank's rows x and returns the normalised `rows` of all ranks.
-  // Statistics are saved at `mean` and mean + 1.
-  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, SavedForBackward<T>& kept) {
-    const auto m = static_cast<Index>(mean);
-    const Index local = x.count() / h();
-    Tensor<T> normal(rows * h(), Use::kActivations);
-    kept[m] = Tensor<T>(wide_room<T>(local), Use::kActivations);
-    kept[m + 1] = Tensor<T>(wide_room<T>(local), Use::kActivations);
-    layer_norm(normal.data() + regions_.offset(local * h()), as_wide(kept[m].data()),
-               as_wide(kept[m + 1].data()), x.data(), value(gain), value(gain + 1), local, h());
-    regions_.gather(normal.data(), normal.count());
-    return normal;
-  }
   // Adds to `grad` the gradient that comes back through the region that began with norm(x).
   void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
                  int x, int mean, int gain, SavedForBackward<T>& kept) {
     Tensor<T> whole(rows * h(), Use::kErrors);
     linear_grad_input(whole.data(), g.data(), value(weight), rows, h(), out_width);
     regions_.sum(whole.data(), whole.count());
-    const auto m = static_cast<Index>(mean);
-    layer_norm_grad(grad.data(), gradient(gain), gradient(gain + 1),
-                    whole.data() + regions_.offset(grad.count()),
-                    kept[static_cast<Index>(x)].data(), as_wide(kept[m].data()),
-                    as_wide(kept[m + 1].data()), value(gain), grad.count() / h(), h());
+    this->norm_grad(grad, whole, x, mean, gain, kept);
   }
-
-  const GptShape shape_;
-  Regions<T> regions_;
-  std::vector<Parameter<T>>& list_;
 };
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// A transformer block in the source documents' tensor-parallel form (docs/training.md): every
-// product is split by outputs, and each result is gathered whole. Attention: each rank has a
+// A transformer block in the source documents' tensor-parallel form (docs/training/topics.md):
+// every product is split by outputs, and each result is gathered whole. Attention: each rank has a
 // fragment of every head's Q, K and V; Q and K are gathered, so that every rank has all scores and
 // multiplies them with its fragment of V. The backward pass gathers Q and K again, and sums their
 // gradients over the ranks. The form is here so that its cost can be measured:
@@ -9,14 +9,12 @@
 namespace weft::train {
 namespace {
 
+using namespace gpt_block;
+
 template <class T>
 class SeedBlock : public BlockParts<T> {
   using Base = BlockParts<T>;
   using Base::gradient, Base::h, Base::norm, Base::norm_back, Base::part, Base::shape_, Base::value;
-  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
-      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kLogSum, Base::kAttended, Base::kMiddle,
-      Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink, Base::kGradGrow,
-      Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   SeedBlock(const GptShape& shape, GptParallel parallel, Index number,
@@ -27,7 +25,7 @@ class SeedBlock : public BlockParts<T> {
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
     kept[kNormal1] = norm(x, n, kMean1, kNorm1, kept);
     kept[kQkvOut] = Tensor<T>(n * 3 * part(), Use::kWeightedSums);
@@ -60,7 +58,7 @@ class SeedBlock : public BlockParts<T> {
   }
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     kept[kGradShrink] = copied(grad);
     const Tensor<T> mine = own_columns(grad, part(), n);
     Tensor<T> whole(n * 4 * h(), Use::kErrors);
@@ -95,7 +93,7 @@ class SeedBlock : public BlockParts<T> {
   }
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index n = batch.samples * shape_.positions;
+    const Index n = this->rows_of(batch);
     const Tensor<T> mine = own_columns(kept[kGradShrink], part(), n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),
                           part());

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "topo/base/status.h"
-#include "train/device/operators.h"
 #include "train/model/gpt_regions.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 namespace {
@@ -31,11 +31,13 @@ VocabularyRange vocabulary_range(const GptShape& shape, const GptParallel& p) {
 }
 
 template <class T>
-class Embedding : public Layer<T> {
+class Embedding : public RegionLayer<T> {
+  using Base = RegionLayer<T>;
+  using Base::h, Base::regions_, Base::rows_of, Base::shape_;
+
  public:
   Embedding(const GptShape& shape, GptParallel parallel, std::vector<Parameter<T>>& list)
-      : shape_(shape), regions_{parallel}, list_(list) {
-    this->first = list.size();
+      : Base(shape, parallel, list) {
     if (parallel.has_tables()) {
       list.push_back(vocabulary_table<T>("wte", shape, parallel));
       list.push_back({.logical = {"wpe", {shape.positions, shape.width}, {}},
@@ -47,58 +49,52 @@ class Embedding : public Layer<T> {
   }
 
   Tensor<T> forward(Tensor<T>, Batch& batch, SavedForBackward<T>&) override {
-    const Index rows = batch.samples * shape_.positions, h = shape_.width;
+    const Index rows = rows_of(batch);
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
-    Tensor<T> whole(rows * h, Use::kActivations);
+    Tensor<T> whole(rows * h(), Use::kActivations);
     if (!regions_.parallel.has_tables()) {
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
       return whole;
     }
-    embed(whole.data(), list_[this->first].value, batch.tokens.data(), first, n, rows, h);
+    embed(whole.data(), this->value(0), batch.tokens.data(), first, n, rows, h());
     if (regions_.parallel.embed == Embed::kVocabParallel) regions_.sum(whole.data(), whole.count());
     const Index local = local_rows(shape_, regions_.parallel, batch.samples);
     const Index begin = regions_.offset(local);
-    add_positions(whole.data() + begin * h, list_[this->first + 1].value, begin, shape_.positions,
-                  local, h);
+    add_positions(whole.data() + begin * h(), this->value(1), begin, shape_.positions, local, h());
     if (regions_.parallel.embed == Embed::kOwner)
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     if (local == rows) return whole;
-    Tensor<T> mine(local * h, Use::kActivations);
-    copy(mine.data(), whole.data() + begin * h, mine.count());
+    Tensor<T> mine(local * h(), Use::kActivations);
+    copy(mine.data(), whole.data() + begin * h(), mine.count());
     return mine;
   }
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     if (!regions_.parallel.has_tables()) return {};
     kept.resize(1);
-    const Index rows = batch.samples * shape_.positions, h = shape_.width;
-    const Index local = grad.count() / h, begin = regions_.offset(local);
-    add_positions_grad(list_[this->first + 1].gradient, grad.data(), begin, shape_.positions, local,
-                       h);
-    kept[0] = local == rows ? std::move(grad) : regions_.gathered(grad, rows * h);
+    const Index rows = rows_of(batch);
+    const Index local = grad.count() / h(), begin = regions_.offset(local);
+    add_positions_grad(this->gradient(1), grad.data(), begin, shape_.positions, local, h());
+    kept[0] = local == rows ? std::move(grad) : regions_.gathered(grad, rows * h());
     return {};
   }
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     if (!regions_.parallel.has_tables()) return;
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = rows_of(batch);
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
-    embed_grad(list_[this->first].gradient, kept[0].data(), batch.tokens.data(), first, n, rows,
-               shape_.width);
+    embed_grad(this->gradient(0), kept[0].data(), batch.tokens.data(), first, n, rows, h());
     kept.clear();
   }
-
- private:
-  const GptShape shape_;
-  Regions<T> regions_;
-  std::vector<Parameter<T>>& list_;
 };
 
 template <class T>
-class Head : public Layer<T> {
+class Head : public RegionLayer<T> {
+  using Base = RegionLayer<T>;
+  using Base::h, Base::list_, Base::regions_, Base::rows_of, Base::shape_, Base::value;
+
  public:
   Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list,
        Tensor<LossSum<T>>& losses)
-      : shape_(shape), regions_{parallel}, list_(list), losses_(losses) {
-    this->first = list.size();
+      : Base(shape, parallel, list), losses_(losses) {
     table_ = static_cast<Index>(tied_to);
     const auto add_table = [&](const char* name) {
       if (!parallel.has_tables()) return;
@@ -109,7 +105,7 @@ class Head : public Layer<T> {
       add_table("wte");
       if (parallel.has_tables()) list.back().tied_copy = true;
     }
-    norm_ = list.size();
+    norm_ = static_cast<int>(list.size() - this->first);
     list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
     list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
     if (!shape.tied) add_table("head");
@@ -118,20 +114,13 @@ class Head : public Layer<T> {
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
-    const Index rows = batch.samples * shape_.positions, h = shape_.width, local = x.count() / h;
+    const Index rows = rows_of(batch);
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
-    const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
-    Tensor<T> normal = tensor(rows * h);
-    kept[kMean] = tensor(wide_room<T>(local));
-    kept[kRstd] = tensor(wide_room<T>(local));
-    layer_norm(normal.data() + regions_.offset(local * h), as_wide(kept[kMean].data()),
-               as_wide(kept[kRstd].data()), x.data(), list_[norm_].value, list_[norm_ + 1].value,
-               local, h);
+    Tensor<T> normal = this->norm(x, rows, kMean, norm_, kept);
     kept[kX] = std::move(x);
     if (!regions_.parallel.has_tables()) return {};
-    regions_.gather(normal.data(), normal.count());
     Tensor<T> logits(rows * n, Use::kWeightedSums);
-    linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
+    linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h(), n);
 
     // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
     cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
@@ -146,40 +135,35 @@ class Head : public Layer<T> {
   }
 
   Tensor<T> backward_input(Tensor<T>, const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions, h = shape_.width;
+    const Index rows = rows_of(batch);
     const Index n = vocabulary_range(shape_, regions_.parallel).count;
-    Tensor<T> whole(rows * h, Use::kErrors);
+    Tensor<T> whole(rows * h(), Use::kErrors);
     if (regions_.parallel.has_tables())
-      linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h, n);
+      linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h(), n);
     if (spread())
       regions_.sum(whole.data(), whole.count());
     else if (regions_.parallel.embed == Embed::kOwner)
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
-    layer_norm_grad(grad.data(), list_[norm_].gradient, list_[norm_ + 1].gradient,
-                    whole.data() + regions_.offset(grad.count()), kept[kX].data(),
-                    as_wide(kept[kMean].data()), as_wide(kept[kRstd].data()), list_[norm_].value,
-                    grad.count() / h, h);
+    this->norm_grad(grad, whole, kX, kMean, norm_, kept);
     kept[kX] = {};
     return grad;
   }
 
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
-    const Index rows = batch.samples * shape_.positions;
+    const Index rows = rows_of(batch);
     if (regions_.parallel.has_tables())
       linear_grad_weight<T>(list_[table_].gradient, nullptr, kept[kGradLogits].data(),
-                            kept[kNormal].data(), rows, shape_.width,
+                            kept[kNormal].data(), rows, h(),
                             vocabulary_range(shape_, regions_.parallel).count);
     kept.clear();
   }
 
   Tensor<T> logits(const Tensor<T>& x, Index rows) {
-    Tensor<T> normal(rows * shape_.width, Use::kWorkspace);
-    Tensor<Wide<T>> numbers(2 * rows, Use::kWorkspace);
-    layer_norm(normal.data(), numbers.data(), numbers.data() + rows, x.data(), list_[norm_].value,
-               list_[norm_ + 1].value, rows, shape_.width);
+    SavedForBackward<T> forgotten(kPlaces);
+    const Tensor<T> normal = this->norm(x, rows, kMean, norm_, forgotten);
     Tensor<T> out(rows * shape_.vocabulary, Use::kWorkspace);
-    linear<T>(out.data(), normal.data(), list_[table_].value, nullptr, rows, shape_.width,
+    linear<T>(out.data(), normal.data(), list_[table_].value, nullptr, rows, h(),
               shape_.vocabulary);
     return out;
   }
@@ -188,11 +172,9 @@ class Head : public Layer<T> {
   enum { kX, kMean, kRstd, kNormal, kGradLogits, kPlaces };
   bool spread() const { return regions_.parallel.embed == Embed::kVocabParallel; }
 
-  const GptShape shape_;
-  Regions<T> regions_;
-  std::vector<Parameter<T>>& list_;
   Tensor<LossSum<T>>& losses_;
-  Index table_, norm_;
+  Index table_;  // in the list
+  int norm_;     // number of the gain among the head's parameters
 };
 
 }  // namespace

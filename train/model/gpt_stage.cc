@@ -5,19 +5,16 @@
 #include <numeric>
 #include <utility>
 
-#include "train/device/operators.h"
 #include "train/model/mfu.h"
+#include "train/operators/operators.h"
 #include "train/pipeline/balance.h"
 
 namespace weft::train {
 
-BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages) {
+std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads) {
   std::vector<double> beside(static_cast<std::size_t>(stages), 0.0);
-  beside.back() = head_in_blocks(shape) *
-                  (parallel.embed == Embed::kVocabParallel ? 1 : parallel.tensor->size());
-  const std::vector<Index> counts = balance_blocks(shape.layers, std::move(beside));
-  const Index first = std::accumulate(counts.begin(), counts.begin() + stage, Index{0});
-  return {first, first + counts[static_cast<std::size_t>(stage)]};
+  beside.back() = head_in_blocks(shape) * heads;
+  return balance_blocks(shape.layers, std::move(beside));
 }
 
 template <class T>
@@ -26,9 +23,12 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
       options_(options),
       boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
-  const BlockRange blocks = blocks_of(shape, parallel, options.stage, options.stages);
+  const std::vector<Index> counts = blocks_of_stages(
+      shape, options.stages, parallel.embed == Embed::kVocabParallel ? 1 : parallel.tensor->size());
+  const auto mine = counts.begin() + options.stage;
+  const Index begin = std::accumulate(counts.begin(), mine, Index{0});
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
-  for (Index b = blocks.first; b < blocks.last; ++b)
+  for (Index b = begin; b < begin + *mine; ++b)
     layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
                                           : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
@@ -218,23 +218,19 @@ void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
   store_->gradients_done(unit);
 }
 
-namespace {
 template <class T>
-Tensor<T> arrived(const T* grad, std::size_t count) {
-  if (count == 0) return {};
-  Tensor<T> t(count, Use::kErrors);
-  copy(t.data(), grad, count);
-  return t;
-}
-}  // namespace
-
-template <class T>
-void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_input) {
+void GptStage<T>::pass_back(int microbatch, const T* grad_output, T* grad_input,
+                            bool with_weights) {
   MicroBatch& m = at(microbatch);
-  Tensor<T> grad = arrived(grad_output, output_count());
+  Tensor<T> grad;
+  if (!last()) {
+    grad = Tensor<T>(boundary_, Use::kErrors);
+    copy(grad.data(), grad_output, grad.count());
+  }
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
     bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad), false);
+    grad = unit_backward_input(unit, m, std::move(grad), with_weights);
+    if (with_weights) unit_backward_weight(unit, m);
   }
   if (!first()) copy(grad_input, grad.data(), grad.count());
 }
@@ -244,18 +240,6 @@ void GptStage<T>::backward_weight(int microbatch) {
   MicroBatch& m = at(microbatch);
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
     unit_backward_weight(unit, m);
-}
-
-template <class T>
-void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) {
-  MicroBatch& m = at(microbatch);
-  Tensor<T> grad = arrived(grad_output, output_count());
-  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
-    bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad), true);
-    unit_backward_weight(unit, m);
-  }
-  if (!first()) copy(grad_input, grad.data(), grad.count());
 }
 
 template <class T>

@@ -64,9 +64,13 @@ class GptStage : public Stage<T> {
   std::size_t input_count() const override { return first() ? 0 : boundary_; }
   std::size_t output_count() const override { return last() ? 0 : boundary_; }
   void forward(int microbatch, const T* input, T* output) override;
-  void backward_input(int microbatch, const T* grad_output, T* grad_input) override;
+  void backward_input(int microbatch, const T* grad_output, T* grad_input) override {
+    pass_back(microbatch, grad_output, grad_input, false);
+  }
   void backward_weight(int microbatch) override;
-  void backward(int microbatch, const T* grad_output, T* grad_input) override;
+  void backward(int microbatch, const T* grad_output, T* grad_input) override {
+    pass_back(microbatch, grad_output, grad_input, true);
+  }
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
@@ -87,6 +91,7 @@ class GptStage : public Stage<T> {
   void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
+  void pass_back(int microbatch, const T* grad_output, T* grad_input, bool with_weights);
   Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad, bool with_weights);
   void unit_backward_weight(int unit, MicroBatch& m);
 
@@ -104,10 +109,8 @@ class GptStage : public Stage<T> {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 
-// Blocks [first, last) of a stage. The last stage gets fewer, as the head computes beside them.
-struct BlockRange {
-  Index first, last;
-};
-BlockRange blocks_of(const GptShape& shape, const GptParallel& parallel, int stage, int stages);
+// Returns the number of blocks of each stage. The last stage gets fewer, as `heads` times a rank's
+// part of the head, which tensor-parallel ranks may split or repeat, computes beside them.
+std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads = 1);
 
 }  // namespace weft::train

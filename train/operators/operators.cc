@@ -6,7 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "train/operators/instances.h"
 #include "train/operators/tensor.h"
 #include "train/operators/wide_loops.h"
 
@@ -213,8 +212,8 @@ WEFT_WIDE double squares_of(const T* x, Index count) {
 }  // namespace
 
 template <class T>
-void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, Index rows,
-                Index width) {
+void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
+                Index rows, Index width) {
   in_ranges(rows, rows_of_piece(width), [=](Index begin, Index end) {
     norm_rows(y, mean, rstd, x, gain, bias, begin, end, width);
   });
@@ -222,7 +221,8 @@ void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias
 
 template <class T>
 void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
-                     const T* mean, const T* rstd, const T* gain, Index rows, Index width) {
+                     const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
+                     Index width) {
   in_ranges(rows, rows_of_piece(width), [=](Index begin, Index end) {
     norm_rows_grad(grad_x, grad_y, x, mean, rstd, gain, begin, end, width);
   });
@@ -255,7 +255,7 @@ Tensor<T> scores_of_workers(Index positions, Index matrices) {
 }  // namespace
 
 template <class T>
-void attention(T* out, T* log_sum, const T* qkv, const AttentionShape& s) {
+void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
   const T factor = 1 / std::sqrt(static_cast<T>(d));
   Tensor<T> scores = scores_of_workers<T>(n, 1);
@@ -273,8 +273,8 @@ void attention(T* out, T* log_sum, const T* qkv, const AttentionShape& s) {
 }
 
 template <class T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const T* log_sum, const T* qkv,
-                    const AttentionShape& s) {
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
+                    const T* qkv, const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
   const T factor = 1 / std::sqrt(static_cast<T>(d));
   Tensor<T> scores = scores_of_workers<T>(n, 2);
@@ -332,23 +332,62 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
 }
 
 template <class T>
-void row_maximum(T* maximum, const T* logits, Index rows, Index n) {
+void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
+  for (Index r = 0; r < rows; ++r)
+    add(x + r * width, table + (first + r) % positions * width, width);
+}
+template <class T>
+void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
+                        Index width) {
+  for (Index r = 0; r < rows; ++r)
+    add(grad_table + (first + r) % positions * width, grad + r * width, width);
+}
+
+template <class T>
+void add(T* to, const T* from, Index count) {
+  in_ranges(count, kElements,
+            [=](Index begin, Index end) { add_part(to + begin, from + begin, end - begin); });
+}
+template <class T>
+void scale(T* x, HostOf<T> factor, Index count) {
+  in_ranges(count, kElements,
+            [=](Index begin, Index end) { scale_part(x + begin, factor, end - begin); });
+}
+template <class T>
+void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width) {
+  in_ranges(rows, rows_of_piece(width), [=](Index begin, Index end) {
+    for (Index i = begin * width; i < end * width; i += width)
+      for (Index k = 0; k < width; ++k) out[i + k] = x[i + k] + y[i + k] + bias[k];
+  });
+}
+template <class T>
+void add_columns(T* to, const T* x, Index rows, Index width) {
+  in_ranges(width, columns_of_piece(width), [=](Index begin, Index end) {
+    for (Index r = 0; r < rows; ++r) add_part(to + begin, x + r * width + begin, end - begin);
+  });
+}
+template <class T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  for (Index r = 0; r < rows; ++r) copy(to + r * to_stride, from + r * from_stride, columns);
+}
+
+template <class T>
+void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
   in_ranges(rows, rows_of_piece(n), [=](Index begin, Index end) {
     for (Index r = begin; r < end; ++r) maximum[r] = maximum_of(logits + r * n, n);
   });
 }
-
 template <class T>
-void row_exp(T* logits, T* sum, T* target, const T* maximum, const Token* targets, Index first,
-             Index n, Index rows) {
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+             Index first, Index n, Index rows) {
   in_ranges(rows, rows_of_piece(n), [=](Index begin, Index end) {
     exp_rows(logits, sum, target, maximum, targets, first, n, begin, end);
   });
 }
-
 template <class T>
-void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index first, Index n,
-                        Index rows, T factor) {
+void cross_entropy_grad(T* logits, const Wide<T>*, const Wide<T>* sum, const Token* targets,
+                        Index first, Index n, Index rows, HostOf<T> factor) {
   in_ranges(rows, rows_of_piece(n), [=](Index begin, Index end) {
     for (Index r = begin; r < end; ++r) {
       T* row = logits + r * n;
@@ -358,47 +397,47 @@ void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index fir
     }
   });
 }
-
 template <class T>
-void add(T* to, const T* from, Index count) {
-  in_ranges(count, kElements,
-            [=](Index begin, Index end) { add_part(to + begin, from + begin, end - begin); });
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+                         Index rows, HostOf<T> scale) {
+  Tensor<T> maximum(rows, Use::kWorkspace);
+  row_maximum(maximum.data(), logits, rows, n);
+  row_exp(logits, sum, target, maximum.data(), targets, 0, n, rows);
+  cross_entropy_grad(logits, maximum.data(), sum, targets, 0, n, rows, scale);
 }
-
 template <class T>
-void add_rows(T* to, const T* from, Index rows, Index width) {
-  in_ranges(width, columns_of_piece(width), [=](Index begin, Index end) {
-    for (Index r = 0; r < rows; ++r) add_part(to + begin, from + r * width + begin, end - begin);
-  });
-}
-
-template <class T>
-void scale(T* x, T factor, Index count) {
-  in_ranges(count, kElements,
-            [=](Index begin, Index end) { scale_part(x + begin, factor, end - begin); });
+requires(!kOnDevice<T>) void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target,
+                                        Index rows) {
+  *loss = 0;
+  for (Index r = 0; r < rows; ++r) *loss += static_cast<double>(std::log(sum[r]) - target[r]);
 }
 
 // Sums each piece, then adds the pieces in their order.
 template <class T>
-double sum_of_squares(const T* x, Index count) {
+void add_squares(Beside<T, double>* total, const T* x, Index count) {
   std::vector<double> sums((count + kElements - 1) / kElements);
   in_pieces(sums.size(), [&](Index i, Index) {
     sums[i] = squares_of(x + i * kElements, std::min(kElements, count - i * kElements));
   });
   double sum = 0;
   for (const double s : sums) sum += s;
-  return sum;
+  *total += sum;
+}
+template <class T>
+void see_largest(Beside<T, double>* parts, const T* x, Index count) {
+  *parts = std::max(*parts, largest_of(x, count));
+}
+template <class T>
+void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, int shift) {
+  ExactSum sum;
+  sum.add_squares(x, count, shift);
+  parts[0] += sum.high;
+  parts[1] += sum.low;
 }
 
-WEFT_OPERATORS(float)
-WEFT_OPERATORS(double)
-#define WEFT_ROWS(T)                                                                    \
-  template void row_maximum(T*, const T*, Index, Index);                                \
-  template void row_exp(T*, T*, T*, const T*, const Token*, Index, Index, Index);       \
-  template void cross_entropy_grad(T*, const T*, const Token*, Index, Index, Index, T); \
-  template void add_rows(T*, const T*, Index, Index);                                   \
-  template double sum_of_squares(const T*, Index);
-WEFT_ROWS(float)
-WEFT_ROWS(double)
+WEFT_OPERATORS(template, float)
+WEFT_OPERATORS(template, double)
+template void sum_losses<float>(double*, const float*, const float*, Index);
+template void sum_losses<double>(double*, const double*, const double*, Index);
 
 }  // namespace weft::train

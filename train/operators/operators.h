@@ -1,14 +1,23 @@
-// The operators of the CPU backend, in fp32 and fp64: OpenBLAS computes matrix products, loops do
-// the rest, on the threads of parallel.h. Operators know shapes only; gpt_layers.h knows which rank
-// holds which part.
+// The operators of both backends. An operator is declared twice, for elements of the processor
+// (float, double: operators.cc) and, by the lists at the end, for those of a device
+// (device/operators.cc); the type of the numbers selects. On the processor OpenBLAS computes matrix
+// products, loops do the rest, on the threads of parallel.h. On a device operators return at once
+// and run in the order of the compute stream (device/context.h). Operators know shapes only;
+// gpt_layers.h knows which rank holds which part.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
-// that "adds" adds its result to the destination. rows = samples x positions.
+// that "adds" adds its result to the destination. rows = samples x positions. Wide<T> is T on the
+// processor. Tokens and targets are in host memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
+#include "train/operators/exact_sum.h"
+#include "train/operators/tensor.h"
 #include "train/parallel/parallel.h"
 
 namespace weft::train {
@@ -16,7 +25,11 @@ namespace weft::train {
 using Token = std::int32_t;
 using Index = std::size_t;
 
-// c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements from row to row.
+template <class T>
+concept DeviceElement = kOnDevice<T>;
+
+// On the processor only: c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements
+// from row to row.
 template <class T>
 void gemm(bool transpose_a, bool transpose_b, Index m, Index n, Index k, T alpha, const T* a,
           Index a_stride, const T* b, Index b_stride, T beta, T* c, Index c_stride);
@@ -34,12 +47,13 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
 
 // y = (x - mean) rstd gain + bias in each row; also writes mean[rows] and rstd[rows].
 template <class T>
-void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, Index rows,
-                Index width);
+void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
+                Index rows, Index width);
 // Adds to all three gradients.
 template <class T>
 void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
-                     const T* mean, const T* rstd, const T* gain, Index rows, Index width);
+                     const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
+                     Index width);
 
 struct AttentionShape {
   Index batch, positions, heads, head_width;
@@ -51,10 +65,10 @@ struct AttentionShape {
 // 1 / sqrt(head_width). Also writes the logarithm of each row's sum of exp(score),
 // log_sum[batch][heads][positions]: all that attention_grad() needs of the scores.
 template <class T>
-void attention(T* out, T* log_sum, const T* qkv, const AttentionShape& s);
+void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s);
 template <class T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const T* log_sum, const T* qkv,
-                    const AttentionShape& s);
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
+                    const T* qkv, const AttentionShape& s);
 
 // y = gelu(x), by GPT-2's approximation with tanh.
 template <class T>
@@ -71,41 +85,195 @@ template <class T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width);
 
-// Cross-entropy has three steps, since the vocabulary may be split over ranks: a rank has columns
-// [first, first + n). The caller reduces maximum, sum and target over the ranks between the steps.
-// This first step writes the maximum of each row.
+// x[row] += table[(first + row) % positions]
 template <class T>
-void row_maximum(T* maximum, const T* logits, Index rows, Index n);
-// logits = exp(logits - maximum); sum = the row's sum; target = the target's logit - maximum, or 0
-// where another rank has the target's column.
+void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width);
+// grad_table[(first + row) % positions] += grad[row]
 template <class T>
-void row_exp(T* logits, T* sum, T* target, const T* maximum, const Token* targets, Index first,
-             Index n, Index rows);
-// logits = scale (softmax - one_hot(target)), from the logits and sums of row_exp().
-template <class T>
-void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index first, Index n,
-                        Index rows, T scale);
+void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
+                        Index width);
 
 template <class T>
 void add(T* to, const T* from, Index count);
-// Adds the rows of from[rows][width] to `to`, in their order.
 template <class T>
-void add_rows(T* to, const T* from, Index rows, Index width);
+void scale(T* x, HostOf<T> factor, Index count);
+// out = x + y + bias in each row.
 template <class T>
-void scale(T* x, T factor, Index count);
+void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width);
+// Adds every row of x to `to`, in their order.
 template <class T>
-double sum_of_squares(const T* x, Index count);
+void add_columns(T* to, const T* x, Index rows, Index width);
+// to[row][columns] = from[row][columns]; strides are the distances of rows in elements.
+template <class T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns);
+
+// ---- cross-entropy ---------------------------------------------------------------------------
+
+// It has three steps, since the vocabulary may be split over ranks: a rank has columns [first,
+// first + n). cross_entropy() reduces maximum, sum and target over the ranks between the steps.
+// This first step writes the maximum of each row.
+template <class T>
+void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n);
+// sum = the row's sum of exp(logit - maximum); target = the target's logit - maximum, or 0 where
+// another rank has the target's column. The processor keeps the exponentials in place of the
+// logits; on a device 16 bits would lose digits.
+template <class T>
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+             Index first, Index n, Index rows);
+// logits = scale (softmax - one_hot(target)), after row_exp().
+template <class T>
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+                        Index first, Index n, Index rows, HostOf<T> scale);
+// All three for a rank with the whole vocabulary.
+template <class T>
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+                         Index rows, HostOf<T> scale);
+// *loss = the sum of the rows' log(sum) - target. No argument tells T.
+template <class T>
+requires(!kOnDevice<T>) void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target,
+                                        Index rows);
+template <DeviceElement T>
+void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target, Index rows);
+
+// ---- sums of squares, and optimizers ---------------------------------------------------------
+
+// Adds the sum of squares to *total.
+template <class T>
+void add_squares(Beside<T, double>* total, const T* x, Index count);
+// Exact sums (exact_sum.h) have kExactParts parts: the largest |x| so far, and the sums of high
+// words and of low words.
+template <class T>
+inline constexpr Index kExactParts = kOnDevice<T> ? 1024 : 1;
+template <class T>
+void see_largest(Beside<T, double>* parts, const T* x, Index count);
+template <class T>
+void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, int shift);
 
 struct AdamW {
   double rate, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
   int step = 1;  // from 1
 };
-// One AdamW step on weights w and moments m, v. gradient_scale multiplies the gradient (clipping).
+// One step of the optimizer. w is rounded from the master weights; master is null where T has all
+// digits. Moments that the optimizer lacks are null.
+struct Update {
+  bool adam = true;
+  AdamW how{};  // SGD uses rate and decay
+  double momentum = 0, gradient_scale = 1;
+};
 template <class T>
-void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale);
-// One SGD step. momentum = 0: the step neither reads nor writes `moment`.
+void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
+                    Index count, const Update& u);
+
+// On a device only: rounds master weights to the model's weights, and back.
+template <DeviceElement T>
+void narrow(T* to, const Wide<T>* from, Index count);
+template <DeviceElement T>
+void widen(Wide<T>* to, const T* from, Index count);
+
+// ---- lists -----------------------------------------------------------------------------------
+
+// Every operator of both backends, after PREFIX: `template` instantiates them.
+#define WEFT_PRODUCTS(PREFIX, T)                                              \
+  PREFIX void linear(T*, const T*, const T*, const T*, Index, Index, Index);  \
+  PREFIX void linear_grad_input(T*, const T*, const T*, Index, Index, Index); \
+  PREFIX void linear_grad_weight(T*, T*, const T*, const T*, Index, Index, Index);
+#define WEFT_OPERATORS(PREFIX, T)                                                                 \
+  PREFIX void layer_norm(T*, Wide<T>*, Wide<T>*, const T*, const T*, const T*, Index, Index);     \
+  PREFIX void layer_norm_grad(T*, T*, T*, const T*, const T*, const Wide<T>*, const Wide<T>*,     \
+                              const T*, Index, Index);                                            \
+  PREFIX void attention(T*, Wide<T>*, const T*, const AttentionShape&);                           \
+  PREFIX void attention_grad(T*, const T*, const T*, const Wide<T>*, const T*,                    \
+                             const AttentionShape&);                                              \
+  PREFIX void gelu(T*, const T*, Index);                                                          \
+  PREFIX void gelu_grad(T*, const T*, const T*, Index);                                           \
+  PREFIX void embed(T*, const T*, const Token*, Index, Index, Index, Index);                      \
+  PREFIX void embed_grad(T*, const T*, const Token*, Index, Index, Index, Index);                 \
+  PREFIX void add_positions(T*, const T*, Index, Index, Index, Index);                            \
+  PREFIX void add_positions_grad(T*, const T*, Index, Index, Index, Index);                       \
+  PREFIX void add(T*, const T*, Index);                                                           \
+  PREFIX void scale(T*, HostOf<T>, Index);                                                        \
+  PREFIX void add_residual(T*, const T*, const T*, const T*, Index, Index);                       \
+  PREFIX void add_columns(T*, const T*, Index, Index);                                            \
+  PREFIX void copy_columns(T*, Index, const T*, Index, Index, Index);                             \
+  PREFIX void row_maximum(Wide<T>*, const T*, Index, Index);                                      \
+  PREFIX void row_exp(T*, Wide<T>*, Wide<T>*, const Wide<T>*, const Token*, Index, Index, Index); \
+  PREFIX void cross_entropy_grad(T*, const Wide<T>*, const Wide<T>*, const Token*, Index, Index,  \
+                                 Index, HostOf<T>);                                               \
+  PREFIX void whole_cross_entropy(T*, Wide<T>*, Wide<T>*, const Token*, Index, Index, HostOf<T>); \
+  PREFIX void add_squares(Beside<T, double>*, const T*, Index);                                   \
+  PREFIX void see_largest(Beside<T, double>*, const T*, Index);                                   \
+  PREFIX void add_exact_squares(Beside<T, std::int64_t>*, const T*, Index, int);
+#define WEFT_OPTIMIZER(PREFIX, T) \
+  PREFIX void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
+
+WEFT_PRODUCTS(template <DeviceElement T>, T)
+WEFT_OPERATORS(template <DeviceElement T>, T)
+WEFT_OPTIMIZER(template <DeviceElement T>, T)
+
+// ---- what is made of operators ---------------------------------------------------------------
+
+// *loss = the sum of the rows' losses. Replaces the logits by the gradient of that sum times
+// `scale`. The rank has columns [first, first + n); reduce(numbers, count, operator) reduces
+// numbers over the ranks that share the vocabulary. whole: the rank has all columns and does not
+// reduce.
+template <class T, class Reduce>
+void cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
+                   double scale, LossSum<T>* loss, Reduce reduce) {
+  Tensor<Wide<T>> numbers(3 * rows, Use::kWorkspace);
+  Wide<T>*maximum = numbers.data(), *sum = maximum + rows, *target = sum + rows;
+  const auto factor = static_cast<HostOf<T>>(scale);
+  if (whole) {
+    whole_cross_entropy(logits, sum, target, targets, n, rows, factor);
+  } else {
+    row_maximum(maximum, logits, rows, n);
+    reduce(maximum, rows, RedOp::kMax);
+    row_exp(logits, sum, target, maximum, targets, first, n, rows);
+    reduce(sum, 2 * rows, RedOp::kSum);
+    cross_entropy_grad(logits, maximum, sum, targets, first, n, rows, factor);
+  }
+  sum_losses<T>(loss, sum, target, rows);
+}
+
+// Sum of squares of several pieces.
 template <class T>
-void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
-         double decay, T gradient_scale);
+class SquareSum {
+ public:
+  void add(const T* x, Index count) { add_squares(total_.data(), x, count); }
+  double value() {  // waits for the device
+    double sum = 0;
+    to_host(&sum, total_.data(), 1);
+    return sum;
+  }
+
+ private:
+  Tensor<Beside<T, double>> total_ = Tensor<Beside<T, double>>::zeros(1, Use::kWorkspace);
+};
+
+// Exact sum of squares of several pieces: the same bits for any cut into pieces (exact_sum.h).
+template <class T>
+class ExactSquares {
+ public:
+  void see(const T* x, Index count) { see_largest(most_.data(), x, count); }
+  void add(const T* x, Index count, int shift) { add_exact_squares(sums_.data(), x, count, shift); }
+  double largest() {  // waits for the device
+    std::vector<double> parts(most_.count());
+    to_host(parts.data(), most_.data(), parts.size());
+    return *std::max_element(parts.begin(), parts.end());
+  }
+  ExactSum sum() {  // waits for the device
+    std::vector<std::int64_t> parts(sums_.count());
+    to_host(parts.data(), sums_.data(), parts.size());
+    const auto half = parts.begin() + kExactParts<T>;
+    return {std::accumulate(parts.begin(), half, std::int64_t{0}),
+            std::accumulate(half, parts.end(), std::int64_t{0})};
+  }
+
+ private:
+  template <class V>
+  using Parts = Tensor<Beside<T, V>>;
+  Parts<double> most_ = Parts<double>::zeros(kExactParts<T>, Use::kWorkspace);
+  Parts<std::int64_t> sums_ = Parts<std::int64_t>::zeros(2 * kExactParts<T>, Use::kWorkspace);
+};
 
 }  // namespace weft::train

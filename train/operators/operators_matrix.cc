@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "train/operators/instances.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 namespace {
@@ -77,14 +77,14 @@ template <class T>
 void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, Index rows, Index in,
                         Index out) {
   gemm<T>(true, false, out, in, rows, 1, grad_y, out, x, in, 1, grad_w, in);
-  if (grad_bias != nullptr) add_rows(grad_bias, grad_y, rows, out);
+  if (grad_bias != nullptr) add_columns(grad_bias, grad_y, rows, out);
 }
 
 template void gemm(bool, bool, Index, Index, Index, float, const float*, Index, const float*, Index,
                    float, float*, Index);
 template void gemm(bool, bool, Index, Index, Index, double, const double*, Index, const double*,
                    Index, double, double*, Index);
-WEFT_PRODUCTS(float)
-WEFT_PRODUCTS(double)
+WEFT_PRODUCTS(template, float)
+WEFT_PRODUCTS(template, double)
 
 }  // namespace weft::train

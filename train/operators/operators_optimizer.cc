@@ -39,34 +39,27 @@ WEFT_WIDE void momentum_part(T* w, T* moment, const T* gradient, Index count, T 
 }  // namespace
 
 template <class T>
-void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale) {
-  const T step = static_cast<T>(how.rate / (1 - std::pow(how.beta1, how.step)));
-  const T second = static_cast<T>(1 / std::sqrt(1 - std::pow(how.beta2, how.step)));
+void update_weights(T* w, Wide<T>*, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
+                    Index count, const Update& u) {
+  const auto t = [](double x) { return static_cast<T>(x); };
+  const AdamW& how = u.how;
+  const T step = t(how.rate / (1 - std::pow(how.beta1, how.step)));
+  const T second = t(1 / std::sqrt(1 - std::pow(how.beta2, how.step)));
   in_ranges(count, kUpdatePiece, [&](Index begin, Index end) {
-    adamw_part(w + begin, m + begin, v + begin, gradient + begin, end - begin,
-               static_cast<T>(how.beta1), static_cast<T>(how.beta2), step, second,
-               static_cast<T>(how.epsilon), static_cast<T>(1 - how.rate * how.decay),
-               gradient_scale);
-  });
-}
-
-template <class T>
-void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
-         double decay, T gradient_scale) {
-  const T r = static_cast<T>(rate), mu = static_cast<T>(momentum), d = static_cast<T>(decay);
-  in_ranges(count, kUpdatePiece, [=](Index begin, Index end) {
-    if (momentum == 0)
-      sgd_part(w + begin, gradient + begin, end - begin, r, d, gradient_scale);
+    const Index n = end - begin;
+    if (u.adam)
+      adamw_part(w + begin, moment1 + begin, moment2 + begin, gradient + begin, n, t(how.beta1),
+                 t(how.beta2), step, second, t(how.epsilon), t(1 - how.rate * how.decay),
+                 t(u.gradient_scale));
+    else if (u.momentum == 0)
+      sgd_part(w + begin, gradient + begin, n, t(how.rate), t(how.decay), t(u.gradient_scale));
     else
-      momentum_part(w + begin, moment + begin, gradient + begin, end - begin, r, mu, d,
-                    gradient_scale);
+      momentum_part(w + begin, moment1 + begin, gradient + begin, n, t(how.rate), t(u.momentum),
+                    t(how.decay), t(u.gradient_scale));
   });
 }
 
-#define WEFT_OPTIMIZER(T)                                            \
-  template void adamw(T*, T*, T*, const T*, Index, const AdamW&, T); \
-  template void sgd(T*, T*, const T*, Index, double, double, double, T);
-WEFT_OPTIMIZER(float)
-WEFT_OPTIMIZER(double)
+WEFT_OPTIMIZER(template, float)
+WEFT_OPTIMIZER(template, double)
 
 }  // namespace weft::train

@@ -26,13 +26,13 @@ class Axis {
   // The communicator for calls on memory of T that run in the order of the operators.
   template <class T>
   Communicator in_order() const {
-    if constexpr (kOnDevice<T>) return comm_.on(compute_stream());
+    if constexpr (kOnDevice<T>) return comm_.on(rank_device().compute());
     return comm_;
   }
   // The communicator for calls on memory of T that run beside the operators to come.
   template <class T>
   Communicator beside() const {
-    if constexpr (kOnDevice<T>) return comm_.on(stream_beside_compute());
+    if constexpr (kOnDevice<T>) return comm_.on(rank_device().communication_after_compute());
     return comm_;
   }
 

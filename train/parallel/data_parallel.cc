@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "topo/base/random.h"
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 
@@ -261,7 +261,9 @@ template <class T>
 void DataParallel<T>::share_weights() {
   if (options_.zero == 3) return;
   const double start = now_s();
-  if (options_.server) pull();
+  for (const Bucket& b : buckets_)
+    if (options_.server)
+      mesh_.data.broadcast(weights_.data() + b.begin, b.count());  // of kServer, rank 0
   for (const Bucket& b : buckets_)
     mesh_.shard.all_gather(weights_.data() + b.begin, part(b.count()));
   const double took = mesh_.shard.size() > 1 || options_.server ? now_s() - start : 0;

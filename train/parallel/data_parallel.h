@@ -16,6 +16,12 @@
 // Gradients are sent in buckets: parts of the flat buffer of at most bucket_bytes, from the
 // buffer's end, where the backward pass begins.
 //
+// A parameter server (--sync ps) takes the place of the all-reduce: the first rank of each
+// data-parallel group computes like the others, and alone has the optimizer's state. Gradients are
+// reduced to it, bucket by bucket while the backward pass runs; it takes the step and broadcasts
+// its weights. Results are those of the all-reduce. Each stage of a pipeline and each rank of a
+// tensor-parallel group has a server of its own.
+//
 // 16-bit gradients of a micro-batch are added to sums in fp32, which travel and which the update
 // reads: 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments
 // 8). With half_sums there are none of these: 16 bytes, and half as many to send.
@@ -140,11 +146,9 @@ class DataParallel : public WeightStore {
   void sum_tied_gradients();
   void fetch(int unit);
   void share_weights();
-  void set_master();  // sets the master weights from the weights
-  bool updates() const { return !options_.server || mesh_.data.rank() == 0; }
-  Request push(char* gradients, std::size_t count);
-  void push_in_order(Sum* gradients, std::size_t count);
-  void pull();
+  void set_master();                  // sets the master weights from the weights
+  static constexpr Rank kServer = 0;  // of the data axis
+  bool updates() const { return !options_.server || mesh_.data.rank() == kServer; }
   template <class G, class See>
   void each_gradient(const Tensor<G>& sums, See see) const;
   // Calls see(tensor) with the gradients that are complete after finish().

@@ -1,7 +1,7 @@
 // Sends gradient buckets, and fetches the weights of ZeRO 3. This file does not know the layers.
 #include <algorithm>
 
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {
@@ -19,7 +19,7 @@ void DataParallel<T>::fetch(int unit) {
   s.since = now_s();
   s.arrived = 0;
   s.fetch.emplace(mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
-  if constexpr (kOnDevice<T>) s.fetched = DeviceMark::of_communication();
+  if constexpr (kOnDevice<T>) s.fetched = rank_device().mark(rank_device().communication());
 }
 
 template <class T>
@@ -35,7 +35,7 @@ void DataParallel<T>::want_weights(int unit) {
   if (options_.zero < 3 || s.wanted++ > 0) return;
   if (s.weights.empty()) fetch(unit);
   if (kOnDevice<T> && s.fetch) {
-    s.fetched.before_compute();
+    s.fetched.before(rank_device().compute());
     fetches_.emplace_back(std::move(*s.fetch), s.since);
     s.fetch.reset();
   } else if (s.fetch) {
@@ -100,7 +100,10 @@ void DataParallel<T>::reduce_in_order() {
   }
   if (mesh_.data.rank() == 0) add(all, sums_.data(), sums_.count());
   if (options_.server)
-    push_in_order(all, sums_.count());
+    mesh_.data.run([&] {
+      return mesh_.data.in_order<T>().reduce(all, all, sums_.count(), kDType<Sum>, RedOp::kSum,
+                                             kServer);
+    });
   else
     mesh_.data.all_reduce(all, sums_.count());
   copy(sums_.data(), all, sums_.count());
@@ -203,7 +206,8 @@ void DataParallel<T>::send_bucket(const Bucket& bucket) {
         t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n * bytes_each_, n, type_,
         RedOp::kSum);
   } else if (options_.server && mesh_.data.size() > 1) {
-    t.handle = push(t.data, bucket.count());
+    t.handle = mesh_.data.beside<T>().reduce_async(t.data, t.data, bucket.count(), type_,
+                                                   RedOp::kSum, kServer);
   } else if (mesh_.replica.size() > 1) {
     t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), type_,
                                                           RedOp::kSum);
@@ -303,8 +307,8 @@ void DataParallel<T>::finish() {
     state_[static_cast<std::size_t>(u)].done = 0;
   }
   start += mesh_.tensor.seconds();
-  if constexpr (kOnDevice<T>) {
-    wait_for_device();  // until here it computed
+  if (kOnDevice<T> && mesh_.data.size() > 1) {
+    rank_device().wait();  // until here it computed
     start = now_s();
   }
   for (; !fetches_.empty(); fetches_.pop_front()) require(fetches_.front().first.wait());

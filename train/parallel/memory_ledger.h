@@ -7,7 +7,7 @@
 
 namespace weft::train {
 
-// The uses of memory, as docs/training.md has them.
+// The uses of memory, as docs/training/what-travels.md has them.
 enum class Use {
   kWeights,
   kWeightedSums,     // z: what goes into GELU, softmax and attention

@@ -41,7 +41,7 @@ class SleepingStage : public Stage<float> {
 
 }  // namespace
 
-std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& options) {
+std::vector<BubbleRow> measure_bubbles(Communicator comm, int op_us) {
   std::vector<BubbleRow> rows;
   const int p = comm.size();
   for (const std::string& name : pipeline_schedule_names())
@@ -50,7 +50,7 @@ std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& o
       if (many && m % p != 0) continue;
       const PipelineShape x{p, m, many ? 2 : 1};
       const PipelineSchedule schedule = make_pipeline_schedule(name, x);
-      const std::chrono::microseconds time(options.op_us / x.chunks);
+      const std::chrono::microseconds time(op_us / x.chunks);
       std::vector<std::unique_ptr<SleepingStage>> own;
       std::vector<Stage<float>*> stages;
       for (int s = comm.rank(); s < x.stages(); s += p) {

@@ -10,10 +10,6 @@
 
 namespace weft::train {
 
-struct BubbleOptions {
-  int op_us = 3000;  // sleep of each F, B and W, split among the two stages of interleaved ranks
-};
-
 struct BubbleRow {
   std::string schedule;
   int microbatches;
@@ -22,9 +18,9 @@ struct BubbleRow {
 };
 
 // Runs every schedule with 1, 2, 4 ... 32 micro-batches where the schedule allows that
-// (interleaved: multiples of the number of ranks). A collective call; returns the same rows on
-// every rank.
-std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& options);
+// (interleaved: multiples of the number of ranks). op_us: sleep of each F, B and W, split among the
+// two stages of interleaved ranks. A collective call; returns the same rows on every rank.
+std::vector<BubbleRow> measure_bubbles(Communicator comm, int op_us);
 
 // The rows as a table.
 std::string to_text(const std::vector<BubbleRow>& rows);

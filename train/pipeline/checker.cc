@@ -105,18 +105,11 @@ std::string check_rank(const PipelineSchedule& s, Rank r, int max_held) {
   return "";
 }
 
-// What the receiver calls this message.
-PipelineAction as_received(const PipelineAction& a) {
-  return a.op == PipeOp::kSendActivation
-             ? PipelineAction{PipeOp::kRecvActivation, a.microbatch, a.stage + 1}
-             : PipelineAction{PipeOp::kRecvGradient, a.microbatch, a.stage - 1};
-}
-
 std::string check_channels(const PipelineSchedule& s) {
   std::map<std::pair<Rank, Rank>, std::pair<Actions, Actions>> channels;
   for (Rank r = 0; r < s.shape.ranks; ++r)
     for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)]) {
-      if (sends(a.op)) channels[{r, s.peer(a)}].first.push_back(as_received(a));
+      if (sends(a.op)) channels[{r, s.peer(a)}].first.push_back(receive_of(a));
       if (receives(a.op)) channels[{s.peer(a), r}].second.push_back(a);
     }
   for (const auto& [ends, lists] : channels) {

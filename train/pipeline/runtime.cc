@@ -192,39 +192,33 @@ template <class T>
 void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
   const PipelineShape& x = schedule_.shape;
   Stage<T>& s = stage(a.stage);
-  const bool first = a.stage == 0, last = a.stage == x.stages() - 1, alone = x.ranks == 1;
+  const bool alone = x.ranks == 1, forward = a.op == PipeOp::kForward;
   if (on_action) on_action(a, true);
   const std::int64_t begin = now_ns();
-  switch (a.op) {
-    case PipeOp::kForward: {
-      const Tensor<T> in = take(activations_in_, a.stage, a.microbatch);
-      Tensor<T> out;
-      if (!last) out = Tensor<T>(s.output_count(), Use::kActivations);
+  if (a.op == PipeOp::kBackwardWeight) {
+    s.backward_weight(a.microbatch);
+  } else {
+    const Tensor<T> in = take(forward ? activations_in_ : gradients_in_, a.stage, a.microbatch);
+    const bool ends = a.stage == (forward ? x.stages() - 1 : 0);  // nobody needs the result
+    Tensor<T> out;
+    if (!ends)
+      out = forward ? Tensor<T>(s.output_count(), Use::kActivations)
+                    : Tensor<T>(s.input_count(), Use::kErrors);
+    if (forward)
       s.forward(a.microbatch, in.data(), out.data());
-      if (last) break;
-      auto& to = alone ? activations_in_ : activations_out_;
-      to.emplace(Key{a.stage + (alone ? 1 : 0), a.microbatch}, std::move(out));
-      break;
-    }
-    case PipeOp::kBackwardInput: {
-      const Tensor<T> in = take(gradients_in_, a.stage, a.microbatch);
-      Tensor<T> out;
-      if (!first) out = Tensor<T>(s.input_count(), Use::kErrors);
-      if (with_weights)
-        s.backward(a.microbatch, in.data(), out.data());
-      else
-        s.backward_input(a.microbatch, in.data(), out.data());
-      if (first) break;
-      auto& to = alone ? gradients_in_ : gradients_out_;
-      to.emplace(Key{a.stage - (alone ? 1 : 0), a.microbatch}, std::move(out));
-      break;
-    }
-    default:
-      s.backward_weight(a.microbatch);
+    else if (with_weights)
+      s.backward(a.microbatch, in.data(), out.data());
+    else
+      s.backward_input(a.microbatch, in.data(), out.data());
+    // Stages of a rank alone hand over in memory.
+    auto& to = alone ? (forward ? activations_in_ : gradients_in_)
+                     : (forward ? activations_out_ : gradients_out_);
+    const int next = alone ? (forward ? 1 : -1) : 0;
+    if (!ends) to.emplace(Key{a.stage + next, a.microbatch}, std::move(out));
   }
   const std::int64_t end = now_ns();
   if (kOnDevice<T> && !alone)
-    computing_.push_back({run_.records.size(), DeviceMark::of_compute()});
+    computing_.push_back({run_.records.size(), rank_device().mark(rank_device().compute())});
   else
     run_.compute_ns += end - begin;
   run_.records.push_back({a, begin, end});
@@ -257,6 +251,7 @@ const PipelineRun& PipelineRuntime<T>::run() {
   }
   finish();
   run_.end_ns = now_ns();
+  waited_ns_ += run_.end_ns - run_.begin_ns - run_.compute_ns;
   return run_;
 }
 

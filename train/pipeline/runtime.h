@@ -56,6 +56,8 @@ class PipelineRuntime {
   std::function<void(const PipelineAction&, bool before)> on_action;
 
   const PipelineRun& last() const { return run_; }
+  // Time of all runs in which this rank computed nothing.
+  double waited_seconds() const { return static_cast<double>(waited_ns_) * 1e-9; }
   const PipelineSchedule& schedule() const { return schedule_; }
 
  private:
@@ -98,6 +100,7 @@ class PipelineRuntime {
   std::deque<Receive> posted_;
   std::deque<Send> sending_;
   std::deque<Computing> computing_;
+  std::int64_t waited_ns_ = 0;
   std::int64_t device_end_ns_ = 0;  // when the device has last been seen to end an action
   // Tensors that arrived and wait for their F or B, and tensors that wait to be sent.
   std::map<Key, Tensor<T>> activations_in_, activations_out_, gradients_in_, gradients_out_;

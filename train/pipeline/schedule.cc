@@ -58,16 +58,22 @@ Actions gpipe(const PipelineShape& x, Rank r) {
   return o.out;
 }
 
-Actions one_f_one_b(const PipelineShape& x, Rank r) {
-  Order o(false);
+Actions one_f_one_b(const PipelineShape& x, Rank r, bool puts_off) {
+  Order o(puts_off);
   const int m = x.microbatches, warm_up = std::min(m, x.ranks - 1 - r);
   for (int i = 0; i < warm_up; ++i) o.f(i, r);
   for (int i = 0; i < m; ++i) {
     if (i + warm_up < m) o.f(i + warm_up, r);
     o.b(i, r);
+    if (puts_off && i >= r) o.w(i - r, r);
   }
+  for (int i = std::max(0, m - r); puts_off && i < m; ++i) o.w(i, r);
   return o.out;
 }
+Actions one_f_one_b(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, false); }
+// Rank r puts each W off by r micro-batches: with the p - r that 1f1b holds there, no rank holds
+// more than p, and the ranks behind answer sooner.
+Actions zero_bubble(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, true); }
 
 // The k-th forward pass of a rank takes p micro-batches through its first stage, then the same p
 // through its second, and so on; backward from the last stage.
@@ -86,21 +92,6 @@ Actions interleaved(const PipelineShape& x, Rank r) {
     if (k + warm_up < total) f(k + warm_up);
     b(k);
   }
-  return o.out;
-}
-
-// Rank r puts each W off by r micro-batches: with the p - r that 1f1b holds there, no rank holds
-// more than p, and the ranks behind answer sooner.
-Actions zero_bubble(const PipelineShape& x, Rank r) {
-  Order o(true);
-  const int m = x.microbatches, warm_up = std::min(m, x.ranks - 1 - r);
-  for (int i = 0; i < warm_up; ++i) o.f(i, r);
-  for (int i = 0; i < m; ++i) {
-    if (i + warm_up < m) o.f(i + warm_up, r);
-    o.b(i, r);
-    if (i >= r) o.w(i - r, r);
-  }
-  for (int i = std::max(0, m - r); i < m; ++i) o.w(i, r);
   return o.out;
 }
 
@@ -140,27 +131,17 @@ void add_messages(PipelineSchedule& s) {
   }
   std::map<std::pair<Rank, Rank>, Actions> sent;  // by (from, to), as its receiver names it
   for (Rank r = 0; r < x.ranks; ++r)
-    for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)]) {
-      if (!sends(a.op)) continue;
-      const bool forward = a.op == PipeOp::kSendActivation;
-      sent[{r, s.peer(a)}].push_back({forward ? PipeOp::kRecvActivation : PipeOp::kRecvGradient,
-                                      a.microbatch, a.stage + (forward ? 1 : -1)});
-    }
+    for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)])
+      if (sends(a.op)) sent[{r, s.peer(a)}].push_back(receive_of(a));
   for (Rank r = 0; r < x.ranks; ++r) {
     Actions& mine = s.of_rank[static_cast<std::size_t>(r)];
     Actions out;
     std::map<Rank, std::size_t> taken;
     for (const PipelineAction& a : mine) {
-      PipelineAction need = a;
-      bool needs = false;
-      if (a.op == PipeOp::kForward && a.stage > 0) {
-        need.op = PipeOp::kRecvActivation;
-        needs = true;
-      } else if (a.op == PipeOp::kBackwardInput && a.stage < last) {
-        need.op = PipeOp::kRecvGradient;
-        needs = true;
-      }
-      if (needs) {
+      const bool forward = a.op == PipeOp::kForward;
+      if (forward ? a.stage > 0 : a.op == PipeOp::kBackwardInput && a.stage < last) {
+        PipelineAction need = a;
+        need.op = forward ? PipeOp::kRecvActivation : PipeOp::kRecvGradient;
         const Rank from = s.peer(need);
         const Actions& channel = sent[{from, r}];
         const auto at = static_cast<std::size_t>(std::find(channel.begin(), channel.end(), need) -
@@ -187,6 +168,12 @@ Rank PipelineSchedule::peer(const PipelineAction& a) const {
     default:
       return kNoRank;
   }
+}
+
+PipelineAction receive_of(const PipelineAction& send) {
+  return send.op == PipeOp::kSendActivation
+             ? PipelineAction{PipeOp::kRecvActivation, send.microbatch, send.stage + 1}
+             : PipelineAction{PipeOp::kRecvGradient, send.microbatch, send.stage - 1};
 }
 
 std::string describe(const PipelineAction& a, const PipelineShape& shape) {

@@ -59,6 +59,9 @@ struct PipelineSchedule {
   Rank peer(const PipelineAction& a) const;
 };
 
+// Returns the receive of the message that this action sends.
+PipelineAction receive_of(const PipelineAction& send);
+
 // Returns "F2", "send F2" or, where a rank has several stages, "B0.3": micro-batch and stage.
 std::string describe(const PipelineAction& action, const PipelineShape& shape);
 

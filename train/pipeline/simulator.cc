@@ -44,7 +44,6 @@ PipelineTime simulate(const PipelineSchedule& s, const PipelineCosts& costs) {
   PipelineTime result;
   result.busy.assign(p, 0);
   std::vector<double> now(p, 0);
-  std::vector<std::vector<PipelineEvent>> events(p);
   struct Channel {
     std::vector<double> arrives;
     std::size_t taken = 0;
@@ -69,17 +68,12 @@ PipelineTime simulate(const PipelineSchedule& s, const PipelineCosts& costs) {
       const double length = weight * (a.op == PipeOp::kForward         ? costs.forward
                                       : a.op == PipeOp::kBackwardInput ? costs.backward_input
                                                                        : costs.backward_weight);
-      events[me].push_back({r, a, now[me], now[me] + length});
       now[me] += length;
+      result.time = std::max(result.time, now[me]);
       result.busy[me] += length;
     }
     return true;
   });
-  for (const auto& list : events)
-    for (const PipelineEvent& e : list) {
-      result.time = std::max(result.time, e.end);
-      result.events.push_back(e);
-    }
   const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
   if (result.time > 0) result.bubble = 1 - busy / (static_cast<double>(p) * result.time);
   return result;

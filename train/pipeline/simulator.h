@@ -19,17 +19,10 @@ struct PipelineCosts {
   std::vector<double> weight_of_stage = {};
 };
 
-struct PipelineEvent {
-  Rank rank;
-  PipelineAction action;
-  double begin, end;
-};
-
 struct PipelineTime {
-  double time = 0;                    // one training step, without the optimizer
-  std::vector<double> busy;           // computing time of each rank
-  double bubble = 0;                  // share of ranks * time without computing
-  std::vector<PipelineEvent> events;  // every F, B and W, rank by rank
+  double time = 0;           // one training step, without the optimizer
+  std::vector<double> busy;  // computing time of each rank
+  double bubble = 0;         // share of ranks * time without computing
 };
 
 // Throws Error where a rank waits for ever.

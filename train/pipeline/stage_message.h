@@ -3,7 +3,7 @@
 // of the operators. The host waits for no copy.
 #pragma once
 
-#include <memory>
+#include <utility>
 
 #include "train/operators/tensor.h"
 
@@ -16,9 +16,9 @@ class StageMessage {
   // Makes a message to send, once it is ready().
   explicit StageMessage(Tensor<T> out) : count_(out.count()), use_(out.use()) {
     if constexpr (kOnDevice<T>) {
-      pinned_.reset(pinned_memory(bytes()));
-      copy_on_device(pinned_.get(), out.data(), bytes());
-      copied_ = DeviceMark::of_compute();
+      pinned_ = rank_device().pinned(bytes());
+      rank_device().copy(pinned_.get(), out.data(), bytes());
+      copied_ = rank_device().mark(rank_device().compute());
     } else {
       tensor_ = std::move(out);
     }
@@ -26,7 +26,7 @@ class StageMessage {
   // Makes room for a message to receive.
   StageMessage(std::size_t count, Use use) : count_(count), use_(use) {
     if constexpr (kOnDevice<T>)
-      pinned_.reset(pinned_memory(bytes()));
+      pinned_ = rank_device().pinned(bytes());
     else
       tensor_ = Tensor<T>(count, use);
   }
@@ -42,7 +42,7 @@ class StageMessage {
   Tensor<T> open() {  // takes the received tensor
     if constexpr (kOnDevice<T>) {
       Tensor<T> in(count_, use_);
-      upload_pinned(in.data(), pinned_.release(), bytes());
+      rank_device().upload_pinned(in.data(), std::move(pinned_), bytes());
       return in;
     } else {
       return std::move(tensor_);
@@ -50,13 +50,10 @@ class StageMessage {
   }
 
  private:
-  struct Unpin {
-    void operator()(void* memory) const noexcept { free_pinned(memory); }
-  };
   std::size_t count_ = 0;
   Use use_ = Use::kWorkspace;
-  Tensor<T> tensor_;                     // the message of a host tensor
-  std::unique_ptr<void, Unpin> pinned_;  // the message of a device tensor
+  Tensor<T> tensor_;     // the message of a host tensor
+  PinnedMemory pinned_;  // the message of a device tensor
   DeviceMark copied_;
 };
 

@@ -8,6 +8,7 @@
 #include "coll/jobs/report.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
+#include "train/cli/options.h"
 #include "train/plan/model_facts.h"
 
 namespace weft {
@@ -68,14 +69,13 @@ int cost(const Arguments& a) {
 void add_cost(CLI::App& app, int& exit_code) {
   auto* c = app.add_subcommand("cost", "energy and price of a training run");
   const auto a = std::make_shared<Arguments>();
-  c->add_option("--gpus", a->gpus, "GPUs")->capture_default_str();
-  c->add_option("--watts", a->watts, "watts of a GPU under load")->capture_default_str();
-  c->add_option("--days", a->days, "days that the run takes")->capture_default_str();
-  c->add_option("--price", a->price, "$ per kWh")->capture_default_str();
-  c->add_option("--overhead", a->overhead, "power of the building per power of the GPUs (PUE)")
-      ->capture_default_str();
-  c->add_option("--checkpoint-min", a->checkpoint_min, "minutes between checkpoints")
-      ->capture_default_str();
+  const OptionAdder add(*c);
+  add("--gpus", a->gpus, "GPUs");
+  add("--watts", a->watts, "watts of a GPU under load");
+  add("--days", a->days, "days that the run takes");
+  add("--price", a->price, "$ per kWh");
+  add("--overhead", a->overhead, "power of the building per power of the GPUs (PUE)");
+  add("--checkpoint-min", a->checkpoint_min, "minutes between checkpoints");
   add_json_option(*c, a->json, "weft.cost/1");
   c->footer("Example: weft cost --gpus 1024 --days 30");
   c->callback([a, &exit_code] { exit_code = cost(*a); });

@@ -27,28 +27,6 @@ GptShape ModelShape::shape() const {
   const auto n = [](int value) { return static_cast<Index>(value); };
   return {n(vocabulary), n(sequence), n(hidden), n(heads), n(layers)};
 }
-std::int64_t ModelShape::attention_parameters() const {
-  const std::int64_t h = hidden;
-  return 4 * h * h + 4 * h;
-}
-std::int64_t ModelShape::ffn_parameters() const {
-  const std::int64_t h = hidden;
-  return 8 * h * h + 5 * h;
-}
-std::int64_t ModelShape::norm_parameters() const { return 4 * std::int64_t{hidden}; }
-std::int64_t ModelShape::block_parameters() const {
-  return attention_parameters() + ffn_parameters() + norm_parameters();
-}
-std::int64_t ModelShape::blocks() const {
-  return layers * (attention_parameters() + ffn_parameters());
-}
-std::int64_t ModelShape::embedding_parameters() const {
-  return (std::int64_t{vocabulary} + sequence) * hidden;
-}
-std::int64_t ModelShape::parameters() const {
-  return static_cast<std::int64_t>(parameter_count(shape()));
-}
-
 const std::vector<std::string>& known_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
@@ -100,16 +78,8 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
 }
 
 double state_bytes_per_parameter(int zero, int d) {
-  switch (zero) {
-    case 0:
-      return kStateBytes;
-    case 1:
-      return 4 + 16.0 / d;
-    case 2:
-      return 2 + 18.0 / d;
-    default:
-      return kStateBytes / d;
-  }
+  const double of_stage[] = {kStateBytes, 4 + 16.0 / d, 2 + 18.0 / d, kStateBytes / d};
+  return of_stage[zero];
 }
 
 Precision precision_of(std::string_view type, bool half_sums) {

@@ -18,14 +18,14 @@ struct ModelShape {
   int layers = 12, hidden = 768, heads = 12;
   int vocabulary = 50257, sequence = 1024;
 
-  GptShape shape() const;                     // of the trainer
-  std::int64_t attention_parameters() const;  // of a block: 4 h^2 + 4 h
-  std::int64_t ffn_parameters() const;        // of a block: 8 h^2 + 5 h
-  std::int64_t norm_parameters() const;       // of a block: 4 h
-  std::int64_t block_parameters() const;      // attention, FFN and norms of a block
-  std::int64_t blocks() const;                // parameters of all blocks, without norms
-  std::int64_t embedding_parameters() const;  // words and positions
-  std::int64_t parameters() const;            // of the model, with the last norm
+  GptShape shape() const;  // of the trainer
+  std::int64_t h() const { return hidden; }
+  // Of a block: attention, FFN.
+  std::int64_t attention_parameters() const { return 4 * h() * h() + 4 * h(); }
+  std::int64_t ffn_parameters() const { return 8 * h() * h() + 5 * h(); }
+  // Of all blocks, without norms; of the model, with the last norm.
+  std::int64_t blocks() const { return layers * (attention_parameters() + ffn_parameters()); }
+  std::int64_t parameters() const { return static_cast<std::int64_t>(parameter_count(shape())); }
   // The number of parameters that the user asked for; 0: the shape is a known model's.
   double asked = 0;
   // The number asked for, else parameters().

@@ -6,6 +6,7 @@
 #include "coll/jobs/session.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
+#include "train/cli/options.h"
 #include "train/pipeline/schedule.h"
 #include "train/plan/plan.h"
 
@@ -56,62 +57,41 @@ int plan(PlanArguments a, bool sequence_given) {
 void add_plan(CLI::App& app, int& exit_code) {
   auto* c = app.add_subcommand("plan", "memory, layouts and step times of a model on a cluster");
   const auto a = std::make_shared<PlanArguments>();
-  c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
-  c->add_option("--params", a->params, "instead: about so many parameters (10e9, 10G)");
-  c->add_option("--layers", a->layers, "with --params: layers")->check(CLI::PositiveNumber);
-  c->add_option("--width", a->hidden, "with --params: hidden size")->check(CLI::PositiveNumber);
-  c->add_option("--heads", a->heads, "with --params: heads")->check(CLI::PositiveNumber);
-  c->add_option("--vocabulary", a->vocabulary, "words of the model")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  const OptionAdder add(*c);
+  const auto positive = CLI::PositiveNumber, at_least_0 = CLI::NonNegativeNumber;
+  add("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  add("--params", a->params, "instead: about so many parameters (10e9, 10G)");
+  add.unset("--layers", a->layers, "with --params: layers", positive);
+  add.unset("--width", a->hidden, "with --params: hidden size", positive);
+  add.unset("--heads", a->heads, "with --params: heads", positive);
+  add("--vocabulary", a->vocabulary, "words of the model", positive);
   const auto* sequence =
-      c->add_option("--positions", a->sequence, "with --params: tokens of a sequence")
-          ->check(CLI::PositiveNumber)
-          ->capture_default_str();
+      add("--positions", a->sequence, "with --params: tokens of a sequence", positive);
   section(*c, "The cluster");
-  c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
-  c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain")
-      ->capture_default_str();
-  c->add_option("--gpu-memory", a->memory, "memory of a GPU (80G, 80GiB)")->capture_default_str();
-  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "dense peak in bf16, TFLOP/s")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  c->add_option("--efficiency", a->cluster.efficiency,
-                "share of it that products reach, above 0 and at most 1")
-      ->check(CLI::Range(0.001, 1.0))
-      ->capture_default_str();
-  c->add_option("--host-gbps", a->host_gbps, "rate between the GPUs of a host, per GPU in Gb/s")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  c->add_option("--rail-gbps", a->rail_gbps, "rate of a rail, per GPU in Gb/s")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  c->add_option("--host-us", a->cluster.domain_us, "latency of a message inside a host, us")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  c->add_option("--rail-us", a->cluster.rail_us, "latency of a message between hosts, us")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add("--gpus", a->cluster.gpus, "GPUs");
+  add("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain");
+  add("--gpu-memory", a->memory, "memory of a GPU (80G, 80GiB)");
+  add("--gpu-tflops", a->cluster.gpu_tflops, "dense peak in bf16, TFLOP/s", positive);
+  add("--efficiency", a->cluster.efficiency,
+      "share of it that products reach, above 0 and at most 1", CLI::Range(0.001, 1.0));
+  add("--host-gbps", a->host_gbps, "rate between the GPUs of a host, per GPU in Gb/s", positive);
+  add("--rail-gbps", a->rail_gbps, "rate of a rail, per GPU in Gb/s", positive);
+  add("--host-us", a->cluster.domain_us, "latency of a message inside a host, us", at_least_0);
+  add("--rail-us", a->cluster.rail_us, "latency of a message between hosts, us", at_least_0);
   section(*c, "The layout");
-  c->add_option("--batch", a->wanted.batch, "sequences per step, over all ranks")
-      ->capture_default_str();
-  c->add_option("--micro-batch", a->wanted.microbatch, "sequences of a micro-batch (0: any)")
-      ->check(CLI::NonNegativeNumber);
-  c->add_option("--tp", a->wanted.tp, "tensor-parallel ranks (0: any)")
-      ->check(CLI::NonNegativeNumber);
-  c->add_option("--pp", a->wanted.pp, "pipeline stages (0: any)")->check(CLI::NonNegativeNumber);
-  c->add_option("--dp", a->wanted.dp, "data-parallel ranks (0: any)")
-      ->check(CLI::NonNegativeNumber);
-  c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
-  c->add_option("--schedule", a->wanted.schedule, "pipeline schedule (default: any)");
-  c->add_option("--type", a->type, "numbers of the run: bf16, fp16, float or double")
-      ->capture_default_str();
+  add("--batch", a->wanted.batch, "sequences per step, over all ranks");
+  add.unset("--micro-batch", a->wanted.microbatch, "sequences of a micro-batch (0: any)",
+            at_least_0);
+  add.unset("--tp", a->wanted.tp, "tensor-parallel ranks (0: any)", at_least_0);
+  add.unset("--pp", a->wanted.pp, "pipeline stages (0: any)", at_least_0);
+  add.unset("--dp", a->wanted.dp, "data-parallel ranks (0: any)", at_least_0);
+  add.unset("--zero", a->wanted.zero, "ZeRO stage (-1: any)", CLI::Range(-1, 3));
+  add("--schedule", a->wanted.schedule, "pipeline schedule (default: any)");
+  add("--type", a->type, "numbers of the run: bf16, fp16, float or double");
   c->add_flag("--half-sums", a->half_sums,
               "gradients of 16 bits are summed in 16 bits, not in fp32");
   section(*c, "Output");
-  c->add_option("--rows", a->rows, "layouts to show")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add("--rows", a->rows, "layouts to show", positive);
   add_json_option(*c, a->json, "weft.plan/1");
   c->footer("Example: weft plan --model gpt3 --gpus 1024 --gpu-memory 80G");
   c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });

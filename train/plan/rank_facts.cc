@@ -6,8 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "train/model/gpt_stage.h"
 #include "train/model/mfu.h"
-#include "train/pipeline/balance.h"
 #include "train/pipeline/checker.h"
 
 namespace weft::train {
@@ -41,12 +41,6 @@ const HeldFacts& held_of(const Layout& l) {
   }
   facts.head_stays = gathers == 1;
   return facts;
-}
-
-std::vector<std::size_t> blocks_of_stages(const ModelShape& model, const Layout& l) {
-  std::vector<double> beside(static_cast<std::size_t>(l.pp * l.chunks), 0.0);
-  beside.back() = head_in_blocks(model.shape());
-  return balance_blocks(static_cast<std::size_t>(model.layers), std::move(beside));
 }
 
 // Sizes of one micro-batch and one unit, for all ranks of a layout.
@@ -170,7 +164,7 @@ void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
 
 std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
   const LayoutSizes sizes(model, l);
-  const auto blocks = blocks_of_stages(model, l);
+  const auto blocks = blocks_of_stages(model.shape(), l.pp * l.chunks);
   const HeldFacts& held = held_of(l);
   std::vector<RankFacts> all(static_cast<std::size_t>(l.pp));
   for (std::size_t s = 0; s < blocks.size(); ++s)
@@ -187,7 +181,7 @@ std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
 }
 
 std::vector<double> stage_weights(const ModelShape& model, const Layout& l) {
-  const auto blocks = blocks_of_stages(model, l);
+  const auto blocks = blocks_of_stages(model.shape(), l.pp * l.chunks);
   std::vector<double> weights(blocks.begin(), blocks.end());
   weights.back() += head_in_blocks(model.shape());
   return weights;

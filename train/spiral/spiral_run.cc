@@ -33,24 +33,15 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
         "least 1, 1, 1, 0, and 2 to {} arms",
         o.iterations, o.hidden, o.points_per_arm, o.staleness, o.arms, SpiralOptions::kMostArms));
   // All ranks must mean the same run, or they wait for each other in vain.
-  const std::vector<double> mine{static_cast<double>(o.iterations),
-                                 static_cast<double>(o.hidden),
-                                 static_cast<double>(o.points_per_arm),
-                                 static_cast<double>(o.arms),
-                                 static_cast<double>(o.staleness),
-                                 static_cast<double>(o.seed),
-                                 o.rate,
-                                 o.regularisation,
-                                 static_cast<double>(o.save_every),
-                                 (o.save.empty() ? 0.0 : 1.0) + (o.resume ? 2.0 : 0.0),
-                                 o.sync == "allreduce" ? 0.0
-                                 : o.sync == "ps"      ? 1.0
-                                                       : 2.0};
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  const std::uint64_t mine = std::hash<std::string>()(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", o.iterations, o.hidden, o.points_per_arm,
+                  o.arms, o.staleness, o.seed, o.rate, o.regularisation, o.save_every,
+                  o.save.empty(), o.resume, o.sync));
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   Communicator c = comm;
-  c.all_gather(mine.data(), all.data(), mine.size(), DType::kFloat64).check();
-  for (int r = 0; r < comm.size(); ++r)
-    if (!std::equal(mine.begin(), mine.end(), all.begin() + r * static_cast<long>(mine.size())))
+  c.all_gather(&mine, all.data(), 1, DType::kUInt64).check();
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r] != mine)
       refuse(fmt::format("rank {} was given other options than rank {}", r, comm.rank()));
 }
 

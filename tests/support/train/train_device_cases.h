@@ -13,7 +13,7 @@
 
 #include "support/train/naive_attention.h"
 #include "train/device/kernels_attention.h"
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 
 namespace weft::testing {
 

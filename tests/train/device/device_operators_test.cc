@@ -4,6 +4,7 @@
 
 #include "support/fakes/fake_device.h"
 #include "support/train/train_device_cases.h"
+#include "topo/base/status.h"
 #include "train/device/context.h"
 
 namespace weft::train {
@@ -107,7 +108,7 @@ TEST_F(DeviceOperators, StreamsAreInOrder) {
     std::vector<float> sent(1000, static_cast<float>(round)), got(1000);
     from_host(from.data(), sent.data(), sent.size());
     sent.assign(1000, -1);  // the upload has read it
-    void* beside = stream_beside_compute();
+    void* beside = rank_device().communication_after_compute();
     context.device().copy(to.data(), from.data(), to.bytes(), context.gpu(), beside);
     context.device().copy(got.data(), to.data(), to.bytes(), context.gpu(), beside);
     void* event = context.device().make_event(context.gpu());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/train/train_device_cases.h"
+#include "topo/base/status.h"
 
 namespace weft::train {
 namespace {
@@ -170,7 +171,8 @@ TEST(Operators, CrossEntropyInShards) {
   value();
   Vector grad(rows * n);
   for (Index k = 0; k < 2; ++k) {
-    cross_entropy_grad(shard[k].data(), sums.data(), targets.data(), 2 * k, 2, rows, 0.25);
+    cross_entropy_grad<double>(shard[k].data(), nullptr, sums.data(), targets.data(), 2 * k, 2,
+                               rows, 0.25);
     for (Index r = 0; r < rows; ++r)
       for (Index i = 0; i < 2; ++i) grad[r * n + 2 * k + i] = shard[k][r * 2 + i];
   }
@@ -182,12 +184,14 @@ TEST(Operators, Optimizers) {
   double w = 2, m = 0, v = 0;
   const double g = 0.5;
   AdamW how{.rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .decay = 0.01, .step = 1};
-  adamw(&w, &m, &v, &g, 1, how, 2.0);  // the gradient is 1
+  // The scaled gradient is 1.
+  update_weights(&w, nullptr, &m, &v, &g, 1, {.how = how, .gradient_scale = 2.0});
   EXPECT_NEAR(m, 0.1, 1e-15);
   EXPECT_NEAR(v, 0.01, 1e-15);
   EXPECT_NEAR(w, 2 * (1 - 0.001) - 0.1 * 1 / (1 + 1e-8), 1e-12);
   double x = 1, moment = 0.2;
-  sgd(&x, &moment, &g, 1, 0.1, 0.5, 0.0, 1.0);
+  update_weights(&x, nullptr, &moment, nullptr, &g, 1,
+                 {.adam = false, .how = {.rate = 0.1, .decay = 0.0}, .momentum = 0.5});
   EXPECT_NEAR(moment, 0.6, 1e-15);
   EXPECT_NEAR(x, 0.94, 1e-15);
 }

@@ -13,7 +13,7 @@
 
 #include "coll/api/metrics.h"
 #include "support/jobs/ranks.h"
-#include "train/device/operators.h"
+#include "train/operators/operators.h"
 #include "train/parallel/mesh.h"
 #include "train/pipeline/runtime.h"
 

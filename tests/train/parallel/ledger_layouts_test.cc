@@ -186,11 +186,11 @@ std::vector<AxisBytes> counted_in_a_step(
       return now;
     };
     trainer.step();
-    if constexpr (kOnDevice<T>) wait_for_device();
+    if constexpr (kOnDevice<T>) rank_device().wait();
     const AxisBytes before = settled();
     world.world().barrier().check();  // before anybody goes on, which would be counted
     reported[me] = trainer.step().sent;
-    if constexpr (kOnDevice<T>) wait_for_device();
+    if constexpr (kOnDevice<T>) rank_device().wait();
     for (int i = 0; i < 1000; ++i) {
       const AxisBytes now = settled();
       all[me] = {now.data - before.data, now.tensor - before.tensor, now.pipeline - before.pipeline,

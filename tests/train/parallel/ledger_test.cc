@@ -1,6 +1,5 @@
-// Bytes per axis as weft counted them equal the formulas of docs/training.md, to the byte; memory
-// by category likewise.
-// labels: sim
+// Bytes per axis as weft counted them equal the formulas of docs/training/what-travels.md, to the
+// byte; memory by category likewise. labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

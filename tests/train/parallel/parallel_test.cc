@@ -143,8 +143,11 @@ std::vector<float> everything() {
   attention(attended.data(), log_sum.data(), qkv.data(), s);
   attention_grad(gqkv.data(), attended.data(), attended.data(), log_sum.data(), qkv.data(), s);
   std::vector<float> m(gw.size()), v(gw.size()), weights = w;
-  adamw(weights.data(), m.data(), v.data(), gw.data(), gw.size(), {.rate = 1e-3}, 1.0f);
-  std::vector<float> all{static_cast<float>(sum_of_squares(gw.data(), gw.size()))};
+  update_weights(weights.data(), nullptr, m.data(), v.data(), gw.data(), gw.size(),
+                 {.how = {.rate = 1e-3}});
+  double squares = 0;
+  add_squares(&squares, gw.data(), gw.size());
+  std::vector<float> all{static_cast<float>(squares)};
   for (const auto* part : {&y, &gx, &gw, &gb, &ggain, &gbias, &attended, &gqkv, &weights})
     all.insert(all.end(), part->begin(), part->end());
   return all;

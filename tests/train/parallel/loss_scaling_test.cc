@@ -1,0 +1,88 @@
+// Steps whose gradients are infinite: they are skipped, the scale halves, and they count for no
+// update.
+// labels: sim
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "support/train/train_runs.h"
+
+namespace weft::train {
+namespace {
+
+// A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then
+// the curve is that without scaling (a power of two changes no digit).
+TEST(LossScaling, HalvesUntilStepsAreFinite) {
+  TrainOptions o = layout(2, 1, 1);
+  const Result one = train<float>(o, 5);
+  o.loss_scale = 0x1p134;
+  set_operator_threads(1);
+  const Text data = text();
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const StepReport r = trainer.step();
+    EXPECT_TRUE(r.skipped);
+    int skipped = 1;
+    while (trainer.step().skipped) ASSERT_LT(++skipped, 60);
+    EXPECT_GT(skipped, 1);
+  });
+  // The first update is AdamW's first, however many steps were skipped: by about the rate.
+  o.optimizer.decay = 0;
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const auto before = trainer.collect();
+    StepReport r;
+    for (int i = 0; i < 60 && (i == 0 || r.skipped); ++i) r = trainer.step();
+    ASSERT_FALSE(r.skipped);
+    const auto after = trainer.collect();
+    double most = 0;
+    for (const auto& [name, values] : before)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        most = std::max(most, std::abs(double{after.at(name)[i]} - values[i]));
+    if (world.rank() == 0) {
+      EXPECT_NEAR(most, r.rate, 0.01 * r.rate);
+    }
+  });
+  o.optimizer.decay = TrainOptions().optimizer.decay;
+  o.loss_scale = 0x1p10;
+  const Result scaled = train<float>(o, 5);
+  EXPECT_EQ(one.losses, scaled.losses);
+}
+
+// A step that is skipped where nothing is scaled is no update either.
+TEST(LossScaling, TheFirstUpdateAfterASkippedStepIsAdamsFirst) {
+  TrainOptions o = layout(2, 1, 1);
+  o.optimizer.decay = 0;
+  o.rate.warm_up = 0;
+  set_operator_threads(1);
+  const Text data = text();
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const auto first_position = [&](float value) {
+      for (auto& piece : trainer.pieces())
+        if (piece.logical.name == "wpe" && piece.begin == 0) std::swap(*piece.data, value);
+      trainer.restored();
+      return value;
+    };
+    const float before = first_position(INFINITY);
+    EXPECT_TRUE(trainer.step().skipped);
+    first_position(before);
+    const auto weights = trainer.collect();
+    const StepReport r = trainer.step();
+    ASSERT_FALSE(r.skipped);
+    const auto after = trainer.collect();
+    double most = 0;
+    for (const auto& [name, values] : weights)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        most = std::max(most, std::abs(double{after.at(name)[i]} - values[i]));
+    if (world.rank() == 0) {
+      EXPECT_NEAR(most, r.rate, 0.01 * r.rate);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::train
