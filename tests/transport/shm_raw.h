@@ -29,7 +29,9 @@ class RawShm {
  public:
   // change: what a rank says of its memory otherwise than it is.
   using Change = std::function<void(Rank, shm::Hello&)>;
-  explicit RawShm(int ranks, const Change& change = nullptr) : layout_(ranks) {
+  explicit RawShm(int ranks, const Change& change = nullptr,
+                  std::size_t at_once = shm::kMappedAtOnce)
+      : layout_(ranks), sent_(static_cast<std::size_t>(ranks)) {
     std::vector<Rank> members;
     for (Rank r = 0; r < ranks; ++r) {
       members.push_back(r);
@@ -44,7 +46,7 @@ class RawShm {
       std::memcpy(right.data() + 1, &hello, sizeof hello);
       return right;
     });
-    transport = make_shm_transport(job, one_machine(ranks), members);
+    transport = make_shm_transport(job, one_machine(ranks), members, at_once);
     std::memcpy(&hello, job.said.data() + 1, sizeof hello);
     root_ =
         SharedRegion::open(getpid(), hello.arena_fd, layout_.bytes, SharedRegion::Others::kWrite);
@@ -53,11 +55,20 @@ class RawShm {
   // The cell that the rank writes next, in rank 0's arena. publish() hands it over.
   shm::Cell& cell(Rank rank) {
     auto* all = reinterpret_cast<shm::Cell*>(root_.data() + layout_.rings);
-    return all[static_cast<std::uint32_t>(rank) * shm::kRing + sent_[rank] % shm::kRing];
+    return all[static_cast<std::uint32_t>(rank) * shm::kRing + sent(rank) % shm::kRing];
   }
   void publish(Rank rank) {
     shm::Cell& c = cell(rank);
-    c.seq.store(++sent_[rank], std::memory_order_release);
+    if (sent(rank) == 0) call(rank);
+    c.seq.store(++sent(rank), std::memory_order_release);
+  }
+  shm::Callers& callers() {
+    return *reinterpret_cast<shm::Callers*>(root_.data() + layout_.callers);
+  }
+  // Has rank 0 look for messages of the rank.
+  void call(Rank rank) {
+    callers().called(static_cast<std::size_t>(rank)).store(1);
+    ++callers().count;
   }
   void write(Rank rank, shm::Kind kind, std::uint64_t tag, std::uint64_t bytes,
              std::uint64_t address = 0, std::uint64_t serial = 0, std::uint32_t index = 0) {
@@ -95,9 +106,11 @@ class RawShm {
   std::vector<Completion> completions;
 
  private:
+  std::uint32_t& sent(Rank rank) { return sent_[static_cast<std::size_t>(rank)]; }
+
   shm::Layout layout_;
   SharedRegion root_;
-  std::uint32_t sent_[16] = {};
+  std::vector<std::uint32_t> sent_;
 };
 
 }  // namespace weft::testing

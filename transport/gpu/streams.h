@@ -5,6 +5,8 @@
 // moves. Thread-safe.
 #pragma once
 
+#include <cstddef>
+
 #include "transport/gpu/device.h"
 
 namespace weft {
@@ -12,5 +14,9 @@ namespace weft {
 inline constexpr int kOwnStreams = 2;
 // Returns stream `which` (below kOwnStreams) of the GPU. Throws Error when the device refuses.
 Device::Stream own_stream(Device& device, int gpu, int which);
+
+// Copies bytes between any kinds of memory, one of them a GPU's. The call waits for the copy, some
+// microseconds and the bytes' way. Throws Error.
+void copy_now(void* to, const void* from, std::size_t bytes);
 
 }  // namespace weft

@@ -4,7 +4,8 @@
 
 // clang-format off
 #define WEFT_UCX(F)                                                                               \
-  F(ucp_cleanup) F(ucp_config_modify) F(ucp_config_read) F(ucp_config_release) F(ucp_ep_close_nbx) \
+  F(ucp_cleanup) F(ucp_config_modify) F(ucp_config_read) F(ucp_config_release)                    \
+  F(ucp_context_query) F(ucp_ep_close_nbx)                                                       \
   F(ucp_ep_create) F(ucp_ep_flush_nbx) F(ucp_get_version) F(ucp_init_version)                     \
   F(ucp_request_cancel) F(ucp_request_check_status) F(ucp_request_free) F(ucp_tag_msg_recv_nbx)   \
   F(ucp_tag_probe_nb) F(ucp_tag_recv_nbx) F(ucp_tag_send_nbx) F(ucp_worker_arm)                   \

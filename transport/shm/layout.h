@@ -88,10 +88,23 @@ inline constexpr std::size_t kHalf = kLine + kBoardBytes, kSmallHalf = kLine + k
 inline constexpr std::size_t kPart = sizeof(BoardPart) + 2 * kHalf,
                              kSmallPart = sizeof(BoardPart) + 2 * kSmallHalf;
 
+// The members that have mapped this arena, and so may write to its rings: its owner reads no other
+// rings. A member marks itself, and then raises `count`.
+struct alignas(kLine) Callers {
+  std::atomic<std::uint32_t> count;
+  std::atomic<std::uint8_t>& called(std::size_t member) {
+    return reinterpret_cast<std::atomic<std::uint8_t>*>(this + 1)[member];
+  }
+  static std::size_t bytes(int n) {
+    return sizeof(Callers) + (static_cast<std::size_t>(n) + kLine - 1) / kLine * kLine;
+  }
+};
+
 // Offsets in the arena of one rank, for a machine with n members.
 struct Layout {
   explicit Layout(int n)
-      : acks(0),
+      : callers(0),
+        acks(Callers::bytes(n)),
         rings(acks + static_cast<std::size_t>(n) * sizeof(Acks)),
         heads(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
         boards(heads + static_cast<std::size_t>(n) * kRing * sizeof(Head)),
@@ -99,10 +112,11 @@ struct Layout {
         bytes(slots) {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
-  std::size_t acks;    // Acks[n]: by member i, of what this rank sent
-  std::size_t rings;   // Cell[n][kRing]: from member i
-  std::size_t heads;   // Head[n][kRing]: of the messages in those cells
-  std::size_t boards;  // kFixedBoards large parts, then kBoards small parts
+  std::size_t callers;  // Callers
+  std::size_t acks;     // Acks[n]: by member i, of what this rank sent
+  std::size_t rings;    // Cell[n][kRing]: from member i
+  std::size_t heads;    // Head[n][kRing]: of the messages in those cells
+  std::size_t boards;   // kFixedBoards large parts, then kBoards small parts
   std::size_t slots;
   std::size_t bytes;
 };

@@ -7,7 +7,9 @@ namespace weft::shm {
 
 std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   if (done_.empty()) {
-    for (Peer& p : peers_) {
+    meet_callers();
+    for (Peer* const one : near_) {
+      Peer& p = *one;
       drain(p, true);
       if (p.sent != p.done) collect_acks(p);
       if (p.broken && !p.buried) [[unlikely]]
@@ -51,7 +53,9 @@ void ShmTransport::bury(Peer& p) noexcept {
 }
 
 void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
-  for (Peer& p : peers_) {
+  meet_callers();
+  for (Peer* const one : near_) {
+    Peer& p = *one;
     drain(p);
     p.matching.drop_if([&](const Unexpected& early) {
       if ((early.tag & mask) != (tag & mask)) return false;

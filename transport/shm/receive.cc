@@ -205,6 +205,19 @@ void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
   release_cell(p, cell);
 }
 
+const std::byte* ShmTransport::mapped_bytes(Peer& p, const Message& m) noexcept {
+  try {
+    if (!p.memory) p.memory = std::make_unique<PeerRegions>(p.pid, p.directory_fd);
+  } catch (const Error& error) {
+    p.error = error.what();
+    return nullptr;
+  }
+  const std::byte* at =
+      p.memory->resolve({m.index, m.serial, m.address}, m.bytes, p.kept.mapped > 0);
+  if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
+  return at;
+}
+
 const std::byte* ShmTransport::bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept {
   switch (m.kind) {
     case Kind::kInline:
@@ -212,12 +225,8 @@ const std::byte* ShmTransport::bytes_of(Peer& p, const Message& m, std::uint32_t
     case Kind::kSlot:
     case Kind::kFragment:
       return p.arena + m.address;
-    case Kind::kMapped: {
-      const std::byte* at =
-          p.memory->resolve({m.index, m.serial, m.address}, m.bytes, p.kept.mapped > 0);
-      if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
-      return at;
-    }
+    case Kind::kMapped:
+      return mapped_bytes(p, m);
     case Kind::kCma:
       return nullptr;
   }

@@ -22,6 +22,10 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
       receive(p, t);
       continue;
     }
+    if (!reached(p)) {
+      complete(t.id, Code::kTransport);
+      continue;
+    }
     Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);

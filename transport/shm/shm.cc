@@ -85,7 +85,8 @@ void Readable::only_for_children_of(int pid) noexcept {
   if (readable == 1) prctl(PR_SET_PTRACER, pid, 0, 0, 0);
 }
 
-ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members)
+ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members,
+                           std::size_t at_once)
     : layout_(static_cast<int>(members.size())),
       member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
   const std::string mode = copy_mode();
@@ -104,6 +105,8 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
   const auto verdicts = exchange(job, topology, [&] {
     reach(job.rank(), members, hellos);
+    for (Peer& p : peers_)
+      if (members.size() <= at_once || p.rank == job.rank()) map(p);
     return std::string(cma_ ? "1" : "0");
   });
   for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
@@ -129,42 +132,68 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     Peer p;
     p.rank = members[i];
     p.pid = hello.pid;
-    if (static_cast<int>(i) == me_) {
-      p.arena = arena_.data();
-    } else {
+    p.arena_fd = hello.arena_fd;
+    p.directory_fd = hello.directory_fd;
+    if (static_cast<int>(i) != me_) {
       if (hello.arena_bytes != layout_.bytes)
         throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
                                 members[i], me));
-      try {
-        p.region = std::make_unique<SharedRegion>(SharedRegion::open(
-            hello.pid, hello.arena_fd, hello.arena_bytes, SharedRegion::Others::kWrite));
-      } catch (const Error& error) {
-        throw Error(fmt::format("shm: rank {}: {}", members[i], error.what()));
-      }
-      // Of the peer's memory, cells, heads and acknowledgements are this rank's to write.
-      p.region->read_only_from(layout_.boards);
-      p.arena = p.region->data();
       cma_ = cma_ && (!hello.lends || can_attach(hello.pid, hello.probe));
     }
     siblings = siblings && hello.parent > 1 && hello.parent == getppid();
-    try {
-      p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
-    } catch (const Error& error) {
-      throw Error(fmt::format("shm: rank {}: {}", members[i], error.what()));
-    }
-    p.out =
-        reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
-    p.heads_out =
-        reinterpret_cast<Head*>(p.arena + layout_.heads) + static_cast<std::size_t>(me_) * kRing;
     p.heads_in = reinterpret_cast<const Head*>(arena_.data() + layout_.heads) + i * kRing;
     p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
-    p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
-    p.log.resize(kRing);
-    p.kept.cells.resize(kRing);
     peers_.push_back(std::move(p));
   }
   if (siblings && readable_) readable_->only_for_children_of(getppid());
+}
+
+void ShmTransport::map(Peer& p) {
+  near_.push_back(&p);
+  if (&p == &peers_[static_cast<std::size_t>(me_)]) {
+    p.arena = arena_.data();
+  } else {
+    try {
+      p.region = SharedRegion::open(p.pid, p.arena_fd, layout_.bytes, SharedRegion::Others::kWrite);
+    } catch (const Error& error) {
+      breaks(p, error.what());
+      throw Error(fmt::format("shm: rank {}: {}", p.rank, error.what()));
+    }
+    // Of the peer's memory, cells, heads and acknowledgements are this rank's to write.
+    p.region.read_only_from(layout_.boards);
+    p.arena = p.region.data();
+  }
+  const auto me = static_cast<std::size_t>(me_);
+  p.out = reinterpret_cast<Cell*>(p.arena + layout_.rings) + me * kRing;
+  p.heads_out = reinterpret_cast<Head*>(p.arena + layout_.heads) + me * kRing;
+  p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me;
+  p.log.resize(kRing);
+  p.kept.cells.resize(kRing);
+  auto* const callers = reinterpret_cast<Callers*>(p.arena + layout_.callers);
+  callers->called(me).store(1, std::memory_order_relaxed);
+  callers->count.fetch_add(1, std::memory_order_release);
+}
+
+bool ShmTransport::reached(Peer& p) noexcept {
+  if (p.arena || p.broken) [[likely]]
+    return !p.broken;
+  try {
+    map(p);
+  } catch (const Error&) {
+    return false;  // p.error says why
+  }
+  return true;
+}
+
+void ShmTransport::meet_callers() noexcept {
+  auto* const callers = reinterpret_cast<Callers*>(arena_.data() + layout_.callers);
+  const std::uint32_t count = callers->count.load(std::memory_order_acquire);
+  if (count == callers_) [[likely]]
+    return;
+  callers_ = count;
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    if (callers->called(i).load(std::memory_order_relaxed)) (void)reached(peers_[i]);
 }
 
 void ShmTransport::choose_copies(std::string_view mode) {
@@ -204,8 +233,11 @@ std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
     if (i < parts.size() && !BoardParts::exists(parts[i]))
       throw Error(fmt::format("shm: rank {} offers a part of a board that does not exist", r));
     const int m = member_of_[static_cast<std::size_t>(r)];
+    if (m < 0) continue;
     if (m == me_) me = arenas.size();
-    if (m >= 0) arenas.push_back(peers_[static_cast<std::size_t>(m)].arena + layout_.boards);
+    Peer& p = peers_[static_cast<std::size_t>(m)];
+    if (!p.arena && !reached(p)) throw Error(fmt::format("shm: rank {}: {}", r, p.error));
+    arenas.push_back(p.arena + layout_.boards);
   }
   const bool all = arenas.size() == members.size() &&
                    std::find(parts.begin(), parts.end(), std::uint64_t{0}) == parts.end();
@@ -242,7 +274,9 @@ bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
 
 Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
-  for (Peer& p : peers_) {
+  meet_callers();
+  for (Peer* const one : near_) {
+    Peer& p = *one;
     if (peer != kNoRank && peer != p.rank) continue;
     if (peer != kNoRank) drain(p);
     p.matching.for_each_unexpected([&](Unexpected& early) {
@@ -258,8 +292,8 @@ Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
 }  // namespace shm
 
 std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
-                                              std::span<const Rank> members) {
-  return std::make_unique<shm::ShmTransport>(job, topology, members);
+                                              std::span<const Rank> members, std::size_t at_once) {
+  return std::make_unique<shm::ShmTransport>(job, topology, members, at_once);
 }
 
 }  // namespace weft

@@ -16,11 +16,18 @@
 
 namespace weft {
 
+// So many members of a machine map each other's memory at once, so that all hear at the start when
+// one cannot; more of them map a peer's when the first message goes to or comes from the peer.
+namespace shm {
+inline constexpr std::size_t kMappedAtOnce = 64;
+}
+
 // Makes the transport; collective over the job. `members` are the world ranks of this machine
 // (equal Place::machine), ascending, with this rank; all members pass the same list. Throws Error
 // when memory cannot be mapped. WEFT_SHM_COPY=slots|cma fixes how malloc memory goes (default:
 // by size).
 std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
-                                              std::span<const Rank> members);
+                                              std::span<const Rank> members,
+                                              std::size_t at_once = shm::kMappedAtOnce);
 
 }  // namespace weft

@@ -15,7 +15,7 @@ int ShmTransport::take_slot(std::size_t bytes, std::size_t left) noexcept {
       return slot;
     }
     if (!again)
-      for (Peer& p : peers_) collect_acks(p);
+      for (Peer* const p : near_) collect_acks(*p);
   }
   return -1;
 }

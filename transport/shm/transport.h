@@ -43,7 +43,8 @@ struct Message {
 
 class ShmTransport final : public Transport {
  public:
-  ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members);
+  ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members,
+               std::size_t at_once);
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
@@ -96,9 +97,10 @@ class ShmTransport final : public Transport {
   struct Peer {
     Rank rank = kNoRank;
     int pid = 0;
-    std::byte* arena = nullptr;
-    std::unique_ptr<SharedRegion> region;  // null for this rank itself
-    std::unique_ptr<PeerRegions> memory;
+    int arena_fd = -1, directory_fd = -1;  // the peer's descriptors
+    std::byte* arena = nullptr;            // null until it is needed
+    SharedRegion region;                   // which holds the arena; none for this rank itself
+    std::unique_ptr<PeerRegions> memory;   // null until it is needed
     // to the peer
     Cell* out = nullptr;               // in the peer's arena
     Head* heads_out = nullptr;         // [kRing], in the peer's arena
@@ -120,8 +122,15 @@ class ShmTransport final : public Transport {
     Head disputed;        // the head that the peer sent where another one was expected
   };
 
-  // Maps the memory of the members, which they describe in `hellos`.
+  // Takes down what the members say of their memory in `hellos`, and whether all can be read.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
+  // Maps the arena of the peer, which polls for messages of this rank from then on. Throws Error
+  // when it cannot be mapped; the peer is broken then.
+  void map(Peer& p);
+  // Maps the arena where that has not been done. False: the peer is broken.
+  bool reached(Peer& p) noexcept;
+  // Maps the arenas of the members that have mapped this rank's.
+  void meet_callers() noexcept;
   void choose_copies(std::string_view mode);
   void make_slots();
   // Index among the members; -1: no rank of this machine.
@@ -155,6 +164,7 @@ class ShmTransport final : public Transport {
   bool deliver(Peer& p, Receive& receive, const Message& m, std::uint32_t cell) noexcept;
   void deliver_view(Peer& p, const Transfer& t, const Message& m, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
+  const std::byte* mapped_bytes(Peer& p, const Message& m) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   // Whether the sender has taken the message back. Asked after bytes were read from the sender's
   // own memory: if so, the bytes do not count.
@@ -178,6 +188,8 @@ class ShmTransport final : public Transport {
   int me_ = 0;                                             // index among the members
   std::vector<int> member_of_;                             // by world rank, -1: not on this machine
   std::vector<Peer> peers_;
+  std::vector<Peer*> near_;  // whose arenas are mapped, or could not be
+  std::uint32_t callers_ = 0;
   std::vector<int> slot_refs_;
   std::vector<int> free_slots_[kSlotClasses];
   std::size_t slot_base_[kSlotClasses] = {};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "topo/base/log.h"
+#include "topo/sysfs.h"
 #include "transport/loaded/loaded.h"
 
 namespace weft {
@@ -91,10 +92,17 @@ void set(ucp_config_t* config, const Nic& rail, const char* name, const std::str
 
 }  // namespace
 
-std::string ucx_device(const Nic& rail) {
+std::string ucx_device(const Nic& rail, const std::string& sysfs_root) {
   if (const char* user = std::getenv("UCX_NET_DEVICES")) return user;
-  if (rail.rdma) return rail.name.find(':') == std::string::npos ? rail.name + ":1" : rail.name;
-  return rail.netdev.empty() ? rail.name : rail.netdev;
+  if (!rail.rdma) return rail.netdev.empty() ? rail.name : rail.netdev;
+  if (rail.name.find(':') != std::string::npos) return rail.name;
+  const std::string ports = sysfs_root + "/class/infiniband/" + rail.name + "/ports/";
+  std::string active;
+  for (const std::string& port : sysfs::list(ports)) {
+    if (!sysfs::read_line(ports + port + "/state").starts_with("4:")) continue;
+    active += fmt::format("{}{}:{}", active.empty() ? "" : ",", rail.name, port);
+  }
+  return active.empty() ? rail.name + ":1" : active;
 }
 
 UcpConfig ucx_config(const Nic& rail) {
@@ -111,9 +119,9 @@ UcpConfig ucx_config(const Nic& rail) {
   }
   UcpConfig config(raw);
   set(raw, rail, "NET_DEVICES", ucx_device(rail));
-  // Network transports only: ranks that share memory have the shm transport, and emulated hosts
-  // must not meet through memory.
-  set(raw, rail, "TLS", rail.rdma ? "ib" : "tcp");
+  // What the device has, and what reads GPU memory; but nothing through shared memory: ranks that
+  // share memory have the shm transport, and emulated hosts must not meet through memory.
+  set(raw, rail, "TLS", "^sm,self,cuda_ipc");
   for (const Setting& s : kAlways) set(raw, rail, s.name, s.value);
   if (!rail.rdma) {
     for (const Setting& s : kTcp) set(raw, rail, s.name, s.value);

@@ -35,13 +35,25 @@ bool breaks_connection(ucs_status_t status) {
 
 }  // namespace
 
-ucp_request_param_t UcxTransport::request_param(Request* request) {
+ucp_request_param_t UcxTransport::request_param(Request* request, const void* data) const {
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = request;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
+  const MemoryKind kind = kind_of(data);  // UCX looks up no pointer that it is told of
+  param.memory_type = kind == MemoryKind::kDevice    ? UCS_MEMORY_TYPE_CUDA
+                      : kind == MemoryKind::kManaged ? UCS_MEMORY_TYPE_CUDA_MANAGED
+                                                     : UCS_MEMORY_TYPE_HOST;
   return param;
+}
+
+// Why a transfer cannot be; empty: it can.
+std::string UcxTransport::refusal(const Transfer& t) const {
+  if (t.kind == Transfer::Kind::kView) return "ucx: no views here; post a kRecv";
+  if (t.tag >> tag_bits_ != 0)
+    return fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_);
+  if (t.sums && of_gpu(t.data)) return "ucx: no sum goes with GPU memory; copy it to the host";
+  return {};
 }
 
 void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
@@ -51,13 +63,8 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
       continue;
     }
     Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
-    if (t.tag >> tag_bits_ != 0 || t.kind == Transfer::Kind::kView) {
-      peer.note =
-          Status(Code::kInvalidArgument,
-                 t.kind == Transfer::Kind::kView
-                     ? std::string("ucx: no views here; post a kRecv")
-                     : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
-                 t.peer);
+    if (std::string why = refusal(t); !why.empty()) {
+      peer.note = Status(Code::kInvalidArgument, std::move(why), t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (!connected(peer)) {
       complete(t.id, peer.failure.code());
@@ -71,7 +78,7 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
 
 void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
   Request* request = take_request(t, false);
-  ucp_request_param_t param = request_param(request);
+  ucp_request_param_t param = request_param(request, t.data);
   param.cb.send = &UcxTransport::on_sent;
   void* handle = request->headed
                      ? send_with_head(t, peer, request, param)
@@ -87,7 +94,7 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   if (!unexpected_.empty() && take_unexpected(t, peer)) [[unlikely]]
     return;
   Request* request = take_request(t, true);
-  ucp_request_param_t param = request_param(request);
+  ucp_request_param_t param = request_param(request, t.data);
   // Through the callback even when the message is there already: UCX 1.13 tells the length of
   // what came only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -141,6 +148,7 @@ Caps UcxTransport::caps() const {
   Caps caps;
   caps.name = "ucx";
   caps.tag_bits = tag_bits_;
+  caps.cuda = cuda_;
   caps.recoverable = true;
   return caps;
 }
@@ -264,7 +272,8 @@ Code UcxTransport::outcome(Peer& peer, Request& request, ucs_status_t status, st
   if (request.headed && request.recv && status == UCS_OK)
     return outcome_with_head(peer, request, length);
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    if (status == UCS_OK) head_of(request.data, std::min(length, request.bytes), peer.disputed);
+    if (status == UCS_OK && !of_gpu(request.data))
+      head_of(request.data, std::min(length, request.bytes), peer.disputed);
     peer.note = mismatch(peer, request.bytes,
                          status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
     return Code::kMismatch;

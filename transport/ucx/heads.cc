@@ -141,7 +141,7 @@ void UcxTransport::keep_unexpected(Peer& peer, std::uint64_t tag, std::size_t by
   t.bytes = bytes;
   Request* request = take_request(t, true);
   request->unexpected = &s;
-  ucp_request_param_t param = request_param(request);
+  ucp_request_param_t param = request_param(request, nullptr);
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
   void* handle = ucp_tag_msg_recv_nbx(worker_.get(), t.data, bytes, message, &param);
@@ -163,6 +163,21 @@ void UcxTransport::unexpected_filled(Request& request, ucs_status_t status) {
   none.recv = true;
   none.bytes = s.length;
   hand_over(s, outcome(peers_[static_cast<std::size_t>(s.peer)], none, status, 0));
+}
+
+// Copies bytes of an unexpected message to its receive, which may be GPU memory.
+bool UcxTransport::put(Peer& peer, void* to, const void* from, std::size_t bytes) {
+  if (!of_gpu(to)) {
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  try {
+    copy_now(to, from, bytes);
+  } catch (const Error& error) {
+    peer.note = Status(Code::kTransport, fmt::format("ucx: {}", error.what()), peer.rank);
+    return false;
+  }
+  return true;
 }
 
 // True when the message of this receive is among the unexpected ones.
@@ -191,7 +206,8 @@ void UcxTransport::hand_over(Unexpected& s, Code code) {
       code = Code::kMismatch;
       peer.note = mismatch(peer, t.bytes, fmt::format("{} bytes", s.length));
     }
-    if (code == Code::kOk && t.bytes) std::memcpy(t.data, s.bytes.data() + front, t.bytes);
+    if (code == Code::kOk && t.bytes && !put(peer, t.data, s.bytes.data() + front, t.bytes))
+      code = Code::kTransport;
     done_.add({.id = t.id, .code = code, .crc = known ? head.crc : 0});
   }
   std::erase_if(unexpected_, [&](const auto& other) { return other.get() == &s; });

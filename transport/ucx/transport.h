@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "topo/topology.h"
+#include "transport/gpu/streams.h"
 #include "transport/job/bootstrap.h"
 #include "transport/messages/completions.h"
 #include "transport/transport.h"
@@ -109,6 +110,7 @@ class UcxTransport final : public Transport {
   ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) const {
     return static_cast<ucp_tag_t>(source) << tag_bits_ | tag;
   }
+  std::string refusal(const Transfer& t) const;
   void post_send(const Transfer& t, Peer& peer) noexcept;
   void post_recv(const Transfer& t, Peer& peer) noexcept;
   bool connected(Peer& peer) noexcept {
@@ -135,13 +137,25 @@ class UcxTransport final : public Transport {
   static bool took_with_head(const Request& request, std::size_t length) noexcept;
   Code outcome_with_head(Peer& peer, const Request& request, std::size_t length);
   static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
-  bool headed(const Transfer& t) const { return t.head && (t.bytes <= kMostWithHead || t.sums); }
+  // UCX makes one message of pieces of one kind of memory only: GPU memory goes without a head.
+  bool headed(const Transfer& t) const {
+    return t.head && (t.bytes <= kMostWithHead || t.sums) && !of_gpu(t.data);
+  }
+  bool of_gpu(const void* data) const noexcept {
+    const MemoryKind kind = kind_of(data);
+    return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
+  }
+  MemoryKind kind_of(const void* data) const noexcept {
+    Device* const gpus = cuda_ && data ? device() : nullptr;
+    return gpus ? gpus->residence(data).kind : MemoryKind::kHost;
+  }
   Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
   void keep_unexpected(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
   bool take_unexpected(const Transfer& t, Peer& peer) noexcept;
+  bool put(Peer& peer, void* to, const void* from, std::size_t bytes);
   void hand_over(Unexpected& s, Code code);
   void unexpected_filled(Request& request, ucs_status_t status);
-  static ucp_request_param_t request_param(Request* request);
+  ucp_request_param_t request_param(Request* request, const void* data) const;
 
   static void on_sent(void* handle, ucs_status_t status, void* request) noexcept;
   static void on_received(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -156,6 +170,7 @@ class UcxTransport final : public Transport {
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>
       worker_;                    // destroyed before context_; null once the rail has ended
   int event_fd_ = -1;             // the worker's
+  bool cuda_ = false;             // UCX takes GPU memory
   std::vector<Peer> peers_;       // by world rank; never grows after set-up
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid
   Request* free_requests_ = nullptr;

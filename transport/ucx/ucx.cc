@@ -95,6 +95,10 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
   ucp_context_h context = nullptr;
   check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
   context_.reset(context);
+  ucp_context_attr_t has{};
+  has.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  check(ucp_context_query(context, &has), device_, "ucp_context_query");
+  cuda_ = (has.memory_types >> UCS_MEMORY_TYPE_CUDA & 1) != 0;
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;

@@ -1,4 +1,4 @@
-// Copies between GPU memory and pinned host memory, for GPU memory that the HCA does not reach.
+// Bounce buffers of pinned host memory, for GPU memory that the HCA does not reach.
 // Does not know peers or queues.
 #include "transport/verbs/gpu.h"
 
@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
 
 #include "topo/base/status.h"
 #include "transport/memory/memory.h"
@@ -23,24 +22,6 @@ VerbsGpu::~VerbsGpu() {
     device()->unpin(data);
     weft::free(data);
   }
-  for (const auto& [gpu, lane] : lanes_) {
-    device()->free_event(lane.event);
-    device()->free_stream(lane.stream);
-  }
-}
-
-void VerbsGpu::copy(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  Device& gpus = *device();
-  const int gpu = std::max(gpus.residence(to).gpu, gpus.residence(from).gpu);
-  Lane& lane = lanes_[gpu];
-  if (lane.stream == nullptr) {
-    lane.stream = gpus.make_stream(gpu);
-    lane.event = gpus.make_event(gpu);
-  }
-  gpus.copy(to, from, bytes, gpu, lane.stream);
-  gpus.record(lane.event, lane.stream);
-  while (!gpus.reached(lane.event)) std::this_thread::yield();
 }
 
 VerbsGpu::Stage VerbsGpu::stage(std::size_t bytes) {

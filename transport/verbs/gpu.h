@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/gpu/device.h"
+#include "transport/gpu/streams.h"
 
 namespace weft {
 
@@ -26,7 +26,7 @@ class VerbsGpu {
   }
 
   // Copies bytes from or to GPU memory, and returns when the copy is done. Throws Error.
-  void copy(void* to, const void* from, std::size_t bytes);
+  static void copy(void* to, const void* from, std::size_t bytes) { copy_now(to, from, bytes); }
 
   // Returns the bounce buffer of a Stage to the pool.
   struct Give {
@@ -49,11 +49,6 @@ class VerbsGpu {
   static constexpr unsigned kEvery = 256;
   int refusals_ = 0;
   unsigned skipped_ = 0;
-  struct Lane {
-    Device::Stream stream = nullptr;
-    Device::Event event = nullptr;
-  };
-  std::map<int, Lane> lanes_;               // by GPU
   std::map<std::byte*, std::size_t> made_;  // bounce buffers and their sizes
   std::vector<std::byte*> free_;
 };

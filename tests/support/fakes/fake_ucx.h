@@ -65,7 +65,7 @@ class FakeUcx {
       if (!r.endpoint || r.done) continue;
       std::string bytes;
       for (const ucp_dt_iov_t& piece : r.pieces)
-        bytes.append(static_cast<const char*>(piece.buffer), piece.length);
+        bytes.append(static_cast<const char*>(reached(piece.buffer)), piece.length);
       finish(r, UCS_OK, 0);
       return bytes;
     }
@@ -77,8 +77,10 @@ class FakeUcx {
   }
 
   std::function<void()> on_progress;
-  bool slow = false;    // a message's bytes come after it was matched
-  bool prompt = false;  // sends leave by themselves
+  bool cuda = false;                         // UCX was built with CUDA
+  std::function<void*(void*)> reach_memory;  // where the test finds what UCX is handed
+  bool slow = false;                         // a message's bytes come after it was matched
+  bool prompt = false;                       // sends leave by themselves
   std::list<Endpoint> endpoints;
   std::list<Request> requests;
 
@@ -118,11 +120,12 @@ class FakeUcx {
     r.message = std::move(message.bytes);
     if (!slow) fill(r);
   }
+  void* reached(void* memory) const { return reach_memory ? reach_memory(memory) : memory; }
   void fill(Request& r) {
     std::string_view rest = r.message;
     for (const ucp_dt_iov_t& piece : r.pieces) {
       const std::size_t n = std::min(piece.length, rest.size());
-      if (n) std::memcpy(piece.buffer, rest.data(), n);
+      if (n) std::memcpy(reached(piece.buffer), rest.data(), n);
       rest.remove_prefix(n);
     }
     finish(r, rest.empty() ? UCS_OK : UCS_ERR_MESSAGE_TRUNCATED, r.message.size());
@@ -195,6 +198,11 @@ ucs_status_t ucp_init_version(unsigned, unsigned, const ucp_params_t*, const ucp
   return UCS_OK;
 }
 void ucp_cleanup(ucp_context_h) {}
+ucs_status_t ucp_context_query(ucp_context_h, ucp_context_attr_t* has) {
+  has->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+  if (FakeUcx::get().cuda) has->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+  return UCS_OK;
+}
 ucs_status_t ucp_worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker_h* worker) {
   *worker = reinterpret_cast<ucp_worker_h>(&FakeUcx::get());
   return UCS_OK;

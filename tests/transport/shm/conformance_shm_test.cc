@@ -25,19 +25,20 @@
 namespace weft::testing {
 namespace {
 
-Maker maker(std::string name, const char* copy) {
-  return {std::move(name), [copy](int n) {
+Maker maker(std::string name, const char* copy, std::size_t at_once = shm::kMappedAtOnce) {
+  return {std::move(name), [copy, at_once](int n) {
             setenv("WEFT_SHM_COPY", copy, 1);
-            return make_in_threads(n, [n](Job& job, Rank) {
+            return make_in_threads(n, [n, at_once](Job& job, Rank) {
               std::vector<Rank> members(static_cast<std::size_t>(n));
               std::iota(members.begin(), members.end(), 0);
-              return make_shm_transport(job, one_host(n), members);
+              return make_shm_transport(job, one_host(n), members, at_once);
             });
           }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
-                         ::testing::Values(maker("BySize", "auto"), maker("Slots", "slots")),
+                         ::testing::Values(maker("BySize", "auto"), maker("Slots", "slots"),
+                                           maker("MappedWhenNeeded", "auto", 0)),
                          maker_name);
 INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach", "cma")),
                          maker_name);

@@ -12,6 +12,8 @@
 #include <array>
 #include <cstdarg>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include "transport/memory/memory.h"
 #include "transport/shm_raw.h"
@@ -215,6 +217,84 @@ TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedByName) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   EXPECT_NE(refused(ends[0]).find("rank 1: cannot use the shared memory"), std::string::npos);
   for (const int fd : {open_end, ends[0], ends[1]}) ::close(fd);
+}
+
+// How many of the peers' arenas rank 0 has mapped: of each it may not write to a part.
+int mapped_arenas() {
+  std::ifstream maps("/proc/self/maps");
+  int all = 0;
+  for (std::string line; std::getline(maps, line);)
+    all += line.find(" r--s ") != std::string::npos && line.find("raw-arena") != std::string::npos;
+  return all;
+}
+
+// On a large machine set-up maps nothing, and a peer is mapped by its first message or by one to
+// it.
+TEST(ShmSetUp, APeerIsMappedWhenItIsNeeded) {
+  constexpr int kRanks = static_cast<int>(shm::kMappedAtOnce) + 8;
+  RawShm raw(kRanks);
+  EXPECT_EQ(mapped_arenas(), 0);
+  std::array<char, 4> got{};
+  raw.post(Transfer::Kind::kRecv, 70, 5, got.data(), got.size(), 1);
+  raw.poll();
+  EXPECT_EQ(mapped_arenas(), 0) << "a receive waits in this rank's own memory";
+  raw.say(70, 5, "well");
+  raw.poll();
+  ASSERT_EQ(raw.completions.size(), 1u);
+  EXPECT_EQ(raw.completions[0].code, Code::kOk);
+  EXPECT_EQ(std::string_view(got.data(), got.size()), "well");
+  EXPECT_EQ(mapped_arenas(), 1);
+  raw.post(Transfer::Kind::kSend, 70, 6, got.data(), got.size(), 2);
+  EXPECT_EQ(mapped_arenas(), 1);
+  raw.post(Transfer::Kind::kSend, 3, 6, got.data(), got.size(), 3);
+  EXPECT_EQ(mapped_arenas(), 2);
+  auto* const callers =
+      reinterpret_cast<shm::Callers*>(raw.arenas[3].data() + raw.layout().callers);
+  EXPECT_EQ(callers->count, 1u) << "rank 3 hears that rank 0 may send";
+  EXPECT_EQ(callers->called(0), 1u);
+  EXPECT_EQ(callers->called(1), 0u);
+  // Marks of ranks that have nothing to say, and a count that means nothing, do no harm.
+  for (Rank r = 1; r < 10; ++r) raw.call(r);
+  for (int i = 0; i < 100; ++i) ++raw.callers().count;
+  raw.callers().called(kRanks).store(1);
+  raw.completions.clear();
+  raw.poll();
+  EXPECT_TRUE(raw.transport->cause(9).ok());
+}
+
+// Here nobody hears of it at the start.
+TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedWhenItIsNeeded) {
+  for (const bool to_it : {true, false}) {
+    const int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const std::size_t bytes = shm::Layout(3).bytes;
+    ASSERT_EQ(ftruncate(fd, static_cast<off_t>(2 * bytes)), 0);
+    RawShm raw(
+        3, [fd](Rank r, shm::Hello& hello) { hello.arena_fd = r == 1 ? fd : hello.arena_fd; }, 0);
+    std::array<char, 4> got{};
+    raw.post(Transfer::Kind::kRecv, 1, 5, got.data(), got.size(), 1);
+    if (to_it)
+      raw.post(Transfer::Kind::kSend, 1, 6, got.data(), got.size(), 2);
+    else
+      raw.say(1, 5, "evil");
+    raw.poll();
+    raw.post(Transfer::Kind::kRecv, 1, 7, got.data(), got.size(), 3);
+    raw.post(Transfer::Kind::kRecv, 2, 8, got.data(), got.size(), 4);
+    raw.say(2, 8, "well");
+    raw.poll();
+    ASSERT_EQ(raw.completions.size(), to_it ? 4u : 3u);
+    for (const Completion& c : raw.completions)
+      EXPECT_EQ(c.code, c.id == 4 ? Code::kOk : Code::kTransport) << c.id;
+    EXPECT_EQ(std::string_view(got.data(), got.size()), "well");
+    const Status cause = raw.transport->cause(1);
+    EXPECT_EQ(cause.rank(), 1);
+    EXPECT_NE(cause.message().find("its length is not sealed"), std::string::npos)
+        << cause.message();
+    EXPECT_TRUE(raw.transport->cause(2).ok());
+    const std::vector<std::uint64_t> parts{raw.transport->offer_board(), std::uint64_t{2} << 32 | 3,
+                                           std::uint64_t{2} << 32 | 3};
+    EXPECT_THROW((void)raw.transport->board(std::vector<Rank>{0, 1, 2}, parts), Error);
+    ::close(fd);
+  }
 }
 
 TEST_F(ShmHostile, APartOfABoardThatDoesNotExistIsRefusedByName) {

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "support/process/signals.h"
+#include "support/process/temporary_folder.h"
 #include "transport/rail_ranks.h"
 #include "transport/ucx/config.h"
 
@@ -52,6 +53,35 @@ TEST(UcxConfig, UcxKnowsEverySetting) {
   said << std::ifstream(path).rdbuf();
   EXPECT_EQ(said.str().find("invalid configuration"), std::string::npos) << said.str();
   std::filesystem::remove(path);
+}
+
+TEST(UcxConfig, ADeviceHasAllItsActivePorts) {
+  if (std::getenv("UCX_NET_DEVICES")) GTEST_SKIP() << "UCX_NET_DEVICES of the environment wins";
+  const TemporaryFolder root;
+  const auto port = [&](const char* device, const char* number, const char* state) {
+    const std::filesystem::path folder =
+        std::filesystem::path(root.path()) / "class/infiniband" / device / "ports" / number;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "state") << state << "\n";
+  };
+  port("mlx5_0", "1", "4: ACTIVE");
+  port("mlx5_0", "2", "4: ACTIVE");
+  port("mlx5_1", "1", "1: DOWN");
+  port("mlx5_1", "2", "4: ACTIVE");
+  port("mlx5_2", "1", "1: DOWN");
+  Nic nic;
+  nic.rdma = true;
+  nic.netdev = "ib0";
+  const auto device = [&](const char* name) {
+    nic.name = name;
+    return ucx_device(nic, root.path());
+  };
+  EXPECT_EQ(device("mlx5_0"), "mlx5_0:1,mlx5_0:2");
+  EXPECT_EQ(device("mlx5_1"), "mlx5_1:2");
+  EXPECT_EQ(device("mlx5_2"), "mlx5_2:1") << "for UCX to say what is wrong with it";
+  EXPECT_EQ(device("mlx5_0:1"), "mlx5_0:1");
+  nic.rdma = false;
+  EXPECT_EQ(device("mlx5_0"), "ib0");
 }
 
 TEST(UcxConfig, SettingsReachTheSockets) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/fakes/fake_device.h"
 #include "support/fakes/fake_ucx.h"
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
@@ -102,6 +103,113 @@ TEST(UcxPeer, IsNotDroppedForEver) {
   EXPECT_FALSE(transport->meet(1, address));
   fake.on_progress = nullptr;
   fake.slow = false;
+}
+
+// ---- GPU memory ----------------------------------------------------------------------------
+
+class UcxGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    gpus_ = &use_fake_device();
+    fake_.cuda = true;
+    fake_.reach_memory = [this](void* memory) {
+      return gpus_->residence(memory).kind == MemoryKind::kDevice ? gpus_->local(memory) : memory;
+    };
+    transport_ = rank_0_of_3();
+    memory_ = gpus_->alloc(1, 64);
+    std::memcpy(gpus_->local(memory_), "what the GPU has", 16);
+  }
+  void TearDown() override {
+    transport_.reset();
+    gpus_->free(memory_);
+    fake_.cuda = false;
+    fake_.reach_memory = nullptr;
+  }
+  Completion post(Transfer::Kind kind, void* data, std::uint64_t bytes, bool sums = false) {
+    head_.sign = 7;
+    const Transfer t{.kind = kind,
+                     .sums = sums,
+                     .peer = 1,
+                     .tag = 5,
+                     .data = data,
+                     .bytes = bytes,
+                     .id = ++id_,
+                     .head = &head_};
+    transport_->post({&t, 1});
+    Completion out[1];
+    return transport_->poll(out) == 1 ? out[0] : Completion{};
+  }
+  Completion poll() {
+    Completion out[1];
+    for (int i = 0; i < 4; ++i)
+      if (transport_->poll(out) == 1) return out[0];
+    return {};
+  }
+  std::string on_gpu() { return {static_cast<const char*>(gpus_->local(memory_)), 16}; }
+
+  FakeDevice* gpus_ = nullptr;
+  FakeUcx& fake_ = FakeUcx::get();
+  std::unique_ptr<Transport> transport_;
+  void* memory_ = nullptr;
+  Head head_;
+  std::uint64_t id_ = 0;
+};
+
+TEST_F(UcxGpu, GoesToUcxAsItIsAndWithoutAHead) {
+  EXPECT_TRUE(transport_->caps().cuda);
+  post(Transfer::Kind::kSend, memory_, 16);
+  ASSERT_EQ(fake_.requests.size(), 1u);
+  EXPECT_EQ(fake_.requests.front().param.memory_type, UCS_MEMORY_TYPE_CUDA);
+  EXPECT_EQ(fake_.leave(), "what the GPU has");
+  EXPECT_EQ(poll().code, Code::kOk);
+  char host[16] = "of the host";
+  post(Transfer::Kind::kSend, host, 16);
+  EXPECT_EQ(fake_.requests.front().param.memory_type, UCS_MEMORY_TYPE_HOST);
+  EXPECT_GT(fake_.leave().size(), 16u) << "a head goes with memory of the host";
+}
+
+TEST_F(UcxGpu, TakesAMessageFirstOrLast) {
+  post(Transfer::Kind::kRecv, memory_, 16);
+  fake_.arrive(ucp_tag_t{1} << kTagBits | 5, "comes afterwards");
+  EXPECT_EQ(poll().code, Code::kOk);
+  EXPECT_EQ(on_gpu(), "comes afterwards");
+  fake_.arrive(ucp_tag_t{1} << kTagBits | 5, "had come before!");
+  poll();
+  const Completion done = post(Transfer::Kind::kRecv, memory_, 16);
+  EXPECT_EQ((done.id ? done : poll()).code, Code::kOk);
+  EXPECT_EQ(on_gpu(), "had come before!");
+}
+
+// unclaimed() has taken the message from UCX, into memory of the host.
+TEST_F(UcxGpu, TakesAMessageThatWasLookedAt) {
+  fake_.arrive(ucp_tag_t{1} << kTagBits | 5, "was looked at 01");
+  poll();
+  Head theirs;
+  EXPECT_EQ(transport_->unclaimed(1, 5, ~std::uint64_t{0}, theirs), kNoRank) << "it has no head";
+  const Completion done = post(Transfer::Kind::kRecv, memory_, 16);
+  EXPECT_EQ(done.id, id_);
+  EXPECT_EQ(done.code, Code::kOk);
+  EXPECT_EQ(on_gpu(), "was looked at 01");
+}
+
+TEST_F(UcxGpu, AMessageOfAnotherLengthIsADispute) {
+  post(Transfer::Kind::kRecv, memory_, 32);
+  fake_.arrive(ucp_tag_t{1} << kTagBits | 5, std::string(20, 'x'));
+  EXPECT_EQ(poll().code, Code::kMismatch);
+  EXPECT_THAT(transport_->cause(1).message(), HasSubstr("20 bytes where 32"));
+}
+
+TEST_F(UcxGpu, HasNoSums) {
+  const Completion done = post(Transfer::Kind::kSend, memory_, 16, true);
+  EXPECT_EQ(done.code, Code::kInvalidArgument);
+  EXPECT_THAT(transport_->cause(1).message(), HasSubstr("no sum goes with GPU memory"));
+}
+
+TEST_F(UcxGpu, IsNotTakenByAUcxWithoutCuda) {
+  transport_.reset();
+  fake_.cuda = false;
+  transport_ = rank_0_of_3();
+  EXPECT_FALSE(transport_->caps().cuda);
 }
 
 }  // namespace
