@@ -6,24 +6,12 @@
 #include <sstream>
 #include <string>
 
+#include "perf/cli/table.h"
+
 namespace weft {
 namespace {
 
-constexpr std::size_t kColumns = 100, kNameColumns = 34;
-
-// Breaks the text at blanks; a word that is longer than a line has a line of its own.
-std::string wrapped(const std::string& text, std::size_t width) {
-  std::istringstream words(text);
-  std::string all, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      all += line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return all + line;
-}
+constexpr std::size_t kNameColumns = 34;
 
 class Help : public CLI::Formatter {
  public:

@@ -14,6 +14,7 @@
 #include "perf/cli/commands.h"
 #include "perf/cli/completion.h"
 #include "perf/cli/help.h"
+#include "perf/cli/mark.h"
 #include "perf/cli/parse_errors.h"
 #include "perf/cli/variables.h"
 #include "topo/base/status.h"
@@ -58,18 +59,6 @@ bool speaks_for_all() {
 
 }  // namespace
 
-// CLI11 takes the first "--" after an option that may have a value for the end of its values: where
-// "--json [FILE]" is followed by "-- PROGRAM", the mark is said twice.
-static void keep_mark(std::vector<char*>& arguments) {
-  const auto is = [](const char* text) {
-    return [text](const char* a) { return a == std::string_view(text); };
-  };
-  const auto mark = std::ranges::find_if(arguments, is("--"));
-  if (mark == arguments.end() || mark - arguments.begin() < 2) return;
-  const bool value = mark[-1][0] != '-' || is("-")(mark[-1]);
-  if (is("--json")(mark[-1]) || (value && is("--json")(mark[-2]))) arguments.insert(mark, *mark);
-}
-
 int main(int argc, char** argv) {
   open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
@@ -105,7 +94,7 @@ int main(int argc, char** argv) {
     arguments.erase(arguments.begin() + 1);
     arguments.push_back(help.data());
   }
-  keep_mark(arguments);
+  weft::keep_mark(arguments);
   argc = static_cast<int>(arguments.size());
   argv = arguments.data();
   if (argc == 1) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "perf/cli/spellings.h"
 #include "topo/base/status.h"
 #include "transport/launch/failures.h"
 
@@ -74,6 +75,8 @@ std::string did_you_mean(std::string_view typed, std::span<const std::string> kn
 
 Collective collective_named(std::string_view text) {
   if (const auto found = collective_from(text)) return *found;
+  if (const std::string here = command_for(std::string(text)); !here.empty())
+    throw Error(fmt::format("{}: it is `{}` here", text, here));
   const std::vector<std::string> names = words(kAllCollectives);
   throw Error(fmt::format("{}: there is no such collective{}; there are {}", text,
                           did_you_mean(text, names), collective_names()));

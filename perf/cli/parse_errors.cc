@@ -14,6 +14,7 @@
 
 #include "perf/cli/names.h"
 #include "perf/cli/spellings.h"
+#include "topo/base/status.h"
 
 namespace weft {
 namespace {
@@ -79,6 +80,8 @@ std::string reworded(const std::string& text) {
 }  // namespace
 
 std::string no_command(const CLI::App& command, const std::string& typed) {
+  if (const std::string here = command_for(typed); !here.empty())
+    return fmt::format("no command '{}'; it is `{}` here", typed, here);
   const std::vector<std::string> names = commands_of(command);
   return fmt::format("no command '{}'{}; there are: {}", typed, did_you_mean(typed, names),
                      fmt::join(names, " "));
@@ -125,6 +128,13 @@ void refuse_what_is_not_finite(CLI::App& app) {
     if (option->get_type_name().starts_with("FLOAT")) option->check(CLI::Validator(finite, ""));
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
     refuse_what_is_not_finite(*command);
+}
+
+void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
+                  std::string_view why) {
+  for (const char* option : options)
+    if (command.get_option(option)->count() > 0)
+      throw Error(fmt::format("{} would be ignored: {}; leave it out", option, why));
 }
 
 }  // namespace weft

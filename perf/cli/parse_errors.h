@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
@@ -16,5 +18,9 @@ std::string no_command(const CLI::App& command, const std::string& typed);
 // Makes every option that takes a fraction, of every command, refuse nan and inf: CLI11's range
 // checks let nan pass.
 void refuse_what_is_not_finite(CLI::App& app);
+
+// Throws Error where one of the options was given, which the run would ignore for this reason.
+void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
+                  std::string_view why);
 
 }  // namespace weft

@@ -3,17 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <regex>
 #include <string_view>
+
+#include "coll/types.h"
 
 namespace weft {
 namespace {
 
 struct Spelling {
-  std::string_view command;  // the last word of the command; empty: every command
+  std::string_view command;  // the last word of the command, or kPair; empty: every command
   std::string_view typed;    // with its hyphens
   std::string_view here;     // the option in its place; empty: there is none, `about` says why
   std::string_view about = "";
 };
+
+constexpr std::string_view kPair = "bw|lat";
 
 constexpr Spelling kSpellings[] = {
     {"", "-n", "-N", "ranks"},
@@ -37,6 +42,7 @@ constexpr Spelling kSpellings[] = {
     {"", "--timeout", "--timeout-ms", "milliseconds"},
     {"", "--limit", "--limit-s"},
     {"", "--output", "--out"},
+    {"peers", "--budget", "--budget-s", "seconds"},
     // nccl-tests
     {"perf", "--minbytes", "--begin"},
     {"perf", "--maxbytes", "--end"},
@@ -47,16 +53,27 @@ constexpr Spelling kSpellings[] = {
     {"perf", "--datatype", "--type"},
     {"perf", "-m", "", "calls are not aggregated; --back-to-back leaves out the barriers"},
     {"perf", "--agg_iters", "", "calls are not aggregated; --back-to-back leaves out the barriers"},
+    {"perf", "--run_cycles", "", "a run is one cycle; -n has the operations"},
     {"perf", "-a", "", "the slowest rank's time counts"},
     {"perf", "--average", "", "the slowest rank's time counts"},
-    {"perf", "-z", "", "every call is waited for"},
-    {"perf", "--blocking", "", "every call is waited for"},
-    {"perf", "-G", "", "there are no CUDA graphs"},
-    {"perf", "--cudagraph", "", "there are no CUDA graphs"},
+    {"perf", "-z", "", "every call is waited for; leave it out"},
+    {"perf", "--blocking", "", "every call is waited for; leave it out"},
+    {"perf", "-y", "", "there is no CUDA stream; leave it out"},
+    {"perf", "--stream_null", "", "there is no CUDA stream; leave it out"},
+    {"perf", "-G", "", "there are no CUDA graphs; leave it out"},
+    {"perf", "--cudagraph", "", "there are no CUDA graphs; leave it out"},
     {"perf", "-T", "--timeout-ms", "milliseconds"},
-    {"perf", "-p", "", "ranks are set up in parallel"},
-    {"perf", "-C", "", "the time of the CPU is that of the operation"},
+    {"perf", "-p", "", "ranks are set up in parallel; leave it out"},
+    {"perf", "--parallel_init", "", "ranks are set up in parallel; leave it out"},
+    {"perf", "-C", "", "the time of the CPU is that of the operation; leave it out"},
+    {"perf", "--report_cputime", "", "the time of the CPU is that of the operation; leave it out"},
+    {"perf", "-S", "", "rows have no time stamps; leave it out"},
+    {"perf", "--report_timestamps", "", "rows have no time stamps; leave it out"},
     {"perf", "-R", "", "--buffers weft has registered memory"},
+    {"perf", "--local_register", "", "--buffers weft has registered memory"},
+    {"perf", "-J", "--json"},
+    {"perf", "--output_file", "--json"},
+    {"perf", "--no-check", "", "-c 0 compares nothing"},
     // commands of their own, now
     {"train", "--model", "", "`weft spiral` trains the spiral, `weft train` the transformer"},
     {"train", "--explain", "", "`weft pipeline explain` prints the steps of a schedule"},
@@ -71,18 +88,55 @@ constexpr Spelling kSpellings[] = {
     {"train", "--staleness", "", "only `weft spiral --sync ps-async` has any"},
     {"train", "--report-every", "", "`weft spiral` takes it; --log FILE has every step"},
     // perftest
-    {"bw", "-F", "", "no counter of the CPU's frequency is used; leave it out"},
-    {"lat", "-F", "", "no counter of the CPU's frequency is used; leave it out"},
-    {"bw", "-R", "", "connections are made over TCP, not by rdma_cm; leave it out"},
-    {"lat", "-R", "", "connections are made over TCP, not by rdma_cm; leave it out"},
-    {"bw", "-c", "", "queue pairs are RC; leave it out"},
-    {"lat", "-c", "", "queue pairs are RC; leave it out"},
-    {"bw", "-u", "", "WEFT_VERBS_TIMEOUT sets the time-out of a queue pair"},
-    {"lat", "-u", "", "WEFT_VERBS_TIMEOUT sets the time-out of a queue pair"},
+    {kPair, "--validate", "--check"},
+    {kPair, "-F", "", "no counter of the CPU's frequency is used; leave it out"},
+    {kPair, "--CPU-freq", "", "no counter of the CPU's frequency is used; leave it out"},
+    {kPair, "-R", "", "connections are made over TCP, not by rdma_cm; leave it out"},
+    {kPair, "--rdma_cm", "", "connections are made over TCP, not by rdma_cm; leave it out"},
+    {kPair, "-z", "", "connections are made over TCP, not by rdma_cm; leave it out"},
+    {kPair, "--comm_rdma_cm", "", "connections are made over TCP, not by rdma_cm; leave it out"},
+    {kPair, "-c", "", "queue pairs are RC; leave it out"},
+    {kPair, "--connection", "", "queue pairs are RC; leave it out"},
+    {kPair, "-u", "", "WEFT_VERBS_TIMEOUT sets the time-out of a queue pair"},
+    {kPair, "--qp-timeout", "", "WEFT_VERBS_TIMEOUT sets the time-out of a queue pair"},
     {"bw", "-r", "", "receives are as many as sends, -t"},
+    {"bw", "--rx-depth", "", "receives are as many as sends, -t"},
     {"lat", "-r", "", "there is one message at a time"},
-    {"bw", "-T", "--tclass"},
-    {"lat", "-T", "--tclass"},
+    {"lat", "--rx-depth", "", "there is one message at a time"},
+    {"lat", "-t", "", "there is one message at a time"},
+    {"lat", "--tx-depth", "", "there is one message at a time"},
+    {"lat", "-l", "", "there is one message at a time"},
+    {"lat", "--post_list", "", "there is one message at a time"},
+    {"lat", "-q", "", "there is one queue pair"},
+    {"lat", "--qp", "", "there is one queue pair"},
+    {"lat", "-b", "", "messages go to and fro; `weft perf bw -b` has both ways at once"},
+    {"lat", "--report_gbits", "", "times are in microseconds; `weft perf bw` has rates"},
+    {kPair, "-T", "--tclass"},
+    {kPair, "--tos", "--tclass"},
+    {kPair, "-N", "", "the best 100 ms are the peak, and cost nothing; leave it out"},
+    {kPair, "--noPeak", "", "the best 100 ms are the peak, and cost nothing; leave it out"},
+    {kPair, "-o", "", "the devices' most reads and atomics are used"},
+    {kPair, "--outs", "", "the devices' most reads and atomics are used"},
+    {kPair, "-A", "", "atomics are not tested"},
+    {kPair, "-C", "", "times are in microseconds"},
+    {kPair, "--report-cycles", "", "times are in microseconds"},
+    {kPair, "-H", "", "--json has the percentiles"},
+    {kPair, "--report-histogram", "", "--json has the percentiles"},
+    {kPair, "-U", "", "--json has the percentiles"},
+    {kPair, "--report-unsorted", "", "--json has the percentiles"},
+    {kPair, "-W", "", "--json has the counters of the port"},
+    {kPair, "--report-counters", "", "--json has the counters of the port"},
+    {kPair, "--report-both", "", "-b adds both ways up, --json has each"},
+    {kPair, "--out_json", "--json"},
+    {kPair, "--out_json_file", "--json"},
+    {kPair, "--run_infinitely", "--duration", "seconds for each size"},
+    {kPair, "--use_cuda_dmabuf", "--use_cuda", "by dma-buf where it can"},
+    {kPair, "-w", "", "rates are not limited; `weft validate` judges them"},
+    {kPair, "--limit_bw", "", "rates are not limited; `weft validate` judges them"},
+    {kPair, "--rate_limit", "", "rates are not limited"},
+    {kPair, "-y", "", "rates are not limited; `weft validate` judges them"},
+    {kPair, "--limit_msgrate", "", "rates are not limited; `weft validate` judges them"},
+    {kPair, "--perform_warm_up", "", "there is always a warm-up; leave it out"},
 };
 
 }  // namespace
@@ -90,13 +144,25 @@ constexpr Spelling kSpellings[] = {
 std::string spelling_here(const CLI::App& command, const std::string& typed) {
   const std::string_view flag = std::string_view(typed).substr(0, typed.find('='));
   for (const Spelling& s : kSpellings) {
-    if (s.typed != flag || (!s.command.empty() && s.command != command.get_name())) continue;
+    const std::string& name = command.get_name();
+    const bool pair = s.command == kPair && (name == "bw" || name == "lat");
+    if (s.typed != flag || (!s.command.empty() && s.command != name && !pair)) continue;
     if (s.here.empty()) return fmt::format("{}: {}", s.typed, s.about);
     if (command.get_option_no_throw(std::string(s.here)) == nullptr) continue;
     return fmt::format("{} is {} here{}", s.typed, s.here,
                        s.about.empty() ? "" : fmt::format(" ({})", s.about));
   }
   return "";
+}
+
+std::string command_for(const std::string& program) {
+  static const std::regex perftest("ib_(write|send|read)_(bw|lat)");
+  std::smatch m;
+  if (std::regex_match(program, m, perftest))
+    return fmt::format("weft perf {} --op {}", m[2].str(), m[1].str());
+  const bool nccl = program.ends_with("_perf");
+  const auto collective = collective_from(nccl ? program.substr(0, program.size() - 5) : program);
+  return collective ? fmt::format("weft perf {}", name(*collective)) : "";
 }
 
 }  // namespace weft

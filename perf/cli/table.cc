@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 namespace weft {
 namespace {
@@ -15,14 +16,15 @@ void trim(std::string& line) { line.erase(line.find_last_not_of(' ') + 1); }
 
 }  // namespace
 
-Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+Table::Table(std::vector<Column> columns, int gap) : columns_(std::move(columns)), gap_(gap) {}
 
 std::string Table::line(const std::vector<std::string>& cells) const {
   std::string text;
   for (std::size_t i = 0; i < columns_.size() && i < cells.size(); ++i) {
     const Column& c = columns_[i];
-    text += c.left ? fmt::format("  {:<{}}", cells[i], c.width)
-                   : fmt::format("  {:>{}}", cells[i], c.width);
+    text.append(static_cast<std::size_t>(i > 0 ? gap_ : gap_ - 1), ' ');
+    text += c.left ? fmt::format("{:<{}}", cells[i], c.width)
+                   : fmt::format("{:>{}}", cells[i], c.width);
   }
   trim(text);
   return text + "\n";
@@ -46,23 +48,54 @@ std::string Table::header() const {
 
 std::string Table::row(const std::vector<std::string>& cells) const { return line(cells); }
 
+bool Table::has(std::string_view title) const {
+  return std::ranges::any_of(columns_, [&](const Column& c) { return c.title == title; });
+}
+
 std::string align(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
+  constexpr std::size_t kLeast = 20;  // columns of a last cell that is wrapped
   std::string text;
   for (const auto& row : rows) {
+    if (row.empty()) {
+      text += "\n";
+      continue;
+    }
     std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
       line += row[i];
       line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    const std::size_t left = line.size();
+    if (left + row.back().size() <= kColumns || left + kLeast > kColumns) {
+      line += row.back();
+    } else {
+      std::istringstream lines(wrapped(row.back(), kColumns - left));
+      for (std::string part; std::getline(lines, part);)
+        line += (line.size() > left ? "\n" + std::string(left, ' ') : "") + part;
     }
     trim(line);
     text += line + "\n";
   }
   return text;
+}
+
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
+  std::istringstream words(text);
+  std::string all, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      all += line + "\n";
+      line = indent + word;
+    } else {
+      line += (line.empty() ? "" : " ") + word;
+    }
+  }
+  return all + line;
 }
 
 std::string format_us(double us) {

@@ -1,12 +1,15 @@
 // Formats text for people: aligned columns, colours on a terminal, a progress line that is erased.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace weft {
+
+inline constexpr std::size_t kColumns = 100;  // that no line of text exceeds
 
 struct Column {
   std::string title;
@@ -18,18 +21,25 @@ struct Column {
 // A table whose rows are printed one by one as they are measured: its widths are fixed beforehand.
 class Table {
  public:
-  explicit Table(std::vector<Column> columns);
+  // `gap`: blanks between columns. Row and header begin with gap - 1 of them.
+  explicit Table(std::vector<Column> columns, int gap = 2);
   std::string header() const;  // one or two lines that start with '#'
   std::string row(const std::vector<std::string>& cells) const;
+  bool has(std::string_view title) const;
 
  private:
   std::string line(const std::vector<std::string>& cells) const;
   std::vector<Column> columns_;
+  int gap_;
 };
 
 // Formats rows that are all known: every column is as wide as its widest cell, two spaces separate
-// columns, and no line ends in blanks.
+// columns, and no line ends in blanks. A last cell that would exceed kColumns goes on below itself.
 std::string align(const std::vector<std::vector<std::string>>& rows);
+
+// Breaks the text at blanks; a word that is longer than a line has a line of its own. All lines but
+// the first begin with `indent`.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent = "");
 
 std::string format_us(double us);      // "0.52", "17.3", "8124"
 std::string format_GBps(double GBps);  // "0.047", "12.31"

@@ -19,8 +19,10 @@
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/names.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/collective/exercise.h"
 #include "perf/collective/perf_report.h"
+#include "perf/collective/perf_table.h"
 #include "perf/collective/rates.h"
 #include "transport/factory/transport_factory.h"
 #include "transport/launch/local_job.h"
@@ -36,7 +38,8 @@ struct PerfFlags {
   int root = 0;
   std::string algorithm = "auto", buffers = "malloc", json;
   int check = 1, gpus = 1, threads = 1;  // as nccl-tests has them
-  bool in_place = false, no_check = false, back_to_back = false;
+  bool in_place = false, out_of_place = false;  // this half only
+  bool percentiles = false, back_to_back = false;
 };
 
 // The flags, understood. Throws Error on what cannot be.
@@ -63,8 +66,7 @@ PerfPlan plan_of(const PerfFlags& flags) {
   if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
     throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
   check_algorithm(plan.collective, flags.algorithm);
-  if (flags.in_place &&
-      (plan.collective == Collective::kSendRecv || plan.collective == Collective::kBarrier))
+  if (flags.in_place && !has_in_place(plan.collective))
     throw Error(fmt::format("--in-place: {} has no form in place; leave the flag out",
                             name(plan.collective)));
   return plan;
@@ -78,14 +80,14 @@ class PerfRun {
         flags_(flags),
         plan_(plan_of(flags)),
         report_(report),
-        table_(perf_table()),
         progress_(world.rank() == 0) {}
 
   int run();
 
  private:
   void describe();
-  PerfRow measure(const Case& what);
+  PerfRow measure(Case what);
+  PerfHalf measure_half(const Case& what);
   std::vector<double> time(Exercise& exercise, const std::string& label, int iterations);
   double bound_us(const Case& what);
   // Adds what is wrong on all ranks; rank 0 tells of the first.
@@ -97,7 +99,6 @@ class PerfRun {
   const PerfFlags& flags_;
   PerfPlan plan_;
   PerfReport& report_;
-  Table table_;
   Progress progress_;
   std::unique_ptr<Memory> memory_;
   std::map<std::pair<std::uint64_t, int>, MemoryRate> memory_rates_;  // of bytes and writers
@@ -125,7 +126,8 @@ void PerfRun::describe() {
   report_.between_hosts = transport_between_hosts(t);
   report_.memory_shared = hosts_share_memory(t);
   report_.buffers = flags_.buffers;
-  report_.in_place = flags_.in_place;
+  report_.out_of_place = !flags_.in_place;
+  report_.in_place = !flags_.out_of_place;
   report_.back_to_back = flags_.back_to_back;
 }
 
@@ -157,64 +159,75 @@ int PerfRun::run() {
 
   const std::vector<CounterSnapshot> ports = world_.rail_counters();
   const bool quiet = !speaks() || flags_.json == "-";
-  if (!quiet) fmt::print("{}{}", header(report_), table_.header());
+  const PerfTable table(report_, {largest, plan_.types, plan_.ops}, flags_.percentiles);
+  if (!quiet) fmt::print("{}{}", header(report_), table.header());
   std::uint64_t wrong = 0;
   for (DType type : plan_.types)
     for (RedOp op : plan_.ops) {
       if (!defined(op, type)) continue;
       std::uint64_t last = ~std::uint64_t{0};  // sizes too small to divide come out equal
       for (std::uint64_t size : plan_.sizes) {
-        const Case what = with_bytes(
-            {plan_.collective, type, op, flags_.root, flags_.in_place, 0, 0}, size, report_.ranks);
+        const Case what = with_bytes({plan_.collective, type, op, flags_.root, false, 0, 0}, size,
+                                     report_.ranks);
         if (what.bytes == last) continue;
         last = what.bytes;
         report_.rows.push_back(measure(what));
-        wrong += report_.rows.back().wrong.value_or(0);
+        for (const auto* half : {&report_.rows.back().out_of_place, &report_.rows.back().in_place})
+          if (*half) wrong += (*half)->wrong.value_or(0);
         progress_.clear();
-        if (!quiet) fmt::print("{}", text(table_, report_, report_.rows.back()));
+        if (!quiet) fmt::print("{}", table.row(report_.rows.back()));
         std::fflush(stdout);
       }
     }
   report_.counts = count_rails(world_, ports);
-  if (!quiet) fmt::print("{}", footer(report_));
+  if (!quiet)
+    fmt::print("{}{}", table.shows_algorithms() ? "" : algorithms_in_words(report_),
+               footer(report_));
   return wrong == 0 ? kExitOk : kExitCritical;
 }
 
-PerfRow PerfRun::measure(const Case& what) {
-  constexpr double kBudgetUs = 500e3;
-  constexpr std::uint64_t kLarge = 1 << 20;
-  const std::string label = fmt::format("{} {}", name(what.collective), format_bytes(what.bytes));
-  progress_.show(label);
+PerfRow PerfRun::measure(Case what) {
   PerfRow row;
   row.bytes = what.bytes;
   row.count = what.count;
   row.type = what.type;
   row.op = what.op;
   row.root = rooted(what.collective) ? what.root : kNoRank;
-  row.bound_us = bound_us(what);
+  if (report_.out_of_place) row.out_of_place = measure_half(what);
+  what.in_place = true;
+  if (report_.in_place && has_in_place(what.collective)) row.in_place = measure_half(what);
+  return row;
+}
 
+PerfHalf PerfRun::measure_half(const Case& what) {
+  constexpr double kBudgetUs = 500e3;
+  constexpr std::uint64_t kLarge = 1 << 20;
+  const std::string label = fmt::format("{} {}{}", name(what.collective), format_bytes(what.bytes),
+                                        what.in_place ? " in place" : "");
+  progress_.show(label);
+  PerfHalf half;
+  half.bound_us = bound_us(what);
   Exercise exercise(comm_, what, *memory_);
-  if (!flags_.no_check) {
+  const auto count_wrong_of_a_run = [&] {
     exercise.prepare();
     require(exercise.run());
-    row.wrong = count_wrong(exercise, what);
-  } else {
+    half.wrong = half.wrong.value_or(0) + count_wrong(exercise, what);
+  };
+  if (flags_.check)
+    count_wrong_of_a_run();
+  else
     exercise.prepare();
-  }
   exercise.prepare_to_time();
   const int warm_up = flags_.warm_up >= 0 ? flags_.warm_up : what.bytes > kLarge ? 2 : 10;
   const auto rehearsal = time(exercise, label, std::max(warm_up, flags_.iterations < 0 ? 1 : 0));
-  row.iterations = flags_.iterations > 0
-                       ? flags_.iterations
-                       : iterations_for(rehearsal.empty() ? 0 : median(rehearsal), kBudgetUs);
-  row.time_us = summarize(time(exercise, label, row.iterations));
-  row.algorithm = plan_.collective == Collective::kSendRecv ? "p2p" : comm_.last_algorithm();
-  if (!flags_.no_check) {  // again, now that slots, credits and caches have been round many times
-    exercise.prepare();
-    require(exercise.run());
-    *row.wrong += count_wrong(exercise, what);
-  }
-  return row;
+  half.iterations = flags_.iterations > 0
+                        ? flags_.iterations
+                        : iterations_for(rehearsal.empty() ? 0 : median(rehearsal), kBudgetUs);
+  half.time_us = summarize(time(exercise, label, half.iterations));
+  half.algorithm = plan_.collective == Collective::kSendRecv ? "p2p" : comm_.last_algorithm();
+  // Again, now that slots, credits and caches have been round many times.
+  if (flags_.check) count_wrong_of_a_run();
+  return half;
 }
 
 // The time of each iteration. Back to back: of each of ten batches.
@@ -256,6 +269,16 @@ std::uint64_t PerfRun::count_wrong(const Exercise& exercise, const Case& what) {
     wrong += std::stoull(all[r]);
   }
   return wrong;
+}
+
+// Refuses what this collective would not look at.
+void refuse_ignored(const CLI::App& command, const PerfFlags& flags) {
+  const Collective c = collective_named(flags.collective);
+  if (!rooted(c)) refuse_given(command, {"--root"}, fmt::format("{} has no root", name(c)));
+  if (!reduces(c)) refuse_given(command, {"--op"}, fmt::format("{} reduces nothing", name(c)));
+  if (c == Collective::kBarrier)
+    refuse_given(command, {"--begin", "--end", "--factor", "--type", "--check", "--buffers"},
+                 "a barrier moves no data");
 }
 
 void write_json(const PerfReport& report, const std::string& path) {
@@ -315,8 +338,9 @@ void add_perf(CLI::App& app, int& exit_code) {
                    "malloc, weft (mapped by all local ranks) or cuda (of a GPU)")
       ->check(CLI::IsMember({"malloc", "weft", "cuda"}))
       ->capture_default_str();
-  command->add_flag("--in-place", flags->in_place, "input and output are the same buffer");
-  command->add_flag("--no-check", flags->no_check, "do not compare results");
+  auto* in_place = command->add_flag("--in-place", flags->in_place,
+                                     "only in place: input and output are the same buffer");
+  command->add_flag("--out-of-place", flags->out_of_place, "only out of place")->excludes(in_place);
   command->add_flag("--back-to-back", flags->back_to_back,
                     "no barrier between operations; time is total / iterations");
   section(*command, "As nccl-tests has them");
@@ -324,7 +348,7 @@ void add_perf(CLI::App& app, int& exit_code) {
     return CLI::Validator(
         [what](std::string& text) { return text == "1" ? "" : text + ": " + what; }, "");
   };
-  command->add_option("-c,--check", flags->check, "1: results are checked; 0: as --no-check")
+  command->add_option("-c,--check", flags->check, "1: compare all results bit by bit; 0: compare none")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
   command->add_option("-g,--ngpus", flags->gpus, "GPUs of a rank: one")
@@ -334,13 +358,15 @@ void add_perf(CLI::App& app, int& exit_code) {
       ->check(one("a process is one rank; ranks are -N"))
       ->capture_default_str();
   section(*command, "Output");
+  command->add_flag("--percentiles", flags->percentiles,
+                    "min, p50 and p99 of the time, of_bound and algorithm, a line for each half");
   add_json_option(*command, flags->json, "weft.perf/1");
   command->footer("Example: weft perf all_reduce -N 4 -b 8 -e 1M -f 16 -n 20");
   add_pair_tests(*command, exit_code);
   command->callback([command, flags, &exit_code] {
     if (!command->get_subcommands().empty()) return;
     if (flags->collective.empty()) throw CLI::RequiredError("collective, bw or lat");
-    flags->no_check |= flags->check == 0;
+    refuse_ignored(*command, *flags);
     exit_code = perf(*flags);
   });
 }

@@ -3,14 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "perf/cli/table.h"
 #include "perf/collective/exercise.h"
 
 namespace weft {
 namespace {
-
-const char* op_name(const PerfReport& report, const PerfRow& row) {
-  return reduces(report.collective) ? name(row.op) : "none";
-}
 
 std::string bound_in_words(const PerfReport& report) {
   if (report.collective == Collective::kBarrier) return "";
@@ -27,12 +24,19 @@ std::string bound_in_words(const PerfReport& report) {
                            report.rail.gbps);
 }
 
+template <class Visit>
+void for_each_half(const PerfReport& report, const Visit& visit) {
+  for (const PerfRow& row : report.rows)
+    for (const auto* half : {&row.out_of_place, &row.in_place})
+      if (*half) visit(row, **half);
+}
+
 std::string verdict(const PerfReport& report) {
   std::uint64_t wrong = 0, checked = 0;
-  for (const PerfRow& row : report.rows) {
-    wrong += row.wrong.value_or(0);
-    checked += row.wrong.has_value();
-  }
+  for_each_half(report, [&](const PerfRow&, const PerfHalf& half) {
+    wrong += half.wrong.value_or(0);
+    checked += half.wrong.has_value();
+  });
   if (wrong > 0)
     return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
   if (checked == 0) return "# results were not checked\n";
@@ -46,18 +50,19 @@ std::string place_in_words(const PerfReport& report) {
                        report.ranks_here, report.cores, report.cores == 1 ? "core" : "cores");
   if (report.unbound && report.ranks > 1)
     return "# ranks are not bound to cores, which slows short messages down: weft launch and "
-           "mpirun "
-           "bind them\n";
+           "mpirun bind them\n";
   return "";
 }
 
 // As nccl-tests ends.
 std::string average(const PerfReport& report) {
   if (report.rows.empty() || report.collective == Collective::kBarrier) return "";
-  double sum = 0;
-  for (const PerfRow& row : report.rows) sum += busbw(report, row);
-  return fmt::format("# Avg bus bandwidth    : {:.4g}\n",
-                     sum / static_cast<double>(report.rows.size()));
+  double sum = 0, halves = 0;
+  for_each_half(report, [&](const PerfRow& row, const PerfHalf& half) {
+    sum += busbw(report, row, half);
+    ++halves;
+  });
+  return fmt::format("# Avg bus bandwidth    : {:.4g}\n", sum / halves);
 }
 
 }  // namespace
@@ -81,15 +86,29 @@ std::string transports_in_words(const std::string& transport, int ranks, int hos
                         : fmt::format("shm inside a host, {} between hosts", between_hosts);
 }
 
-double algbw(const PerfRow& row) { return algbw_gbps(row.bytes, row.time_us.p50); }
-
-double busbw(const PerfReport& report, const PerfRow& row) {
-  return algbw(row) * busbw_factor(report.collective, report.ranks);
+bool has_in_place(Collective collective) {
+  return collective != Collective::kSendRecv && collective != Collective::kBarrier;
 }
 
-std::optional<double> of_bound(const PerfRow& row) {
-  if (row.bound_us <= 0 || row.time_us.p50 <= 0) return std::nullopt;
-  return row.bound_us / row.time_us.p50;
+const PerfHalf& first_half(const PerfRow& row) {
+  return row.out_of_place ? *row.out_of_place : row.in_place.value();
+}
+
+const char* op_name(const PerfReport& report, const PerfRow& row) {
+  return reduces(report.collective) ? name(row.op) : "none";
+}
+
+double algbw(const PerfRow& row, const PerfHalf& half) {
+  return algbw_gbps(row.bytes, half.time_us.p50);
+}
+
+double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half) {
+  return algbw(row, half) * busbw_factor(report.collective, report.ranks);
+}
+
+std::optional<double> of_bound(const PerfHalf& half) {
+  if (half.bound_us <= 0 || half.time_us.p50 <= 0) return std::nullopt;
+  return half.bound_us / half.time_us.p50;
 }
 
 std::string header(const PerfReport& report) {
@@ -99,40 +118,18 @@ std::string header(const PerfReport& report) {
   if (report.hosts > 1)
     place += fmt::format(" x {} {}{}", report.rails, report.rails == 1 ? "rail" : "rails",
                          report.emulated ? ", emulated on one machine" : "");
-  return fmt::format("# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
-                     name(report.collective), place,
+  return fmt::format("# weft perf {}: {}\n# {}; {} memory{}\n# time: {}\n", name(report.collective),
+                     place,
                      transports_in_words(report.transport, report.ranks, report.hosts,
                                          report.memory_shared, report.between_hosts),
-                     report.buffers, report.in_place ? "in place" : "out of place",
-                     report.back_to_back ? "back to back, total / iterations of the slowest rank"
-                                         : "slowest rank, a barrier before each") +
+                     report.buffers,
+                     !report.out_of_place ? ", in place"
+                     : !report.in_place   ? ", out of place"
+                                          : "",
+                     report.back_to_back
+                         ? "total / operations, back to back, of the slowest rank"
+                         : "median of the operations, on the slowest rank, a barrier before each") +
          place_in_words(report) + bound_in_words(report);
-}
-
-Table perf_table() {
-  return Table({{"size", "(B)", 11},
-                {"count", "(elements)", 10},
-                {"type", "", 8, true},
-                {"redop", "", 5, true},
-                {"root", "", 4},
-                {"algorithm", "", 16, true},
-                {"min", "(us)", 9},
-                {"p50", "(us)", 9},
-                {"p99", "(us)", 9},
-                {"algbw", "(GB/s)", 7},
-                {"busbw", "(GB/s)", 7},
-                {"of_bound", "", 8},
-                {"#wrong", "", 6}});
-}
-
-std::string text(const Table& table, const PerfReport& report, const PerfRow& row) {
-  const auto share = of_bound(row);
-  return table.row({fmt::format("{}", row.bytes), fmt::format("{}", row.count), name(row.type),
-                    op_name(report, row), fmt::format("{}", row.root), row.algorithm,
-                    format_us(row.time_us.min), format_us(row.time_us.p50),
-                    format_us(row.time_us.p99), format_GBps(algbw(row)),
-                    format_GBps(busbw(report, row)), share ? fmt::format("{:.3f}", *share) : "-",
-                    row.wrong ? fmt::format("{}", *row.wrong) : "-"});
 }
 
 std::string footer(const PerfReport& report) {
@@ -141,13 +138,37 @@ std::string footer(const PerfReport& report) {
   return ports + average(report) + verdict(report);
 }
 
+namespace {
+
+// The fields of a half that are the same in a row and in its "in_place".
+void add_half(nlohmann::ordered_json& json, const PerfReport& report, const PerfRow& row,
+              const PerfHalf& half) {
+  json["algorithm"] = half.algorithm;
+  json["iterations"] = half.iterations;
+  json["time_us_min"] = half.time_us.min;
+  json["time_us_p50"] = half.time_us.p50;
+  json["time_us_p99"] = half.time_us.p99;
+  json["time_us_max"] = half.time_us.max;
+  json["algbw_GBps"] = algbw(row, half);
+  json["busbw_GBps"] = busbw(report, row, half);
+  json["of_bound"] = nullptr;
+  json["wrong"] = nullptr;
+  if (const auto share = of_bound(half)) {
+    json["of_bound"] = *share;
+    json["bound_us"] = half.bound_us;
+  }
+  if (half.wrong) json["wrong"] = *half.wrong;
+}
+
+}  // namespace
+
 nlohmann::ordered_json to_json(const PerfReport& report) {
   nlohmann::ordered_json json = {
       {"schema", "weft.perf/1"},       {"collective", name(report.collective)},
       {"ranks", report.ranks},         {"hosts", report.hosts},
       {"rails", report.rails},         {"emulated", report.emulated},
       {"transport", report.transport}, {"buffers", report.buffers},
-      {"in_place", report.in_place},   {"back_to_back", report.back_to_back}};
+      {"in_place", !report.out_of_place},  {"back_to_back", report.back_to_back}};
   if (report.hosts > 1 && report.rail.gbps > 0) {
     json["rail_gbps"] = report.rail.gbps;
     json["rail_rate_from"] = report.rail.declared ? "declared" : "measured";
@@ -158,22 +179,12 @@ nlohmann::ordered_json to_json(const PerfReport& report) {
                                 {"count", row.count},
                                 {"type", name(row.type)},
                                 {"op", op_name(report, row)},
-                                {"root", row.root},
-                                {"algorithm", row.algorithm},
-                                {"iterations", row.iterations},
-                                {"time_us_min", row.time_us.min},
-                                {"time_us_p50", row.time_us.p50},
-                                {"time_us_p99", row.time_us.p99},
-                                {"time_us_max", row.time_us.max},
-                                {"algbw_GBps", algbw(row)},
-                                {"busbw_GBps", busbw(report, row)},
-                                {"of_bound", nullptr},
-                                {"wrong", nullptr}};
-    if (const auto share = of_bound(row)) {
-      r["of_bound"] = *share;
-      r["bound_us"] = row.bound_us;
+                                {"root", row.root}};
+    add_half(r, report, row, first_half(row));
+    if (report.out_of_place && report.in_place) {  // null: there is no such form
+      r["in_place"] = nullptr;
+      if (row.in_place) add_half(r["in_place"], report, row, *row.in_place);
     }
-    if (row.wrong) r["wrong"] = *row.wrong;
     json["rows"].push_back(std::move(r));
   }
   if (!report.counts.empty()) json["ports"] = to_json(report.counts);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "coll/types.h"
-#include "perf/cli/table.h"
 #include "perf/collective/rail_counts.h"
 #include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
@@ -17,17 +16,22 @@
 
 namespace weft {
 
+// What was measured of a case, out of place or in place.
+struct PerfHalf {
+  std::string algorithm;
+  Summary time_us;
+  double bound_us = 0;  // 0: unknown
+  int iterations = 0;
+  std::optional<std::uint64_t> wrong;  // empty: not checked
+};
+
 struct PerfRow {
   std::uint64_t bytes = 0;
   std::uint64_t count = 0;
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Rank root = kNoRank;
-  std::string algorithm;
-  Summary time_us;
-  double bound_us = 0;  // 0: unknown
-  int iterations = 0;
-  std::optional<std::uint64_t> wrong;  // empty: not checked
+  std::optional<PerfHalf> out_of_place, in_place;  // at least one
 };
 
 struct PerfReport {
@@ -40,7 +44,8 @@ struct PerfReport {
   std::string between_hosts = "tcp";  // with "auto"
   bool memory_shared = true;          // by the ranks of each host
   std::string buffers;                // "malloc", "weft", "cuda"
-  bool in_place = false, back_to_back = false;
+  bool out_of_place = true, in_place = true;  // the halves that are asked for
+  bool back_to_back = false;
   RailRate rail;
   // Hosts that are emulated over shared memory have no rails, unless the user declares a rate.
   bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
@@ -57,15 +62,20 @@ bool hosts_share_memory(const Topology& topology);
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 bool memory_shared, const std::string& between_hosts = "tcp");
 
-double algbw(const PerfRow& row);
-double busbw(const PerfReport& report, const PerfRow& row);
+// Whether the collective can be called with one buffer for input and output.
+bool has_in_place(Collective collective);
+
+// The half out of place, else the one in place.
+const PerfHalf& first_half(const PerfRow& row);
+
+const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" where nothing reduces
+double algbw(const PerfRow& row, const PerfHalf& half);
+double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
 // Empty where no bound is known.
-std::optional<double> of_bound(const PerfRow& row);
+std::optional<double> of_bound(const PerfHalf& half);
 
 std::string header(const PerfReport& report);  // '#' lines before the table's header
-Table perf_table();
-std::string text(const Table& table, const PerfReport& report, const PerfRow& row);
-std::string footer(const PerfReport& report);
+std::string footer(const PerfReport& report);  // '#' lines after the table
 nlohmann::ordered_json to_json(const PerfReport& report);
 
 }  // namespace weft

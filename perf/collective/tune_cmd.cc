@@ -133,7 +133,8 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
   for (const Comparison& r : rows) {
     std::string others;
     for (const auto& [name, us] : r.fixed_us)
-      if (name != r.best) others += fmt::format("{} {}  ", name, format_us(us));
+      if (name != r.best)
+        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", name, format_us(us));
     lines.push_back({"  " + format_bytes(r.bytes), r.picked, format_us(r.auto_us), r.best,
                      format_us(r.best_us), fmt::format("{:.2f}", r.ratio()), others});
   }

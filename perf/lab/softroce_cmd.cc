@@ -13,6 +13,7 @@
 
 #include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/cli/scripts.h"
 #include "perf/lab/lab_ports.h"
 #include "perf/lab/lab_ranks.h"
@@ -195,7 +196,12 @@ void add_softroce(CLI::App& lab, int& exit_code) {
       ->required();
   softroce->footer(
       "Example: weft lab softroce --hosts 2 --rails 2 -- weft perf all_reduce --transport verbs");
-  softroce->callback([&exit_code] {
+  softroce->callback([softroce, &exit_code] {
+    if (inside_guest())
+      refuse_given(*softroce, {"--rate", "--mtu", "--limit-s", "--out"},
+                   "this guest is up already");
+    else if (options.once)
+      refuse_given(*softroce, {"--ppn"}, "--once starts one process");
     exit_code = inside_guest() ? run_inside(options) : run_in_new_guest(options);
   });
 }

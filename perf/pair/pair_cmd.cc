@@ -3,10 +3,28 @@
 #include <string>
 
 #include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/pair/pair_options.h"
 #include "perf/pair/pair_session.h"
+#include "transport/launch/local_job.h"
 
 namespace weft {
+namespace {
+
+// Refuses what the ends, or the ranks of a launched job, would not look at.
+void refuse_ignored(const CLI::App& command, const PairOptions& options) {
+  if (options.op == "read")
+    refuse_given(command, {"--inline_size"}, "a read brings nothing along");
+  if (options.server.empty() && launched()) {
+    refuse_given(command, {"--port"}, "the ranks of a launched job find each other");
+    if (options.pairs != "random") refuse_given(command, {"--seed"}, "it is about --pairs random");
+  } else {
+    refuse_given(command, {"--pairs", "--seed"},
+                 "a server and a client are one pair; weft launch and mpirun start many");
+  }
+}
+
+}  // namespace
 
 void add_pair_tests(CLI::App& perf, int& exit_code) {
   const auto add = [&](PairTest test, const char* title) {
@@ -17,7 +35,10 @@ void add_pair_tests(CLI::App& perf, int& exit_code) {
     const std::string me = std::string("weft perf ") + name(test);
     command->footer("Example, server: " + me + " -d mlx5_0     client: " + me +
                     " -d mlx5_0 HOST\n" + "Many pairs: mpirun " + me + " --pairs rail");
-    command->callback([options, &exit_code] { exit_code = run_pairs(*options); });
+    command->callback([command, options, &exit_code] {
+      refuse_ignored(*command, *options);
+      exit_code = run_pairs(*options);
+    });
   };
   add(PairTest::kBandwidth, "bandwidth between two processes, or many pairs of them");
   add(PairTest::kLatency, "latency between two processes, or many pairs of them");

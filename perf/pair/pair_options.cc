@@ -75,8 +75,9 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();
   section(command, "Messages");
-  command.add_option("-s,--size", o.size, "bytes of a message, or several: 64,4K,1M");
-  command.add_flag("-a,--all", o.all_sizes, "all sizes from 2 to 8 MiB, by doubling");
+  auto* size = command.add_option("-s,--size", o.size, "bytes of a message, or several: 64,4K,1M");
+  command.add_flag("-a,--all", o.all_sizes, "all sizes from 2 to 8 MiB, by doubling")
+      ->excludes(size);
   auto* iterations = command.add_option("-n,--iters", o.iterations, "messages of each size")
                          ->check(CLI::Range(5, 2000000000));
   command.add_option("-D,--duration", o.seconds, "seconds for each size, in place of -n")
@@ -116,7 +117,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->expected(0, 1)
       ->default_str("0");
   section(command, "Output and pairs");
-  command.add_flag("--validate", o.validate, "compare what arrived with what was sent");
+  command.add_flag("--check", o.validate, "compare what arrived with what was sent");
   add_json_option(command, o.json, "weft.pair/1; the client writes it");
   command
       .add_option("--pairs", o.pairs,

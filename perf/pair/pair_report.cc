@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 namespace weft {
@@ -37,6 +38,24 @@ double typical(const PairOptions& o, const PairRow& row) {
 const char* unit(const PairOptions& o) {
   if (o.test == PairTest::kLatency) return "usec";
   return o.gbits ? "Gb/sec" : "MB/sec";
+}
+
+// Of seven characters up to ten seconds.
+std::string usec(double us) {
+  return fmt::format("{:.{}f}", us, us < 1e3 ? 3 : us < 1e4 ? 2 : us < 1e5 ? 1 : 0);
+}
+
+std::string bandwidth_line(const std::string& bytes, const std::string& iterations,
+                           const std::array<std::string, 4>& rates) {
+  return fmt::format(" {:<8} {:<11} {:<15} {:<18} {:<13} {}", bytes, iterations, rates[0], rates[1],
+                     rates[2], rates[3]);
+}
+
+std::string latency_line(const std::string& bytes, const std::string& iterations,
+                         const std::array<std::string, 8>& times) {
+  return fmt::format(" {:<7} {:<11} {:<7} {:<7} {:<9} {:<7} {:<7} {:<7} {:<7} {}", bytes, iterations,
+                     times[0], times[1], times[2], times[3], times[4], times[5], times[6],
+                     times[7]);
 }
 
 }  // namespace
@@ -76,38 +95,41 @@ void EndResult::add_counters(int rail, const std::string& host,
 }
 
 std::string pair_header(const PairOptions& o, bool named) {
-  std::string line = named ? fmt::format(" {:<9}", "#pair") : "";
-  const char* first = named ? "bytes" : "#bytes";
-  if (o.test == PairTest::kBandwidth) {
-    return line + fmt::format(" {:<10} {:<14} {:<18} {:<21} {:<15} {}", first, "#iterations",
-                              fmt::format("BW peak[{}]", unit(o)),
-                              fmt::format("BW average[{}]", unit(o)), "MsgRate[Mpps]",
-                              fmt::format("BW min[{}]", unit(o)));
-  }
-  return line + fmt::format(" {:<8} {:<12} {:<12} {:<12} {:<15} {:<12} {:<14} {:<23} {:<25} {}",
-                            first, "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]",
-                            "t_avg[usec]", "t_stdev[usec]", "99% percentile[usec]",
-                            "99.9% percentile[usec]", "99.99% percentile[usec]");
+  const std::string pair = named ? fmt::format(" {:<9}", "#pair") : "";
+  const char* bytes = named ? "bytes" : "#bytes";
+  if (o.test == PairTest::kBandwidth)
+    return pair + bandwidth_line(bytes, "#iterations",
+                                 {fmt::format("BW peak[{}]", unit(o)),
+                                  fmt::format("BW average[{}]", unit(o)), "MsgRate[Mpps]",
+                                  fmt::format("BW min[{}]", unit(o))});
+  std::array<std::string, 8> units;
+  units.fill("[usec]");
+  return pair +
+         latency_line(bytes, "#iterations",
+                      {"t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%",
+                       "99.99%"}) +
+         "\n" + (named ? fmt::format(" {:<9}", "#") : "") +
+         latency_line(named ? "" : "#", "", units);
 }
 
 std::string pair_line(const PairOptions& o, const PairRow& row, bool named) {
-  std::string line = named ? fmt::format(" {:<9}", pair_name(row)) : "";
-  if (o.test == PairTest::kBandwidth) {
-    return line + fmt::format(" {:<10} {:<14} {:<18.2f} {:<21.2f} {:<15.6f} {:.2f}", row.bytes,
-                              static_cast<std::uint64_t>(both(row, "messages")),
-                              in_unit(o, both(row, "best_100ms")), in_unit(o, both(row, "average")),
-                              both(row, "messages_per_second") / 1e6,
-                              in_unit(o, both(row, "worst_100ms")));
-  }
+  const std::string pair = named ? fmt::format(" {:<9}", pair_name(row)) : "";
+  const std::string bytes = fmt::format("{}", row.bytes);
+  if (o.test == PairTest::kBandwidth)
+    return pair +
+           bandwidth_line(bytes,
+                          fmt::format("{}", static_cast<std::uint64_t>(both(row, "messages"))),
+                          {fmt::format("{:.2f}", in_unit(o, both(row, "best_100ms"))),
+                           fmt::format("{:.2f}", in_unit(o, both(row, "average"))),
+                           fmt::format("{:.6f}", both(row, "messages_per_second") / 1e6),
+                           fmt::format("{:.2f}", in_unit(o, both(row, "worst_100ms")))});
   const auto& j = row.at_client;
   const auto& p = j["percentiles_us"];
-  return line + fmt::format(
-                    " {:<8} {:<12} {:<12.3f} {:<12.3f} {:<15.3f} {:<12.3f} {:<14.3f} "
-                    "{:<23.3f} {:<25.3f} {:.3f}",
-                    row.bytes, j["messages"].get<std::uint64_t>(), number(j, "min_us"),
-                    number(j, "max_us"), number(j, "typical_us"), number(j, "average_us"),
-                    number(j, "deviation_us"), number(p, "99"), number(p, "99.9"),
-                    number(p, "99.99"));
+  return pair + latency_line(bytes, fmt::format("{}", j["messages"].get<std::uint64_t>()),
+                             {usec(number(j, "min_us")), usec(number(j, "max_us")),
+                              usec(number(j, "typical_us")), usec(number(j, "average_us")),
+                              usec(number(j, "deviation_us")), usec(number(p, "99")),
+                              usec(number(p, "99.9")), usec(number(p, "99.99"))});
 }
 
 std::string pair_remarks(const PairRow& row) {

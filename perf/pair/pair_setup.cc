@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -33,8 +32,7 @@ JobSpec client_or_server(const PairOptions& o) {
   const char* secret = std::getenv("WEFT_SECRET");
   spec.secret = secret != nullptr && *secret != '\0' ? secret : "weft perf";
   if (spec.rank == 0) {
-    if (isatty(STDERR_FILENO) == 1)
-      fmt::print(stderr, " # waiting for the client, on TCP port {}\n", o.tcp_port);
+    fmt::print(stderr, " # waiting for the client, on TCP port {}\n", o.tcp_port);
     return spec;
   }
   std::string problem;
@@ -42,7 +40,7 @@ JobSpec client_or_server(const PairOptions& o) {
   if (endpoints.empty()) throw Error(fmt::format("server {}: {}", o.server, problem));
   const double end = now_s() + o.timeout_s();
   for (bool said = false; std::none_of(endpoints.begin(), endpoints.end(), somebody_listens);) {
-    if (!std::exchange(said, true) && isatty(STDERR_FILENO) == 1)
+    if (!std::exchange(said, true))
       fmt::print(stderr, " # nobody listens at {} port {} yet; trying for {} s\n", o.server,
                  o.tcp_port, o.timeout_s());
     if (now_s() > end)
@@ -82,7 +80,7 @@ Nic rail_for(const PairOptions& o, Nic rail) {
 
 std::string agreement(const PairOptions& o) {
   return fmt::format(
-      "{} --op {} -s {} -n {} -D {} -q {} -t {} -l {} -b {} --validate {} --pairs {} --seed {}",
+      "{} --op {} -s {} -n {} -D {} -q {} -t {} -l {} -b {} --check {} --pairs {} --seed {}",
       name(o.test), o.op, fmt::join(o.sizes(), ","), o.iterations_or_default(), o.seconds, o.qps,
       o.depth, o.list, o.both_ways, o.validate, o.pairs, o.seed);
 }

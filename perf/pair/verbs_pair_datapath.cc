@@ -69,7 +69,7 @@ bool VerbsPair::arrived(std::uint64_t turn) {
     return arrived_ >= turn;
   }
   // As perftest does: the last byte tells. (Where packets may overtake each other the others may
-  // be late; --validate waits for them.)
+  // be late; --check waits for them.)
   const std::atomic_ref<std::byte> byte(*last_byte(target(0, 0)));
   for (int i = 0; i < kSpins; ++i) {
     if (byte.load(std::memory_order_acquire) != stamp(turn)) continue;

@@ -272,7 +272,8 @@ class Weft:
         words = ["perf", case.collective, "-b", str(case.bytes), "-e", str(case.bytes), "-n",
                  str(iterations), "-w", str(max(2, min(iterations // 10, 100))), "--buffers",
                  self.buffers, "--json", str(report)]
-        words += ["--in-place"] * case.in_place + ["--back-to-back"] * case.back_to_back
+        words += ["--in-place" if case.in_place else "--out-of-place"]
+        words += ["--back-to-back"] * case.back_to_back
         if case.layout is None:
             argv = [self.setup.weft, *words, "-N", str(case.ranks)]
         else:

@@ -50,17 +50,6 @@ std::string link_in_words(LinkCost link) {
 
 }  // namespace
 
-CostModel model_of(double rail_gbps, double rail_us, double host_gbps, double host_us, int rails) {
-  CostModel model;
-  // As the lower bound of `weft perf` has it: only a share of the declared rate is payload.
-  if (rail_gbps > 0) model.rail.us_per_byte = 8 / (rail_gbps * kTcpPayloadShare * 1e3);
-  if (host_gbps > 0) model.host.us_per_byte = 8 / (host_gbps * 1e3);
-  if (rail_us > 0) model.rail.alpha_us = rail_us;
-  if (host_us > 0) model.host.alpha_us = host_us;
-  model.rails_per_host = rails;
-  return model;
-}
-
 Explanation explain(const Question& q) {
   check_algorithm(q.collective, q.algorithm);
   check_applies(q.collective, q.algorithm, q.shape);
@@ -146,17 +135,17 @@ std::string text(const Explanation& e) {
                                                   format_us(c.prediction.time_us), times)});
       break;
     }
-  facts.push_back(
-      {"  model", fmt::format("inside a host {}; a rail {}", link_in_words(q.model.host),
-                              link_in_words(q.model.rail))});
-  out += align(facts) + "  " + proof_in_words(e) + "\n\n";
+  std::string links = "inside a host " + link_in_words(q.model.host);
+  if (hosts > 1) links += "; a rail " + link_in_words(q.model.rail);
+  facts.push_back({"  model", links});
+  out += align(facts) + "  " + wrapped(proof_in_words(e), kColumns - 2, "  ") + "\n\n";
   std::vector<std::vector<std::string>> rows = {
-      {"  algorithm", "predicted us", "measured us", "limited by", "about"}};
+      {"  algorithm", "     us", "measured", "by", "about"}};
   for (const Candidate& c : e.candidates)
     rows.push_back(
         {fmt::format("{} {}", c.algorithm == e.chosen.algorithm ? "*" : " ", c.algorithm->name),
-         fmt::format("{:>12}", format_us(c.prediction.time_us)),
-         fmt::format("{:>11}", c.measured_us > 0 ? format_us(c.measured_us) : "-"),
+         fmt::format("{:>7}", format_us(c.prediction.time_us)),
+         fmt::format("{:>8}", c.measured_us > 0 ? format_us(c.measured_us) : "-"),
          c.prediction.limiting, std::string(c.algorithm->about)});
   return out + align(rows);
 }

@@ -34,9 +34,6 @@ struct Explanation {
   std::string fault;  // that the checker found; empty when the schedules are right
 };
 
-// Makes the model from the rates that users know, in Gb/s and us; 0 leaves the default.
-CostModel model_of(double rail_gbps, double rail_us, double host_gbps, double host_us, int rails);
-
 // Throws Error when the collective has no schedules or the algorithm does not apply.
 Explanation explain(const Question& question);
 

@@ -10,9 +10,9 @@
 
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
-#include "coll/runtime/calibrate.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/predict/explain.h"
 #include "perf/predict/model_flags.h"
 #include "transport/launch/failures.h"
@@ -51,8 +51,7 @@ int run(const ExplainFlags& flags) {
   q.rails = flags.rails;
   q.bytes = q.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
   q.algorithm = flags.algorithm;
-  q.model = model_of(declared_rail_gbps(flags.rail_gbps), flags.rail_us, flags.host_gbps,
-                     flags.host_us, flags.rails);
+  q.model = model_of(flags);
   q.profile = profile_of(flags, q.shape);
   const Explanation explanation = explain(q);
   if (!flags.json.empty())
@@ -84,7 +83,11 @@ void add_explain(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   add_json_option(*command, flags->json, "weft.explain/1");
   command->footer("Example: weft explain all_reduce -N 8 --hosts 2 --rails 4 --bytes 64M --steps");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command->callback([command, flags, &exit_code] {
+    refuse_ignored(*command, *flags);
+    if (!flags->steps) refuse_given(*command, {"--rank"}, "it says whose steps --steps prints");
+    exit_code = run(*flags);
+  });
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Declares and reads the flags of `weft explain` and `weft sim`. Does not know the model.
+// Declares and reads the flags of `weft explain` and `weft sim`. Runs nothing.
 #include "perf/predict/model_flags.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "coll/jobs/session.h"
+#include "coll/runtime/calibrate.h"
 #include "perf/cli/names.h"
+#include "perf/cli/parse_errors.h"
+#include "perf/predict/bound.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -19,11 +22,6 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
     CLI::Option* option = command.add_option(flag, value, about);
     if (value != std::decay_t<decltype(value)>{}) option->capture_default_str();
     return option;
-  };
-  const auto latency = [&add](const char* flag, double& us, const std::string& about) {
-    const bool zero_is_default = us == 0;
-    CLI::Option* option = add(flag, us, about);
-    zero_is_default ? option->check(CLI::PositiveNumber) : option->check(CLI::NonNegativeNumber);
   };
   section(command, "The job");
   add("-N,--ranks", flags.ranks, "ranks in all")->check(CLI::Range(1, 65536));
@@ -37,19 +35,25 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
   add("--root", flags.root, "root of a broadcast, reduce, gather or scatter")
       ->check(CLI::NonNegativeNumber);
   section(command, "The fabric");
-  // Those that have no default of their own take the cost model's; `sim` has rails of 100 Gb/s.
-  const bool models = flags.host_gbps == 0;
-  const auto otherwise = [models](const char* about, const char* by_model) {
-    return models ? fmt::format("{} (default: {})", about, by_model) : std::string(about);
-  };
   add("--rail-gbps", flags.rail_gbps,
-      fmt::format("rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else {})", models ? 10 : 100))
+      fmt::format("rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else {:g})",
+                  SimFabricOptions{}.rail.gbps))
       ->check(CLI::PositiveNumber);
-  latency("--rail-us", flags.rail_us, otherwise("latency of a rail in us", "5"));
-  add("--host-gbps", flags.host_gbps,
-      otherwise("bandwidth between two ranks of a host in Gb/s", "80"))
+  add("--rail-us", flags.rail_us, "latency of a rail in us")->check(CLI::NonNegativeNumber);
+  add("--host-gbps", flags.host_gbps, "bandwidth between two ranks of a host in Gb/s")
       ->check(CLI::PositiveNumber);
-  latency("--host-us", flags.host_us, otherwise("latency inside a host in us", "0.5"));
+  add("--host-us", flags.host_us, "latency inside a host in us")->check(CLI::NonNegativeNumber);
+  add("--wire", flags.wire, "rdma or tcp: headers on a rail (sim: cores copy what tcp brings)");
+}
+
+void refuse_ignored(const CLI::App& command, const ModelFlags& flags) {
+  const Collective c = collective_of(flags);
+  if (!rooted(c)) refuse_given(command, {"--root"}, fmt::format("{} has no root", name(c)));
+  if (c == Collective::kBarrier)
+    refuse_given(command, {"--bytes", "--type"}, "a barrier moves no data");
+  if (flags.hosts == 1)
+    refuse_given(command, {"--rails", "--rail-gbps", "--rail-us", "--wire"},
+                 "one host (--hosts) uses no rail");
 }
 
 Collective collective_of(const ModelFlags& flags) { return collective_named(flags.collective); }
@@ -68,6 +72,30 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
     if (value >= flags.ranks)
       throw Error(fmt::format("{} {}: the ranks are 0 to {}", flag, value, flags.ranks - 1));
   return shape_of(flags.ranks, flags.hosts, rank, flags.root);
+}
+
+SimLink rail_of(const ModelFlags& flags) {
+  const double declared = declared_rail_gbps(flags.rail_gbps);
+  return {flags.rail_us, declared > 0 ? declared : SimFabricOptions{}.rail.gbps};
+}
+
+SimLink host_link_of(const ModelFlags& flags) { return {flags.host_us, flags.host_gbps}; }
+
+double payload_share_of(const ModelFlags& flags) {
+  if (flags.wire != "rdma" && flags.wire != "tcp")
+    throw Error(fmt::format("--wire {}: give rdma or tcp", flags.wire));
+  return flags.wire == "tcp" ? kTcpPayloadShare : kRocePayloadShare;
+}
+
+CostModel model_of(const ModelFlags& flags) {
+  const SimLink rail = rail_of(flags), host = host_link_of(flags);
+  CostModel model;
+  model.rail.alpha_us = rail.latency_us;
+  model.rail.us_per_byte = 8 / (rail.gbps * payload_share_of(flags) * 1e3);
+  model.host.alpha_us = host.latency_us;
+  model.host.us_per_byte = 8 / (host.gbps * 1e3);
+  model.rails_per_host = flags.rails;
+  return model;
 }
 
 }  // namespace weft

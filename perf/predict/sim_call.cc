@@ -5,10 +5,8 @@
 
 #include <cstdio>
 
-#include "coll/runtime/calibrate.h"
 #include "perf/cli/bytes.h"
 #include "perf/predict/bound.h"
-#include "perf/predict/explain.h"
 
 namespace weft {
 namespace {
@@ -86,14 +84,10 @@ SimulatedCall call_of(const SimFlags& flags) {
   SimFabricOptions& fabric = job.fabric;
   fabric = fabric_of(job.shape, rails);
   fabric.carry_data = false;
-  const double declared = declared_rail_gbps(flags.rail_gbps);
-  const double rail_gbps = declared > 0 ? declared : fabric.rail.gbps;
-  fabric.rail = {flags.rail_us, rail_gbps};
-  fabric.spine = {flags.spine_us, flags.spine_gbps > 0 ? flags.spine_gbps : rail_gbps};
-  fabric.host = {flags.host_us, flags.host_gbps};
-  if (flags.wire != "rdma" && flags.wire != "tcp")
-    throw Error(fmt::format("--wire {}: give rdma or tcp", flags.wire));
-  fabric.payload_share = flags.wire == "tcp" ? kTcpPayloadShare : kRocePayloadShare;
+  fabric.rail = rail_of(flags);
+  fabric.spine = {flags.spine_us, flags.spine_gbps > 0 ? flags.spine_gbps : fabric.rail.gbps};
+  fabric.host = host_link_of(flags);
+  fabric.payload_share = payload_share_of(flags);
   set_cores(fabric, flags);
   fabric.seed = flags.seed;
   fabric.skew_us = flags.skew_us;

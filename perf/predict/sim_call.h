@@ -16,15 +16,10 @@ namespace weft {
 inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 4.5, kSimCopyGBps = 5;
 
 struct SimFlags : ModelFlags {
-  SimFlags() {
-    rail_us = 5;
-    host_gbps = 200;
-    host_us = 0.5;
-  }
-  double spine_gbps = 0, spine_us = 8;
+  double spine_gbps = 0, spine_us = SimFabricOptions{}.spine.latency_us;
   // Below 0: not given. Where only cpu_us is, reductions and copies cost nothing.
   double cpu_us = -1, reduce_GBps = -1, copy_GBps = -1;
-  std::string wire = "rdma", timeline;
+  std::string timeline;
   std::vector<std::string> slow_rails, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;

@@ -22,10 +22,10 @@
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/names.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/cli/table.h"
 #include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
-#include "perf/predict/explain.h"
 #include "perf/predict/model_flags.h"
 #include "perf/predict/sim_call.h"
 #include "transport/launch/failures.h"
@@ -123,7 +123,7 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
       f.host.latency_us, f.host.gbps, format_us(job.bound.us), job.bound.limiting);
   std::vector<std::vector<std::string>> table = {{"  algorithm", "time us", "busbw GB/s",
                                                   "of_bound", "messages", "cross-rail MiB",
-                                                  "busiest"}};
+                                                  "busiest, % of the time"}};
   for (const auto& [algorithm, r] : rows)
     table.push_back(
         {fmt::format("  {}", algorithm->name), fmt::format("{:>7}", format_us(r.time_us)),
@@ -132,20 +132,26 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
          fmt::format("{:>14}", MiB(r.traffic.cross_rail_bytes)),
          r.limiting.empty()
              ? "nothing moved"
-             : fmt::format("{}, {:.0f} % of the time", r.limiting, 100 * r.busy_share)});
+             : fmt::format("{}, {:.0f} %", r.limiting, 100 * r.busy_share)});
   out += align(table);
   if (picked) out += fmt::format("\nauto takes {}\n", picked->name);
   if (job.shape.hosts.size() < 2) return out;
   out += "\nMiB that left on each rail, all hosts together\n";
-  table = {{"  algorithm"}};
-  for (std::size_t l = 0; l < f.rail_scale.size(); ++l)
-    table[0].push_back(fmt::format("{:>10}", fmt::format("rail {}", l)));
-  for (const auto& [algorithm, r] : rows) {
-    auto& line = table.emplace_back(1, fmt::format("  {}", algorithm->name));
-    for (const std::uint64_t bytes : r.traffic.rail_bytes)
-      line.push_back(fmt::format("{:>10}", MiB(bytes)));
+  constexpr std::size_t kRailsOfALine = 8;
+  const std::size_t rails = f.rail_scale.size();
+  for (std::size_t first = 0; first < rails; first += kRailsOfALine) {
+    const std::size_t end = std::min(first + kRailsOfALine, rails);
+    table = {{"  algorithm"}};
+    for (std::size_t l = first; l < end; ++l)
+      table[0].push_back(fmt::format("{:>8}", fmt::format("rail {}", l)));
+    for (const auto& [algorithm, r] : rows) {
+      auto& line = table.emplace_back(1, fmt::format("  {}", algorithm->name));
+      for (std::size_t l = first; l < end; ++l)
+        line.push_back(fmt::format("{:>8}", MiB(r.traffic.rail_bytes[l])));
+    }
+    out += align(table);
   }
-  return out + align(table);
+  return out;
 }
 
 nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simulated>& rows,
@@ -187,6 +193,21 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
       out << fmt::format("{},{},{:.3f},{:.3f},{},{}\n", algorithm->name, s.at, s.from_us, s.to_us,
                          s.tag >> kOrdinalBits & ((1u << kRoundBits) - 1), s.bytes);
   if (!out.flush()) throw Error(fmt::format("--timeline {}: cannot be written", path));
+}
+
+// Refuses the options of `sim` alone that this run would ignore.
+void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
+  if (flags.hosts == 1)
+    refuse_given(command, {"--spine-gbps", "--spine-us", "--slow-rail", "--cut"},
+                 "one host (--hosts) uses no rail");
+  if (flags.algorithm != "all")
+    refuse_given(command, {"--longest-s"}, "it is about --algo all");
+  if (flags.delay_us <= 0 && flags.skew_us <= 0)
+    refuse_given(command, {"--seed"}, "nothing is drawn without --delay-us or --skew-us");
+  const bool slow = std::ranges::any_of(
+      flags.slow_rails, [](const std::string& text) { return text.find('@') == text.npos; });
+  if (!slow)
+    refuse_given(command, {"--equal-shares"}, "no rail is slow from the start (--slow-rail)");
 }
 
 int run(const SimFlags& flags) {
@@ -249,7 +270,6 @@ void add_sim(CLI::App& app, int& exit_code) {
         fmt::format("GB/s of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
   given("--copy-gbs", flags->copy_GBps,
         fmt::format("GB/s of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
-  number("--wire", flags->wire, "rdma or tcp: headers, and whether cores copy what rails bring");
   section(*command, "What is slow or fails");
   number("--skew-us", flags->skew_us, "ranks start up to so much late")
       ->check(CLI::NonNegativeNumber);
@@ -279,7 +299,11 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   add_json_option(*command, flags->json, "weft.sim/1");
   command->footer("Example: weft sim all_reduce -N 64 --hosts 8 --bytes 16M --algo all");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command->callback([command, flags, &exit_code] {
+    refuse_ignored(*command, *flags);
+    refuse_of_sim(*command, *flags);
+    exit_code = run(*flags);
+  });
 }
 
 }  // namespace weft

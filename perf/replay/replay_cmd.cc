@@ -14,6 +14,7 @@
 #include "coll/runtime/internals.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
 #include "perf/predict/sim_call.h"
 #include "perf/replay/costs.h"
 #include "perf/replay/fold.h"
@@ -173,7 +174,15 @@ void add_replay(CLI::App& app, int& exit_code) {
   add_json_option(*command, flags->json, "weft.replay/1");
   command->footer(
       "Example: weft replay -N 4 --hosts 2 --compare job.0.et job.1.et job.2.et job.3.et");
-  command->callback([flags, &exit_code] { exit_code = run_replay(*flags); });
+  command->callback([command, flags, &exit_code] {
+    if (flags->simulates)
+      refuse_given(*command, {"--transport", "--timeout-ms", "--steps", "--busy", "--most-bytes"},
+                   "--sim plays nothing for real");
+    else
+      refuse_given(*command, {"--rail-us", "--host-gbps", "--host-us", "--cpu-us", "--wire"},
+                   "it is about --sim");
+    exit_code = run_replay(*flags);
+  });
 }
 
 }  // namespace weft

@@ -13,7 +13,8 @@
 #include "coll/jobs/session.h"
 #include "coll/runtime/calibrate.h"
 #include "perf/cli/commands.h"
-#include "perf/collective/perf_report.h"
+#include "perf/cli/parse_errors.h"
+#include "perf/cli/table.h"
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/report/history.h"
 #include "perf/validate/simulation.h"
@@ -265,7 +266,15 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   command->footer(
       "Without a launcher: 2 ranks on each of 2 hosts with 2 rails, emulated on this machine.\n"
       "Example: weft validate -N 4 --hosts 2 --budget 30s --json report.json");
-  command->callback([flags, &exit_code] { exit_code = validate(*flags); });
+  command->callback([command, flags, &exit_code] {
+    if (flags->simulate)
+      refuse_given(*command, {"--ranks", "--transport", "--timeout-ms"},
+                   "a simulated fleet has --hosts and --rails");
+    if (flags->list)
+      refuse_given(*command, {"--json", "--html", "--prometheus", "--baseline"},
+                   "--list tests nothing");
+    exit_code = validate(*flags);
+  });
 }
 
 }  // namespace weft

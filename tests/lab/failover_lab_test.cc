@@ -328,7 +328,7 @@ TEST_F(Failover, HealthyRailsNeedNoDatagrams) {
       "WEFT_FAILOVER=1 WEFT_LOG=warn timeout 200 {0} --name {1} --hosts 2 --rails 2 "
       "--rate 200mbit,100mbit -- bash -c 'ip rule del pref 0 && ip rule add pref 1 ipproto udp "
       "prohibit && ip rule add pref 5 lookup local || exit 77; "
-      "exec {2} perf all_reduce -b 256K -e 1M -f 4 -w 2 -n 150'",
+      "exec {2} perf all_reduce --out-of-place -b 256K -e 1M -f 4 -w 2 -n 150'",
       kNetlab, lab_, WEFT_BINARY));
   if (result.exit_code == 77) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
   EXPECT_EQ(result.exit_code, 0) << result.text;

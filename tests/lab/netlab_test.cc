@@ -315,7 +315,8 @@ class NetlabCollective : public Netlab {
     const Output result =
         run(kNetlab + "--name " + lab_name() +
             " --hosts 4 --ppn 2 --rails 2 --rate 400mbit --json " + file("counters") +
-            " -- weft perf all_reduce -b 16M -e 16M -w 1 -n 3 --no-check " + perf_options);
+            " -- weft perf all_reduce --out-of-place -b 16M -e 16M -w 1 -n 3 -c 0 " +
+            perf_options);
     ASSERT_EQ(result.exit_code, 0) << result.text;
     const nlohmann::json report = json("counters");
     std::array<std::int64_t, 2> sent{}, received{};
@@ -349,7 +350,7 @@ TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
   const Output result =
       run(kNetlab + "--name " + lab_name() + " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --json " +
           file("counters") +
-          " -- weft perf all_reduce -b 256K -e 256K -w 2 -n 30 --no-check --algo ring");
+          " -- weft perf all_reduce --out-of-place -b 256K -e 256K -w 2 -n 30 -c 0 --algo ring");
   ASSERT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json report = json("counters");
   ASSERT_EQ(report["ports"].size(), 8U);
@@ -367,7 +368,7 @@ TEST_F(NetlabCollective, ARankMayLeaveAfterAnOperation) {
     const Output result =
         run(kNetlab + "--name " + lab_name() +
             " --hosts 4 --ppn 1 --rails 1 --rate 20gbit"
-            " -- weft perf all_reduce -b 64K -e 64K -w 1 -n 5 --no-check --timeout-ms 20000");
+            " -- weft perf all_reduce -b 64K -e 64K -w 1 -n 5 -c 0 --timeout-ms 20000");
     ASSERT_EQ(result.exit_code, 0) << result.text;
   }
 }

@@ -182,7 +182,7 @@ TEST_F(Peers, RefusesWhatMakesNoSense) {
 TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
   if (!there("mpicxx.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
   const Output result =
-      bench("--peers-only --only openmpi -N 2 --sizes 64K --scale 0.01 --budget 0.1");
+      bench("--peers-only --only openmpi -N 2 --sizes 64K --scale 0.01 --budget-s 0.1");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
@@ -196,7 +196,7 @@ TEST_F(Peers, AProgramOfMpiWithWeftInFrontIsJudgedBesidePlainMpi) {
       !fs::exists(fs::path(WEFT_BINARY).parent_path() / "mpi/openmpi/libweft_mpi.so"))
     GTEST_SKIP() << "missing capability: Open MPI";
   const Output result = bench(
-      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget 0.1");
+      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget-s 0.1");
   EXPECT_THAT(result.text, HasSubstr("all_reduce, 2 ranks, mpi memory, 8 B")) << "PASS or MISS";
   EXPECT_THAT(result.text, HasSubstr("0 not measured"));
   const nlohmann::json json = report();
@@ -207,7 +207,7 @@ TEST_F(Peers, AProgramOfMpiWithWeftInFrontIsJudgedBesidePlainMpi) {
 TEST_F(Peers, GlooIsBuiltRunAndChecked) {
   if (!fs::exists("/usr/include/gloo/context.h")) GTEST_SKIP() << "missing capability: Gloo";
   const Output result = bench(
-      "--peers-only --only gloo,gloo_ring_chunked -N 2 --sizes 64K --scale 0.01 --budget 0.1");
+      "--peers-only --only gloo,gloo_ring_chunked -N 2 --sizes 64K --scale 0.01 --budget-s 0.1");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";

@@ -302,7 +302,10 @@ class LocalProcesses {
       kill_all(SIGKILL);
       return;
     }
+    // All at once: a rank that still runs would see others die, and report that as a failure.
+    kill_all(SIGSTOP);
     kill_all(signal);
+    kill_all(SIGCONT);
     next_signal_ = SIGTERM;
     next_step_ = Clock::now() + options_.grace;
   }

@@ -13,6 +13,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "support/process/read_file.h"
 #include "support/process/shell.h"
@@ -85,7 +87,7 @@ TEST(Language, AWordIsOfOneKind) {
     for (const std::string name : o["names"]) {
       if (!name.starts_with("--")) continue;
       // Flags of perf bw, explain and lab netlab; in other commands words or numbers.
-      if (name == "--validate" || name == "--pairs" || name == "--steps" || name == "--keep") continue;
+      if (name == "--check" || name == "--pairs" || name == "--steps" || name == "--keep") continue;
       const auto [at, fresh] = first.try_emplace(name, kind, command);
       EXPECT_EQ(at->second.first, kind)
           << name << " of " << at->second.second << " and " << command;
@@ -130,6 +132,83 @@ TEST(Language, JsonGoesToStandardOutputOrAFile) {
     EXPECT_TRUE(json::parse(dash.text, nullptr, false).contains("schema")) << dash.text;
     EXPECT_TRUE(json::parse(read_file(file), nullptr, false).contains("schema"));
     EXPECT_TRUE(json::parse(both.text, nullptr, false).is_discarded()) << both.text;
+  }
+}
+
+// A run looks at every option that it was given, or says which one it would not have looked at.
+TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
+  const std::string replay = WEFT_SOURCE_DIR "/nowhere";
+  for (const auto& [typed, option] : std::vector<std::pair<std::string, std::string>>{
+           {"perf all_reduce --root 1", "--root"},
+           {"perf all_gather -o max", "--op"},
+           {"perf barrier -b 8", "--begin"},
+           {"perf barrier -d double", "--type"},
+           {"explain all_reduce --rank 1", "--rank"},
+           {"explain all_reduce --root 1", "--root"},
+           {"explain all_reduce --rails 2", "--rails"},
+           {"explain barrier --bytes 8", "--bytes"},
+           {"sim all_reduce --rail-us 3", "--rail-us"},
+           {"sim all_reduce --spine-us 3", "--spine-us"},
+           {"sim all_reduce --hosts 2 --seed 3", "--seed"},
+           {"sim all_reduce --longest-s 3", "--longest-s"},
+           {"sim all_reduce --hosts 2 --equal-shares", "--equal-shares"},
+           {"perf bw --seed 3", "--seed"},
+           {"perf lat --pairs ring", "--pairs"},
+           {"perf bw --op read -I 8 host", "--inline_size"},
+           {"launch -N 2 -- weft perf bw -p 5", "--port"},
+           {"launch -N 2 -- weft perf bw --seed 5", "--seed"},
+           {"validate --simulate -N 4", "--ranks"},
+           {"validate --list --json x", "--json"},
+           {"replay " + replay + " --wire tcp", "--wire"},
+           {"replay " + replay + " --sim --busy", "--busy"},
+           {"lab softroce --once --ppn 2 -- true", "--ppn"}}) {
+    const Output o = run(WEFT_BINARY " " + typed);
+    EXPECT_EQ(o.exit_code, 4) << typed << o.text;
+    EXPECT_THAT(o.text, HasSubstr(option + " would be ignored: ")) << typed;
+  }
+}
+
+// `explain` predicts what `sim` plays, on the same fabric unless another one is named.
+TEST(Language, ExplainAndSimHaveOneFabric) {
+  std::map<std::string, std::string> defaults;
+  for_each_option([&](const std::string& command, const json& o) {
+    if (o["group"] != "The fabric") return;
+    const auto [at, fresh] = defaults.try_emplace(longest(o), o["about"].get<std::string>());
+    EXPECT_EQ(at->second, o["about"]) << command;
+  });
+  EXPECT_GE(defaults.size(), 5u);
+  const std::string job = " all_reduce -N 8 --hosts 4 --json";
+  const json explained = json::parse(run(WEFT_BINARY " explain" + job).text);
+  const json played = json::parse(run(WEFT_BINARY " sim" + job + " --cpu-us 0").text);
+  EXPECT_DOUBLE_EQ(explained["lower_bound_us"].get<double>(),
+                   played["lower_bound_us"].get<double>());
+}
+
+// Who waits says so once, also to a file.
+TEST(Language, AServerSaysThatItWaits) {
+  const Output server = run("timeout 2 " WEFT_BINARY " perf bw --op tcp -p 18733");
+  EXPECT_THAT(server.text, HasSubstr("# waiting for the client, on TCP port 18733\n"));
+  const Output client = run(WEFT_BINARY " perf bw --op tcp -p 18734 --timeout-ms 300 127.0.0.1");
+  EXPECT_THAT(client.text, HasSubstr("# nobody listens at 127.0.0.1 port 18734 yet"));
+  EXPECT_EQ(client.text.find("yet"), client.text.rfind("yet")) << client.text;
+}
+
+// The scripts read what their commands declare.
+TEST(Language, ScriptsTakeWhatTheirCommandsTake) {
+  for (const auto& [command, script] :
+       {std::pair{"weft bench peers", "compare"}, {"weft bench choice", "choice"}}) {
+    const std::string usage =
+        run(fmt::format("{}/perf/peers/{} --help", WEFT_SOURCE_DIR, script)).text;
+    std::set<std::string> read, declared;
+    const std::regex word("--[a-z][a-z-]*");
+    const std::string options = usage.substr(usage.find("\noptions:"));
+    for (std::sregex_iterator it(options.begin(), options.end(), word), end; it != end; ++it)
+      read.insert(it->str());
+    for_each_option([&, c = std::string(command)](const std::string& of, const json& o) {
+      if (of == c) declared.insert(longest(o));
+    });
+    EXPECT_EQ(read, declared) << command << usage;
+    EXPECT_GT(declared.size(), 8u);
   }
 }
 

@@ -68,7 +68,27 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
         {"perf all_reduce -m 4", "-m: calls are not aggregated"},
         {"perf bw -F", "-F: no counter of the CPU's frequency is used; leave it out"},
         {"perf lat -R", "-R: connections are made over TCP, not by rdma_cm; leave it out"},
-        {"perf bw -c RC", "-c: queue pairs are RC; leave it out"}}) {
+        {"perf bw -c RC", "-c: queue pairs are RC; leave it out"},
+        {"perf all_reduce -z 1", "-z: every call is waited for"},
+        {"perf all_reduce -p 1", "-p: ranks are set up in parallel"},
+        {"perf all_reduce --agg_iters 4", "--agg_iters: calls are not aggregated"},
+        {"perf all_reduce -G 1", "-G: there are no CUDA graphs"},
+        {"perf all_reduce -J out", "-J is --json here"},
+        {"perf all_reduce --no-check", "--no-check: -c 0 compares nothing"},
+        {"perf all_reduce_perf", "it is `weft perf all_reduce` here"},
+        {"all_reduce_perf -b 8", "it is `weft perf all_reduce` here"},
+        {"alltoall_perf", "it is `weft perf all_to_all` here"},
+        {"broadcast", "it is `weft perf broadcast` here"},
+        {"ib_write_bw", "it is `weft perf bw --op write` here"},
+        {"perf ib_read_lat", "it is `weft perf lat --op read` here"},
+        {"perf bw --validate", "--validate is --check here"},
+        {"perf bw --noPeak", "--noPeak: the best 100 ms are the peak"},
+        {"perf lat -H", "-H: --json has the percentiles"},
+        {"perf lat -q 2", "-q: there is one queue pair"},
+        {"perf lat --report_gbits", "times are in microseconds"},
+        {"perf bw --run_infinitely", "--run_infinitely is --duration here"},
+        {"perf bw -T 96", "-T is --tclass here"},
+        {"bench peers --budget 2", "--budget is --budget-s here (seconds)"}}) {
     const Output o = run(std::string(WEFT_BINARY " ") + c.typed);
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
     EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;

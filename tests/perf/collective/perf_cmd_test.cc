@@ -206,13 +206,13 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
        {"all_reduce -d all -o all", "all_reduce --in-place --buffers weft", "all_gather -d half",
         "all_gather --in-place", "reduce_scatter -o avg -d bfloat16", "reduce_scatter --in-place",
         "broadcast --root 2", "broadcast --in-place --root 1", "barrier", "sendrecv",
-        "all_reduce --back-to-back", "all_reduce --no-check"}) {
+        "all_reduce --back-to-back", "all_reduce -c 0", "all_reduce --percentiles",
+        "all_reduce --out-of-place --percentiles", "sendrecv --percentiles"}) {
     const Outcome run =
         weft(std::string("perf ") + what + " -N 3 -b 4K -e 4K -n 2 -w 1 --timeout-ms 20000");
     EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
     EXPECT_THAT(run.output,
-                HasSubstr(what == std::string("all_reduce --no-check") ? "not checked"
-                                                                       : "all results exact"))
+                HasSubstr(what == std::string("all_reduce -c 0") ? "not checked" : "all results exact"))
         << what;
   }
 }
@@ -241,7 +241,7 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"perf all_reduce --frobnicate", "--frobnicate", ""},
       {"explain all_reduce --algo rings", "rings", "ring"},
       {"explain all_reduce --ranks 4 --hosts 5", "--hosts 5", "--ranks 4"},
-      {"explain all_reduce --rank 8 --ranks 8", "--rank 8", "0 to 7"},
+      {"explain all_reduce --rank 8 --ranks 8 --steps", "--rank 8", "0 to 7"},
       {"explain all_reduce --bytes lots", "lots", "16K"},
       {"explain sendrecv", "sendrecv", "no schedules"},
       {"explain all_reduce --ranks 4 --profile /", "--profile /", "cannot be read"},
@@ -254,9 +254,9 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"perf all_reduce -N 2 -f -2", "--factor -2", "negative"},
       {"perf all_reduce -f 1.5", "--factor 1.5", "not a number of the kind"},
       {"sim all_reduce --rail-gbps 0", "--rail-gbps 0", "above 0"},
-      {"sim all_reduce --slow-rail 0:2", "--slow-rail 0:2", "at most 1"},
+      {"sim all_reduce --hosts 2 --slow-rail 0:2", "--slow-rail 0:2", "at most 1"},
       {"sim all_reduce --hosts 2 --cut 1", "--cut 1", "HOST:RAIL@US"},
-      {"sim all_reduce --wire token-ring", "--wire token-ring", "rdma or tcp"},
+      {"sim all_reduce --hosts 2 --wire token-ring", "--wire token-ring", "rdma or tcp"},
       {"perf all_reduce --transport=udp", "--transport udp", "auto, shm, tcp, ucx, verbs"},
       {"lab", "say which", "netlab, softroce"},
       {"valdate", "'valdate'", "did you mean validate?"},

@@ -228,7 +228,7 @@ TEST_F(PairProcesses, ClientAndServer) {
     if (op == "ucx" && !ucx_available()) continue;
     for (const std::string test : {"bw", "lat"}) {
       const Ends ends =
-          run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --validate --timeout-ms 20000");
+          run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --check --timeout-ms 20000");
       EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
       EXPECT_EQ(ends.server.exit_code, 0) << ends.server.text;
       EXPECT_EQ(ends.client.text, ends.server.text) << "both print the same rows";
@@ -247,7 +247,7 @@ TEST_F(PairProcesses, ClientAndServer) {
 TEST_F(PairProcesses, LatencyOfAllSizes) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
-    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --validate --timeout-ms 10000");
+    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --check --timeout-ms 10000");
     EXPECT_EQ(ends.client.exit_code, 0) << op << ends.client.text;
     EXPECT_EQ(ends.server.exit_code, 0) << op << ends.server.text;
     EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG"))) << op;
@@ -263,7 +263,7 @@ TEST_F(PairProcesses, LatencyOfAllSizes) {
 
 TEST_F(PairProcesses, BothWaysWithManyUnderWay) {
   const Ends ends =
-      run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout-ms 20000");
+      run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --check --timeout-ms 20000");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
   const auto sizes = report()["pairs"][0]["sizes"];
   EXPECT_EQ(sizes.size(), 2U);
@@ -326,7 +326,7 @@ TEST_F(PairProcesses, LaunchedRanksInPairs) {
   for (const std::string pairs : {"all", "ring", "random"}) {
     const Output result =
         run(fmt::format("timeout 100 {} launch -N 4 -- {}bw --op shm --pairs {} -s 64,64K -n 50 "
-                        "--validate --json {}",
+                        "--check --json {}",
                         WEFT_BINARY, kPerf, pairs, report_.string()));
     EXPECT_EQ(result.exit_code, 0) << result.text;
     const std::size_t expected = pairs == "all" ? 6 : pairs == "ring" ? 4 : 2;
@@ -340,7 +340,7 @@ TEST_F(PairProcesses, LaunchedRanksOnTheirRails) {
     if (test.ends_with("ucx") && !ucx_available()) continue;
     const Output result = run(fmt::format(
         "timeout 100 {} launch -N 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
-        "--validate --json {}",
+        "--check --json {}",
         WEFT_BINARY, kPerf, test, report_.string()));
     EXPECT_EQ(result.exit_code, 0) << result.text;
     EXPECT_THAT(result.text, AllOf(HasSubstr(" 2->0 "), HasSubstr(" 3->1 ")));
@@ -354,7 +354,7 @@ TEST_F(PairProcesses, UnderMpirun) {
   const std::string mpirun =
       "timeout 100 mpirun.openmpi --allow-run-as-root --oversubscribe -n 4 " + kPerf;
   const Output all =
-      run(mpirun + "bw --op shm --pairs all -s 4K -n 50 --validate --json " + report_.string());
+      run(mpirun + "bw --op shm --pairs all -s 4K -n 50 --check --json " + report_.string());
   EXPECT_EQ(all.exit_code, 0) << all.text;
   EXPECT_EQ(report()["pairs"].size(), 6U);
   // All ranks of mpirun are on this host.

@@ -5,7 +5,7 @@
 
 #include "coll/select/cost.h"
 #include "perf/cli/names.h"
-#include "perf/predict/explain.h"
+#include "perf/predict/model_flags.h"
 
 namespace weft {
 namespace {
@@ -94,7 +94,11 @@ TEST(Bound, OtherCollectivesInMemory) {
 
 // `weft perf` and `weft explain` must not disagree about what is possible.
 TEST(Bound, TheCostModelHasTheSameBoundBetweenHosts) {
-  const CostModel model = model_of(0.4, 0, 0, 0, 2);
+  ModelFlags flags;
+  flags.rail_gbps = 0.4;
+  flags.rails = 2;
+  flags.wire = "tcp";
+  const CostModel model = model_of(flags);
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                        Collective::kBroadcast})
     EXPECT_NEAR(lower_bound_us(c, shape_of(8, 4, 0, 0), 16 * kMiB, model) /

@@ -1,0 +1,69 @@
+// What commands print fits a terminal of 100 columns. labels: multiproc
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+
+namespace weft {
+namespace {
+
+std::size_t columns_of(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+void expect_narrow(const std::string& command, int exit_code = 0) {
+  const Output o = run(command);
+  EXPECT_EQ(o.exit_code, exit_code) << command << "\n" << o.text;
+  std::istringstream lines(o.text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_LE(columns_of(line), 100u) << command << "\n" << line;
+  EXPECT_GT(count, 0) << command;
+}
+
+TEST(Columns, OfPerf) {
+  for (const char* what :
+       {"all_reduce -e 1M -f 64", "all_reduce -e 1M -f 64 --in-place", "barrier",
+        "all_reduce -e 1M -f 64 --percentiles", "sendrecv -e 1K", "all_reduce -d all -o all -e 8",
+        "reduce_scatter --hosts 2 --rails 2 -N 4 -b 64K -e 64K --out-of-place",
+        "all_reduce -N 4 --hosts 2 --rail-gbps 10 -b 64K -e 64K --back-to-back",
+        "all_reduce -d all -o all -e 8 --percentiles -c 0"})
+    expect_narrow(fmt::format("{} perf {} -n 2 -w 1 --timeout-ms 20000", WEFT_BINARY, what));
+}
+
+TEST(Columns, OfPairs) {
+  for (const char* what : {"bw", "bw --report_gbits -b", "lat", "lat -a"})
+    expect_narrow(fmt::format("{0} launch -N 2 -- {0} perf {1} --op shm -n 10", WEFT_BINARY, what));
+}
+
+TEST(Columns, OfPredictions) {
+  for (const char* what :
+       {"explain all_reduce", "explain barrier", "explain reduce_scatter -N 16 --hosts 4 --steps",
+        "explain all_to_all -N 64 --hosts 8", "sim all_reduce -N 16 --hosts 4 --algo all",
+        "sim all_reduce -N 32 --hosts 2 --bytes 1M", "sim broadcast --bytes 1K"})
+    expect_narrow(fmt::format("{} {}", WEFT_BINARY, what));
+}
+
+TEST(Columns, OfTune) {
+  const testing::TemporaryFolder folder;
+  expect_narrow(fmt::format("WEFT_PROFILE={} {} tune -N 2 -b 8 -e 64K -f 16 --rounds 1 "
+                            "--budget-ms 1 --timeout-ms 60000 | grep -v 'are kept in'",
+                            folder / "p", WEFT_BINARY));
+}
+
+TEST(Columns, OfTheRest) {
+  for (const char* what :
+       {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
+        "pipeline explain --stages 4 --micro-batches 8",
+        "validate --simulate --hosts 8 --rails 2 --verbose"})
+    expect_narrow(fmt::format("{} {}", WEFT_BINARY, what));
+}
+
+}  // namespace
+}  // namespace weft
