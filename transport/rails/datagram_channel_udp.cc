@@ -11,7 +11,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -92,12 +91,6 @@ class UdpPaths final : public DatagramChannel {
         return false;
     }
     return true;
-  }
-
-  std::int64_t now_us() noexcept override {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
   }
 
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
