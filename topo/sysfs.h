@@ -1,4 +1,5 @@
-// Readers for sysfs and procfs, and the parts of discovery that use them. Internal to topo.
+// Readers for sysfs and procfs, and the parts of discovery that use them: internal to topo but for
+// wires that read the state of a device.
 //
 // No function here throws: for a file that is missing, malformed or unreadable (many sysfs files
 // fail with EINVAL while a link is down) a function returns the "unknown" value that it names.

@@ -65,14 +65,10 @@ class Faulty final : public Decorator {
       }
       done_.push_back(c);
     }
-    for (std::size_t i = 0; i < late_.size();) {
-      if (late_[i].first > polls_) {
-        ++i;
-        continue;
-      }
-      done_.push_back(late_[i].second);
-      late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
+    std::erase_if(late_, [this](const auto& l) {
+      if (l.first <= polls_) done_.push_back(l.second);
+      return l.first <= polls_;
+    });
     const std::size_t given = std::min(out.size(), done_.size());
     std::copy_n(done_.begin(), given, out.begin());
     done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(given));

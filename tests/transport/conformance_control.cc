@@ -22,6 +22,41 @@ TEST_P(Conformance, CapsHaveAName) {
   EXPECT_TRUE(net[0].transport().cause(1).ok());
 }
 
+// The peer does not poll from here on, so that a call that waits for it would never return: with
+// nobody's room left, with messages half sent, and in the end with the connection severed.
+TEST_P(Conformance, NoCallWaitsForAPeerThatDoesNotPoll) {
+  Net net = make(2);
+  ASSERT_TRUE(net.connect());
+  End& end = net[0];
+  Transport& transport = end.transport();
+  std::deque<Buffer> buffers;
+  std::uint64_t tag = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (const std::size_t bytes : {8, 3000, 300000}) {
+      end.send(1, ++tag, buffers.emplace_back(bytes), 7);
+      end.recv(1, tag, buffers.emplace_back(bytes), 7);
+    }
+    end.poll();
+  }
+  Head theirs;
+  std::vector<int> fds;
+  EXPECT_EQ(transport.unclaimed(1, 1, ~std::uint64_t{0}, theirs), kNoRank);
+  EXPECT_FALSE(transport.disputed(1, theirs));
+  EXPECT_TRUE(transport.cause(1).ok());
+  transport.forget(1, ~std::uint64_t{0});
+  (void)transport.moved_bytes();
+  (void)transport.arm(fds);
+  transport.leave();
+  end.poll();
+  end.cancel(7);
+  end.poll();
+  EXPECT_TRUE(end.idle());
+  if (!end.caps().recoverable) return;
+  transport.sever(1);
+  (void)transport.reopen(1);
+  end.poll();
+}
+
 TEST_P(Conformance, ACancelledReceiveIsForgotten) {
   for (const std::size_t bytes : {8, 3000, 300000}) {
     SCOPED_TRACE(::testing::Message() << bytes << " bytes");

@@ -50,7 +50,7 @@ constexpr Arrows kRooms[] = {
     {"transport/gpu", "transport/memory"},
     {"transport/integrity", "transport transport/messages transport/memory"},
     {"transport/rails", "transport transport/messages transport/control transport/job"},
-    {"transport/sim", "transport"},
+    {"transport/sim", "transport transport/messages"},
     {"transport/shm", "transport transport/messages transport/memory transport/job"},
     {"transport/ucx",
      "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "topo/base/mutex.h"
+#include "transport/control/address.h"
 
 namespace weft {
 namespace {
@@ -239,6 +240,25 @@ std::uint16_t port_of(int fd) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams) {
+  Address here;
+  if (!parse_address(address, 0, here)) {
+    errno = EADDRNOTAVAIL;
+    return {};
+  }
+  const int type = datagrams ? SOCK_DGRAM : SOCK_STREAM;
+  Fd fd = Fd::from(
+      [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!fd) return {};
+  // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
+  // then decide.)
+  if (device != "lo")
+    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
+               static_cast<socklen_t>(device.size()));
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
+  return fd;
 }
 
 std::string local_address(int fd) {

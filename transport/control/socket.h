@@ -72,6 +72,10 @@ std::uint16_t port_of(int fd);
 // connection gets no answer, as from a dead host.
 int listen_queue() noexcept;
 
+// Opens a socket of a rail, bound to the device and its address, on any port. On failure the Fd is
+// empty and errno has the reason.
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false);
+
 // Returns the numeric address of this end of a connection; empty when it has none.
 std::string local_address(int fd);
 // Returns false when no process listens at the endpoint. May wait a moment.

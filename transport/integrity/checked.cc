@@ -218,17 +218,14 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
 
 void CheckedTransport::cancel(std::uint32_t id_high) noexcept {
   const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
-  for (auto it = again_ids_.begin(); it != again_ids_.end();) {
-    if (mine(it->second)) {
-      inner_->cancel(static_cast<std::uint32_t>(it->first >> 32));
-      it = again_ids_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  std::erase_if(again_ids_, [&](const auto& again) {
+    if (mine(again.second)) inner_->cancel(static_cast<std::uint32_t>(again.first >> 32));
+    return mine(again.second);
+  });
   inner_->cancel(id_high);
-  done_.forget(id_high, [this](const Completion& c) {
-    if (c.view) (void)release(c.token);
+  done_.forget_if([&](const Completion& c) {
+    if (mine(c.id) && c.view) (void)release(c.token);
+    return mine(c.id);
   });
   for (std::uint32_t place = 0; place < messages_.size(); ++place) {
     Message& m = messages_[place];

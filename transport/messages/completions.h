@@ -30,21 +30,15 @@ class Completions {
     forget_handed();
     return n;
   }
-  // Drops completions whose id has these upper 32 bits: see Transport::cancel(). Calls
-  // dropped(completion) for each.
-  template <class Dropped>
-  void forget(std::uint32_t id_high, Dropped dropped) {
-    all_.erase(std::remove_if(begin(), all_.end(),
-                              [&](const Completion& c) {
-                                if (c.id >> 32 != id_high) return false;
-                                dropped(c);
-                                return true;
-                              }),
-               all_.end());
+  // Drops the completions for which which(completion) is true.
+  template <class Which>
+  void forget_if(Which which) {
+    all_.erase(std::remove_if(begin(), all_.end(), which), all_.end());
     forget_handed();
   }
+  // Drops completions whose id has these upper 32 bits: see Transport::cancel().
   void forget(std::uint32_t id_high) {
-    forget(id_high, [](const Completion&) {});
+    forget_if([=](const Completion& c) { return c.id >> 32 == id_high; });
   }
 
  private:
@@ -60,6 +54,8 @@ class Completions {
   std::size_t handed_ = 0;
 };
 
+Status no_such_rank(Rank rank, std::size_t ranks, const char* wire);
+
 struct PeerRecord {
   Rank rank = kNoRank;
   std::string where;  // "rank 3 on host b"
@@ -72,5 +68,39 @@ struct PeerRecord {
   void disagree(const Transfer& receive, std::size_t bytes, const Head* theirs,
                 const std::string& wire);
 };
+
+// ---- the records of all peers, by world rank
+
+// nullptr: there is no such rank.
+template <class Peer>
+Peer* find_peer(std::vector<Peer>& peers, Rank rank) {
+  return rank < 0 || static_cast<std::size_t>(rank) >= peers.size()
+             ? nullptr
+             : &peers[static_cast<std::size_t>(rank)];
+}
+
+// See Transport::cause() and Transport::disputed(). `wire` is the transport's name.
+template <class Peer>
+Status cause_of(const std::vector<Peer>& peers, Rank rank, const char* wire) {
+  return rank < 0 || static_cast<std::size_t>(rank) >= peers.size()
+             ? no_such_rank(rank, peers.size(), wire)
+             : peers[static_cast<std::size_t>(rank)].cause();
+}
+template <class Peer>
+bool disputed_with(const std::vector<Peer>& peers, Rank rank, Head& theirs) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= peers.size()) return false;
+  theirs = peers[static_cast<std::size_t>(rank)].disputed;
+  return theirs.sign != 0;
+}
+
+// See Transport::unclaimed(); for wires whose peers have a Matching.
+template <class Peer>
+Rank unclaimed_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) {
+  for (const Peer& p : peers)
+    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
+      return p.rank;
+  return kNoRank;
+}
 
 }  // namespace weft

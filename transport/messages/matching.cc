@@ -12,6 +12,10 @@ std::string disagreement(const Transfer& receive, std::size_t bytes) {
                      bytes == receive.bytes ? ", and they mean another task" : "");
 }
 
+Status no_such_rank(Rank rank, std::size_t ranks, const char* wire) {
+  return {Code::kInvalidArgument, fmt::format("{}: no rank {} in a job of {}", wire, rank, ranks)};
+}
+
 void PeerRecord::disagree(const Transfer& receive, std::size_t bytes, const Head* theirs,
                           const std::string& wire) {
   if (theirs) disputed = *theirs;

@@ -2,17 +2,15 @@
 #include "transport/rails/datagram_channel_letters.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "topo/base/log.h"
+#include "topo/sysfs.h"
 
 namespace weft {
 namespace {
@@ -21,11 +19,6 @@ class LetterPaths final : public DatagramChannel {
  public:
   LetterPaths(std::unique_ptr<Mailbox> mail, const Place& place) : mail_(std::move(mail)) {
     for (const Nic& nic : place.rails) devices_.push_back(nic.name);
-  }
-  std::int64_t now_us() noexcept override {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
   }
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
     try {
@@ -75,14 +68,11 @@ std::unique_ptr<DatagramChannel> make_letter_paths(Job& job, const Topology& top
 
 bool rdma_link_up(const std::string& root, const std::string& device) {
   bool any = false;
-  std::error_code none;
-  for (const auto& port :
-       std::filesystem::directory_iterator(root + "/class/infiniband/" + device + "/ports", none)) {
-    std::ifstream file(port.path() / "state");
-    std::string state;  // "4: ACTIVE"
-    if (!std::getline(file, state)) continue;
+  const std::string ports = root + "/class/infiniband/" + device + "/ports/";
+  for (const std::string& port : sysfs::list(ports)) {
+    const std::string state = sysfs::read_line(ports + port + "/state");  // "4: ACTIVE"
     if (state.starts_with("4:")) return true;
-    any = true;
+    any = any || !state.empty();
   }
   return !any;
 }

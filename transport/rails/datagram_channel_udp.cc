@@ -11,13 +11,13 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "topo/base/log.h"
 #include "transport/control/address.h"
 #include "transport/control/hmac.h"
+#include "transport/control/socket.h"
 
 namespace weft {
 namespace {
@@ -34,14 +34,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 24);
 
-std::uint16_t port_of(int fd) {
-  Address a;
-  a.length = sizeof a.bytes;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&a.bytes), &a.length) != 0) return 0;
-  return ntohs(a.bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&a.bytes)->sin6_port
-                                             : reinterpret_cast<sockaddr_in*>(&a.bytes)->sin_port);
-}
-
 class UdpPaths final : public DatagramChannel {
  public:
   UdpPaths(Rank me, int nranks, int nrails, std::string key)
@@ -51,31 +43,21 @@ class UdpPaths final : public DatagramChannel {
         nonces_(static_cast<std::size_t>(nranks)),
         ways_(static_cast<std::size_t>(nranks)),
         key_(std::move(key)) {}
-  ~UdpPaths() override {
-    for (const int fd : fds_) close(fd);
-  }
 
   // Opens the sockets and returns a nonce and their ports, or why it cannot.
   std::string open(const Place& place) {
     std::string ports = hex(random_bytes(kNonce)) + " ";
     for (int r = 0; r < nrails_; ++r) {
       const Nic& nic = place.rails[static_cast<std::size_t>(r)];
-      Address here;
-      if (!parse_address(nic.address, 0, here))
+      if (Address here; !parse_address(nic.address, 0, here))
         return fmt::format("!rail {} ({}) has no IP address", r, nic.name);
-      const int fd = socket(here.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-      if (fd < 0) return fmt::format("!rail {} ({}): {}", r, nic.name, std::strerror(errno));
-      fds_.push_back(fd);
-      // Never by another way: an answer must speak for this device. (Not allowed everywhere;
-      // the address and the routes then decide.)
-      if (nic.netdev != "lo")
-        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, nic.netdev.c_str(),
-                   static_cast<socklen_t>(nic.netdev.size()));
-      if (bind(fd, reinterpret_cast<sockaddr*>(&here.bytes), here.length) != 0)
-        return fmt::format("!rail {} ({}): cannot bind {}: {}", r, nic.name, nic.address,
+      Fd fd = open_socket(nic.netdev, nic.address, true);
+      if (!fd)
+        return fmt::format("!rail {} ({}): no socket on {}: {}", r, nic.name, nic.address,
                            std::strerror(errno));
+      ports += fmt::format("{} ", port_of(fd.get()));
+      fds_.push_back(std::move(fd));
       devices_.push_back(nic.netdev);
-      ports += fmt::format("{} ", port_of(fd));
     }
     return ports;
   }
@@ -94,12 +76,6 @@ class UdpPaths final : public DatagramChannel {
     return true;
   }
 
-  std::int64_t now_us() noexcept override {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
     try {
       Way& way = way_of(to);
@@ -112,8 +88,8 @@ class UdpPaths final : public DatagramChannel {
       out += hmac_sha256(way.key_out, out).substr(0, kSignature);
       const Address& a = address(to, rail);
       // Lost where the link is down or the socket is full: that is the contract.
-      (void)!sendto(fds_[static_cast<std::size_t>(rail)], out.data(), out.size(), MSG_NOSIGNAL,
-                    reinterpret_cast<const sockaddr*>(&a.bytes), a.length);
+      (void)!sendto(fds_[static_cast<std::size_t>(rail)].get(), out.data(), out.size(),
+                    MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&a.bytes), a.length);
     } catch (const std::exception& e) {
       log().debug("weft: rail {}: a datagram could not be made: {}", rail, e.what());
     }
@@ -125,7 +101,7 @@ class UdpPaths final : public DatagramChannel {
       Address from;
       for (int reads = 0; reads < kReads; ++reads) {
         from.length = sizeof from.bytes;
-        const ssize_t n = recvfrom(fds_[r], buffer_.data(), buffer_.size(), MSG_DONTWAIT,
+        const ssize_t n = recvfrom(fds_[r].get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from.bytes), &from.length);
         // An ICMP error of an earlier send is reported here, and is not the end.
         if (n < 0 && errno != ECONNREFUSED) break;
@@ -143,12 +119,12 @@ class UdpPaths final : public DatagramChannel {
     ifreq request{};
     if (device.empty() || device.size() >= IFNAMSIZ) return true;
     std::memcpy(request.ifr_name, device.c_str(), device.size());
-    if (ioctl(fds_[static_cast<std::size_t>(rail)], SIOCGIFFLAGS, &request) != 0) return true;
+    if (ioctl(fds_[static_cast<std::size_t>(rail)].get(), SIOCGIFFLAGS, &request) != 0) return true;
     return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
   }
 
   void arm(std::vector<int>& fds) noexcept override {
-    fds.insert(fds.end(), fds_.begin(), fds_.end());
+    for (const Fd& fd : fds_) fds.push_back(fd.get());
   }
 
  private:
@@ -211,7 +187,7 @@ class UdpPaths final : public DatagramChannel {
   std::vector<Address> peers_;              // by rank and rail
   std::vector<std::string> nonces_;         // by rank
   std::vector<std::unique_ptr<Way>> ways_;  // by rank; null: nothing was said so far
-  std::vector<int> fds_;                    // by rail
+  std::vector<Fd> fds_;                     // by rail
   std::vector<std::string> devices_;
   std::string key_;
   std::size_t next_ = 0;

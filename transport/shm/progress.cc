@@ -85,8 +85,9 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
     }
     if (p.backlog.empty()) std::erase(waiting_, p.rank);
   }
-  done_.forget(id_high, [this](const Completion& c) {
-    if (c.view) (void)release(c.token);
+  done_.forget_if([&](const Completion& c) {
+    if (mine(c.id) && c.view) (void)release(c.token);
+    return mine(c.id);
   });
 }
 

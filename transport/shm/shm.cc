@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "transport/job/exchange.h"
 #include "transport/shm/transport.h"
 
 namespace weft {
@@ -43,31 +44,6 @@ bool can_attach(int pid, std::uint64_t probe) {
 
 // Transports of this process whose peers read its memory.
 std::atomic<int> readable{0};
-
-// First byte of what ranks exchange: what they have to say follows, or why they failed.
-constexpr char kSays = 's';
-constexpr char kFailed = 'e';
-
-// What all ranks say, each by `say`. A rank that fails still takes part, and keeps what it has
-// until all have met: so every rank learns of it at once, and why, and none finds its memory gone.
-template <typename Say>
-std::vector<std::string> exchange(Job& job, const Topology& topology, const Say& say) {
-  std::string mine;
-  try {
-    mine = kSays + say();
-  } catch (const Error& error) {
-    mine = kFailed + std::string(error.what());
-  }
-  std::vector<std::string> all = job.all_gather(mine);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto rank = static_cast<Rank>(r);
-    if (all[r].starts_with(kFailed))
-      throw Error(fmt::format("rank {} on host {}: {}", rank,
-                              topology.host_name(topology.host(rank)), all[r].substr(1)));
-    all[r].erase(0, 1);
-  }
-  return all;
-}
 
 }  // namespace
 

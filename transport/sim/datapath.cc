@@ -251,7 +251,7 @@ void SimFabric::State::refuse(Rank rank, const Transfer& t, const std::string& w
 
 void SimFabric::State::report(Rank rank, const Completion& completion) {
   if (dead[rank]) return;
-  inbox[rank].items.push_back(completion);
+  inbox[rank].add(completion);
   ++activity;
   mark_ready(rank);
 }
@@ -263,15 +263,8 @@ void SimFabric::State::mark_ready(Rank rank) {
 }
 
 std::size_t SimFabric::State::poll(Rank rank, std::span<Completion> out) {
-  SimInbox& in = inbox[rank];
-  const std::size_t n = std::min(out.size(), in.items.size() - in.head);
-  std::copy_n(in.items.begin() + static_cast<std::ptrdiff_t>(in.head), n, out.begin());
-  in.head += n;
+  const std::size_t n = inbox[rank].hand_out(out);
   activity += n;
-  if (in.empty()) {
-    in.items.clear();
-    in.head = 0;
-  }
   return n;
 }
 
@@ -291,18 +284,10 @@ void SimFabric::State::release(Rank rank, std::uint64_t token) {
 
 void SimFabric::State::cancel(Rank rank, std::uint32_t id_high, bool everything) {
   const auto given_up = [&](std::uint64_t id) { return everything || id >> 32 == id_high; };
-  SimInbox& in = inbox[rank];
-  std::vector<Completion> kept;
-  for (std::size_t i = in.head; i < in.items.size(); ++i) {
-    const Completion& c = in.items[i];
-    if (!given_up(c.id)) {
-      kept.push_back(c);
-    } else if (c.token != 0) {
-      release(rank, c.token);
-    }
-  }
-  in.items = std::move(kept);
-  in.head = 0;
+  inbox[rank].forget_if([&](const Completion& c) {
+    if (given_up(c.id) && c.token != 0) release(rank, c.token);
+    return given_up(c.id);
+  });
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     M& msg = messages[m];
     if (everything && msg.dst == rank && msg.has(M::kLent)) {

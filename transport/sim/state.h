@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/messages/completions.h"
 #include "transport/sim/sim.h"
 
 namespace weft {
@@ -119,12 +120,6 @@ struct SimEvent {
   }
 };
 
-struct SimInbox {  // completions not yet polled, a FIFO
-  std::vector<Completion> items;
-  std::size_t head = 0;
-  bool empty() const { return head == items.size(); }
-};
-
 struct SimFabric::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
@@ -229,8 +224,8 @@ struct SimFabric::State {
   std::vector<std::uint32_t> free_buffers;
   std::size_t lent = 0;
 
-  std::vector<SimInbox> inbox;  // by rank
-  std::vector<bool> attached;   // ranks with an endpoint
+  std::vector<Completions> inbox;  // by rank
+  std::vector<bool> attached;      // ranks with an endpoint
   std::vector<bool> woken, in_ready;
   std::vector<Rank> ready, handed_out;
 

@@ -59,12 +59,4 @@ void TcpTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   }
 }
 
-Rank TcpTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
-                             Head& theirs) noexcept {
-  for (const Peer& p : peers_)
-    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
-      return p.rank;
-  return kNoRank;
-}
-
 }  // namespace weft

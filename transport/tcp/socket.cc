@@ -24,25 +24,6 @@ bool number(std::string_view text, Number& out, int base) {
 
 }  // namespace
 
-Fd open_socket(const std::string& device, const std::string& address, bool datagrams) {
-  Address here;
-  if (!parse_address(address, 0, here)) {
-    errno = EADDRNOTAVAIL;
-    return {};
-  }
-  const int type = datagrams ? SOCK_DGRAM : SOCK_STREAM;
-  Fd fd = Fd::from(
-      [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-  if (!fd) return {};
-  // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
-  // then decide.)
-  if (device != "lo")
-    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
-               static_cast<socklen_t>(device.size()));
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
-  return fd;
-}
-
 int start(const Fd& fd, const std::string& address, std::uint16_t port) {
   Address there;
   if (!parse_address(address, port, there)) return EADDRNOTAVAIL;

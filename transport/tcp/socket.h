@@ -11,9 +11,7 @@
 
 namespace weft::tcp {
 
-// Opens a socket bound to the device and its address, on any port. On failure the Fd is empty and
-// errno has the reason.
-Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false);
+using weft::open_socket;
 // Starts to connect. Returns 0 if the connection is under way or made, else an errno.
 int start(const Fd& fd, const std::string& address, std::uint16_t port);
 // Makes the socket send short messages at once and notice the end of the connection.

@@ -16,6 +16,7 @@
 
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
+#include "transport/job/exchange.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/transport.h"
 
@@ -24,10 +25,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLingering{1000};
 constexpr std::size_t kInbox = std::size_t{64} << 10;
-
-// First byte of what ranks exchange: a contact follows, or why there is none.
-constexpr char kHasContact = 'c';
-constexpr char kHasNone = 'e';
 
 // Not where ranks share cores: one more system call for each turn costs more than there is to gain.
 bool takes_datagrams(const Topology& topology, Rank me) {
@@ -50,30 +47,20 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
       key_(job.key("tcp")),
       peers_(static_cast<std::size_t>(job.size())),
       inbox_(kInbox) {
-  // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
-  // now and not by a timeout.
   tcp::Nonce nonce{};
-  std::string mine;
-  try {
+  const std::vector<std::string> all = exchange(job, topology, [&] {
     nonce = tcp::new_nonce();
     listen(rail);
     if (takes_datagrams(topology, rank_)) open_datagrams();
-    mine = kHasContact + contact(nonce);
-  } catch (const Error& error) {
-    mine = kHasNone + std::string(error.what());
-  }
-  const std::vector<std::string> all = job.all_gather(mine);
+    return contact(nonce);
+  });
   for (Rank r = 0; r < job.size(); ++r) {
-    const std::string& text = all.at(static_cast<std::size_t>(r));
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.rank = r;
-    peer.where = r < topology.nranks()
-                     ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
-                     : fmt::format("rank {}", r);
+    peer.where = rank_on_host(topology, r);
     peer.mine = nonce;
-    if (text.empty() || text[0] != kHasContact || !parse_contact(text.substr(1), peer))
-      throw Error(fmt::format("{}: {}", peer.where,
-                              text.starts_with(kHasNone) ? text.substr(1) : "tcp: no address"));
+    if (!parse_contact(all.at(static_cast<std::size_t>(r)), peer))
+      throw Error(peer.where + ": tcp: no address");
   }
   log().debug("tcp: rank {} ready on device {}, {}", rank_, device_, address_);
 }
@@ -152,19 +139,6 @@ Caps TcpTransport::caps() const {
   caps.name = "tcp";
   caps.recoverable = true;
   return caps;
-}
-
-Status TcpTransport::cause(Rank peer) const {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size())
-    return {Code::kInvalidArgument,
-            fmt::format("tcp: no rank {} in a job of {}", peer, peers_.size())};
-  return peers_[static_cast<std::size_t>(peer)].cause();
-}
-
-bool TcpTransport::disputed(Rank peer, Head& theirs) const noexcept {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
-  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
-  return theirs.sign != 0;
 }
 
 void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here) {

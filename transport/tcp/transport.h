@@ -35,14 +35,18 @@ class TcpTransport final : public Transport {
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
   std::optional<std::uint64_t> moved_bytes() const noexcept override;
-  Status cause(Rank peer) const override;
+  Status cause(Rank peer) const override { return cause_of(peers_, peer, "tcp"); }
   bool arm(std::vector<int>& fds) noexcept override;
   void leave() noexcept override;
   void sever(Rank peer) noexcept override;
   std::string reopen(Rank peer) noexcept override;
   bool meet(Rank rank, std::string_view theirs) noexcept override;
-  bool disputed(Rank peer, Head& theirs) const noexcept override;
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    return disputed_with(peers_, peer, theirs);
+  }
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    return unclaimed_of(peers_, peer, tag, mask, theirs);
+  }
 
  private:
   // A message, a piece of a message, or a frame without bytes, on its way to the socket.
@@ -199,11 +203,7 @@ class TcpTransport final : public Transport {
   tcp::Key key_to(const Peer& peer, tcp::Use use) const;
   tcp::Key key_from(const Peer& peer, tcp::Use use) const;
   bool parse_contact(std::string_view text, Peer& peer) const;
-  Peer* find(Rank rank) {
-    return rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()
-               ? nullptr
-               : &peers_[static_cast<std::size_t>(rank)];
-  }
+  Peer* find(Rank rank) { return find_peer(peers_, rank); }
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
   // Ends the connection and its transfers. here: this rank is to blame, not the peer.
   void fail(Peer& peer, Code code, const std::string& why, bool here = false);

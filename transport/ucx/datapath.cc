@@ -58,11 +58,12 @@ std::string UcxTransport::refusal(const Transfer& t) const {
 
 void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
-    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers_.size()) {
+    Peer* const known = find_peer(peers_, t.peer);
+    if (!known) {
       complete(t.id, Code::kInvalidArgument);
       continue;
     }
-    Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
+    Peer& peer = *known;
     if (std::string why = refusal(t); !why.empty()) {
       peer.note = Status(Code::kInvalidArgument, std::move(why), t.peer);
       complete(t.id, Code::kInvalidArgument);
@@ -151,14 +152,6 @@ Caps UcxTransport::caps() const {
   caps.cuda = cuda_;
   caps.recoverable = true;
   return caps;
-}
-
-Status UcxTransport::cause(Rank peer) const {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("ucx: no rank {} in a job of {}", peer, peers_.size()));
-  }
-  return peers_[static_cast<std::size_t>(peer)].cause();
 }
 
 void UcxTransport::cancel(std::uint32_t id_high) noexcept {

@@ -93,12 +93,6 @@ Status UcxTransport::mismatch(const Peer& peer, std::size_t expected,
           peer.rank};
 }
 
-bool UcxTransport::disputed(Rank peer, Head& theirs) const noexcept {
-  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
-  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
-  return theirs.sign != 0;
-}
-
 // ---- messages that nobody asked for --------------------------------------------------------
 
 // UCX shows the tag and the length of such a message, but its bytes only to who takes it. So it is

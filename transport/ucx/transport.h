@@ -39,12 +39,14 @@ class UcxTransport final : public Transport {
   void cancel(std::uint32_t id_high) noexcept override;
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
-  Status cause(Rank peer) const override;
+  Status cause(Rank peer) const override { return cause_of(peers_, peer, "ucx"); }
   bool arm(std::vector<int>& fds) noexcept override;
   void sever(Rank peer) noexcept override;
   std::string reopen(Rank peer) noexcept override;
   bool meet(Rank rank, std::string_view theirs) noexcept override;
-  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    return disputed_with(peers_, peer, theirs);
+  }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:

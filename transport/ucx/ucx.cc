@@ -13,6 +13,7 @@
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
 #include "topo/base/yield.h"
+#include "transport/job/exchange.h"
 #include "transport/loaded/loaded.h"
 #include "transport/memory/crc32c.h"
 #include "transport/ucx/config.h"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
-
-// First byte of what ranks exchange: an address follows, or why there is none.
-constexpr char kAddress = 'a';
-constexpr char kError = 'e';
 
 void check(ucs_status_t status, const std::string& device, const char* what) {
   if (status == UCS_OK) return;
@@ -50,35 +47,21 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
       rail_(rail),
       device_(ucx_device(rail)),
       peers_(static_cast<std::size_t>(job.size())) {
-  // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
-  // now and not by a timeout.
-  std::string mine;
-  try {
-    if (job.size() > kMaxRanks) {
+  const std::vector<std::string> all = exchange(job, topology, [&] {
+    if (job.size() > kMaxRanks)
       throw Error(
           fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(), kMaxRanks));
-    }
     set_up(rail, job.size());
-    mine = kAddress + worker_address();
-  } catch (const Error& error) {
-    mine = kError + std::string(error.what());
-  }
-  std::vector<std::string> all = job.all_gather(mine);
-  for (int r = 0; r < job.size(); ++r) {
-    std::string& text = all.at(static_cast<std::size_t>(r));
-    const std::string where =
-        r < topology.nranks()
-            ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
-            : fmt::format("rank {}", r);
-    if (text.empty() || text[0] != kAddress) {
-      throw Error(fmt::format("{}: {}", where, text.empty() ? "ucx: no address" : text.substr(1)));
-    }
+    return worker_address();
+  });
+  for (Rank r = 0; r < job.size(); ++r) {
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.owner = this;
     peer.rank = r;
-    peer.where = where;
-    if (!take_address(peer, std::string_view(text).substr(1)))
-      throw Error(where + ": ucx: its address is not whole; run the same build of weft everywhere");
+    peer.where = rank_on_host(topology, r);
+    if (!take_address(peer, all.at(static_cast<std::size_t>(r))))
+      throw Error(peer.where +
+                  ": ucx: its address is not whole; run the same build of weft everywhere");
   }
   log().debug("ucx: rank {} ready on device {}", rank_, device_);
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "topo/base/log.h"
@@ -20,8 +21,6 @@ constexpr std::size_t kMostText = 300;
 // Letters to a peer that says nothing, until no further invitation is sent: one that is busy for
 // long must not be written to again and again.
 constexpr int kMostUnheard = 16;
-constexpr int kPatience = 2048;          // polls until one more peer is asked to close
-constexpr int kLongPatience = 16 << 10;  // polls until there will be more places
 constexpr int kMorePlaces = 8;
 
 }  // namespace
@@ -116,9 +115,11 @@ void VerbsTransport::drain_queues() {
 void VerbsTransport::make_room() {
   if (closing_ == 0 && abandon_one()) return;
   const auto waiting = std::max<std::size_t>(1, opening_.size());  // none of them: rails ask
-  ++waited_;
-  if (closing_ > 0 && waited_ >= kLongPatience) return grow();
-  if (closing_ >= static_cast<int>(waiting) && waited_ % kPatience != 0) return;
+  const auto now = std::chrono::steady_clock::now();  // nothing moves: this costs nobody anything
+  const bool long_enough = for_place_.over(now), for_one = for_answer_.over(now);
+  if (closing_ > 0 && long_enough) return grow();
+  if (closing_ >= static_cast<int>(waiting) && !for_one) return;
+  for_answer_.begin();
   Peer* oldest = nullptr;
   for (std::size_t i = 0; i < owners_.size(); ++i)  // one that fails loses its place
     if (Peer* peer = owners_[i]; peer && (!oldest || peer->used < oldest->used) && quiesce(*peer))
@@ -129,7 +130,7 @@ void VerbsTransport::make_room() {
 // Peers that do not poll, for their program does something else, answer nobody: rather than wait
 // for them, this rank registers slots for more places than it was to have.
 void VerbsTransport::grow() {
-  waited_ = 0;
+  for_place_.begin();
   try {
     add_slots(std::min(shape_.places, kMorePlaces));
     log().info("verbs: rank {}: {}: {} places for connections: peers that hold some do not answer",
@@ -169,7 +170,8 @@ void VerbsTransport::leave_link(Peer& peer) {
 bool VerbsTransport::take_place(Peer& peer) {
   const auto free = std::ranges::find(owners_, nullptr);
   if (free == owners_.end()) return false;
-  waited_ = 0;
+  for_place_.begin();
+  for_answer_.begin();
   *free = &peer;
   peer.place = static_cast<int>(free - owners_.begin());
   return true;

@@ -127,19 +127,6 @@ bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
   return true;
 }
 
-Status VerbsTransport::cause(Rank peer) const {
-  if (peer < 0 || peer >= size_)
-    return Status(Code::kInvalidArgument,
-                  fmt::format("verbs: no rank {} in a job of {}", peer, size_));
-  return peers_[static_cast<std::size_t>(peer)].cause();
-}
-
-bool VerbsTransport::disputed(Rank peer, Head& theirs) const noexcept {
-  if (peer < 0 || peer >= size_) return false;
-  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
-  return theirs.sign != 0;
-}
-
 // What the device reports of its own accord, by which also who only receives notices.
 void VerbsTransport::hear_device() noexcept {
   quiet_polls_ = 0;

@@ -315,12 +315,4 @@ void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
     peer.matching.drop_if([&](const Unexpected& one) { return (one.tag & mask) == (tag & mask); });
 }
 
-Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
-                               Head& theirs) noexcept {
-  for (const Peer& p : peers_)
-    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
-      return p.rank;
-  return kNoRank;
-}
-
 }  // namespace weft

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -41,13 +42,17 @@ class VerbsTransport final : public Transport {
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
   bool reaches_device(void* data, std::size_t bytes) noexcept override;
-  Status cause(Rank peer) const override;
+  Status cause(Rank peer) const override { return cause_of(peers_, peer, "verbs"); }
   bool arm(std::vector<int>& fds) noexcept override;
   void sever(Rank peer) noexcept override;
   std::string reopen(Rank peer) noexcept override;
   bool meet(Rank peer, std::string_view theirs) noexcept override;
-  bool disputed(Rank peer, Head& theirs) const noexcept override;
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    return disputed_with(peers_, peer, theirs);
+  }
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    return unclaimed_of(peers_, peer, tag, mask, theirs);
+  }
 
  private:
   using Cache = RegistrationCache<VerbsMemory>;
@@ -68,6 +73,19 @@ class VerbsTransport final : public Transport {
     std::uint32_t number = 0;  // key in long_sends_
     VerbsCts cts;
     std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are handed over
+  };
+  // A wait ends after so many polls, or after a time where each poll takes long, as others have the
+  // core.
+  struct Patience {
+    const int most_polls;
+    const std::chrono::steady_clock::duration most_time;
+    int polls = 0;
+    std::chrono::steady_clock::time_point since{};
+    void begin() { polls = 0; }
+    bool over(std::chrono::steady_clock::time_point now) {
+      if (polls++ == 0) since = now;
+      return polls > most_polls || now - since > most_time;
+    }
   };
   struct Peer;
   // How far the connection with a peer is (connections.cc).
@@ -284,7 +302,9 @@ class VerbsTransport final : public Transport {
   std::vector<Peer*> owners_;  // of the places; nullptr: free
   std::deque<Rank> opening_;   // peers that wait to be connected
   int closing_ = 0;            // peers whose link is kClosing
-  int waited_ = 0;             // polls without a place, since a peer was asked to close
+  // Until there will be more places, since one was free; and until one more peer is asked to close.
+  Patience for_place_{16 << 10, std::chrono::milliseconds(200)};
+  Patience for_answer_{2048, std::chrono::milliseconds(10)};
   std::uint64_t uses_ = 0;
   std::uint32_t attempts_ = 0;
   std::vector<Peer> peers_;  // by world rank; never grows after set-up

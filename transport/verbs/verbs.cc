@@ -13,6 +13,7 @@
 
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
+#include "transport/job/exchange.h"
 #include "transport/loaded/loaded.h"
 #include "transport/verbs/greeting.h"
 #include "transport/verbs/transport.h"
@@ -46,11 +47,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       size_(job.size()),
       replaceable_(replaceable),
       peers_(static_cast<std::size_t>(job.size())) {
-  const auto where = [&](Rank r) {
-    return r < topology.nranks()
-               ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
-               : fmt::format("rank {}", r);
-  };
+  const auto where = [&](Rank r) { return rank_on_host(topology, r); };
   for (Rank r = 0; r < size_; ++r) {
     peers_[static_cast<std::size_t>(r)].rank = r;
     peers_[static_cast<std::size_t>(r)].where = where(r);

@@ -158,7 +158,7 @@ TEST(TcpAnswer, WhoDoesNotKnowTheSecretIsNotThePeer) {
   const Fd listener = tcp::open_socket("lo", "127.0.0.1");
   ASSERT_EQ(::listen(listener.get(), 1), 0);
   const std::string contact =
-      "c127.0.0.1 " + std::to_string(port_of(listener.get())) + " " + std::string(32, '0');
+      "s127.0.0.1 " + std::to_string(port_of(listener.get())) + " " + std::string(32, '0');
   RawPeer raw([&](Rank, const std::string&) { return contact; });
   std::array<char, 4> got{};
   const Transfer t{

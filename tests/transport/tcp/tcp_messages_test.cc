@@ -48,7 +48,7 @@ TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   const std::uint64_t data = 77;
   const Fd listener = tcp::open_socket("lo", "127.0.0.1");
   ASSERT_EQ(::listen(listener.get(), 1), 0);
-  const std::string contact = fmt::format("c127.0.0.1 {} {:032x}", port_of(listener.get()), 0);
+  const std::string contact = fmt::format("s127.0.0.1 {} {:032x}", port_of(listener.get()), 0);
   ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
   const auto rail = make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
   std::vector<Completion> over;

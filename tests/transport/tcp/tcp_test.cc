@@ -374,7 +374,7 @@ TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
 TEST(TcpConnect, AConnectionThatIsRefusedNamesThePeerAndTheFirewall) {
   std::byte to[8];
   const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // has a port, and does not listen
-  const std::string contact = fmt::format("c127.0.0.1 {} {:032x}", port_of(nobody.get()), 0);
+  const std::string contact = fmt::format("s127.0.0.1 {} {:032x}", port_of(nobody.get()), 0);
   ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
   const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());
   const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .data = to, .bytes = sizeof to};
