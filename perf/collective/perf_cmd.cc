@@ -277,7 +277,7 @@ void refuse_ignored(const CLI::App& command, const PerfFlags& flags) {
   if (!rooted(c)) refuse_given(command, {"--root"}, fmt::format("{} has no root", name(c)));
   if (!reduces(c)) refuse_given(command, {"--op"}, fmt::format("{} reduces nothing", name(c)));
   if (c == Collective::kBarrier)
-    refuse_given(command, {"--begin", "--end", "--factor", "--type", "--check", "--buffers"},
+    refuse_given(command, {"--begin", "--end", "--factor", "--type", "--buffers"},
                  "a barrier moves no data");
 }
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -127,6 +128,25 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
       std::filesystem::remove(folder / "out");
       EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << command;
     }
+}
+
+// The ranks do not die at the same time, and one that speaks for a lost rank 0 is not to speak then.
+TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
+  if (std::system("strace -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "missing capability: strace";
+  const weft::testing::TemporaryFolder folder;
+  const std::string report = folder / "report.json", out = folder / "out";
+  // The launcher takes half a second after each signal that it sends.
+  const std::string script = fmt::format(
+      "strace -o /dev/null -e trace=kill -e inject=kill:delay_exit=500000 {} perf all_reduce -N 2 "
+      "-b 1M -e 1M -n 10000000 --json {} >{} 2>&1 & p=$!; for i in $(seq 200); do sleep 0.05; "
+      "[ -s {} ] && break; done; kill -TERM $(cat /proc/$p/task/$p/children); wait $p",
+      WEFT_BINARY, report, out, out);
+  (void)std::system(fmt::format("timeout 60 bash -c '{}'", script).c_str());
+  std::ifstream said(out);
+  const std::string text(std::istreambuf_iterator<char>(said), {});
+  if (text.find("ptrace") != text.npos) GTEST_SKIP() << "missing capability: ptrace: " << text;
+  EXPECT_FALSE(std::filesystem::exists(report)) << text;
+  EXPECT_THAT(text, AllOf(HasSubstr("# weft perf"), Not(HasSubstr("peer failed"))));
 }
 
 // A report takes the place of the one before as a whole; the name may be a link, and need not be a
