@@ -171,7 +171,8 @@ void print(const FoundJob& job, const Examined& e, bool bad) {
     counters.insert(t.counters.begin(), t.counters.end());
   }
   fmt::print("{}", align(rows));
-  for (const std::string& line : counters) fmt::print("  {}\n", wrapped(line, kColumns - 2, "    "));
+  for (const std::string& line : counters)
+    fmt::print("  {}\n", wrapped(line, kColumns - 2, "    "));
   for (const Rank r : e.evidence.silent) fmt::print("  rank {} does not answer\n", r);
   const Diagnosis& d = e.diagnosis;
   if (d.cause == Cause::kNone) {

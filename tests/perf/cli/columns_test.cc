@@ -53,14 +53,15 @@ TEST(Columns, OfPredictions) {
 }
 
 TEST(Columns, OfTune) {
-  const testing::TemporaryFolder folder;
-  expect_narrow(fmt::format("WEFT_PROFILE={} {} tune -N 2 -b 8 -e 64K -f 16 --rounds 1 "
-                            "--budget-ms 1 --timeout-ms 60000 | grep -v 'are kept in'",
-                            folder / "p", WEFT_BINARY));
+  const weft::testing::TemporaryFolder folder;
+  expect_narrow(
+      fmt::format("WEFT_PROFILE={} {} tune -N 2 -b 8 -e 64K -f 16 --rounds 1 "
+                  "--budget-ms 1 --timeout-ms 60000 | grep -v 'are kept in'",
+                  folder / "p", WEFT_BINARY));
 }
 
 TEST(Columns, OfReplays) {
-  const testing::TemporaryFolder folder;
+  const weft::testing::TemporaryFolder folder;
   const std::string trace = folder / "work.txt";
   replay::testing::write_file(
       trace, replay::testing::simai("a -1 1000 ALLGATHER 4096 0 NONE 0 0 ALLREDUCE 8192 1\n", 1));
@@ -77,10 +78,9 @@ TEST(Columns, OfTheDoctor) {
 }
 
 TEST(Columns, OfTheRest) {
-  for (const char* what :
-       {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
-        "pipeline explain --stages 4 --micro-batches 8",
-        "validate --simulate --hosts 8 --rails 2 --verbose"})
+  for (const char* what : {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
+                           "pipeline explain --stages 4 --micro-batches 8",
+                           "validate --simulate --hosts 8 --rails 2 --verbose"})
     expect_narrow(fmt::format("{} {}", WEFT_BINARY, what));
 }
 

@@ -130,7 +130,8 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
     }
 }
 
-// The ranks do not die at the same time, and one that speaks for a lost rank 0 is not to speak then.
+// The ranks do not die at the same time, and one that speaks for a lost rank 0 is not to speak
+// then.
 TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
   if (std::system("strace -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "missing capability: strace";
   const weft::testing::TemporaryFolder folder;
@@ -231,8 +232,8 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
     const Outcome run =
         weft(std::string("perf ") + what + " -N 3 -b 4K -e 4K -n 2 -w 1 --timeout-ms 20000");
     EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
-    EXPECT_THAT(run.output,
-                HasSubstr(what == std::string("all_reduce -c 0") ? "not checked" : "all results exact"))
+    EXPECT_THAT(run.output, HasSubstr(what == std::string("all_reduce -c 0") ? "not checked"
+                                                                             : "all results exact"))
         << what;
   }
 }

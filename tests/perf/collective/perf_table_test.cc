@@ -117,8 +117,9 @@ TEST(PerfTable, AFooterHasTheAverageOfAllHalvesAndTheAlgorithms) {
   report.rows[1].out_of_place->algorithm = "ring";
   // 1000 and 2000 bytes in 100 and 50 us: 0.01, 0.02, 0.02 and 0.04 GB/s.
   EXPECT_THAT(footer(report), HasSubstr("# Avg bus bandwidth    : 0.0225\n"));
-  EXPECT_THAT(algorithms_in_words(report),
-              HasSubstr("# algorithm: hierarchical_leader, ring from 2000; of_bound at most 0.250"));
+  EXPECT_THAT(
+      algorithms_in_words(report),
+      HasSubstr("# algorithm: hierarchical_leader, ring from 2000; of_bound at most 0.250"));
 }
 
 // The times that weft.perf/1 always had are those out of place; in place they are beside them.
