@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coll/types.h"
 #include "perf/cli/names.h"
 #include "perf/cli/spellings.h"
 #include "topo/base/status.h"
@@ -95,6 +96,12 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
     name += " " + command->get_name();
   }
   std::string what = reworded(error.what());
+  if (const CLI::Option* collective = command->get_option_no_throw("collective");
+      collective != nullptr && collective->count() > 0) {
+    const std::string typed = collective->results().front(), here = command_for(typed);
+    if (!here.empty() && !collective_from(typed))  // its options are another program's
+      return fmt::format("{}: {}: it is `{}` here", name, typed, here);
+  }
   const std::vector<std::string> extras = app.remaining(true);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extras.empty()) {
     what = fmt::format("not expected: {}", fmt::join(extras, " "));

@@ -37,7 +37,7 @@ struct PerfFlags {
   int warm_up = -1, iterations = -1;  // -1: by the time an operation takes
   int root = 0;
   std::string algorithm = "auto", buffers = "malloc", json;
-  int check = 1, gpus = 1, threads = 1;  // as nccl-tests has them
+  int check = 1, gpus = 1, threads = 1;         // as nccl-tests has them
   bool in_place = false, out_of_place = false;  // this half only
   bool percentiles = false, back_to_back = false;
 };
@@ -167,8 +167,8 @@ int PerfRun::run() {
       if (!defined(op, type)) continue;
       std::uint64_t last = ~std::uint64_t{0};  // sizes too small to divide come out equal
       for (std::uint64_t size : plan_.sizes) {
-        const Case what = with_bytes({plan_.collective, type, op, flags_.root, false, 0, 0}, size,
-                                     report_.ranks);
+        const Case what =
+            with_bytes({plan_.collective, type, op, flags_.root, false, 0, 0}, size, report_.ranks);
         if (what.bytes == last) continue;
         last = what.bytes;
         report_.rows.push_back(measure(what));
@@ -277,7 +277,7 @@ void refuse_ignored(const CLI::App& command, const PerfFlags& flags) {
   if (!rooted(c)) refuse_given(command, {"--root"}, fmt::format("{} has no root", name(c)));
   if (!reduces(c)) refuse_given(command, {"--op"}, fmt::format("{} reduces nothing", name(c)));
   if (c == Collective::kBarrier)
-    refuse_given(command, {"--begin", "--end", "--factor", "--type", "--check", "--buffers"},
+    refuse_given(command, {"--begin", "--end", "--factor", "--type", "--buffers"},
                  "a barrier moves no data");
 }
 
@@ -348,7 +348,8 @@ void add_perf(CLI::App& app, int& exit_code) {
     return CLI::Validator(
         [what](std::string& text) { return text == "1" ? "" : text + ": " + what; }, "");
   };
-  command->add_option("-c,--check", flags->check, "1: compare all results bit by bit; 0: compare none")
+  command
+      ->add_option("-c,--check", flags->check, "1: compare all results bit by bit; 0: compare none")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
   command->add_option("-g,--ngpus", flags->gpus, "GPUs of a rank: one")

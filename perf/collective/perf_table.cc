@@ -40,8 +40,8 @@ std::vector<Column> columns_of(const PerfReport& report, const PerfExtent& exten
     std::vector<Column> all = {size};
     if (extent.types.size() > 1) all.push_back(type);
     if (extent.ops.size() > 1) all.push_back(op);
-    for (const char* time : {"min", "p50", "p99"}) all.push_back({time, "us", 7});
-    all.insert(all.end(), {algbw, busbw, of_bound, wrong, {"place", "", 5, true}, algorithm});
+    for (const char* time : {"min", "p50", "p99"}) all.push_back({time, "us", 6});
+    all.insert(all.end(), {algbw, busbw, of_bound, wrong, {"half", "", 4, true}, algorithm});
     return all;
   }
   std::uint64_t least = 8;

@@ -23,6 +23,7 @@
 #include "coll/observe/diagnosis.h"
 #include "coll/observe/recorder.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/table.h"
 
 namespace weft {
 namespace {
@@ -135,8 +136,8 @@ bool critical(const Diagnosis& d, double after_s) {
          (d.cause != Cause::kNone && d.waited_s >= after_s);
 }
 
-// What a rank does, and for whom it waits.
-void print_rank(const RankSnapshot& t) {
+// What a rank does, and for whom it waits, as cells of a table.
+std::vector<std::string> cells_of(const RankSnapshot& t) {
   std::string call = "no call yet", time, peers;
   const OperationReport* shown = nullptr;
   for (const OperationReport& o : t.operations)
@@ -156,26 +157,31 @@ void print_rank(const RankSnapshot& t) {
                            p.link >= 0 && link < t.links.size() ? t.links[link] : "shm");
     }
   }
-  fmt::print("  rank {:<4} {:<16} pid {:<8} {}  {}: {}{}\n", t.rank, t.host, t.pid, t.state, call,
-             time, peers);
+  return {fmt::format("  rank {}", t.rank), t.host, fmt::format("pid {}", t.pid),
+          fmt::format("{}", t.state), fmt::format("{}: {}{}", call, time, peers)};
 }
 
 void print(const FoundJob& job, const Examined& e, bool bad) {
   fmt::print("job {:016x}: {} ranks{}\n", job.id, e.evidence.size,
              e.reached ? "" : "; its control plane does not answer: only what this host shows");
   std::set<std::string> counters;  // ranks of a host say the same of its ports
+  std::vector<std::vector<std::string>> rows;
   for (const RankSnapshot& t : e.evidence.ranks) {
-    print_rank(t);
+    rows.push_back(cells_of(t));
     counters.insert(t.counters.begin(), t.counters.end());
   }
-  for (const std::string& line : counters) fmt::print("  {}\n", line);
-  for (const Rank r : e.evidence.silent) fmt::print("  rank {:<4} does not answer\n", r);
+  fmt::print("{}", align(rows));
+  for (const std::string& line : counters)
+    fmt::print("  {}\n", wrapped(line, kColumns - 2, "    "));
+  for (const Rank r : e.evidence.silent) fmt::print("  rank {} does not answer\n", r);
   const Diagnosis& d = e.diagnosis;
   if (d.cause == Cause::kNone) {
     fmt::print("OK: {}\n", d.text);
   } else {
-    fmt::print("{}: {}; others have waited for {}\n", bad ? "CRITICAL" : "OK so far", d.text,
-               seconds(d.waited_s));
+    const std::string verdict =
+        fmt::format("{}: {}; others have waited for {}", bad ? "CRITICAL" : "OK so far", d.text,
+                    seconds(d.waited_s));
+    fmt::print("{}\n", wrapped(verdict, kColumns, "  "));
   }
 }
 

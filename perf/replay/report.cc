@@ -48,7 +48,7 @@ void add_table(std::string& out, const Report& report) {
   std::vector<std::string> head = {"  collective", "bytes",     "group",
                                    "calls",        "total MiB", both ? "measured us" : "us",
                                    "exposed"};
-  if (both) head.insert(head.end(), {"simulated us", "exposed", "measured/simulated"});
+  if (both) head.insert(head.end(), {"simulated us", "exposed", "ratio"});
   if (!main.limiting.empty()) head.emplace_back("busiest");
   std::vector<std::vector<std::string>> table = {head};
   for (std::size_t i = 0; i < main.played.rows.size(); ++i) {
@@ -73,8 +73,10 @@ void add_table(std::string& out, const Report& report) {
 }
 
 void add_step(std::string& out, const Report& report, const Replay& replay, const char* how) {
-  out += fmt::format("{} step  {}: {}\n", how, ms(replay.played.step_us),
-                     limits(*report.trace, replay));
+  out += wrapped(fmt::format("{} step {}: {}", how, ms(replay.played.step_us),
+                             limits(*report.trace, replay)),
+                 kColumns, "  ") +
+         "\n";
 }
 
 void add_left_out(std::string& out, const JobTrace& trace) {

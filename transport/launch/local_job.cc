@@ -302,10 +302,7 @@ class LocalProcesses {
       kill_all(SIGKILL);
       return;
     }
-    // All at once: a rank that still runs would see others die, and report that as a failure.
-    kill_all(SIGSTOP);
-    kill_all(signal);
-    kill_all(SIGCONT);
+    end_all(signal);
     next_signal_ = SIGTERM;
     next_step_ = Clock::now() + options_.grace;
   }
@@ -332,10 +329,17 @@ class LocalProcesses {
       say(fmt::format("{}: rank{} {} did not end in {} ms: terminated", options_.name,
                       late.size() == 1 ? "" : "s", fmt::join(late, ", "), options_.grace.count()));
     }
-    kill_all(next_signal_);
-    kill_all(SIGCONT);  // a stopped process does not end
+    end_all(next_signal_);
     next_signal_ = SIGKILL;
     next_step_ = now + kTermTime;
+  }
+
+  // All ranks at once: one that still ran would see others die, and report that as a failure. A
+  // process that was stopped before does not end, either, unless it is continued.
+  void end_all(int signal) {
+    kill_all(SIGSTOP);
+    kill_all(signal);
+    kill_all(SIGCONT);
   }
 
   void kill_all(int signal) {

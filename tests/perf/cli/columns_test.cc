@@ -1,4 +1,5 @@
-// What commands print fits a terminal of 100 columns. labels: multiproc
+// What commands print fits a terminal of 100 columns.
+// labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 
 #include "support/process/shell.h"
 #include "support/process/temporary_folder.h"
+#include "tests/perf/replay/replay_files.h"
 
 namespace weft {
 namespace {
@@ -51,17 +53,34 @@ TEST(Columns, OfPredictions) {
 }
 
 TEST(Columns, OfTune) {
-  const testing::TemporaryFolder folder;
-  expect_narrow(fmt::format("WEFT_PROFILE={} {} tune -N 2 -b 8 -e 64K -f 16 --rounds 1 "
-                            "--budget-ms 1 --timeout-ms 60000 | grep -v 'are kept in'",
-                            folder / "p", WEFT_BINARY));
+  const weft::testing::TemporaryFolder folder;
+  expect_narrow(
+      fmt::format("WEFT_PROFILE={} {} tune -N 2 -b 8 -e 64K -f 16 --rounds 1 "
+                  "--budget-ms 1 --timeout-ms 60000 | grep -v 'are kept in'",
+                  folder / "p", WEFT_BINARY));
+}
+
+TEST(Columns, OfReplays) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string trace = folder / "work.txt";
+  replay::testing::write_file(
+      trace, replay::testing::simai("a -1 1000 ALLGATHER 4096 0 NONE 0 0 ALLREDUCE 8192 1\n", 1));
+  expect_narrow(fmt::format("{} replay --sim --hosts 2 {}", WEFT_BINARY, trace));
+  expect_narrow(fmt::format("{} replay -N 2 -n 1 --compare {}", WEFT_BINARY, trace));
+}
+
+TEST(Columns, OfTheDoctor) {
+  expect_narrow(fmt::format(
+      "{0} perf all_reduce -N 4 --hosts 2 -b 1M -e 1M -n 1000000 >/dev/null 2>&1 & p=$!; "
+      "for i in $(seq 100); do sleep 0.1; {0} doctor >/dev/null 2>&1; [ $? = 3 ] || break; done; "
+      "{0} doctor; kill $p; wait $p; exit 0",
+      WEFT_BINARY));
 }
 
 TEST(Columns, OfTheRest) {
-  for (const char* what :
-       {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
-        "pipeline explain --stages 4 --micro-batches 8",
-        "validate --simulate --hosts 8 --rails 2 --verbose"})
+  for (const char* what : {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
+                           "pipeline explain --stages 4 --micro-batches 8",
+                           "validate --simulate --hosts 8 --rails 2 --verbose"})
     expect_narrow(fmt::format("{} {}", WEFT_BINARY, what));
 }
 

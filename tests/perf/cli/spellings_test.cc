@@ -80,6 +80,7 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
         {"alltoall_perf", "it is `weft perf all_to_all` here"},
         {"broadcast", "it is `weft perf broadcast` here"},
         {"ib_write_bw", "it is `weft perf bw --op write` here"},
+        {"perf ib_send_bw -a -F", "it is `weft perf bw --op send` here"},
         {"perf ib_read_lat", "it is `weft perf lat --op read` here"},
         {"perf bw --validate", "--validate is --check here"},
         {"perf bw --noPeak", "--noPeak: the best 100 ms are the peak"},

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -129,6 +130,26 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
     }
 }
 
+// The ranks do not die at the same time, and one that speaks for a lost rank 0 is not to speak
+// then.
+TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
+  if (std::system("strace -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "missing capability: strace";
+  const weft::testing::TemporaryFolder folder;
+  const std::string report = folder / "report.json", out = folder / "out";
+  // The launcher takes half a second after each signal that it sends.
+  const std::string script = fmt::format(
+      "strace -o /dev/null -e trace=kill -e inject=kill:delay_exit=500000 {} perf all_reduce -N 2 "
+      "-b 1M -e 1M -n 10000000 --json {} >{} 2>&1 & p=$!; for i in $(seq 200); do sleep 0.05; "
+      "[ -s {} ] && break; done; kill -TERM $(cat /proc/$p/task/$p/children); wait $p",
+      WEFT_BINARY, report, out, out);
+  (void)std::system(fmt::format("timeout 60 bash -c '{}'", script).c_str());
+  std::ifstream said(out);
+  const std::string text(std::istreambuf_iterator<char>(said), {});
+  if (text.find("ptrace") != text.npos) GTEST_SKIP() << "missing capability: ptrace: " << text;
+  EXPECT_FALSE(std::filesystem::exists(report)) << text;
+  EXPECT_THAT(text, AllOf(HasSubstr("# weft perf"), Not(HasSubstr("peer failed"))));
+}
+
 // A report takes the place of the one before as a whole; the name may be a link, and need not be a
 // file's.
 TEST(PerfCommand, AReportReplacesTheOneBefore) {
@@ -211,8 +232,8 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
     const Outcome run =
         weft(std::string("perf ") + what + " -N 3 -b 4K -e 4K -n 2 -w 1 --timeout-ms 20000");
     EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
-    EXPECT_THAT(run.output,
-                HasSubstr(what == std::string("all_reduce -c 0") ? "not checked" : "all results exact"))
+    EXPECT_THAT(run.output, HasSubstr(what == std::string("all_reduce -c 0") ? "not checked"
+                                                                             : "all results exact"))
         << what;
   }
 }

@@ -24,7 +24,7 @@ constexpr Reading kNa = {ReadingState::kNotAvailable, 0};
 constexpr Reading kBroken = {ReadingState::kUnreadable, 0};
 constexpr Reading kGone = {};
 
-class CounterStates : public testing::TestWithParam<TwoReadings> {};
+class CounterStates : public ::testing::TestWithParam<TwoReadings> {};
 
 TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
   const TwoReadings& c = GetParam();
@@ -50,7 +50,7 @@ TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CounterStates,
-    testing::Values(
+    ::testing::Values(
         // At the ceiling the answer is UNKNOWN, never OK; what moved up to there has happened.
         TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kUnknown},
         TwoReadings{"ib.link_downed", "link-flaps", value(254), value(255), TwoReadings::kFound, 1},

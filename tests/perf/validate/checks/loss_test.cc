@@ -134,7 +134,7 @@ struct Seen {
   const char* peer = "";
 };
 
-class LossyPort : public testing::TestWithParam<Seen> {};
+class LossyPort : public ::testing::TestWithParam<Seen> {};
 
 TEST_P(LossyPort, IsFoundByTheCountersOfAll) {
   const Seen& seen = GetParam();
@@ -163,7 +163,7 @@ TEST_P(LossyPort, IsFoundByTheCountersOfAll) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LossyPort,
-    testing::Values(Seen{"sends", {0, 90, 0, 0}, {30, 0, 28, 32}, "h1", Direction::kTransmit},
+    ::testing::Values(Seen{"sends", {0, 90, 0, 0}, {30, 0, 28, 32}, "h1", Direction::kTransmit},
                     Seen{"receives", {31, 0, 29, 30}, {0, 90, 0, 0}, "h1", Direction::kReceive},
                     Seen{"both", {30, 90, 30, 30}, {30, 90, 30, 30}, "h1", Direction::kBoth},
                     Seen{"few", {0, 0, 0, 1}, {0, 3, 0, 0}, "h1", Direction::kReceive},

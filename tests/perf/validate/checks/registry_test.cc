@@ -268,7 +268,7 @@ const std::vector<Fault>& faults() {
 const std::set<std::string_view> kOfTheJob = {"rank-lost", "deadline-passed", "rail-out",
                                               "no-failover"};
 
-class Row : public testing::TestWithParam<Fault> {};
+class Row : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(Row, FindsItsFaultAtItsPlaceAndNothingElse) {
   const Fault& fault = GetParam();
@@ -295,7 +295,7 @@ TEST_P(Row, FindsItsFaultAtItsPlaceAndNothingElse) {
   EXPECT_TRUE(found) << in_short(findings);
 }
 
-INSTANTIATE_TEST_SUITE_P(Registry, Row, testing::ValuesIn(faults()), [](const auto& row) {
+INSTANTIATE_TEST_SUITE_P(Registry, Row, ::testing::ValuesIn(faults()), [](const auto& row) {
   std::string name;
   for (const char c : std::string(row.param.id)) name += c == '-' ? '_' : c;
   return name;
