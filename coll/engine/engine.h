@@ -145,18 +145,32 @@ class Run {
   bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
  private:
+  // Where the chunks of a node lie in a round.
+  struct Extent {
+    std::size_t from, to, bytes;
+    bool first;  // in round 0: the first message of its peer, channel and direction
+  };
+  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
+  enum Posted : std::uint8_t { kNot, kPosted, kHeld };
+  // A node in the round that is in a lane.
+  struct Point {
+    const void* data = nullptr;  // of an arrival; of a result that is staged
+    std::uint64_t token = 0;     // releases a view
+    std::uint16_t pending = 0;   // nodes that it waits for
+    Posted posted = kNot;
+  };
+  // A round in flight.
   struct Lane {
     std::uint64_t round = 0;
     // Bytes of the message, or block, before the round. With a Compute: where the lane's scratch,
     // with the round's copy, begins.
     std::size_t at = 0;
     std::uint32_t remaining = 0;
-    std::uint32_t cut = 0;  // index into cuts_ and extents_
-  };
-  // Where the chunks of a node lie in a round.
-  struct Extent {
-    std::size_t from, to, bytes;
-    bool first;  // in round 0: the first message of its peer, channel and direction
+    std::uint32_t cut = 0;            // index into cuts_ and extents_
+    const Extent* extents = nullptr;  // of the cut, by node
+    Point* points = nullptr;          // by node
+    std::byte* scratch = nullptr;
+    std::uint64_t tag = 0, id = 0;  // of the round's transfers, without what says which node
   };
 
   // Where each chunk lies, in elements from the round's start in the message or in the block.
@@ -184,12 +198,19 @@ class Run {
   std::size_t elements_of(std::uint64_t round) const {
     return std::min(segment_, total_ - round * segment_);
   }
+  std::byte* address(Where where, std::size_t offset, const Lane& lane) const {
+    if (where == Where::kScratch) return lane.scratch + offset;
+    return (where == Where::kIn ? in_ : out_) + offset + lane.at;
+  }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
-    if (where == Where::kScratch) return base_ + lane * lane_bytes_ + offset;
-    return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
+    return address(where, offset, lanes_[lane]);
   }
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
-    return extents_[lanes_[lane].cut][node];
+    return lanes_[lane].extents[node];
+  }
+  Point& point(std::uint32_t lane, std::uint32_t node) { return points_[index(lane, node)]; }
+  const Point& point(std::uint32_t lane, std::uint32_t node) const {
+    return points_[index(lane, node)];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
   void begin_round(std::uint32_t lane);
@@ -229,8 +250,6 @@ class Run {
   void copy_out_packed();
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
-  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
-  enum Posted : std::uint8_t { kNot, kPosted, kHeld };
 
   // The signatures of an all_to_all_v, by the peer's rank in the communicator.
   struct Pair {
@@ -267,13 +286,10 @@ class Run {
 
   std::vector<Lane> lanes_;
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;
-  std::size_t stagger_ = 0;  // the next lane starts when so many nodes of this one are left
-  std::vector<std::uint16_t> pending_;  // [lane][node]
-  std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
-  std::vector<std::uint64_t> token_;    // [lane][node]: releases a view
-  std::vector<std::uint8_t> posted_;    // [lane][node]: see Posted
-  std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
-  bool plain_ = true;                   // reductions are done here and now, and check nothing
+  std::size_t stagger_ = 0;          // the next lane starts when so many nodes of this one are left
+  std::vector<Point> points_;        // [lane][node]
+  std::uint64_t checked_links_ = 0;  // a bit per link: caps().checks
+  bool plain_ = true;                // reductions are done here and now, and check nothing
   struct Sum {
     bool known = false;
     std::uint32_t crc = 0;

@@ -209,10 +209,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
   lanes_.assign(nlanes_, {});
-  pending_.resize(nlanes_ * nodes_);
-  data_.assign(nlanes_ * nodes_, nullptr);
-  token_.resize(nlanes_ * nodes_);
-  posted_.assign(nlanes_ * nodes_, 0);
+  points_.assign(nlanes_ * nodes_, {});
 }
 
 // Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.

@@ -31,8 +31,9 @@ std::vector<Run::Progress> Run::survey() const {
     for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
       if (lanes_[lane].remaining == 0) continue;
       // Nothing it waits for, and not under way: it has ended.
-      const bool under_way = posted_[index(lane, node)] == kPosted;
-      const bool ended = !under_way && pending_[index(lane, node)] == 0;
+      const Point& at = point(lane, node);
+      const bool under_way = at.posted == kPosted;
+      const bool ended = !under_way && at.pending == 0;
       posted += under_way || ended;
       done += ended;
     }

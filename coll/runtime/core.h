@@ -82,7 +82,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
   void advance(Task* task) WEFT_REQUIRES(mutex);
   // Marks the task as over and queues its callback.
-  void finish(Task* task, Status status) WEFT_REQUIRES(mutex);
+  void finish(Task* task, const Status& status) WEFT_REQUIRES(mutex);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -90,8 +90,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
   // Where ranks of it are gone, the communicator is over from the start.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
-                                         std::vector<Rank> ranks,
-                                         const GroupState* whole = nullptr) WEFT_REQUIRES(mutex);
+                                         std::vector<Rank> ranks, const GroupState* whole = nullptr)
+      WEFT_REQUIRES(mutex);
   // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
   // companions of `whole`, below 1 << kLaneBits, not 0.
   std::unique_ptr<GroupState> make_companion(const GroupState& whole, std::uint32_t which,
@@ -265,6 +265,8 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // The living communicators by id (group.cc); null: an id that a communicator in the making holds.
   std::map<std::uint32_t, GroupState*> groups WEFT_GUARDED_BY(mutex);
+  // Rises where `costs` or `profile` change, from which GroupState::prepared follows.
+  std::uint64_t selection = 1;
   // Made on first use, kept to the end.
   std::vector<std::unique_ptr<GroupState>> fixed_groups WEFT_GUARDED_BY(mutex);
   // A GPU lane was the last to use these.

@@ -143,6 +143,7 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
   // All of them: which communicators still keep theirs is each rank's own affair.
   for (const auto& [ranks, cache] : g.core->caches)
     if (const auto kept = cache.lock()) kept->candidates.clear();
+  ++g.core->selection;
   g.picks.clear();
   g.settled = {};
 }

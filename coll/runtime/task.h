@@ -136,6 +136,32 @@ struct GroupCache {
   bool proved = false;  // Core::prove_rails() has run
 };
 
+// What follows from the arguments of a call except its addresses. A communicator keeps that of each
+// collective's last call, since the next call mostly has the same arguments.
+struct Prepared {
+  struct Arguments {
+    std::uint64_t selection = 0;        // Core::selection; 0: of no call
+    const Algorithm* forced = nullptr;  // null: auto
+    std::size_t count = 0;
+    Rank root = 0;
+    DType type = DType::kFloat32;
+    RedOp op = RedOp::kSum;
+    bool in_place = false, deterministic = false;
+    bool operator==(const Arguments&) const = default;
+  } of;
+  // What follows. `head` is unsealed; its place and the number in `what` and `packed` are those of
+  // the last call.
+  std::size_t total_bytes = 0;
+  bool board = false, empty = false;
+  Head head;
+  CallDescriptor what;
+  book::Record packed;  // of `what`
+  const Algorithm* algorithm = nullptr;
+  const Plan* plan = nullptr;  // null: not looked for yet, or the call needs none
+  Slicing slicing;
+  bool timed = true;  // the time of the call says something of the algorithm
+};
+
 class BoardTask;     // board_task.h
 class ScheduleTask;  // schedule_task.h
 struct DeviceLanes;  // gpu/lane.h
@@ -208,6 +234,7 @@ struct GroupState {
     bool by_name = false;  // the user named the algorithm
   };
   std::array<Settled, kCollectives> settled;
+  std::array<Prepared, kCollectives> prepared;  // each collective's last call
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream

@@ -162,6 +162,7 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
     p.log.resize(kRing);
     p.kept.cells.resize(kRing);
+    p.matching.count_in(unexpected_);
     peers_.push_back(std::move(p));
   }
   if (siblings && readable_) readable_->only_for_children_of(getppid());
@@ -242,6 +243,7 @@ bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
 
 Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
+  if (peer == kNoRank && unexpected_ == 0) return kNoRank;
   for (Peer& p : peers_) {
     if (peer != kNoRank && peer != p.rank) continue;
     if (peer != kNoRank) drain(p);

@@ -61,6 +61,7 @@ void TcpTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
 
 Rank TcpTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
+  if (unexpected_ == 0) return kNoRank;
   for (const Peer& p : peers_)
     if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
       return p.rank;

@@ -71,6 +71,7 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
                      ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
                      : fmt::format("rank {}", r);
     peer.mine = nonce;
+    peer.matching.count_in(unexpected_);
     if (text.empty() || text[0] != kHasContact || !parse_contact(text.substr(1), peer))
       throw Error(fmt::format("{}: {}", peer.where,
                               text.starts_with(kHasNone) ? text.substr(1) : "tcp: no address"));

@@ -223,6 +223,7 @@ class VerbsTransport final : public Transport {
   void touch(Lane& lane);
   void push(Lane& lane, const Queued& message);
   bool room(const Lane& lane) const;
+  bool ready(const Lane& lane) const;
   void fill(Lane& lane, const Queued& message);
   void pump(Lane& lane);
   void write_on(Lane& lane);
@@ -287,7 +288,8 @@ class VerbsTransport final : public Transport {
   int waited_ = 0;             // polls without a place, since a peer was asked to close
   std::uint64_t uses_ = 0;
   std::uint32_t attempts_ = 0;
-  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::size_t unexpected_ = 0;  // messages of all peers
+  std::vector<Peer> peers_;     // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;
   std::vector<Lane*> touched_;  // lanes with messages or requests to post
