@@ -58,7 +58,7 @@ struct Beginning {
 
 // Checks the arguments, and offers the call to the device. Returns true when begin() is to start
 // the call on the host: it has not failed, and no lane has taken it.
-bool begins_on_host(Beginning& b) {
+bool pass_checks(Beginning& b) {
   GroupState& g = b.group;
   if (!check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place, b.status))
     return false;
@@ -67,6 +67,17 @@ bool begins_on_host(Beginning& b) {
     b.task = begin_on_device(*d, g, b.collective, b.call, b.root, b.in_place, b.blocking, b.status,
                              taken);
   return !taken;
+}
+
+// The same, at hardly any cost for a call that repeats the last one. Others are checked, and
+// offered, without the mutex.
+bool begins_on_host(Beginning& b, CoreLock& lock) {
+  const Prepared& last = b.group.prepared[static_cast<std::size_t>(b.collective)];
+  if (last.repeated_by(b.call, b.root, b.in_place) && !device()) [[likely]]
+    return true;
+  bool begins = false;
+  lock.without([&] { begins = pass_checks(b); });
+  return begins;
 }
 
 // Opens the record of the call; a part of a user's call is in that one's.
@@ -114,42 +125,6 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUI
   return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), p.what, record);
 }
 
-// Works out what follows from the arguments of the call, but for the plan.
-void prepare(Core& core, const Beginning& b, std::uint64_t number, const Prepared::Arguments& given,
-             Prepared& p) WEFT_REQUIRES(core.mutex) {
-  GroupState& g = b.group;
-  const Call& call = b.call;
-  const Collective c = b.collective;
-  p.of = {};
-  p.plan = nullptr;
-  p.total_bytes = total_bytes(c, call, g.ranks.size());
-  p.head = call.is_vector ? uneven_signature(c, call, b.root, core.job->rank(), g.id, number)
-                          : signature(c, call, b.root, g.id, number);
-  p.what = g.describe(c, call, p.head, b.root, number);
-  p.packed = book::pack(p.what);
-  p.timed = !by_pairs(p.head);
-  p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
-  p.board = !call.is_vector && !p.empty &&
-            on_board(g, core.tuning, c, given.forced, p.total_bytes, b.root);
-  p.of = given;
-  // Of the blocks of a vector call, or of a Compute, nothing is kept.
-  if (call.is_vector || g.compute) p.of.selection = 0;
-}
-
-// Looks for the algorithm and the plan of the call. False: the rail contract refuses the algorithm,
-// and `status` says why.
-bool prepare_plan(Core& core, Beginning& b, Prepared& p) WEFT_REQUIRES(core.mutex) {
-  GroupState& g = b.group;
-  const Collective c = b.collective;
-  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
-  p.algorithm =
-      p.timed ? choose(g, c, p.of.forced, p.total_bytes, b.root) : find_algorithm(c, "pairwise");
-  p.plan = core.plan_for(g, c, *p.algorithm, b.call, b.root, b.in_place, p.of.forced == p.algorithm,
-                         b.status);
-  if (p.plan) p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
-  return p.plan;
-}
-
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
 // already.
 Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
@@ -178,7 +153,7 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
                                   call.type,      call.op, b.in_place, g.shape.deterministic};
   if (call.is_vector || g.compute || p.of != given) [[unlikely]]
-    prepare(core, b, number, given, p);
+    prepare(g, c, call, number, given, p);
   call.total_bytes = p.total_bytes;
   call.head = p.head;
   call.head.about[1] = place_of(g.id, number);
@@ -200,7 +175,7 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  if (!p.plan && !prepare_plan(core, b, p)) [[unlikely]] {
+  if (!p.plan && !core.prepare_plan(g, c, call, p, b.status)) [[unlikely]] {
     core.telemetry->end_at_once(record);
     return nullptr;
   }
@@ -223,12 +198,14 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.ordered = ordered_;
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, true, any_algorithm_};
-  if (!begins_on_host(b)) return b.task ? core.wait(b.task) : std::move(b.status);
-  bool give_way = false;
+  bool give_way = false, on_host = false;
   {
     CoreLock lock(core.mutex);
-    b.task = begin(core, b, lock);
-    if (b.task) {
+    on_host = begins_on_host(b, lock);
+    if (on_host) b.task = begin(core, b, lock);
+    if (!on_host) [[unlikely]] {
+      // A lane has taken the call, or it is over.
+    } else if (b.task) {
       b.status = core.wait(b.task, lock, give_way);
     } else if (!core.tasks.empty()) [[unlikely]] {
       // Who makes many calls that need not wait may make no others for long.
@@ -236,6 +213,8 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
       core.run_callbacks(lock);
     }
   }
+  if (!on_host && b.task) [[unlikely]]
+    return core.wait(b.task);
   if (give_way) yield_core();
   return std::move(b.status);
 }
@@ -292,9 +271,9 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
   // A lane has checked the call, and its Compute finds the buffers.
-  if (state_->compute || begins_on_host(b)) {
+  {
     CoreLock lock(core.mutex);
-    b.task = begin(core, b, lock);
+    if (state_->compute || begins_on_host(b, lock)) b.task = begin(core, b, lock);
   }
   Request handle(state_, b.task);
   if (!b.status.ok()) handle.status_ = std::move(b.status);

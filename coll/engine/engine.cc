@@ -42,40 +42,44 @@ Scratch SpareScratch::take(std::size_t bytes) {
 
 // ---- rounds --------------------------------------------------------------------------------
 
-void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
+void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
                 std::span<Transport* const> links, Compute* compute) {
-  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector && !compute &&
-                    !compute_ && call_.count == call.count && call_.type == call.type &&
-                    slicing_ == slicing;
-  if (!same || call_.op != call.op) kernel_ = reduce_kernel(call.type, call.op);
-  call_ = call;
+  const bool once = call.is_vector || compute;
+  const bool same = bound_to(plan) && !once && !bound_once_ && bound_count_ == call.count &&
+                    bound_type_ == call.type && slicing_ == slicing;
+  call_ = &call;
   compute_ = compute;
-  if (!same) {
+  if (!same) [[unlikely]] {
     slicing_ = slicing;
+    bound_once_ = once;
     bind(plan, slicing);
+  }
+  if (!same || op_ != call.op) {
+    op_ = call.op;
+    kernel_ = reduce_kernel(call.type, call.op);
   }
   if (compute) [[unlikely]] {
     base_ = compute->memory(scratch_need_);
-    call_.in = base_ + copy_in_;
-    call_.out = base_ + copy_out_;
+    call_->in = base_ + copy_in_;
+    call_->out = base_ + copy_out_;
   } else if (scratch_need_ > scratch_.bytes) {
     scratch_ = {};
     scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
   }
   if (!compute) base_ = scratch_.at.get();
-  if (call_.head.sign) {
-    add_cut(call_.head, plan.algorithm, plan.common, segment_);
-    seal(call_.head);
+  if (call_->head.sign) {
+    add_cut(call_->head, plan.algorithm, plan.common, segment_);
+    seal(call_->head);
   }
-  if (call_.is_vector || !pairs_.empty()) make_pairs();
+  if (call_->is_vector || !pairs_.empty()) make_pairs();
   if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
   if (checked_links_) [[unlikely]] {
     sums_.assign(nlanes_ * nodes_, {});
     missing_.assign(nlanes_ * nodes_, 0);
   }
   plain_ = !checked_links_ && !on_device();
-  in_ = static_cast<std::byte*>(const_cast<void*>(call_.in));
-  out_ = static_cast<std::byte*>(call_.out);
+  in_ = static_cast<std::byte*>(const_cast<void*>(call_->in));
+  out_ = static_cast<std::byte*>(call_->out);
   failure_ = Code::kOk;
   failed_peer_ = kNoRank;
   failed_link_ = -1;
@@ -112,7 +116,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.round = round;
   l.at = compute_ ? lane * lane_bytes_ : round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
-  if (call_.is_vector && blocks()) {
+  if (call_->is_vector && blocks()) {
     l.cut = 2 + lane;
     lay_out(round, cuts_[l.cut]);
     measure(cuts_[l.cut], extents_[l.cut]);
@@ -121,8 +125,8 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.extents = extents_[l.cut].data();
   l.points = points_.data() + index(lane, 0);
   l.scratch = base_ + lane * lane_bytes_;
-  l.tag = call_.tag | (round & ((1u << kRoundBits) - 1)) << kOrdinalBits;
-  l.id = static_cast<std::uint64_t>(call_.id_high) << 32 | lane << kLaneShift;
+  l.tag = call_->tag | (round & ((1u << kRoundBits) - 1)) << kOrdinalBits;
+  l.id = static_cast<std::uint64_t>(call_->id_high) << 32 | lane << kLaneShift;
   l.remaining = static_cast<std::uint32_t>(nodes_);
   for (std::size_t node = 0; node < nodes_; ++node) {
     l.points[node].pending = plan_->pending[node];
@@ -154,12 +158,12 @@ void Run::finish_round(std::uint32_t lane) {
     for (const int c : plan_->copy_last) {
       std::byte* to = address(Where::kOut, offset(Where::kOut, c, cut), lane);
       const std::byte* from = address(Where::kIn, offset(Where::kIn, c, cut), lane);
-      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_.streaming);
+      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_->streaming);
     }
-    if (call_.op == RedOp::kAvg && reduces(plan_->collective))
+    if (call_->op == RedOp::kAvg && reduces(plan_->collective))
       for (const int c : plan_->results) {
         std::byte* at = address(Where::kOut, offset(Where::kOut, c, cut), lane);
-        scale(at, at, call_.type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
+        scale(at, at, call_->type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
       }
   }
   if (compute_) [[unlikely]]
@@ -192,25 +196,25 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
 // What a rank sends to each and gets from each is agreed on in pairs.
 void Run::make_pairs() {
   pairs_.clear();
-  if (!call_.head.sign || !by_pairs(call_.head)) return;
+  if (!call_->head.sign || !by_pairs(call_->head)) return;
   pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
   for (const Node& n : plan_->nodes) {
     const auto i = static_cast<std::size_t>(n.order);
     if (pairs_[i].peer == kNoRank)
-      pairs_[i] = {n.peer, pair_signature(call_.head, n.peer, call_.counts[i]),
-                   pair_signature(call_.head, root_of(call_.head), call_.recv_counts[i])};
+      pairs_[i] = {n.peer, pair_signature(call_->head, n.peer, call_->counts[i]),
+                   pair_signature(call_->head, root_of(call_->head), call_->recv_counts[i])};
   }
 }
 
 const Head* Run::head_of(const Node& node) const {
-  if (pairs_.empty()) return &call_.head;
+  if (pairs_.empty()) return &call_->head;
   const Pair& pair = pairs_[static_cast<std::size_t>(node.order)];
   return node.kind == Node::Kind::kSend ? &pair.to : &pair.from;
 }
 
 const Head& Run::head_for(Rank peer, const Head& theirs) const {
   const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
-  if (pair == pairs_.end()) return call_.head;
+  if (pair == pairs_.end()) return call_->head;
   // Some transports tell a sender what its receiver expected.
   const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
   return to_them ? pair->to : pair->from;
@@ -227,11 +231,11 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   t.bytes = e.bytes;
   t.tag = l.tag | n.ordinal;
   t.id = l.id | node;
-  t.head = e.first && l.round == 0 && call_.head.sign ? head_of(n) : nullptr;
+  t.head = e.first && l.round == 0 && call_->head.sign ? head_of(n) : nullptr;
   switch (n.kind) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
-      t.streaming = call_.streaming;
+      t.streaming = call_->streaming;
       t.buffered = n.buffered;
       const void* staged = n.result_of < 0 ? nullptr : l.points[n.result_of].data;
       t.data = phantom_ ? nullptr : staged ? const_cast<void*>(staged) : address(n.from, e.from, l);
@@ -244,7 +248,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     }
     case Node::Kind::kRecv:
       t.kind = Transfer::Kind::kRecv;
-      t.streaming = call_.streaming && n.last;
+      t.streaming = call_->streaming && n.last;
       t.data = phantom_ ? nullptr : address(n.to, e.to, l);
       break;
     case Node::Kind::kSendJoined:
@@ -283,7 +287,7 @@ void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
 // Where other ranks read, and have read before: their caches must give such a line up before it is
 // written, and a copy asks for many at once where the stores of a loop ask for a few.
 bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
-  return call_.copies_results && !n.last && links_[n.link]->mapped(to, bytes);
+  return call_->copies_results && !n.last && links_[n.link]->mapped(to, bytes);
 }
 
 void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
@@ -312,7 +316,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     // cache, and stream it to the user's memory beside the cache.
     Transport* link = links_[n.link];
     void* staged = nullptr;
-    if (call_.streaming && n.stages && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
+    if (call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
+        !link->mapped(to, e.bytes))
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (plain_) [[likely]] {

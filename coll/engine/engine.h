@@ -80,11 +80,12 @@ class SpareScratch {
 
 class Run {
  public:
-  // Starts the call: posts the transfers that wait for nothing. `plan` and the buffers must live
-  // until done(). links[i] is the transport behind Node::link == i. compute: null, or what brings
-  // and takes the call's data (engine/compute.h), whose owner calls progress() when work has ended;
-  // start() then throws Error where there is no memory.
-  void start(const Plan& plan, const Call& call, const Slicing& slicing,
+  // Starts the call: posts the transfers that wait for nothing. `plan`, `call` and the buffers must
+  // live until done(); the head of `call` is completed and sealed. links[i] is the transport behind
+  // Node::link == i. compute: null, or what brings and takes the call's data (engine/compute.h),
+  // whose owner calls progress() when work has ended; start() then throws Error where there is no
+  // memory.
+  void start(const Plan& plan, Call& call, const Slicing& slicing,
              std::span<Transport* const> links, Compute* compute = nullptr);
 
   // Takes the completion of a transfer of this run (id_high matches).
@@ -107,10 +108,10 @@ class Run {
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }  // of that transfer
   std::string failed_step() const;                   // "chunks [3,4) of round 2, channel 0"
-  const Head& head() const { return call_.head; }    // sealed by start()
+  const Head& head() const { return call_->head; }   // sealed by start()
   // The head that the message from `peer` with head `theirs` should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
-  std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
+  std::span<const std::size_t> counts() const { return call_->counts; }  // of a vector call
   int failed_link() const { return failed_link_; }
 
   // A rank that this run waits for now, for error messages; kNoRank when it waits for none.
@@ -214,13 +215,13 @@ class Run {
   }
   void activate(std::uint32_t lane, std::uint64_t round);
   void begin_round(std::uint32_t lane);
-  void start_lane();
+  inline void start_lane();
   void finish_round(std::uint32_t lane);
   void leave_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
-  void launch(std::uint32_t lane, std::uint32_t node);
-  void gather_sources(std::uint32_t lane, std::uint32_t node);
-  void reduce(std::uint32_t lane, std::uint32_t node);
+  inline void launch(std::uint32_t lane, std::uint32_t node);
+  inline void gather_sources(std::uint32_t lane, std::uint32_t node);
+  inline void reduce(std::uint32_t lane, std::uint32_t node);
   // Whether the link checks messages end to end (engine/checked.cc).
   bool checks(int link) const { return checked_links_ >> link & 1; }
   // Whether the reduction that reads this arrival also checks it.
@@ -234,7 +235,7 @@ class Run {
   // Takes a repeated arrival; false when the node did not wait for one.
   bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
-  void flush();
+  inline void flush();
   void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
   void stage_in(std::uint32_t lane);
   // ---- with a Compute (computed.cc)
@@ -258,14 +259,20 @@ class Run {
   };
 
   const Plan* plan_ = nullptr;
-  std::uint64_t bound_ = 0;  // the plan's serial; 0: none
-  Call call_;
+  // What the run is bound to: the plan's serial (0: to none), and the count and type of a call. No
+  // later call is bound to what a vector call, or one with a Compute, was bound to.
+  std::uint64_t bound_ = 0;
+  std::size_t bound_count_ = 0;
+  DType bound_type_ = DType::kFloat32;
+  bool bound_once_ = true;
+  Call* call_ = nullptr;
   std::vector<Pair> pairs_;
   Slicing slicing_;
   std::span<Transport* const> links_;
   bool phantom_ = false;
   bool barrier_ = false;
-  ReduceFn kernel_ = nullptr;
+  RedOp op_ = RedOp::kSum;
+  ReduceFn kernel_ = nullptr;  // of `op_` and the call's type
 
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;

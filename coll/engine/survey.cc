@@ -12,7 +12,7 @@ std::uint64_t Run::rounds_done() const { return next_round_ - lanes_busy_; }
 
 // A block of no elements moves in no round.
 bool Run::moves_nothing(const Node& node) const {
-  if (!call_.is_vector || !blocks()) return false;
+  if (!call_->is_vector || !blocks()) return false;
   const auto empty = [&](const Piece& p) { return block_count(p.block) == 0; };
   return std::all_of(plan_->pieces.begin() + node.at.first, plan_->pieces.begin() + node.at.end(),
                      empty);
@@ -60,7 +60,7 @@ std::span<const Run::Traffic> Run::traffic() {
     Traffic& t = all.try_emplace({n.peer, n.link}, Traffic{n.peer, n.link}).first->second;
     std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
     std::uint64_t before_last = rounds_ - 1;
-    if (call_.is_vector && blocks()) {  // a node moves one chunk then
+    if (call_->is_vector && blocks()) {  // a node moves one chunk then
       const Piece& p = plan_->pieces[static_cast<std::size_t>(n.at.first)];
       const auto part = [&](std::size_t elements) {
         return (p.end(elements) - p.begin(elements)) * element_;

@@ -141,10 +141,7 @@ bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
       else
         device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return task->over; });
     }
-    settle(lock);
-    return task->over;
-  }
-  if (!task->over) {
+  } else if (!task->over) {
     Polling polling(*this, while_waiting);
     ++waiters;
     bool in_time = true;
@@ -156,15 +153,24 @@ bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
     }
     --waiters;
   }
+  end_wait(task, lock);
+  return task->over;
+}
+
+// A thread of the program does not poll any more.
+inline void Core::end_wait(const Task* task, CoreLock& lock) {
+  if (!task->polled()) return run_callbacks(lock);
   telemetry->moving();
   run_callbacks(lock);
   // Where nothing is left to move, waking the progress thread only takes the core from this one.
   if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
-  return task->over;
 }
 
 Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
-  wait_until(op, Clock::time_point::max(), lock);
+  if (op->over)
+    end_wait(op, lock);
+  else
+    wait_until(op, Clock::time_point::max(), lock);
   Status status;
   if (!op->status.ok()) status = std::exchange(op->status, {});
   // Others of this core may have what they wait for: they come first, not this rank's next call.

@@ -38,23 +38,12 @@ bool peer_is_silent(ibv_wc_status status) {
 
 }  // namespace
 
-VerbsTransport::Peer* VerbsTransport::peer_of(Rank rank) noexcept {
-  if (rank < 0 || rank >= size_ || rank == rank_) return nullptr;
-  return &peers_[static_cast<std::size_t>(rank)];
-}
-
 // All that is said about one tag goes one way, so that it stays in order.
 VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
   if (peer.lanes.empty()) make_lanes(peer);
   if (peer.lanes.size() == 1) return *peer.lanes[0];
   const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
   return *peer.lanes[mixed % peer.lanes.size()];
-}
-
-void VerbsTransport::touch(Lane& lane) {
-  if (lane.touched) return;
-  lane.touched = true;
-  touched_.push_back(&lane);
 }
 
 void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {

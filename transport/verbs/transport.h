@@ -218,9 +218,16 @@ class VerbsTransport final : public Transport {
   void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
 
   // verbs/datapath.cc
-  Peer* peer_of(Rank rank) noexcept;
+  Peer* peer_of(Rank rank) noexcept {
+    if (rank < 0 || rank >= size_ || rank == rank_) return nullptr;
+    return &peers_[static_cast<std::size_t>(rank)];
+  }
   Lane& lane_of(Peer& peer, std::uint64_t tag) noexcept;
-  void touch(Lane& lane);
+  void touch(Lane& lane) {
+    if (lane.touched) return;
+    lane.touched = true;
+    touched_.push_back(&lane);
+  }
   void push(Lane& lane, const Queued& message);
   bool room(const Lane& lane) const;
   bool ready(const Lane& lane) const;
@@ -236,9 +243,9 @@ class VerbsTransport final : public Transport {
   void give_receives_back(Lane& lane);
   void flush() noexcept;
   std::size_t reap() noexcept;
-  void on_completion(const ibv_wc& completion);
-  void on_sent(Lane& lane, std::uint32_t request);
-  void on_arrival(Lane& lane, std::uint32_t immediate);
+  inline void on_completion(const ibv_wc& completion);
+  inline void on_sent(Lane& lane, std::uint32_t request);
+  inline void on_arrival(Lane& lane, std::uint32_t immediate);
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
 
   // verbs/matching.cc
