@@ -58,10 +58,10 @@ struct Beginning {
 
 // Checks the arguments, and offers the call to the device. Returns true when begin() is to start
 // the call on the host: it has not failed, and no lane has taken it.
-bool begins_on_host(Beginning& b) {
+bool pass_checks(Beginning& b) {
   GroupState& g = b.group;
-  b.status = check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place);
-  if (!b.status.ok()) return false;
+  if (!check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place, b.status))
+    return false;
   bool taken = false;
   if (Device* const d = device()) [[unlikely]]
     b.task = begin_on_device(*d, g, b.collective, b.call, b.root, b.in_place, b.blocking, b.status,
@@ -69,9 +69,21 @@ bool begins_on_host(Beginning& b) {
   return !taken;
 }
 
+// The same, at hardly any cost for a call that repeats the last one. Others are checked, and
+// offered, without the mutex.
+bool begins_on_host(Beginning& b, CoreLock& lock) {
+  const Prepared& last = b.group.prepared[static_cast<std::size_t>(b.collective)];
+  if (last.repeated_by(b.call, b.root, b.in_place) && !device()) [[likely]]
+    return true;
+  bool begins = false;
+  lock.without([&] { begins = pass_checks(b); });
+  return begins;
+}
+
 // Opens the record of the call; a part of a user's call is in that one's.
-std::uint64_t record_of(const GroupState& g, const CallDescriptor& what) {
-  return g.part_of.record ? g.part_of.record | Telemetry::kPart : g.core->telemetry->begin(what);
+std::uint64_t record_of(const GroupState& g, const Prepared& p) {
+  return g.part_of.record ? g.part_of.record | Telemetry::kPart
+                          : g.core->telemetry->begin(p.what, p.packed);
 }
 
 Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& what,
@@ -84,12 +96,11 @@ Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& 
 
 // Publishes this rank's message, waits for the members' messages and computes the result: the
 // shortest path of a call. Returns the task where that took too long, else null.
-Task* run_on_board(Core& core, const Beginning& b, const CallDescriptor& what)
-    WEFT_REQUIRES(core.mutex) {
+Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUIRES(core.mutex) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // Only now: the message is on its way meanwhile.
-  const std::uint64_t record = record_of(g, what);
+  const std::uint64_t record = record_of(g, p);
   const auto finished = [&] {
     if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
     g.core->telemetry->end_at_once(record);
@@ -110,8 +121,8 @@ Task* run_on_board(Core& core, const Beginning& b, const CallDescriptor& what)
   }
   // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
-  b.call.tag = g.tag_of(what.sequence - 1);
-  return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), what, record);
+  b.call.tag = g.tag_of(p.what.sequence - 1);
+  return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), p.what, record);
 }
 
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
@@ -136,46 +147,41 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
     finish_alone(c, call);
     return nullptr;
   }
-  const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
-  if (!call.is_vector) [[likely]]  // in place: a copy would stall on its stores
-    call.head = signature(c, call, b.root, g.id, sequence + 1);
-  else
-    call.head = uneven_signature(c, call, b.root, core.job->rank(), g.id, sequence + 1);
-  const CallDescriptor what = g.describe(c, call, call.head, b.root, sequence + 1);
+  const std::uint64_t number = sequence + 1;
+  const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
+  Prepared& p = g.prepared[static_cast<std::size_t>(c)];
+  const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
+                                  call.type,      call.op, b.in_place, g.shape.deterministic};
+  if (call.is_vector || g.compute || p.of != given) [[unlikely]]
+    prepare(g, c, call, number, given, p);
+  call.total_bytes = p.total_bytes;
+  call.head = p.head;
+  call.head.about[1] = place_of(g.id, number);
+  p.what.sequence = p.packed.sequence = number;
   if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
     call.head.about[1] = g.part_of.head.about[1];
 
-  const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
-  const bool empty = total == 0 && c != Collective::kBarrier;
-  const bool board =
-      !call.is_vector && !empty && on_board(g, core.tuning, c, forced, total, b.root);
-  if (board) {
+  if (p.board) {
     seal(call.head);
     g.last_on_board = true;
-    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, what);
+    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, p);
   }
-  const std::uint64_t record = record_of(g, what);
+  const std::uint64_t record = record_of(g, p);
   call.tag = g.tag_of(sequence);
-  if (board) return submit(core, g, new BoardTask(g, c, call, b.root, false), what, record);
-  if (empty) {
+  if (p.board) return submit(core, g, new BoardTask(g, c, call, b.root, false), p.what, record);
+  if (p.empty) {
     seal(call.head);
     g.remember(call.tag, call.head);
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
-  const Algorithm* algorithm =
-      by_pairs(call.head) ? find_algorithm(c, "pairwise") : choose(g, c, forced, total, b.root);
-  const Plan* plan =
-      core.plan_for(g, c, *algorithm, call, b.root, b.in_place, forced == algorithm, b.status);
-  if (!plan) {
+  if (!p.plan && !core.prepare_plan(g, c, call, p, b.status)) [[unlikely]] {
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  g.last = algorithm;
+  g.last = p.algorithm;
   g.last_on_board = false;
-  return submit(core, g, ScheduleTask::take(g, *algorithm, *plan, call, std::move(blocks)), what,
-                record);
+  return submit(core, g, ScheduleTask::take(g, p, call, std::move(blocks)), p.what, record);
 }
 
 Status empty(std::string_view call) {
@@ -192,12 +198,14 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.ordered = ordered_;
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, true, any_algorithm_};
-  if (!begins_on_host(b)) return b.task ? core.wait(b.task) : std::move(b.status);
-  bool give_way = false;
+  bool give_way = false, on_host = false;
   {
     CoreLock lock(core.mutex);
-    b.task = begin(core, b, lock);
-    if (b.task) {
+    on_host = begins_on_host(b, lock);
+    if (on_host) b.task = begin(core, b, lock);
+    if (!on_host) [[unlikely]] {
+      // A lane has taken the call, or it is over.
+    } else if (b.task) {
       b.status = core.wait(b.task, lock, give_way);
     } else if (!core.tasks.empty()) [[unlikely]] {
       // Who makes many calls that need not wait may make no others for long.
@@ -205,6 +213,8 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
       core.run_callbacks(lock);
     }
   }
+  if (!on_host && b.task) [[unlikely]]
+    return core.wait(b.task);
   if (give_way) yield_core();
   return std::move(b.status);
 }
@@ -261,12 +271,12 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
   // A lane has checked the call, and its Compute finds the buffers.
-  if (state_->compute || begins_on_host(b)) {
+  {
     CoreLock lock(core.mutex);
-    b.task = begin(core, b, lock);
+    if (state_->compute || begins_on_host(b, lock)) b.task = begin(core, b, lock);
   }
   Request handle(state_, b.task);
-  handle.status_ = std::move(b.status);
+  if (!b.status.ok()) handle.status_ = std::move(b.status);
   if (b.task && core.served) core.to_serve.notify_one();
   return handle;
 }

@@ -66,7 +66,8 @@ bool Request::wait_for(std::chrono::nanoseconds time) {
 
 Status Request::wait() {
   if (empty_) return empty_handle();
-  if (unfinished()) status_ = group_->core->wait(std::exchange(op_, nullptr));
+  if (unfinished())
+    if (Status s = group_->core->wait(std::exchange(op_, nullptr)); !s.ok()) status_ = std::move(s);
   return status_;
 }
 

@@ -292,6 +292,7 @@ void Core::share_profile() {
   }
   text = job->all_gather(text)[0];
   profile = Profile::parse(text);
+  ++selection;
   const CoreLock lock(mutex);
   learnt_times.topology = profile.topology;
   log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));

@@ -65,10 +65,11 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Sum& sum = read_sums_[place(i)];
     const std::size_t arrival = index(lane, members[i]);
-    if (!sum.known || links_[plan_->nodes[members[i]].link]->verify(token_[arrival], sum.crc))
+    if (!sum.known ||
+        links_[plan_->nodes[members[i]].link]->verify(points_[arrival].token, sum.crc))
       continue;
     missing_[arrival] = 1;
-    posted_[arrival] = kPosted;
+    points_[arrival].posted = kPosted;
     ++missing;
   }
   missing_[index(lane, node)] = missing;

@@ -14,10 +14,6 @@
 namespace weft {
 namespace {
 
-std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
-  return static_cast<std::uint64_t>(high) << 32 | lane << kLaneShift | node;
-}
-
 // Not inline, as its stack frame would cost complete() of every run some instructions.
 [[gnu::noinline]] void give_landed(Compute& compute, std::uint32_t lane, std::uint32_t node) {
   compute.give({Work::Kind::kLand, lane, node});
@@ -46,42 +42,47 @@ Scratch SpareScratch::take(std::size_t bytes) {
 
 // ---- rounds --------------------------------------------------------------------------------
 
-void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
+void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
                 std::span<Transport* const> links, Compute* compute) {
-  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector && !compute &&
-                    !compute_ && call_.count == call.count && call_.type == call.type &&
-                    slicing_ == slicing;
-  call_ = call;
-  slicing_ = slicing;
+  const bool once = call.is_vector || compute;
+  const bool same = bound_to(plan) && !once && !bound_once_ && bound_count_ == call.count &&
+                    bound_type_ == call.type && slicing_ == slicing;
+  call_ = &call;
   compute_ = compute;
-  if (!same) bind(plan, slicing);
+  if (!same) [[unlikely]] {
+    slicing_ = slicing;
+    bound_once_ = once;
+    bind(plan, slicing);
+  }
+  if (!same || op_ != call.op) {
+    op_ = call.op;
+    kernel_ = reduce_kernel(call.type, call.op);
+  }
   if (compute) [[unlikely]] {
     base_ = compute->memory(scratch_need_);
-    call_.in = base_ + copy_in_;
-    call_.out = base_ + copy_out_;
+    call_->in = base_ + copy_in_;
+    call_->out = base_ + copy_out_;
   } else if (scratch_need_ > scratch_.bytes) {
     scratch_ = {};
     scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
   }
   if (!compute) base_ = scratch_.at.get();
-  if (call_.head.sign) {
-    add_cut(call_.head, plan.algorithm, plan.common, segment_);
-    seal(call_.head);
+  if (call_->head.sign) {
+    add_cut(call_->head, plan.algorithm, plan.common, segment_);
+    seal(call_->head);
   }
-  if (call_.is_vector || !pairs_.empty()) make_pairs();
+  if (call_->is_vector || !pairs_.empty()) make_pairs();
   if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
-  if (checked_links_) {
+  if (checked_links_) [[unlikely]] {
     sums_.assign(nlanes_ * nodes_, {});
     missing_.assign(nlanes_ * nodes_, 0);
   }
   plain_ = !checked_links_ && !on_device();
-  kernel_ = reduce_kernel(call.type, call.op);
-  in_ = static_cast<std::byte*>(const_cast<void*>(call_.in));
-  out_ = static_cast<std::byte*>(call_.out);
+  in_ = static_cast<std::byte*>(const_cast<void*>(call_->in));
+  out_ = static_cast<std::byte*>(call_->out);
   failure_ = Code::kOk;
   failed_peer_ = kNoRank;
   failed_link_ = -1;
-  std::fill(posted_.begin(), posted_.end(), kNot);
   to_post_.clear();
   to_reduce_.clear();
   next_reduce_ = 0;
@@ -93,6 +94,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   stagger_ = plan.network ? nodes_ - nodes_ / kStagger : nodes_;
   const bool one_by_one = plan.network && nodes_ && !compute;
   const std::uint32_t at_once = one_by_one ? std::min(1u, nlanes_) : nlanes_;
+  for (std::uint32_t lane = at_once; lane < nlanes_; ++lane) lanes_[lane].remaining = 0;
   for (lanes_started_ = 0; lanes_started_ < at_once;) start_lane();
   progress();
 }
@@ -114,15 +116,22 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.round = round;
   l.at = compute_ ? lane * lane_bytes_ : round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
-  if (call_.is_vector && blocks()) {
+  if (call_->is_vector && blocks()) {
     l.cut = 2 + lane;
     lay_out(round, cuts_[l.cut]);
     measure(cuts_[l.cut], extents_[l.cut]);
     if (round == 0) mark_first(extents_[l.cut]);
   }
+  l.extents = extents_[l.cut].data();
+  l.points = points_.data() + index(lane, 0);
+  l.scratch = base_ + lane * lane_bytes_;
+  l.tag = call_->tag | (round & ((1u << kRoundBits) - 1)) << kOrdinalBits;
+  l.id = static_cast<std::uint64_t>(call_->id_high) << 32 | lane << kLaneShift;
   l.remaining = static_cast<std::uint32_t>(nodes_);
-  std::copy(plan_->pending.begin(), plan_->pending.end(),
-            pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
+  for (std::size_t node = 0; node < nodes_; ++node) {
+    l.points[node].pending = plan_->pending[node];
+    l.points[node].posted = kNot;
+  }
   if (compute_) [[unlikely]]
     return give_bring(lane);
   begin_round(lane);
@@ -149,12 +158,12 @@ void Run::finish_round(std::uint32_t lane) {
     for (const int c : plan_->copy_last) {
       std::byte* to = address(Where::kOut, offset(Where::kOut, c, cut), lane);
       const std::byte* from = address(Where::kIn, offset(Where::kIn, c, cut), lane);
-      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_.streaming);
+      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_->streaming);
     }
-    if (call_.op == RedOp::kAvg && reduces(plan_->collective))
+    if (call_->op == RedOp::kAvg && reduces(plan_->collective))
       for (const int c : plan_->results) {
         std::byte* at = address(Where::kOut, offset(Where::kOut, c, cut), lane);
-        scale(at, at, call_.type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
+        scale(at, at, call_->type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
       }
   }
   if (compute_) [[unlikely]]
@@ -170,15 +179,16 @@ void Run::leave_round(std::uint32_t lane) {
 // ---- steps ---------------------------------------------------------------------------------
 
 void Run::finish(std::uint32_t lane, std::uint32_t node) {
-  const Node& n = plan_->nodes[node];
-  std::uint16_t* pending = pending_.data() + index(lane, 0);
+  const Node* const nodes = plan_->nodes.data();
+  const Node& n = nodes[node];
+  Lane& l = lanes_[lane];
   const std::uint32_t* next = plan_->successors.data() + n.first_successor;
-  for (std::uint32_t i = 0; i < n.successors; ++i) {
-    if (--pending[next[i]] != 0) continue;
-    const bool reduces = plan_->nodes[next[i]].kind == Node::Kind::kReduce;
-    (reduces ? to_reduce_ : to_post_).push_back({lane, next[i]});
+  for (const std::uint32_t* const end = next + n.successors; next != end; ++next) {
+    if (--l.points[*next].pending != 0) continue;
+    const bool reduces = nodes[*next].kind == Node::Kind::kReduce;
+    (reduces ? to_reduce_ : to_post_).push_back({lane, *next});
   }
-  const std::uint32_t left = --lanes_[lane].remaining;
+  const std::uint32_t left = --l.remaining;
   if (left <= stagger_ && lane + 1 == lanes_started_ && lanes_started_ < nlanes_) start_lane();
   if (left == 0) finish_round(lane);
 }
@@ -186,25 +196,25 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
 // What a rank sends to each and gets from each is agreed on in pairs.
 void Run::make_pairs() {
   pairs_.clear();
-  if (!call_.head.sign || !by_pairs(call_.head)) return;
+  if (!call_->head.sign || !by_pairs(call_->head)) return;
   pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
   for (const Node& n : plan_->nodes) {
     const auto i = static_cast<std::size_t>(n.order);
     if (pairs_[i].peer == kNoRank)
-      pairs_[i] = {n.peer, pair_signature(call_.head, n.peer, call_.counts[i]),
-                   pair_signature(call_.head, root_of(call_.head), call_.recv_counts[i])};
+      pairs_[i] = {n.peer, pair_signature(call_->head, n.peer, call_->counts[i]),
+                   pair_signature(call_->head, root_of(call_->head), call_->recv_counts[i])};
   }
 }
 
 const Head* Run::head_of(const Node& node) const {
-  if (pairs_.empty()) return &call_.head;
+  if (pairs_.empty()) return &call_->head;
   const Pair& pair = pairs_[static_cast<std::size_t>(node.order)];
   return node.kind == Node::Kind::kSend ? &pair.to : &pair.from;
 }
 
 const Head& Run::head_for(Rank peer, const Head& theirs) const {
   const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
-  if (pair == pairs_.end()) return call_.head;
+  if (pair == pairs_.end()) return call_->head;
   // Some transports tell a sender what its receiver expected.
   const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
   return to_them ? pair->to : pair->from;
@@ -213,24 +223,22 @@ const Head& Run::head_for(Rank peer, const Head& theirs) const {
 // Posts a send or a receive; messages of no bytes are not sent at all, except in a barrier.
 void Run::launch(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
-  const Extent& e = extent(lane, node);
+  const Lane& l = lanes_[lane];
+  const Extent& e = l.extents[node];
   if (e.bytes == 0 && !barrier_) return finish(lane, node);
   Transfer& t = batch_[n.link].emplace_back();
   t.peer = n.peer;
   t.bytes = e.bytes;
-  t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
-  t.id = transfer_id(call_.id_high, lane, node);
-  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? head_of(n) : nullptr;
+  t.tag = l.tag | n.ordinal;
+  t.id = l.id | node;
+  t.head = e.first && l.round == 0 && call_->head.sign ? head_of(n) : nullptr;
   switch (n.kind) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
-      t.streaming = call_.streaming;
+      t.streaming = call_->streaming;
       t.buffered = n.buffered;
-      const void* staged =
-          n.result_of < 0 ? nullptr : data_[index(lane, static_cast<std::uint32_t>(n.result_of))];
-      t.data = phantom_ ? nullptr
-               : staged ? const_cast<void*>(staged)
-                        : address(n.from, e.from, lane);
+      const void* staged = n.result_of < 0 ? nullptr : l.points[n.result_of].data;
+      t.data = phantom_ ? nullptr : staged ? const_cast<void*>(staged) : address(n.from, e.from, l);
       if (checked_links_ && n.result_of >= 0) {
         const Sum& sum = sums_[index(lane, static_cast<std::uint32_t>(n.result_of))];
         t.summed = sum.known;
@@ -240,15 +248,15 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     }
     case Node::Kind::kRecv:
       t.kind = Transfer::Kind::kRecv;
-      t.streaming = call_.streaming && n.last;
-      t.data = phantom_ ? nullptr : address(n.to, e.to, lane);
+      t.streaming = call_->streaming && n.last;
+      t.data = phantom_ ? nullptr : address(n.to, e.to, l);
       break;
     case Node::Kind::kSendJoined:
     case Node::Kind::kRecvJoined:
       t.kind = n.kind == Node::Kind::kSendJoined ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
       if (phantom_) break;
       if (t.kind == Transfer::Kind::kSend) copy_joined(lane, n, e, false);
-      t.data = address(Where::kScratch, e.from, lane);
+      t.data = address(Where::kScratch, e.from, l);
       break;
     default:  // kArrive
       if (n.credit < 0) {
@@ -256,28 +264,30 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
         t.by_reader = checks(n.link) && checked_by_reduce(lane, n);
       } else {
         t.kind = Transfer::Kind::kRecv;
-        t.data = phantom_ ? nullptr : address(Where::kScratch, e.to, lane);
-        data_[index(lane, node)] = t.data;
+        t.data = phantom_ ? nullptr : address(Where::kScratch, e.to, l);
+        l.points[node].data = t.data;
       }
       break;
   }
-  posted_[index(lane, node)] = kPosted;
+  l.points[node].posted = kPosted;
 }
 
 // What a reduction reads, in the order of ranks.
 void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
+  const Lane& l = lanes_[lane];
   const std::uint32_t* member = plan_->members.data() + n.first_member;
-  const void* const own = address(n.from, extent(lane, node).from, lane);
-  sources_.resize(n.members + 1);
+  if (sources_.size() != n.members + 1) sources_.resize(n.members + 1);
+  const void** const sources = sources_.data();
   for (std::uint32_t i = 0; i <= n.members; ++i)
-    sources_[i] = i == n.own_place ? own : data_[index(lane, *member++)];
+    sources[i] =
+        i == n.own_place ? address(n.from, l.extents[node].from, l) : l.points[*member++].data;
 }
 
 // Where other ranks read, and have read before: their caches must give such a line up before it is
 // written, and a copy asks for many at once where the stores of a loop ask for a few.
 bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
-  return call_.copies_results && !n.last && links_[n.link]->mapped(to, bytes);
+  return call_->copies_results && !n.last && links_[n.link]->mapped(to, bytes);
 }
 
 void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
@@ -296,16 +306,18 @@ void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
 // The current value and all arrivals of the group, in one pass.
 void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
-  const Extent& e = extent(lane, node);
+  const Lane& l = lanes_[lane];
+  const Extent& e = l.extents[node];
   const std::uint32_t* members = plan_->members.data() + n.first_member;
   if (e.bytes != 0 && !phantom_) {
-    std::byte* to = address(n.to, e.to, lane);
+    std::byte* to = address(n.to, e.to, l);
     gather_sources(lane, node);
     // A large result that is sent on at once: produce it where the peers read it, while it is in
     // cache, and stream it to the user's memory beside the cache.
     Transport* link = links_[n.link];
     void* staged = nullptr;
-    if (call_.streaming && n.stages && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
+    if (call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
+        !link->mapped(to, e.bytes))
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (plain_) [[likely]] {
@@ -323,13 +335,14 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
       sums_[index(lane, node)] = {true, copy_crc32c(to, staged, e.bytes, true)};
     else if (staged)
       copy_bytes(to, staged, e.bytes, true);
-    data_[index(lane, node)] = staged;
+    l.points[node].data = staged;
   }
   for (std::uint32_t i = 0; i < n.members; ++i) {
     const Node& member = plan_->nodes[members[i]];
-    posted_[index(lane, members[i])] = kNot;
+    Point& arrival = l.points[members[i]];
+    arrival.posted = kNot;
     if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
-        !links_[member.link]->release(token_[index(lane, members[i])])) {
+        !links_[member.link]->release(arrival.token)) {
       // Its sender has given up: what was read from it must not go further.
       failure_ = Code::kAborted;
       failed_peer_ = member.peer;
@@ -338,8 +351,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   }
   if (failure_ != Code::kOk) [[unlikely]]
     return;
-  void* const staged =
-      e.bytes != 0 && !phantom_ ? const_cast<void*>(data_[index(lane, node)]) : nullptr;
+  void* const staged = e.bytes != 0 && !phantom_ ? const_cast<void*>(l.points[node].data) : nullptr;
   finish(lane, node);
   if (staged) {
     post_ready();  // the sends that read what is staged
@@ -348,12 +360,13 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
 }
 
 void Run::flush() {
-  for (std::size_t l = 0; l < batch_.size(); ++l) {
-    if (batch_[l].empty()) continue;
+  for (const std::uint8_t l : plan_->links) {
+    std::vector<Transfer>& batch = batch_[l];
+    if (batch.empty()) continue;
     if (on_device()) [[unlikely]]
-      for (Transfer& t : batch_[l]) t.on_device = true;
-    links_[l]->post(batch_[l]);
-    batch_[l].clear();
+      for (Transfer& t : batch) t.on_device = true;
+    links_[l]->post(batch);
+    batch.clear();
   }
 }
 
@@ -394,11 +407,12 @@ void Run::complete(const Completion& c) {
     }
     return;
   }
-  posted_[index(lane, node)] = kNot;
+  Point& at = lanes_[lane].points[node];
+  at.posted = kNot;
   if (n.kind == Node::Kind::kArrive && n.credit < 0) {
-    posted_[index(lane, node)] = kHeld;
-    data_[index(lane, node)] = c.view;
-    token_[index(lane, node)] = c.token;
+    at.posted = kHeld;
+    at.data = c.view;
+    at.token = c.token;
     if (checked_links_ && came_again(lane, node)) return;
   } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
     copy_joined(lane, n, extent(lane, node), true);
@@ -411,8 +425,8 @@ void Run::complete(const Completion& c) {
 void Run::abandon() {
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane)
     for (std::uint32_t node = 0; node < nodes_; ++node)
-      if (std::exchange(posted_[index(lane, node)], kNot) == kHeld)
-        (void)links_[plan_->nodes[node].link]->release(token_[index(lane, node)]);
+      if (std::exchange(point(lane, node).posted, kNot) == kHeld)
+        (void)links_[plan_->nodes[node].link]->release(point(lane, node).token);
 }
 
 std::string Run::failed_step() const {
@@ -426,7 +440,7 @@ Rank Run::waiting_for() const {
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
     if (lanes_[lane].remaining == 0) continue;
     for (std::uint32_t node = 0; node < nodes_; ++node) {
-      if (posted_[index(lane, node)] != kPosted) continue;
+      if (point(lane, node).posted != kPosted) continue;
       const Node::Kind kind = plan_->nodes[node].kind;
       if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
         return plan_->nodes[node].peer;

@@ -80,11 +80,12 @@ class SpareScratch {
 
 class Run {
  public:
-  // Starts the call: posts the transfers that wait for nothing. `plan` and the buffers must live
-  // until done(). links[i] is the transport behind Node::link == i. compute: null, or what brings
-  // and takes the call's data (engine/compute.h), whose owner calls progress() when work has ended;
-  // start() then throws Error where there is no memory.
-  void start(const Plan& plan, const Call& call, const Slicing& slicing,
+  // Starts the call: posts the transfers that wait for nothing. `plan`, `call` and the buffers must
+  // live until done(); the head of `call` is completed and sealed. links[i] is the transport behind
+  // Node::link == i. compute: null, or what brings and takes the call's data (engine/compute.h),
+  // whose owner calls progress() when work has ended; start() then throws Error where there is no
+  // memory.
+  void start(const Plan& plan, Call& call, const Slicing& slicing,
              std::span<Transport* const> links, Compute* compute = nullptr);
 
   // Takes the completion of a transfer of this run (id_high matches).
@@ -107,10 +108,10 @@ class Run {
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }  // of that transfer
   std::string failed_step() const;                   // "chunks [3,4) of round 2, channel 0"
-  const Head& head() const { return call_.head; }    // sealed by start()
+  const Head& head() const { return call_->head; }   // sealed by start()
   // The head that the message from `peer` with head `theirs` should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
-  std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
+  std::span<const std::size_t> counts() const { return call_->counts; }  // of a vector call
   int failed_link() const { return failed_link_; }
 
   // A rank that this run waits for now, for error messages; kNoRank when it waits for none.
@@ -145,18 +146,32 @@ class Run {
   bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
  private:
+  // Where the chunks of a node lie in a round.
+  struct Extent {
+    std::size_t from, to, bytes;
+    bool first;  // in round 0: the first message of its peer, channel and direction
+  };
+  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
+  enum Posted : std::uint8_t { kNot, kPosted, kHeld };
+  // A node in the round that is in a lane.
+  struct Point {
+    const void* data = nullptr;  // of an arrival; of a result that is staged
+    std::uint64_t token = 0;     // releases a view
+    std::uint16_t pending = 0;   // nodes that it waits for
+    Posted posted = kNot;
+  };
+  // A round in flight.
   struct Lane {
     std::uint64_t round = 0;
     // Bytes of the message, or block, before the round. With a Compute: where the lane's scratch,
     // with the round's copy, begins.
     std::size_t at = 0;
     std::uint32_t remaining = 0;
-    std::uint32_t cut = 0;  // index into cuts_ and extents_
-  };
-  // Where the chunks of a node lie in a round.
-  struct Extent {
-    std::size_t from, to, bytes;
-    bool first;  // in round 0: the first message of its peer, channel and direction
+    std::uint32_t cut = 0;            // index into cuts_ and extents_
+    const Extent* extents = nullptr;  // of the cut, by node
+    Point* points = nullptr;          // by node
+    std::byte* scratch = nullptr;
+    std::uint64_t tag = 0, id = 0;  // of the round's transfers, without what says which node
   };
 
   // Where each chunk lies, in elements from the round's start in the message or in the block.
@@ -184,22 +199,29 @@ class Run {
   std::size_t elements_of(std::uint64_t round) const {
     return std::min(segment_, total_ - round * segment_);
   }
+  std::byte* address(Where where, std::size_t offset, const Lane& lane) const {
+    if (where == Where::kScratch) return lane.scratch + offset;
+    return (where == Where::kIn ? in_ : out_) + offset + lane.at;
+  }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
-    if (where == Where::kScratch) return base_ + lane * lane_bytes_ + offset;
-    return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
+    return address(where, offset, lanes_[lane]);
   }
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
-    return extents_[lanes_[lane].cut][node];
+    return lanes_[lane].extents[node];
+  }
+  Point& point(std::uint32_t lane, std::uint32_t node) { return points_[index(lane, node)]; }
+  const Point& point(std::uint32_t lane, std::uint32_t node) const {
+    return points_[index(lane, node)];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
   void begin_round(std::uint32_t lane);
-  void start_lane();
+  inline void start_lane();
   void finish_round(std::uint32_t lane);
   void leave_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
-  void launch(std::uint32_t lane, std::uint32_t node);
-  void gather_sources(std::uint32_t lane, std::uint32_t node);
-  void reduce(std::uint32_t lane, std::uint32_t node);
+  inline void launch(std::uint32_t lane, std::uint32_t node);
+  inline void gather_sources(std::uint32_t lane, std::uint32_t node);
+  inline void reduce(std::uint32_t lane, std::uint32_t node);
   // Whether the link checks messages end to end (engine/checked.cc).
   bool checks(int link) const { return checked_links_ >> link & 1; }
   // Whether the reduction that reads this arrival also checks it.
@@ -213,7 +235,7 @@ class Run {
   // Takes a repeated arrival; false when the node did not wait for one.
   bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
-  void flush();
+  inline void flush();
   void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
   void stage_in(std::uint32_t lane);
   // ---- with a Compute (computed.cc)
@@ -229,8 +251,6 @@ class Run {
   void copy_out_packed();
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
-  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
-  enum Posted : std::uint8_t { kNot, kPosted, kHeld };
 
   // The signatures of an all_to_all_v, by the peer's rank in the communicator.
   struct Pair {
@@ -239,14 +259,20 @@ class Run {
   };
 
   const Plan* plan_ = nullptr;
-  std::uint64_t bound_ = 0;  // the plan's serial; 0: none
-  Call call_;
+  // What the run is bound to: the plan's serial (0: to none), and the count and type of a call. No
+  // later call is bound to what a vector call, or one with a Compute, was bound to.
+  std::uint64_t bound_ = 0;
+  std::size_t bound_count_ = 0;
+  DType bound_type_ = DType::kFloat32;
+  bool bound_once_ = true;
+  Call* call_ = nullptr;
   std::vector<Pair> pairs_;
   Slicing slicing_;
   std::span<Transport* const> links_;
   bool phantom_ = false;
   bool barrier_ = false;
-  ReduceFn kernel_ = nullptr;
+  RedOp op_ = RedOp::kSum;
+  ReduceFn kernel_ = nullptr;  // of `op_` and the call's type
 
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;
@@ -267,13 +293,10 @@ class Run {
 
   std::vector<Lane> lanes_;
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;
-  std::size_t stagger_ = 0;  // the next lane starts when so many nodes of this one are left
-  std::vector<std::uint16_t> pending_;  // [lane][node]
-  std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
-  std::vector<std::uint64_t> token_;    // [lane][node]: releases a view
-  std::vector<std::uint8_t> posted_;    // [lane][node]: see Posted
-  std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
-  bool plain_ = true;                   // reductions are done here and now, and check nothing
+  std::size_t stagger_ = 0;          // the next lane starts when so many nodes of this one are left
+  std::vector<Point> points_;        // [lane][node]
+  std::uint64_t checked_links_ = 0;  // a bit per link: caps().checks
+  bool plain_ = true;                // reductions are done here and now, and check nothing
   struct Sum {
     bool known = false;
     std::uint32_t crc = 0;

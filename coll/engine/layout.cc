@@ -25,12 +25,12 @@ bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
 
 // Elements of a block.
 std::size_t Run::block_count(int block) const {
-  if (!call_.is_vector) return call_.count;
+  if (!call_->is_vector) return call_->count;
   if (plan_->collective != Collective::kAllToAll)
-    return call_.counts[static_cast<std::size_t>(block)];
+    return call_->counts[static_cast<std::size_t>(block)];
   const int n = plan_->schedule.nranks, source = block / n;
-  return source == plan_->schedule.rank ? call_.counts[static_cast<std::size_t>(block % n)]
-                                        : call_.recv_counts[static_cast<std::size_t>(source)];
+  return source == plan_->schedule.rank ? call_->counts[static_cast<std::size_t>(block % n)]
+                                        : call_->recv_counts[static_cast<std::size_t>(source)];
 }
 
 // The number of a block among those in the user's input or output.
@@ -46,11 +46,11 @@ std::size_t Run::number_of(bool out, int block) const {
 std::size_t Run::block_at(bool out, int block) const {
   const std::size_t number = number_of(out, block);
   if (compute_) return number * copy_stride_;
-  if (!call_.is_vector) return number * call_.count;
+  if (!call_->is_vector) return number * call_->count;
   const Footprint f = footprint(plan_->collective);
   if ((out ? f.out : f.in) != Part::kAll) return 0;
   const bool received = out && plan_->collective == Collective::kAllToAll;
-  return (received ? call_.recv_offsets : call_.offsets)[number];
+  return (received ? call_->recv_offsets : call_->offsets)[number];
 }
 
 // Element offsets and lengths of the chunks of a round: from the round's start in the message or
@@ -128,8 +128,8 @@ void Run::choose_rounds(const Slicing& slicing) {
   if (plan_->collective == Collective::kAllToAll) chunks /= ranks;
   // Blocks of different sizes: each is cut at the same places, and is through when it is. A rank
   // has as many rounds as its longest one; both ends of a message know its length.
-  total_ = call_.count;
-  if (call_.is_vector) {
+  total_ = call_->count;
+  if (call_->is_vector) {
     total_ = 0;
     for (const Piece& p : plan_->pieces) total_ = std::max(total_, block_count(p.block));
   }
@@ -139,9 +139,9 @@ void Run::choose_rounds(const Slicing& slicing) {
   segment_ = packed() ? total_ : slice / element_ * (blocks() ? per_block : chunks);
   rounds_ = barrier_ ? 1 : 0;
   if (total_ != 0) {
-    if (!call_.is_vector) segment_ = std::min(segment_, total_);
+    if (!call_->is_vector) segment_ = std::min(segment_, total_);
     rounds_ = (total_ + segment_ - 1) / segment_;
-    if (!call_.is_vector) {
+    if (!call_->is_vector) {
       // Even rounds: no dwarf at the end.
       segment_ = std::min(total_, round_up((total_ + rounds_ - 1) / rounds_, 64 / element_));
       rounds_ = (total_ + segment_ - 1) / segment_;
@@ -155,12 +155,14 @@ void Run::choose_rounds(const Slicing& slicing) {
 void Run::bind(const Plan& plan, const Slicing& slicing) {
   plan_ = &plan;
   bound_ = plan.serial;
+  bound_count_ = call_->count;
+  bound_type_ = call_->type;
   nodes_ = plan.nodes.size();
   traffic_.clear();
-  element_ = size_of(call_.type);
+  element_ = size_of(call_->type);
   barrier_ = plan.collective == Collective::kBarrier;
   choose_rounds(slicing);
-  const std::size_t cuts = call_.is_vector && blocks() ? 2 + nlanes_ : 2;
+  const std::size_t cuts = call_->is_vector && blocks() ? 2 + nlanes_ : 2;
   cuts_.resize(std::max(cuts, cuts_.size()));
   extents_.resize(std::max(cuts, extents_.size()));
   lay_out(0, cuts_[0]);
@@ -172,7 +174,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   for (std::size_t k = 0; k < 2; ++k) {
     for (const Node& node : plan.nodes) {
       // In a vector call, a later round may cut a piece one element longer.
-      const std::size_t more = call_.is_vector ? element_ : 0;
+      const std::size_t more = call_->is_vector ? element_ : 0;
       const std::size_t bytes = round_up(bytes_of(node.at, cuts_[k]) + more, kScratchAlign);
       if (node.credit >= 0) {
         std::size_t& longest = credit_at_[static_cast<std::size_t>(node.credit) + 1];
@@ -209,10 +211,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
   lanes_.assign(nlanes_, {});
-  pending_.resize(nlanes_ * nodes_);
-  data_.assign(nlanes_ * nodes_, nullptr);
-  token_.resize(nlanes_ * nodes_);
-  posted_.assign(nlanes_ * nodes_, 0);
+  points_.assign(nlanes_ * nodes_, {});
 }
 
 // Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.
@@ -253,8 +252,8 @@ void Run::measure(const Cut& cut, std::vector<Extent>& extents) const {
 // What the user gives, on its way into the reduction.
 void Run::bring(std::byte* to, const std::byte* from, std::size_t elements) const {
   if (elements == 0) return;
-  if (call_.op == RedOp::kPreMulSum && reduces(plan_->collective))
-    multiply(to, from, call_.type, call_.factor, elements);
+  if (call_->op == RedOp::kPreMulSum && reduces(plan_->collective))
+    multiply(to, from, call_->type, call_->factor, elements);
   else if (to != from)
     std::memcpy(to, from, elements * element_);
 }
@@ -290,17 +289,17 @@ void Run::copy_in_packed() {
 
 void Run::copy_out_packed() {
   const Cut& cut = cuts_[1];
-  const bool average = call_.op == RedOp::kAvg && reduces(plan_->collective);
+  const bool average = call_->op == RedOp::kAvg && reduces(plan_->collective);
   for (const int c : plan_->results) {
     const auto i = static_cast<std::size_t>(c);
     const Piece& p = plan_->pieces[i];
     if (cut.length[i] == 0) continue;
     const std::size_t within = p.begin(block_count(p.block));
     std::byte* to =
-        static_cast<std::byte*>(call_.out) + (block_at(true, p.block) + within) * element_;
+        static_cast<std::byte*>(call_->out) + (block_at(true, p.block) + within) * element_;
     const std::byte* from = out_ + cut.offset[i] * element_;
     if (average)
-      scale(to, from, call_.type, plan_->schedule.nranks, cut.length[i]);
+      scale(to, from, call_->type, plan_->schedule.nranks, cut.length[i]);
     else
       std::memcpy(to, from, cut.length[i] * element_);
   }

@@ -32,6 +32,12 @@ inline constexpr int kSignatureSequenceBits = 40;
 inline constexpr std::uint64_t kSignatureSequenceMask =
     (std::uint64_t{1} << kSignatureSequenceBits) - 1;
 
+// Packs about[1].
+constexpr std::uint64_t place_of(std::uint32_t communicator, std::uint64_t sequence) {
+  return static_cast<std::uint64_t>(communicator) << kSignatureSequenceBits |
+         (sequence & kSignatureSequenceMask);
+}
+
 // Returns the signature of a call, unsealed: seal() gives it its sign. `sequence` is the number of
 // the collective in the communicator, or of the message from its sender to its receiver; the
 // `root` of a message is its receiver.
@@ -42,9 +48,7 @@ inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t c
     return given ? static_cast<std::uint64_t>(value) << shift : 0;
   };
   return {.sign = 1,
-          .about = {empty ? 0 : call.count,
-                    static_cast<std::uint64_t>(communicator) << kSignatureSequenceBits |
-                        (sequence & kSignatureSequenceMask),
+          .about = {empty ? 0 : call.count, place_of(communicator, sequence),
                     static_cast<std::uint64_t>(c) | part(!empty, call.type, 8) |
                         part(reduces(c), call.op, 16) |
                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32,

@@ -12,7 +12,7 @@ std::uint64_t Run::rounds_done() const { return next_round_ - lanes_busy_; }
 
 // A block of no elements moves in no round.
 bool Run::moves_nothing(const Node& node) const {
-  if (!call_.is_vector || !blocks()) return false;
+  if (!call_->is_vector || !blocks()) return false;
   const auto empty = [&](const Piece& p) { return block_count(p.block) == 0; };
   return std::all_of(plan_->pieces.begin() + node.at.first, plan_->pieces.begin() + node.at.end(),
                      empty);
@@ -31,8 +31,9 @@ std::vector<Run::Progress> Run::survey() const {
     for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
       if (lanes_[lane].remaining == 0) continue;
       // Nothing it waits for, and not under way: it has ended.
-      const bool under_way = posted_[index(lane, node)] == kPosted;
-      const bool ended = !under_way && pending_[index(lane, node)] == 0;
+      const Point& at = point(lane, node);
+      const bool under_way = at.posted == kPosted;
+      const bool ended = !under_way && at.pending == 0;
       posted += under_way || ended;
       done += ended;
     }
@@ -59,7 +60,7 @@ std::span<const Run::Traffic> Run::traffic() {
     Traffic& t = all.try_emplace({n.peer, n.link}, Traffic{n.peer, n.link}).first->second;
     std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
     std::uint64_t before_last = rounds_ - 1;
-    if (call_.is_vector && blocks()) {  // a node moves one chunk then
+    if (call_->is_vector && blocks()) {  // a node moves one chunk then
       const Piece& p = plan_->pieces[static_cast<std::size_t>(n.at.first)];
       const auto part = [&](std::size_t elements) {
         return (p.end(elements) - p.begin(elements)) * element_;

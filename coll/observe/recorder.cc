@@ -53,26 +53,6 @@ void copy_name(char (&to)[book::kName], const std::string& from) {
 }
 std::string text_of(const char (&name)[book::kName]) { return {name, strnlen(name, sizeof name)}; }
 
-Record record_of(const CallDescriptor& c) noexcept {
-  const auto bit = [](bool set, std::uint8_t which) { return set ? which : 0; };
-  return {.number = 0,
-          .sequence = c.sequence,
-          .count = c.word(),
-          .start_ns = 0,
-          .comm = c.comm,
-          .leader = c.leader,
-          .members = c.members,
-          .root = c.root,
-          .collective = static_cast<std::uint8_t>(c.collective),
-          .type = static_cast<std::uint8_t>(c.type),
-          .op = static_cast<std::uint8_t>(c.op),
-          .state = static_cast<std::uint8_t>(
-              static_cast<int>(OpState::kStarted) | bit(c.lane, book::kLane) |
-              bit(c.on_device, book::kDevice) | bit(c.replay, book::kReplay) |
-              bit(c.is_vector, book::kUneven) | bit(c.message, book::kMessage) |
-              bit(c.sends, book::kSends)),
-          .took_ms = 0};
-}
 CallDescriptor call_of(const Record& r) {
   CallDescriptor c;
   c.comm = r.comm;
@@ -103,6 +83,27 @@ struct Hello {
 std::size_t book_bytes(std::size_t pages) { return book::kHeadBytes + pages * sizeof(Page); }
 
 }  // namespace
+
+Record book::pack(const CallDescriptor& c) noexcept {
+  const auto bit = [](bool set, std::uint8_t which) { return set ? which : 0; };
+  return {.number = 0,
+          .sequence = c.sequence,
+          .count = c.word(),
+          .start_ns = 0,
+          .comm = c.comm,
+          .leader = c.leader,
+          .members = c.members,
+          .root = c.root,
+          .collective = static_cast<std::uint8_t>(c.collective),
+          .type = static_cast<std::uint8_t>(c.type),
+          .op = static_cast<std::uint8_t>(c.op),
+          .state = static_cast<std::uint8_t>(
+              static_cast<int>(OpState::kStarted) | bit(c.lane, book::kLane) |
+              bit(c.on_device, book::kDevice) | bit(c.replay, book::kReplay) |
+              bit(c.is_vector, book::kUneven) | bit(c.message, book::kMessage) |
+              bit(c.sends, book::kSends)),
+          .took_ms = 0};
+}
 
 BookView::BookView(SharedRegion region) : region_(std::move(region)) {
   const bool large_enough = region_.size() >= book::kHeadBytes;
@@ -270,9 +271,9 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   page_->ready.store(book::kReady, std::memory_order_release);
 }
 
-std::uint64_t Recorder::begin(const CallDescriptor& call) noexcept {
+std::uint64_t Recorder::begin(const Record& packed) noexcept {
   const std::uint64_t number = page_->begun.load(std::memory_order_relaxed) + 1;
-  Record o = record_of(call);
+  Record o = packed;
   o.number = number;
   o.start_ns = coarse_ns();
   auto& box = page_->records[number % book::kRecords];

@@ -87,6 +87,8 @@ struct Record {
 inline constexpr std::uint8_t kLane = 0x04, kDevice = 0x08, kReplay = 0x10, kUneven = 0x20,
                               kMessage = 0x40, kSends = 0x80;
 static_assert(sizeof(SeqBox<Record>) == 64);
+// Returns the record of a call that begins, without its number and its time.
+Record pack(const CallDescriptor& call) noexcept;
 
 // How far a waiting operation is.
 struct Survey {
@@ -161,8 +163,9 @@ class Recorder {
            bool traces = false);
   bool any_traces() const noexcept { return any_traces_; }
 
-  // Records that an operation begins, and returns its number.
-  std::uint64_t begin(const CallDescriptor& call) noexcept;
+  // Records that an operation begins, and returns its number. `packed`: of pack().
+  std::uint64_t begin(const book::Record& packed) noexcept;
+  std::uint64_t begin(const CallDescriptor& call) noexcept { return begin(book::pack(call)); }
   void end(std::uint64_t number, OpState state) noexcept;
   // Records that an operation is done that took hardly any time.
   void end_at_once(std::uint64_t number) noexcept;

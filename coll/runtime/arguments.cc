@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -118,19 +119,21 @@ std::string why_undefined(RedOp op, double factor, DType type) {
 
 }  // namespace
 
-Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::size_t n,
-                       bool& in_place) {
-  const auto fail = [&](std::string what) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{}{}: {}", name(c), call.is_vector ? "_v" : "", what));
+bool check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::size_t n,
+                     bool& in_place, Status& status) {
+  const auto fail = [&](const std::string& what) {
+    status = {Code::kInvalidArgument,
+              fmt::format("{}{}: {}", name(c), call.is_vector ? "_v" : "", what)};
+    return false;
   };
   in_place = false;
-  if (c == Collective::kBarrier) return {};
+  if (c == Collective::kBarrier) return true;
   if (reduces(c) && (call.op == RedOp::kPreMulSum || !defined(call.op, call.type)))
     if (std::string why = why_undefined(call.op, call.factor, call.type); !why.empty())
-      return fail(std::move(why));
+      return fail(why);
   const std::size_t element = size_of(call.type);
-  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / element;
+  // A shift, as elements of all types have 2^k bytes.
+  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 >> std::countr_zero(element);
   if (root < 0 || static_cast<std::size_t>(root) >= n)
     return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
   if (call.is_vector) {
@@ -146,7 +149,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
           "send_counts[{0}] is {1}, recv_counts[{0}] is {2}: what a rank sends to "
           "itself is what it receives from itself",
           rank, call.counts[me], call.recv_counts[me]);
-    if (!why.empty()) return fail(std::move(why));
+    if (!why.empty()) return fail(why);
   } else if (std::size_t all = 0; __builtin_mul_overflow(call.count, n, &all) || all > most) {
     return fail(
         fmt::format("count {} of {} is more than memory can hold", call.count, name(call.type)));
@@ -156,7 +159,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   if (out && !call.out) return fail(fmt::format("out is null; it is written, {} elements", out));
   if (in == 0 || out == 0) {
     in_place = true;  // either buffer does not matter
-    return {};
+    return true;
   }
   const std::size_t mine = begin_of(call, false, static_cast<std::size_t>(rank)) * element;
   const auto* from = static_cast<const std::byte*>(call.in);
@@ -182,7 +185,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   if (!in_place && overlap(from, in * element, to, out * element))
     return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
                             in_place_form(c, call.is_vector)));
-  return {};
+  return true;
 }
 
 std::size_t total_bytes(Collective c, const Call& call, std::size_t n) {

@@ -15,10 +15,10 @@ namespace weft {
 
 struct Message;
 
-// Checks the call of rank `me` of n. Returns ok and sets `in_place`, or returns kInvalidArgument
-// with a sentence that has the wrong value and what to pass instead.
-Status check_arguments(Collective c, const Call& call, Rank root, Rank me, std::size_t n,
-                       bool& in_place);
+// Checks the call of rank `me` of n. Returns true and sets `in_place`, or returns false and sets
+// `status` to kInvalidArgument, with a sentence that has the wrong value and what to pass instead.
+bool check_arguments(Collective c, const Call& call, Rank root, Rank me, std::size_t n,
+                     bool& in_place, Status& status);
 
 // The value of Call::total_bytes; the arguments must be checked. All ranks cut a message alike, but
 // no rank knows all sizes of an all_to_all_v: unless the rank's own blocks are all empty, the value

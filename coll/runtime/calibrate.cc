@@ -119,6 +119,7 @@ Status calibrate(Core& core, GroupState& world) {
     if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
     for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
   }
+  ++core.selection;
   CostModel& c = core.costs;
   c.host.alpha_us = median_of(all[0], c.host.alpha_us);
   c.host.us_per_byte = median_of(all[1], c.host.us_per_byte);

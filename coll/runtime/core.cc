@@ -30,9 +30,9 @@ void Core::enlist(Task* task) {
   place_of(task->id) = task;
 }
 
-void Core::finish(Task* task, Status status) {
+void Core::finish(Task* task, const Status& status) {
   task->over = true;
-  task->status = status;
+  if (!status.ok()) task->status = status;  // else it is ok already
   telemetry->end(*task);
   ++moves;
   if (task->id) {

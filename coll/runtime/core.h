@@ -39,6 +39,10 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
 // Selects the algorithm of a call (selector.cc).
 const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
                         std::size_t total_bytes, Rank root);
+// Works out what follows from the arguments of a call, but for the plan (selector.cc). `number`: of
+// the collective.
+void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
+             const Prepared::Arguments& given, Prepared& p);
 
 struct Core : std::enable_shared_from_this<Core> {
   // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
@@ -82,7 +86,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
   void advance(Task* task) WEFT_REQUIRES(mutex);
   // Marks the task as over and queues its callback.
-  void finish(Task* task, Status status) WEFT_REQUIRES(mutex);
+  void finish(Task* task, const Status& status) WEFT_REQUIRES(mutex);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -90,8 +94,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
   // Where ranks of it are gone, the communicator is over from the start.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
-                                         std::vector<Rank> ranks,
-                                         const GroupState* whole = nullptr) WEFT_REQUIRES(mutex);
+                                         std::vector<Rank> ranks, const GroupState* whole = nullptr)
+      WEFT_REQUIRES(mutex);
   // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
   // companions of `whole`, below 1 << kLaneBits, not 0.
   std::unique_ptr<GroupState> make_companion(const GroupState& whole, std::uint32_t which,
@@ -104,6 +108,10 @@ struct Core : std::enable_shared_from_this<Core> {
   // then says why. by_name: the user named the algorithm.
   const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
                        bool in_place, bool by_name, Status& status) WEFT_REQUIRES(mutex);
+  // Looks for the algorithm, the plan and the slicing of a call. Returns false where plan_for()
+  // returns null.
+  bool prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p, Status& status)
+      WEFT_REQUIRES(mutex);
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                                   Rank root, const PlanKey& key) WEFT_REQUIRES(mutex);
   // ---- failures (failing.cc)
@@ -178,6 +186,7 @@ struct Core : std::enable_shared_from_this<Core> {
   bool wait_until(Task* op, std::chrono::steady_clock::time_point end, CoreLock& lock)
       WEFT_REQUIRES(mutex);
 
+  void end_wait(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
   // Waits for the task, gives it back and returns its status. Sets `give_way` where the caller is
   // to yield its core once the mutex is free. Lets the mutex go meanwhile.
   Status wait(Task* op, CoreLock& lock, bool& give_way) WEFT_REQUIRES(mutex);
@@ -265,6 +274,8 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // The living communicators by id (group.cc); null: an id that a communicator in the making holds.
   std::map<std::uint32_t, GroupState*> groups WEFT_GUARDED_BY(mutex);
+  // Rises where `costs` or `profile` change, from which GroupState::prepared follows.
+  std::uint64_t selection = 1;
   // Made on first use, kept to the end.
   std::vector<std::unique_ptr<GroupState>> fixed_groups WEFT_GUARDED_BY(mutex);
   // A GPU lane was the last to use these.

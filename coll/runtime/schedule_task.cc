@@ -26,10 +26,11 @@ constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 // Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
 // barrier and an all_reduce do, find what each of them set up. Long ones share one task's scratch.
-ScheduleTask* ScheduleTask::take(GroupState& group, const Algorithm& algorithm, const Plan& plan,
-                                 const Call& call, std::vector<std::size_t> blocks) {
+ScheduleTask* ScheduleTask::take(GroupState& group, const Prepared& prepared, const Call& call,
+                                 std::vector<std::size_t>&& blocks) {
   Core& core = *group.core;
   core.mutex.assert_held();
+  const Plan& plan = *prepared.plan;
   auto& free = core.free_schedules;
   const auto add = [&] {
     core.mutex.assert_held();
@@ -38,7 +39,7 @@ ScheduleTask* ScheduleTask::take(GroupState& group, const Algorithm& algorithm, 
   };
   if (free.empty()) [[unlikely]]
     add();
-  if (!free.back()->run_.bound_to(plan)) {
+  if (!free.back()->run_.bound_to(plan)) [[unlikely]] {
     // Those used last; a burst of asynchronous calls leaves any number behind.
     const std::span recent = std::span(free).last(std::min(kKeptSetUp, free.size()));
     auto best = std::ranges::find_if(recent, [&](auto* t) { return t->run_.bound_to(plan); });
@@ -53,12 +54,15 @@ ScheduleTask* ScheduleTask::take(GroupState& group, const Algorithm& algorithm, 
   free.pop_back();
   task->group = &group;
   task->call = call;
-  task->blocks_ = std::move(blocks);
+  if (call.is_vector) [[unlikely]]
+    task->blocks_ = std::move(blocks);
   task->plan_ = &plan;
+  task->slicing_ = prepared.slicing;
   // Where no rank knows how much all send, times of a size say nothing.
-  task->timing = {.algorithm = by_pairs(call.head) ? nullptr : &algorithm};
+  task->timing = {.algorithm = prepared.timed ? prepared.algorithm : nullptr};
   task->over = task->moved = false;
-  task->status = {};
+  if (!task->status.ok()) [[unlikely]]
+    task->status = {};
   task->receipts.reset();
   task->stall = {};
   task->look_after = kLookAfter;
@@ -97,9 +101,8 @@ void ScheduleTask::launch() {
   call.streaming = call.total_bytes >= core.tuning.streaming_bytes && !on_device;
   call.copies_results = !call.streaming && !core.oversubscribed;
   core.telemetry->starting(*this);
-  const Slicing slicing = compute_ ? slicing_for(*compute_, *plan_)
-                                   : slicing_for(core.tuning, *plan_, call.total_bytes, core.costs);
-  run_.start(*plan_, call, slicing, core.links, compute_);
+  run_.start(*plan_, call, compute_ ? slicing_for(*compute_, *plan_) : slicing_, core.links,
+             compute_);
   if (compute_) core.ask(this);
   if (run_.done()) core.stir(this);
 }

@@ -12,10 +12,10 @@ namespace weft {
 class ScheduleTask final : public Task {
  public:
   explicit ScheduleTask(SpareScratch& scratch) { run_.share_scratch(scratch); }
-  // Takes a free task of the core, if possible one that is set up for the plan. blocks: the memory
-  // that the spans in `call` point to.
-  static ScheduleTask* take(GroupState& group, const Algorithm& algorithm, const Plan& plan,
-                            const Call& call, std::vector<std::size_t> blocks);
+  // Takes a free task of the core, if possible one that is set up for the plan of `prepared`.
+  // blocks: the memory that the spans in `call` point to.
+  static ScheduleTask* take(GroupState& group, const Prepared& prepared, const Call& call,
+                            std::vector<std::size_t>&& blocks);
 
   void start() override;
   void complete(const Completion& transfer) override { run_.complete(transfer); }
@@ -36,6 +36,7 @@ class ScheduleTask final : public Task {
 
   Run run_;
   const Plan* plan_ = nullptr;
+  Slicing slicing_;                  // for a run without a Compute
   Compute* compute_ = nullptr;       // of the group, when the run started
   std::uint64_t start_ = 0;          // the number among the group's tasks with schedules
   std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to

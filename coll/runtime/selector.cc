@@ -1,5 +1,5 @@
-// The selector: picks the algorithm of a call by the profile and the cost model, and keeps the plan
-// of each algorithm. It does not run anything.
+// The selector: picks the algorithm of a call by the profile and the cost model, keeps the plan of
+// each algorithm, and what follows from the arguments of a call. It does not run anything.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "coll/engine/signature.h"
+#include "coll/runtime/arguments.h"
 #include "coll/runtime/core.h"
+#include "coll/schedule/footprint.h"
 #include "topo/base/log.h"
 
 namespace weft {
@@ -130,6 +132,43 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   return plan;
 }
 
+void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
+             const Prepared::Arguments& given, Prepared& p) {
+  const std::size_t n = g.ranks.size();
+  p.of = {};
+  p.plan = nullptr;
+  p.total_bytes = total_bytes(c, call, n);
+  const std::size_t block = call.count * size_of(call.type);
+  const std::size_t mine = block * static_cast<std::size_t>(g.me);
+  const Footprint all = footprint(c), here = footprint(c, g.me, given.root);
+  p.in_bytes = block * blocks_in(here.in, n);
+  p.out_bytes = block * blocks_in(here.out, n);
+  p.in_at = all.in != all.out && all.in == Part::kAll ? mine : 0;
+  p.out_at = all.in != all.out && all.out == Part::kAll ? mine : 0;
+  p.head = call.is_vector ? uneven_signature(c, call, given.root, g.core->job->rank(), g.id, number)
+                          : signature(c, call, given.root, g.id, number);
+  p.what = g.describe(c, call, p.head, given.root, number);
+  p.packed = book::pack(p.what);
+  p.timed = !by_pairs(p.head);
+  p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
+  p.board = !call.is_vector && !p.empty &&
+            on_board(g, g.core->tuning, c, given.forced, p.total_bytes, given.root);
+  p.of = given;
+  // The blocks of a vector call differ from call to call, and a Compute's plans are its own.
+  if (call.is_vector || g.compute) p.of.selection = 0;
+}
+
+bool Core::prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p,
+                        Status& status) {
+  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
+  p.algorithm =
+      p.timed ? choose(g, c, p.of.forced, p.total_bytes, p.of.root) : find_algorithm(c, "pairwise");
+  p.plan = plan_for(g, c, *p.algorithm, call, p.of.root, p.of.in_place, p.of.forced == p.algorithm,
+                    status);
+  if (p.plan) p.slicing = slicing_for(tuning, *p.plan, p.total_bytes, costs);
+  return p.plan;
+}
+
 void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,
                          double us) {
   GroupState& g = state();
@@ -143,6 +182,7 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
   // All of them: which communicators still keep theirs is each rank's own affair.
   for (const auto& [ranks, cache] : g.core->caches)
     if (const auto kept = cache.lock()) kept->candidates.clear();
+  ++g.core->selection;
   g.picks.clear();
   g.settled = {};
 }

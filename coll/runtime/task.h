@@ -136,6 +136,52 @@ struct GroupCache {
   bool proved = false;  // Core::prove_rails() has run
 };
 
+// What follows from the arguments of a call except its addresses. A communicator keeps that of each
+// collective's last call, since the next call mostly has the same arguments.
+struct Prepared {
+  struct Arguments {
+    std::uint64_t selection = 0;        // Core::selection; 0: of no call
+    const Algorithm* forced = nullptr;  // null: auto
+    std::size_t count = 0;
+    Rank root = 0;
+    DType type = DType::kFloat32;
+    RedOp op = RedOp::kSum;
+    bool in_place = false, deterministic = false;
+    bool operator==(const Arguments&) const = default;
+  } of;
+  // What follows. `head` is unsealed; its place and the number in `what` and `packed` are those of
+  // the last call.
+  std::size_t total_bytes = 0;
+  // What the call reads and writes, and where in each of the two buffers one and the same byte lies
+  // in a call in place.
+  std::size_t in_bytes = 0, out_bytes = 0, in_at = 0, out_at = 0;
+  bool board = false, empty = false;
+  Head head;
+  CallDescriptor what;
+  book::Record packed;  // of `what`
+  const Algorithm* algorithm = nullptr;
+  const Plan* plan = nullptr;  // null: not looked for yet, or the call needs none
+  Slicing slicing;
+  bool timed = true;  // the time of the call says something of the algorithm
+
+  // Whether a call has the arguments of the last one, and is right like that: of other addresses at
+  // most, of buffers that do not overlap. Then sets `in_place`.
+  bool repeated_by(const Call& call, Rank root, bool& in_place) const {
+    if (of.selection == 0 || of.count != call.count || of.type != call.type || of.op != call.op ||
+        of.root != root || call.is_vector || call.op == RedOp::kPreMulSum)
+      return false;
+    const auto in = reinterpret_cast<std::uintptr_t>(call.in);
+    const auto out = reinterpret_cast<std::uintptr_t>(call.out);
+    if ((in_bytes && !in) || (out_bytes && !out)) return false;
+    if (in_bytes == 0 || out_bytes == 0) {
+      in_place = of.in_place;
+      return true;
+    }
+    in_place = in + in_at == out + out_at;
+    return in_place || in >= out + out_bytes || out >= in + in_bytes;
+  }
+};
+
 class BoardTask;     // board_task.h
 class ScheduleTask;  // schedule_task.h
 struct DeviceLanes;  // gpu/lane.h
@@ -208,6 +254,7 @@ struct GroupState {
     bool by_name = false;  // the user named the algorithm
   };
   std::array<Settled, kCollectives> settled;
+  std::array<Prepared, kCollectives> prepared;  // each collective's last call
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream

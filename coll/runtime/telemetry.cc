@@ -101,11 +101,11 @@ void Telemetry::align_clocks() {
   if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
 }
 
-std::uint64_t Telemetry::begin(const CallDescriptor& what) noexcept {
+std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed) noexcept {
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();
   counted.bytes.add(what.count * (what.message ? 1 : size_of(what.type)));
-  const std::uint64_t number = recorder_.begin(what);
+  const std::uint64_t number = recorder_.begin(packed);
   if (trace_) trace_->begin(number, what);
   return number;
 }

@@ -57,7 +57,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
   const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
   const bool moved = core.progress();
-  core.settle(lock);
+  core.run_callbacks(lock);
   if (now_and_then && core.mutex.wanted())
     lock.without([&] {
       for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
@@ -133,36 +133,46 @@ bool others_move_here(const Core& core) WEFT_REQUIRES(core.mutex) {
 }  // namespace
 
 bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
-  Polling polling(*this, while_waiting);
   if (!task->polled()) {
+    Polling polling(*this, while_waiting);
     for (auto now = Clock::now(); !task->over && now < end; now = Clock::now()) {
       if (!served && others_move_here(*this))
         polling.turn(*this, lock);
       else
         device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return task->over; });
     }
-    settle(lock);
-    return task->over;
+  } else if (!task->over) {
+    Polling polling(*this, while_waiting);
+    ++waiters;
+    bool in_time = true;
+    while (!task->over && in_time) {
+      if (polling.turn(*this, lock) == Polling::Turn::kPollOn || task->over) continue;
+      const auto now = Clock::now();
+      check_deadline(task, now);
+      in_time = now < end;
+    }
+    --waiters;
   }
-  ++waiters;
-  bool in_time = true;
-  while (!task->over && in_time) {
-    if (polling.turn(*this, lock) == Polling::Turn::kPollOn || task->over) continue;
-    const auto now = Clock::now();
-    check_deadline(task, now);
-    in_time = now < end;
-  }
-  --waiters;
-  telemetry->moving();
-  settle(lock);
-  // Where nothing is left to move, waking the progress thread only takes the core from this one.
-  if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
+  end_wait(task, lock);
   return task->over;
 }
 
+// A thread of the program does not poll any more.
+inline void Core::end_wait(const Task* task, CoreLock& lock) {
+  if (!task->polled()) return run_callbacks(lock);
+  telemetry->moving();
+  run_callbacks(lock);
+  // Where nothing is left to move, waking the progress thread only takes the core from this one.
+  if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
+}
+
 Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
-  wait_until(op, Clock::time_point::max(), lock);
-  Status status = std::move(op->status);
+  if (op->over)
+    end_wait(op, lock);
+  else
+    wait_until(op, Clock::time_point::max(), lock);
+  Status status;
+  if (!op->status.ok()) status = std::exchange(op->status, {});
   // Others of this core may have what they wait for: they come first, not this rank's next call.
   give_way =
       oversubscribed && op->polled() && !op->what.message && !op->group->one_machine && status.ok();

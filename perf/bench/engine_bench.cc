@@ -65,7 +65,7 @@ void steps_of(benchmark::State& state, const char* algorithm_name) {
   NullTransport transport;
   const std::array<Transport*, 1> transports = {&transport};
   const Slicing slicing{.slice_bytes = 64 << 10, .rounds_in_flight = 4};
-  const Call call{.count = kRounds * static_cast<std::size_t>(schedule.nchunks) * (16 << 10),
+  Call call{.count = kRounds * static_cast<std::size_t>(schedule.nchunks) * (16 << 10),
                   .id_high = 1};
   Run run;
   std::array<Completion, 64> batch;

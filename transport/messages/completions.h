@@ -17,15 +17,19 @@ namespace weft {
 // A queue of completions, first in, first out.
 class Completions {
  public:
-  void add(const Completion& one) { all_.push_back(one); }
+  void add(const Completion& one) {
+    if (end_ == all_.size()) [[unlikely]]
+      all_.resize(2 * end_ + 16);
+    all_[end_++] = one;
+  }
   void add(std::uint64_t id, Code code) { add({.id = id, .code = code}); }
-  std::size_t size() const { return all_.size() - handed_; }
-  bool empty() const { return all_.empty(); }
+  std::size_t size() const { return end_ - handed_; }
+  bool empty() const { return end_ == 0; }
   // Moves the oldest completions to `out` and returns their number.
   std::size_t hand_out(std::span<Completion> out) {
     if (empty()) return 0;
     const std::size_t n = std::min(out.size(), size());
-    std::copy_n(begin(), n, out.begin());
+    for (std::size_t i = 0; i < n; ++i) out[i] = all_[handed_ + i];
     handed_ += n;
     forget_handed();
     return n;
@@ -33,7 +37,10 @@ class Completions {
   // Drops the completions for which which(completion) is true.
   template <class Which>
   void forget_if(Which which) {
-    all_.erase(std::remove_if(begin(), all_.end(), which), all_.end());
+    std::size_t kept = handed_;
+    for (std::size_t i = handed_; i < end_; ++i)
+      if (!which(all_[i])) all_[kept++] = all_[i];
+    end_ = kept;
     forget_handed();
   }
   // Drops completions whose id has these upper 32 bits: see Transport::cancel().
@@ -43,15 +50,10 @@ class Completions {
 
  private:
   void forget_handed() {
-    if (size() != 0) return;
-    all_.clear();
-    handed_ = 0;
+    if (size() == 0) handed_ = end_ = 0;
   }
-  std::vector<Completion>::iterator begin() {
-    return all_.begin() + static_cast<std::ptrdiff_t>(handed_);
-  }
-  std::vector<Completion> all_;  // [handed_, size) wait for poll(); either empty or one waits
-  std::size_t handed_ = 0;
+  std::vector<Completion> all_;
+  std::size_t handed_ = 0, end_ = 0;  // [handed_, end_) wait for poll(); both are 0, or one waits
 };
 
 Status no_such_rank(Rank rank, std::size_t ranks, const char* wire);

@@ -86,6 +86,8 @@ class Matching {
   // ---- unexpected messages; those of one tag are in the order of their arrival
 
   bool has_unexpected() const { return !unexpected_.empty(); }
+  // Counts the unexpected messages in `all`, too, which has those of the transport's other peers.
+  void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
   // Returns whether a message whose bytes take `memory` of this process may still be kept.
   bool allows(std::size_t memory, std::size_t limit) const {
@@ -108,6 +110,7 @@ class Matching {
     one.headed = one.wanted = false;
     one.memory = sizeof(Unexpected) + memory;
     memory_ += one.memory;
+    if (all_) ++*all_;
     return one;
   }
   // Counts the bytes of a message that has moved.
@@ -153,6 +156,7 @@ class Matching {
 
   void erase(typename Map::iterator at) {
     memory_ -= at->second.memory;
+    if (all_) --*all_;
     if (spare_.size() < kMostSpare)
       spare_.push_back(unexpected_.extract(at));
     else
@@ -163,6 +167,7 @@ class Matching {
   Map unexpected_;
   std::vector<typename Map::node_type> spare_;  // so that a message takes no new memory
   std::size_t memory_ = 0;                      // of `unexpected_`
+  std::size_t* all_ = nullptr;                  // see count_in()
 };
 
 }  // namespace weft

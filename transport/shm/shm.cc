@@ -120,6 +120,7 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
     p.heads_in = reinterpret_cast<const Head*>(arena_.data() + layout_.heads) + i * kRing;
     p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
+    p.matching.count_in(unexpected_);
     peers_.push_back(std::move(p));
   }
   if (siblings && readable_) readable_->only_for_children_of(getppid());
@@ -250,6 +251,7 @@ bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
 
 Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
+  if (peer == kNoRank && unexpected_ == 0) return kNoRank;
   meet_callers();
   for (Peer* const one : near_) {
     Peer& p = *one;

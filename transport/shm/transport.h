@@ -187,6 +187,7 @@ class ShmTransport final : public Transport {
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
   int me_ = 0;                                             // index among the members
   std::vector<int> member_of_;                             // by world rank, -1: not on this machine
+  std::size_t unexpected_ = 0;                             // messages of all peers
   std::vector<Peer> peers_;
   std::vector<Peer*> near_;  // whose arenas are mapped, or could not be
   std::uint32_t callers_ = 0;

@@ -59,6 +59,7 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.rank = r;
     peer.where = rank_on_host(topology, r);
     peer.mine = nonce;
+    peer.matching.count_in(unexpected_);
     if (!parse_contact(all.at(static_cast<std::size_t>(r)), peer))
       throw Error(peer.where + ": tcp: no address");
   }

@@ -45,7 +45,7 @@ class TcpTransport final : public Transport {
     return disputed_with(peers_, peer, theirs);
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return unclaimed_of(peers_, peer, tag, mask, theirs);
+    return unexpected_ == 0 ? kNoRank : unclaimed_of(peers_, peer, tag, mask, theirs);
   }
 
  private:
@@ -283,7 +283,8 @@ class TcpTransport final : public Transport {
   std::optional<ShortMac> mac_;  // of datagrams
   Fd listener_, events_, datagrams_;
   Address heard_from_;       // the source of the last datagram
-  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::size_t unexpected_ = 0;  // messages of all peers
+  std::vector<Peer> peers_;     // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // peers whose connection is up
   std::list<Stranger> strangers_;
   int unsettled_ = 0;                                      // connections under way

@@ -7,10 +7,10 @@
 // the number of messages that it has ever taken, modulo 2^16; a receiver that owes half a ring of
 // credits and has no message to send sends an empty one.
 //
-// Why no receive request is ever missing (no RNR): each arrival takes one. Before the sender learns
-// of new credits, at most `slots` messages, one last write per window and kEmptyMessages can
-// arrive; recv_depth() is their sum. A receiver reposts its receive requests before it sends
-// credits or a CTS.
+// Why no receive request is ever missing (no RNR): each arrival takes one. A receiver reposts its
+// receive requests some at a time, tells credits only of messages whose requests it has reposted,
+// and reposts all before it sends a CTS. So between two reposts at most `slots` messages, one last
+// write per window and kEmptyMessages can arrive; recv_depth() is their sum.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,11 @@ class VerbsSendCredits {
 
 class VerbsRecvCredits {
  public:
+  // Receive requests that are reposted together.
+  static constexpr int kAtOnce = 8;
   // A burst of messages causes at most two empty messages before the peer learns their credits;
-  // one more may already be under way.
-  static constexpr int kEmptyMessages = 4;
+  // one more may already be under way. The requests of fewer than kAtOnce wait to be reposted.
+  static constexpr int kEmptyMessages = 4 + kAtOnce - 1;
   static int recv_depth(int slots, int windows) { return slots + windows + kEmptyMessages; }
 
   explicit VerbsRecvCredits(int slots) : slots_(static_cast<std::uint64_t>(slots)) {}
@@ -53,14 +55,18 @@ class VerbsRecvCredits {
   void took() { ++taken_; }
   std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
+  // Whether so many receive requests are due to be reposted.
+  bool due(int receives) const { return receives >= kAtOnce || owes(); }
+  void reposted() { covered_ = taken_; }  // all of them
   std::uint16_t tell() {
-    told_ = taken_;
+    told_ = covered_;
     return static_cast<std::uint16_t>(told_);
   }
 
  private:
   std::uint64_t slots_;
   std::uint64_t taken_ = 0, told_ = 0;
+  std::uint64_t covered_ = 0;  // of those taken: their receive requests are reposted
 };
 
 // The 32 bits of immediate data: the kind of arrival, and the sender's count of messages taken.

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kReapAtOnce = 32;
 constexpr int kReapsPerPoll = 4;
-constexpr int kReceivesAtOnce = 8;  // given back to the device together
 
 // What a completion says of itself: send or receive, the lane and its life, and of a send the
 // lower half of its number. A queue pair that is gone may have left completions behind.
@@ -39,23 +38,12 @@ bool peer_is_silent(ibv_wc_status status) {
 
 }  // namespace
 
-VerbsTransport::Peer* VerbsTransport::peer_of(Rank rank) noexcept {
-  if (rank < 0 || rank >= size_ || rank == rank_) return nullptr;
-  return &peers_[static_cast<std::size_t>(rank)];
-}
-
 // All that is said about one tag goes one way, so that it stays in order.
 VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
   if (peer.lanes.empty()) make_lanes(peer);
   if (peer.lanes.size() == 1) return *peer.lanes[0];
   const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
   return *peer.lanes[mixed % peer.lanes.size()];
-}
-
-void VerbsTransport::touch(Lane& lane) {
-  if (lane.touched) return;
-  lane.touched = true;
-  touched_.push_back(&lane);
 }
 
 void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
@@ -77,10 +65,13 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 
 // ---- out -----------------------------------------------------------------------------------
 
+// A message goes into its slot at once where nothing is before it, and else waits in the queue.
 void VerbsTransport::push(Lane& lane, const Queued& message) {
   Peer& peer = *lane.peer;
-  lane.queue.push_back(message);
   peer.used = ++uses_;
+  if (peer.link == Link::kOpen && lane.queue.empty() && lane.chained < kChain && ready(lane))
+    return fill(lane, message);
+  lane.queue.push_back(message);
   if (peer.link == Link::kOpen)
     touch(lane);
   else
@@ -91,19 +82,21 @@ bool VerbsTransport::room(const Lane& lane) const {
   return lane.posted - lane.done < static_cast<std::uint64_t>(settings_.send_depth);
 }
 
+// Whether the next slot can be filled: its staging is free once the device is done with what was
+// sent from it before.
+bool VerbsTransport::ready(const Lane& lane) const {
+  return lane.qp && lane.send_credits.available() && room(lane) &&
+         lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
+}
+
 void VerbsTransport::pump(Lane& lane) {
-  // A slot's staging is free once the device is done with what was sent from it before.
-  const auto ready = [&] {
-    return lane.send_credits.available() && room(lane) &&
-           lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
-  };
   // A full chain goes out between two messages: where the device refuses it, nothing is left of the
   // queues.
   const auto goes_on = [&] {
     if (lane.chained == kChain) ring_doorbell(lane);
     return lane.qp != nullptr;
   };
-  while (goes_on() && !lane.queue.empty() && ready()) {
+  while (goes_on() && !lane.queue.empty() && ready(lane)) {
     const Queued message = lane.queue.front();
     lane.queue.pop_front();
     fill(lane, message);
@@ -190,8 +183,6 @@ void VerbsTransport::ring_doorbell(Lane& lane) {
   const int n = std::exchange(lane.chained, 0);
   const bool signal = std::exchange(lane.signal, false);
   if (n == 0 || !lane.qp) return;
-  give_receives_back(lane);  // before the peer is told of credits, or is sent a CTS
-  if (!lane.qp) return;
   for (int i = 0; i + 1 < n; ++i)
     lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
   // A long message ends with its acknowledgement. Nobody waits for that of other requests, but
@@ -215,9 +206,11 @@ void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
 }
 
 void VerbsTransport::give_receives_back(Lane& lane) {
+  constexpr int kAtOnce = VerbsRecvCredits::kAtOnce;
+  lane.recv_credits.reposted();
   while (lane.qp && lane.receives > 0) {
-    ibv_recv_wr requests[kReceivesAtOnce] = {};
-    const int n = std::min(lane.receives, kReceivesAtOnce);
+    ibv_recv_wr requests[kAtOnce] = {};
+    const int n = std::min(lane.receives, kAtOnce);
     for (int i = 0; i < n; ++i) {
       requests[i].wr_id = request_id(lane.index, lane.life, 0);
       requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;
@@ -233,13 +226,13 @@ void VerbsTransport::give_receives_back(Lane& lane) {
 void VerbsTransport::flush() noexcept {
   for (std::size_t i = 0; i < touched_.size(); ++i) {
     Lane& lane = *touched_[i];
-    if (lane.peer->link == Link::kOpen) pump(lane);
+    if (lane.recv_credits.due(lane.receives)) give_receives_back(lane);
+    if (lane.peer->link == Link::kOpen && !(lane.queue.empty() && lane.writing.empty())) pump(lane);
     if (lane.peer->link == Link::kOpen && lane.recv_credits.owes() && room(lane)) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
     ring_doorbell(lane);
-    if (lane.receives >= kReceivesAtOnce) give_receives_back(lane);
     lane.touched = false;
   }
   touched_.clear();

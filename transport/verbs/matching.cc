@@ -153,11 +153,9 @@ void VerbsTransport::send_cts(Peer& peer, const Receive& receive, std::uint32_t 
     complete(t.id, Code::kTransport);
     return;
   }
-  // The message may come over any queue pair, and takes a receive there; the doorbell of the CTS
-  // reposts the receives of its own queue pair only.
+  // The message may come over any queue pair, and takes a receive there.
   Lane& way = lane_of(peer, t.tag);
-  for (Lane* lane : peer.lanes)
-    if (lane != &way) give_receives_back(*lane);
+  for (Lane* lane : peer.lanes) give_receives_back(*lane);
   if (!peer.failure.ok()) {
     complete(t.id, peer.failure.code());
     return;

@@ -51,7 +51,7 @@ class VerbsTransport final : public Transport {
     return disputed_with(peers_, peer, theirs);
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return unclaimed_of(peers_, peer, tag, mask, theirs);
+    return unexpected_ == 0 ? kNoRank : unclaimed_of(peers_, peer, tag, mask, theirs);
   }
 
  private:
@@ -236,11 +236,19 @@ class VerbsTransport final : public Transport {
   void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
 
   // verbs/datapath.cc
-  Peer* peer_of(Rank rank) noexcept;
+  Peer* peer_of(Rank rank) noexcept {
+    if (rank < 0 || rank >= size_ || rank == rank_) return nullptr;
+    return &peers_[static_cast<std::size_t>(rank)];
+  }
   Lane& lane_of(Peer& peer, std::uint64_t tag) noexcept;
-  void touch(Lane& lane);
+  void touch(Lane& lane) {
+    if (lane.touched) return;
+    lane.touched = true;
+    touched_.push_back(&lane);
+  }
   void push(Lane& lane, const Queued& message);
   bool room(const Lane& lane) const;
+  bool ready(const Lane& lane) const;
   void fill(Lane& lane, const Queued& message);
   void pump(Lane& lane);
   void write_on(Lane& lane);
@@ -253,9 +261,9 @@ class VerbsTransport final : public Transport {
   void give_receives_back(Lane& lane);
   void flush() noexcept;
   std::size_t reap() noexcept;
-  void on_completion(const ibv_wc& completion);
-  void on_sent(Lane& lane, std::uint32_t request);
-  void on_arrival(Lane& lane, std::uint32_t immediate);
+  inline void on_completion(const ibv_wc& completion);
+  inline void on_sent(Lane& lane, std::uint32_t request);
+  inline void on_arrival(Lane& lane, std::uint32_t immediate);
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
 
   // verbs/matching.cc
@@ -307,7 +315,8 @@ class VerbsTransport final : public Transport {
   Patience for_answer_{2048, std::chrono::milliseconds(10)};
   std::uint64_t uses_ = 0;
   std::uint32_t attempts_ = 0;
-  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::size_t unexpected_ = 0;  // messages of all peers
+  std::vector<Peer> peers_;     // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;
   std::vector<Lane*> touched_;  // lanes with messages or requests to post

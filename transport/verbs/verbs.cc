@@ -51,6 +51,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
   for (Rank r = 0; r < size_; ++r) {
     peers_[static_cast<std::size_t>(r)].rank = r;
     peers_[static_cast<std::size_t>(r)].where = where(r);
+    peers_[static_cast<std::size_t>(r)].matching.count_in(unexpected_);
   }
   mail_ = job.open_mailbox();
   // A rank whose set-up fails still takes part, so that every rank learns of it now and not by a

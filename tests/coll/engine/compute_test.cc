@@ -143,7 +143,8 @@ TEST(ComputeRounds, SendOnWhatHasLanded) {
   Wires wires;
   Transport* const links[] = {&wires};
   weft::Run run;
-  run.start(plan, Call{.count = 16}, slicing_for(compute, plan), links, &compute);
+  Call call{.count = 16};
+  run.start(plan, call, slicing_for(compute, plan), links, &compute);
   for (Work& work : compute.take_given()) compute.end(std::move(work));
   run.progress();
   const auto sends = [&] {
