@@ -1,5 +1,7 @@
 // Bytes per axis as weft counted them equal the formulas of docs/training/what-travels.md, to the
-// byte; memory by category likewise. labels: sim
+// byte; memory by category likewise.
+//
+// labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -16,7 +18,7 @@ namespace {
 using Bytes = std::uint64_t;
 
 // b s h of a micro-batch is 2 x 16 x 64.
-TrainOptions layout(int dp, int tp, int pp) {
+TrainOptions ring_layout(int dp, int tp, int pp) {
   TrainOptions o;
   o.model = {.vocabulary = 256, .positions = 16, .width = 64, .heads = 8, .layers = 4};
   o.mesh.data = dp;
@@ -53,7 +55,7 @@ TEST(ByteLedger, FormulasOfThe124MModel) {
 TEST(ByteLedger, DataParallel) {
   for (const int n : {2, 4, 8})
     for (int zero = 0; zero <= 2; ++zero) {
-      TrainOptions o = layout(n, 1, 1);
+      TrainOptions o = ring_layout(n, 1, 1);
       o.zero = zero;
       const Bytes want = 2 * static_cast<Bytes>(n - 1) * parameters(o) / static_cast<Bytes>(n);
       step(o, [&](const auto& r, auto&) {
@@ -68,7 +70,7 @@ TEST(ByteLedger, DataParallel) {
 TEST(ByteLedger, MicroBatches) {
   const Bytes n = 4, m = 3;
   for (int zero = 0; zero <= 3; ++zero) {
-    TrainOptions o = layout(4, 1, 1);
+    TrainOptions o = ring_layout(4, 1, 1);
     o.zero = zero;
     o.batch *= m;
     const Bytes once = (n - 1) * parameters(o) / n;
@@ -82,7 +84,7 @@ TEST(ByteLedger, MicroBatches) {
 // MiCS: in groups of s, and 2 (r-1)/r of a part between the r groups.
 TEST(ByteLedger, ShardGroups) {
   for (const int s : {2, 4}) {
-    TrainOptions o = layout(8, 1, 1);
+    TrainOptions o = ring_layout(8, 1, 1);
     o.zero = 1;
     o.mesh.shard = s;
     const Bytes group = static_cast<Bytes>(s), r = 8 / group, psi = parameters(o);
@@ -96,7 +98,7 @@ TEST(ByteLedger, ShardGroups) {
 TEST(ByteLedger, TensorParallel) {
   for (const int tp : {2, 4, 8})
     for (const bool recompute : {false, true}) {
-      TrainOptions o = layout(1, tp, 1);
+      TrainOptions o = ring_layout(1, tp, 1);
       o.recompute = recompute;
       const Bytes t = static_cast<Bytes>(tp), row = bsh(o) / o.model.width;
       const Bytes forward = 2 * (t - 1) * (o.model.layers * 2 * bsh(o) + bsh(o) + 3 * row) / t;
@@ -113,7 +115,7 @@ TEST(ByteLedger, TensorParallel) {
 // The source documents' form: 8 (t-1)/t bsh forward and 12 backward where the other has 4 and 4.
 TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
   for (const bool seed : {false, true}) {
-    TrainOptions o = layout(1, 4, 1);
+    TrainOptions o = ring_layout(1, 4, 1);
     o.seed_style = seed;
     const Bytes t = 4, row = bsh(o) / o.model.width;
     const Bytes ends = 2 * (t - 1) * (bsh(o) + 3 * row) / t;
@@ -128,7 +130,7 @@ TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
 
 // The same bytes, and those of the norms, biases and positions that each rank has seen in part.
 TEST(ByteLedger, SequenceParallel) {
-  TrainOptions o = layout(1, 4, 1);
+  TrainOptions o = ring_layout(1, 4, 1);
   o.sequence_parallel = true;
   const Bytes t = 4, row = bsh(o) / o.model.width, h = o.model.width;
   const Bytes activations = 2 * (t - 1) * (o.model.layers * 4 * bsh(o) + 2 * bsh(o) + 3 * row) / t;
@@ -142,7 +144,7 @@ TEST(ByteLedger, SequenceParallel) {
 // embedding's gradient between first and last stage: 2 (2-1)/2 V h.
 TEST(ByteLedger, Pipeline) {
   for (const int chunks : {1, 2}) {
-    TrainOptions o = layout(1, 1, 2);
+    TrainOptions o = ring_layout(1, 1, 2);
     o.schedule = chunks == 1 ? "1f1b" : "interleaved";
     o.chunks = chunks;
     const Bytes m = 4, v = static_cast<Bytes>(chunks);
@@ -160,7 +162,7 @@ TEST(ByteLedger, Pipeline) {
 // rail. Every peer gets what its axis takes, and its share of the loss and norm; one that differs
 // in both coordinates gets that share alone.
 TEST(ByteLedger, AxesKeepToTheirLinks) {
-  TrainOptions o = layout(1, 2, 3);
+  TrainOptions o = ring_layout(1, 2, 3);
   set_operator_threads(1);
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   testing::run_ranks(testing::places({2, 2, 2}, 2), {}, [&](World& world) {
@@ -210,7 +212,7 @@ TEST(ByteLedger, AxesKeepToTheirLinks) {
 // bytes, and an action of the pipeline never does.
 TEST(ByteLedger, NobodyCountsUnlessAsked) {
   for (const bool asked : {true, false}) {
-    TrainOptions o = layout(1, 1, 2);
+    TrainOptions o = ring_layout(1, 1, 2);
     o.count_bytes = asked;
     set_operator_threads(1);
     const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
@@ -227,7 +229,7 @@ TEST(ByteLedger, NobodyCountsUnlessAsked) {
 TEST(MemoryLedger, OfEveryZeroStage) {
   const int n = 4;
   for (int zero = 0; zero <= 3; ++zero) {
-    TrainOptions o = layout(n, 1, 1);
+    TrainOptions o = ring_layout(n, 1, 1);
     o.zero = zero;
     const std::size_t psi = parameters(o), part = psi / n;
     step(o, [&](const auto&, auto&) {
@@ -250,7 +252,7 @@ TEST(MemoryLedger, OfEveryZeroStage) {
 // two statistics of each norm; the head's input and norm. Of two micro-batches the second takes the
 // place of the first.
 TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
-  TrainOptions o = layout(1, 1, 1);
+  TrainOptions o = ring_layout(1, 1, 1);
   o.batch *= 2;
   const std::size_t bytes = sizeof(float), rows = o.micro_batch * o.model.positions;
   const std::size_t h = o.model.width, layers = o.model.layers;
@@ -269,7 +271,7 @@ TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
 template <class E>
 void expect_state_bytes(bool half_sums, int zero, double whole, double part) {
   set_operator_threads(1);
-  TrainOptions o = layout(2, 1, 1);
+  TrainOptions o = ring_layout(2, 1, 1);
   o.zero = zero;
   o.half_sums = half_sums;
   // Every parameter is a multiple of 256 bytes, at which parameters begin.
@@ -304,7 +306,7 @@ TEST_F(MemoryOf16Bits, TwentyBytesPerParameter) {
 
 // The categories sum to what the allocator says, within 1 %.
 TEST(MemoryLedger, IsWhatTheAllocatorSays) {
-  TrainOptions o = layout(1, 1, 1);
+  TrainOptions o = ring_layout(1, 1, 1);
   o.model.width = 256;
   const auto allocated = [] {
     const auto info = mallinfo2();
