@@ -71,7 +71,7 @@ std::vector<std::string> given(const CLI::App& command, const std::string& json)
     const std::string name = "--" + option->get_lnames().front();
     if (name == "--json")
       words.push_back(name + "=" + json);
-    else if (option->get_type_size() == 0)
+    else if (option->get_items_expected_max() == 0)
       words.push_back(name);
     else
       words.push_back(name + "=" + (option->results().empty() ? "" : option->results().front()));

@@ -161,6 +161,7 @@ int PerfRun::run() {
   const bool quiet = !speaks() || flags_.json == "-";
   const PerfTable table(report_, {largest, plan_.types, plan_.ops}, flags_.percentiles);
   if (!quiet) fmt::print("{}{}", header(report_), table.header());
+  std::fflush(stdout);  // whoever waits for the first row sees what it is
   std::uint64_t wrong = 0;
   for (DType type : plan_.types)
     for (RedOp op : plan_.ops) {

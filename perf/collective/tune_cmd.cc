@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <tuple>
 
 #include "coll/jobs/report.h"
@@ -129,17 +130,27 @@ Comparison Tune::measure(const Case& what) {
 
 void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
   std::vector<std::vector<std::string>> lines = {
-      {"  bytes", "auto picks", "us", "best fixed", "us", "auto / best", "others, us"}};
-  for (const Comparison& r : rows) {
-    std::string others;
-    for (const auto& [name, us] : r.fixed_us)
-      if (name != r.best)
-        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", name, format_us(us));
+      {"  bytes", "auto picks", "us", "best fixed", "us", "auto / best"}};
+  for (const Comparison& r : rows)
     lines.push_back({"  " + format_bytes(r.bytes), r.picked, format_us(r.auto_us), r.best,
-                     format_us(r.best_us), fmt::format("{:.2f}", r.ratio()), others});
+                     format_us(r.best_us), fmt::format("{:.2f}", r.ratio())});
+  fmt::print("{}, {} ranks on {} hosts, {} rails\n", name(c), world_.size(),
+             world_.topology().nhosts(), world_.topology().nrails());
+  std::istringstream table(align(lines));
+  std::string line;
+  std::getline(table, line);
+  fmt::print("{}\n", line);
+  for (const Comparison& r : rows) {
+    std::getline(table, line);
+    fmt::print("{}\n", line);
+    if (r.fixed_us.size() < 2) continue;
+    std::string others = "others, us:";
+    for (const auto& [name, us] : r.fixed_us)
+      if (name != r.best) others += fmt::format(" {} {},", name, format_us(us));
+    others.pop_back();
+    const std::string indent(9, ' ');
+    fmt::print("{}{}\n", indent, wrapped(others, kColumns - 9, indent));
   }
-  fmt::print("{}, {} ranks on {} hosts, {} rails\n{}", name(c), world_.size(),
-             world_.topology().nhosts(), world_.topology().nrails(), align(lines));
   const auto slow =
       std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });
   // A longer message that is done sooner says that the shorter one has the wrong algorithm.
