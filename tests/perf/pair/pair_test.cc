@@ -223,6 +223,12 @@ class PairProcesses : public ::testing::Test {
   fs::path report_;
 };
 
+// Without what an end says while it waits for the other.
+std::string table_of(const std::string& text) {
+  const auto at = text.find(" #bytes");
+  return at == text.npos ? text : text.substr(at);
+}
+
 TEST_F(PairProcesses, ClientAndServer) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
@@ -231,7 +237,7 @@ TEST_F(PairProcesses, ClientAndServer) {
           run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --check --timeout-ms 20000");
       EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
       EXPECT_EQ(ends.server.exit_code, 0) << ends.server.text;
-      EXPECT_EQ(ends.client.text, ends.server.text) << "both print the same rows";
+      EXPECT_EQ(table_of(ends.client.text), table_of(ends.server.text)) << "both print the same";
       EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG")));
       const auto json = report();
       EXPECT_EQ(json["test"], test);
