@@ -65,8 +65,7 @@ class Face final : public Transport {
     rail(rail_).leave();
   }
   bool arm(std::vector<int>& fds) noexcept override {
-    const auto& face = s_.faces[static_cast<std::size_t>(rail_)];
-    if (face.handed < face.done.size()) return false;
+    if (!s_.done[static_cast<std::size_t>(rail_)].empty()) return false;
     bool armed = true;
     for (int r = 0; r < s_.nrails(); ++r)
       if (s_.used[static_cast<std::size_t>(r)]) armed = rail(r).arm(fds) && armed;

@@ -27,7 +27,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
       options(options_in),
       caps(inner.at(0)->caps()),
       peers(static_cast<std::size_t>(nranks)),
-      faces(inner.size()),
+      done(inner.size()),
       used(inner.size(), false),
       expected(inner.size(), 0),
       batch(inner.size()),
@@ -86,13 +86,12 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
   for (const Transfer& t : transfers) {
     if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers.size() ||
         t.kind == Transfer::Kind::kView) {
-      faces[static_cast<std::size_t>(home)].done.push_back(
-          {.id = t.id, .code = Code::kInvalidArgument});
+      done[static_cast<std::size_t>(home)].add(t.id, Code::kInvalidArgument);
       continue;
     }
     if (free_slots.empty() && slots.size() >= options.most_messages) {
       full = true;
-      faces[static_cast<std::size_t>(home)].done.push_back({.id = t.id, .code = Code::kTransport});
+      done[static_cast<std::size_t>(home)].add(t.id, Code::kTransport);
       continue;
     }
     Peer& p = peer(t.peer);
@@ -170,9 +169,8 @@ void Rails::State::place(std::uint32_t s, int rail) {
     slot.timed = true;
     timed(l, 0, true);
   }
-  Transfer t = slot.t;
-  t.id = inner_id(s);
-  batch[r].push_back(t);
+  batch[r].push_back(slot.t);
+  batch[r].back().id = inner_id(s);
   used[r] = true;
 }
 
@@ -329,18 +327,11 @@ void Rails::State::take_out_failed() {
 }
 
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
-  Face& face = faces[static_cast<std::size_t>(f)];
+  Completions& of_face = done[static_cast<std::size_t>(f)];
   const bool round = f <= std::exchange(last_polled, f);
-  if (face.handed == face.done.size()) {
-    face.done.clear();
-    face.handed = 0;
-    if (round) progress();  // once for all faces that are polled one after the other
-    if (face.done.empty()) return 0;
-  }
-  const std::size_t n = std::min(out.size(), face.done.size() - face.handed);
-  std::copy_n(face.done.begin() + static_cast<std::ptrdiff_t>(face.handed), n, out.begin());
-  face.handed += n;
-  return n;
+  // Once for all faces that are polled one after the other.
+  if (of_face.empty() && round) progress();
+  return of_face.hand_out(out);
 }
 
 void Rails::State::cancel(std::uint32_t id_high) noexcept {
@@ -358,12 +349,7 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     if (slot.use == Use::kSend) forget_send(s);
     free(s);
   }
-  for (Face& face : faces) {
-    const auto waiting = face.done.begin() + static_cast<std::ptrdiff_t>(face.handed);
-    face.done.erase(std::remove_if(waiting, face.done.end(),
-                                   [=](const Completion& c) { return c.id >> 32 == id_high; }),
-                    face.done.end());
-  }
+  for (Completions& of_face : done) of_face.forget(id_high);
 }
 
 }  // namespace weft

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/messages/completions.h"
 #include "transport/messages/tag_table.h"
 #include "transport/rails/rails.h"
 
@@ -158,11 +159,6 @@ struct Rails::State {
     std::int64_t noted = 0;  // when the first note was last sent
   };
 
-  struct Face {
-    std::vector<Completion> done;
-    std::size_t handed = 0;
-  };
-
   State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in,
         Rank me, int nranks, const RailsOptions& options_in);
   // The inner transports end before the memory that they receive into: a receipt may still come.
@@ -203,7 +199,7 @@ struct Rails::State {
   }
   void handle(int rail, const Completion& c);
   void complete(const Slot& slot, Code code, std::uint32_t crc = 0) {
-    faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail, .crc = crc});
+    done[slot.home].add({.id = slot.t.id, .code = code, .rail = slot.rail, .crc = crc});
   }
   bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
@@ -284,7 +280,7 @@ struct Rails::State {
   std::vector<Rank> known;                   // the ranks whose peer is not null
   std::vector<std::unique_ptr<Slot>> slots;
   std::vector<std::uint32_t> free_slots;
-  std::vector<Face> faces;
+  std::vector<Completions> done;             // by face, until it is polled
   std::vector<std::uint8_t> used;            // rails that are polled
   std::vector<std::uint32_t> expected;       // by rail: completions and receipts that come soon
   std::vector<std::vector<Transfer>> batch;  // by rail
