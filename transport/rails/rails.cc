@@ -27,7 +27,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
       options(options_in),
       caps(inner.at(0)->caps()),
       peers(static_cast<std::size_t>(nranks)),
-      faces(inner.size()),
+      done(inner.size()),
       used(inner.size(), false),
       expected(inner.size(), 0),
       batch(inner.size()),
@@ -169,9 +169,8 @@ void Rails::State::place(std::uint32_t s, int rail) {
     slot.timed = true;
     timed(l, 0, true);
   }
-  Transfer t = slot.t;
-  t.id = inner_id(s);
-  batch[r].push_back(t);
+  batch[r].push_back(slot.t);
+  batch[r].back().id = inner_id(s);
   used[r] = true;
 }
 

@@ -1,10 +1,12 @@
 // Counts the instructions of a rank for an all_reduce of 8 bytes between hosts, by callgrind: over
-// verbs on the fake device and over tcp on loopback, on one rail and on two; and those of its
-// transport alone, for the same message each way. One thread plays both ranks in turns.
+// verbs on the fake device and over tcp on loopback, on one rail and on two; those of its
+// transport alone, for the same message each way; and those of a program that knows nothing but a
+// queue pair, or a socket, the floor below any library. One thread plays both ranks in turns.
 // labels: multiproc
 // ctest: alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdio>
@@ -26,6 +28,7 @@
 #include "support/process/temporary_folder.h"
 #include "topo/base/mutex.h"
 #include "transport/job/bootstrap.h"
+#include "transport/verbs/queue_pair.h"
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
 #define WEFT_COUNTS
@@ -41,20 +44,28 @@ namespace {
 constexpr int kRanks = 2;
 constexpr int kRounds = 256;  // a multiple of what windows and rings of slots hold
 
+enum class Of { kCollective, kTransport, kBare };
+
 // What is counted, and the recorded instructions of a rank for each operation.
 struct Counted {
   const char* name;
   const char* transport;
   int rails;
-  bool alone;  // the transport without the collective
+  Of of;
   double recorded;
 };
 
 constexpr Counted kCounted[] = {
-    {"VerbsOneRail", "verbs", 1, false, 4505},     {"VerbsTwoRails", "verbs", 2, false, 6255},
-    {"TcpOneRail", "tcp", 1, false, 4375},         {"TcpTwoRails", "tcp", 2, false, 6270},
-    {"VerbsAloneOneRail", "verbs", 1, true, 1320}, {"VerbsAloneTwoRails", "verbs", 2, true, 2870},
-    {"TcpAloneOneRail", "tcp", 1, true, 1190},     {"TcpAloneTwoRails", "tcp", 2, true, 2890},
+    {"VerbsOneRail", "verbs", 1, Of::kCollective, 4175},
+    {"VerbsTwoRails", "verbs", 2, Of::kCollective, 5900},
+    {"TcpOneRail", "tcp", 1, Of::kCollective, 4085},
+    {"TcpTwoRails", "tcp", 2, Of::kCollective, 5960},
+    {"VerbsTransportOneRail", "verbs", 1, Of::kTransport, 1230},
+    {"VerbsTransportTwoRails", "verbs", 2, Of::kTransport, 2790},
+    {"TcpTransportOneRail", "tcp", 1, Of::kTransport, 1170},
+    {"TcpTransportTwoRails", "tcp", 2, Of::kTransport, 2840},
+    {"VerbsBare", "verbs", 0, Of::kBare, 180},
+    {"TcpBare", "tcp", 0, Of::kBare, 60},
 };
 
 Place place_of(const Counted& what, int rank) {
@@ -163,6 +174,71 @@ class Ranks {
   std::uint64_t exchanges_ = 0;
 };
 
+// A queue pair each: a write of 8 bytes with immediate data, inline, and a receive request.
+class BareVerbs {
+ public:
+  BareVerbs() {
+    const VerbsPath path = verbs_path(device_.port(), device_.port(), device_.where());
+    for (std::size_t r = 0; r < kRanks; ++r) pairs_[r]->connect(path, pairs_[1 - r]->name());
+  }
+  void exchange() {
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      ibv_recv_wr receive{}, *bad_receive = nullptr;
+      if (pairs_[r]->post(&receive, &bad_receive) != 0) std::abort();
+    }
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      ibv_sge piece{reinterpret_cast<std::uint64_t>(&in_[r]), sizeof(double), memory_.lkey()};
+      ibv_send_wr request{}, *bad = nullptr;
+      request.sg_list = &piece;
+      request.num_sge = 1;
+      request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+      request.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+      request.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(&out_[1 - r]);
+      request.wr.rdma.rkey = memory_.rkey();
+      if (pairs_[r]->post(&request, &bad) != 0) std::abort();
+    }
+    for (std::size_t r = 0; r < kRanks; ++r)
+      for (int over = 0; over < 2;) {  // its own write, and the peer's
+        ibv_wc done[4];
+        over += queues_[r]->poll(done);
+      }
+    if (out_[0] != 2 || out_[1] != 1) std::abort();
+  }
+
+ private:
+  std::unique_ptr<VerbsCq> queue() { return std::make_unique<VerbsCq>(device_, 64, false); }
+  std::unique_ptr<VerbsQp> pair(VerbsCq& of) {
+    return std::make_unique<VerbsQp>(
+        device_, of, of,
+        VerbsQpOptions{.send_depth = 16, .recv_depth = 16, .inline_bytes = sizeof(double)});
+  }
+  double in_[kRanks] = {1, 2}, out_[kRanks] = {};
+  VerbsDevice device_{"fake"};
+  VerbsMemory memory_{device_, in_, sizeof in_ + sizeof out_,
+                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
+  std::unique_ptr<VerbsCq> queues_[kRanks] = {queue(), queue()};
+  std::unique_ptr<VerbsQp> pairs_[kRanks] = {pair(*queues_[0]), pair(*queues_[1])};
+};
+
+// A socket each: a send and a receive of 8 bytes.
+class BareSockets {
+ public:
+  BareSockets() {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends_) != 0) std::abort();
+  }
+  void exchange() {
+    double in[kRanks] = {1, 2}, out[kRanks] = {};
+    for (std::size_t r = 0; r < kRanks; ++r)
+      if (send(ends_[r], &in[r], sizeof(double), MSG_DONTWAIT) != sizeof(double)) std::abort();
+    for (std::size_t r = 0; r < kRanks; ++r)
+      if (recv(ends_[r], &out[r], sizeof(double), MSG_DONTWAIT) != sizeof(double)) std::abort();
+    if (out[0] != 2 || out[1] != 1) std::abort();
+  }
+
+ private:
+  int ends_[kRanks];
+};
+
 double totals(const std::string& file) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);)
@@ -171,24 +247,42 @@ double totals(const std::string& file) {
   return 0;
 }
 
-// Runs what is counted, under callgrind: the operations, then polls that find nothing. Prints how
-// many polls the operations took.
-void play(const Counted& what) {
-  FakeVerbs::get().wired = true;
-  setenv("WEFT_TCP_DATAGRAMS", "0", 1);  // which messages go as datagrams depends on time
-  Ranks ranks(what);
-  const auto once = [&] { what.alone ? ranks.exchange() : ranks.all_reduce(); };
+// Runs `once` under callgrind, then as often `idle`, a poll that finds nothing. Prints how many
+// polls the former took.
+template <class Once, class Idle, class Polls>
+void measure(Once once, Idle idle, Polls polls) {
   for (int i = 0; i < 100; ++i) once();
   CALLGRIND_START_INSTRUMENTATION;
   for (int i = 0; i < 3; ++i) once();
-  const int before = ranks.polls();
+  const int before = polls();
   CALLGRIND_ZERO_STATS;
   for (int i = 0; i < kRounds; ++i) once();
-  CALLGRIND_DUMP_STATS_AT("all_reduce");
-  std::printf("polls: %d\n", ranks.polls() - before);
+  CALLGRIND_DUMP_STATS_AT("operations");
+  std::printf("polls: %d\n", polls() - before);
   std::fflush(stdout);
-  for (int i = 0; i < kRounds; ++i) what.alone ? ranks.poll_rails() : ranks.poll();
-  CALLGRIND_DUMP_STATS_AT("poll");
+  for (int i = 0; i < kRounds; ++i) idle();
+  CALLGRIND_DUMP_STATS_AT("polls");
+}
+
+void play(const Counted& what) {
+  FakeVerbs::get().wired = true;
+  setenv("WEFT_TCP_DATAGRAMS", "0", 1);  // which messages go as datagrams depends on time
+  if (what.of == Of::kBare) {
+    if (what.transport == std::string_view("verbs")) {
+      BareVerbs bare;
+      measure([&] { bare.exchange(); }, [] {}, [] { return 0; });
+    } else {
+      BareSockets bare;
+      measure([&] { bare.exchange(); }, [] {}, [] { return 0; });
+    }
+  } else {
+    Ranks ranks(what);
+    const auto polls = [&] { return ranks.polls(); };
+    if (what.of == Of::kTransport)
+      measure([&] { ranks.exchange(); }, [&] { ranks.poll_rails(); }, polls);
+    else
+      measure([&] { ranks.all_reduce(); }, [&] { ranks.poll(); }, polls);
+  }
   std::_Exit(0);  // the end of a World takes its time
 }
 
