@@ -106,8 +106,10 @@ TEST(PlanCommand, SaysWhatIsWrong) {
   const Output none = weft("plan --model gpt3 --gpus 8 --batch 8");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.text, HasSubstr("warning   does not fit: the layout that needs least takes"));
-  EXPECT_THAT(weft("plan --params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0").text,
-              HasSubstr("what is asked for does not fit; tp 1 x pp 1 x dp 64 with ZeRO 2 does"));
+  EXPECT_THAT(
+      weft("plan --params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0").text,
+      HasSubstr("what is asked for does not fit; tp 1 x pp\n          1 x dp 64 with ZeRO 2 "
+                "does"));
   EXPECT_THAT(weft("plan --model gpt9").text, HasSubstr("gpt2-xl, gpt3"));
   EXPECT_THAT(weft("plan").text, HasSubstr("either --model"));
   for (const char* value : {"--positions 0", "--layers -3", "--width 0", "--heads -1",
