@@ -40,6 +40,19 @@ void refuse_ignored(const CLI::App& command, const std::vector<Ignored>& all) {
       throw UsageError(fmt::format("{} {}", as_given(command, name), why));
 }
 
+// Checks the flags that need ranks along an axis. Nobody has chosen the layout of a job that has
+// become smaller (--elastic), so that such a job is not checked.
+void check_layout(const CLI::App& command, const TrainFlags& flags) {
+  const auto& mesh = flags.options.mesh;
+  const int axes = (mesh.data > 1) + (mesh.tensor > 1) + (mesh.pipeline > 1);
+  refuse_ignored(
+      command,
+      {{"--order", axes < 2,
+        fmt::format("with --dp {} --tp {} --pp {}: fewer than two axes have several ranks, so that "
+                    "there is one order only; leave it out",
+                    mesh.data, mesh.tensor, mesh.pipeline)}});
+}
+
 void check_gpt(const CLI::App& command, const TrainFlags& flags) {
   const auto& o = flags.options;
   if (o.zero == 0 && o.mesh.shard > 1)
@@ -103,6 +116,7 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
                          : "--log with --steps 0: nothing is trained; leave one of them out");
   check_checkpoint_flags(command, flags);
   check_gpt(command, flags);
+  if (!restarted()) check_layout(command, flags);
 }
 
 int one_rank_tells(const std::function<void()>& check) {

@@ -45,7 +45,12 @@ void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
 
 TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
   expect_refused(
-      {{"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
+      {{"-N 2 --dp 2 --order dp,tp,pp",
+        "--order dp,tp,pp with --dp 2 --tp 1 --pp 1: fewer than two axes"},
+       {"-N 2 --pp 2 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 2"},
+       {"-N 2 --tp 2 --order tp,dp,pp", "--order tp,dp,pp with --dp 1 --tp 2 --pp 1"},
+       {"-N 1 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 1"},
+       {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
        {"--schedule gpipe", "--schedule gpipe with --pp 1: there is no pipeline"},
        {"--embed replicated", "--embed replicated with --tp 1"},
        {"--tp-style seed", "--tp-style seed with --tp 1: nothing is split"},
@@ -71,6 +76,15 @@ TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
   EXPECT_EQ(o.exit_code, 4);
   EXPECT_THAT(o.text, HasSubstr("--stages"));
   EXPECT_EQ(run(WEFT_BINARY " pipeline explain --stages 2 --micro-batches -2").exit_code, 4);
+}
+
+// What a second axis, or none, makes of it.
+TEST(TrainFlagsCommand, TakesWhatItDoesNotIgnore) {
+  for (const char* flags :
+       {"-N 4 --dp 2 --tp 2 --order dp,tp,pp --steps 1", "-N 4 --tp 2 --order pp,dp,tp --steps 1"}) {
+    const Output o = run(train_small(flags));
+    EXPECT_EQ(o.exit_code, 0) << flags << "\n" << o.text;
+  }
 }
 
 TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
