@@ -336,7 +336,12 @@ TEST(PlanCommand, EveryScheduleIsPlannedOrRefusedWithTheReason) {
                   .text,
               HasSubstr("2 micro-batches are no multiple of 3"));
   EXPECT_THAT(weft("plan --model gpt3 --gpus 8 --tp 8 --pp 1 --schedule interleaved").text,
-              HasSubstr("needs a pipeline"));
+              HasSubstr("--schedule interleaved with --pp 1: there is no pipeline"));
+  EXPECT_THAT(
+      weft("plan --model gpt2 --gpus 1 --schedule gpipe").text,
+      HasSubstr("--schedule gpipe with --tp 1 and --dp 1 of --gpus 1: there is no pipeline"));
+  EXPECT_THAT(weft("plan --model gpt2 --gpus 8 --tp 4 --dp 2 --schedule gpipe").text,
+              HasSubstr("--schedule gpipe with --tp 4 and --dp 2 of --gpus 8: there is no"));
   // ZeRO 2 and 3 with a pipeline are layouts like others.
   const json both =
       json::parse(weft("plan --model gpt3 --gpus 1024 --batch 512 --zero 3 --pp 2 --json").text);
