@@ -84,20 +84,6 @@ std::string align(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
-  std::istringstream words(text);
-  std::string all, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      all += line + "\n";
-      line = indent + word;
-    } else {
-      line += (line.empty() ? "" : " ") + word;
-    }
-  }
-  return all + line;
-}
-
 std::string format_us(double us) {
   return us < 10     ? fmt::format("{:.2f}", us)
          : us < 1000 ? fmt::format("{:.1f}", us)

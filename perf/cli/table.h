@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace weft {
+#include "topo/base/text.h"
 
-inline constexpr std::size_t kColumns = 100;  // that no line of text exceeds
+namespace weft {
 
 struct Column {
   std::string title;
@@ -36,10 +36,6 @@ class Table {
 // Formats rows that are all known: every column is as wide as its widest cell, two spaces separate
 // columns, and no line ends in blanks. A last cell that would exceed kColumns goes on below itself.
 std::string align(const std::vector<std::vector<std::string>>& rows);
-
-// Breaks the text at blanks; a word that is longer than a line has a line of its own. All lines but
-// the first begin with `indent`.
-std::string wrapped(const std::string& text, std::size_t width, const std::string& indent = "");
 
 std::string format_us(double us);      // "0.52", "17.3", "8124"
 std::string format_GBps(double GBps);  // "0.047", "12.31"

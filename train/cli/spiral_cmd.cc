@@ -15,6 +15,7 @@
 #include "train/cli/train_checks.h"
 #include "train/cli/train_flags.h"
 #include "train/spiral/spiral.h"
+#include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 
 namespace weft {
@@ -89,6 +90,11 @@ void check_spiral(const CLI::App& command, const SpiralFlags& flags) {
     throw UsageError(
         fmt::format("--algo {} with --sync {}: a parameter server has no all-reduce; leave one out",
                     o.algorithm, o.sync));
+  const int workers = launched() ? job_from_environment().size : std::max(flags.job.ranks, 1);
+  if (o.algorithm != "auto" && workers == 1 && !restarted())
+    throw UsageError(fmt::format(
+        "--algo {} with one rank: it has nobody to add up with; leave it out, or say -N 2 or more",
+        o.algorithm));
   if (flags.threads)
     for (const char* other : {"--hosts", "--rails", "--restart", "--elastic", "--kill", "--trace"})
       if (command.get_option(other)->count() > 0)

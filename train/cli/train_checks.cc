@@ -40,6 +40,28 @@ void refuse_ignored(const CLI::App& command, const std::vector<Ignored>& all) {
       throw UsageError(fmt::format("{} {}", as_given(command, name), why));
 }
 
+// Checks the flags that need ranks along an axis. Nobody has chosen the layout of a job that has
+// become smaller (--elastic), so that such a job is not checked.
+void check_layout(const CLI::App& command, const TrainFlags& flags) {
+  const auto& o = flags.options;
+  const auto& mesh = o.mesh;
+  const int axes = (mesh.data > 1) + (mesh.tensor > 1) + (mesh.pipeline > 1);
+  const bool alone = mesh.data == 1;
+  const char* no_replica =
+      "with --dp 1: no gradients travel between replicas; leave it out, or say --dp 2 or more";
+  refuse_ignored(
+      command,
+      {{"--order", axes < 2,
+        fmt::format("with --dp {} --tp {} --pp {}: fewer than two axes have several ranks, so that "
+                    "there is one order only; leave it out",
+                    mesh.data, mesh.tensor, mesh.pipeline)},
+       {"--algo", axes == 0 && mesh.algorithm != "auto",
+        "with one rank: it has nobody to add up with; leave it out, or say -N 2 or more"},
+       {"--sync", alone && flags.sync == "ps", no_replica},
+       {"--bucket-bytes", alone, no_replica},
+       {"--no-overlap", alone, no_replica}});
+}
+
 void check_gpt(const CLI::App& command, const TrainFlags& flags) {
   const auto& o = flags.options;
   if (o.zero == 0 && o.mesh.shard > 1)
@@ -59,6 +81,11 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
             "with --zero {}: gradients leave unit by unit, not in buckets; leave it out, or "
             "say --zero 0 or 1",
             o.zero)},
+       {"--bucket-bytes", o.deterministic,
+        "with --deterministic: gradients leave in the order of micro-batches, not in buckets; "
+        "leave one of them out"},
+       {"--no-overlap", o.deterministic && o.zero < 3,
+        "with --deterministic: that decides when gradients travel; leave one of them out"},
        {"--sequence-parallel", o.mesh.tensor == 1,
         "with --tp 1: there is nobody to split rows with; leave it out, or say --tp 2 or more"},
        {"--peak-tflops", flags.backend == "cpu",
@@ -71,6 +98,11 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
         "with --tp 1: nothing is split; leave it out, or say --tp 2 or more"},
        {"--eval-data", flags.eval_every == 0,
         "with --eval-every 0: nothing is evaluated; leave one of them out"},
+       {"--eval-every", flags.steps > 0 && flags.eval_every > flags.steps,
+        fmt::format("with --steps {}: no step would be evaluated; say a smaller number, or 0",
+                    flags.steps)},
+       {"--loss-scale", flags.type == "fp16" && o.loss_scale == 0,
+        "with --type fp16: its gradients need a scale; leave it out, or say one above 0"},
        {"--prompt", flags.sample == 0, no_sample},
        {"--temperature", flags.sample == 0, no_sample}});
 }
@@ -103,6 +135,7 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
                          : "--log with --steps 0: nothing is trained; leave one of them out");
   check_checkpoint_flags(command, flags);
   check_gpt(command, flags);
+  if (!restarted()) check_layout(command, flags);
 }
 
 int one_rank_tells(const std::function<void()>& check) {

@@ -9,7 +9,8 @@
 namespace weft {
 
 // Throws UsageError, with a remedy, where the user gave a flag that this training would ignore or
-// cannot do. `command` has the options of add_train_flags().
+// cannot do. `command` has the options of add_train_flags(); `flags` has the sizes of all axes, and
+// the backend and type that are chosen.
 void check_train_flags(const CLI::App& command, const TrainFlags& flags);
 
 // Parts of the same, for other commands: an algorithm of all_reduce; the options of

@@ -78,14 +78,11 @@ void choose_backend(TrainFlags& flags) {
         fmt::format("--type {} needs --backend cuda: the processor computes in float and "
                     "double",
                     flags.type));
-  auto& o = flags.options;
-  if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
 }
 
-int train_gpt(TrainFlags& flags, bool dp_given) {
-  choose_backend(flags);
-  complete(flags, dp_given);
+int train_gpt(TrainFlags& flags) {
   auto& o = flags.options;
+  if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
   o.seed_style = flags.tp_style == "seed";
   o.optimizer.adam = flags.optimizer == "adamw";
   if (flags.lr_per_256 > 0)
@@ -115,13 +112,15 @@ int train_gpt(TrainFlags& flags, bool dp_given) {
 }
 
 int train_command(TrainFlags& flags, const CLI::App& command) {
+  choose_backend(flags);
+  complete(flags, command.get_option("--dp")->count() > 0);
   if (const int code = one_rank_tells([&] { check_train_flags(command, flags); }); code != kExitOk)
     return code;
   prefer_wide_products();
   check_train_folders(flags.save, flags.trace);
   if (flags.options.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
-  return train_gpt(flags, command.get_option("--dp")->count() > 0);
+  return train_gpt(flags);
 }
 
 }  // namespace

@@ -95,7 +95,9 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       "float (default) or double; with cuda also bf16 (default there) and fp16",
       CLI::IsMember({"float", "double", "bf16", "fp16"}));
   add("--steps", flags.steps,
-      "steps to train; 0: evaluate and --sample the newest checkpoint in --save", at_least_0);
+      "steps to train; 0: evaluate and --sample the newest checkpoint in --save on one rank, "
+      "whatever the options of layout and training",
+      at_least_0);
   add("--batch", o.batch, "samples per step, over all ranks", positive);
   add("--micro-batch", o.micro_batch, "samples that pass the model together", positive);
   add("--vocabulary", o.model.vocabulary, "words of the vocabulary, at least 256",

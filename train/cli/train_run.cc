@@ -169,8 +169,8 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   const double tokens = static_cast<double>(options.batch * options.model.positions);
   if (speaks)
     fmt::print(
-        "# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
-        "{} samples a step in micro-batches of {}\n"
+        "# {:.3f} M parameters, {} ({} bytes)\n"
+        "# dp {} x tp {} x pp {}, ZeRO {}, {}, {} samples a step in micro-batches of {}\n"
         "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
         static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
         text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
@@ -272,8 +272,8 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     }
   if (speaks && peak > 0)
     fmt::print(
-        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
-        "12 L d T) of {:.0f} TFLOP/s\n",
+        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token\n"
+        "# (6 N + 12 L d T) of {:.0f} TFLOP/s\n",
         100 * best * train::flops_per_token(options.model) / peak, best,
         train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())

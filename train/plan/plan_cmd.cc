@@ -1,4 +1,8 @@
 // weft plan: reads the flags and prints the ranked layouts. This file knows no formula.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 
@@ -46,6 +50,13 @@ int plan(PlanArguments a, bool sequence_given) {
     throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
   a.wanted.precision = train::precision_of(a.type, a.half_sums);
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
+  const int tp = std::max(a.wanted.tp, 1), dp = std::max(a.wanted.dp, 1);
+  if (!a.wanted.schedule.empty() && (a.wanted.pp == 1 || tp * std::int64_t{dp} >= a.cluster.gpus))
+    throw Error(
+        fmt::format("--schedule {} with {}: there is no pipeline; leave it out", a.wanted.schedule,
+                    a.wanted.pp == 1
+                        ? "--pp 1"
+                        : fmt::format("--tp {} and --dp {} of --gpus {}", tp, dp, a.cluster.gpus)));
   const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
   if (!a.json.empty()) write_report(a.json, train::to_json(plan, a.rows));
   if (a.json != "-") std::fputs(train::to_text(plan, a.rows).c_str(), stdout);

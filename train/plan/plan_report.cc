@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "topo/base/text.h"
 #include "train/plan/plan.h"
 
 namespace weft::train {
@@ -23,20 +25,28 @@ std::string millions(std::int64_t value) {
   return fmt::format("{}.{:02}", with_commas(hundredths / 100), hundredths % 100);
 }
 
+// "advice    ...", whose further lines begin below the first.
+std::string titled(const char* title, const std::string& text) {
+  constexpr std::size_t kTitle = 10;
+  return fmt::format("{:<{}}{}", title, kTitle,
+                     wrapped(text, kColumns - kTitle, std::string(kTitle, ' ')));
+}
+
 std::string head(const Plan& plan) {
   const ModelShape& m = plan.model;
   const Cluster& c = plan.cluster;
   const double n = m.stated();
+  const std::string parameters =
+      fmt::format("{} parameters with embeddings and norms", with_commas(m.parameters())) +
+      (m.asked > 0 ? fmt::format(" (near the {} asked for)", with_commas(std::llround(m.asked)))
+                   : "");
   std::string text = fmt::format(
-      "model     {}: {} layers, hidden {}, {} heads, vocabulary {}, sequence {}\n"
+      "model     {}{} layers, hidden {}, {} heads, vocabulary {}, sequence {}\n"
       "          attention {} M + FFN {} M per block, {:.2f} B in {} blocks\n"
-      "          {} parameters with embeddings and norms{}\n",
-      m.name, m.layers, m.hidden, m.heads, m.vocabulary, m.sequence,
+      "{}\n",
+      m.asked > 0 ? "" : m.name + ": ", m.layers, m.hidden, m.heads, m.vocabulary, m.sequence,
       millions(m.attention_parameters()), millions(m.ffn_parameters()),
-      static_cast<double>(m.blocks()) / 1e9, m.layers, with_commas(m.parameters()),
-      m.asked > 0
-          ? fmt::format(" (a shape near the {} asked for)", with_commas(std::llround(m.asked)))
-          : "");
+      static_cast<double>(m.blocks()) / 1e9, m.layers, titled("", parameters));
   text += fmt::format(
       "cluster   {} GPUs, {} per host, {:.4g} GB each, {:.4g} TFLOP/s dense of which {:.0f} % are "
       "reached;\n          {:.4g} GB/s and {:.3g} us inside a host, {:.4g} GB/s and {:.3g} us per "
@@ -59,6 +69,43 @@ std::string head(const Plan& plan) {
   return text;
 }
 
+std::string schedule_of(const Layout& l) {
+  return l.pp == 1 ? "-" : l.chunks > 1 ? fmt::format("interl. v{}", l.chunks) : l.schedule;
+}
+
+std::string times_of(std::span<const Layout> layouts) {
+  std::string text =
+      "                                           |  GB per |      step   wait     dp\n"
+      "  tp  pp   dp zero schedule     mb x   m ac|     GPU |        ms   pipe    out    MFU"
+      "     tok/s\n";
+  for (const Layout& l : layouts)
+    text += fmt::format(
+        "{:>4}{:>4} {:>4}{:>5} {:<12}{:>3} x{:>4}{:>3} {:>8.1f} {:>11.1f} {:>5.1f}% {:>5.1f}% "
+        "{:>5.1f}% {:>9.4g}\n",
+        l.tp, l.pp, l.dp, l.zero, schedule_of(l), l.microbatch, l.microbatches,
+        l.recompute ? "re" : "-", gb(l.memory.total()), 1e3 * l.step_s,
+        100 * std::max(0.0, l.bubble), 100 * l.dp_exposed_s / l.step_s, 100 * l.mfu,
+        l.tokens_per_s);
+  return text +
+         "ac re: activations are computed again. Nothing hides tensor-parallel transfers; "
+         "gradients hide\nbehind the last micro-batch's backward pass, ZeRO-3's gathers behind all "
+         "computing.\n";
+}
+
+std::string bytes_of(std::span<const Layout> layouts) {
+  std::string text =
+      "                  | GB per GPU                      | sent per GPU and step, GB\n"
+      "  tp  pp   dp zero|   state  activ. logits    total |      tp      pp      dp    rail\n";
+  for (const Layout& l : layouts)
+    text += fmt::format(
+        "{:>4}{:>4} {:>4}{:>5} {:>8.1f} {:>7.1f} {:>6.1f} {:>8.1f} {:>9.2f} {:>7.2f} {:>7.2f} "
+        "{:>7.2f}\n",
+        l.tp, l.pp, l.dp, l.zero, gb(l.memory.weights + l.memory.gradients + l.memory.optimizer),
+        gb(l.memory.activations + l.memory.working), gb(l.memory.logits), gb(l.memory.total()),
+        gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes));
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan, int rows) {
@@ -67,32 +114,11 @@ std::string to_text(const Plan& plan, int rows) {
   text += fmt::format(
       "\n{} of {} layouts fit{}\n", plan.fitting, plan.considered,
       plan.layouts.empty() ? "; the one that needs least:" : "; the fastest of each tp x pp x dp:");
-  text +=
-      "                                         | GB per GPU                     | step   wait  dp "
-      "  | sent per GPU, GB\n"
-      "  tp  pp   dp zero schedule     mb x  m ac| state  activ. logits  total     | ms     pipe  "
-      "out  MFU  tok/s    tp      pp     dp     rail\n";
-  for (std::size_t i = 0; i < shown.size() && i < static_cast<std::size_t>(rows); ++i) {
-    const Layout& l = shown[i];
-    text += fmt::format(
-        "{:>4}{:>4} {:>4}{:>5} {:<12}{:>3} x{:>4}{:>3} {:>6.1f} {:>7.1f} {:>6.1f} {:>6.1f} "
-        "{:>10.1f} {:>5.1f}% {:>4.1f}% {:>4.1f}% {:>8.4g} {:>6.2f} {:>6.2f} {:>6.2f} {:>6.2f}\n",
-        l.tp, l.pp, l.dp, l.zero,
-        l.pp == 1      ? "-"
-        : l.chunks > 1 ? fmt::format("{}{}", "interl. v", l.chunks)
-                       : l.schedule,
-        l.microbatch, l.microbatches, l.recompute ? "re" : "-",
-        gb(l.memory.weights + l.memory.gradients + l.memory.optimizer),
-        gb(l.memory.activations + l.memory.working), gb(l.memory.logits), gb(l.memory.total()),
-        1e3 * l.step_s, 100 * std::max(0.0, l.bubble), 100 * l.dp_exposed_s / l.step_s, 100 * l.mfu,
-        l.tokens_per_s, gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes));
-  }
-  text +=
-      "ac re: activations are computed again. Nothing hides tensor-parallel transfers; gradients "
-      "hide "
-      "behind the last\nmicro-batch's backward pass, ZeRO-3's gathers behind all computing.\n";
-  text += fmt::format("\nadvice    {}\n", plan.advice);
-  for (const std::string& w : plan.warnings) text += fmt::format("warning   {}\n", w);
+  const std::span<const Layout> rows_shown(
+      shown.data(), std::min(shown.size(), static_cast<std::size_t>(std::max(rows, 0))));
+  text += times_of(rows_shown) + "\n" + bytes_of(rows_shown);
+  text += fmt::format("\n{}\n", titled("advice", plan.advice));
+  for (const std::string& w : plan.warnings) text += titled("warning", w) + "\n";
   return text;
 }
 

@@ -69,6 +69,38 @@ TEST(Columns, OfReplays) {
   expect_narrow(fmt::format("{} replay -N 2 -n 1 --compare {}", WEFT_BINARY, trace));
 }
 
+TEST(Columns, OfPlans) {
+  for (const char* what :
+       {"--model gpt2 --gpus 8", "--params 10e9 --gpus 64 --layers 32 --rows 100",
+        "--model gpt3 --gpus 1024 --batch 1536",
+        "--params 10e9 --layers 32 --gpus 64 --rail-gbps 16 --rows 100",
+        "--model gpt3 --gpus 1024 --batch 512 --zero 3 --pp 2",
+        "--params 100e9 --gpus 512 --tp 16 --pp 32 --batch 64"})
+    expect_narrow(fmt::format("{} plan {}", WEFT_BINARY, what));
+  for (const char* what : {"--model gpt3 --gpus 8 --batch 8",
+                           "--params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 1",
+                           "--params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0"})
+    expect_narrow(fmt::format("{} plan {}", WEFT_BINARY, what), 1);
+}
+
+TEST(Columns, OfTraining) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string text = folder / "text";
+  replay::testing::write_file(text, std::string(3000, 'x'));
+  const auto train = [&](const char* more) {
+    return fmt::format(
+        "cd {} && {} train --data text --batch 8 --width 16 --heads 2 --layers 2 --positions 16 "
+        "{}",
+        folder.path(), WEFT_BINARY, more);
+  };
+  expect_narrow(train("-N 2 --dp 1 --pp 2 --schedule zero-bubble --steps 2 --sample 40"));
+  expect_narrow(train("-N 2 --dp 2 --zero 3 --steps 4 --eval-every 2 --save s"));
+  expect_narrow(train("-N 1 --resume --steps 5 --eval-every 2 --save s"));
+  expect_narrow(train("-N 1 --steps 0 --save s"));
+  expect_narrow(fmt::format("{} spiral -N 3 --sync ps --steps 100", WEFT_BINARY));
+  expect_narrow(fmt::format("{} pipeline bubbles -N 2 --op-us 10", WEFT_BINARY));
+}
+
 TEST(Columns, OfTheDoctor) {
   expect_narrow(fmt::format(
       "{0} perf all_reduce -N 4 --hosts 2 -b 1M -e 1M -n 1000000 >/dev/null 2>&1 & p=$!; "

@@ -81,6 +81,17 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   EXPECT_NEAR(static_cast<double>(steps().at(6)["loss"]) / before, 1, 0.2);
 }
 
+// --peak-tflops goes with the backend that is chosen, --loss-scale with the type.
+TEST_F(TrainCuda, RefusesWhatItWouldIgnore) {
+  EXPECT_NE(train("--steps 1 --backend auto --peak-tflops 1", "off")
+                .text.find("--peak-tflops 1 with --backend cpu"),
+            std::string::npos);
+  EXPECT_NE(train("--steps 1 --backend cuda --type fp16 --loss-scale 0")
+                .text.find("--loss-scale 0 with --type fp16: its gradients need a scale"),
+            std::string::npos);
+  EXPECT_EQ(train("--steps 1 --backend cuda --type fp16 --peak-tflops 1").exit_code, 0);
+}
+
 // Modes of the processor's that the GPU has too, all at once.
 TEST_F(TrainCuda, DeterministicOffloadedSeedStyle) {
   const std::string modes =

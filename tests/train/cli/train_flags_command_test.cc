@@ -45,7 +45,19 @@ void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
 
 TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
   expect_refused(
-      {{"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
+      {{"-N 2 --dp 2 --order dp,tp,pp",
+        "--order dp,tp,pp with --dp 2 --tp 1 --pp 1: fewer than two axes"},
+       {"-N 2 --pp 2 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 2"},
+       {"-N 2 --tp 2 --order tp,dp,pp", "--order tp,dp,pp with --dp 1 --tp 2 --pp 1"},
+       {"-N 1 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 1"},
+       {"-N 1 --algo ring", "--algo ring with one rank: it has nobody"},
+       {"-N 2 --tp 2 --sync ps", "--sync ps with --dp 1: no gradients travel"},
+       {"-N 2 --pp 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --dp 1"},
+       {"-N 2 --tp 2 --no-overlap", "--no-overlap with --dp 1: no gradients travel"},
+       {"-N 2 --deterministic --bucket-bytes 4096", "--bucket-bytes 4096 with --deterministic"},
+       {"-N 2 --deterministic --zero 2 --no-overlap", "--no-overlap with --deterministic"},
+       {"--eval-every 2", "--eval-every 2 with --steps 1: no step would be evaluated"},
+       {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
        {"--schedule gpipe", "--schedule gpipe with --pp 1: there is no pipeline"},
        {"--embed replicated", "--embed replicated with --tp 1"},
        {"--tp-style seed", "--tp-style seed with --tp 1: nothing is split"},
@@ -71,6 +83,24 @@ TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
   EXPECT_EQ(o.exit_code, 4);
   EXPECT_THAT(o.text, HasSubstr("--stages"));
   EXPECT_EQ(run(WEFT_BINARY " pipeline explain --stages 2 --micro-batches -2").exit_code, 4);
+}
+
+// The same flags where they do something, and in a job that becomes too small for them.
+TEST(TrainFlagsCommand, TakesWhatItDoesNotIgnore) {
+  for (const char* flags :
+       {"-N 4 --dp 2 --tp 2 --order dp,tp,pp --steps 1", "-N 4 --tp 2 --order pp,dp,tp --steps 1",
+        "-N 2 --tp 2 --algo ring --steps 1", "-N 2 --sync ps --no-overlap --steps 1",
+        "-N 2 --deterministic --zero 3 --no-overlap --steps 1", "-N 1 --steps 2 --eval-every 2"}) {
+    const Output o = run(train_small(flags));
+    EXPECT_EQ(o.exit_code, 0) << flags << "\n" << o.text;
+  }
+  const testing::TemporaryFolder folder;
+  const Output o =
+      run(train_small("-N 2 --dp 2 --zero 1 --no-overlap --steps 6 --save-every 1 "
+                      "--elastic --kill 1:3 --save " +
+                      folder / "save"));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("# dp 1 x tp 1 x pp 1"));
 }
 
 TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {

@@ -106,8 +106,10 @@ TEST(PlanCommand, SaysWhatIsWrong) {
   const Output none = weft("plan --model gpt3 --gpus 8 --batch 8");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.text, HasSubstr("warning   does not fit: the layout that needs least takes"));
-  EXPECT_THAT(weft("plan --params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0").text,
-              HasSubstr("what is asked for does not fit; tp 1 x pp 1 x dp 64 with ZeRO 2 does"));
+  EXPECT_THAT(
+      weft("plan --params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0").text,
+      HasSubstr("what is asked for does not fit; tp 1 x pp\n          1 x dp 64 with ZeRO 2 "
+                "does"));
   EXPECT_THAT(weft("plan --model gpt9").text, HasSubstr("gpt2-xl, gpt3"));
   EXPECT_THAT(weft("plan").text, HasSubstr("either --model"));
   for (const char* value : {"--positions 0", "--layers -3", "--width 0", "--heads -1",
@@ -334,7 +336,12 @@ TEST(PlanCommand, EveryScheduleIsPlannedOrRefusedWithTheReason) {
                   .text,
               HasSubstr("2 micro-batches are no multiple of 3"));
   EXPECT_THAT(weft("plan --model gpt3 --gpus 8 --tp 8 --pp 1 --schedule interleaved").text,
-              HasSubstr("needs a pipeline"));
+              HasSubstr("--schedule interleaved with --pp 1: there is no pipeline"));
+  EXPECT_THAT(
+      weft("plan --model gpt2 --gpus 1 --schedule gpipe").text,
+      HasSubstr("--schedule gpipe with --tp 1 and --dp 1 of --gpus 1: there is no pipeline"));
+  EXPECT_THAT(weft("plan --model gpt2 --gpus 8 --tp 4 --dp 2 --schedule gpipe").text,
+              HasSubstr("--schedule gpipe with --tp 4 and --dp 2 of --gpus 8: there is no"));
   // ZeRO 2 and 3 with a pipeline are layouts like others.
   const json both =
       json::parse(weft("plan --model gpt3 --gpus 1024 --batch 512 --zero 3 --pp 2 --json").text);

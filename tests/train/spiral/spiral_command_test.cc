@@ -188,6 +188,7 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
       {"--threads -N 1 --sync ps", "2 ranks or more"},
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
+      {"--algo ring", "--algo ring with one rank: it has nobody to add up with"},
       {"--sync ps --staleness 3", "--staleness 3 with --sync ps"},
       {"-N 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
   };
