@@ -16,11 +16,12 @@ namespace {
 
 double exponential(double x) { return std::exp(x); }
 // Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorise; 2 units in the last
-// place. NaN stays NaN, but has no power of two: no integer is NaN.
+// place. NaN stays NaN by r; its power of two is that of `at`, since no integer is NaN. GCC takes
+// `at` for a vector's maximum, and leaves a loop alone that compares a number with itself.
 inline float exponential(float x) {
   x = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
-  const float power = x * 1.44269504f + (x < 0 ? -0.5f : 0.5f);
-  const float n = static_cast<float>(static_cast<int>(power == power ? power : 0));
+  const float at = x > -87.3f ? x : -87.3f;
+  const float n = static_cast<float>(static_cast<int>(at * 1.44269504f + (at < 0 ? -0.5f : 0.5f)));
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
