@@ -99,7 +99,7 @@ inline void leave_all(std::vector<Outcome>& outcomes) {
 
 // Waits until the condition holds. Generous: only a broken program gets near the limit.
 inline bool eventually(const std::function<bool()>& condition) {
-  const auto limit = Clock::now() + 120s;
+  const auto limit = Clock::now() + 30s;
   while (!condition()) {
     if (Clock::now() > limit) return false;
     std::this_thread::sleep_for(2ms);

@@ -2,6 +2,7 @@
 // name one.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "topo/base/status.h"
@@ -20,7 +21,7 @@ struct Scope {
   bool every_rank = false;  // the communicator has every rank of the job
   // Whether the ranks can no longer gather on the control plane.
   bool ends_gathers() const { return ends != Ends::kGroup || every_rank; }
-  bool operator==(const Scope&) const = default;
+  auto operator<=>(const Scope&) const = default;  // kAll is before all others
 };
 
 struct JobFailure {

@@ -140,15 +140,15 @@ std::vector<JobFailure> Plane::failures(std::size_t first) const {
 
 void Plane::hear(const Status& failure, const Scope& scope) {
   failures_.push_back({failure, scope});
+  decided_.insert(scope);
   heard_ = failures_.size();
   if (inquiring_ && !for_outsiders_) end_inquiry();  // who still needs an answer asks again
   changed_.notify_all();
 }
 
 bool Plane::decided(const Scope& scope) const {
-  return std::ranges::any_of(failures_, [&](const JobFailure& f) {
-    return f.scope.ends == Scope::Ends::kAll || f.scope == scope;
-  });
+  return decided_.contains(scope) ||
+         (!decided_.empty() && decided_.begin()->ends == Scope::Ends::kAll);
 }
 
 bool Plane::blamed(Rank rank, std::optional<Code> code) const {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "topo/base/mutex.h"
@@ -120,6 +121,7 @@ class Plane {
   mutable Mutex mutex_;
   Status failure_ WEFT_GUARDED_BY(mutex_);  // see Job::failure()
   std::vector<JobFailure> failures_ WEFT_GUARDED_BY(mutex_);
+  std::set<Scope> decided_ WEFT_GUARDED_BY(mutex_);  // those of failures_
   std::condition_variable_any changed_;
   bool left_ WEFT_GUARDED_BY(mutex_) = false;      // leave() was called here
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;  // stop() was called
