@@ -7,6 +7,7 @@
 
 #include "perf/cli/spellings.h"
 #include "topo/base/status.h"
+#include "topo/base/text.h"
 #include "transport/launch/failures.h"
 
 namespace weft {
@@ -38,40 +39,6 @@ std::span<const Collective> all_collectives() { return kAllCollectives; }
 std::string collective_names() { return list(kAllCollectives); }
 std::string dtype_names() { return list(kAllDTypes); }
 std::string redop_names() { return list(kAllRedOps); }
-
-// How many letters must be put in, left out, changed or swapped with their neighbour.
-static std::size_t typing_distance(std::string_view a, std::string_view b) {
-  // to[i][j]: from the first i letters of a to the first j of b.
-  std::vector<std::vector<std::size_t>> to(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i)
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        to[i][j] = i + j;
-        continue;
-      }
-      const std::size_t change = to[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      to[i][j] = std::min({change, to[i - 1][j] + 1, to[i][j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        to[i][j] = std::min(to[i][j], to[i - 2][j - 2] + 1);
-    }
-  return to[a.size()][b.size()];
-}
-
-std::string word_like(std::string_view typed, std::span<const std::string> known) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(1, typed.size() / 3) + 1;
-  for (const std::string& word : known) {
-    const std::size_t distance =
-        word.starts_with(typed) && typed.size() > 2 ? 1 : typing_distance(typed, word);
-    if (distance < least) best = word, least = distance;
-  }
-  return best;
-}
-
-std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
-  const std::string like = word_like(typed, known);
-  return like.empty() ? like : fmt::format("; did you mean {}?", like);
-}
 
 Collective collective_named(std::string_view text) {
   if (const auto found = collective_from(text)) return *found;

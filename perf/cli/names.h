@@ -13,11 +13,6 @@
 
 namespace weft {
 
-// Returns "; did you mean ring?", or nothing where no word is like what was typed.
-std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
-// Returns the word that is most like what was typed; empty where none is like it.
-std::string word_like(std::string_view typed, std::span<const std::string> known);
-
 std::span<const Collective> all_collectives();
 std::string collective_names();  // "all_reduce, all_gather, ..."
 std::string dtype_names();

@@ -5,8 +5,10 @@
 
 #include <regex>
 #include <string_view>
+#include <vector>
 
 #include "coll/types.h"
+#include "topo/base/text.h"
 
 namespace weft {
 namespace {
@@ -158,6 +160,16 @@ std::string spelling_here(const CLI::App& command, const std::string& typed) {
                        s.about.empty() ? "" : fmt::format(" ({})", s.about));
   }
   return "";
+}
+
+std::string spelling_like(const CLI::App& command, const std::string& typed) {
+  if (!typed.starts_with("--")) return "";
+  std::vector<std::string> known;
+  for (const Spelling& s : kSpellings)
+    if (s.typed.starts_with("--") && !spelling_here(command, std::string(s.typed)).empty())
+      known.emplace_back(s.typed);
+  const std::string like = word_like(typed.substr(0, typed.find('=')), known);
+  return like.empty() ? like : spelling_here(command, like);
 }
 
 std::string command_for(const std::string& program) {

@@ -10,6 +10,9 @@ namespace weft {
 // "ranks are -N". Empty where nothing is known of the option.
 std::string spelling_here(const CLI::App& command, const std::string& typed);
 
+// The same for a word that is like an option of which something is known; empty where none is.
+std::string spelling_like(const CLI::App& command, const std::string& typed);
+
 // Returns the command that does what a program of nccl-tests or perftest does, or a collective's
 // name that was typed as a command: "weft perf all_reduce". Empty where there is none.
 std::string command_for(const std::string& program);

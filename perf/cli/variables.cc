@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "perf/cli/names.h"
+#include "topo/base/text.h"
 
 namespace weft {
 

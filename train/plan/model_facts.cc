@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "topo/base/status.h"
+#include "topo/base/text.h"
 
 namespace weft::train {
 namespace {
@@ -39,8 +40,8 @@ const std::vector<std::string>& known_models() {
 ModelShape known_model(std::string_view name) {
   for (const ModelShape& m : kModels)
     if (m.name == name) return m;
-  throw Error(fmt::format("no model '{}'; there are: {}; or say --params", name,
-                          fmt::join(known_models(), ", ")));
+  throw Error(fmt::format("no model '{}'{}; there are: {}; or say --params", name,
+                          did_you_mean(name, known_models()), fmt::join(known_models(), ", ")));
 }
 
 ModelShape model_of_size(double parameters, int layers, int hidden, int heads, int sequence) {

@@ -89,6 +89,8 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
         {"perf lat --report_gbits", "times are in microseconds"},
         {"perf bw --run_infinitely", "--run_infinitely is --duration here"},
         {"perf bw -T 96", "-T is --tclass here"},
+        {"perf all_reduce --iteratons 5", "--iterations is --iters here"},
+        {"plan --model gpt33", "no model 'gpt33'; did you mean gpt3?"},
         {"bench peers --budget 2", "--budget is --budget-s here (seconds)"}}) {
     const Output o = run(std::string(WEFT_BINARY " ") + c.typed);
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
