@@ -1,6 +1,7 @@
 // Launches kernels on a GPU: a thread per item, a warp per team, in strides of the whole grid. For
 // the CUDA sources, which instantiate launch_on_gpu() for their kernels; they compute nothing, as
-// tests run the kernels on the processor.
+// tests run the kernels on the processor. A kernel for which a source
+// defines launch_on_tensor_cores() is launched by that, where its arguments allow.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -36,6 +37,8 @@ __global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K 
 template <class K>
 cudaError_t load() {
   cudaFuncAttributes found;
+  if constexpr (requires(const K* k) { load_for_tensor_cores(k); })
+    if (const auto error = load_for_tensor_cores(static_cast<const K*>(nullptr))) return error;
   if constexpr (HasTeams<K>)
     return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_teams<K>));
   else
@@ -54,6 +57,8 @@ int launch_on_gpu(const void* args, void* stream) {
         std::clamp<std::size_t>((work + of_block - 1) / of_block, 1, most));
   };
   const auto s = static_cast<cudaStream_t>(stream);
+  if constexpr (requires { launch_on_tensor_cores(k, s); })
+    if (launch_on_tensor_cores(k, s)) return static_cast<int>(cudaGetLastError());
   if constexpr (HasTeams<K>)
     run_teams<K><<<blocks(k.teams(), kTeamsOfBlock), kThreads, 0, s>>>(k);
   else

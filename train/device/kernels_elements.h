@@ -249,8 +249,9 @@ struct PositionsGrad {
 
 // ---- columns --------------------------------------------------------------------------------
 
+// Most slabs: with 768 columns their threads fill a GPU of 132 multiprocessors.
+inline constexpr Index kSlabs = 512;
 // Sums each column of y over slabs of rows; with x, also the products of y and the normalised x.
-inline constexpr Index kSlabs = 128;  // most slabs
 template <class E>
 struct ColumnSlabs {
   WEFT_KERNEL("column_slabs");
@@ -285,11 +286,19 @@ struct AddSlabs {
   const V* sums;
   Index slabs, width;
   WEFT_POINTERS(f(to), f(sums));
-  WEFT_HD Index items() const { return width; }
-  WEFT_HD void item(Index column) const {
-    V sum = 0;
-    for (Index s = 0; s < slabs; ++s) sum += sums[s * width + column];
-    put<E>(to + column, get<E>(to + column) + sum);
+  WEFT_HD Index teams() const { return width; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index column) const {
+    typename Team::template PerLane<V> sum;
+    t.each([&](int lane) {
+      sum[lane] = 0;
+      for (Index s = static_cast<Index>(lane); s < slabs; s += kLanes)
+        sum[lane] += sums[s * width + column];
+    });
+    const V all = t.join(sum, Plus());
+    t.each([&](int lane) {
+      if (lane == 0) put<E>(to + column, get<E>(to + column) + all);
+    });
   }
 };
 
