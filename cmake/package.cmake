@@ -17,6 +17,8 @@ endforeach()
 # Not with `cmake --install`: there, the machine has them.
 install(CODE "set(weft_folder \"${CMAKE_INSTALL_LIBDIR}/weft\")" COMPONENT libraries EXCLUDE_FROM_ALL)
 install(CODE [[
+  set(weft_licenses "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/weft/libraries")
+  file(MAKE_DIRECTORY ${weft_licenses})
   file(GET_RUNTIME_DEPENDENCIES
     EXECUTABLES $<TARGET_FILE:weft>
     LIBRARIES $<TARGET_FILE:weft_shared>
@@ -28,6 +30,19 @@ install(CODE [[
   endif()
   foreach(library IN LISTS found)
     file(INSTALL "${library}" DESTINATION "${CMAKE_INSTALL_PREFIX}/${weft_folder}" FOLLOW_SYMLINK_CHAIN)
+    # Its license, as Debian keeps it. dpkg knows files below /lib by that name or below /usr/lib.
+    file(REAL_PATH "${library}" library)
+    string(REGEX REPLACE "^/usr/lib/" "/lib/" short "${library}")
+    execute_process(COMMAND dpkg-query -S "${library}" "${short}"
+      OUTPUT_VARIABLE package ERROR_QUIET)
+    string(REGEX MATCH "^[a-z0-9][a-z0-9+.-]*" package "${package}")
+    set(copyright /usr/share/doc/${package}/copyright)
+    if(NOT package OR NOT EXISTS ${copyright})
+      message(WARNING "${library}: add its license to share/doc/weft/libraries before you pass the "
+                      "package on; dpkg names no package with a copyright file")
+    else()
+      file(COPY_FILE ${copyright} ${weft_licenses}/${package} ONLY_IF_DIFFERENT)
+    endif()
   endforeach()
 ]] COMPONENT libraries EXCLUDE_FROM_ALL)
 
