@@ -8,10 +8,11 @@ foreach(target IN ITEMS weft weft_shared)
 endforeach()
 set_property(TARGET weft APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/weft")
 set_property(TARGET weft_shared APPEND PROPERTY INSTALL_RPATH "$ORIGIN/weft")
-set(weft_packaged weft weft_shared)
+add_custom_target(weft_packaged DEPENDS weft weft_shared)
 foreach(mpi IN LISTS WEFT_MPIS)
   target_link_options(weft_mpi_${mpi} PRIVATE LINKER:--disable-new-dtags)
   set_property(TARGET weft_mpi_${mpi} APPEND PROPERTY INSTALL_RPATH "$ORIGIN/..")
+  add_dependencies(weft_packaged weft_mpi_${mpi})
 endforeach()
 
 # Not with `cmake --install`: there, the machine has them.

@@ -22,7 +22,8 @@ from torch.utils import cpp_extension
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-VERSION = re.search(r"^project\(weft VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
+CMAKE = (ROOT / "CMakeLists.txt").read_text()
+VERSION = re.search(r"^project\(weft VERSION ([\d.]+)", CMAKE, re.M)[1]
 SONAME = f"libweft.so.{VERSION.rpartition('.')[0]}"
 
 
