@@ -1,4 +1,5 @@
-# The tests, for `./weft test`, which sources this file: it uses the functions of `weft`. tests/CMakeLists.txt
+# shellcheck shell=bash disable=SC2154,SC2034
+# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/CMakeLists.txt
 # says which tests there are, and which of them the sanitizers run.
 
 # PyTorch, for tests/torch: in an environment of its own, outside of the tree. What fails here skips
@@ -104,7 +105,8 @@ run_tests() {
     die "--quick is of the fast tests of $main_preset: leave out --sanitize, --all and --torch, or --quick"
   lock_tests
   mapfile -t classes < <(awk '!/^#/ && $1 != "build" && !seen[$1]++ { print $1 }' "$root/cmake/packages.txt")
-  : >"$results" >"$failures"
+  : >"$results"
+  : >"$failures"
   [[ -z $quick ]] || run_quick ${arguments[@]+"${arguments[@]}"}
   [[ -z $torch ]] || set_up_torch 8>&-
   build "$main_preset" all 8>&-

@@ -10,7 +10,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "support/process/read_file.h"
 #include "support/process/shell.h"
@@ -84,24 +83,26 @@ TEST_F(Script, WhatWasCleanedIsBuiltAgain) {
   EXPECT_EQ(all.text.find("No such file"), std::string::npos) << all.text;
 }
 
-// On a machine with packages of its own: dpkg-query reads names and versions from the file `have`,
-// and apt-get adds to it, all but what `refused` names.
+// On a machine with packages of its own: dpkg-query reads names and versions from the file `.have`,
+// and apt-get adds to it, all but what `.refused` names.
 class Packages : public Script {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "missing capability: root";
     Script::SetUp();
-    std::ofstream(file("have")) << "bash 5\n";
-    std::ofstream(file("refused")) << "none\n";
+    std::ofstream(file(".have")) << "bash 5\n";
+    std::ofstream(file(".refused")) << "none\n";
     program("dpkg-query",
-            "shift 3; for p; do sed -n \"s/^\\($p [0-9]*\\)$/\\1 installed/p\" have; done\n");
+            "shift 3\n"
+            "awk 'NR == FNR { asked[$1] = 1; next } $1 in asked { print $0, \"installed\" }' "
+            "<(printf '%s\\n' \"$@\") .have\n");
     program("apt-get",
-            "echo \"$*\" >>apt.log\n"
+            "echo \"$*\" >>.apt.log\n"
             "until [ $# = 0 ] || [ $1 = install ]; do shift; done; shift\n"
-            "for p; do if grep -qx \"$p\" refused; then exit 100; fi; done\n"
-            "for p; do echo \"$p 1\" >>have; done\n");
+            "for p; do if grep -qx \"$p\" .refused; then exit 100; fi; done\n"
+            "for p; do echo \"$p 1\" >>.have; done\n");
     program("ninja",
-            "echo built >>builds; printf '#!/bin/bash\\necho ran\\n' >\"$2/weft\"; "
+            "echo built >>.builds; printf '#!/bin/bash\\necho ran\\n' >\"$2/weft\"; "
             "chmod +x \"$2/weft\"\n");
     program("ctest", "exit 0\n");
   }
@@ -113,28 +114,28 @@ class Packages : public Script {
         .text;
   }
   int builds() const {
-    const std::string text = read_file(file("builds"));
+    const std::string text = read_file(file(".builds"));
     return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   }
   void add(const std::string& package) const {
-    std::ofstream(file("have"), std::ios::app) << package << '\n';
+    std::ofstream(file(".have"), std::ios::app) << package << '\n';
   }
   std::set<std::string> have() const {
-    std::istringstream lines(read_file(file("have")));
+    std::istringstream lines(read_file(file(".have")));
     std::set<std::string> names;
     for (std::string name, version; lines >> name >> version;) names.insert(name);
     return names;
   }
   // The packages of a class in cmake/packages.txt, of all classes where it is empty.
-  std::vector<std::string> listed(const std::string& wanted = "") const {
+  std::set<std::string> listed(const std::string& wanted = "") const {
     std::istringstream lines(read_file(file("cmake/packages.txt")));
-    std::vector<std::string> names;
+    std::set<std::string> names;
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
       std::string name;
       words >> name;
       if (name == "#" || (!wanted.empty() && name != wanted)) continue;
-      while (words >> name) names.push_back(name);
+      while (words >> name) names.insert(name);
     }
     return names;
   }
@@ -152,7 +153,7 @@ TEST_F(Packages, ACommandInstallsWhatTheBuildReadsAndNothingElse) {
     EXPECT_THAT(listed(), Contains(package));
     EXPECT_THAT(have(), Not(Contains(package)));
   }
-  EXPECT_THAT(read_file(file("apt.log")), HasSubstr("--no-remove"));
+  EXPECT_THAT(read_file(file(".apt.log")), HasSubstr("--no-remove"));
 }
 
 TEST_F(Packages, ALabInstallsItsOwnAndSaysSo) {
@@ -179,15 +180,15 @@ TEST_F(Packages, OnlyPackagesThatABuildReadsMakeItBuildAgain) {
   add("vim 9");
   weft("topo");
   EXPECT_EQ(builds(), 1);
-  std::string text = read_file(file("have"));
+  std::string text = read_file(file(".have"));
   text.replace(text.find("libfmt-dev 1"), 12, "libfmt-dev 2");
-  std::ofstream(file("have")) << text;
+  std::ofstream(file(".have")) << text;
   weft("topo");
   EXPECT_EQ(builds(), 2);
 }
 
 TEST_F(Packages, WhatCannotBeHadIsAskedForOnce) {
-  std::ofstream(file("refused")) << "libucx-dev\n";
+  std::ofstream(file(".refused")) << "libucx-dev\n";
   EXPECT_THAT(weft("topo"), HasSubstr("cannot install libucx-dev; weft does without"));
   EXPECT_THAT(have(), Contains("libpmix-dev"));
   add("libfmt-dev 3");  // builds again

@@ -27,7 +27,7 @@ std::string minor_version() { return std::string(kVersion.substr(0, kVersion.rfi
 // The versions of weft that a text names, other than this one and its minor version.
 std::vector<std::string> other_versions(const std::string& text) {
   static const std::regex named(
-      R"((?:\bweft[-_ ]|libweft\.so\.|find_package\(weft |WEFT_(?:CXX_)?)(\d+\.\d+(?:\.\d+)?))");
+      R"((?:\bweft[-_ ](?=\d+\.\d+\.\d+)|libweft\.so\.|find_package\(weft |WEFT_(?:CXX_)?)(\d+\.\d+(?:\.\d+)?))");
   std::vector<std::string> other;
   for (std::sregex_iterator i(text.begin(), text.end(), named), end; i != end; ++i) {
     const std::string version = (*i)[1];
@@ -37,7 +37,7 @@ std::vector<std::string> other_versions(const std::string& text) {
 }
 
 TEST(Version, IsRecognisedInText) {
-  EXPECT_THAT(other_versions("weft_99.1.2_amd64.deb weft 99.1 libweft.so.99.1 WEFT_CXX_99.1"),
+  EXPECT_THAT(other_versions("weft_99.1.2_amd64.deb weft 99.1.2 libweft.so.99.1 WEFT_CXX_99.1"),
               ::testing::SizeIs(4));
   EXPECT_THAT(other_versions(fmt::format("weft {} libweft.so.{}", kVersion, minor_version())),
               IsEmpty());
