@@ -1,8 +1,9 @@
-// What no sanitizer runs is said in the test files ("// sanitize: no", "// unsanitized: CASES"),
+// What no sanitizer runs is said in the test files, by the comments "sanitize:" and "unsanitized:",
 // and decision 30 says for each of them what proves it instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 #include <set>
