@@ -8,15 +8,18 @@ foreach(target IN ITEMS weft weft_shared)
 endforeach()
 set_property(TARGET weft APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/weft")
 set_property(TARGET weft_shared APPEND PROPERTY INSTALL_RPATH "$ORIGIN/weft")
-set(weft_packaged weft weft_shared)
+add_custom_target(weft_packaged DEPENDS weft weft_shared)
 foreach(mpi IN LISTS WEFT_MPIS)
   target_link_options(weft_mpi_${mpi} PRIVATE LINKER:--disable-new-dtags)
   set_property(TARGET weft_mpi_${mpi} APPEND PROPERTY INSTALL_RPATH "$ORIGIN/..")
+  add_dependencies(weft_packaged weft_mpi_${mpi})
 endforeach()
 
 # Not with `cmake --install`: there, the machine has them.
 install(CODE "set(weft_folder \"${CMAKE_INSTALL_LIBDIR}/weft\")" COMPONENT libraries EXCLUDE_FROM_ALL)
 install(CODE [[
+  set(weft_licenses "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/weft/libraries")
+  file(MAKE_DIRECTORY ${weft_licenses})
   file(GET_RUNTIME_DEPENDENCIES
     EXECUTABLES $<TARGET_FILE:weft>
     LIBRARIES $<TARGET_FILE:weft_shared>
@@ -28,6 +31,19 @@ install(CODE [[
   endif()
   foreach(library IN LISTS found)
     file(INSTALL "${library}" DESTINATION "${CMAKE_INSTALL_PREFIX}/${weft_folder}" FOLLOW_SYMLINK_CHAIN)
+    # Its license, as Debian keeps it. dpkg knows files below /lib by that name or below /usr/lib.
+    file(REAL_PATH "${library}" library)
+    string(REGEX REPLACE "^/usr/lib/" "/lib/" short "${library}")
+    execute_process(COMMAND dpkg-query -S "${library}" "${short}"
+      OUTPUT_VARIABLE package ERROR_QUIET)
+    string(REGEX MATCH "^[a-z0-9][a-z0-9+.-]*" package "${package}")
+    set(copyright /usr/share/doc/${package}/copyright)
+    if(NOT package OR NOT EXISTS ${copyright})
+      message(WARNING "${library}: add its license to share/doc/weft/libraries before you pass the "
+                      "package on; dpkg names no package with a copyright file")
+    else()
+      file(COPY_FILE ${copyright} ${weft_licenses}/${package} ONLY_IF_DIFFERENT)
+    endif()
   endforeach()
 ]] COMPONENT libraries EXCLUDE_FROM_ALL)
 

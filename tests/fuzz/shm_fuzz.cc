@@ -3,7 +3,8 @@
 // and nothing ends twice.
 //
 // The input is a sequence of steps: a byte that says what, and what it needs of the bytes behind
-// it. A cell's numbers are mostly near what is right. runs: 3000
+// it. A cell's numbers are mostly near what is right.
+// runs: 3000
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,9 @@
 # Installs a built tree, moves it, then configures, builds and runs a program that uses it: by its
 # CMake package, and by pkg-config.
 
+# The dots of the version are not any character.
+string(REPLACE . "\\." VERSION ${VERSION})
+
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
                   ERROR_VARIABLE output TIMEOUT 200)
@@ -86,9 +89,9 @@ set(exported)
 foreach(line IN LISTS lines)
   if(line MATCHES " A WEFT_" OR line STREQUAL "")
     continue()
-  elseif(line MATCHES "^[0-9a-f]+ . (weft_[a-z_]+)@@WEFT_0\\.1$")
+  elseif(line MATCHES "^[0-9a-f]+ . (weft_[a-z_]+)@@WEFT_${VERSION}$")
     list(APPEND exported ${CMAKE_MATCH_1})
-  elseif(NOT line MATCHES "^[0-9a-f]+ . ((vtable|typeinfo|typeinfo name) for )?weft::(World|Communicator|Request|Batch|Status|Topology|Error|StatusError|alloc|free|name|dtype_from|redop_from|collective_from|to_prometheus|difference|signs_of_trouble|to_string)(::|\\(|\\[|@).*@WEFT_CXX_0\\.1$")
+  elseif(NOT line MATCHES "^[0-9a-f]+ . ((vtable|typeinfo|typeinfo name) for )?weft::(World|Communicator|Request|Batch|Status|Topology|Error|StatusError|alloc|free|name|dtype_from|redop_from|collective_from|to_prometheus|difference|signs_of_trouble|to_string)(::|\\(|\\[|@).*@WEFT_CXX_${VERSION}$")
     message(FATAL_ERROR "libweft.so exports what is not in coll/bindings/c/libweft.map: ${line}")
   endif()
 endforeach()

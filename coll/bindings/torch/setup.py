@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from torch.utils import cpp_extension
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-SONAME = "libweft.so.0.1"
+CMAKE = (ROOT / "CMakeLists.txt").read_text()
+VERSION = re.search(r"^project\(weft VERSION ([\d.]+)", CMAKE, re.M)[1]
+SONAME = f"libweft.so.{VERSION.rpartition('.')[0]}"
 
 
 def libweft():
@@ -51,7 +54,7 @@ shutil.copyfile(library, link / "libweft.so")
 
 setup(
     name="weft_torch",
-    version="0.1.0",
+    version=VERSION,
     description="weft as a backend of torch.distributed",
     packages=["weft_torch"],
     package_data={"weft_torch": [SONAME]},

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: no
 // Large jobs: messages beyond 2^31 bytes, the memory that a large all-reduce takes, more ranks
 // than cores.
 #include <fmt/format.h>

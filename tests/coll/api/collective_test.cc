@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: no
 // Every collective, algorithm, type and operator over real transports, bit by bit against a
 // reference that is computed without weft.
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: no
 // What communicators cost: memory of each, and nothing of those that are gone.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // The calls of the whole family over real transports, by every algorithm, and what they refuse.
 // The full table of types and operators is in table_test.cc, on the simulated fabric.
 #include <gmock/gmock.h>

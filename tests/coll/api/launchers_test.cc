@@ -1,4 +1,5 @@
 // labels: multiproc
+// sanitize: long
 // The same job by every launcher: mpirun, srun, torchrun, weft launch.
 #include "support/jobs/launchers.h"
 

@@ -1,4 +1,5 @@
 // Ranks that end their World together.
+// sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>

@@ -1,4 +1,5 @@
 // labels: multiproc
+// sanitize: no
 // MPI programs on weft: a suite (bindings/mpi/suite.c) that compares each collective with MPI's
 // own, by both MPIs, preloaded and linked in front.
 #include <fmt/format.h>

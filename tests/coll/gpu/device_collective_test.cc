@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Every collective, type and operator on device memory: direct between ranks, staged through host
 // memory, between hosts. On the fake device; the order of streams is in device_stream_test.cc.
 #include <gtest/gtest.h>

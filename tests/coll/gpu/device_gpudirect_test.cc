@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: no
 // Collectives on device memory between hosts whose NICs reach it (GPUDirect). On the fake device,
 // with NICs that are as strict as the hardware may be: tests/support/fakes/fake_nic.cc.
 #include <gmock/gmock.h>

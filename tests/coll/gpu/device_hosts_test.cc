@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: no
 // Collectives on device memory of several ranks on each of several hosts, whose NICs reach it:
 // ranks of a host use each other's memory, and those with the same place on their hosts the NICs.
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Long messages of device memory travel between hosts in slices, which overlap with their copies;
 // in the order of a stream and without one, to and from any memory. On the fake device.
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // labels: multiproc waits
+// sanitize: long
 // Jobs that hang at a random moment, for every cause that real processes can have: the error of
 // every rank names the root, and so does `weft doctor` from outside.
 //

@@ -1,5 +1,6 @@
 // The flight recorder: what is written is read, also under the writer's hands, by other ranks, and
 // after its ring has come round.
+// sanitize: address threads
 #include "coll/observe/recorder.h"
 
 #include <gtest/gtest.h>

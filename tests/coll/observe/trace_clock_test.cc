@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Traces of machines whose clocks differ: a rank in a time namespace, where the monotonic clock is
 // off by a known time.
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Traces, metrics and the log of real jobs: files that load, numbers that agree with what was run.
 #include "coll/observe/trace.h"
 

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Ranks that pass different arguments, call different collectives or run different algorithms: all
 // of them get the same error, and it shows both sides.
 #include <fmt/format.h>

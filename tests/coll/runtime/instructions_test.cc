@@ -4,6 +4,7 @@
 // queue pair, or a socket, the floor below any library. One thread plays both ranks in turns.
 // labels: multiproc
 // ctest: alone
+// sanitize: no
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,5 +1,6 @@
 // labels: multiproc
 // ctest: whole
+// sanitize: long
 // Bits that flip on the way: repaired in integrity mode, or named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

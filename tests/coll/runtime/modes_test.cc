@@ -1,5 +1,6 @@
 // Ranks that were told different things: every rank names what, both values, and where they come
 // from.
+// sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

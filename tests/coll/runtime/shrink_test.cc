@@ -1,4 +1,5 @@
 // labels: multiproc waits
+// unsanitized: Settings/Shrink.*
 // abort() and shrink(): ranks that are killed, stopped or give up; the others go on without them
 // and get right results.
 //

@@ -5,6 +5,7 @@
 //
 //   WEFT_SOAK_SHARE=5 coll_multiproc_tests --gtest_filter=Soak.*    five times as many turns
 // labels: multiproc
+// sanitize: long
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

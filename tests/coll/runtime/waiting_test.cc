@@ -1,5 +1,6 @@
 // What a rank does while it finds out why a call is late, or tells the others: its other calls go
 // on.
+// sanitize: address threads
 #include <gtest/gtest.h>
 
 #include <atomic>

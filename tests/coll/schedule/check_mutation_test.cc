@@ -2,6 +2,7 @@
 // Which mutants are right is decided by an interpreter of its own (interpreter.h).
 // labels: sim
 // ctest: whole
+// sanitize: no
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // One language on the command line: the rules that the names, the help and the pages of all
-// commands keep, checked on what `weft completion json` tells. labels: multiproc
+// commands keep, checked on what `weft completion json` tells.
+// labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

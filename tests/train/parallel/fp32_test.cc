@@ -7,6 +7,7 @@
 // enlarges any rounding 10,000 times, also that of the first weights on one rank.
 // At 2e-3 the bound is a hundred times what is seen. fp64 has room for both.
 // labels: sim
+// sanitize: no
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // One loss curve for every layout of ranks, within 1e-10 in fp64, and the same weights at its end:
 // over 50 steps for every factorisation, over 10 for the other ways to run one.
 // labels: sim
+// unsanitized: Layouts.Every*FactorisationOf8And6
 #include <gtest/gtest.h>
 
 #include <array>

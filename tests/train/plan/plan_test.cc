@@ -1,4 +1,5 @@
 // The planner and the price: golden numbers through the commands, and the formulas behind them.
+// unsanitized: PlanCommand.Advises* PlanCommand.TenBillion*
 #include "train/plan/plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // labels: multiproc
+// unsanitized: SpiralCommand.GoldenRunOfEverySynchronisation*
 // weft spiral and weft pipeline: the commands themselves.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 // nothing wrong, and with every few messages arriving with a flipped bit, notes among them.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <numeric>
 
 #include "transport/conformance.h"

@@ -1,5 +1,6 @@
 // weft launch: what the ranks are given, how their ends are reported, and that none stays behind.
 // labels: multiproc waits
+// sanitize: long
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // The control plane of an assembled job, by threads: gathering, failures, leaving. The same tests
 // run over sockets and over local_jobs().
+// sanitize: address threads
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

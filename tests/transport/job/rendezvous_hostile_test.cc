@@ -1,5 +1,6 @@
 // What a rank that knows the secret may say to rank 0 on the control plane: contributions,
 // inquiries and doors without end. It is named, or not heard, and the others go on.
+// sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>

@@ -1,5 +1,6 @@
 // shrink() of a job over sockets, by threads: who goes on, and who is told that it does not.
 // labels: multiproc waits
+// sanitize: long
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>

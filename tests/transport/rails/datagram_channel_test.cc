@@ -1,5 +1,6 @@
 // Which UDP datagrams a rank takes for its peers': those that the peer signed for this rank and
 // rail, from the peer's own socket, each once.
+// sanitize: address threads
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,7 @@
 // Messages of the transports of plain NICs: bytes, matching, several rails, misuse, wake-up,
-// set-up. labels: multiproc
+// set-up.
+// labels: multiproc
+// sanitize: address threads
 #include <fmt/format.h>
 #include <poll.h>
 

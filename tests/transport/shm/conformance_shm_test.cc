@@ -2,6 +2,7 @@
 // only, and by cross-memory attach only.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,6 +1,7 @@
 // The tcp transport under the conformance suite, over the loopback device.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <gtest/gtest.h>
 
 #include "transport/conformance.h"

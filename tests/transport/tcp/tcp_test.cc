@@ -1,5 +1,7 @@
 // What only the tcp transport does: strangers on its port, connections that cross or begin anew,
-// its frames. labels: multiproc
+// its frames.
+// labels: multiproc
+// sanitize: address threads
 #include <fmt/format.h>
 #include <sys/resource.h>
 

@@ -1,6 +1,7 @@
 // The ucx transport under the conformance suite, over the loopback device.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <gtest/gtest.h>
 
 #if __has_include("transport/ucx/ucx.h")

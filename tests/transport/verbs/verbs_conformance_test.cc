@@ -1,6 +1,7 @@
 // The verbs transport under the conformance suite, on this host's devices.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // What a verbs device reports of its own accord: read without waiting, and what the transport makes
 // of it. Only where WEFT_VERBS_TEST_DOWN and _UP are commands that take the first test device's
-// link down and up again, as in the Soft-RoCE guest. labels: multiproc ctest: alone
+// link down and up again, as in the Soft-RoCE guest.
+// labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

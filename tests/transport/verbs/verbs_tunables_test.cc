@@ -1,5 +1,6 @@
 // Every tunable of verbs/settings.h that a queue pair has, set by its variable, and asked back of
-// the device; and the flow labels of a pair's queue pairs. labels: multiproc ctest: alone
+// the device; and the flow labels of a pair's queue pairs.
+// labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

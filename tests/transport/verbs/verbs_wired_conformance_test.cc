@@ -3,6 +3,7 @@
 // program. Under kOnePlace a rank has one place, so that connections are closed all the time.
 // labels: multiproc
 // ctest: alone
+// sanitize: long
 #include <gtest/gtest.h>
 
 #include <cstdlib>
