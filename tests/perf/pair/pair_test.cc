@@ -322,7 +322,12 @@ TEST_F(PairProcesses, AClientThatDiesIsNamed) {
   const int port = 20000 + getpid() % 12000;
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -D 30 -p {}", kPerf, port);
   auto server = std::async(std::launch::async, [&] { return run(both); });
-  run("timeout -s KILL 5 " + both.substr(11) + " 127.0.0.1");
+  // It is under way once it has used 0.3 s of its processor: set-up takes little.
+  run(
+      fmt::format("bash -c '{} 127.0.0.1 & c=$!; "
+                  "while t=$(cut -d\" \" -f14 /proc/$c/stat 2>/dev/null); "
+                  "[ \"${{t:-99}}\" -le 30 ]; do sleep 0.05; done; kill -KILL $c'",
+                  both.substr(11)));
   const Output end = server.get();
   EXPECT_EQ(end.exit_code, 2) << end.text;
   EXPECT_THAT(end.text, HasSubstr("rank 1 (host"));
