@@ -175,19 +175,6 @@ TEST(PerfCommand, AReportReplacesTheOneBefore) {
   EXPECT_THAT(device.output, HasSubstr("weft.perf/1"));
 }
 
-// The text of a failure need not name the host, and a rank of a thousand says nothing of where it
-// is.
-TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
-  // What rank 3 does not send holds all of them up in the collectives, if they come that far before
-  // rank 3 is killed: the hosts are known long before.
-  const std::string rank = fmt::format(
-      "if [ $WEFT_RANK = 3 ]; then sleep 15; kill -KILL $$; fi "
-      "& WEFT_FAULT=drop:rank=3,nth=300,times=1000000000 exec {} validate --timeout-ms 120000",
-      WEFT_BINARY);
-  const Outcome run = weft(fmt::format("launch -N 4 --hosts 2 -- bash -c '{}'", rank), "2>&1");
-  EXPECT_THAT(run.output, HasSubstr("host1 is lost: peer failed: rank 3"));
-}
-
 TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
   const std::string command =
       "perf broadcast -N 4 --hosts 2 --transport shm -b 64K -e 64K -n 3 --timeout-ms 20000";

@@ -132,6 +132,7 @@ TEST(Layouts, TiedCopiesHaveTheSameBits) {
   for (const int zero : {0, 1, 2, 3})
     for (const int group : {0, 3})
       for (const int chunks : {1, 2}) {
+        if ((zero + group + chunks) % 2 == 0) continue;  // every pair of two of them
         TrainOptions o = narrow({group == 0 ? 3 : 6, 1, 2});
         o.mesh.algorithm = "ring";
         o.mesh.shard = group;
