@@ -59,7 +59,8 @@ TEST_P(LostRank, ThatDiesIsNamed) { expect_lost("KILL"); }
 TEST_P(LostRank, ThatStopsIsNamed) { expect_lost("STOP"); }
 
 // Rank 0 writes the reports: where it is lost itself, rank 1 does.
-INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3));
+INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3),
+                         [](const auto& info) { return "Rank" + std::to_string(info.param); });
 
 // A host whose memory or NIC changes data: every rank looks for it, although rank 0 alone has heard
 // what all found.
