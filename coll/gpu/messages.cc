@@ -121,7 +121,7 @@ void DeviceMessages::add(std::span<const Message> messages, std::optional<Device
   unless_streams_wait(PooledMemory::trim);
   if (stream) prepare_gpu(device_, device_.gpu_of(*stream));
   MessageGroup f = flight_of(messages);
-  if (stream && !captured) take_rooms(f);
+  take_rooms(f);  // of captured messages: into the pool, for their replays
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -86,6 +87,8 @@ class DeviceContext {
   // cuBLASLt loads a kernel. (While it waits it holds a lock of the driver that the collective's
   // kernel needs.) A step takes what it needs when it first runs.
   void settle();
+  // settle() calls this while it waits: what other ranks wait for goes on. May be empty.
+  std::function<void()> meanwhile;
   std::size_t waits() const { return waits_; }  // times that the rank waited for its device
 
   // The communication stream, whose later work starts after the work now on the compute stream.
