@@ -30,7 +30,7 @@ struct NicLayout {
   std::size_t host = 0, place = 0;       // this rank's
 };
 
-// The paths of one lane. Only the lane's thread uses them.
+// The paths of one lane. Only the lane's thread uses them, but for ways(), which calls use.
 class GpuDirect {
  public:
   // How a rank exchanges data with other hosts.
@@ -47,7 +47,8 @@ class GpuDirect {
 
   // Returns the ways open to this rank, as bits: none unless its buffers are device memory and the
   // message is long enough (WEFT_GPUDIRECT). Ways by NICs need NICs that all reach this GPU, which
-  // the first call finds out. The lane takes the first way that is open to all ranks.
+  // the first call finds out, before its stream waits. The lane takes the first way that is open to
+  // all ranks.
   std::uint64_t ways(const DeviceOperation& op);
   // The ranks of the group whose buffers run() needs: those of this host, or this rank alone.
   const std::vector<Rank>& neighbours() const { return layout_.hosts[layout_.host]; }

@@ -7,6 +7,7 @@
 #include "topo/base/log.h"
 #include "topo/base/mutex.h"
 #include "topo/base/status.h"
+#include "transport/gpu/streams.h"
 
 namespace weft {
 namespace {
@@ -46,13 +47,14 @@ DeviceWork device_work(const DeviceReduce& reduce) {
   return work;
 }
 
-void load_device_kernels(Device& device, int gpu) {
+void prepare_gpu(Device& device, int gpu) {
   static Mutex mutex;
   // Outlives every static.
   static auto* const loaded WEFT_PT_GUARDED_BY(mutex) = new std::set<int>;
   const MutexLock lock(mutex);  // others wait until they are there
   if (loaded->contains(gpu)) return;
   loaded->insert(gpu);
+  for (int which = 0; which < kOwnStreams; ++which) own_stream(device, gpu, which);
   const DeviceReduce any{};
   try {
     device.load(device_work(any), gpu);

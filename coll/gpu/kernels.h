@@ -32,8 +32,9 @@ struct DeviceReduce {
 
 // `reduce` must live as long as the returned work; a launch copies it.
 DeviceWork device_work(const DeviceReduce& reduce);
-// Loads the kernels onto a GPU, once per process. Call it before any stream of that GPU waits.
-void load_device_kernels(Device& device, int gpu);
+// Loads the kernels onto a GPU and makes weft's own streams, once per process. Call it before any
+// stream of that GPU waits.
+void prepare_gpu(Device& device, int gpu);
 
 namespace detail {
 int launch_device_reduce(const void* args, void* stream);  // gpu/kernels.cu

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 
+#include "coll/engine/compute.h"
 #include "coll/engine/signature.h"
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/gpudirect.h"
@@ -25,7 +26,16 @@ constexpr std::uint32_t kAcross = 4;
 }  // namespace
 
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
-    : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
+    : device_(device),
+      group_(group),
+      core_(*group.core),
+      kind_(kind),
+      gates_(device, waiting_streams_of(&core_)) {
+  if (group.ranks.size() > 1) {
+    if (!PooledMemory::pooled(PooledMemory::kPinned, kComputeScratchMax))
+      settle(waiting_streams_of(&core_));
+    staging(kComputeScratchMax);
+  }
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
@@ -84,9 +94,13 @@ bool DeviceLane::given_up() {
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   unless_streams_wait([&] {
     device_peers().trim(device_);
+    device_peers().open_wanted(device_);
     PooledMemory::trim();
   });
-  if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
+  for (const int gpu :
+       {op->ordered ? device_.gpu_of(stream) : -1, op->mine.in.gpu, op->mine.out.gpu})
+    if (gpu >= 0) prepare_gpu(device_, gpu);
+  op->mine.ways = gpudirect_->ways(*op);
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -171,8 +185,14 @@ void DeviceLane::run(DeviceOperation& op) {
     core_.run_callbacks(lock);
   }
   if (!op.ordered) return;
-  const MutexLock lock(mutex_);
-  gates_.open(op.gate, kind_ == Kind::kGraphs);
+  {
+    const MutexLock lock(mutex_);
+    gates_.open(op.gate, kind_ == Kind::kGraphs);
+  }
+  unless_streams_wait([&] {
+    device_peers().trim(device_);
+    device_peers().open_wanted(device_);
+  });
 }
 
 // What its steps are a part of. A replay is a task of its own.
@@ -204,7 +224,6 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
     companion_->shape.deterministic = op.deterministic;
   }
-  op.mine.ways = gpudirect_->ways(op);
   std::vector<DeviceRecord> records(n);
   static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
   if (Status s = wire_.all_gather(&op.mine, records.data(),
@@ -249,7 +268,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   wait_for_stream(op);
   if (buffers) {
     // The others' inputs are ready, and everybody reaches everything.
-    std::int32_t mine = buffers->why_not().empty() && as_expected, all = mine;
+    std::int32_t mine = buffers->reaches_all() && as_expected, all = mine;
     const auto meet = [&] {
       if (buffers->members().size() == 1) return Status();
       return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);

@@ -56,7 +56,8 @@ class DeviceLane {
     kCalls = 1,   // calls of the program
     kGraphs = 2,  // captured calls, at each replay
   };
-  // The communicator outlives its lanes.
+  // The communicator outlives its lanes. Takes the memory that tasks need, as a GPU may let later
+  // calls that take memory wait for all streams.
   DeviceLane(Device& device, GroupState& group, Kind kind);
   ~DeviceLane();  // waits for the running task, gives up the queued ones
   DeviceLane(const DeviceLane&) = delete;
@@ -73,6 +74,7 @@ class DeviceLane {
 
   // ---- for the steps of a task; lane thread only ----
   Device& device() const { return device_; }
+  Kind kind() const { return kind_; }
   Communicator& wire() { return wire_; }
   // Starts it by a Compute that outlives the task, among `across`: ranks of the group, the same in
   // every call, or none: all.

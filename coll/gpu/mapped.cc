@@ -24,8 +24,13 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
     if (address.gpu < 0 && is_vector) return static_cast<void*>(nullptr);
     if (address.gpu < 0)
       throw Error(fmt::format("{} of rank {} is not device memory", which, rank));
-    void* const at = device_peers().acquire(lane.device(), address, gpu);
-    acquired_.emplace_back(&address, gpu);
+    // What a graph replays has no other time.
+    void* const at = device_peers().acquire(lane.device(), address, gpu,
+                                            lane.kind() == DeviceLane::Kind::kGraphs);
+    if (at)
+      acquired_.emplace_back(&address, gpu);
+    else
+      later_ = true;
     return at;
   };
   try {

@@ -15,14 +15,16 @@ namespace weft {
 class MappedBuffers {
  public:
   // Maps the buffers of `members`, ranks of the group; this rank's own need none. Never throws:
-  // why_not() says why the GPU does not reach a buffer.
+  // why_not() says why the GPU does not reach a buffer. A buffer that is not mapped yet is mapped
+  // once no stream waits, for later tasks (DevicePeers::acquire).
   MappedBuffers(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 std::vector<Rank> members);
   ~MappedBuffers();
   MappedBuffers(const MappedBuffers&) = delete;
   MappedBuffers& operator=(const MappedBuffers&) = delete;
 
-  const std::string& why_not() const { return why_not_; }  // empty: the GPU reaches all
+  const std::string& why_not() const { return why_not_; }  // empty: the GPU reaches all, or will
+  bool reaches_all() const { return why_not_.empty() && !later_; }
   const std::vector<Rank>& members() const { return members_; }
   // The address of an element of the i-th member's `in`.
   std::byte* in(std::size_t i, std::size_t element) const {
@@ -38,6 +40,7 @@ class MappedBuffers {
   std::vector<void*> ins_, outs_;
   std::vector<std::pair<const DeviceAddress*, int>> acquired_;
   std::string why_not_;
+  bool later_ = false;
 };
 
 }  // namespace weft

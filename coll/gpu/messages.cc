@@ -23,7 +23,10 @@ constexpr std::uint32_t kReplays = 3;
 }  // namespace
 
 DeviceMessages::DeviceMessages(Device& device, GroupState& group)
-    : device_(device), group_(group), core_(*group.core), gates_(device) {
+    : device_(device),
+      group_(group),
+      core_(*group.core),
+      gates_(device, waiting_streams_of(&core_)) {
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
@@ -86,6 +89,24 @@ DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> 
   return f;
 }
 
+// Takes pinned memory before the stream waits, as a GPU may let what takes it wait for the stream.
+// What is called far ahead of its stream takes it when the stream has come, to hold less at once.
+void DeviceMessages::take_rooms(MessageGroup& f) {
+  {
+    const MutexLock lock(mutex_);
+    std::size_t ahead = 0;
+    for (const MessageGroup& other : waiting_)
+      for (const MessagePart& leg : other.legs) ahead += leg.room.size();
+    if (ahead > kHeldBytes) return;
+  }
+  for (MessagePart& leg : f.legs) {
+    const std::size_t bytes = leg.bytes();
+    if (bytes == 0 || (!leg.message.sends && (leg.own || leg.gpu < 0))) continue;
+    if (!PooledMemory::pooled(PooledMemory::kPinned, bytes)) settle(waiting_streams_of(&core_));
+    leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
+  }
+}
+
 void DeviceMessages::enter(MessageGroup& f) {
   for (MessagePart& leg : f.legs) {
     if (leg.own) continue;
@@ -98,8 +119,9 @@ void DeviceMessages::enter(MessageGroup& f) {
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Task* handle) {
   unless_streams_wait(PooledMemory::trim);
-  if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
+  if (stream) prepare_gpu(device_, device_.gpu_of(*stream));
   MessageGroup f = flight_of(messages);
+  take_rooms(f);  // of captured messages: into the pool, for their replays
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -204,7 +226,8 @@ void DeviceMessages::set_out(MessageGroup& f) {
       if (leg.message.sends) {
         take_down(leg);
       } else if (!leg.own) {
-        if (leg.gpu >= 0) leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
+        if (leg.gpu >= 0 && !leg.room)
+          leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
         leg.ready = leg.slices;
       }
     }
@@ -215,7 +238,7 @@ void DeviceMessages::set_out(MessageGroup& f) {
 
 void DeviceMessages::take_down(MessagePart& leg) {
   const std::size_t bytes = leg.bytes();
-  if (bytes) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
+  if (bytes && !leg.room) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
   auto* const from = static_cast<const std::byte*>(leg.message.data);
   if (leg.gpu < 0) {
     if (bytes) std::memcpy(leg.room.get(), from, bytes);

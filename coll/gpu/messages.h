@@ -94,6 +94,7 @@ class DeviceMessages {
   };
 
   MessageGroup flight_of(std::span<const Message> messages) const;
+  void take_rooms(MessageGroup& f) WEFT_EXCLUDES(mutex_);
   void enter(MessageGroup& f) WEFT_REQUIRES(core_.mutex);
   void serve() WEFT_EXCLUDES(mutex_);
   bool take_arrivals() WEFT_REQUIRES(mutex_);

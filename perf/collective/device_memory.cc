@@ -12,17 +12,14 @@
 #include <vector>
 
 #include "coll/runtime/internals.h"
+#include "transport/gpu/rank_gpu.h"
 
 namespace weft {
 
 int gpu_of_rank(const World& world) {
   Device* const d = device();
   if (!d) throw Error("--buffers cuda: missing capability: " + missing_device());
-  const Topology& t = world.topology();
-  int before = 0;  // ranks of this machine with a lower number
-  for (Rank r = 0; r < world.rank(); ++r)
-    before += t.place(r).machine == t.place(world.rank()).machine;
-  return before % d->count();
+  return gpu_of_rank(world.topology(), world.rank(), *d);
 }
 
 DeviceMirror::DeviceMirror(int gpu, unsigned char* host, std::size_t bytes)
@@ -77,17 +74,23 @@ double device_bound_us(Collective c, int ranks, int n, double copy_us) {
   return copies * ranks * copy_us;
 }
 
+namespace {
+
+// A name of each rank's GPU, the same for ranks that share one. A collective call.
+std::vector<std::string> gpus_of_ranks(World& world) {
+  return job_of(world).all_gather(world.topology().place(world.rank()).machine + " " +
+                                  device()->identity(gpu_of_rank(world)));
+}
+
+}  // namespace
+
 double measure_device_copy_us(World& world, std::uint64_t bytes) {
   const int gpu = gpu_of_rank(world);
   double mine = 0;
   // The first rank of each GPU, while the others wait on the host.
-  const auto& t = world.topology();
-  const bool first = [&] {
-    int before = 0;
-    for (Rank r = 0; r < world.rank(); ++r)
-      before += t.place(r).machine == t.place(world.rank()).machine;
-    return before < device()->count();
-  }();
+  const std::vector<std::string> users = gpus_of_ranks(world);
+  const auto me = users.begin() + world.rank();
+  const bool first = std::find(users.begin(), me, *me) == me;
   if (first) {
     const auto whole = static_cast<std::size_t>(std::max<std::uint64_t>(bytes, 1 << 20));
     DeviceMirror mirror(gpu, nullptr, 2 * whole);
@@ -104,9 +107,7 @@ double measure_device_copy_us(World& world, std::uint64_t bytes) {
 }
 
 int ranks_per_gpu(World& world) {
-  const std::string mine =
-      world.topology().place(world.rank()).machine + " " + device()->identity(gpu_of_rank(world));
-  const auto all = job_of(world).all_gather(mine);
+  const std::vector<std::string> all = gpus_of_ranks(world);
   int most = 0;
   for (const std::string& one : all)
     most = std::max(most, static_cast<int>(std::count(all.begin(), all.end(), one)));

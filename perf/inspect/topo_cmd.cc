@@ -15,6 +15,7 @@
 #include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "topo/discover.h"
+#include "topo/near.h"
 #include "transport/loaded/loaded.h"
 
 namespace weft {
@@ -38,7 +39,8 @@ struct View {
   std::vector<Nic> rails;
   std::vector<LibraryState> libraries;  // of this host
   int ppn = 1;
-  std::vector<int> rail_of, node_of;  // per local rank: its rail, the NUMA node of its GPU or -1
+  // Per local rank: its rail, the NUMA node of its GPU or -1, the index of its GPU or -1.
+  std::vector<int> rail_of, node_of, gpu_of;
 };
 
 View look(const Options& options) {
@@ -55,18 +57,33 @@ View look(const Options& options) {
   } else {
     view.tree = options.sysfs;
   }
-  const int ngpus = static_cast<int>(view.host.gpus.size());
+  const std::vector<Gpu> visible = visible_gpus(
+      view.host.gpus, view.tree.empty() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr);
+  const int ngpus = static_cast<int>((visible.empty() ? view.host.gpus : visible).size());
   view.ppn = options.ppn.value_or(ngpus > 0 ? ngpus : 8);
   // Topology itself says where ranks would go that are bound to their GPU's NUMA node.
   std::vector<Place> places(view.ppn);
   for (int local = 0; local < view.ppn; ++local) {
     places[local].rails = view.rails;
     const int gpu = ngpus > 0 ? static_cast<int>(std::int64_t{local} * ngpus / view.ppn) : -1;
-    if (gpu >= 0) places[local].numa_node = view.host.gpus[gpu].numa_node;
+    if (gpu >= 0)
+      places[local].numa_node = (visible.empty() ? view.host.gpus : visible)[gpu].numa_node;
     view.node_of.push_back(places[local].numa_node);
   }
   const Topology topology(std::move(places));
-  for (int local = 0; local < view.ppn; ++local) view.rail_of.push_back(topology.rail(local));
+  std::vector<std::string> rails, gpus;
+  for (int local = 0; local < view.ppn; ++local) {
+    const auto rail = static_cast<std::size_t>(topology.rail(local));
+    view.rail_of.push_back(topology.rail(local));
+    rails.push_back(rail < view.rails.size() ? view.rails[rail].pci : "");
+  }
+  for (const Gpu& gpu : visible) gpus.push_back(gpu.pci);
+  view.gpu_of = nearest_gpus(rails, gpus, options.sysfs);
+  for (int& gpu : view.gpu_of)  // as they are listed above
+    if (gpu >= 0)
+      gpu = static_cast<int>(
+          std::ranges::find(view.host.gpus, gpus[static_cast<std::size_t>(gpu)], &Gpu::pci) -
+          view.host.gpus.begin());
   return view;
 }
 
@@ -120,7 +137,9 @@ Json to_json(const View& view) {
   Json locals = Json::array();
   for (int local = 0; local < view.ppn; ++local) {
     locals.push_back(local);
-    ranks.push_back({{"local_rank", local}, {"rail", view.rail_of[local]}});
+    ranks.push_back({{"local_rank", local},
+                     {"rail", view.rail_of[local]},
+                     {"gpu", or_null(view.gpu_of[local])}});
   }
   domains.push_back({{"link", "shared memory"}, {"local_ranks", std::move(locals)}});
   for (const auto& members : gpu_domains(host.gpus)) {
@@ -340,6 +359,13 @@ class TreeView {
           text += style_.paint("33", fmt::format(", from NUMA node {} to {}", node, nic.numa_node));
         }
       }
+      std::vector<int> gpus(view_.gpu_of.begin() + first, view_.gpu_of.begin() + last + 1);
+      std::erase(gpus, -1);
+      std::ranges::sort(gpus);
+      const auto repeated = std::ranges::unique(gpus);
+      gpus.erase(repeated.begin(), repeated.end());
+      if (!gpus.empty())
+        text += fmt::format(", GPU{} {}", gpus.size() == 1 ? "" : "s", indices(gpus));
       result.push_back({std::move(text)});
     }
     return result;

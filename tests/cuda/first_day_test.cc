@@ -2,6 +2,7 @@
 // programs that are stubs. One of their cases hangs, and is cut.
 // labels: multiproc
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -17,6 +18,9 @@ namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class FirstDay : public ::testing::Test {
  protected:
@@ -30,6 +34,11 @@ class FirstDay : public ::testing::Test {
            "case \"$*\" in *list_tests*) printf 'CudaTraining.\\n  Alone\\n  Hangs\\n  Last\\n';;\n"
            "*Hangs) echo begins; sleep 1000;; *Last) echo '[  SKIPPED ] 1'; echo 'missing "
            "capability: a fast GPU';; esac");
+    script("bin/nvidia-cuda-mps-control",
+           "if [ \"$1\" = -d ]; then echo \"starts in $CUDA_MPS_PIPE_DIRECTORY\"; else read word; "
+           "echo \"$word in $CUDA_MPS_PIPE_DIRECTORY\"; fi >> " +
+               (folder_ / "mps"));
+    script("bin/cuda-gdb", "echo \"Thread 1 of $2: wait_value\"");
     std::ofstream(folder_ / "pages/README.md") << "# Benchmarks\n";
   }
   void script(const std::string& name, const std::string& body) {
@@ -54,11 +63,23 @@ TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
   const Output out = first_day(WEFT_WITH_FAKES, 240);
   EXPECT_EQ(out.exit_code, 1) << out.text;  // as a case was cut
   const std::string report = read_file(folder_ / "out/report.md");
-  EXPECT_NE(report.find("13 of 15 commands passed"), std::string::npos) << report;
+  EXPECT_NE(report.find("16 of 18 commands passed"), std::string::npos) << report;
   EXPECT_NE(report.find("| training | `train_cuda_tests --gtest_filter=CudaTraining.Hangs` | CUT"),
             std::string::npos)
       << report;
-  EXPECT_NE(report.find("\nbegins\n"), std::string::npos) << report;  // what it printed before
+  EXPECT_NE(report.find("\nbegins\n"), std::string::npos) << report;      // what it printed before
+  EXPECT_NE(report.find(": wait_value\n"), std::string::npos) << report;  // and its stacks
+  // The figures, also on the console.
+  for (const std::string& text : {report, out.text}) {
+    EXPECT_THAT(text, ContainsRegex("-N 8 [^|]*--json mps-ranks-8.json. \\| passed \\| bus "
+                                    "[0-9.e-]+ GB/s at 16K"));
+    EXPECT_THAT(text, HasSubstr("| `cuda_cuda_tests` | passed | 4 tests passed |"));
+    EXPECT_THAT(text, ContainsRegex("perf sendrecv[^|]*\\| passed \\| bus [0-9.]+ GB/s at "));
+  }
+  // A daemon of its own for the ranks that share the GPU by MPS, and none for the others.
+  EXPECT_THAT(
+      read_file(folder_ / "mps"),
+      MatchesRegex("starts in (/[^\n]*/weft-mps-[^\n]*)\nquit in /[^\n]*/weft-mps-[^\n]*\n"));
   EXPECT_NE(report.find("CudaTraining.Last` | SKIPPED: missing capability: a fast GPU"),
             std::string::npos)
       << report;

@@ -63,9 +63,6 @@ bool fewer_replicas(TrainFlags& flags) {
 
 // What --backend and --type are, where one of them is not said.
 void choose_backend(TrainFlags& flags) {
-  // Streams that wait for other ranks must not hold up others, but the driver puts streams one
-  // behind the other where it has fewer connections (8, unless told) than there are.
-  if (flags.backend != "cpu") setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (flags.backend == "auto") flags.backend = device() != nullptr ? "cuda" : "cpu";
   const bool cuda = flags.backend == "cuda";
   if (cuda && device() == nullptr)

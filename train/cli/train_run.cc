@@ -30,6 +30,7 @@
 #include "train/model/mfu.h"
 #include "train/pipeline/trace.h"
 #include "train/trainer.h"
+#include "transport/gpu/rank_gpu.h"
 
 namespace weft {
 
@@ -51,14 +52,9 @@ int operator_threads(const World& world) {
   return std::max(1, allowed / here);
 }
 
-// Ranks of a machine take its GPUs in turn; several may share one.
 int gpu_of(const World& world) {
-  Device* found = device();
-  int before = 0;
-  const Topology& t = world.topology();
-  for (Rank r = 0; r < world.rank(); ++r)
-    before += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
-  return found == nullptr ? 0 : before % found->count();
+  const Device* found = device();
+  return found == nullptr ? 0 : gpu_of_rank(world.topology(), world.rank(), *found);
 }
 
 // Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
@@ -205,6 +201,12 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   } else if (!flags.save.empty()) {
     train::require_no_checkpoint(checkpoint, flags.save);
   }
+  const auto memory = [] {  // of the rank: on its GPU, where it has one
+    if constexpr (train::kOnDevice<T>)
+      return static_cast<double>(train::DeviceContext::of_this_rank().reserved());
+    else
+      return resident_bytes();
+  };
   double shown = 0, best = 0;
   const auto show = [&](const train::StepReport& r, std::optional<double> test_loss) {
     const double rate = tokens / r.seconds, now = now_s();
@@ -221,7 +223,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
                r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
                r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
-               100 * r.bubble, resident_bytes() / 1e6);
+               100 * r.bubble, memory() / 1e6);
     if (test_loss)
       fmt::print("# {} steps: test loss {:.4f}, perplexity {:.4g} a byte\n", r.step, *test_loss,
                  std::exp(*test_loss));

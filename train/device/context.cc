@@ -50,7 +50,7 @@ DeviceContext& DeviceContext::of_this_rank() { return mine ? *mine : make(0); }
 DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gpu) {
   // All kernels: what is loaded with the first launch may wait for the stream of a collective.
   DeviceWork all;
-  all.title = "of the trainer";
+  all.title = kernels::kAllKernels;
 #ifdef WEFT_HAVE_CUDA
   all.load = [] {
     const int error = kernels::load_on_gpu();
@@ -64,7 +64,7 @@ DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gp
 
 DeviceContext::~DeviceContext() {
   try {
-    wait();
+    settle();
     for (char* chunk : chunks_) device_.free(chunk);
   } catch (const Error& e) {  // the GPU failed before; what failed was reported then
     log().debug("weft train: giving back GPU {}: {}", gpu_, e.what());
@@ -112,6 +112,7 @@ void* DeviceContext::allocate(std::size_t bytes) {
   auto fit = free_by_size_.lower_bound({bytes, nullptr});
   if (fit == free_by_size_.end()) {
     const std::size_t chunk = std::max(bytes, kChunk);
+    settle();
     char* memory = static_cast<char*>(device_.alloc(gpu_, chunk));
     chunks_.insert(memory);
     reserved_ += chunk;
@@ -132,6 +133,15 @@ void DeviceContext::release(void* memory) noexcept {
   used_ -= found->second;
   add_free(static_cast<char*>(memory), found->second);
   in_use_.erase(found);
+}
+
+// Streams that wait for a collective are let go at its deadline: so this ends.
+void DeviceContext::settle() {
+  const DeviceMark computed = mark(compute_), communicated = mark(communication_);
+  while (!computed.passed() || !communicated.passed()) {
+    if (meanwhile) meanwhile();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
 }
 
 void* DeviceContext::product_scratch() {
@@ -157,6 +167,7 @@ PinnedMemory DeviceContext::pinned(std::size_t bytes) {
     memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
       throw Error(fmt::format("pinned host memory: no {} bytes left; use smaller batches", size));
+    settle();
     device_.pin(memory, size);
   }
   pinned_in_use_[memory] = size;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -79,8 +80,15 @@ class DeviceContext {
   // Reads `from` before returning; the device's copy is in the order of the compute stream.
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
-  void wait() { mark(compute_).wait(); }        // waits until the compute stream is empty
-  DeviceMark mark(void* stream);                // after the work now on the stream
+  void wait() { mark(compute_).wait(); }  // waits until the compute stream is empty
+  DeviceMark mark(void* stream);          // after the work now on the stream
+  // Waits until both streams are empty, so that none stands at a collective. Called before what may
+  // wait for all streams of the GPU: taking memory, and the first product of a shape, for which
+  // cuBLASLt loads a kernel. (While it waits it holds a lock of the driver that the collective's
+  // kernel needs.) A step takes what it needs when it first runs.
+  void settle();
+  // settle() calls this while it waits: what other ranks wait for goes on. May be empty.
+  std::function<void()> meanwhile;
   std::size_t waits() const { return waits_; }  // times that the rank waited for its device
 
   // The communication stream, whose later work starts after the work now on the compute stream.

@@ -95,28 +95,21 @@ cudaDataType_t type_of(DType type) {
   }
 }
 
-// How far a pointer and the rows from it are aligned, at most 256 bytes.
-std::uint32_t alignment(const void* p, std::size_t stride, std::size_t size) {
-  const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(p) | stride * size | 256;
-  return static_cast<std::uint32_t>(all & (~all + 1));
-}
-
 // The library has columns first: c^T = b^T a^T, so its first operand is b.
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t way{};
 };
-using Key = std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t,
-                       std::size_t, std::size_t, bool, std::uint32_t, std::uint32_t, std::uint32_t>;
-
 struct Planner {  // of a thread; ends with the process
   cublasLtHandle_t handle = nullptr;
-  std::map<Key, Plan> plans;
+  std::map<ProductKey, Plan> plans;
 };
 
 Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
-               std::uint32_t a_aligned, std::uint32_t b_aligned, std::uint32_t c_aligned) {
+               const ProductKey& key) {
+  const std::uint32_t a_aligned = std::get<10>(key), b_aligned = std::get<11>(key),
+                      c_aligned = std::get<12>(key);
   Plan plan;
   const cudaDataType_t type = type_of(g.type);
   const bool wide = g.type == DType::kFloat64;
@@ -185,14 +178,10 @@ int launch_gemm(const void* args, void* stream) {
   // The GPU of a thread never changes (DeviceContext), so neither does that of its handle.
   thread_local Planner planner;
   if (planner.handle == nullptr) check(l.create(&planner.handle), "cublasLtCreate", g);
-  const std::size_t size = size_of(g.type);
-  const std::uint32_t a = alignment(g.a, g.a_stride, size), b = alignment(g.b, g.b_stride, size),
-                      c = alignment(g.c, g.c_stride, size);
-  const Key key{g.type,     g.transpose_a, g.transpose_b,     g.m, g.n, g.k, g.a_stride,
-                g.b_stride, g.c_stride,    g.bias != nullptr, a,   b,   c};
+  const ProductKey key = key_of(g);
   auto plan = planner.plans.find(key);
   if (plan == planner.plans.end())
-    plan = planner.plans.emplace(key, make_plan(l, planner.handle, g, a, b, c)).first;
+    plan = planner.plans.emplace(key, make_plan(l, planner.handle, g, key)).first;
   const Plan& p = plan->second;
   if (g.bias != nullptr)
     check(l.set_operation(p.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias),

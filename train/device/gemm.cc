@@ -67,6 +67,28 @@ bool gemm_adds_bias(const DeviceGemm& g) {
          reinterpret_cast<std::uintptr_t>(g.bias) % 16 == 0;
 }
 
+ProductKey key_of(const DeviceGemm& g) {
+  const std::size_t size = size_of(g.type);
+  // At most 256 bytes.
+  const auto alignment = [&](const void* p, std::size_t stride) {
+    const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(p) | stride * size | 256;
+    return static_cast<std::uint32_t>(all & (~all + 1));
+  };
+  return {g.type,
+          g.transpose_a,
+          g.transpose_b,
+          g.m,
+          g.n,
+          g.k,
+          g.a_stride,
+          g.b_stride,
+          g.c_stride,
+          g.bias != nullptr,
+          alignment(g.a, g.a_stride),
+          alignment(g.b, g.b_stride),
+          alignment(g.c, g.c_stride)};
+}
+
 DeviceWork device_work(const DeviceGemm& gemm) {
   DeviceWork work;
 #ifdef WEFT_HAVE_CUDA
@@ -76,6 +98,11 @@ DeviceWork device_work(const DeviceGemm& gemm) {
   work.args = &gemm;
   work.bytes = sizeof gemm;
   work.title = "product";
+  std::apply(
+      [&](auto... part) {
+        ((work.code = work.code * 1099511628211u + static_cast<std::uint64_t>(part)), ...);
+      },
+      key_of(gemm));
   return work;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <tuple>
 
 #include "coll/types.h"
 #include "transport/gpu/device.h"
@@ -25,6 +27,13 @@ struct DeviceGemm {
 
 // Returns whether the launched product adds the bias; if not, the caller must add it.
 bool gemm_adds_bias(const DeviceGemm& gemm);
+
+// What cuBLASLt chooses its kernel by: type, sizes, strides, and how far the memory is aligned.
+// Products with one key run the same kernel.
+using ProductKey =
+    std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
+               std::size_t, bool, std::uint32_t, std::uint32_t, std::uint32_t>;
+ProductKey key_of(const DeviceGemm& gemm);
 
 // Returns the work of a product. `gemm` must outlive the returned work; launching copies `gemm`.
 DeviceWork device_work(const DeviceGemm& gemm);

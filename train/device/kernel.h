@@ -262,6 +262,8 @@ template <class K>
 int launch_on_gpu(const void* args, void* stream);
 int load_on_gpu();  // loads all kernels but attention's
 int load_attention_on_gpu();
+// The title of the work that loads all kernels.
+inline constexpr const char* kAllKernels = "of the trainer";
 
 // Returns the work of a kernel. `kernel` must outlive the returned work; launching copies `kernel`.
 template <class K>
@@ -278,6 +280,7 @@ DeviceWork work_of(const K& kernel) {
   work.args = &kernel;
   work.bytes = sizeof kernel;
   work.title = K::kTitle;
+  work.loaded_with = kAllKernels;
   return work;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "topo/base/status.h"
@@ -45,6 +46,8 @@ void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, cons
                bias,      a_stride,    b_stride,    c_stride, context.product_scratch()};
   const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
   if (bias_after) g.bias = nullptr;
+  static thread_local std::set<ProductKey> loaded;
+  if (loaded.insert(key_of(g)).second) context.settle();
   context.launch(device_work(g));
   if (bias_after) launch_of<kernels::AddRows, T>(c, nullptr, c, bias, m, n);
 }

@@ -41,6 +41,20 @@ std::uint64_t fingerprint(const PipelineSchedule& s) {
   return hash;
 }
 
+// While it lives, DeviceContext::settle() does this.
+template <class T>
+class Meanwhile {
+ public:
+  explicit Meanwhile(std::function<void()> what) {
+    if constexpr (kOnDevice<T>) rank_device().meanwhile = std::move(what);
+  }
+  ~Meanwhile() {
+    if constexpr (kOnDevice<T>) rank_device().meanwhile = nullptr;
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+};
+
 template <class T>
 Tensor<T> take(std::map<std::pair<int, int>, Tensor<T>>& from, int stage, int microbatch) {
   auto node = from.extract({stage, microbatch});
@@ -230,6 +244,8 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
 template <class T>
 const PipelineRun& PipelineRuntime<T>::run() {
   const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
+  // The device may wait for ranks that wait for a message of this one.
+  const Meanwhile<T> sends_go_on([this] { poll(); });
   run_ = {};
   run_.begin_ns = now_ns();
   next_receive_ = 0;

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <map>
 
+#include "topo/base/log.h"
 #include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
@@ -126,6 +128,22 @@ void fail(const char* call, int gpu, cudaError_t error) {
   cudaGetLastError();  // what does not stick is not seen by the next caller
   throw Error(fmt::format("{} on GPU {}: {} ({}); {}", call, gpu, cudaGetErrorString(error),
                           cudaGetErrorName(error), remedy(error)));
+}
+
+void prepare_environment() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+void tell_of_lazy_loading() {
+  CUresult (*mode)(CUmoduleLoadingMode*) =
+      driver_function<decltype(mode)>("cuModuleGetLoadingMode", 11070);
+  CUmoduleLoadingMode found = CU_MODULE_EAGER_LOADING;
+  if (mode && mode(&found) == CUDA_SUCCESS && found != CU_MODULE_EAGER_LOADING)
+    log().info(
+        "weft: CUDA loads kernels when they first run, and may hang where a stream waits for a "
+        "collective then: set CUDA_MODULE_LOADING=EAGER before the program's first CUDA call, or "
+        "run each kernel once before the first call on a stream");
 }
 
 void* driver_entry(const char* name, unsigned version) {

@@ -60,4 +60,13 @@ Fn driver_function(const char* name, unsigned version) {
   return reinterpret_cast<Fn>(driver_entry(name, version));
 }
 
+// Sets CUDA_MODULE_LOADING=EAGER and CUDA_DEVICE_MAX_CONNECTIONS=32 unless the user has set them;
+// CUDA reads them when it starts. A kernel that is loaded when it first runs, also one of a
+// library, waits for streams that wait for weft, and holds a lock that weft's kernels need. Streams
+// that share a connection wait for each other.
+void prepare_environment();
+// Logs it where kernels are loaded when they first run: the program started CUDA before, or the
+// user wants it.
+void tell_of_lazy_loading();
+
 }  // namespace weft::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <string>
@@ -58,6 +59,11 @@ class CudaDevice final : public Device {
   std::string describe(int gpu) const override {
     const auto g = static_cast<std::size_t>(gpu);
     return fmt::format("GPU {} ({}, {})", gpu, names_.at(g), addresses_.at(g));
+  }
+  std::string pci(int gpu) const override {
+    std::string address = addresses_.at(static_cast<std::size_t>(gpu));
+    for (char& c : address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return address;
   }
   std::string identity(int gpu) const override { return uuids_.at(static_cast<std::size_t>(gpu)); }
 
@@ -371,6 +377,7 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
 }  // namespace
 
 Device* cuda_device(std::string& why) {
+  cuda::prepare_environment();
   int count = 0;
   // Starts no context: a process that has no memory on a GPU takes none of it.
   const cudaError_t e = cudaGetDeviceCount(&count);
@@ -380,6 +387,7 @@ Device* cuda_device(std::string& why) {
                            : fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(e));
     return nullptr;
   }
+  cuda::tell_of_lazy_loading();
   static CudaDevice* const made = new CudaDevice(count);
   return made;
 }

@@ -63,6 +63,10 @@ struct DeviceWork {
   const void* args = nullptr;
   std::size_t bytes = 0;
   const char* title = "";  // for errors
+  // What a launch loads, where it loads anything: code of this title and this number, unless the
+  // work of the title `loaded_with` has been loaded.
+  std::uint64_t code = 0;
+  const char* loaded_with = nullptr;
 };
 
 class Device {
@@ -74,6 +78,11 @@ class Device {
 
   virtual int count() const noexcept = 0;
   virtual std::string describe(int gpu) const = 0;  // "GPU 0 (NVIDIA H200, 0000:1b:00.0)"
+  // Returns the PCI address as sysfs has it, "0000:1b:00.0"; empty where there is none.
+  virtual std::string pci(int gpu) const {
+    (void)gpu;
+    return {};
+  }
   // Returns a text that is equal in every process that sees this GPU.
   virtual std::string identity(int gpu) const = 0;
   // Returns whether work on `gpu` may access memory of `other`, both GPUs of this process.

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "topo/base/log.h"
 #include "topo/base/status.h"
+#include "transport/gpu/gates.h"
 
 namespace weft {
 namespace {
@@ -58,7 +60,7 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   return a;
 }
 
-void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu) {
+void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu, bool now) {
   if (address.process == process_number()) {
     if (!device.reaches(gpu, address.gpu))
       throw Error(fmt::format("{} does not reach the memory of {}", device.describe(gpu),
@@ -70,27 +72,71 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
         fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
                     "several allocations side by side)",
                     address.pid));
-  const MutexLock lock(mutex_);
-  Mapping& m = mappings_[{address.process, address.id, gpu}];
-  if (!m.opened) {
-    m.base = address.base;
-    m.bytes = address.exported.bytes;
-    // What was there before is gone. As long as that is mapped CUDA may refuse what is there now
-    // (cudaErrorAlreadyMapped), so it is closed also when this fails: the next call gets further.
-    for (auto& [key, other] : mappings_)
-      if (&other != &m && std::get<0>(key) == address.process && other.base < m.base + m.bytes &&
-          m.base < other.base + other.bytes && std::get<1>(key) != address.id)
-        any_stale_ = other.stale = true;
-    try {
-      m.opened = device.open(address.exported, address.pid, gpu);
-    } catch (...) {
-      mappings_.erase({address.process, address.id, gpu});
-      throw;
+  const Key key{address.process, address.id, gpu};
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = mappings_.find(key); known != mappings_.end())
+      return use(known->second, address);
+    if (const auto no = refused_.find(key); no != refused_.end()) {
+      const std::string why = no->second;
+      refused_.erase(no);  // the next call tries again
+      throw Error(why);
     }
+    if (now) {
+      open(device, key, address);
+      return use(mappings_[key], address);
+    }
+    mark_stale(key, address);
+    wanted_[key] = address;
+    any_wanted_ = true;
   }
+  if (!unless_streams_wait([&] {
+        trim(device);
+        open_wanted(device);
+      }))
+    return nullptr;
+  const MutexLock lock(mutex_);
+  if (const auto known = mappings_.find(key); known != mappings_.end())
+    return use(known->second, address);
+  const auto no = refused_.extract(key);
+  throw Error(no ? no.mapped() : "another thread has closed the memory");
+}
+
+void* DevicePeers::use(Mapping& m, const DeviceAddress& address) {
   ++m.users;
   m.used = ++clock_;
   return static_cast<std::byte*>(m.opened) + (address.at - address.base);
+}
+
+// What was where this lies now is gone. As long as that is mapped CUDA may refuse what is there
+// (cudaErrorAlreadyMapped), so it is closed also when this fails: the next call gets further.
+void DevicePeers::mark_stale(const Key& key, const DeviceAddress& address) {
+  for (auto& [other_key, other] : mappings_)
+    if (std::get<0>(other_key) == address.process && std::get<1>(other_key) != std::get<1>(key) &&
+        other.base < address.base + address.exported.bytes &&
+        address.base < other.base + other.bytes)
+      any_stale_ = other.stale = true;
+}
+
+void DevicePeers::open(Device& device, const Key& key, const DeviceAddress& address) {
+  mark_stale(key, address);
+  Mapping m;
+  m.base = address.base;
+  m.bytes = address.exported.bytes;
+  m.opened = device.open(address.exported, address.pid, std::get<2>(key));
+  mappings_[key] = m;
+}
+
+void DevicePeers::open_wanted(Device& device) noexcept {
+  if (!any_wanted_) return;
+  const MutexLock lock(mutex_);
+  any_wanted_ = false;
+  if (refused_.size() > kKept) refused_.clear();
+  for (const auto& [key, address] : std::exchange(wanted_, {})) try {
+      open(device, key, address);
+    } catch (const std::exception& e) {
+      refused_[key] = e.what();
+    }
 }
 
 void DevicePeers::release(const DeviceAddress& address, int gpu) noexcept {

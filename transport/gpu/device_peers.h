@@ -4,9 +4,11 @@
 // not to a communicator. Memory of this process itself needs no mapping.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "topo/base/mutex.h"
@@ -33,12 +35,16 @@ class DevicePeers {
   static constexpr std::size_t kKept = 256;
 
   // Returns where GPU `gpu` of this process finds the buffer, valid until release() with the same
-  // arguments. Throws Error when the GPU cannot reach it.
-  void* acquire(Device& device, const DeviceAddress& address, int gpu);
+  // arguments; nullptr where that is not mapped yet and cannot be now: a GPU may let the call that
+  // maps memory wait for all its streams, and one waits for weft. open_wanted() maps it then.
+  // now: maps it all the same. Throws Error when the GPU cannot reach the buffer.
+  void* acquire(Device& device, const DeviceAddress& address, int gpu, bool now = false);
   void release(const DeviceAddress& address, int gpu) noexcept;
   // Closes mappings of memory that its owner has replaced, and the oldest unused mappings beyond
   // kKept. Closing may wait for all work of a GPU: no work on it may wait for weft meanwhile.
   void trim(Device& device) noexcept;
+  // Maps what acquire() could not. Callers do it where no stream waits (gpu/gates.h), after trim().
+  void open_wanted(Device& device) noexcept;
   std::size_t size() const;
 
  private:
@@ -49,7 +55,14 @@ class DevicePeers {
     bool stale = false;
   };
   using Key = std::tuple<std::uint64_t, std::uint64_t, int>;  // process, id, gpu here
+  void* use(Mapping& m, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
+  void mark_stale(const Key& key, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
+  void open(Device& device, const Key& key, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
+
   mutable Mutex mutex_;
+  std::map<Key, DeviceAddress> wanted_ WEFT_GUARDED_BY(mutex_);
+  std::atomic<bool> any_wanted_{false};
+  std::map<Key, std::string> refused_ WEFT_GUARDED_BY(mutex_);  // wanted ones: what CUDA said
   std::map<Key, Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
   bool any_stale_ WEFT_GUARDED_BY(mutex_) = false;

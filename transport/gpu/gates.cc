@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -13,14 +14,16 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kWordsOfPage = 1024;
+constexpr std::size_t kWordsOfPage = 256;
+// Words come from the device in slabs of so many pages, and never go back: 256 KiB serve 32768
+// fences, so that none is taken from the device while a stream waits.
+constexpr std::size_t kPagesOfSlab = 256;
 
 // Of the process; never destroyed, as the device.
 struct Gates {
   Mutex mutex;
   std::atomic<std::size_t> closed{0};  // streams that wait, or may; grows with the mutex held
-  // Pages that could not be given back.
-  std::vector<std::atomic<std::uint32_t>*> spare WEFT_GUARDED_BY(mutex);
+  std::map<Device*, std::vector<std::atomic<std::uint32_t>*>> spare WEFT_GUARDED_BY(mutex);
 };
 Gates& gates() {
   static Gates* const all = new Gates;
@@ -37,20 +40,32 @@ bool unless_streams_wait(const std::function<void()>& give_back) {
   return true;
 }
 
+void settle(const std::atomic<std::size_t>& waiting) {
+  const auto deadline = std::chrono::steady_clock::now() + kSettle;
+  Backoff patience;
+  while (waiting > 0 && std::chrono::steady_clock::now() < deadline) patience.pause();
+}
+
+std::atomic<std::size_t>& waiting_streams_of(const void* world) {
+  static Mutex mutex;
+  // Outlives every static; an address that comes again finds its count at 0.
+  static auto* const all WEFT_PT_GUARDED_BY(mutex) =
+      new std::map<const void*, std::atomic<std::size_t>>;
+  const MutexLock lock(mutex);
+  return (*all)[world];
+}
+
 StreamFences::~StreamFences() {
   Gates& all = gates();
   all.closed -= captured_;
   // A task is over before its stream has taken `done` back: until then the words are not
   // ours.
   if (!streams_have_passed()) return;
-  if (unless_streams_wait([&] {
-        for (auto* page : pages_) device_.free_words(page);
-      }))
-    return;
   for (auto* page : pages_)
     for (std::size_t i = 0; i < kWordsOfPage; ++i) page[i].store(0);
   const MutexLock lock(all.mutex);
-  all.spare.insert(all.spare.end(), pages_.begin(), pages_.end());
+  auto& spare = all.spare[&device_];
+  spare.insert(spare.end(), pages_.begin(), pages_.end());
 }
 
 bool StreamFences::streams_have_passed() const {
@@ -78,16 +93,16 @@ StreamFence StreamFences::take() {
 }
 
 std::atomic<std::uint32_t>* StreamFences::page() {
-  {
-    Gates& all = gates();
-    const MutexLock lock(all.mutex);
-    if (!all.spare.empty()) {
-      auto* const spare = all.spare.back();
-      all.spare.pop_back();
-      return spare;
-    }
+  Gates& all = gates();
+  const MutexLock lock(all.mutex);
+  auto& spare = all.spare[&device_];
+  if (spare.empty()) {
+    auto* const slab = device_.words(kWordsOfPage * kPagesOfSlab);
+    for (std::size_t i = kPagesOfSlab; i-- > 0;) spare.push_back(slab + i * kWordsOfPage);
   }
-  return device_.words(kWordsOfPage);
+  auto* const page = spare.back();
+  spare.pop_back();
+  return page;
 }
 
 void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool captured) {
@@ -96,6 +111,7 @@ void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool capt
     const MutexLock lock(all.mutex);
     ++all.closed;
   }
+  waiting_ += captured ? 0 : 1;
   try {
     device_.write_word(stream, gate.arrived, 1);
     device_.wait_word(stream, gate.done, 1);
@@ -103,17 +119,18 @@ void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool capt
   } catch (...) {
     gate.done->store(1, std::memory_order_release);  // the stream may wait already
     --all.closed;
+    waiting_ -= captured ? 0 : 1;
     throw;
   }
   captured_ += captured;
 }
 
 void StreamFences::open(const StreamFence& gate, bool captured) {
-  if (!captured) {
-    used_.push_back(gate);
-    --gates().closed;
-  }
+  if (!captured) used_.push_back(gate);
   gate.done->store(1, std::memory_order_release);
+  if (captured) return;
+  --gates().closed;  // from here on the stream goes on by itself
+  --waiting_;
 }
 
 void Backoff::pause() {

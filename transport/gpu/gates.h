@@ -29,12 +29,23 @@ struct StreamFence {
 // block launches of other threads meanwhile: with a stream at a fence that would be a deadlock.
 bool unless_streams_wait(const std::function<void()>& give_back);
 
+// Waits until no stream of a World waits at the fence of a call, at most kSettle; `waiting` counts
+// them. Callers do it before CUDA calls that take memory (cudaMalloc, cudaHostRegister) or load
+// code, which may wait for all streams of the process, too. A stream whose fence only a later call
+// of this thread would open waits longer than that.
+inline constexpr std::chrono::milliseconds kSettle{500};
+void settle(const std::atomic<std::size_t>& waiting);
+// Returns the count of a World, which is named by the object that its communicators share.
+std::atomic<std::size_t>& waiting_streams_of(const void* world);
+
 // A pool of the fences of one thread. The caller locks; put() needs no lock.
 class StreamFences {
  public:
-  explicit StreamFences(Device& device) : device_(device) {}
+  // waiting: counts the streams of the World that wait at fences of calls; outlives this.
+  StreamFences(Device& device, std::atomic<std::size_t>& waiting)
+      : device_(device), waiting_(waiting) {}
   // Waits up to kLeave until streams have passed the opened fences. If a stream has not, the
-  // process keeps the words that the stream will write.
+  // words that the stream will write are not used again.
   ~StreamFences();
   StreamFences(const StreamFences&) = delete;
   StreamFences& operator=(const StreamFences&) = delete;
@@ -52,6 +63,7 @@ class StreamFences {
   std::atomic<std::uint32_t>* page();
 
   Device& device_;
+  std::atomic<std::size_t>& waiting_;
   std::vector<std::atomic<std::uint32_t>*> pages_;  // the words
   std::vector<StreamFence> all_, used_;             // used_: free once the stream has reset `done`
   std::atomic<std::size_t> captured_{0};

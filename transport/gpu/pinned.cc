@@ -34,11 +34,16 @@ struct PooledMemory::Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
+  bool serves(int on, std::size_t wanted) const {
+    return gpu == on && bytes >= wanted && bytes / 2 <= wanted;
+  }
+
   Device& device;
   const int gpu;
   const std::size_t bytes;
   std::byte* memory = nullptr;
   std::unique_ptr<DeviceRegion> region;
+  std::chrono::steady_clock::time_point used = {};  // by whom gave it back
 };
 
 struct PooledMemory::Pool {
@@ -61,15 +66,13 @@ PooledMemory& PooledMemory::operator=(PooledMemory&& other) noexcept {
 }
 
 PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
-  constexpr std::size_t kGrain = std::size_t{64} << 10;
-  bytes = (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
+  bytes = rounded(bytes);
   {
     Pool& p = pool();
     const MutexLock lock(p.mutex);
     auto best = p.kept.end();
     for (auto it = p.kept.begin(); it != p.kept.end(); ++it)
-      if ((*it)->gpu == gpu && (*it)->bytes >= bytes && (*it)->bytes / 2 <= bytes &&
-          (best == p.kept.end() || (*it)->bytes < (*best)->bytes))
+      if ((*it)->serves(gpu, bytes) && (best == p.kept.end() || (*it)->bytes < (*best)->bytes))
         best = it;
     if (best != p.kept.end()) {
       block_ = std::move(*best);
@@ -80,6 +83,18 @@ PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
   block_ = std::make_unique<Block>(device, gpu, bytes);
 }
 
+std::size_t PooledMemory::rounded(std::size_t bytes) noexcept {
+  constexpr std::size_t kGrain = std::size_t{64} << 10;
+  return (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
+}
+
+bool PooledMemory::pooled(int gpu, std::size_t bytes) noexcept {
+  Pool& p = pool();
+  const MutexLock lock(p.mutex);
+  return std::ranges::any_of(p.kept,
+                             [&](const auto& block) { return block->serves(gpu, rounded(bytes)); });
+}
+
 std::byte* PooledMemory::get() const { return block_ ? block_->memory : nullptr; }
 std::size_t PooledMemory::size() const { return block_ ? block_->bytes : 0; }
 
@@ -87,6 +102,7 @@ void PooledMemory::give_back() noexcept {
   if (!block_) return;
   Pool& p = pool();
   const MutexLock lock(p.mutex);
+  block_->used = std::chrono::steady_clock::now();
   p.kept.push_back(std::move(block_));
 }
 
@@ -101,9 +117,11 @@ void PooledMemory::trim() noexcept {
   std::vector<std::unique_ptr<Block>> gone;
   Pool& p = pool();
   const MutexLock lock(p.mutex);
+  const auto since = std::chrono::steady_clock::now() - kIdle;
   std::size_t pinned = 0;
   for (auto& block : p.kept)
-    if (block->gpu != kPinned || (pinned += block->bytes) > kKept) gone.push_back(std::move(block));
+    if (block->gpu != kPinned || ((pinned += block->bytes) > kKept && block->used < since))
+      gone.push_back(std::move(block));
   std::erase(p.kept, nullptr);
 }
 

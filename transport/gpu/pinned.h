@@ -8,6 +8,7 @@
 // at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -28,6 +29,8 @@ class PooledMemory {
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
+  // Whether the pool has a block for so many bytes: taking it then takes none from the device.
+  static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;
   explicit operator bool() const { return block_ != nullptr; }
@@ -35,13 +38,17 @@ class PooledMemory {
   // Keeps the memory out of use for ever, as the GPU may still access it.
   void abandon() noexcept;
 
-  // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes.
+  // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes that
+  // nobody has used for kIdle: to pin it again for each long message would take as long as to send
+  // the message many times.
   static constexpr std::size_t kKept = std::size_t{64} << 20;
+  static constexpr std::chrono::seconds kIdle{10};
   static void trim() noexcept;
 
  private:
   struct Block;
   struct Pool;
+  static std::size_t rounded(std::size_t bytes) noexcept;
   static Pool& pool();
   std::unique_ptr<Block> block_;
 };

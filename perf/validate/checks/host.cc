@@ -102,7 +102,7 @@ constexpr Check kHostRows[] = {
      "short bursts.",
      "`cpupower frequency-set -g performance` on every host.", governor},
     {"gpudirect", CheckKind::kPassive, Severity::kFail, "NICs reach GPU memory",
-     "/sys/module/nvidia_peermem; a probe of ibv_reg_dmabuf_mr", "one of the two works",
+     "/sys/module/nvidia_peermem; /proc/driver/nvidia/version", "one of the two works",
      "The NICs cannot read GPU memory themselves, so that every message is copied through the "
      "host's memory.",
      "Load nvidia_peermem, or use the open GPU kernel modules with a kernel that has dma-buf.",

@@ -76,7 +76,7 @@ struct HostFacts {
   std::optional<std::uint64_t> memlock_bytes;  // soft limit; absent: unlimited is UINT64_MAX
   std::optional<std::string> governor;         // cpufreq of the first usable core
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded
-  std::optional<bool> dmabuf;                  // a probe of ibv_reg_dmabuf_mr passed
+  std::optional<bool> dmabuf;                  // driver and kernel export GPU memory to NICs
   int gpus = 0;
   Stops stops;
   bool emulated = false;         // this host shares its kernel with another host of the job

@@ -2,9 +2,11 @@
 // are in the other files of this room.
 #include "perf/validate/facts/read_facts.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "perf/validate/facts/sources.h"
 #include "topo/base/environment.h"
@@ -30,6 +32,18 @@ std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
   if (!std::filesystem::exists(modules, error)) return std::nullopt;
   return std::filesystem::exists(modules + "nvidia_peermem", error) ||
          std::filesystem::exists(modules + "nv_peer_mem", error);
+}
+
+// Whether the NVIDIA driver and the kernel give NICs a dma-buf of GPU memory: only the open kernel
+// modules do (what CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says, without a CUDA context), and
+// ibv_reg_dmabuf_mr() came with Linux 5.12. Empty without the driver.
+std::optional<bool> dmabuf_of(const std::string& proc, const std::string& kernel) {
+  const std::string driver = sysfs::read_field(proc + "/driver/nvidia/version", "NVRM version:");
+  if (driver.empty()) return std::nullopt;
+  int major = 0, minor = 0;
+  if (std::sscanf(kernel.c_str(), "%d.%d", &major, &minor) != 2) return std::nullopt;
+  return driver.find("Open Kernel Module") != std::string::npos &&
+         std::pair(major, minor) >= std::pair(5, 12);
 }
 
 void read_cores(HostFacts& host, const Sources& sources) {
@@ -76,6 +90,7 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
   read_cores(host, sources);
   host.memlock_bytes = memlock_of(sources.proc);
   host.peer_memory = peer_memory_of(sources.sysfs);
+  host.dmabuf = dmabuf_of(sources.proc, host.kernel);
   host.gpus = static_cast<int>(sysfs::discover_gpus(sources.sysfs, sources.proc).size());
   for (const Nic& nic : rails)
     host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));

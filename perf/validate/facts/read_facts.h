@@ -9,8 +9,8 @@
 namespace weft::fabric {
 
 // Describes this host and the given rails, in their order, without counters. Never throws for a
-// missing source: the field stays empty. first_rank, ranks, emulated and dmabuf are left to the
-// caller. Live, interfaces are those of the calling thread's network namespace. Any thread.
+// missing source: the field stays empty. first_rank, ranks and emulated are left to the caller.
+// Live, interfaces are those of the calling thread's network namespace. Any thread.
 HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 
 // Reads all counters of a port that read_host() described; none of an excluded device.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "coll/api/communicator.h"
 #include "support/device/device_memory.h"
@@ -17,9 +18,16 @@ namespace weft::testing {
 
 class OnFakeDevice : public ::testing::Test {
  protected:
-  void SetUp() override { fake_ = &use_fake_device(); }
-  void TearDown() override { fake_->separate(false); }
+  void SetUp() override {
+    fake_ = &use_fake_device();
+    late_before_ = fake_->late_calls();
+  }
+  void TearDown() override {
+    fake_->separate(false);
+    EXPECT_EQ(fake_->late_calls(), late_before_);
+  }
   FakeDevice* fake_ = nullptr;
+  std::vector<std::string> late_before_;
 };
 
 // A stream that stands still until told.

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <iterator>
+#include <list>
 #include <optional>
 
 #include "topo/base/status.h"
@@ -58,8 +60,20 @@ struct FakeDevice::FakeStream {
     }
   }
 
+  // Whether it waits for a word, or will when it comes there, and the word is not written yet.
+  bool waits() WEFT_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    return std::ranges::any_of(words, [](const Awaited& w) { return w.word->load() != w.value; });
+  }
+  struct Awaited {
+    const std::atomic<std::uint32_t>* word;
+    std::uint32_t value;
+  };
+
   const int gpu;
+  const std::thread::id maker = std::this_thread::get_id();
   Mutex mutex;
+  std::list<Awaited> words WEFT_GUARDED_BY(mutex);
   std::condition_variable_any changed, idle;
   std::deque<Work> queue WEFT_GUARDED_BY(mutex);
   std::optional<Graph> captured WEFT_GUARDED_BY(mutex);
@@ -197,20 +211,68 @@ void* FakeDevice::operand(const void* pointer) {
 }
 
 void FakeDevice::pin(void* memory, std::size_t bytes) {
+  refuse_late("pin", -1);
   const MutexLock lock(mutex_);
   pinned_[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
 }
 
 void FakeDevice::unpin(void* memory) noexcept {
-  note_return();
+  note_return("unpin");
   const MutexLock lock(mutex_);
   pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
 }
 
 void FakeDevice::load(const DeviceWork& work, int gpu) {
+  {
+    const MutexLock lock(mutex_);
+    if (work.loaded_with && loaded_.contains({work.loaded_with, 0, gpu})) return;
+    if (!loaded_.emplace(work.title, work.code, gpu).second) return;
+  }
+  refuse_late(fmt::format("load of {}", work.title).c_str(), gpu);
+}
+
+// ---- calls that come too late ----------------------------------------------------------------
+
+namespace {
+thread_local bool thread_of_weft = false;
+}
+
+void FakeDevice::enter_thread() noexcept { thread_of_weft = true; }
+
+std::string FakeDevice::why_late(const char* call, int gpu) const {
+  std::vector<std::shared_ptr<FakeStream>> all;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [handle, stream] : streams_)
+      if ((gpu < 0 || stream->gpu == gpu) &&
+          (thread_of_weft || stream->maker == std::this_thread::get_id()))
+        all.push_back(stream);
+  }
+  for (const auto& stream : all)
+    if (stream->waits())
+      return fmt::format(
+          "{} on fake GPU {}, by {}: a stream of it waits for weft, and a GPU may let this call "
+          "wait "
+          "for that stream; make it before the stream waits",
+          call, stream->gpu, thread_of_weft ? "a thread of weft's" : "the stream's own thread");
+  return {};
+}
+
+void FakeDevice::refuse_late(const char* call, int gpu) const {
+  if (const std::string why = why_late(call, gpu); !why.empty()) throw Error(why);
+}
+
+void FakeDevice::note_return(const char* call) noexcept {
+  late_returns_ += std::ranges::any_of(streams_waiting_, [](int waiting) { return waiting > 0; });
+  std::string why = why_late(call, -1);
+  if (why.empty()) return;
   const MutexLock lock(mutex_);
-  if (loaded_.emplace(work.title, gpu).second)
-    late_loads_ += streams_waiting_.at(static_cast<std::size_t>(gpu)) > 0;
+  late_calls_.push_back(std::move(why));
+}
+
+std::vector<std::string> FakeDevice::late_calls() const {
+  const MutexLock lock(mutex_);
+  return late_calls_;
 }
 
 void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
@@ -226,6 +288,7 @@ void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
 }
 
 std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
+  refuse_late("words", -1);
   const MutexLock lock(mutex_);
   words_.push_back({std::make_unique<std::atomic<std::uint32_t>[]>(count), count, false});
   return words_.back().memory.get();
@@ -234,7 +297,7 @@ std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
 // What was freed reads as 1, so that no stream waits for it for ever, and is never given back: a
 // write that comes late shows.
 void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
-  note_return();
+  note_return("free_words");
   const MutexLock lock(mutex_);
   for (Words& w : words_) {
     if (w.memory.get() != words) continue;
@@ -271,11 +334,21 @@ void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std
 }
 void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
   const auto gpu = static_cast<std::size_t>(gpu_of(stream));
-  put(stream, [word, value, &waiting = streams_waiting_.at(gpu)] {
+  FakeStream& s = stream_of(stream);
+  const auto enter = [word, value, &s] {
+    const MutexLock lock(s.mutex);
+    return s.words.insert(s.words.end(), {word, value});
+  };
+  std::optional<std::list<FakeStream::Awaited>::iterator> entry;
+  if (!capturing(stream)) entry = enter();  // a replay enters when it comes
+  put(stream, [word, value, entry, enter, &s, &waiting = streams_waiting_.at(gpu)] {
+    const auto at = entry ? *entry : enter();
     ++waiting;
     while (word->load(std::memory_order_acquire) != value)
       std::this_thread::sleep_for(std::chrono::microseconds(5));
     --waiting;
+    const MutexLock lock(s.mutex);
+    s.words.erase(at);
   });
 }
 

@@ -2,9 +2,10 @@
 //
 // It is stricter than a GPU. Its memory may be touched by work on its streams only: for everybody
 // else the addresses are not readable, so that a forgotten copy dies at once. Streams are threads
-// that run late on purpose; nothing is over before it is waited for. Peers map memory through
-// memfd. A test selects it with use_fake_device(), the program weft_with_fakes (with_fakes.cc)
-// where WEFT_DEVICE=fake.
+// that run late on purpose; nothing is over before it is waited for. It takes no memory, and loads
+// no code, while a stream waits for weft (late_calls()). Peers map memory through memfd. A test
+// selects it with use_fake_device(), the program weft_with_fakes (with_fakes.cc) where
+// WEFT_DEVICE=fake.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -57,6 +59,7 @@ class FakeDevice final : public Device {
   ExportedMemory export_memory(const void* inside) override;
   void* open(const ExportedMemory& exported, int pid, int gpu) override;
   void close(void* opened) noexcept override;
+  void enter_thread() noexcept override;
   bool takes_remote_writes(int) const override { return nics_; }
   void flush_remote_writes(int gpu) override;
   NicMemory nic_memory(const void* data, std::size_t bytes) override;
@@ -97,10 +100,12 @@ class FakeDevice final : public Device {
   std::size_t pageable_copies() const;    // to or from host memory that is not pinned
   std::size_t host_copies() const;        // to or from host memory of any kind
   std::size_t pageable_operands() const;  // of kernels: a GPU would fail
-  // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
-  std::size_t late_loads() const { return late_loads_; }
-  // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it
-  // too.
+  // Calls that a GPU may let wait for all its streams, and that were made while one of those waits
+  // for a word, by the thread that made the stream, or by a thread of weft's. Those that take
+  // memory (alloc, pin, words, open) or load code (load, launch) throw; of the others (free,
+  // free_words, unpin, close) the names are kept here.
+  std::vector<std::string> late_calls() const;
+  // Memory that any thread gave back meanwhile.
   std::size_t late_returns() const { return late_returns_; }
   std::size_t streams() const;
   int events() const { return events_; }  // that nobody has freed
@@ -117,7 +122,10 @@ class FakeDevice final : public Device {
   void* operand(const void* pointer);
   void check_injected(const char* call);
   FakeStream& stream_of(Stream stream, int gpu = 0);
-  void note_return() noexcept;
+  // Empty: no stream of that GPU (-1: of any) waits that this thread should mind.
+  std::string why_late(const char* call, int gpu) const;
+  void refuse_late(const char* call, int gpu) const;
+  void note_return(const char* call) noexcept;
 
   mutable Mutex mutex_;
   // By the address users see.
@@ -148,10 +156,12 @@ class FakeDevice final : public Device {
     void* to;
     std::vector<std::byte> bytes;
   };
-  std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);        // not flushed
-  std::array<std::atomic<int>, kGpus> streams_waiting_{};                 // for words
-  std::set<std::pair<std::string, int>> loaded_ WEFT_GUARDED_BY(mutex_);  // kernels, on GPUs
-  std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
+  std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);  // not flushed
+  std::array<std::atomic<int>, kGpus> streams_waiting_{};           // for words
+  // Kernels, on GPUs.
+  std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);
+  std::atomic<std::size_t> late_returns_{0};
 };
 
 // The one of this process, made when first asked for and never destroyed.

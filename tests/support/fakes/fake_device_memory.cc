@@ -114,6 +114,7 @@ void FakeDevice::remove(void* base, const char* call) {
 }
 
 void* FakeDevice::alloc(int gpu, std::size_t bytes) {
+  refuse_late("alloc", gpu);
   return add(gpu, bytes, MemoryKind::kDevice, true, 0, -1);
 }
 void* FakeDevice::alloc_private(int gpu, std::size_t bytes) {
@@ -123,12 +124,8 @@ void* FakeDevice::alloc_managed(std::size_t bytes) {
   return add(0, bytes, MemoryKind::kManaged, false, 0, -1);
 }
 void FakeDevice::free(void* memory) {
-  note_return();
+  note_return("free");
   remove(memory, "free");
-}
-
-void FakeDevice::note_return() noexcept {
-  late_returns_ += std::ranges::any_of(streams_waiting_, [](int waiting) { return waiting > 0; });
 }
 
 void* FakeDevice::local(const void* pointer) const {
@@ -191,6 +188,7 @@ ExportedMemory FakeDevice::export_memory(const void* inside) {
 
 void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
   check_injected("open");
+  refuse_late("open", gpu);
   Request handle;
   std::memcpy(&handle, exported.handle.data(), sizeof handle);
   if (!reaches(gpu, handle.gpu))
@@ -199,7 +197,7 @@ void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
 }
 
 void FakeDevice::close(void* opened) noexcept {
-  note_return();
+  note_return("close");
   const MutexLock lock(mutex_);
   blocks_.erase(reinterpret_cast<std::uintptr_t>(opened));
 }

@@ -242,6 +242,31 @@ TEST(FabricReadFacts, OfAHostWithEachFault) {
   EXPECT_EQ(to_json(tree.host()), healthy);
 }
 
+// As the driver prints it: what the check "gpudirect" passes and fails on.
+TEST(FabricReadFacts, DmaBufIsOfTheOpenDriverAndANewKernel) {
+  const std::string version = "proc/driver/nvidia/version", release = "proc/sys/kernel/osrelease";
+  const std::string open =
+      "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build";
+  const std::string closed =
+      "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12";
+  struct Host {
+    std::string driver, kernel;
+    std::optional<bool> dmabuf;
+  };
+  for (const Host& h : {Host{open, "6.8.0-41-generic", true},
+                        {open, "5.12.0", true},
+                        {open, "5.4.0-190-generic", false},
+                        {open, "4.18.0-553.el8", false},
+                        {closed, "6.8.0-41-generic", false},
+                        {"", "6.8.0-41-generic", std::nullopt},
+                        {open, "unknown", std::nullopt}}) {
+    HostTree tree(connectx_host());
+    tree.write({{release, h.kernel}});
+    if (!h.driver.empty()) tree.write({{version, h.driver + "\nGCC version:  gcc 13"}});
+    EXPECT_EQ(tree.host().dmabuf, h.dmabuf) << h.driver << ", Linux " << h.kernel;
+  }
+}
+
 TEST(FabricReadFacts, CountersThatSaturateWrapResetOrAreNoValues) {
   HostTree tree(connectx_host());
   const auto change = [&](const std::string& counter, const std::string& path,

@@ -1,0 +1,74 @@
+// labels: multiproc
+// What a communicator needs is there before a stream waits at its first call: the fake device
+// refuses to give memory, to map, or to load then (OnFakeDevice looks at what it only notes).
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "support/device/device_cards.h"
+#include "support/device/device_ranks.h"
+#include "support/jobs/ranks.h"
+
+namespace weft {
+namespace {
+
+using namespace testing;
+
+class DeviceFirstUse : public OnFakeDevice {};
+
+// The streams of earlier calls wait, as host and GPU are far apart, when further communicators
+// are first used, for calls of every path, and for messages.
+TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
+  for (const auto& where : {places({2}), places({2, 2})})
+    run_ranks(where, patient(), [](World& world) {
+      FakeDevice& fake = *fake_device();
+      const int gpu = world.rank() % FakeDevice::kGpus;
+      TestStream work(fake, gpu), messages(fake, gpu);
+      constexpr std::size_t kCount = 100'000;
+      DeviceBuffer data(work, kCount * 4), out(work, kCount * 4), got(messages, kCount * 4);
+      const Rank next = (world.rank() + 1) % world.size(),
+                 last = (world.rank() + world.size() - 1) % world.size();
+      for (int round = 0; round < 3; ++round) {
+        std::vector<Communicator> comms;
+        for (int k = 0; k < 3; ++k) comms.push_back(world.world().duplicate());
+        for (Communicator& comm : comms) {
+          if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          ASSERT_TRUE(comm.on(work.get())
+                          .all_reduce(data.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum)
+                          .ok());
+          ASSERT_TRUE(
+              comm.on(work.get()).broadcast(data.data(), data.data(), 10, DType::kFloat32, 0).ok());
+          const Message both[] = {Message::to(next, data.data(), kCount, DType::kFloat32),
+                                  Message::from(last, got.data(), kCount, DType::kFloat32)};
+          ASSERT_TRUE(comm.on(messages.get()).exchange(both).ok());
+        }
+        work.wait();
+        messages.wait();
+      }
+    });
+}
+
+class DeviceFirstUseOfCards : public OnFakeCards {};
+
+// The memory that NICs reach, too.
+TEST_F(DeviceFirstUseOfCards, OfFurtherCommunicators) {
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    TestStream work(*fake_device(), gpu_of(world));
+    constexpr std::size_t kCount = 100'000;
+    DeviceBuffer data(work, kCount * 4);
+    std::vector<Communicator> comms;
+    for (int k = 0; k < 3; ++k) comms.push_back(world.world().duplicate());
+    for (Communicator& comm : comms) {
+      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ASSERT_TRUE(comm.on(work.get())
+                      .all_reduce(data.data(), data.data(), kCount, DType::kFloat32, RedOp::kSum)
+                      .ok());
+    }
+    work.wait();
+    EXPECT_EQ(comms[0].last_algorithm(), "gpudirect");
+  });
+}
+
+}  // namespace
+}  // namespace weft
