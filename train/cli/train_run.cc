@@ -277,10 +277,10 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
         100 * best * train::flops_per_token(options.model) / peak, best,
         train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(train::pipeline_file(flags.trace), world.rank()),
-                                world.rank(), train::pipeline_of(mesh, world.rank()),
-                                trainer.pipeline().schedule().shape,
-                                trainer.pipeline().last().records);
+    train::write_pipeline_trace(
+        file_of_rank(train::pipeline_file(flags.trace), world.rank()), world.rank(),
+        train::pipeline_of(mesh, world.rank()), trainer.pipeline().schedule().name,
+        trainer.pipeline().schedule().shape, trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (!speaks) return kExitOk;
