@@ -1,5 +1,4 @@
-// Chooses the reduction kernels for this processor. Holds the division that ends an average and the
-// product that begins a premultiplied sum.
+// Chooses the kernels for this processor. Holds the product that begins a premultiplied sum.
 #include "coll/engine/kernels.h"
 
 #ifdef WEFT_X86_ISAS
@@ -78,20 +77,6 @@ struct Loose {
 };
 
 template <class T>
-void divide(T* to, const T* from, int n, std::size_t count) {
-  typename Loose<T>::type* dst = to;
-  const typename Loose<T>::type* src = from;
-  if constexpr (std::is_floating_point_v<T>) {
-    for (std::size_t i = 0; i < count; ++i) dst[i] = src[i] / static_cast<T>(n);
-  } else {
-    // In 64 bits: there may be more ranks than the type can count.
-    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
-    for (std::size_t i = 0; i < count; ++i)
-      dst[i] = static_cast<T>(static_cast<Wide>(src[i]) / static_cast<Wide>(n));
-  }
-}
-
-template <class T>
 void multiply_by(T* to, const T* from, double factor, std::size_t count) {
   typename Loose<T>::type* dst = to;
   const typename Loose<T>::type* src = from;
@@ -114,9 +99,7 @@ ReduceFn reduce_kernel(DType type, RedOp op) noexcept {
 }
 
 void scale(void* dst, const void* src, DType type, int n, std::size_t count) noexcept {
-  if (type == DType::kFloat16 || type == DType::kBFloat16)
-    return table().scale_half[type == DType::kBFloat16](dst, src, n, count);
-  with_type(dst, src, type, [&](auto* to, auto* from) { divide(to, from, n, count); });
+  table().scale[static_cast<int>(type)](dst, src, n, count);
 }
 
 void multiply(void* dst, const void* src, DType type, double factor, std::size_t count) noexcept {

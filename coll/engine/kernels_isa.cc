@@ -2,6 +2,7 @@
 // file once per instruction set (WEFT_ISA = base, avx2, avx512); kernels.cc chooses at run time.
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -238,6 +239,68 @@ void scale_half(void* dst, const void* src, int n, std::size_t count) {
   map_half<Format>(dst, src, count, [n](float x) { return x / static_cast<float>(n); });
 }
 
+// Division by one number, from 2 on, as a product and shifts: processors have those for vectors,
+// and no division of integers. U has 16 bits or more, since no product has bytes. The quotient is
+// exact (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994,
+// figure 4.1).
+template <class U>
+class Divisor {
+ public:
+  explicit Divisor(U n)
+      : shift_(static_cast<int>(std::bit_width(static_cast<U>(n - 1))) - 1),
+        factor_(static_cast<U>((((Wide{2} << shift_) - n) << kBits) / n + 1)) {}
+  U quotient(U x) const {
+    const auto high = static_cast<U>(static_cast<Wide>(static_cast<Wide>(x) * factor_) >> kBits);
+    const auto half = static_cast<U>(static_cast<U>(x - high) >> 1);
+    return static_cast<U>(static_cast<U>(high + half) >> shift_);
+  }
+
+ private:
+  __extension__ typedef unsigned __int128 U128;
+  using Wide = std::conditional_t<sizeof(U) == 8, U128,
+                                  std::conditional_t<sizeof(U) == 4, std::uint64_t, std::uint32_t>>;
+  static constexpr int kBits = 8 * sizeof(U);
+  int shift_;
+  U factor_;
+};
+
+// Towards zero: the quotient of the magnitudes, with the sign.
+template <class T>
+void scale_integer(void* dst_v, const void* src_v, int n, std::size_t count) {
+  using U = std::conditional_t<sizeof(T) == 1, std::uint16_t, std::make_unsigned_t<T>>;
+  if (n == 1) {
+    if (dst_v != src_v) std::memcpy(dst_v, src_v, count * sizeof(T));
+    return;
+  }
+  if (static_cast<unsigned>(n) > std::numeric_limits<U>::max()) {  // above every magnitude
+    std::memset(dst_v, 0, count * sizeof(T));
+    return;
+  }
+  const Divisor<U> divisor(static_cast<U>(n));
+  auto* dst = static_cast<typename Loose<T>::type*>(dst_v);
+  const auto* src = static_cast<const typename Loose<T>::type*>(src_v);
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = static_cast<U>(src[i]);
+    if constexpr (std::is_signed_v<T>) {
+      const auto sign =
+          static_cast<U>(static_cast<std::make_signed_t<U>>(x) >> (8 * sizeof(U) - 1));
+      const U q = divisor.quotient(static_cast<U>(static_cast<U>(x ^ sign) - sign));
+      dst[i] = static_cast<T>(static_cast<U>(static_cast<U>(q ^ sign) - sign));
+    } else {
+      dst[i] = static_cast<T>(divisor.quotient(x));
+    }
+  }
+}
+
+template <class T>
+void scale_float(void* dst_v, const void* src_v, int n, std::size_t count) {
+  auto* dst = static_cast<typename Loose<T>::type*>(dst_v);
+  const auto* src = static_cast<const typename Loose<T>::type*>(src_v);
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) dst[i] = src[i] / static_cast<T>(n);
+}
+
 template <class Format>
 void multiply_half(void* dst, const void* src, double factor, std::size_t count) {
   const auto f = static_cast<float>(factor);
@@ -280,7 +343,10 @@ const KernelTable WEFT_CAT(kernels_, WEFT_ISA) = {
      WEFT_INT_ROW(std::uint64_t, std::uint64_t),
      {reduce<U8, Max>, reduce<U8, Min>, reduce<U8, Max>, nullptr, reduce<U8, Min>, nullptr,
       reduce_bits<U8, And>, reduce_bits<U8, Or>, reduce_bits<U8, Xor>}},
-    {scale_half<Half>, scale_half<BFloat>},
+    {scale_float<float>, scale_float<double>, scale_integer<std::int32_t>,
+     scale_integer<std::int64_t>, scale_half<Half>, scale_half<BFloat>, scale_integer<std::int8_t>,
+     scale_integer<U8>, scale_integer<std::int16_t>, scale_integer<std::uint16_t>,
+     scale_integer<std::uint32_t>, scale_integer<std::uint64_t>, scale_integer<U8>},
     {multiply_half<Half>, multiply_half<BFloat>}};
 
 }  // namespace weft

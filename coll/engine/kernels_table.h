@@ -11,8 +11,8 @@ using MultiplyFn = void (*)(void* dst, const void* src, double factor, std::size
 struct KernelTable {
   const char* isa;
   ReduceFn reduce[kDTypes][kRedOps];  // nullptr where the operator means nothing
-  ScaleFn scale_half[2];              // fp16, bf16
-  MultiplyFn multiply_half[2];
+  ScaleFn scale[kDTypes];
+  MultiplyFn multiply_half[2];  // fp16, bf16
 };
 
 extern const KernelTable kernels_base, kernels_avx2, kernels_avx512;

@@ -67,12 +67,17 @@ std::string why_not_writable(const std::string& path, std::string_view option) {
   if (path.empty() || path == "-") return "";
   std::error_code ignored;
   const bool there = fs::exists(path, ignored);
-  const std::string probe = there ? path : beside(path);
   errno = 0;
-  const bool can = static_cast<bool>(std::ofstream(probe, std::ios::app));
-  const int error = errno;
-  if (!there) fs::remove(probe, ignored);
-  return can ? "" : refusal(option, path, std::strerror(error));
+  if (there && !std::ofstream(path, std::ios::app))
+    return refusal(option, path, std::strerror(errno));
+  if (there && !fs::is_regular_file(path, ignored)) return "";
+  // A report is a new file at first, which needs some of the disk.
+  const std::string probe = beside(path);
+  const std::error_code error = write_file(probe, "\n");
+  fs::remove(probe, ignored);
+  const bool full =
+      error == std::errc::no_space_on_device || error.value() == EDQUOT;  // else written in place
+  return error && (!there || full) ? refusal(option, path, error.message()) : "";
 }
 
 void check_report(const std::string& path, std::string_view option) {

@@ -138,8 +138,9 @@ int run_rank(std::string_view command, const JobFlags& flags,
   } catch (const AssemblyFailed& e) {  // rank 0 knows best who is missing
     if (!failed) throw;
     if (me != 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
-    failed(me, Status(Code::kPeerFailed, e.what()));
-    return kExitCritical;
+    const bool set_up = dynamic_cast<const WrongSetUp*>(&e) != nullptr;
+    failed(me, Status(set_up ? Code::kInvalidArgument : Code::kPeerFailed, e.what()));
+    return set_up ? kExitError : kExitCritical;
   } catch (const StatusError& e) {  // other errors are about what was asked for
     return fail(e.status());
   }
@@ -182,6 +183,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   options.outlives_killed = flags.outlives_killed;
   const int code = relaunch_self(options);
   const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
+  if (code == kExitNotExecutable || code == kExitNotFound) return kExitError;
   return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;
 }
 

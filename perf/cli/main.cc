@@ -21,6 +21,7 @@
 #include "train/cli/commands.h"
 #include "train/plan/traffic.h"
 #include "transport/loaded/loaded.h"
+#include "transport/launch/closed_pipe.h"
 
 namespace {
 
@@ -62,6 +63,7 @@ bool speaks_for_all() {
 int main(int argc, char** argv) {
   open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
+  weft::end_at_closed_pipe();
   app.formatter(weft::help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", version, "Print the version and the libraries, and exit");

@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <sstream>
+
+#include "topo/base/environment.h"
 
 namespace weft {
 namespace {
@@ -94,9 +95,17 @@ std::string format_GBps(double GBps) {
   return GBps < 1 ? fmt::format("{:.3f}", GBps) : fmt::format("{:.2f}", GBps);
 }
 
+bool obeys_escapes() {
+  const std::string term = environment("TERM");
+  // A PMIx server's standard output may be a file: it gives the ranks a terminal in any case.
+  return isatty(STDOUT_FILENO) != 0 && !term.empty() && term != "dumb" && !is_set("PMIX_RANK");
+}
+
+bool colours() { return obeys_escapes() && environment("NO_COLOR").empty(); }
+
 std::string paint(Paint paint, std::string_view text) {
-  static const bool colours = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  if (!colours) return std::string(text);
+  static const bool coloured = colours();
+  if (!coloured) return std::string(text);
   const char* code = "0";
   switch (paint) {
     case Paint::kGood:
@@ -118,8 +127,7 @@ std::string paint(Paint paint, std::string_view text) {
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
-Progress::Progress(bool wanted)
-    : on_(wanted && isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool wanted) : on_(wanted && obeys_escapes() && isatty(STDERR_FILENO) != 0) {}
 
 void Progress::show(std::string_view text) {
   if (!on_) return;

@@ -40,11 +40,19 @@ std::string align(const std::vector<std::vector<std::string>>& rows);
 std::string format_us(double us);      // "0.52", "17.3", "8124"
 std::string format_GBps(double GBps);  // "0.047", "12.31"
 
-// Colours the text only when stdout is a terminal and NO_COLOR is not set.
+// Returns whether standard output is a terminal that obeys escape sequences: TERM is set and not
+// "dumb", and the terminal is not one that mpirun made to read from.
+bool obeys_escapes();
+// Returns whether text on standard output may have colours: obeys_escapes(), and NO_COLOR is unset
+// or empty (no-color.org).
+bool colours();
+
+// Colours the text where colours() says so.
 enum class Paint { kGood, kWarn, kBad, kDim, kBold };
 std::string paint(Paint paint, std::string_view text);
 
-// Overwrites one line on stderr; shows the line only when stdout and stderr are a terminal.
+// Overwrites one line on stderr; shows the line only when stdout and stderr are a
+// terminal, and obeys_escapes().
 class Progress {
  public:
   explicit Progress(bool wanted);

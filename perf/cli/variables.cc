@@ -29,6 +29,7 @@ std::span<const std::string> weft_variables() {
                                                  "INTEGRITY",
                                                  "LAB",
                                                  "LAB_GUEST",
+                                                 "LAUNCHER",
                                                  "LIBRARY",
                                                  "LOCAL_RANK",
                                                  "LOG",

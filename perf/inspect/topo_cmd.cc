@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <clocale>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 
 #include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/table.h"
 #include "topo/discover.h"
 #include "topo/near.h"
 #include "transport/loaded/loaded.h"
@@ -380,8 +380,7 @@ class TreeView {
 Style style_for(const Options& options) {
   Style style;
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  const char* plain = std::getenv("NO_COLOR");
-  style.colour = terminal && (plain == nullptr || *plain == '\0');
+  style.colour = colours();
   std::setlocale(LC_CTYPE, "");
   style.ascii = options.ascii || (terminal && std::string(nl_langinfo(CODESET)) != "UTF-8");
   return style;

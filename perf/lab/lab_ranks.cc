@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "topo/base/status.h"
+#include "transport/launch/closed_pipe.h"
 
 namespace weft {
 namespace {
@@ -40,7 +41,7 @@ void bind_to_core(int number) {
 sigset_t guarded_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) sigaddset(&set, signal);
   return set;
 }
 
@@ -65,8 +66,8 @@ pid_t spawn(const RankCommand& command, int stdout_fd, int death_signal) {
   setpgid(0, 0);
   const sigset_t set = guarded_signals();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_DFL);
   if (death_signal != 0) {
+    setenv(kLauncherVariable, std::to_string(parent).c_str(), 1);
     prctl(PR_SET_PDEATHSIG, death_signal);
     if (getppid() != parent) _exit(127);
   }
@@ -111,12 +112,10 @@ int next_signal(std::optional<Clock::time_point> deadline) {
 SignalGuard::SignalGuard() {
   const sigset_t set = guarded_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
 }
 
 SignalGuard::~SignalGuard() {
   const sigset_t set = guarded_signals();
-  signal(SIGPIPE, SIG_DFL);
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
@@ -164,13 +163,15 @@ int run_ranks(const std::vector<RankCommand>& commands, std::chrono::millisecond
       if (worst != 0 && !deadline && !running.empty()) deadline = Clock::now() + grace;
       continue;
     }
+    const bool reader_gone = signal == SIGPIPE && output_closed();
+    if (signal == SIGPIPE && !reader_gone) continue;
     if (signal != 0) stopped_by = signal;
     if (signal == 0 && !asked_to_end) {
       std::fprintf(stderr,
                    "weft: %zu ranks still run %lld s after the first failure: ending them\n",
                    running.size(), static_cast<long long>(grace.count()));
     }
-    send(asked_to_end ? SIGKILL : signal != 0 ? signal : SIGTERM);
+    send(asked_to_end || reader_gone ? SIGKILL : signal != 0 ? signal : SIGTERM);
     asked_to_end = true;
     deadline = Clock::now() + kLastWords;
   }

@@ -16,7 +16,7 @@ struct RankCommand {
 };
 
 // While a guard lives, signals that ask this process to end wait until run_ranks() or the guard's
-// destructor lets them through, so that the lab is always tidied up. SIGPIPE is ignored.
+// destructor lets them through, so that the lab is always tidied up.
 class SignalGuard {
  public:
   SignalGuard();

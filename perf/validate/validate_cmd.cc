@@ -1,7 +1,6 @@
 // `weft validate`: can this fabric be trusted? Reads the flags, runs a validation as a job, and
 // writes its reports.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -87,7 +86,7 @@ void print(const ValidateFlags& flags, const Report& report) {
   fabric::TextOptions text;
   text.verbose = flags.verbose;
   text.cost = flags.cost;
-  text.colour = isatty(STDOUT_FILENO) != 0;
+  text.colour = colours();
   fmt::print("{}", to_text(report, text));
   std::fflush(stdout);
 }
@@ -133,7 +132,7 @@ std::optional<JobTraffic> traffic_asked(const ValidateFlags& flags) {
 int print_history(const ValidateFlags& flags) {
   fabric::TextOptions text;
   text.verbose = flags.verbose;
-  text.colour = isatty(STDOUT_FILENO) != 0;
+  text.colour = colours();
   fmt::print("{}", to_text(fabric::read_history(flags.history), text));
   return kExitOk;
 }

@@ -201,7 +201,10 @@ void Validation::fail(const Status& failure) {
   // A deadline that passed may name the sender on a link that is at fault. Of ranks that never
   // came, the hosts are not known.
   const bool lost = failure.code() == Code::kPeerFailed && culprit < host_of_.size();
+  // Not the fabric: what was asked for, or how a rank was started.
+  const bool not_run = failure.code() == Code::kInvalidArgument;
   finding.id = lost                               ? "rank-lost"
+               : not_run                          ? "not-run"
                : failure.code() == Code::kTimeout ? "deadline-passed"
                                                   : "job-failed";
   finding.severity = Severity::kFatal;
@@ -209,15 +212,16 @@ void Validation::fail(const Status& failure) {
     finding.where.kind = PlaceKind::kHost;
     finding.where.host = host_of_[culprit];
   }
+  if (not_run) finding.where.kind = PlaceKind::kTester;
   finding.unit = Unit::kText;
-  finding.text = failure.to_string();
+  finding.text = not_run ? failure.message() : failure.to_string();
   finding.evidence.push_back({"phase", "", -1, 0, 0, Unit::kText, phase_});
-  report_.failure = fmt::format("{} (while at {})", failure.to_string(), phase_);
+  report_.failure = fmt::format("{} (while at {})", finding.text, phase_);
   // What was measured until then still counts.
-  if (!report_.samples.flows.empty()) report_.judgement = judge(observed());
+  if (!not_run && !report_.samples.flows.empty()) report_.judgement = judge(observed());
   report_.judgement.findings.push_back(finding);
   sort_heaviest_first(report_.judgement.findings);
-  report_.verdict = Verdict::kCritical;
+  report_.verdict = not_run ? Verdict::kTester : Verdict::kCritical;
   report_.seconds = now_s() - start_s_;
 }
 

@@ -24,12 +24,29 @@ struct ExplainPipelineFlags {
   int stages = 4, micro_batches = 0, chunks = 1;
 };
 
-int explain_schedule(const ExplainPipelineFlags& flags) {
+// The run's own plan, of its trace. What is given beside --of must agree with it.
+void read_plan(const CLI::App& command, ExplainPipelineFlags& flags, const std::string& trace) {
+  const auto plan = train::plan_of_trace(trace);
+  if (!plan) return;
+  const auto take = [&](const char* option, auto& value, const auto& of_run) {
+    if (command.get_option(option)->count() > 0 && value != of_run)
+      throw UsageError(fmt::format("{} {}: the run of --of {} had {}; leave it out", option, value,
+                                   flags.of, of_run));
+    value = of_run;
+  };
+  take("--schedule", flags.schedule, plan->schedule);
+  take("--stages", flags.stages, plan->shape.ranks);
+  take("--micro-batches", flags.micro_batches, plan->shape.microbatches);
+  take("--chunks", flags.chunks, plan->shape.chunks);
+}
+
+int explain_schedule(const CLI::App& command, ExplainPipelineFlags& flags) {
+  const std::string trace = flags.of.empty() ? "" : train::pipeline_file(flags.of);
+  if (!trace.empty()) read_plan(command, flags, trace);
   const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : flags.stages;
   auto schedule =
       train::make_pipeline_schedule(flags.schedule, {flags.stages, micro_batches, flags.chunks});
-  if (!flags.of.empty())
-    schedule = train::schedule_of_trace(train::pipeline_file(flags.of), schedule);
+  if (!trace.empty()) schedule = train::schedule_of_trace(trace, schedule);
   fmt::print("{}", train::explain_pipeline(schedule));
   return kExitOk;
 }
@@ -66,9 +83,10 @@ void add_pipeline(CLI::App& app, int& exit_code) {
   add.unset("--micro-batches", e->micro_batches, "micro-batches (default: --stages)",
             CLI::PositiveNumber);
   add("--chunks", e->chunks, "stages of a rank (interleaved)", CLI::PositiveNumber);
-  add("--of", e->of, "what a run really did, by the FILE of its --trace")->type_name("FILE");
+  add("--of", e->of, "what a run really did, by the FILE of its --trace, which tells the rest")
+      ->type_name("FILE");
   explain->footer("Example: weft pipeline explain --schedule dataflow --stages 4");
-  explain->callback([e, &exit_code] { exit_code = explain_schedule(*e); });
+  explain->callback([explain, e, &exit_code] { exit_code = explain_schedule(*explain, *e); });
 
   const auto b = std::make_shared<BubbleFlags>();
   CLI::App* bubbles = pipeline->add_subcommand(

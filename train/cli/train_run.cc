@@ -87,9 +87,11 @@ void require_steps(const train::StepReport& r, int steps) {
 }
 
 // The text that a run evaluates, which it is not trained on; empty: none. All ranks agree on it.
+// A part of the text is set aside also by a run that is too short to evaluate it: runs of any
+// length are trained on the same text.
 std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flags,
                                             train::Text& text) {
-  if (evaluates_every(flags) == 0) return {};
+  if (flags.eval_every == 0) return {};
   std::optional<train::Text> test;
   if (!flags.eval_data.empty()) {
     test = train::Text::load(flags.eval_data, "--eval-data");
@@ -98,6 +100,7 @@ std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flag
   } else {
     return {};
   }
+  if (evaluates_every(flags) == 0) return {};
   test->require_sample(flags.options.model.positions);
   train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
   return test;
@@ -220,10 +223,13 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     best = std::max(best, rate);
     if (!test_loss && r.step > 3 && r.step < flags.steps && now - shown < 1) return;
     shown = now;
-    fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
-               r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
-               r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
-               100 * r.bubble, memory() / 1e6);
+    const std::string exposed =
+        r.gradient_seconds > 0
+            ? fmt::format("{:.0f} %", 100 * r.exposed_seconds / r.gradient_seconds)
+            : "-";  // no gradient travels, as with one replica
+    fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:>7}  {:4.0f} %  {:4.0f} MB\n",
+               r.step, r.loss, r.norm, rate, 100 * r.communication_share(), exposed, 100 * r.bubble,
+               memory() / 1e6);
     if (test_loss)
       fmt::print("# {} steps: test loss {:.4f}, perplexity {:.4g} a byte\n", r.step, *test_loss,
                  std::exp(*test_loss));
@@ -279,10 +285,10 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
         100 * best * train::flops_per_token(options.model) / peak, best,
         train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(train::pipeline_file(flags.trace), world.rank()),
-                                world.rank(), train::pipeline_of(mesh, world.rank()),
-                                trainer.pipeline().schedule().shape,
-                                trainer.pipeline().last().records);
+    train::write_pipeline_trace(
+        file_of_rank(train::pipeline_file(flags.trace), world.rank()), world.rank(),
+        train::pipeline_of(mesh, world.rank()), trainer.pipeline().schedule().name,
+        trainer.pipeline().schedule().shape, trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (!speaks) return kExitOk;

@@ -17,7 +17,8 @@
 namespace weft::train {
 
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
-                          const PipelineShape& shape, const std::vector<PipelineRecord>& records) {
+                          std::string_view schedule, const PipelineShape& shape,
+                          const std::vector<PipelineRecord>& records) {
   const auto first_stage = std::ranges::find(pipeline, rank) - pipeline.begin();
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) throw Error(fmt::format("cannot write the trace {}: does its folder exist?", path));
@@ -40,8 +41,9 @@ void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<
   fmt::print(
       file,
       "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\",\"rank\":{},"
-      "\"pipeline\":[{}],\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
-      rank, fmt::join(pipeline, ","));
+      "\"pipeline\":[{}],\"schedule\":\"{}\",\"micro_batches\":{},\"chunks\":{},"
+      "\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
+      rank, fmt::join(pipeline, ","), schedule, shape.microbatches, shape.chunks);
   const bool failed = std::ferror(file) != 0;
   if (std::fclose(file) != 0 || failed)
     throw Error(fmt::format("cannot write the trace {}: is its disk full?", path));
@@ -56,6 +58,7 @@ struct Event {
 
 struct RankTrace {
   std::vector<Rank> pipeline;
+  std::optional<PipelinePlan> plan;
   std::vector<Event> events;  // F, B and W, as they were done
 };
 
@@ -68,8 +71,12 @@ RankTrace read_rank(const std::string& path) {
                     path));
   RankTrace trace;
   try {
-    const auto json = nlohmann::json::parse(file);
+    auto json = nlohmann::json::parse(file);
     trace.pipeline = json.at("otherData").at("pipeline").get<std::vector<Rank>>();
+    if (const auto& about = json["otherData"]; about.contains("schedule"))
+      trace.plan = {
+          about["schedule"],
+          {static_cast<int>(trace.pipeline.size()), about.at("micro_batches"), about.at("chunks")}};
     for (const auto& e : json.at("traceEvents")) {
       if (e.value("cat", "") != "pipeline") continue;
       const auto name = e.at("name").get<std::string>();
@@ -90,13 +97,18 @@ RankTrace read_rank(const std::string& path) {
 
 }  // namespace
 
+std::optional<PipelinePlan> plan_of_trace(const std::string& path) {
+  return read_rank(file_of_rank(path, 0)).plan;
+}
+
 PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedule& planned) {
   PipelineSchedule seen = planned;
   std::map<std::pair<PipeOp, std::pair<int, int>>, Event> events;
-  const std::vector<Rank> pipeline = read_rank(file_of_rank(path, 0)).pipeline;
+  const std::string first = file_of_rank(path, 0);
+  const std::vector<Rank> pipeline = read_rank(first).pipeline;
   if (pipeline.size() != static_cast<std::size_t>(planned.shape.ranks))
     throw Error(
-        fmt::format("pipeline trace {}: of a pipeline of {} ranks, not {}: give --stages {}", path,
+        fmt::format("pipeline trace {}: of a pipeline of {} ranks, not {}: give --stages {}", first,
                     pipeline.size(), planned.shape.ranks, pipeline.size()));
   for (Rank r = 0; r < planned.shape.ranks; ++r) {
     const std::string file = file_of_rank(path, pipeline[static_cast<std::size_t>(r)]);

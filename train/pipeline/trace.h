@@ -2,7 +2,9 @@
 // schedule again.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/pipeline/runtime.h"
@@ -10,10 +12,20 @@
 namespace weft::train {
 
 // Writes this rank's F, B and W (schema weft.trace/1; `weft trace merge` joins the files of all
-// ranks). pipeline: the ranks of this rank's pipeline, from the first stage on. Throws Error where
-// the file cannot be written.
+// ranks), and the name and shape of the schedule. pipeline: the ranks of this rank's pipeline, from
+// the first stage on. Throws Error where the file cannot be written.
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
-                          const PipelineShape& shape, const std::vector<PipelineRecord>& records);
+                          std::string_view schedule, const PipelineShape& shape,
+                          const std::vector<PipelineRecord>& records);
+
+struct PipelinePlan {
+  std::string schedule;
+  PipelineShape shape;
+};
+
+// Returns the plan of the run that wrote file_of_rank(path, 0), nullopt where the file does not
+// tell it (a weft of before 2026-11-27). Throws Error where the file cannot be read.
+std::optional<PipelinePlan> plan_of_trace(const std::string& path);
 
 // Returns the planned schedule with F, B and W in the order in which the ranks of rank 0's pipeline
 // executed them, according to their files file_of_rank(path, rank). Throws Error where a file is

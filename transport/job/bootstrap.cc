@@ -44,6 +44,12 @@ std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout) {
   return std::clamp<std::chrono::milliseconds>(timeout / 20, 20ms, 250ms);
 }
 
+void throw_assembly_failure(const Status& failure) {
+  if (failure.code() == Code::kMismatch || failure.code() == Code::kInvalidArgument)
+    throw WrongSetUp(failure.message());
+  throw Error(failure.message());
+}
+
 bool listen_fd_taken(int fd) noexcept { return fd >= 0 && taken_listen_fd.load() == fd; }
 
 std::string Job::key(std::string_view label) const {
@@ -78,6 +84,8 @@ std::unique_ptr<Job> connect(const JobSpec& spec) {
     if (spec.rank != 0) return make_leaf_job(spec, assemble_leaf(spec));
     if (spec.listen_fd >= 0 && spec.launcher != "id") taken_listen_fd = spec.listen_fd;
     return make_root_job(spec, assemble_root(spec));
+  } catch (const AssemblyFailed&) {
+    throw;
   } catch (const Error& e) {
     throw AssemblyFailed(e.what());
   }

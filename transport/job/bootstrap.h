@@ -49,6 +49,13 @@ class AssemblyFailed : public Error {
   using Error::Error;
 };
 
+// Thrown where it is known why: how the processes were started (a limit, a port that is in use,
+// secrets or sizes that differ). It says nothing of the network.
+class WrongSetUp : public AssemblyFailed {
+ public:
+  using AssemblyFailed::AssemblyFailed;
+};
+
 // A job that has assembled: one object per process (or per thread, in tests). Thread-safe.
 class Job {
  public:

@@ -61,7 +61,10 @@ class BootstrapClient {
   RootLink find() {
     for (;;) {
       auto now = Clock::now();
-      if (now >= deadline_) throw Error(why_not());
+      if (now >= deadline_) {
+        if (nearest_ >= Step::kGreeted) throw WrongSetUp(why_not());
+        throw Error(why_not());
+      }
       look_up(now);
       now = Clock::now();  // a resolver may take long
       start_attempts(now);
@@ -221,7 +224,7 @@ class BootstrapClient {
     }
     if (a.hello_sent && frame.type == wire::Type::kReply) {
       const auto reply = wire::decode_reply(frame.payload, spec_.secret, a.nonce, hello_);
-      if (reply && !reply->accepted) throw Error(reply->text);
+      if (reply && !reply->accepted) throw WrongSetUp(reply->text);
       if (reply) {
         root_ = reply->text;
         // From here on rank 0's clock counts: it names the ranks that are missing.
@@ -300,7 +303,7 @@ class BootstrapClient {
             }
           } else if (frame.type == wire::Type::kFailure) {
             if (const auto failure = wire::decode_failure(frame.payload)) {
-              throw Error(failure->status.message());
+              throw_assembly_failure(failure->status);
             }
           }
           throw Error(

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <utility>
 
 #include "topo/base/log.h"
@@ -203,6 +204,7 @@ class BootstrapServer {
         auto hello = wire::decode_hello(frame.payload, spec_.secret, n.nonce);
         if (!hello) {
           ++turned_away_;
+          wrong_secret_ = true;
           log().debug("rendezvous: turned away a connection with a wrong secret");
           return Keep::kNo;
         }
@@ -304,7 +306,10 @@ class BootstrapServer {
           "many open, or raise the limit with `ulimit -n` or LimitNOFILE=)",
           std::strerror(no_room_));
     }
-    return Status(Code::kTimeout, text, ranks.size() == 1 ? ranks[0] : kNoRank);
+    const Code code = wrong_secret_   ? Code::kMismatch
+                      : no_room_ != 0 ? Code::kInvalidArgument
+                                      : Code::kTimeout;
+    return Status(code, text, ranks.size() == 1 ? ranks[0] : kNoRank);
   }
 
   // Tells everyone who has proved to be of this job, waits a moment until that is sent, throws.
@@ -327,7 +332,7 @@ class BootstrapServer {
       if (polled.empty() || now >= enough) break;
       (void)::poll(polled.data(), polled.size(), poll_ms(enough, now));
     }
-    throw Error(failure.message());
+    throw_assembly_failure(failure);
   }
 
   const JobSpec& spec_;
@@ -343,6 +348,7 @@ class BootstrapServer {
   Clock::time_point accept_again_{};
   int no_room_ = 0;  // why the last connection could not be accepted
   int turned_away_ = 0;
+  bool wrong_secret_ = false;  // of one that was turned away
   // After rank 0's end: the job goes on without the ranks that do not come.
   bool tolerant_ = false;
   std::vector<bool> awaited_;
@@ -355,6 +361,14 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, std::span<c
   return BootstrapServer(spec, std::move(door)).assemble_survivors(dead, doors, mask);
 }
 
-std::vector<Member> assemble_root(const JobSpec& spec) { return BootstrapServer(spec).assemble(); }
+std::vector<Member> assemble_root(const JobSpec& spec) {
+  std::optional<BootstrapServer> server;
+  try {
+    server.emplace(spec);
+  } catch (const Error& e) {  // a limit of this host, or its port
+    throw WrongSetUp(e.what());
+  }
+  return server->assemble();
+}
 
 }  // namespace weft

@@ -29,10 +29,11 @@ struct RootLink {
 std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout);
 
 // Waits for all ranks and returns them by rank ([0] is unused). When ranks are missing, two claim
-// one rank or sizes differ, it tells the ranks that have come and throws Error.
+// one rank or sizes differ, it tells the ranks that have come and throws Error, or WrongSetUp.
 std::vector<Member> assemble_root(const JobSpec& spec);
 
-// Finds rank 0 and waits until rank 0 reports that all ranks have come. Throws Error otherwise.
+// Finds rank 0 and waits until rank 0 reports that all ranks have come. Throws Error or WrongSetUp
+// otherwise.
 RootLink assemble_leaf(const JobSpec& spec);
 
 // A door is the port on which a rank listens, so that survivors find it after rank 0's end.
@@ -60,6 +61,9 @@ std::vector<Endpoint> door_endpoints(const std::string& door);
 std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::milliseconds limit);
 // Returns for each door whether its host is gone, so that no kernel answers.
 std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors);
+
+// Throws WrongSetUp for a failure that is about how the processes were started, else Error.
+[[noreturn]] void throw_assembly_failure(const Status& failure);
 
 // True when connect() has used this listen_fd: a second job of the process must not use it again.
 bool listen_fd_taken(int fd) noexcept;

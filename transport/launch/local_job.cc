@@ -32,6 +32,7 @@
 #include "transport/control/socket.h"
 #include "transport/job/job_environment.h"
 #include "transport/launch/bind_cores.h"
+#include "transport/launch/closed_pipe.h"
 #include "transport/launch/job_guard.h"
 #include "transport/launch/job_streams.h"
 #include "transport/launch/process.h"
@@ -87,7 +88,8 @@ class LocalProcesses {
   int run() {
     sigset_t watched;
     sigemptyset(&watched);
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}) sigaddset(&watched, s);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE})
+      sigaddset(&watched, s);
     sigprocmask(SIG_BLOCK, &watched, &mask_before_);
     signals_ = File(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
     if (signals_.get() < 0) fail_by_errno("signalfd");
@@ -161,6 +163,7 @@ class LocalProcesses {
         setenv("WEFT_LOCAL_RANK", std::to_string(local_rank).c_str(), 1);
         setenv("WEFT_ROOT", root.c_str(), 1);
         setenv("WEFT_SECRET", secret.c_str(), 1);
+        setenv(kLauncherVariable, std::to_string(launcher).c_str(), 1);
         if (!id.empty()) setenv("WEFT_HOST_ID", id.c_str(), 1);
         if (options_.hosts > 1 || options_.rails > 1) {
           setenv("WEFT_EMULATE_RAILS", std::to_string(options_.rails).c_str(), 1);
@@ -224,6 +227,7 @@ class LocalProcesses {
     for (std::size_t i = streams_.size(); i-- > 0;) {
       if (polled[i + 1].revents == 0) continue;
       const bool more = pass_lines(streams_[i]);
+      if (streams_[i].error == EPIPE) return reader_gone();
       if (streams_[i].error != 0 && !std::exchange(incomplete_, true)) {
         say(fmt::format("{}: standard {} cannot be written: {}: what it got is not complete",
                         options_.name, streams_[i].to == STDOUT_FILENO ? "output" : "error",
@@ -235,6 +239,8 @@ class LocalProcesses {
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGTSTP) {
         pause_all();
+      } else if (info.ssi_signo == SIGPIPE) {
+        if (output_closed()) reader_gone();
       } else if (info.ssi_signo != SIGCHLD) {
         interrupted(static_cast<int>(info.ssi_signo));
       }
@@ -249,6 +255,7 @@ class LocalProcesses {
       if (!p.running || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
       p.running = false;
       --running_;
+      if (code_of(status) == kExitClosedPipe && output_closed()) reader_gone();
       if (options_.outlives_killed && WIFSIGNALED(status) && exit_code_ == 0 && running_ > 0) {
         say(fmt::format("{}: rank {} {}; {} still running", options_.name, r, how_it_ended(status),
                         running_));
@@ -293,6 +300,14 @@ class LocalProcesses {
       next_signal_ = SIGTERM;
       next_step_ = Clock::now() + options_.grace;
     }
+  }
+
+  // Nobody reads what the ranks or this process write: all end at once and in silence.
+  void reader_gone() {
+    exit_code_ = kExitClosedPipe;
+    failures_.clear();
+    end_all(SIGKILL);
+    streams_.clear();
   }
 
   // Ctrl-C and the like: handed on; the second time there is no more grace.

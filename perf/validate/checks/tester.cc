@@ -313,6 +313,11 @@ constexpr Check kTesterRows[] = {
      "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
      "for the usual reasons.",
      job_failed},
+    {"not-run", CheckKind::kActive, Severity::kFatal, "the run can begin",
+     "limits, ports, secrets and options of the ranks", "every rank takes part",
+     "A rank could not take part because of how it was started: a limit of its host, a port that "
+     "is in use, a secret or a number of ranks that differs. The run says nothing of the fabric.",
+     "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
      "no rank is lost",
      "A rank of the run died or cannot be heard any more, and took what it would have measured "

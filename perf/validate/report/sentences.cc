@@ -227,6 +227,7 @@ constexpr Sentence kSentences[] = {
     {"tester-starved", nullptr,
      "{place} waits for a core {value} of the time, at most {expected} expected"},
     {"job-failed", job_failed_sentence, kAlsoUnknown},
+    {"not-run", nullptr, "the run did not take place: {text}"},
     {"rank-lost", nullptr, "{place} is lost: {text}"},
     {"deadline-passed", nullptr, "the deadline of a wait passed: {text}"},
     {"rail-out", nullptr, "{place} failed, and other rails carried its messages"},

@@ -248,7 +248,7 @@ TEST(PipelineTrace, IsAFileThatMergeReads) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "trace.json";
   const PipelineShape x{2, 1, 1};
-  write_pipeline_trace(path, 3, {1, 3}, x, {{{PipeOp::kForward, 0, 1}, 1000, 3000}});
+  write_pipeline_trace(path, 3, {1, 3}, "gpipe", x, {{{PipeOp::kForward, 0, 1}, 1000, 3000}});
   std::ifstream file(path);
   const auto trace = nlohmann::json::parse(file);
   EXPECT_EQ(trace["otherData"]["schema"], "weft.trace/1");
@@ -256,8 +256,8 @@ TEST(PipelineTrace, IsAFileThatMergeReads) {
   EXPECT_EQ(trace["traceEvents"][1]["args"]["name"], "stage 1");
   EXPECT_EQ(trace["traceEvents"].back()["name"], "F0");
   EXPECT_EQ(trace["traceEvents"].back()["dur"], 2.0);
-  EXPECT_THROW(write_pipeline_trace("/nowhere/x.json", 0, {0, 1}, x, {}), Error);
-  EXPECT_THROW(write_pipeline_trace("/dev/full", 0, {0, 1}, x, {}), Error);
+  EXPECT_THROW(write_pipeline_trace("/nowhere/x.json", 0, {0, 1}, "gpipe", x, {}), Error);
+  EXPECT_THROW(write_pipeline_trace("/dev/full", 0, {0, 1}, "gpipe", x, {}), Error);
 }
 
 // Threads suffice here.

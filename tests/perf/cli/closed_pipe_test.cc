@@ -1,0 +1,107 @@
+// A command whose output nobody reads any more ends as other programs do: by SIGPIPE, in silence,
+// and its ranks with it. labels: multiproc
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ended {
+  int code;
+  std::string errors;
+};
+
+// Runs the command with a reader of its standard output that leaves after one line.
+Ended read_one_line(const std::string& command, const std::string& before = "") {
+  const testing::TemporaryFolder folder;
+  const std::string errors = folder / "stderr";
+  const Output o =
+      run(fmt::format("{} timeout 120 bash -c '{} 2>{} | head -n 1 >/dev/null; exit "
+                      "${{PIPESTATUS[0]}}'",
+                      before, command, errors));
+  return {o.exit_code, read_file(errors)};
+}
+
+class ClosedPipe : public ::testing::TestWithParam<const char*> {};
+
+// Each prints on after its first line: at once, or as it goes on measuring.
+TEST_P(ClosedPipe, EndsTheCommandInSilence) {
+  const Ended end = read_one_line(fmt::format("{} {}", WEFT_BINARY, GetParam()));
+  EXPECT_EQ(end.code, 141);
+  EXPECT_EQ(end.errors, "");
+}
+
+// Long enough to be in the middle of something when the reader leaves.
+INSTANTIATE_TEST_SUITE_P(
+    Commands, ClosedPipe,
+    ::testing::Values(
+        "perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "perf all_reduce -N 4 --hosts 2 --rails 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "perf all_reduce -N 2 --threads -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "train -N 2 --steps 100000 --eval-every 0 --timeout-ms 60000",
+        "train -N 2 --steps 100000 --restart 3 --timeout-ms 60000",
+        "train -N 2 --steps 100000 --elastic --timeout-ms 60000",
+        "spiral -N 2 --steps 10000000 --report-every 100 --timeout-ms 60000",
+        "tune -N 2 -b 8 -e 64M --rounds 50 --timeout-ms 60000",
+        "launch -N 2 -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "launch -N 2 --tag -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "launch -N 2 -- sh -c \"while :; do echo line; done\"",
+        "launch -N 2 --tag -- sh -c \"while :; do echo line; done\"", "validate --list"),
+    [](const auto& info) { return std::to_string(info.index); });
+
+// What prints less than a pipe holds ends before its reader does, if that is slow: here there is
+// none from the beginning.
+class NoReader : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NoReader, EndsTheCommandInSilence) {
+  const testing::TemporaryFolder folder;
+  const std::string errors = folder / "stderr", pipe = folder / "pipe";
+  // The reader opens the pipe and leaves; only then does the command begin.
+  const Output o =
+      run(fmt::format("mkfifo {0}; (exec 3<{0}) & exec 4>{0}; wait; timeout 120 {1} {2} >&4 2>{3}",
+                      pipe, WEFT_BINARY, GetParam(), errors));
+  EXPECT_EQ(o.exit_code, 141);
+  EXPECT_EQ(read_file(errors), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Commands, NoReader,
+    ::testing::Values("topo", "--help", "--version", "completion bash",
+                      "explain all_reduce --ranks 8 --hosts 2 --bytes 1M",
+                      "sim all_reduce --ranks 8 --hosts 2 --bytes 1M", "plan --model gpt2 --gpus 8",
+                      "cost --gpus 8 --days 1", "pipeline explain --stages 4",
+                      "pipeline bubbles -N 2 --timeout-ms 60000",
+                      "perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 60000 --json",
+                      "validate -N 2 --hosts 2 --rails 1 --budget 5s",
+                      "train -N 2 --steps 3 --timeout-ms 60000"),
+    [](const auto& info) { return std::to_string(info.index); });
+
+// A service manager, and Python, start programs with SIGPIPE ignored.
+TEST(ClosedPipeIgnored, EndsTheCommandInSilenceToo) {
+  for (const char* command :
+       {"perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000", "completion bash"}) {
+    const Ended end = read_one_line(fmt::format("{} {}", WEFT_BINARY, command), "trap \"\" PIPE;");
+    EXPECT_EQ(end.code, 141) << command;
+    EXPECT_EQ(end.errors, "") << command;
+  }
+}
+
+// A rank that SIGPIPE ends while its output is read is killed as by any other signal.
+TEST(ClosedPipeOfARank, OfItsOwnIsAFailureThatIsNamed) {
+  const Output o =
+      run(fmt::format("timeout 60 {} launch -N 2 -- sh -c 'kill -PIPE $$'", WEFT_BINARY));
+  EXPECT_EQ(o.exit_code, 141);
+  EXPECT_THAT(o.text, HasSubstr("was killed by signal 13"));
+}
+
+}  // namespace
+}  // namespace weft
