@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -90,6 +91,33 @@ TEST(Kernels, GiveTheSameBitsAloneAndAmongOthersOnEveryProcessor) {
   expect_the_same_alone_and_among_others<std::uint64_t>(DType::kFloat64, 52);
   expect_the_same_alone_and_among_others<std::uint16_t>(DType::kFloat16, 10);
   expect_the_same_alone_and_among_others<std::uint16_t>(DType::kBFloat16, 7);
+}
+
+// Of 1 and the number with the highest bit only, the sign decides which is less.
+template <class T>
+void expect_order_by_sign(DType type) {
+  const T high = static_cast<T>(std::uint64_t{1} << (8 * sizeof(T) - 1));
+  const std::vector<T> one(100, T{1}), other(100, high);
+  const void* const from[] = {one.data(), other.data()};
+  for (const KernelTable* table : tables())
+    for (const RedOp op : {RedOp::kMin, RedOp::kMax}) {
+      std::vector<T> to(one.size());
+      table->reduce[static_cast<std::size_t>(type)][static_cast<std::size_t>(op)](to.data(), from,
+                                                                                  2, to.size());
+      const T right = op == RedOp::kMin ? std::min(T{1}, high) : std::max(T{1}, high);
+      EXPECT_EQ(to, std::vector<T>(to.size(), right)) << name(type) << name(op) << table->isa;
+    }
+}
+
+TEST(Kernels, KnowWhichIntegersHaveASign) {
+  expect_order_by_sign<std::int8_t>(DType::kInt8);
+  expect_order_by_sign<std::uint8_t>(DType::kUInt8);
+  expect_order_by_sign<std::int16_t>(DType::kInt16);
+  expect_order_by_sign<std::uint16_t>(DType::kUInt16);
+  expect_order_by_sign<std::int32_t>(DType::kInt32);
+  expect_order_by_sign<std::uint32_t>(DType::kUInt32);
+  expect_order_by_sign<std::int64_t>(DType::kInt64);
+  expect_order_by_sign<std::uint64_t>(DType::kUInt64);
 }
 
 constexpr std::size_t kOddCount = 21;  // some that a vector takes, and a rest

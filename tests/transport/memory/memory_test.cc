@@ -42,6 +42,19 @@ TEST(Memory, MoreThanAFileMayHaveIsAnError) {
   EXPECT_NE(said.find("ulimit -f"), said.npos) << said;
 }
 
+// Its place in the directory goes to another allocation, which a late peer must not take for it.
+TEST(Memory, WhatWasFreedIsNoRegion) {
+  void* const memory = alloc(8192);
+  const RegionRef ref = find_region(memory, 8192);
+  ASSERT_NE(ref.serial, 0U);
+  PeerRegions theirs(getpid(), region_directory_fd());
+  weft::free(memory);
+  EXPECT_EQ(find_region(memory, 1).serial, 0U);
+  void* const other = alloc(8192);
+  EXPECT_EQ(theirs.resolve(ref, 8192, false), nullptr);
+  weft::free(other);
+}
+
 // Neither does a process that opens this one's memory as the library does, nor one that does not.
 TEST(Memory, OthersMayNotWrite) {
   const SharedRegion mine = SharedRegion::create(8192, "mine", SharedRegion::Others::kRead);

@@ -164,7 +164,7 @@ const std::vector<Fault>& faults() {
        }, kPort, "h1", 1, kReceive},
       {"probe-left-out", kPlain, [](Fleet& f) { f.left_out = {Probe::kIncast}; }, kFleet},
       {"collective-wrong", kPlain, [](Fleet& f) {
-         f.collectives.push_back({"all_gather", "ring", 20, 3, 0, "rank 1, chunk 2", 0, 0, ""});
+         f.collectives.push_back({"all_gather", "ring", 20, 1, 0, "rank 1, chunk 2", 0, 0, ""});
        }, kFleet, "", -1, kBoth, kFatal},
       {"busbw", kPlain, [](Fleet& f) { f.collectives[0].busbw_gbps = 100; },
        kFleet, "", -1, kBoth, kWarn},
