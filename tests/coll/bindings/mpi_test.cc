@@ -23,6 +23,8 @@ struct Mpi {
   std::string program(const std::string& kind) const { return (kBuild / name / kind).string(); }
 };
 
+void PrintTo(const Mpi& mpi, std::ostream* os) { *os << mpi.name; }
+
 // Open MPI's sums of 8-bit integers are wrong with its AVX component.
 const Mpi kOpenMpi{"openmpi",
                    "timeout 240 mpirun --allow-run-as-root --oversubscribe --mca op ^avx -n {}",
@@ -117,7 +119,7 @@ TEST_P(MpiPrograms, LinkedInFront) {
 }
 
 TEST_P(MpiPrograms, WithoutWeft) {
-  const Output output = preloaded(2, "", {{"WEFT_MPI", "off"}});
+  const Output output = preloaded(2, "short", {{"WEFT_MPI", "off"}});
   expect_right(output);
   EXPECT_EQ(calls_of(output, "MPI_Allreduce").weft, 0) << output.text;
   EXPECT_NE(calls_of(output, "MPI_Allreduce").why.find("weft is off"), std::string::npos);
@@ -125,7 +127,7 @@ TEST_P(MpiPrograms, WithoutWeft) {
 
 // The other ranks would wait for the one that cannot start.
 TEST_P(MpiPrograms, GoOnWithoutWeftWhereItCannotStart) {
-  const Output output = preloaded(2, "", {{"WEFT_RAILS", "no_such_device"}});
+  const Output output = preloaded(2, "short", {{"WEFT_RAILS", "no_such_device"}});
   expect_right(output);
   EXPECT_NE(output.text.find("MPI runs without weft"), std::string::npos) << output.text;
   EXPECT_NE(output.text.find("no_such_device"), std::string::npos) << output.text;
