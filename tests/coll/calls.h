@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "support/jobs/call.h"
 #include "support/jobs/ranks.h"
 #include "tests/coll/reference.h"
 #include "transport/memory/memory.h"
@@ -29,40 +30,25 @@ inline std::pmr::memory_resource* shared_memory() {
 }
 
 inline Status call(Communicator& comm, const Question& q, const RankData& d) {
-  const auto sizes = [&](bool received) {
-    std::vector<std::size_t> all;
-    for (int r = 0; r < q.n; ++r)
-      all.push_back(q.collective != Collective::kAllToAll ? q.block(r)
-                    : received                            ? q.block(r, comm.rank())
-                                                          : q.block(comm.rank(), r));
-    return all;
-  };
   const Reduction op = q.reduction();
-  const auto blocks = sizes(false), received = sizes(true);
+  if (!q.is_vector()) return call(comm, q.collective, d.in, d.out, q.count, q.type, op, q.root);
+  const bool pairs = q.collective == Collective::kAllToAll;
+  std::vector<std::size_t> blocks, received;
+  for (int r = 0; r < q.n; ++r) {
+    blocks.push_back(pairs ? q.block(comm.rank(), r) : q.block(r));
+    received.push_back(q.block(r, comm.rank()));
+  }
   switch (q.collective) {
-    case Collective::kAllReduce:
-      return comm.all_reduce(d.in, d.out, q.count, q.type, op);
-    case Collective::kBroadcast:
-      return comm.broadcast(d.in, d.out, q.count, q.type, q.root);
-    case Collective::kReduce:
-      return comm.reduce(d.in, d.out, q.count, q.type, op, q.root);
     case Collective::kAllGather:
-      return q.is_vector() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
-                           : comm.all_gather(d.in, d.out, q.count, q.type);
+      return comm.all_gather_v(d.in, d.out, blocks, q.type);
     case Collective::kReduceScatter:
-      return q.is_vector() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
-                           : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
+      return comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op);
     case Collective::kGather:
-      return q.is_vector() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
-                           : comm.gather(d.in, d.out, q.count, q.type, q.root);
+      return comm.gather_v(d.in, d.out, blocks, q.type, q.root);
     case Collective::kScatter:
-      return q.is_vector() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
-                           : comm.scatter(d.in, d.out, q.count, q.type, q.root);
-    case Collective::kAllToAll:
-      return q.is_vector() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
-                           : comm.all_to_all(d.in, d.out, q.count, q.type);
+      return comm.scatter_v(d.in, d.out, blocks, q.type, q.root);
     default:
-      return comm.barrier();
+      return comm.all_to_all_v(d.in, blocks, d.out, received, q.type);
   }
 }
 

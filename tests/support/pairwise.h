@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -32,7 +33,10 @@ class Pairwise {
 
  public:
   using Row = std::tuple<T...>;
-  explicit Pairwise(Axis<T>... axes) : axes_(std::move(axes)...) {}
+  explicit Pairwise(Axis<T>... axes)
+      : sizes_{axes.values.size()...},
+        longest_(std::max({axes.values.size()...})),
+        axes_(std::move(axes)...) {}
 
   Pairwise& where(std::function<bool(const T&...)> exists) {
     exists_ = std::move(exists);
@@ -47,75 +51,66 @@ class Pairwise {
   // Kept rows, then as few as a greedy choice finds until every pair that exists has occurred.
   // Prints one line: what the axes are and how many rows stand for how many combinations.
   std::vector<Row> rows(const char* title) const {
-    std::vector<Row> chosen, all = product(std::index_sequence_for<T...>());
-    std::vector<std::vector<std::size_t>> pairs;  // of each of `all`, what it would cover
-    for (const Row& row : all) pairs.push_back(pairs_of(row));
-    std::vector<bool> covered(kAxes * kAxes * longest() * longest());
-    const auto take = [&](const Row& row) {
-      for (const std::size_t p : pairs_of(row)) covered[p] = true;
+    constexpr auto kAll = std::index_sequence_for<T...>();
+    const std::vector<Indices> all = product(kAll);
+    std::vector<bool> covered(kAxes * kAxes * longest_ * longest_);
+    std::vector<Row> chosen;
+    for (const auto& [name, row] : kept_) {
+      each_pair(indices_of(row, kAll), [&](std::size_t p) { covered[p] = true; });
       chosen.push_back(row);
-    };
-    for (const auto& [name, row] : kept_) take(row);
+    }
     // What a row adds only shrinks, so that one is looked at again when it would be next.
     // Neighbours in the product are alike: a stride takes them apart.
     std::vector<std::vector<std::size_t>> by_gain(kPairs + 1);
     const std::size_t stride = all.size() % 7919 ? 7919 : 7907;
     for (std::size_t i = 0; i < all.size(); ++i) by_gain[kPairs].push_back(i * stride % all.size());
     for (std::size_t gain = kPairs; gain > 0; --gain)
-      for (std::size_t i = 0; i < by_gain[gain].size(); ++i) {
-        const std::size_t candidate = by_gain[gain][i];
+      for (const std::size_t candidate : by_gain[gain]) {
         std::size_t adds = 0;
-        for (const std::size_t p : pairs[candidate]) adds += !covered[p];
-        if (adds == gain)
-          take(all[candidate]);
-        else
+        each_pair(all[candidate], [&](std::size_t p) { adds += !covered[p]; });
+        if (adds < gain) {
           by_gain[adds].push_back(candidate);
+          continue;
+        }
+        each_pair(all[candidate], [&](std::size_t p) { covered[p] = true; });
+        chosen.push_back(row_of(all[candidate], kAll));
       }
     std::printf("%s\n", summary(title, chosen.size(), all.size()).c_str());
     return chosen;
   }
 
  private:
-  std::size_t longest() const {
-    std::size_t most = 0;
-    std::apply([&](const auto&... axis) { ((most = std::max(most, axis.values.size())), ...); },
-               axes_);
-    return most;
-  }
+  using Indices = std::array<std::size_t, kAxes>;  // of a row's values in their axes
 
   template <std::size_t... I>
-  std::vector<Row> product(std::index_sequence<I...>) const {
-    std::vector<Row> all;
-    const std::size_t sizes[] = {std::get<I>(axes_).values.size()...};
-    std::size_t n = 1;
-    for (const std::size_t size : sizes) n *= size;
-    for (std::size_t i = 0; i < n; ++i) {
-      std::size_t at[kAxes], rest = i;
-      for (std::size_t a = kAxes; a-- > 0; rest /= sizes[a]) at[a] = rest % sizes[a];
-      Row row(std::get<I>(axes_).values[at[I]]...);
-      if (!exists_ || std::apply(exists_, row)) all.push_back(std::move(row));
+  Row row_of(const Indices& at, std::index_sequence<I...>) const {
+    return Row(std::get<I>(axes_).values[at[I]]...);
+  }
+  // A kept row may have values that no axis has: nothing else needs them.
+  template <std::size_t... I>
+  Indices indices_of(const Row& row, std::index_sequence<I...>) const {
+    const auto index = [](const auto& values, const auto& value) {
+      return static_cast<std::size_t>(std::ranges::find(values, value) - values.begin());
+    };
+    return {index(std::get<I>(axes_).values, std::get<I>(row))...};
+  }
+  template <std::size_t... I>
+  std::vector<Indices> product(std::index_sequence<I...> sequence) const {
+    std::vector<Indices> all;
+    Indices at{};
+    for (std::size_t turned = 0; turned < kAxes;) {
+      if (!exists_ || std::apply(exists_, row_of(at, sequence))) all.push_back(at);
+      for (turned = 0; turned < kAxes && ++at[turned] == sizes_[turned]; ++turned) at[turned] = 0;
     }
     return all;
   }
-
-  std::vector<std::size_t> pairs_of(const Row& row) const {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      // A kept row may have values that no axis has: nothing else needs them.
-      const std::size_t at[] = {index(std::get<I>(axes_).values, std::get<I>(row))...};
-      const std::size_t sizes[] = {std::get<I>(axes_).values.size()...}, most = longest();
-      std::vector<std::size_t> all;
-      for (std::size_t a = 0; a < kAxes; ++a)
-        for (std::size_t b = a + 1; b < kAxes; ++b)
-          if (at[a] < sizes[a] && at[b] < sizes[b])
-            all.push_back(((a * kAxes + b) * most + at[a]) * most + at[b]);
-      return all;
-    }
-    (std::index_sequence_for<T...>());
-  }
-  template <class V>
-  static std::size_t index(const std::vector<V>& values, const V& value) {
-    return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) -
-                                    values.begin());
+  // The number of each pair of values in a row.
+  template <class Act>
+  void each_pair(const Indices& at, const Act& act) const {
+    for (std::size_t a = 0; a < kAxes; ++a)
+      for (std::size_t b = a + 1; b < kAxes; ++b)
+        if (at[a] < sizes_[a] && at[b] < sizes_[b])
+          act(((a * kAxes + b) * longest_ + at[a]) * longest_ + at[b]);
   }
 
   std::string summary(const char* title, std::size_t rows, std::size_t exist) const {
@@ -132,7 +127,9 @@ class Pairwise {
     return text;
   }
 
-  std::tuple<Axis<T>...> axes_;
+  const Indices sizes_;  // of the axes
+  const std::size_t longest_;
+  const std::tuple<Axis<T>...> axes_;
   std::function<bool(const T&...)> exists_;
   std::vector<std::pair<const char*, Row>> kept_;
 };

@@ -1,14 +1,12 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// The calls of the whole family over real transports, by every algorithm, and what they refuse.
-// The full table of types and operators is in table_test.cc, on the simulated fabric.
+// Blocks of different sizes, exchanges, calls at once over real transports, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "coll/schedule/algorithm.h"
 #include "tests/coll/calls.h"
 
 namespace weft {
@@ -35,40 +33,6 @@ class Family : public InLayouts {
   }
 };
 
-TEST_P(Family, EveryAlgorithm) {
-  run([](Communicator comm) {
-    const int n = comm.size();
-    for (const Algorithm& a : algorithms()) {
-      if (std::ranges::find(kNew, a.collective) == std::end(kNew)) continue;
-      try {
-        comm.set_algorithm(a.collective, a.name);
-      } catch (const Error&) {
-        continue;  // does not apply to this layout
-      }
-      std::size_t k = 0;
-      for (const std::size_t count : {0, 1, 13, 1021, 50021})
-        for (const bool in_place : {false, true}) {
-          Question q{a.collective, n, count, DType::kFloat32, RedOp::kSum, in_place};
-          q.root = static_cast<Rank>(++k % static_cast<std::size_t>(n));
-          expect_right(comm, q, std::string(a.name), k % 3);
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-    }
-  });
-}
-
-TEST_P(Family, ChoosesByItself) {
-  run([](Communicator comm) {
-    for (const Collective c : kNew)
-      for (const std::size_t count : {0, 1, 100, 4001, 200003}) {
-        Question q{c, comm.size(), count, DType::kInt16, RedOp::kMax};
-        q.root = comm.size() - 1;
-        expect_right(comm, q, "auto");
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-  });
-}
-
 TEST_P(Family, BlocksOfDifferentSizes) {
   run([](Communicator comm) {
     const int n = comm.size();
@@ -87,20 +51,6 @@ TEST_P(Family, BlocksOfDifferentSizes) {
           expect_right(comm, q, "auto");
           if (::testing::Test::HasFatalFailure()) return;
         }
-  });
-}
-
-TEST_P(Family, PremultipliedSumsOfEveryType) {
-  run([](Communicator comm) {
-    for (const Collective c :
-         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce})
-      for (const DType type : kAllDTypes)
-        for (const std::size_t count : {3, 5003, 40009})
-          for (const bool in_place : {false, true}) {
-            if (!defined(RedOp::kPreMulSum, type)) continue;
-            expect_right(comm, {c, comm.size(), count, type, RedOp::kPreMulSum, in_place}, "auto");
-            if (::testing::Test::HasFatalFailure()) return;
-          }
   });
 }
 

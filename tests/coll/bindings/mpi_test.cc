@@ -26,6 +26,8 @@ struct Mpi {
   friend void PrintTo(const Mpi& mpi, std::ostream* out) { *out << mpi.name; }
 };
 
+void PrintTo(const Mpi& mpi, std::ostream* os) { *os << mpi.name; }
+
 // Open MPI's sums of 8-bit integers are wrong with its AVX component.
 const Mpi kOpenMpi{"openmpi",
                    "timeout 240 mpirun --allow-run-as-root --oversubscribe --mca op ^avx -n {}",
@@ -120,7 +122,7 @@ TEST_P(MpiPrograms, LinkedInFront) {
 }
 
 TEST_P(MpiPrograms, WithoutWeft) {
-  const Output output = preloaded(2, "", {{"WEFT_MPI", "off"}});
+  const Output output = preloaded(2, "short", {{"WEFT_MPI", "off"}});
   expect_right(output);
   EXPECT_EQ(calls_of(output, "MPI_Allreduce").weft, 0) << output.text;
   EXPECT_NE(calls_of(output, "MPI_Allreduce").why.find("weft is off"), std::string::npos);
@@ -128,7 +130,7 @@ TEST_P(MpiPrograms, WithoutWeft) {
 
 // The other ranks would wait for the one that cannot start.
 TEST_P(MpiPrograms, GoOnWithoutWeftWhereItCannotStart) {
-  const Output output = preloaded(2, "", {{"WEFT_RAILS", "no_such_device"}});
+  const Output output = preloaded(2, "short", {{"WEFT_RAILS", "no_such_device"}});
   expect_right(output);
   EXPECT_NE(output.text.find("MPI runs without weft"), std::string::npos) << output.text;
   EXPECT_NE(output.text.find("no_such_device"), std::string::npos) << output.text;

@@ -2,12 +2,14 @@
 // ctest: whole
 // sanitize: long
 // Every collective, type and operator on device memory: direct between ranks, staged through host
-// memory, between hosts. On the fake device; the order of streams is in device_stream_test.cc.
+// memory, between hosts, by NICs that reach it. On the fake device; the order of streams is in
+// device_stream_test.cc, blocks of different sizes in device_uneven_test.cc, messages in
+// device_slices_test.cc.
 #include <gtest/gtest.h>
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/device/device_ranks.h"
+#include "support/device/device_cards.h"
 #include "support/fakes/fake_device.h"
 #include "support/jobs/faults.h"
 #include "support/jobs/ranks.h"
@@ -16,92 +18,80 @@ namespace weft {
 namespace {
 
 using testing::DeviceBuffer;
-using testing::DeviceCase;
+using testing::kInTurns;
+using testing::kNics;
+using testing::kSeparate;
 using testing::patient;
 using testing::places;
 using testing::run_device_case;
 using testing::run_ranks;
 using testing::TestStream;
-
-// All_to_all first: in place it is always staged.
-constexpr Collective kMoved[] = {Collective::kAllToAll,  Collective::kAllReduce,
-                                 Collective::kAllGather, Collective::kReduceScatter,
-                                 Collective::kReduce,    Collective::kGather,
-                                 Collective::kScatter,   Collective::kBroadcast};
+using testing::Wiring;
 
 class DeviceCollectives : public testing::OnFakeDevice {};
 
-// Ranks share GPUs where there are more ranks than GPUs.
-void all_cases(World& world, const std::vector<std::size_t>& counts) {
-  TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-  Communicator comm = world.world();
-  for (const Collective collective : kMoved)
-    for (const std::size_t count : counts)
-      for (const DType type : kAllDTypes)
-        for (const RedOp op : kAllRedOps) {
-          const bool reducing = reduces(collective);
-          if (!reducing && op != RedOp::kSum) continue;
-          if (!defined(op, type)) continue;
-          if (op == RedOp::kAvg && is_floating(type) && (comm.size() & (comm.size() - 1))) continue;
-          const bool odd = (count + static_cast<std::size_t>(type)) % 2;
-          DeviceCase c{collective,
-                       count,
-                       type,
-                       op,
-                       odd,
-                       odd ? size_of(type) : 0,
-                       static_cast<Rank>(count) % comm.size(),
-                       static_cast<int>(op) % 2 == 0};
-          run_device_case(comm, work, c);
-          c.in_place = !odd;
-          run_device_case(comm, work, c);
-          if (::testing::Test::HasFatalFailure()) return;
-        }
-}
+// ---- every collective on every path
+// --------------------------------------------------------------
 
-TEST_F(DeviceCollectives, DirectBetweenRanksOfAHost) {
-  for (const int n : {1, 2, 3, 8})
-    run_ranks(places({n}), patient(), [n](World& world) {
-      all_cases(world,
-                n == 2 ? std::vector<std::size_t>{1, 33, 1000} : std::vector<std::size_t>{33});
-      if (world.size() > 1) {
-        EXPECT_EQ(world.world().last_algorithm(), "device");
-      }
-    });
-}
+class DevicePaths : public testing::OnFakeCards, public ::testing::WithParamInterface<Wiring> {};
 
-TEST_F(DeviceCollectives, StagedWhereGpusDoNotReachEachOther) {
-  fake_->separate(true);
-  for (const int n : {2, 3})
-    run_ranks(places({n}), patient(), [](World& world) {
-      all_cases(world, {1, 100});
-      EXPECT_EQ(world.world().last_algorithm(), "staged");
-    });
-}
+constexpr std::size_t kFewSlices = (5u << 20) / 4 + 13, kManySlices = 5'300'003;
 
-TEST_F(DeviceCollectives, StagedBetweenHosts) {
-  run_ranks(places({2, 2}, 2), patient(), [](World& world) {
-    all_cases(world, {1, 100});
-    EXPECT_EQ(world.world().last_algorithm(), "staged");
-  });
-}
+const Wiring kWirings[] = {
+    {"direct1", {1}, ""},
+    {"direct2", {2}, "device", 0, kFewSlices},
+    {"direct3", {3}, "device"},
+    {"direct4", {4}, "device", 0, kFewSlices},
+    {"direct8", {8}, "device"},
+    {"separate2", {2}, "staged", kSeparate, kFewSlices},
+    {"separate3", {3}, "staged", kSeparate, kFewSlices},
+    {"staged_2x2", {2, 2}, "staged", 0, 0, 2},
+    // Of short messages some places have nothing to send.
+    {"nics_1x2", {1, 1}, "gpudirect", kNics},
+    {"nics_1x3", {1, 1, 1}, "gpudirect", kNics, 3'000'021, 2},
+    {"nics_1x4", {1, 1, 1, 1}, "gpudirect", kNics},
+    {"nics_2x2", {2, 2}, "gpudirect", kNics, kManySlices, 2},
+    {"nics_3x3", {3, 3}, "gpudirect", kNics},
+    {"nics_2x2x2", {2, 2, 2}, "gpudirect", kNics},
+    {"nics_in_turns", {2, 2, 2}, "gpudirect", kNics | kInTurns},
+    // Long enough to go by hosts through host memory.
+    {"hosts_2x2", {2, 2}, "staged_hierarchical", 0, kManySlices, 1, 64 << 10},
+    {"hosts_3x3", {3, 3}, "staged_hierarchical", 0, 0, 1, 64 << 10}};
 
-TEST_F(DeviceCollectives, LongMessages) {
-  for (const bool separate : {false, true}) {
-    fake_->separate(separate);
-    for (const int n : {2, 4})
-      run_ranks(places({n}), patient(), [](World& world) {
-        TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-        for (const Collective collective : kMoved)
-          for (const bool in_place : {false, true}) {
-            run_device_case(world.world(), work,
-                            {collective, (5u << 20) / 4 + 13, DType::kFloat32, RedOp::kSum,
-                             in_place, 0, 1, in_place});
-            if (::testing::Test::HasFatalFailure()) return;
-          }
-      });
+TEST_P(DevicePaths, EveryCollectiveTypeAndOperator) {
+  const Wiring& wiring = GetParam();
+  fake_->give_nics(wiring.flags & kNics);
+  fake_->separate(wiring.flags & kSeparate);
+  const std::size_t pageable = fake_->pageable_operands();
+  const auto cases = testing::device_cases(wiring);
+  run_ranks(testing::places(wiring), patient(),
+            [&](World& world) { run_device_cases(world, wiring, cases); });
+  if (wiring.bytes) {
+    EXPECT_EQ(fake_->pageable_operands(), pageable);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Wirings, DevicePaths, ::testing::ValuesIn(kWirings),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Ranks that read each other's memory send nothing that could be checked: everything is staged,
+// and what arrives changed is sent again.
+TEST_F(DeviceCollectives, IntegrityIsNotLeftOut) {
+  WorldOptions options = patient();
+  options.integrity = true;
+  const testing::Faults faults("flip:nth=3,every=23,repeats=0,min=64");
+  std::atomic<std::uint64_t> retries{0};
+  const Wiring wiring{"integrity", {2}, "staged", 0, 300'007};
+  const auto cases = testing::device_cases(wiring);
+  run_ranks(testing::places(wiring), options, [&](World& world) {
+    run_device_cases(world, wiring, cases);
+    retries += world.metrics().retries;
+  });
+  EXPECT_GT(retries.load(), 0u);
+}
+
+// ---- kinds of memory
+// -----------------------------------------------------------------------------
 
 TEST_F(DeviceCollectives, ANamedAlgorithmRunsOnTheHost) {
   run_ranks(places({4}), patient(), [](World& world) {
@@ -162,11 +152,6 @@ TEST_F(DeviceCollectives, MixedKindsAreRefusedByName) {
   });
 }
 
-// Element i of what rank `from` has for rank `to`.
-float element(Rank from, Rank to, std::size_t i) {
-  return static_cast<float>(from * 1000 + to * 100) + static_cast<float>(i % 97);
-}
-
 void fill(DeviceBuffer& buffer, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * 4);
   if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
@@ -177,122 +162,6 @@ std::vector<float> floats(const DeviceBuffer& buffer) {
   std::vector<float> values(bytes.size() / 4);
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
-}
-
-// From device to device, device to host, host to device; also to itself.
-TEST_F(DeviceCollectives, Messages) {
-  for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
-    run_ranks(places(hosts), patient(), [](World& world) {
-      Communicator comm = world.world();
-      TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-      const Rank next = (comm.rank() + 1) % comm.size();
-      const Rank last = (comm.rank() + comm.size() - 1) % comm.size();
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{300001}})
-        for (const bool from_device : {false, true})
-          for (const bool to_device : {false, true}) {
-            std::vector<float> mine(count), got(count, -1);
-            for (std::size_t i = 0; i < count; ++i) mine[i] = element(comm.rank(), next, i);
-            DeviceBuffer in(work, count * 4, 4), out(work, count * 4, 8);
-            fill(in, mine);
-            Request received =
-                comm.recv_async(to_device ? static_cast<void*>(out.data()) : got.data(), count,
-                                DType::kFloat32, last);
-            ASSERT_TRUE(comm.send(from_device ? static_cast<const void*>(in.data()) : mine.data(),
-                                  count, DType::kFloat32, next)
-                            .ok());
-            ASSERT_TRUE(received.wait().ok());
-            if (to_device) got = floats(out);
-            for (std::size_t i = 0; i < count; ++i)
-              ASSERT_EQ(got[i], element(last, comm.rank(), i)) << i << " of " << count;
-            EXPECT_TRUE(in.intact_around() && out.intact_around());
-          }
-      DeviceBuffer in(work, 400), out(work, 400);
-      fill(in, std::vector<float>(100, 7));
-      const Message own[] = {Message::to(comm.rank(), in.data(), 100, DType::kFloat32),
-                             Message::from(comm.rank(), out.data(), 100, DType::kFloat32)};
-      ASSERT_TRUE(comm.exchange(own).ok());
-      EXPECT_EQ(floats(out), std::vector<float>(100, 7));
-    });
-  }
-}
-
-// Every vector form on device memory, with gaps between the blocks that must stay as they are. The
-// long blocks take three to six slices on a stream, and the short ones fewer.
-TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
-  run_ranks(places({3}), patient(), [](World& world) {
-    TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-    const Rank me = world.rank();
-    const int n = world.size();
-    for (const auto& [scale, ordered] :
-         {std::pair{1ul, false}, {1ul, true}, {250000ul, false}, {250000ul, true}}) {
-      Communicator comm = ordered ? world.world().on(work.get()) : world.world();
-      // Rank r has scale * r elements (0 has none); one element is left free behind each.
-      std::vector<std::size_t> counts, offsets;
-      std::size_t end = 0;
-      for (int r = 0; r < n; ++r) {
-        counts.push_back(scale * static_cast<std::size_t>(r));
-        offsets.push_back(end);
-        end += counts.back() + 1;
-      }
-      const Blocks blocks(counts, offsets);
-      const std::size_t own = counts[static_cast<std::size_t>(me)];
-      std::vector<float> mine(own), all(end, -1), want(end, -1);
-      for (std::size_t i = 0; i < own; ++i) mine[i] = element(me, 0, i);
-      DeviceBuffer small(work, own * 4), large(work, end * 4);
-      fill(small, mine);
-      fill(large, all);
-      ASSERT_TRUE(comm.all_gather_v(small.data(), large.data(), blocks, DType::kFloat32).ok());
-      for (Rank r = 0; r < n; ++r)
-        for (std::size_t i = 0; i < counts[static_cast<std::size_t>(r)]; ++i)
-          want[offsets[static_cast<std::size_t>(r)] + i] = element(r, 0, i);
-      EXPECT_EQ(floats(large), want) << "all_gather_v";
-
-      fill(large, all);
-      ASSERT_TRUE(
-          comm.gather_v(small.data(), me == 1 ? large.data() : nullptr, blocks, DType::kFloat32, 1)
-              .ok());
-      EXPECT_EQ(floats(large), me == 1 ? want : all) << "gather_v";
-
-      fill(small, std::vector<float>(own, -1));
-      fill(large, want);
-      ASSERT_TRUE(
-          comm.scatter_v(me == 2 ? large.data() : nullptr, small.data(), blocks, DType::kFloat32, 2)
-              .ok());
-      EXPECT_EQ(floats(small), mine) << "scatter_v";
-
-      ASSERT_TRUE(
-          comm.reduce_scatter_v(large.data(), small.data(), blocks, DType::kFloat32, RedOp::kSum)
-              .ok());
-      for (float& v : mine) v *= static_cast<float>(n);
-      EXPECT_EQ(floats(small), mine) << "reduce_scatter_v";
-      // In place: the result takes the place of this rank's block.
-      float* const in = reinterpret_cast<float*>(large.data());
-      ASSERT_TRUE(comm.reduce_scatter_v(in, in + offsets[static_cast<std::size_t>(me)], blocks,
-                                        DType::kFloat32, RedOp::kSum)
-                      .ok());
-      const std::vector<float> after = floats(large);
-      for (std::size_t i = 0; i < own; ++i)
-        ASSERT_EQ(after[offsets[static_cast<std::size_t>(me)] + i], mine[i]);
-
-      // From r to s: scale * (r + s) elements.
-      std::vector<std::size_t> to, from;
-      for (int r = 0; r < n; ++r) {
-        to.push_back(scale * static_cast<std::size_t>(me + r));
-        from.push_back(to.back());
-      }
-      std::vector<float> sent, received;
-      for (Rank r = 0; r < n; ++r)
-        for (std::size_t i = 0; i < to[static_cast<std::size_t>(r)]; ++i) {
-          sent.push_back(element(me, r, i));
-          received.push_back(element(r, me, i));
-        }
-      DeviceBuffer a(work, sent.size() * 4), b(work, received.size() * 4);
-      fill(a, sent);
-      ASSERT_TRUE(comm.all_to_all_v(a.data(), to, b.data(), from, DType::kFloat32).ok());
-      EXPECT_EQ(floats(b), received) << "all_to_all_v";
-      EXPECT_TRUE(small.intact_around() && large.intact_around() && b.intact_around());
-    }
-  });
 }
 
 // On the way between hosts: a GPU copies to and from pageable memory only while the host waits.
@@ -346,24 +215,6 @@ TEST_F(DeviceCollectives, DifferentArgumentsShowBothSides) {
     EXPECT_EQ(s.message(),
               "all_reduce #2: rank 0 passed 1024 x float32, rank 1 passed 2048 x float32");
   });
-}
-
-// Ranks that read each other's memory send nothing that could be checked: everything is staged,
-// and what arrives changed is sent again.
-TEST_F(DeviceCollectives, IntegrityIsNotLeftOut) {
-  WorldOptions options = patient();
-  options.integrity = true;
-  const testing::Faults faults("flip:nth=3,every=23,repeats=0,min=64");
-  std::atomic<std::uint64_t> retries{0};
-  run_ranks(places({2}), options, [&](World& world) {
-    all_cases(world, {33, 1000});
-    TestStream work(*device());
-    for (int i = 0; i < 3; ++i)
-      run_device_case(world.world(), work, {Collective::kAllReduce, 300007});
-    EXPECT_EQ(world.world().last_algorithm(), "staged");
-    retries += world.metrics().retries;
-  });
-  EXPECT_GT(retries.load(), 0u);
 }
 
 TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {

@@ -1,6 +1,6 @@
-// The whole family, generated: collective x algorithm x ranks x type x operator x in or out of
-// place, on the simulated fabric, in one process; every result bit by bit against a reference that
-// is computed without weft.
+// The whole family, generated: every algorithm with every number of ranks, type, operator and size,
+// in or out of place, on the simulated fabric, in one process; every result bit by bit against a
+// reference that is computed without weft.
 // labels: sim
 // ctest: whole
 #include <fmt/format.h>
@@ -14,20 +14,24 @@
 #include "coll/schedule/algorithm.h"
 #include "coll/sim/simulate.h"
 #include "support/half.h"
+#include "support/pairwise.h"
 #include "tests/coll/reference.h"
 #include "tests/coll/schedules.h"
 
 namespace weft {
 namespace {
 
+using testing::Axis;
 using testing::full_name;
 using testing::is_vector;
 using testing::on_one_host;
+using testing::Pairwise;
 using testing::Question;
 using testing::RankData;
 using testing::uniform;
 
-constexpr int kRanks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33};
+const Axis<int> kRankCounts{
+    "rank counts", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33}};
 
 SimFabricOptions fabric(const Shape& shape, std::uint64_t seed) {
   SimFabricOptions o = fabric_of(shape, 2);
@@ -71,99 +75,109 @@ bool exact(RedOp op, DType type, int n) {
   return op != RedOp::kAvg || !is_floating(type) || (n & (n - 1)) == 0;
 }
 
-// A few elements, so that thousands of cases fit; large messages come below.
+// Those of which `fits` is true.
+Axis<const Algorithm*> algorithms_that(bool (*fits)(const Algorithm&)) {
+  Axis<const Algorithm*> axis{"algorithms", {}};
+  for (const Algorithm& a : algorithms())
+    if (a.collective != Collective::kBarrier && fits(a)) axis.values.push_back(&a);
+  return axis;
+}
+
+Shape shape_of(int n, int per_host) {
+  Shape shape =
+      n % per_host == 0 && n > per_host ? uniform(n / per_host, per_host) : on_one_host(n);
+  shape.root = n / 2;
+  return shape;
+}
+
+Tuning small_slices() {  // more rounds than lanes without moving much
+  Tuning t;
+  t.host_slice_min = t.host_slice_max = t.rail_slice_min = t.rail_slice_max = 512;
+  return t;
+}
+
+// A few elements, so that many cases fit; large messages come below.
 TEST(Table, EveryTypeAndOperatorByEveryAlgorithmOfEveryRankCount) {
-  std::uint64_t cases = 0;
-  for (const Algorithm& a : algorithms()) {
-    if (a.collective == Collective::kBarrier) continue;
-    for (const int n : kRanks) {
-      Shape shape = n % 2 == 0 && n > 2 ? uniform(n / 2, 2) : on_one_host(n);
-      shape.root = n / 2;
-      if (!a.applies(shape)) continue;
-      const auto schedules = testing::build_all(a, shape);
-      for (const DType type : kAllDTypes)
-        for (const RedOp op : kAllRedOps) {
-          if (!defined(op, type) || !exact(op, type, n)) continue;
-          if (!reduces(a.collective) && op != RedOp::kSum) continue;
-          for (const bool in_place : {false, true}) {
-            Question q{a.collective, n, 3 + cases % 5, type, op, in_place, shape.root};
-            if (!holds(q, a, schedules, shape, ++cases)) return;
-          }
-        }
-    }
+  Pairwise rows(algorithms_that([](const Algorithm&) { return true; }), kRankCounts,
+                Axis<DType>{"types", {std::begin(kAllDTypes), std::end(kAllDTypes)}},
+                Axis<RedOp>{"operators", {std::begin(kAllRedOps), std::end(kAllRedOps)}},
+                Axis<bool>{"in place", {false, true}},
+                Axis<std::size_t>{"counts", {3, 4, 5, 6, 7}});
+  rows.where([](const Algorithm* a, int n, DType type, RedOp op, bool, std::size_t) {
+    return a->applies(shape_of(n, 2)) && defined(op, type) && exact(op, type, n) &&
+           (reduces(a->collective) || op == RedOp::kSum);
+  });
+  std::uint64_t seed = 0;
+  for (const auto& [a, n, type, op, in_place, count] : rows.rows("EveryTypeAndOperator")) {
+    const Shape shape = shape_of(n, 2);
+    const Question q{a->collective, n, count, type, op, in_place, shape.root};
+    if (!holds(q, *a, testing::build_all(*a, shape), shape, ++seed)) return;
   }
-  fmt::print("{} cases\n", cases);
-  EXPECT_GT(cases, 10000u);
 }
 
 // Sizes that divide by nothing, several rounds, empty blocks, every kind of host.
 TEST(Table, SizesAndHosts) {
-  std::uint64_t cases = 0;
-  Tuning tuning;  // small slices: more rounds than lanes without moving much
-  tuning.host_slice_min = tuning.host_slice_max = tuning.rail_slice_min = tuning.rail_slice_max =
-      512;
   std::vector<Shape> shapes;
-  for (const int n : kRanks) shapes.push_back(on_one_host(n));
+  for (const int n : kRankCounts.values) shapes.push_back(on_one_host(n));
   for (auto [h, l] : {std::pair{2, 1}, {2, 2}, {3, 2}, {2, 4}, {4, 4}, {8, 2}, {11, 3}})
     shapes.push_back(uniform(h, l));
   shapes.push_back(testing::round_robin(3, 2));
   shapes.push_back(testing::round_robin(2, 4));
   shapes.push_back(is_vector({2, 1}));
   shapes.push_back(is_vector({1, 4, 2}));
-  for (const Algorithm& a : algorithms()) {
-    if (a.collective == Collective::kBarrier) continue;
-    for (Shape shape : shapes) {
-      shape.root = static_cast<Rank>(cases % static_cast<std::uint64_t>(shape.nranks));
-      if (!a.applies(shape)) continue;
-      const auto schedules = testing::build_all(a, shape);
-      const int n = shape.nranks;
-      for (const std::size_t count : {0, 1, n - 1, 13, 1021, n < 9 ? 9001 : 2049})
-        for (const bool in_place : {false, true}) {
-          const DType type = cases % 2 ? DType::kInt32 : DType::kUInt8;
-          const RedOp op = cases % 3 ? RedOp::kSum : RedOp::kPreMulSum;
-          Question q{a.collective, n, count, type, op, in_place, shape.root};
-          if (!holds(q, a, schedules, shape, ++cases, tuning)) return;
-        }
-    }
+  Axis<std::size_t> hosts{"kinds of hosts", {}};
+  for (std::size_t i = 0; i < shapes.size(); ++i) hosts.values.push_back(i);
+  constexpr std::size_t kOneLess = 2, kLong = 9001;  // than there are ranks; shorter of many ranks
+  Pairwise rows(algorithms_that([](const Algorithm&) { return true; }), hosts,
+                Axis<std::size_t>{"counts", {0, 1, kOneLess, 13, 1021, kLong}},
+                Axis<bool>{"in place", {false, true}},
+                Axis<DType>{"types", {DType::kInt32, DType::kUInt8}},
+                Axis<RedOp>{"operators", {RedOp::kSum, RedOp::kPreMulSum}});
+  rows.where([&](const Algorithm* a, std::size_t host, std::size_t, bool, DType, RedOp) {
+    return a->applies(shapes[host]);
+  });
+  std::uint64_t seed = 0;
+  for (const auto& [a, host, size, in_place, type, op] : rows.rows("SizesAndHosts")) {
+    Shape shape = shapes[host];
+    const int n = shape.nranks;
+    shape.root = static_cast<Rank>(++seed % static_cast<std::uint64_t>(n));
+    const std::size_t count = size == kOneLess          ? static_cast<std::size_t>(n - 1)
+                              : size == kLong && n >= 9 ? 2049
+                                                        : size;
+    const Question q{a->collective, n, count, type, op, in_place, shape.root};
+    if (!holds(q, *a, testing::build_all(*a, shape), shape, seed, small_slices())) return;
   }
-  fmt::print("{} cases\n", cases);
 }
 
 // Blocks of different sizes: some empty, one large, all in one rank's hands.
 TEST(Table, BlocksOfDifferentSizes) {
   std::mt19937_64 random(20261120);
-  std::uint64_t cases = 0;
-  Tuning tuning;
-  tuning.host_slice_min = tuning.host_slice_max = tuning.rail_slice_min = tuning.rail_slice_max =
-      512;
-  for (const Algorithm& a : algorithms()) {
-    if (!by_blocks(a.collective)) continue;
-    if (a.collective == Collective::kAllToAll && a.name != "pairwise") continue;
-    for (const int n : kRanks) {
-      Shape shape = n % 3 == 0 && n > 3 ? uniform(n / 3, 3) : on_one_host(n);
-      shape.root = static_cast<Rank>(random() % static_cast<unsigned>(n));
-      if (!a.applies(shape)) continue;
-      const auto schedules = testing::build_all(a, shape);
-      for (int kind = 0; kind < 4; ++kind)
-        for (const bool in_place : {false, true}) {
-          Question q{a.collective, n, 0, DType::kInt16, RedOp::kSum, in_place, shape.root};
-          q.counts.assign(static_cast<std::size_t>(n), std::vector<std::size_t>(n, 0));
-          for (int r = 0; r < n; ++r)
-            for (int s = 0; s < n; ++s) {
-              std::size_t& c = q.counts[static_cast<std::size_t>(r)][static_cast<std::size_t>(s)];
-              if (kind == 0) c = random() % 40;
-              if (kind == 1) c = random() % 3 ? 0 : random() % 700;
-              if (kind == 2) c = r == n - 1 ? 5003 : 0;
-              if (kind == 3) c = random() % 2500;
-              // In place a rank sends as much as it receives.
-              if (in_place && s < r)
-                c = q.counts[static_cast<std::size_t>(s)][static_cast<std::size_t>(r)];
-            }
-          if (!holds(q, a, schedules, shape, ++cases, tuning)) return;
-        }
-    }
+  const auto by_blocks_of_any_size = [](const Algorithm& a) {
+    return by_blocks(a.collective) &&
+           (a.collective != Collective::kAllToAll || a.name == "pairwise");
+  };
+  Pairwise rows(algorithms_that(by_blocks_of_any_size), kRankCounts,
+                Axis<int>{"kinds of sizes", {0, 1, 2, 3}}, Axis<bool>{"in place", {false, true}});
+  rows.where([](const Algorithm* a, int n, int, bool) { return a->applies(shape_of(n, 3)); });
+  std::uint64_t seed = 0;
+  for (const auto& [a, n, kind, in_place] : rows.rows("BlocksOfDifferentSizes")) {
+    Shape shape = shape_of(n, 3);
+    shape.root = static_cast<Rank>(random() % static_cast<unsigned>(n));
+    Question q{a->collective, n, 0, DType::kInt16, RedOp::kSum, in_place, shape.root};
+    q.counts.assign(static_cast<std::size_t>(n), std::vector<std::size_t>(n, 0));
+    for (int r = 0; r < n; ++r)
+      for (int s = 0; s < n; ++s) {
+        std::size_t& c = q.counts[static_cast<std::size_t>(r)][static_cast<std::size_t>(s)];
+        if (kind == 0) c = random() % 40;
+        if (kind == 1) c = random() % 3 ? 0 : random() % 700;
+        if (kind == 2) c = r == n - 1 ? 5003 : 0;
+        if (kind == 3) c = random() % 2500;
+        // In place a rank sends as much as it receives.
+        if (in_place && s < r)
+          c = q.counts[static_cast<std::size_t>(s)][static_cast<std::size_t>(r)];
+      }
+    if (!holds(q, *a, testing::build_all(*a, shape), shape, ++seed, small_slices())) return;
   }
-  fmt::print("{} cases\n", cases);
 }
 
 // ---- numbers that round ----------------------------------------------------------------------
@@ -201,51 +215,56 @@ double epsilon(DType type) {
 // same bits on all ranks.
 TEST(Table, RandomFloatsWithinTheirRoundings) {
   std::mt19937_64 random(7);
-  for (const Algorithm& a : algorithms()) {
-    if (!reduces(a.collective)) continue;
-    for (const int n : {2, 3, 5, 8, 17, 33}) {
-      Shape shape = n == 8 ? uniform(4, 2) : on_one_host(n);
-      shape.root = n - 1;
-      for (const DType type : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16})
-        for (const RedOp op : {RedOp::kSum, RedOp::kAvg, RedOp::kProd, RedOp::kPreMulSum}) {
-          const bool scatters = a.collective == Collective::kReduceScatter;
-          const std::size_t count = 37, e = size_of(type);
-          const std::size_t whole = scatters ? count * static_cast<std::size_t>(n) : count;
-          constexpr double kScale = 0.7;
-          std::vector<std::vector<std::byte>> in, out;
-          SimBuffers buffers;
-          buffers.op = Reduction(op, kScale);
-          std::vector<double> want(whole, op == RedOp::kProd ? 1 : 0), size(whole, 0);
-          for (int r = 0; r < n; ++r) {
-            in.emplace_back(whole * e);
-            out.emplace_back(count * e);
-            for (std::size_t i = 0; i < whole; ++i) {
-              const double u = static_cast<double>(random() >> 11) * 0x1p-53;
-              store(type, &in.back()[i * e], op == RedOp::kProd ? 0.9 + u / 5 : 2 * u - 1);
-              const double x = load(type, &in.back()[i * e]);
-              const double part = op == RedOp::kPreMulSum ? x * kScale : x;
-              want[i] = op == RedOp::kProd ? want[i] * x : want[i] + part;
-              size[i] = op == RedOp::kProd ? std::abs(want[i]) : size[i] + std::abs(part);
-            }
-            buffers.in.push_back(in.back().data());
-            buffers.out.push_back(out.back().data());
-          }
-          simulate(a, shape, count, type, fabric(shape, random()), {}, buffers);
-          for (int r = 0; r < n; ++r) {
-            if (a.collective == Collective::kReduce && r != shape.root) continue;
-            const auto& got = out[static_cast<std::size_t>(r)];
-            if (a.collective == Collective::kAllReduce) {
-              ASSERT_EQ(got, out[0]) << "rank " << r;
-            }
-            for (std::size_t i = 0; i < count; ++i) {
-              const std::size_t k = scatters ? static_cast<std::size_t>(r) * count + i : i;
-              const double exact = op == RedOp::kAvg ? want[k] / n : want[k];
-              const double most = (n + 3) * epsilon(type) * size[k] / (op == RedOp::kAvg ? n : 1);
-              ASSERT_NEAR(load(type, &got[i * e]), exact, most)
-                  << full_name(a) << " " << name(type) << " " << name(op) << " over " << n;
-            }
-          }
-        }
+  const auto cases =
+      Pairwise(
+          algorithms_that([](const Algorithm& a) { return reduces(a.collective); }),
+          Axis<int>{"rank counts", {2, 3, 5, 8, 17, 33}},
+          Axis<DType>{"types",
+                      {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}},
+          Axis<RedOp>{"operators", {RedOp::kSum, RedOp::kAvg, RedOp::kProd, RedOp::kPreMulSum}})
+          .where([](const Algorithm* a, int n, DType, RedOp) {
+            return a->applies(n == 8 ? uniform(4, 2) : on_one_host(n));
+          })
+          .rows("RandomFloats");
+  for (const auto& [a, n, type, op] : cases) {
+    Shape shape = n == 8 ? uniform(4, 2) : on_one_host(n);
+    shape.root = n - 1;
+    const bool scatters = a->collective == Collective::kReduceScatter;
+    const std::size_t count = 37, e = size_of(type);
+    const std::size_t whole = scatters ? count * static_cast<std::size_t>(n) : count;
+    constexpr double kScale = 0.7;
+    std::vector<std::vector<std::byte>> in, out;
+    SimBuffers buffers;
+    buffers.op = Reduction(op, kScale);
+    std::vector<double> want(whole, op == RedOp::kProd ? 1 : 0), size(whole, 0);
+    for (int r = 0; r < n; ++r) {
+      in.emplace_back(whole * e);
+      out.emplace_back(count * e);
+      for (std::size_t i = 0; i < whole; ++i) {
+        const double u = static_cast<double>(random() >> 11) * 0x1p-53;
+        store(type, &in.back()[i * e], op == RedOp::kProd ? 0.9 + u / 5 : 2 * u - 1);
+        const double x = load(type, &in.back()[i * e]);
+        const double part = op == RedOp::kPreMulSum ? x * kScale : x;
+        want[i] = op == RedOp::kProd ? want[i] * x : want[i] + part;
+        size[i] = op == RedOp::kProd ? std::abs(want[i]) : size[i] + std::abs(part);
+      }
+      buffers.in.push_back(in.back().data());
+      buffers.out.push_back(out.back().data());
+    }
+    simulate(*a, shape, count, type, fabric(shape, random()), {}, buffers);
+    for (int r = 0; r < n; ++r) {
+      if (a->collective == Collective::kReduce && r != shape.root) continue;
+      const auto& got = out[static_cast<std::size_t>(r)];
+      if (a->collective == Collective::kAllReduce) {
+        ASSERT_EQ(got, out[0]) << "rank " << r;
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t k = scatters ? static_cast<std::size_t>(r) * count + i : i;
+        const double exact = op == RedOp::kAvg ? want[k] / n : want[k];
+        const double most = (n + 3) * epsilon(type) * size[k] / (op == RedOp::kAvg ? n : 1);
+        ASSERT_NEAR(load(type, &got[i * e]), exact, most)
+            << full_name(*a) << " " << name(type) << " " << name(op) << " over " << n;
+      }
     }
   }
 }

@@ -4,23 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
+#include <ostream>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/device/device_ranks.h"
 #include "support/fakes/fake_device.h"
 #include "support/jobs/ranks.h"
+#include "support/pairwise.h"
 
 namespace weft::testing {
-
-// The collectives that the NICs can carry out.
-inline constexpr Collective kGpuHierarchical[] = {
-    Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-    Collective::kBroadcast, Collective::kReduce,    Collective::kGather,
-    Collective::kScatter,   Collective::kAllToAll};
 
 class OnFakeCards : public OnFakeDevice {
  protected:
@@ -45,60 +41,81 @@ inline std::string path_of(Communicator comm, TestStream& work, std::size_t coun
   return std::string(comm.last_algorithm());
 }
 
-// Every collective, type and operator, in place and out of place, aligned and not, on a stream and
-// on none: of messages of so many bytes and a little, by this path; all but an all_to_all in place,
-// where it is not `all_to_all_in_place`.
-inline void run_every_collective(const std::vector<Place>& where, const char* path,
-                                 bool all_to_all_in_place, std::size_t bytes = 0) {
-  run_ranks(where, patient(), [&](World& world) {
-    TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-    Communicator comm = world.world();
-    for (const Collective collective : kGpuHierarchical)
-      for (const std::size_t more : {std::size_t{1}, std::size_t{333}})
-        for (const DType type : kAllDTypes)
-          for (const RedOp op : kAllRedOps) {
-            const std::size_t count = bytes / size_of(type) + more;
-            const bool reducing = reduces(collective);
-            if (!reducing && (op != RedOp::kSum || more == 1)) continue;
-            if (!defined(op, type)) continue;
-            if (op == RedOp::kAvg && is_floating(type) && (comm.size() & (comm.size() - 1)))
-              continue;
-            const bool odd = (count + static_cast<std::size_t>(type)) % 2;
-            run_device_case(comm, work,
-                            {collective, count, type, op, odd, odd ? size_of(type) : 0,
-                             static_cast<Rank>(type) % comm.size(), static_cast<int>(op) % 2 == 0});
-            if (::testing::Test::HasFatalFailure()) return;
-            const bool staged = collective == Collective::kAllToAll && odd && !all_to_all_in_place;
-            ASSERT_EQ(comm.last_algorithm(), staged ? "staged" : path) << name(collective);
-          }
-  });
+// How ranks, GPUs and NICs are wired, and the path that collectives on device memory take there.
+enum WiringFlags : unsigned {
+  kNics = 1,      // reach the GPUs
+  kSeparate = 2,  // the GPUs of a host do not reach each other
+  kInTurns = 4,   // ranks of a host do not follow each other
+};
+struct Wiring {
+  const char* name;
+  std::vector<int> hosts;  // ranks of each
+  const char* path;        // what last_algorithm() says; "": not looked at
+  unsigned flags = 0;
+  std::size_t longest = 0;  // elements of long messages too, in all blocks together; 0: none
+  int rails = 1;
+  std::size_t bytes = 0;  // messages have so many, and a few elements more
+};
+inline void PrintTo(const Wiring& w, std::ostream* os) { *os << w.name; }
+
+inline std::vector<Place> places(const Wiring& w) {
+  std::vector<Place> all = places(w.hosts, w.rails);
+  if (w.flags & kInTurns)
+    for (std::size_t r = 0; r < all.size(); ++r)
+      all[r].host = "host" + std::to_string(r % w.hosts.size());
+  return all;
 }
 
-// A sum on a stream that comes to it after all has been called, and on rank `last` later still.
-inline void sum_in_stream_order(const std::vector<Place>& where, Rank last) {
-  run_ranks(where, patient(), [&](World& world) {
-    TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-    Communicator comm = world.world();
-    constexpr std::size_t kCount = 300'000;
-    DeviceBuffer in(work, kCount * 4), out(work, kCount * 4);
-    const std::vector<float> ones(kCount, 1);
-    std::vector<float> got(kCount);
-    {
-      // Nothing on the stream moves before everything has been called.
-      Brake brake(work.get());
-      // Written on the stream before the call; read on it after.
-      device()->copy(in.data(), ones.data(), kCount * 4, work.gpu(), work.get());
-      ASSERT_TRUE(comm.on(work.get())
-                      .all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum)
-                      .ok());
-      device()->copy(got.data(), out.data(), kCount * 4, work.gpu(), work.get());
-      if (world.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      brake.release();
-      work.wait();
+// Every collective, type, operator, length, in place and out of place, aligned and not, every root,
+// on a stream and on none. Arithmetic does not depend on the path, so long messages are sums only.
+inline std::vector<DeviceCase> device_cases(const Wiring& w) {
+  const auto n = static_cast<int>(places(w).size());
+  Axis<Rank> roots{"roots", {}};
+  for (Rank r = 0; r < n; ++r) roots.values.push_back(r);
+  Axis<std::size_t> counts{"counts", {1, 33, 333}};
+  if (w.longest) counts.values.push_back(w.longest);
+  Pairwise rows(
+      Axis<Collective>{"collectives",
+                       {Collective::kAllToAll, Collective::kAllReduce, Collective::kAllGather,
+                        Collective::kReduceScatter, Collective::kReduce, Collective::kGather,
+                        Collective::kScatter, Collective::kBroadcast}},
+      Axis<DType>{"types", {std::begin(kAllDTypes), std::end(kAllDTypes)}},
+      Axis<RedOp>{"operators", {std::begin(kAllRedOps), std::end(kAllRedOps)}}, std::move(counts),
+      Axis<bool>{"in place", {false, true}}, Axis<bool>{"unaligned", {false, true}},
+      std::move(roots), Axis<bool>{"on a stream", {false, true}});
+  rows.where(
+      [&](Collective c, DType type, RedOp op, std::size_t count, bool, bool, Rank root, bool) {
+        if (!defined(op, type) || (op != RedOp::kSum && !reduces(c))) return false;
+        if (root != 0 && !rooted(c)) return false;
+        if (op == RedOp::kAvg && is_floating(type) && (n & (n - 1))) return false;  // not exact
+        return count < 1000 || (type == DType::kFloat32 && op == RedOp::kSum);
+      });
+  std::vector<DeviceCase> cases;
+  for (const auto& [collective, type, op, more, in_place, unaligned, root, stream] :
+       rows.rows(w.name)) {
+    const std::size_t count = more < 1000
+                                  ? w.bytes / size_of(type) + more
+                                  : more / static_cast<std::size_t>(by_blocks(collective) ? n : 1);
+    cases.push_back(
+        {collective, count, type, op, in_place, unaligned ? size_of(type) : 0, root, stream});
+  }
+  return cases;
+}
+
+// All of them on a rank; ranks share GPUs where there are more ranks than GPUs.
+inline void run_device_cases(World& world, const Wiring& w, const std::vector<DeviceCase>& cases) {
+  TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+  Communicator comm = world.world();
+  for (const DeviceCase& c : cases) {
+    run_device_case(comm, work, c);
+    if (::testing::Test::HasFatalFailure()) return;
+    // Several ranks of a host cannot exchange in place.
+    const bool staged = c.in_place && c.collective == Collective::kAllToAll &&
+                        *std::ranges::max_element(w.hosts) > 1;
+    if (*w.path) {
+      ASSERT_EQ(comm.last_algorithm(), staged ? "staged" : w.path) << text(c, comm);
     }
-    EXPECT_EQ(got, std::vector<float>(kCount, static_cast<float>(where.size())));
-    EXPECT_EQ(comm.last_algorithm(), "gpudirect");
-  });
+  }
 }
 
 }  // namespace weft::testing

@@ -77,12 +77,14 @@ class DeviceBuffer {
     return bytes;
   }
   bool intact_around() const {
-    std::vector<std::byte> all(whole_);
-    stream_.device().copy(all.data(), base_, whole_, stream_.gpu(), stream_.get());
+    std::vector<std::byte> around(shift_ + kBehind);
+    const auto read = [&](std::size_t to, std::size_t from, std::size_t bytes) {
+      stream_.device().copy(around.data() + to, base_ + from, bytes, stream_.gpu(), stream_.get());
+    };
+    read(0, 0, shift_);
+    read(shift_, shift_ + bytes_, kBehind);
     stream_.wait();
-    for (std::size_t i = 0; i < whole_; ++i)
-      if ((i < shift_ || i >= shift_ + bytes_) && all[i] != kPoison) return false;
-    return true;
+    return around == std::vector<std::byte>(around.size(), kPoison);
   }
 
  private:

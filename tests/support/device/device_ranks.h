@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -12,6 +13,7 @@
 #include "coll/api/communicator.h"
 #include "support/device/device_memory.h"
 #include "support/fakes/fake_device.h"
+#include "support/jobs/call.h"
 #include "support/jobs/payload.h"
 
 namespace weft::testing {
@@ -69,48 +71,12 @@ inline std::string text(const DeviceCase& c, const Communicator& comm) {
 
 inline Status call(Communicator comm, const DeviceCase& c, const void* in, void* out) {
   const Reduction reduction{c.op, c.op == RedOp::kPreMulSum ? 2.0 : 1.0};
-  switch (c.collective) {
-    case Collective::kAllReduce:
-      return comm.all_reduce(in, out, c.count, c.type, reduction);
-    case Collective::kAllGather:
-      return comm.all_gather(in, out, c.count, c.type);
-    case Collective::kReduceScatter:
-      return comm.reduce_scatter(in, out, c.count, c.type, reduction);
-    case Collective::kBroadcast:
-      return comm.broadcast(in, out, c.count, c.type, c.root);
-    case Collective::kReduce:
-      return comm.reduce(in, out, c.count, c.type, reduction, c.root);
-    case Collective::kGather:
-      return comm.gather(in, out, c.count, c.type, c.root);
-    case Collective::kScatter:
-      return comm.scatter(in, out, c.count, c.type, c.root);
-    case Collective::kAllToAll:
-      return comm.all_to_all(in, out, c.count, c.type);
-    default:
-      return comm.barrier();
-  }
+  return call(comm, c.collective, in, out, c.count, c.type, reduction, c.root);
 }
 
-// The reference, computed without weft: element i of this rank's output.
-inline double expected(const Communicator& comm, const DeviceCase& c, std::size_t i) {
-  const auto me = static_cast<std::size_t>(comm.rank());
-  switch (c.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-      return reduced(comm.size(), i, c.type, c.op);
-    case Collective::kReduceScatter:
-      return reduced(comm.size(), me * c.count + i, c.type, c.op);
-    case Collective::kAllGather:
-    case Collective::kGather:
-      return operand(static_cast<int>(i / c.count), i % c.count, c.type, c.op);
-    case Collective::kScatter:
-      return operand(c.root, me * c.count + i, c.type, c.op);
-    case Collective::kAllToAll:
-      return operand(static_cast<int>(i / c.count), me * c.count + i % c.count, c.type, c.op);
-    default:
-      return operand(c.root, i, c.type, c.op);
-  }
-}
+// What rank `me` of n puts in, and what must come out, computed without weft: so many elements.
+void put_operands(std::byte* to, const DeviceCase& c, Rank me, std::size_t elements);
+void put_expected(std::byte* to, const DeviceCase& c, Rank me, int n, std::size_t elements);
 
 // `work` is the rank's stream, with its GPU.
 inline void run_device_case(Communicator comm, TestStream& work, const DeviceCase& c) {
@@ -141,8 +107,7 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
     out = whole.data() + out_at;
   }
   std::vector<std::byte> mine(in_count * e);
-  for (std::size_t i = 0; i < in_count; ++i)
-    put(mine.data(), i, c.type, operand(comm.rank(), i, c.type, c.op));
+  put_operands(mine.data(), c, comm.rank(), in_count);
   Device& device = work.device();
   device.copy(in, mine.data(), mine.size(), work.gpu(), work.get());
   if (!c.on_stream) work.wait();
@@ -154,9 +119,11 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   std::vector<std::byte> got(out_count * e), want(got.size());
   device.copy(got.data(), out, got.size(), work.gpu(), work.get());
   work.wait();
-  for (std::size_t i = 0; i < out_count; ++i) put(want.data(), i, c.type, expected(comm, c, i));
-  for (std::size_t i = 0; i < got.size(); ++i)
-    ASSERT_EQ(got[i], want[i]) << what << ": element " << i / e << " of " << out_count;
+  put_expected(want.data(), c, comm.rank(), comm.size(), out_count);
+  if (got != want) {
+    const auto at = std::ranges::mismatch(got, want).in1 - got.begin();
+    FAIL() << what << ": element " << static_cast<std::size_t>(at) / e << " of " << out_count;
+  }
   EXPECT_TRUE(whole.intact_around() && other.intact_around()) << what << ": wrote past the end";
   if (!in_place) {
     const auto kept = whole.get();
