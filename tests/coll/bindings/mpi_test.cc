@@ -21,8 +21,6 @@ struct Mpi {
   std::string name, launch, variable;
   std::string library() const { return (kBuild / name / "libweft_mpi.so").string(); }
   std::string program(const std::string& kind) const { return (kBuild / name / kind).string(); }
-
-  friend void PrintTo(const Mpi& mpi, std::ostream* out) { *out << mpi.name; }
 };
 
 // Open MPI's sums of 8-bit integers are wrong with its AVX component.

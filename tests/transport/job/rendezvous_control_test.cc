@@ -19,6 +19,9 @@ using namespace test;
 using ::testing::HasSubstr;
 
 enum class Kind { kSockets, kLocal };
+void PrintTo(Kind kind, std::ostream* out) {
+  *out << (kind == Kind::kSockets ? "Sockets" : "Local");
+}
 
 class Control : public ::testing::TestWithParam<Kind> {
  protected:
@@ -33,9 +36,7 @@ class Control : public ::testing::TestWithParam<Kind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind::kLocal),
-                         [](const auto& info) {
-                           return info.param == Kind::kSockets ? "Sockets" : "Local";
-                         });
+                         ::testing::PrintToStringParamName());
 
 TEST_P(Control, GathersAnySizes) {
   auto jobs = make(4);
