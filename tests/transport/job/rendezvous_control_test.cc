@@ -63,7 +63,9 @@ TEST_P(Control, AllRanksDeriveTheSameKeys) {
   }
   leave_all(jobs);
   auto others = make(2);
-  if (GetParam() == Kind::kLocal) EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  if (GetParam() == Kind::kLocal) {
+    EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  }
   leave_all(others);
 }
 
