@@ -22,8 +22,6 @@ struct Mpi {
   std::string name, launch, variable;
   std::string library() const { return (kBuild / name / "libweft_mpi.so").string(); }
   std::string program(const std::string& kind) const { return (kBuild / name / kind).string(); }
-
-  friend void PrintTo(const Mpi& mpi, std::ostream* out) { *out << mpi.name; }
 };
 
 void PrintTo(const Mpi& mpi, std::ostream* os) { *os << mpi.name; }

@@ -15,6 +15,10 @@
 #include "coll/types.h"
 
 namespace weft {
+
+static void PrintTo(DType type, std::ostream* out) { *out << name(type); }
+static void PrintTo(RedOp op, std::ostream* out) { *out << name(op); }
+
 namespace {
 
 using ::testing::HasSubstr;

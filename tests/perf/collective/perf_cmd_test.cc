@@ -416,13 +416,18 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
   const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and no word on stderr
-  EXPECT_EQ(run.code, 3) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.validate/2");
-  EXPECT_EQ(json["verdict"], "UNKNOWN");
-  EXPECT_EQ(json["exit_code"], 3);
-  EXPECT_FALSE(json["findings"].empty());
-  for (const auto& finding : json["findings"]) EXPECT_TRUE(finding["id"].is_string());
+  bool known = false;  // what the kernel's counters say of other programs on this machine
+  std::vector<std::string> unknown;
+  for (const auto& finding : json["findings"]) {
+    known = known || !finding["unknown"].get<bool>();
+    if (finding["unknown"]) unknown.push_back(finding["id"]);
+  }
+  EXPECT_THAT(unknown, ::testing::Contains("nothing-measured"));
+  EXPECT_TRUE(known ? run.code == 1 || run.code == 2 : run.code == 3) << run.output;
+  EXPECT_EQ(json["exit_code"], run.code);
+  EXPECT_EQ(json["verdict"] == "UNKNOWN", !known);
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ TEST_F(PairProcesses, ClientAndServer) {
 TEST_F(PairProcesses, LatencyOfAllSizes) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
-    const Ends ends = run_pair("lat --op " + op + " -a -n 4 --check --timeout-ms 10000");
+    const Ends ends = run_pair("lat --op " + op + " -a -n 5 --check --timeout-ms 10000");
     EXPECT_EQ(ends.client.exit_code, 0) << op << ends.client.text;
     EXPECT_EQ(ends.server.exit_code, 0) << op << ends.server.text;
     EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG"))) << op;
@@ -261,7 +261,7 @@ TEST_F(PairProcesses, LatencyOfAllSizes) {
     ASSERT_EQ(sizes.size(), 23U) << op;
     EXPECT_EQ(sizes.back()["bytes"], 8 << 20) << op;
     const Output launched = run(
-        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 4 --timeout-ms 10000",
+        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 5 --timeout-ms 10000",
                     WEFT_BINARY, kPerf, op));
     EXPECT_EQ(launched.exit_code, 0) << op << launched.text;
   }

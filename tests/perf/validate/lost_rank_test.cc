@@ -69,7 +69,7 @@ TEST(WrongData, TheHostThatChangesDataIsNamed) {
   const std::string json = folder / "report.json";
   const Output o = run(
       fmt::format("WEFT_FAULT=flip:rank=2,every=40,min=1024 timeout 120 {} validate -N 4 --hosts 4 "
-                  "--budget 30s --timeout-ms 8000 --json {} 2>&1",
+                  "--budget 20s --timeout-ms 8000 --json {} 2>&1",
                   WEFT_BINARY, json));
   EXPECT_EQ(o.exit_code, 2) << o.text;
   ASSERT_TRUE(std::filesystem::exists(json)) << o.text;

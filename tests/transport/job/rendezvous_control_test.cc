@@ -20,6 +20,9 @@ using namespace test;
 using ::testing::HasSubstr;
 
 enum class Kind { kSockets, kLocal };
+void PrintTo(Kind kind, std::ostream* out) {
+  *out << (kind == Kind::kSockets ? "Sockets" : "Local");
+}
 
 class Control : public ::testing::TestWithParam<Kind> {
  protected:
@@ -34,9 +37,7 @@ class Control : public ::testing::TestWithParam<Kind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind::kLocal),
-                         [](const auto& info) {
-                           return info.param == Kind::kSockets ? "Sockets" : "Local";
-                         });
+                         ::testing::PrintToStringParamName());
 
 TEST_P(Control, GathersAnySizes) {
   auto jobs = make(4);
@@ -63,7 +64,9 @@ TEST_P(Control, AllRanksDeriveTheSameKeys) {
   }
   leave_all(jobs);
   auto others = make(2);
-  if (GetParam() == Kind::kLocal) EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  if (GetParam() == Kind::kLocal) {
+    EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  }
   leave_all(others);
 }
 

@@ -321,7 +321,7 @@ TEST_F(TcpDatagrams, NothingIsLostWhereTheyAre) {
     RailEnd end(board, me, "tcp");
     exchange(end, me, 100, 1);
     lose(16);
-    exchange(end, me, 8000, 2);
+    exchange(end, me, 3000, 2);
     board.flag(me) = 1;
     EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(1 - me).load() == 1; }));
   });

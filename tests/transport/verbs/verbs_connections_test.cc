@@ -210,7 +210,7 @@ TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
 
 // What each rank sends and receives in a ring all_reduce, over the transports of its rails.
 TEST_F(VerbsConnections, OfARingAreTwoPerRank) {
-  constexpr int kHosts = 8, kRails = 8, kRanks = kHosts * kRails;
+  constexpr int kHosts = 4, kRails = 4, kRanks = kHosts * kRails;
   std::vector<Place> places(kRanks);
   for (int r = 0; r < kRanks; ++r) {
     places[static_cast<std::size_t>(r)].host = "host" + std::to_string(r / kRails);

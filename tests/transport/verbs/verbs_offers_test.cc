@@ -39,6 +39,37 @@ std::string flags_of(const void* address) {
   return {};
 }
 
+// The first of this program: it needs the fake GPUs from the beginning.
+TEST(VerbsRegions, AreAskedForAgainAfterARefusal) {
+  FakeDevice& gpu = use_fake_device();
+  gpu.give_nics(true);
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.wired = true;
+  Nic rail;
+  rail.name = "fake";
+  rail.rdma = rail.up = true;
+  Net both(make_in_threads(
+      2, [&](Job& job, Rank) { return make_verbs_transport(job, separate_hosts(2, rail), rail); }));
+  constexpr std::size_t kBytes = 200'000;
+  DeviceRegion from(gpu, 1, kBytes), to(gpu, 2, kBytes);
+  for (std::uint64_t tag = 1; tag <= 4; ++tag) {
+    Buffer pattern(kBytes);
+    pattern.fill(tag);
+    std::memcpy(gpu.local(from.data()), pattern.data(), kBytes);
+    // The first message goes by way of host memory; no copy is made of the others.
+    fake.refuse_regions = tag == 1 ? 2 : 0;
+    gpu.fail_next(tag == 1 ? "" : "copy");
+    both[1].post(Transfer::Kind::kRecv, 0, tag, to.data(), kBytes);
+    both[0].post(Transfer::Kind::kSend, 1, tag, from.data(), kBytes);
+    ASSERT_TRUE(both.finish()) << tag;
+    EXPECT_EQ(fake.refuse_regions, 0);
+    EXPECT_TRUE(has_pattern(gpu.local(to.data()), kBytes, tag));
+  }
+  gpu.fail_next("");
+  gpu.give_nics(false);
+  fake.wired = false;
+}
+
 class VerbsOffers : public ::testing::Test {
  protected:
   void SetUp() override { fake_.wired = true; }
@@ -219,36 +250,6 @@ TEST(VerbsChainPoster, HandsOnEveryOperationWithItsFlags) {
   EXPECT_EQ(post(IBV_WR_SEND_WITH_IMM, 0, 1), 0);
   EXPECT_EQ(qp.asked, " write inline: inline write_imm read: send: send_imm:");
   EXPECT_EQ(post(IBV_WR_ATOMIC_CMP_AND_SWP, 0, 1), EINVAL);
-}
-
-TEST(VerbsRegions, AreAskedForAgainAfterARefusal) {
-  FakeDevice& gpu = use_fake_device();
-  gpu.give_nics(true);
-  FakeVerbs& fake = FakeVerbs::get();
-  fake.wired = true;
-  Nic rail;
-  rail.name = "fake";
-  rail.rdma = rail.up = true;
-  Net both(make_in_threads(
-      2, [&](Job& job, Rank) { return make_verbs_transport(job, separate_hosts(2, rail), rail); }));
-  constexpr std::size_t kBytes = 200'000;
-  DeviceRegion from(gpu, 1, kBytes), to(gpu, 2, kBytes);
-  for (std::uint64_t tag = 1; tag <= 4; ++tag) {
-    Buffer pattern(kBytes);
-    pattern.fill(tag);
-    std::memcpy(gpu.local(from.data()), pattern.data(), kBytes);
-    // The first message goes by way of host memory; no copy is made of the others.
-    fake.refuse_regions = tag == 1 ? 2 : 0;
-    gpu.fail_next(tag == 1 ? "" : "copy");
-    both[1].post(Transfer::Kind::kRecv, 0, tag, to.data(), kBytes);
-    both[0].post(Transfer::Kind::kSend, 1, tag, from.data(), kBytes);
-    ASSERT_TRUE(both.finish()) << tag;
-    EXPECT_EQ(fake.refuse_regions, 0);
-    EXPECT_TRUE(has_pattern(gpu.local(to.data()), kBytes, tag));
-  }
-  gpu.fail_next("");
-  gpu.give_nics(false);
-  fake.wired = false;
 }
 
 }  // namespace
