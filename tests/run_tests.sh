@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/CMakeLists.txt
+# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/properties.cmake
 # says which tests there are, and which of them the sanitizers run.
 
 # PyTorch, for tests/torch: in an environment of its own, outside of the tree. What fails here skips
@@ -27,7 +27,7 @@ run_ctest() {
   local folder=$root/build/$1 preset=$1
   shift
   rm -rf "$folder/whole" "$folder/tests.xml"
-  # The level counts quarters of a core; see tests/CMakeLists.txt.
+  # The level counts quarters of a core; see tests/properties.cmake.
   ctest --test-dir "$folder" --output-on-failure -j $((4 * cores)) \
     --test-output-size-passed 65536 --output-junit "$folder/tests.xml" "$@" 8>&- || status=1
   [[ ! -e $folder/tests.xml ]] ||
