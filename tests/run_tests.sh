@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/CMakeLists.txt
+# The tests, for `./weft test`: `weft` sources this file, which uses its functions. tests/properties.cmake
 # says which tests there are, and which of them the sanitizers run.
 
 # PyTorch, for tests/torch: in an environment of its own, outside of the tree. What fails here skips
@@ -27,7 +27,7 @@ run_ctest() {
   local folder=$root/build/$1 preset=$1
   shift
   rm -rf "$folder/whole" "$folder/tests.xml"
-  # The level counts quarters of a core; see tests/CMakeLists.txt.
+  # The level counts quarters of a core; see tests/properties.cmake.
   ctest --test-dir "$folder" --output-on-failure -j $((4 * cores)) \
     --test-output-size-passed 65536 --output-junit "$folder/tests.xml" "$@" 8>&- || status=1
   [[ ! -e $folder/tests.xml ]] ||
@@ -62,16 +62,16 @@ lock_tests() {
   fi
 }
 
-# quick_folders FOLDER: the folders whose program of fast tests is newer than the last good run of
+# quick_folders FOLDER: the folders with a program of fast tests that is newer than the last good run of
 # them, as a regular expression: those that a change touched, and those that depend on them
 quick_folders() {
-  local program names=()
-  for program in "$1"/tests/*_fast_tests "$1"/tests/*_fast_whole_tests; do
-    [[ ! -x $program || $1/.weft_quick_passed -nt $program ]] || names+=("$(basename "${program%%_fast_*}")")
-  done
-  (IFS='|' && echo "${names[*]}")
+  local name program
+  while read -r name program; do
+    [[ $1/.weft_quick_passed -nt $1/tests/$program ]] || echo "$name"
+  done <"$1/tests/quick.txt" | sort -u | paste -sd '|'
 }
 
+# run_quick CTEST-ARGUMENT...
 run_quick() {
   local folder=$root/build/$main_preset folders
   build "$main_preset" weft_quick -o -path ./perf/bench -o -path ./docs 8>&-

@@ -83,6 +83,37 @@ TEST_F(Script, WhatWasCleanedIsBuiltAgain) {
   EXPECT_EQ(all.text.find("No such file"), std::string::npos) << all.text;
 }
 
+// The build makes new, as a linker does, the programs that the file `.linked` names.
+TEST_F(Script, QuickRunsTheFastTestsOfWhatIsNewSinceTheyPassed) {
+  program("ninja",
+          "mkdir -p \"$2/tests\" && touch \"$2/weft\" && chmod +x \"$2/weft\"\n"
+          "for p in $(cat .linked); do touch \"$2/tests/$p\"; done\n"
+          "printf 'topo topo_fast_tests\\ncoll coll_fast_tests\\ncoll alone_test\\n' "
+          ">\"$2/tests/quick.txt\"\n");
+  program(
+      "ctest",
+      "while [ $# -gt 0 ]; do case $1 in --output-junit) xml=$2 ;; -R) echo \"ran $2\" ;; esac; "
+      "shift; done\n"
+      "printf '<testsuite>\\n\\t<testcase name=\"a\" status=\"%s\">\\n\\t</testcase>\\n"
+      "</testsuite>\\n' \"$(cat .status)\" >\"$xml\"\n");
+  // Builds what a change links, and says what ran. A pause: files have times of several
+  // milliseconds.
+  const auto quick = [&](const std::string& linked, const std::string& status) {
+    std::ofstream(file(".linked")) << linked;
+    std::ofstream(file(".status")) << status;
+    return run("cd " + file("") +
+               " && export PATH=$PWD/bin:$PATH WEFT_SETUP=off WEFT_PRESET=release && sleep 0.05; "
+               "touch CMakePresets.json; ./weft test --quick; echo code $?")
+        .text;
+  };
+  EXPECT_THAT(quick("topo_fast_tests coll_fast_tests alone_test", "run"),
+              AllOf(HasSubstr("ran ^(coll|topo)/\n"), HasSubstr("code 0")));
+  EXPECT_THAT(quick("", "run"), AllOf(HasSubstr("nothing has changed"), Not(HasSubstr("ran"))));
+  EXPECT_THAT(quick("alone_test", "fail"), AllOf(HasSubstr("ran ^(coll)/\n"), HasSubstr("code 1")));
+  EXPECT_THAT(quick("topo_fast_tests", "run"), HasSubstr("ran ^(coll|topo)/\n"));
+  EXPECT_THAT(quick("topo_fast_tests", "run"), HasSubstr("ran ^(topo)/\n"));
+}
+
 // On a machine with packages of its own: dpkg-query reads names and versions from the file `.have`,
 // and apt-get adds to it, all but what `.refused` names.
 class Packages : public Script {

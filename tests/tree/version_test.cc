@@ -27,7 +27,8 @@ std::string minor_version() { return std::string(kVersion.substr(0, kVersion.rfi
 // The versions of weft that a text names, other than this one and its minor version.
 std::vector<std::string> other_versions(const std::string& text) {
   static const std::regex named(
-      R"((?:\bweft[-_ ](?=\d+\.\d+\.\d+)|libweft\.so\.|find_package\(weft |WEFT_(?:CXX_)?)(\d+\.\d+(?:\.\d+)?))");
+      R"((?:\bweft[-_ ](?=\d+\.\d+\.\d+)|libweft\.so\.|find_package\(weft |WEFT_(?:CXX_)?))"
+      R"((\d+\.\d+(?:\.\d+)?))");
   std::vector<std::string> other;
   for (std::sregex_iterator i(text.begin(), text.end(), named), end; i != end; ++i) {
     const std::string version = (*i)[1];
