@@ -3,9 +3,11 @@
 #include "transport/gpu/cuda_call.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
+#include <string>
 
 #include "topo/base/log.h"
 #include "topo/base/mutex.h"
@@ -132,7 +134,10 @@ void fail(const char* call, int gpu, cudaError_t error) {
 
 void prepare_environment() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const char* const pipes = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string control = std::string(pipes ? pipes : "/tmp/nvidia-mps") + "/control";
+  const bool mps = access(control.c_str(), F_OK) == 0;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", mps ? "8" : "32", 0);
 }
 
 void tell_of_lazy_loading() {

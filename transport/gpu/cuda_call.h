@@ -61,9 +61,10 @@ Fn driver_function(const char* name, unsigned version) {
 }
 
 // Sets CUDA_MODULE_LOADING=EAGER and CUDA_DEVICE_MAX_CONNECTIONS=32 unless the user has set them;
-// CUDA reads them when it starts. A kernel that is loaded when it first runs, also one of a
-// library, waits for streams that wait for weft, and holds a lock that weft's kernels need. Streams
-// that share a connection wait for each other.
+// CUDA reads them when it starts. With MPS, whose clients share one pool of connections, 8: a rank
+// has four streams, and eight ranks of 32 connections exhausted the pool of an H200. A kernel that
+// is loaded when it first runs, also one of a library, waits for streams that wait for weft, and
+// holds a lock that weft's kernels need. Streams that share a connection wait for each other.
 void prepare_environment();
 // Logs it where kernels are loaded when they first run: the program started CUDA before, or the
 // user wants it.

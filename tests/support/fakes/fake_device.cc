@@ -227,6 +227,7 @@ void FakeDevice::load(const DeviceWork& work, int gpu) {
     const MutexLock lock(mutex_);
     if (work.loaded_with && loaded_.contains({work.loaded_with, 0, gpu})) return;
     if (!loaded_.emplace(work.title, work.code, gpu).second) return;
+    late_loads_ += streams_waiting_.at(static_cast<std::size_t>(gpu)) > 0;
   }
   refuse_late(fmt::format("load of {}", work.title).c_str(), gpu);
 }

@@ -105,7 +105,8 @@ class FakeDevice final : public Device {
   // memory (alloc, pin, words, open) or load code (load, launch) throw; of the others (free,
   // free_words, unpin, close) the names are kept here.
   std::vector<std::string> late_calls() const;
-  // Memory that any thread gave back meanwhile.
+  // Kernels that any thread loaded, and memory that it gave back, meanwhile.
+  std::size_t late_loads() const { return late_loads_; }
   std::size_t late_returns() const { return late_returns_; }
   std::size_t streams() const;
   int events() const { return events_; }  // that nobody has freed
@@ -161,7 +162,7 @@ class FakeDevice final : public Device {
   // Kernels, on GPUs.
   std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);
-  std::atomic<std::size_t> late_returns_{0};
+  std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
 };
 
 // The one of this process, made when first asked for and never destroyed.
