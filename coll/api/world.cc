@@ -114,6 +114,10 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
+  if (const std::string why = why_no_rdma(*topology);
+      asked == "auto" && any_far && me == 0 && !why.empty())
+    log().error("weft: {}", why);
+
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!faults().empty()) t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
     return t;

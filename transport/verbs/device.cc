@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "topo/base/status.h"
+#include "topo/sysfs.h"
 #include "transport/gpu/device.h"
 #include "transport/loaded/loaded.h"
 #include "transport/verbs/errors.h"
@@ -136,6 +137,12 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
                          devices.list[i]->dev_name));
   }
   if (!context_) {
+    if (std::string why = sysfs::why_not_opened("/sys", "/dev", name); !why.empty())
+      throw Error(
+          fmt::format("verbs: device {}: {}; start it with the host's devices "
+                      "(--device=/dev/infiniband, or the "
+                      "RDMA device plugin), or say --transport tcp",
+                      name, why));
     const std::vector<std::string> present = verbs_devices();
     throw Error(fmt::format(
         "verbs: no device '{}'; {}", name,
