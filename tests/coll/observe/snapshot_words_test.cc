@@ -30,7 +30,9 @@ TEST(SnapshotWords, NameTheCollectiveItsTypeItsOperatorAndItsState) {
 }
 
 TEST(SnapshotWords, ThatNobodyKnowsAreRefused) {
-  std::string text = encode(RankSnapshot{.operations = {OperationReport{}}});
+  RankSnapshot rank;
+  rank.operations.emplace_back();
+  std::string text = encode(rank);
   const auto at = text.find("\"all_reduce\"");
   ASSERT_NE(at, std::string::npos) << text;
   EXPECT_THROW(decode_snapshot(text.replace(at, 12, "\"no_such\"")), Error);
