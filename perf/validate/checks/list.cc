@@ -37,7 +37,7 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
 }  // namespace
 
 std::string list_text() {
-  constexpr std::size_t kHealthy = 31, kSource = 32;  // columns; the others take 37
+  constexpr std::size_t kHealthy = 25, kSource = 38;  // columns; the others take 37
   std::string text = fmt::format("{:<17}  {:<7}  {:<5}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {
