@@ -1,13 +1,17 @@
 // Finds NICs and RDMA devices of this host, by sysfs and this process's network namespace.
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -183,6 +187,23 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
   }
   std::sort(nics.begin(), nics.end(), before);
   return nics;
+}
+
+std::string why_not_opened(const std::string& root, const std::string& dev,
+                           const std::string& device) {
+  const std::string folder = dev + "/infiniband";
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) return folder + " is not in this container";
+  const std::string verbs = root + "/class/infiniband_verbs";
+  for (const std::string& name : list(verbs)) {
+    if (read_line(verbs + "/" + name + "/ibdev") != device) continue;
+    const std::string node = folder + "/" + name;
+    const int fd = open(node.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return node + " is not in this container";
+    if (fd < 0) return node + ": " + std::strerror(errno);
+    close(fd);
+  }
+  return "";
 }
 
 }  // namespace weft::sysfs

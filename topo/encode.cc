@@ -74,6 +74,7 @@ std::string encode(const Place& place) {
   }
   const json result = {{"host", place.host},
                        {"machine", place.machine},
+                       {"no_rdma", place.no_rdma},
                        {"numa_node", place.numa_node},
                        {"rails", std::move(rails)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
@@ -88,6 +89,7 @@ Place decode_place(const std::string& encoded) {
   Place place;
   place.host = text(value, "host");
   place.machine = text(value, "machine");
+  place.no_rdma = text(value, "no_rdma");
   place.numa_node = numa_node(value);
   const auto rails = value.find("rails");
   if (rails == value.end()) return place;

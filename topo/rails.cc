@@ -9,6 +9,8 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "topo/base/environment.h"
@@ -121,7 +123,10 @@ std::string machine_identity(const std::string& boot_id, const std::string& host
 std::vector<Nic> choose_rails(const HostDescription& host) {
   if (const std::string list = environment("WEFT_RAILS"); !list.empty())
     return rails_by_name(host.nics, list);
-  std::vector<Nic> rails = filter(host.nics, [](const Nic& nic) { return nic.rdma && nic.up; });
+  // A closed one with an address still carries TCP.
+  std::vector<Nic> rails = filter(host.nics, [](const Nic& nic) {
+    return nic.rdma && nic.up && (!nic.closed || !nic.address.empty());
+  });
   // Soft-RoCE has no PCI function, and does not belong beside hardware.
   if (std::any_of(rails.begin(), rails.end(), [](const Nic& nic) { return !nic.pci.empty(); })) {
     rails = filter(rails, [](const Nic& nic) { return !nic.pci.empty(); });
@@ -167,7 +172,18 @@ Place discover_place() {
     place.host = fmt::format("{}#{}", hostname.data(), boot_id.substr(0, 13));
   }
   place.machine = machine_identity(boot_id, hostname.data());
+  std::map<std::string, std::string> closed;  // why, by device
+  for (Nic& nic : host.nics) {
+    if (!nic.rdma || !nic.up) continue;
+    std::string why = sysfs::why_not_opened("/sys", "/dev", nic.name);
+    nic.closed = !why.empty();
+    if (nic.closed) closed[nic.name] = std::move(why);
+  }
   place.rails = choose_rails(host);
+  // Devices that WEFT_RAILS leaves out are nobody's loss.
+  for (const Nic& nic : is_set("WEFT_RAILS") ? place.rails : host.nics)
+    if (const auto why = closed.find(nic.name); why != closed.end() && place.no_rdma.empty())
+      place.no_rdma = fmt::format("{}: {}", nic.name, why->second);
   place.numa_node =
       sysfs::numa_node_of(numa, sysfs::read_field("/proc/self/status", "Cpus_allowed_list:"));
   return place;

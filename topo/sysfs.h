@@ -47,6 +47,11 @@ bool before(const Nic& a, const Nic& b);
 // mount of the tree may belong to another namespace); otherwise they come from the tree.
 std::vector<Nic> discover_nics(const std::string& root, bool live);
 
+// Returns why this process cannot open a verbs device; empty where it can. `dev` is /dev, or a
+// recorded copy.
+std::string why_not_opened(const std::string& root, const std::string& dev,
+                           const std::string& device);
+
 // The NVIDIA driver lists the GPUs that this process may see below `proc_root`; empty: no list.
 std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_root);
 

@@ -23,6 +23,7 @@ struct Nic {
   std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for hosts without IPv4
   bool up = false;
   bool tunnel = false;  // its packets leave by another interface; set for this host only
+  bool closed = false;  // a verbs device that this process cannot open; set for this host only
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -30,6 +31,7 @@ struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
+  std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   int numa_node = -1;      // the node of the cores this process may run on
 };

@@ -1,10 +1,8 @@
 // The life of a World: assembly of topology, transports and groups, closing, and shrink().
 // This file does not know where the job came from, nor how a transport works.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -19,20 +17,11 @@
 #include "transport/factory/transport_factory.h"
 #include "transport/fault.h"
 #include "transport/integrity/checked.h"
+#include "transport/shm/reach.h"
 #include "transport/shm/shm.h"
 
 namespace weft {
 namespace {
-
-// The cores this process may use, one bit each.
-cpu_set_t usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) {
-    CPU_ZERO(&set);
-    CPU_SET(0, &set);
-  }
-  return set;
-}
 
 bool all_ports_are_up(const Topology& topology) {
   for (Rank r = 0; r < topology.nranks(); ++r)
@@ -86,12 +75,17 @@ void Core::set_up(const Place& place) {
   const int n = job->size();
   const Rank me = job->rank();
   std::vector<Place> places;
-  for (const std::string& text : job->all_gather(encode(place)))
-    places.push_back(decode_place(text));
+  std::vector<std::string> offers;  // of memory, behind each place
+  for (const std::string& text : job->all_gather(encode(place) + '\n' + shm::memory_offer())) {
+    const std::size_t line = text.find('\n');
+    places.push_back(decode_place(text.substr(0, line)));
+    offers.push_back(line == std::string::npos ? "" : text.substr(line + 1));
+  }
   topology = std::make_unique<Topology>(std::move(places));
   agree_on_modes();
+  const std::vector<Rank> memory_of = meet_machine(offers);
 
-  // Who is reached how: decided from the topology alone, so that all ranks decide alike.
+  // Who is reached how: decided from what all ranks have heard, so that all decide alike.
   const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
   bool one_machine = true;
   for (Rank r = 0; r < n; ++r) one_machine = one_machine && machine(r) == machine(0);
@@ -106,7 +100,9 @@ void Core::set_up(const Place& place) {
                               : transport_between_hosts(*topology);
   const bool no_shm = asked != "auto" && asked != "shm";
   const auto share = [&](Rank a, Rank b) {
-    return !no_shm && machine(a) == machine(b) && (asked == "shm" || topology->same_host(a, b));
+    return !no_shm &&
+           memory_of[static_cast<std::size_t>(a)] == memory_of[static_cast<std::size_t>(b)] &&
+           (asked == "shm" || topology->same_host(a, b));
   };
   shm_peer.assign(static_cast<std::size_t>(n), 0);
   std::vector<Rank> members;
@@ -117,6 +113,10 @@ void Core::set_up(const Place& place) {
   bool any_far = false;
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
+
+  if (const std::string why = why_no_rdma(*topology);
+      asked == "auto" && any_far && me == 0 && !why.empty())
+    log().error("weft: {}", why);
 
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!faults().empty()) t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
@@ -156,24 +156,6 @@ void Core::set_up(const Place& place) {
 
   telemetry = std::make_unique<Telemetry>(*this, [this] { away(); });
 
-  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
-  // together.
-  const cpu_set_t mine = usable_cores();
-  const auto masks =
-      job->all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
-  cpu_set_t together;
-  CPU_ZERO(&together);
-  int here = 0;
-  for (Rank r = 0; r < n; ++r) {
-    const std::string& text = masks[static_cast<std::size_t>(r)];
-    if (!topology->same_kernel(r, me) || text.size() != sizeof mine) continue;
-    ++here;
-    cpu_set_t theirs;
-    std::memcpy(&theirs, text.data(), sizeof theirs);
-    CPU_OR(&together, &together, &theirs);
-  }
-  oversubscription = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
-  oversubscribed = oversubscription > 1;
   log().debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
               topology->nhosts(), topology->nrails(), members.size(),
               oversubscribed ? ", more ranks than cores" : "");

@@ -79,6 +79,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
     first.address = "127.0.0.1";
     first.up = true;
     place.rails.assign(rails, first);
+    place.no_rdma.clear();
   }
   return make(connect(spec), std::move(place), o);
 }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -63,10 +64,23 @@ void each_field_of_peer(Progress& p, const Visit& visit) {
   visit("sends_on", p.sends_on);
   visit("recvs_on", p.recvs_on);
 }
+template <class Enum>
+Enum named(const std::string& word) {
+  std::optional<Enum> found;
+  if constexpr (std::is_same_v<Enum, Collective>) found = collective_from(word);
+  if constexpr (std::is_same_v<Enum, DType>) found = dtype_from(word);
+  if constexpr (std::is_same_v<Enum, RedOp>) found = redop_from(word);
+  if constexpr (std::is_same_v<Enum, OpState>)
+    for (const OpState s : {OpState::kNone, OpState::kStarted, OpState::kDone, OpState::kFailed})
+      if (word == name(s)) found = s;
+  // "?": the rank's record was damaged.
+  if (!found && word != "?") throw Error(fmt::format("not a snapshot of a rank: '{}'", word));
+  return found.value_or(Enum{});
+}
 auto into(json& j) {
   return [&j](const char* key, const auto& field) {
     if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(field)>>)
-      j[key] = static_cast<int>(field);
+      j[key] = name(field);
     else
       j[key] = field;
   };
@@ -75,7 +89,7 @@ auto out_of(const json& j) {
   return [&j](const char* key, auto& field) {
     using Field = std::remove_cvref_t<decltype(field)>;
     if constexpr (std::is_enum_v<Field>)
-      field = static_cast<Field>(j.at(key).get<std::uint8_t>());
+      field = named<Field>(j.at(key).get<std::string>());
     else
       j.at(key).get_to(field);
   };
@@ -94,7 +108,6 @@ json to_json(const OperationReport& o) {
 OperationReport operation_from(const json& j) {
   OperationReport o;
   each_field_of_report(o, out_of(j));
-  o.state = static_cast<OpState>(static_cast<int>(o.state) % 4);
   o.surveyed = j.contains("peers");
   if (!o.surveyed) return o;
   each_field_of_survey(o, out_of(j));

@@ -51,6 +51,11 @@ struct Core : std::enable_shared_from_this<Core> {
        bool around_down_ports = false);
   // For the constructor: no other thread knows the core yet.
   void set_up(const Place& place) WEFT_NO_THREAD_SAFETY_ANALYSIS;
+  // Tells the other ranks which cores this process may use, and whose memory of its machine it
+  // cannot map; sets oversubscription. Returns shm::memory_groups(). Throws Error for transport shm
+  // where the memory of some rank cannot be mapped.
+  std::vector<Rank> meet_machine(const std::vector<std::string>& offers)
+      WEFT_NO_THREAD_SAFETY_ANALYSIS;
   ~Core();
   // Makes a Core that end() deletes.
   template <class... Of>

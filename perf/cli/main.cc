@@ -16,12 +16,13 @@
 #include "perf/cli/help.h"
 #include "perf/cli/mark.h"
 #include "perf/cli/parse_errors.h"
+#include "perf/cli/spellings.h"
 #include "perf/cli/variables.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
 #include "train/plan/traffic.h"
-#include "transport/loaded/loaded.h"
 #include "transport/launch/closed_pipe.h"
+#include "transport/loaded/loaded.h"
 
 namespace {
 
@@ -62,8 +63,8 @@ bool speaks_for_all() {
 
 int main(int argc, char** argv) {
   open_missing_streams();
-  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
   weft::end_at_closed_pipe();
+  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
   app.formatter(weft::help_formatter());
   app.require_subcommand(1);
   app.set_version_flag("--version", version, "Print the version and the libraries, and exit");
@@ -97,6 +98,7 @@ int main(int argc, char** argv) {
     arguments.push_back(help.data());
   }
   weft::keep_mark(arguments);
+  const std::vector<std::string> ignored = weft::leave_out_ignored(arguments);
   argc = static_cast<int>(arguments.size());
   argv = arguments.data();
   if (argc == 1) {
@@ -110,9 +112,12 @@ int main(int argc, char** argv) {
       return weft::kExitError;
     }
   }
-  if (speaks_for_all())
+  if (speaks_for_all()) {
     for (const std::string& warning : weft::misspelt_variables(environ))
       std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
+    for (const std::string& warning : ignored)
+      std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

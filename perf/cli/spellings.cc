@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <regex>
 #include <string_view>
 #include <vector>
@@ -18,9 +20,14 @@ struct Spelling {
   std::string_view typed;    // with its hyphens
   std::string_view here;     // the option in its place; empty: there is none, `about` says why
   std::string_view about = "";
+  bool ignored = false;  // left out with a warning, with its value: see leave_out_ignored()
 };
 
 constexpr std::string_view kPair = "bw|lat";
+
+constexpr std::string_view kEnds =
+    "a launcher starts both ends, as in `weft launch -N 2 --hosts 2 -- weft perf bw --op tcp` "
+    "(perftest's -N needs nothing in its place: the best 100 ms are the peak)";
 
 constexpr Spelling kSpellings[] = {
     {"", "-n", "-N", "ranks"},
@@ -49,8 +56,9 @@ constexpr Spelling kSpellings[] = {
     {"perf", "--minbytes", "--begin"},
     {"perf", "--maxbytes", "--end"},
     {"perf", "--stepfactor", "--factor"},
-    {"perf", "-i", "", "sizes grow by a factor, -f; iterations are -n"},
-    {"perf", "--stepbytes", "", "sizes grow by a factor, -f"},
+    {"perf", "-i", "", "sizes grow by a factor (-f), and iterations are -n", true},
+    {"perf", "--stepbytes", "", "sizes grow by a factor (-f)", true},
+    {"perf", "-I", "", "iterations are -n"},
     {"perf", "--warmup_iters", "--warm-up"},
     {"perf", "--datatype", "--type"},
     {"perf", "-m", "", "calls are not aggregated; --back-to-back leaves out the barriers"},
@@ -58,26 +66,26 @@ constexpr Spelling kSpellings[] = {
     {"perf", "--run_cycles", "", "a run is one cycle; -n has the operations"},
     {"perf", "-a", "", "the slowest rank's time counts"},
     {"perf", "--average", "", "the slowest rank's time counts"},
-    {"perf", "-z", "", "every call is waited for; leave it out"},
-    {"perf", "--blocking", "", "every call is waited for; leave it out"},
-    {"perf", "-y", "", "there is no CUDA stream; leave it out"},
-    {"perf", "--stream_null", "", "there is no CUDA stream; leave it out"},
-    {"perf", "-G", "", "there are no CUDA graphs; leave it out"},
-    {"perf", "--cudagraph", "", "there are no CUDA graphs; leave it out"},
+    {"perf", "-z", "", "every call is waited for", true},
+    {"perf", "--blocking", "", "every call is waited for", true},
+    {"perf", "-y", "", "there is no CUDA stream", true},
+    {"perf", "--stream_null", "", "there is no CUDA stream", true},
+    {"perf", "-G", "", "there are no CUDA graphs", true},
+    {"perf", "--cudagraph", "", "there are no CUDA graphs", true},
     {"perf", "-T", "--timeout-ms", "milliseconds"},
-    {"perf", "-p", "", "ranks are set up in parallel; leave it out"},
-    {"perf", "--parallel_init", "", "ranks are set up in parallel; leave it out"},
-    {"perf", "-C", "", "the time of the CPU is that of the operation; leave it out"},
-    {"perf", "--report_cputime", "", "the time of the CPU is that of the operation; leave it out"},
-    {"perf", "-S", "", "rows have no time stamps; leave it out"},
-    {"perf", "--report_timestamps", "", "rows have no time stamps; leave it out"},
+    {"perf", "-p", "", "ranks are set up in parallel", true},
+    {"perf", "--parallel_init", "", "ranks are set up in parallel", true},
+    {"perf", "-C", "", "the time of the CPU is that of the operation", true},
+    {"perf", "--report_cputime", "", "the time of the CPU is that of the operation", true},
+    {"perf", "-S", "", "rows have no time stamps", true},
+    {"perf", "--report_timestamps", "", "rows have no time stamps", true},
     {"perf", "-R", "", "--buffers weft has registered memory"},
     {"perf", "--local_register", "", "--buffers weft has registered memory"},
-    {"perf", "-D", "", "it chooses among NCCL's kernels; leave it out"},
-    {"perf", "-V", "", "it chooses among NCCL's kernels; leave it out"},
-    {"perf", "-x", "", "it chooses among NCCL's kernels; leave it out"},
-    {"perf", "-M", "", "memory is not reported; leave it out"},
-    {"perf", "-u", "", "buffers begin at pages; leave it out"},
+    {"perf", "-D", "", "it chooses among NCCL's kernels", true},
+    {"perf", "-V", "", "it chooses among NCCL's kernels", true},
+    {"perf", "-x", "", "it chooses among NCCL's kernels", true},
+    {"perf", "-M", "", "memory is not reported", true},
+    {"perf", "-u", "", "buffers begin at pages", true},
     {"perf", "-J", "--json"},
     {"perf", "--output_file", "--json"},
     {"perf", "--no-check", "", "-c 0 compares nothing"},
@@ -120,7 +128,11 @@ constexpr Spelling kSpellings[] = {
     {"lat", "--report_gbits", "", "times are in microseconds; `weft perf bw` has rates"},
     {kPair, "-T", "--tclass"},
     {kPair, "--tos", "--tclass"},
-    {kPair, "-N", "", "the best 100 ms are the peak, and cost nothing; leave it out"},
+    {kPair, "-N", "", kEnds},
+    {kPair, "--ranks", "", kEnds},
+    {kPair, "--hosts", "", kEnds},
+    {kPair, "--rails", "", kEnds},
+    {kPair, "--transport", "--op"},
     {kPair, "--noPeak", "", "the best 100 ms are the peak, and cost nothing; leave it out"},
     {kPair, "-o", "", "the devices' most reads and atomics are used"},
     {kPair, "--outs", "", "the devices' most reads and atomics are used"},
@@ -170,6 +182,28 @@ std::string spelling_like(const CLI::App& command, const std::string& typed) {
       known.emplace_back(s.typed);
   const std::string like = word_like(typed.substr(0, typed.find('=')), known);
   return like.empty() ? like : spelling_here(command, like);
+}
+
+std::vector<std::string> leave_out_ignored(std::vector<char*>& arguments) {
+  std::vector<std::string> warnings;
+  const auto word = [&](std::size_t i) { return std::string_view(arguments[i]); };
+  if (arguments.size() < 3 || word(1) != "perf" || !collective_from(word(2))) return warnings;
+  for (std::size_t i = 3; i < arguments.size() && word(i) != "--";) {
+    const std::string_view flag = word(i).substr(0, word(i).find('='));
+    const auto* const s = std::ranges::find_if(kSpellings, [&](const Spelling& known) {
+      return known.ignored && known.command == word(1) && known.typed == flag;
+    });
+    if (s == std::end(kSpellings)) {
+      ++i;
+      continue;
+    }
+    const bool value = flag == word(i) && i + 1 < arguments.size() && word(i + 1)[0] != '-';
+    warnings.push_back(fmt::format("{}{}{} is ignored: {}", word(i), value ? " " : "",
+                                   value ? word(i + 1) : "", s->about));
+    const auto at = arguments.begin() + static_cast<std::ptrdiff_t>(i);
+    arguments.erase(at, at + (value ? 2 : 1));
+  }
+  return warnings;
 }
 
 std::string command_for(const std::string& program) {

@@ -3,8 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace weft {
+
+// Removes from the command line of `weft perf COLLECTIVE` the options of nccl-tests that mean
+// nothing here, with their values, so that its scripts run. Returns a warning for each.
+std::vector<std::string> leave_out_ignored(std::vector<char*>& arguments);
 
 // Returns what to type in place of an option that this command does not have, as a sentence:
 // "ranks are -N". Empty where nothing is known of the option.

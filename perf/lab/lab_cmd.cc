@@ -196,7 +196,9 @@ void add_lab(CLI::App& app, int& exit_code) {
                    "-- and the command of every rank; `weft` is this binary")
       ->required();
   netlab->footer(
-      "Example: weft lab netlab --hosts 4 --ppn 2 --rails 2 -- weft perf all_reduce -e 1M");
+      "Example: weft lab netlab --hosts 4 --ppn 2 --rails 2 -- weft perf all_reduce -e 1M\n"
+      "Faults in a lab that --keep left up: the script tests/lab/netlab (share/weft/netlab where "
+      "weft is installed), `netlab fault` for the list.");
   add_softroce(*lab, exit_code);
   add_matrix(*lab, exit_code);
   netlab->callback([&exit_code] { exit_code = run_lab(options); });

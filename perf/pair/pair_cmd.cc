@@ -13,8 +13,7 @@ namespace {
 
 // Refuses what the ends, or the ranks of a launched job, would not look at.
 void refuse_ignored(const CLI::App& command, const PairOptions& options) {
-  if (options.op == "read")
-    refuse_given(command, {"--inline_size"}, "a read brings nothing along");
+  if (options.op == "read") refuse_given(command, {"--inline_size"}, "a read brings nothing along");
   if (options.server.empty() && launched()) {
     refuse_given(command, {"--port"}, "the ranks of a launched job find each other");
     if (options.pairs != "random") refuse_given(command, {"--seed"}, "it is about --pairs random");
@@ -34,7 +33,8 @@ void add_pair_tests(CLI::App& perf, int& exit_code) {
     add_pair_flags(*command, *options);
     const std::string me = std::string("weft perf ") + name(test);
     command->footer("Example, server: " + me + " -d mlx5_0     client: " + me +
-                    " -d mlx5_0 HOST\n" + "Many pairs: mpirun " + me + " --pairs rail");
+                    " -d mlx5_0 HOST\n" + "Both ends here: weft launch -N 2 -- " + me +
+                    " --op shm\n" + "Many pairs: mpirun " + me + " --pairs rail");
     command->callback([command, options, &exit_code] {
       refuse_ignored(*command, *options);
       exit_code = run_pairs(*options);

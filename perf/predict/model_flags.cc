@@ -25,7 +25,9 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
   };
   section(command, "The job");
   add("-N,--ranks", flags.ranks, "ranks in all")->check(CLI::Range(1, 65536));
-  add("--hosts", flags.hosts, "hosts they are on, in equal blocks")->check(CLI::Range(1, 65536));
+  add("--hosts", flags.hosts,
+      "hosts they are on, in blocks; the first have one more where it does not divide")
+      ->check(CLI::Range(1, 65536));
   add("--rails", flags.rails, "rails per host (default: one per rank of a host)")
       ->check(CLI::Range(1, 64));
   section(command, "The call");

@@ -221,7 +221,9 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   flags->plan_traffic = std::move(traffic);
   flags->job.timeout_ms = 15000;
   CLI::App* command = app.add_subcommand(
-      "validate", "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN");
+      "validate",
+      "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN, 4 the "
+      "tester itself or its use is at fault");
   add_job_flags(*command, flags->job);
   section(*command, "What is tested");
   command->add_flag("--list", flags->list, "print all checks and what they mean");
@@ -241,7 +243,8 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
       command->add_option("--batch", flags->like.batch, "with --like: sequences per step")
           ->capture_default_str()};
   section(*command, "Output");
-  command->add_option("--seed", flags->plan.seed, "seed of the random pairs")->capture_default_str();
+  command->add_option("--seed", flags->plan.seed, "seed of the random pairs")
+      ->capture_default_str();
   add_json_option(*command, flags->json, "weft.validate/2");
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,

@@ -74,9 +74,10 @@ RankTrace read_rank(const std::string& path) {
     auto json = nlohmann::json::parse(file);
     trace.pipeline = json.at("otherData").at("pipeline").get<std::vector<Rank>>();
     if (const auto& about = json["otherData"]; about.contains("schedule"))
-      trace.plan = {
-          about["schedule"],
-          {static_cast<int>(trace.pipeline.size()), about.at("micro_batches"), about.at("chunks")}};
+      trace.plan = PipelinePlan{
+          about.at("schedule").get<std::string>(),
+          {static_cast<int>(trace.pipeline.size()), about.at("micro_batches").get<int>(),
+           about.at("chunks").get<int>()}};
     for (const auto& e : json.at("traceEvents")) {
       if (e.value("cat", "") != "pipeline") continue;
       const auto name = e.at("name").get<std::string>();

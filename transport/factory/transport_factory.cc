@@ -2,10 +2,13 @@
 // between hosts, and nothing of how they move bytes.
 #include "transport/factory/transport_factory.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <utility>
 
 #include "transport/control/socket.h"
+#include "transport/job/exchange.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
@@ -14,6 +17,12 @@ namespace weft {
 namespace {
 
 constinit std::atomic<RailDecorator> rail_decorator{nullptr};
+
+bool opened_everywhere(const Topology& topology) {
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    if (!topology.place(r).no_rdma.empty()) return false;
+  return true;
+}
 
 bool rdma_everywhere(const Topology& topology) {
   for (Rank r = 0; r < topology.nranks(); ++r)
@@ -25,8 +34,19 @@ bool rdma_everywhere(const Topology& topology) {
 }  // namespace
 
 std::string transport_between_hosts(const Topology& topology) {
+  if (!opened_everywhere(topology)) return "tcp";
   if (verbs_available() && verbs_everywhere(topology)) return "verbs";
   return ucx_available() && rdma_everywhere(topology) ? "ucx" : "tcp";
+}
+
+std::string why_no_rdma(const Topology& topology) {
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    if (const std::string& why = topology.place(r).no_rdma; !why.empty())
+      return fmt::format(
+          "{}: {}; tcp is used between hosts. Give the container its devices "
+          "(--device=/dev/infiniband, or the RDMA device plugin), or say --transport tcp",
+          rank_on_host(topology, r), why);
+  return "";
 }
 
 std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job,

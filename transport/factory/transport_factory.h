@@ -12,8 +12,12 @@ namespace weft {
 
 // Returns the transport that `auto` takes between hosts. The topology alone decides, so all ranks
 // decide alike: "verbs" where every rail of every rank is an RDMA device that is up and verbs can
-// use, "ucx" where the rails are other RDMA devices, else "tcp".
+// use, "ucx" where the rails are other RDMA devices, else "tcp"; also where some rank cannot open a
+// device of its host (Place::no_rdma).
 std::string transport_between_hosts(const Topology& topology);
+// Returns why RDMA is not used although a host has devices, and the remedy; empty where none is
+// closed to its rank.
+std::string why_no_rdma(const Topology& topology);
 
 // Makes this rank's end of a rail's transport. All ranks of the job call it, once for each rail.
 // `name` is "verbs", "ucx" or "tcp"; `replaceable`: other rails take over when this rail fails.

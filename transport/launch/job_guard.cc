@@ -29,7 +29,10 @@ void Guard::start() {
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   const int from = dup2(pipe_.read.get(), 0);
-  close_range(1, ~0U, 0);  // our output must not stay open on its behalf
+  // Our output must not stay open on its behalf. A sandbox may refuse to close all at once.
+  constexpr int kMostFiles = 4096;
+  if (close_range(1, ~0U, 0) != 0)
+    for (int fd = 1; fd < kMostFiles; ++fd) close(fd);
   std::vector<pid_t> groups;
   for (;;) {
     pid_t group = 0;

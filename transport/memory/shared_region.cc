@@ -87,6 +87,8 @@ Registry& registry() {
   return one ? *one : make_registry();
 }
 
+std::atomic<int> refused_with{0};  // errno of memfd_create
+
 std::string reason(int error) {
   return std::string(strerror(error)) +
          (error == EMFILE   ? "; raise the limit with `ulimit -n` or LimitNOFILE="
@@ -131,15 +133,18 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label, Others o
                     "limit with `ulimit -f` or LimitFSIZE=",
                     r.size_, longest.rlim_cur));
   r.fd_ = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (r.fd_ < 0)
+  const bool forbidden = r.fd_ < 0 && (errno == EPERM || errno == EACCES || errno == ENOSYS);
+  if (forbidden) refused_with.store(errno, std::memory_order_relaxed);
+  if (r.fd_ < 0 && !forbidden)
     throw Error(fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
-  if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
+  if (!forbidden && ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
     throw Error(fmt::format("cannot size shared memory to {} bytes: {}", bytes, strerror(errno)));
-  void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd_, 0);
+  void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE,
+                 forbidden ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, r.fd_, 0);
   if (p == MAP_FAILED)
     throw Error(fmt::format("cannot map {} bytes of shared memory: {}", bytes, reason(errno)));
   r.data_ = static_cast<std::byte*>(p);
-  if (!seal(r.fd_, others))
+  if (!forbidden && !seal(r.fd_, others))
     throw Error(fmt::format("cannot seal shared memory of {} bytes: {}", bytes, strerror(errno)));
   if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a wish: fewer page-table walks
   return r;
@@ -207,7 +212,8 @@ void* alloc(std::size_t bytes) {
   DirectoryEntry* entry = reg.entry(index);
   entry->bytes = region.size();
   entry->fd = region.fd();
-  const std::uint64_t serial = reg.next_serial++;
+  // Memory that nobody else can map is ordinary memory to those who ask.
+  const std::uint64_t serial = region.fd() < 0 ? 0 : reg.next_serial++;
   entry->serial.store(serial, std::memory_order_release);
   std::byte* data = region.data();
   reg.by_address.emplace(data, Allocation{std::move(region), index, serial});
@@ -270,6 +276,8 @@ std::size_t region_bytes(const RegionRef& ref) noexcept {
   const DirectoryEntry* entry = reg.entry(ref.index);
   return entry->serial.load(std::memory_order_acquire) == ref.serial ? entry->bytes : 0;
 }
+
+int memory_refused() noexcept { return refused_with.load(std::memory_order_relaxed); }
 
 int region_directory_fd() { return registry().directory.fd(); }
 

@@ -17,7 +17,8 @@
 
 namespace weft {
 
-// Owns one mapping, or none. create() and open() throw Error when the kernel refuses.
+// Owns one mapping, or none. create() and open() throw Error when the kernel refuses; but where it
+// forbids memfd_create (a sandbox), create() makes memory that no other process can map.
 class SharedRegion {
  public:
   // What processes other than the maker may do with the bytes. kRead is enforced from Linux 5.1 on.
@@ -36,7 +37,8 @@ class SharedRegion {
   ~SharedRegion();
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  int fd() const { return fd_; }  // -1 for a region opened from another process
+  // -1 for a region opened from another process, and for one that no other process can map.
+  int fd() const { return fd_; }
 
  private:
   void swap(SharedRegion& other) noexcept;
@@ -59,8 +61,12 @@ RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 // Returns the length of the whole region; 0 after the region was freed. Thread-safe.
 std::size_t region_bytes(const RegionRef& ref) noexcept;
 
-// Returns the file descriptor of this process's directory of regions, which other processes map.
+// Returns the file descriptor of this process's directory of regions, which other processes map;
+// -1 where they cannot.
 int region_directory_fd();
+// Returns the errno with which the kernel forbade this process memory that others can map; 0: it
+// did not.
+int memory_refused() noexcept;
 
 // The regions of another process; resolve() maps a region on first use. Not thread-safe.
 class PeerRegions {

@@ -11,9 +11,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "topo/base/status.h"
+#include "topo/sysfs.h"
 #include "transport/gpu/device.h"
 #include "transport/loaded/loaded.h"
 #include "transport/verbs/errors.h"
@@ -136,6 +139,16 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
                          devices.list[i]->dev_name));
   }
   if (!context_) {
+    // In a container sysfs may show the host's devices.
+    std::error_code ignored;
+    const bool shown = std::filesystem::exists("/sys/class/infiniband/" + name, ignored);
+    const std::string why = shown ? sysfs::why_not_opened("/sys", "/dev", name) : "";
+    if (!why.empty())
+      throw Error(
+          fmt::format("verbs: device {}: {}; start it with the host's devices "
+                      "(--device=/dev/infiniband, or the RDMA device plugin), or say --transport "
+                      "tcp",
+                      name, why));
     const std::vector<std::string> present = verbs_devices();
     throw Error(fmt::format(
         "verbs: no device '{}'; {}", name,

@@ -18,14 +18,15 @@ std::string_view word_for(Severity severity) {
   return kWords[static_cast<std::size_t>(severity)];
 }
 
-// Lines of at most `columns`, broken at blanks; a longer word is broken.
+// Lines of at most `columns`, broken at blanks; a word that is longer has a longer line to itself.
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     std::size_t length = std::min(columns, text.size());
     if (length < text.size()) {
-      const std::size_t blank = text.rfind(' ', length);
-      if (blank != std::string_view::npos && blank > 0) length = blank;
+      std::size_t blank = text.rfind(' ', length);
+      if (blank == std::string_view::npos || blank == 0) blank = text.find(' ', length);
+      length = std::min(blank, text.size());
     }
     lines.emplace_back(text.substr(0, length));
     text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', length)));
@@ -36,7 +37,7 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
 }  // namespace
 
 std::string list_text() {
-  constexpr std::size_t kHealthy = 31, kSource = 32;  // columns; the others take 37
+  constexpr std::size_t kHealthy = 25, kSource = 38;  // columns; the others take 37
   std::string text = fmt::format("{:<17}  {:<7}  {:<5}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {

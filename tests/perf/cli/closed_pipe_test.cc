@@ -24,10 +24,10 @@ struct Ended {
 Ended read_one_line(const std::string& command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr";
-  const Output o =
-      run(fmt::format("{} timeout 120 bash -c '{} 2>{} | head -n 1 >/dev/null; exit "
-                      "${{PIPESTATUS[0]}}'",
-                      before, command, errors));
+  const Output o = run(
+      fmt::format("export SAVE={}; {} timeout 120 bash -c '{} 2>{} | head -n 1 >/dev/null; exit "
+                  "${{PIPESTATUS[0]}}'",
+                  folder / "save", before, command, errors));
   return {o.exit_code, read_file(errors)};
 }
 
@@ -46,10 +46,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         "perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "perf all_reduce -N 4 --hosts 2 --rails 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
-        "perf all_reduce -N 2 --threads -b 8 -e 64M -n 2000 --timeout-ms 60000",
+        "spiral -N 2 --threads --steps 10000000 --report-every 100 --timeout-ms 60000",
         "train -N 2 --steps 100000 --eval-every 0 --timeout-ms 60000",
-        "train -N 2 --steps 100000 --restart 3 --timeout-ms 60000",
-        "train -N 2 --steps 100000 --elastic --timeout-ms 60000",
+        "train -N 2 --steps 100000 --restart 3 --save $SAVE --timeout-ms 60000",
+        "train -N 2 --steps 100000 --elastic --save $SAVE --timeout-ms 60000",
         "spiral -N 2 --steps 10000000 --report-every 100 --timeout-ms 60000",
         "tune -N 2 -b 8 -e 64M --rounds 50 --timeout-ms 60000",
         "launch -N 2 -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",

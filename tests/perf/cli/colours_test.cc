@@ -63,5 +63,14 @@ INSTANTIATE_TEST_SUITE_P(Commands, Colours,
                            return words.substr(0, words.find(' '));
                          });
 
+// The line of progress is erased by an escape sequence.
+TEST(ProgressLine, IsNotOnADumbTerminal) {
+  if (run("script --version").exit_code != 0)
+    GTEST_SKIP() << "missing capability: script (bsdutils)";
+  const char* command = "perf all_reduce -N 2 -b 8 -e 64 -n 3 --timeout-ms 60000";
+  EXPECT_THAT(on_terminal("TERM=xterm", command).text, HasSubstr("\033[K"));
+  EXPECT_THAT(on_terminal("TERM=dumb", command).text, Not(HasSubstr("\033")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -63,16 +63,13 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
         {"perf all_reduce -t 2", "a process is one rank; ranks are -N"},
         {"perf all_reduce --minbytes 8", "--minbytes is --begin here"},
         {"perf all_reduce --stepfactor 2", "--stepfactor is --factor here"},
-        {"perf all_reduce -i 1048576", "-i: sizes grow by a factor, -f; iterations are -n"},
+        {"perf all_reduce -I 10", "-I: iterations are -n"},
         {"perf all_reduce -a 1", "-a: the slowest rank's time counts"},
         {"perf all_reduce -m 4", "-m: calls are not aggregated"},
         {"perf bw -F", "-F: no counter of the CPU's frequency is used; leave it out"},
         {"perf lat -R", "-R: connections are made over TCP, not by rdma_cm; leave it out"},
         {"perf bw -c RC", "-c: queue pairs are RC; leave it out"},
-        {"perf all_reduce -z 1", "-z: every call is waited for"},
-        {"perf all_reduce -p 1", "-p: ranks are set up in parallel"},
         {"perf all_reduce --agg_iters 4", "--agg_iters: calls are not aggregated"},
-        {"perf all_reduce -G 1", "-G: there are no CUDA graphs"},
         {"perf all_reduce -J out", "-J is --json here"},
         {"perf all_reduce --no-check", "--no-check: -c 0 compares nothing"},
         {"perf all_reduce_perf", "it is `weft perf all_reduce` here"},
@@ -83,6 +80,8 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
         {"perf ib_send_bw -a -F", "it is `weft perf bw --op send` here"},
         {"perf ib_read_lat", "it is `weft perf lat --op read` here"},
         {"perf bw --validate", "--validate is --check here"},
+        {"perf bw -N 2", "`weft launch -N 2 --hosts 2 -- weft perf bw --op tcp`"},
+        {"perf lat --hosts 2", "--hosts: a launcher starts both ends"},
         {"perf bw --noPeak", "--noPeak: the best 100 ms are the peak"},
         {"perf lat -H", "-H: --json has the percentiles"},
         {"perf lat -q 2", "-q: there is one queue pair"},
@@ -96,6 +95,26 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
     EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;
   }
+}
+
+// Scripts for nccl-tests run on: what means nothing here is ignored, with a line each.
+TEST(Spellings, OptionsOfNcclTestsThatMeanNothingHereAreIgnoredWithAWarning) {
+  const Output o = run(WEFT_BINARY
+                       " perf all_reduce -N 2 -i 1048576 -b 8 -S 1 -M 1 -u 0 -e 64 -z 0 -G 1 -p 1 "
+                       "-n 3 --stepbytes=8 -T 20");
+  EXPECT_EQ(o.exit_code, 4) << "-T is not ignored\n" << o.text;
+  const Output all = run(WEFT_BINARY
+                         " perf all_reduce -N 2 -i 1048576 -b 8 -S 1 -M 1 -u 0 -e 64 -z 0 -G 1 "
+                         "-p 1 -n 3 --stepbytes=8 --timeout-ms 20000");
+  EXPECT_EQ(all.exit_code, 0) << all.text;
+  for (const char* warning :
+       {"weft: warning: -i 1048576 is ignored: sizes grow by a factor (-f)",
+        "weft: warning: -S 1 is ignored: rows have no time stamps",
+        "weft: warning: -M 1 is ignored: memory is not reported", "warning: -u 0 is ignored",
+        "warning: -z 0 is ignored", "warning: -G 1 is ignored", "warning: -p 1 is ignored",
+        "warning: --stepbytes=8 is ignored"})
+    EXPECT_THAT(all.text, HasSubstr(warning));
+  EXPECT_EQ(all.text.find("-S 1 is ignored"), all.text.rfind("-S 1 is ignored")) << "said twice";
 }
 
 // Ranks that share cores, or that may move from core to core, are slow; the header says so.

@@ -1,4 +1,5 @@
 // Which transport `auto` takes between hosts follows from what their rails are.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "transport/factory/transport_factory.h"
@@ -36,6 +37,21 @@ TEST(BetweenHosts, TheTransportFollowsFromTheRails) {
   EXPECT_EQ(taken({{device(false)}, {device(false)}}), "tcp");
   EXPECT_EQ(taken({{device(true)}, {device(false)}}), "tcp") << "all ranks take the same";
   EXPECT_EQ(taken({{device(true), device(false)}, {device(true), device(false)}}), "tcp");
+}
+
+TEST(BetweenHosts, ADeviceThatARankCannotOpenIsNotUsedAndNamed) {
+  std::vector<Place> places(2);
+  for (std::size_t r = 0; r < 2; ++r) {
+    places[r].host = places[r].machine = std::string(1, static_cast<char>('a' + r));
+    places[r].rails = {device(true)};
+  }
+  EXPECT_EQ(why_no_rdma(Topology(places)), "");
+  places[1].no_rdma = "mlx5_0: /dev/infiniband is not in this container";
+  places[1] = decode_place(encode(places[1]));
+  EXPECT_EQ(transport_between_hosts(Topology(places)), "tcp");
+  EXPECT_THAT(why_no_rdma(Topology(places)),
+              ::testing::StartsWith(
+                  "rank 1 on host b: mlx5_0: /dev/infiniband is not in this container; tcp is "));
 }
 
 }  // namespace
