@@ -120,14 +120,10 @@ std::vector<double> chunk_bytes(const Schedule& s, Collective collective, double
 
 std::string text(const Explanation& e) {
   const ModelCall& call = e.question.call;
-  const auto hosts = static_cast<int>(call.shape.hosts.size());
   const Prediction& p = e.chosen.prediction;
-  std::string where =
-      fmt::format("{} ranks on {} {}", call.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
-  if (hosts > 1) where += fmt::format(" x {} {}", call.rails, call.rails == 1 ? "rail" : "rails");
   std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n{}\n\n",
                                 name(call.collective), format_bytes(call.bytes), name(call.type),
-                                where, in_words(call.machine, hosts > 1));
+                                where(call), in_words(call.machine, call.shape.hosts.size() > 1));
   std::vector<std::vector<std::string>> facts = {
       {"  algorithm", fmt::format("{}: {}", e.chosen.algorithm->name, e.chosen.algorithm->about)},
       {"  why", why_chosen(e)},

@@ -102,6 +102,14 @@ void set_model(ModelCall& call, int rails) {
   call.bound = bound_of(as, call.shape, call.bytes, own_ports);
 }
 
+std::string where(const ModelCall& call) {
+  const std::size_t hosts = call.shape.hosts.size();
+  const std::string on =
+      fmt::format("{} ranks on {} {}", call.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
+  if (hosts == 1) return on;
+  return fmt::format("{} x {} {}", on, call.rails, call.rails == 1 ? "rail" : "rails");
+}
+
 std::string above_bound_in_words(double of_bound, const char* what) {
   constexpr double kRounding = 1e-6;
   if (of_bound <= 1 + kRounding) return "";

@@ -55,6 +55,9 @@ ModelCall call_of(const ModelFlags& flags, Rank rank);
 // counts them; 0: one for each rank of a host.
 void set_model(ModelCall& call, int rails);
 
+// "64 ranks on 8 hosts x 8 rails", "8 ranks on 1 host".
+std::string where(const ModelCall& call);
+
 // "": what is next to the bound is not above 1. Else a sentence that says so, and why.
 std::string above_bound_in_words(double of_bound, const char* what);
 
