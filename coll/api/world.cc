@@ -259,12 +259,12 @@ void Core::share_profile() {
     }
   std::string rails;
   for (const Nic& nic : topology->place(0).rails)
-    rails += fmt::format(" {:g}{}", nic.rate_gbps, nic.rdma ? " rdma" : "");
+    rails += (nic.rate_gbps > 0 ? fmt::format(" {:g} Gb/s", nic.rate_gbps) : " of unknown rate") +
+             (nic.rdma ? " rdma" : "");
+  const double declared = declared_rail_gbps(options.rail_gbps);
   const std::string what = fmt::format(
-      "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}{}; transport {}{}; {:.2g} ranks per "
-      "core; "
-      "{}",
-      n, topology->nhosts(), rails, declared_rail_gbps(options.rail_gbps),
+      "{} ranks, {} hosts, rails{}{}{}; transport {}{}; {:.2g} ranks per core; {}", n,
+      topology->nhosts(), rails, declared > 0 ? fmt::format(", declared {:g} Gb/s", declared) : "",
       options.spread ? "" : ", not spread", options.transport,
       options.integrity ? " with integrity" : "", oversubscription, cores);
   std::string text;
@@ -371,6 +371,7 @@ std::unique_ptr<World> World::shrink() {
       for (const Rank r : job->former_ranks()) left.push_back(former[static_cast<std::size_t>(r)]);
       former = std::move(left);
     }
+  next->machine = old.machine;
   next->costs = old.costs;
   next->profile = old.profile;  // and whether it is off
   next->set_out();

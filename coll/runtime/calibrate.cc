@@ -20,9 +20,7 @@ namespace {
 
 constexpr int kShort = 9, kLong = 3;            // round trips
 constexpr std::size_t kLongBytes = 256u << 10;  // long enough for the rate, short on a slow link
-constexpr double kTcpShare = 0.9564;  // payload of a frame at MTU 1500 (1448 of 1514 bytes)
-
-constexpr double kSocketWork = 0.4;  // share of a short message's time at either end
+constexpr double kSocketWork = 0.4;             // share of a short message's time at either end
 
 using Clock = std::chrono::steady_clock;
 
@@ -120,24 +118,30 @@ Status calibrate(Core& core, GroupState& world) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
   }
   ++core.selection;
-  CostModel& c = core.costs;
-  c.host.alpha_us = median_of(all[0], c.host.alpha_us);
-  c.host.us_per_byte = median_of(all[1], c.host.us_per_byte);
-  c.rail.alpha_us = median_of(all[2], c.rail.alpha_us);
-  c.rail.us_per_byte =
-      declared > 0 ? 8e-3 / (declared * kTcpShare) : median_of(all[3], c.rail.us_per_byte);
+  Machine& m = core.machine;
+  const auto rate_of = [](const std::vector<double>& us_per_byte, double otherwise) {
+    return 8e-3 / median_of(us_per_byte, 8e-3 / otherwise);
+  };
+  m.name = "measured";
+  m.host = {median_of(all[0], m.host.us), rate_of(all[1], m.host.gbps)};
+  m.rail = {median_of(all[2], m.rail.us),
+            declared > 0 ? declared * kTcpPayloadShare : rate_of(all[3], m.rail.gbps)};
   // Over sockets most of a short message's time is work of the processor at either end. Messages to
   // several peers do not share it.
-  if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
-    c.rail.step_us = kSocketWork * c.rail.alpha_us;
-    c.oversubscription = median_of(all[4], 1);
-    c.sockets = true;
-    c.rail.alpha_us *= 1 - 2 * kSocketWork;
+  const bool sockets = t.place(0).rails.empty() || !t.place(0).rails.front().rdma;
+  if (sockets) {
+    m.rail_core_us = kSocketWork * m.rail.us;
+    m.rail.us *= 1 - 2 * kSocketWork;
   }
+  CostModel& c = core.costs = costs_of(m);
+  c.sockets = sockets;
+  if (sockets) c.oversubscription = median_of(all[4], 1);
   c.rails_per_host = t.nrails();
   return {};
 }
 
 CostModel Internals::costs(World& world) { return world.core_->costs; }
+
+Machine Internals::machine(World& world) { return world.core_->machine; }
 
 }  // namespace weft

@@ -269,8 +269,9 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> shm_peer;    // by world rank: shm reaches the rank
   Tuning tuning;
   std::unique_ptr<Telemetry> telemetry;
-  CostModel costs;  // measured; the same on every rank
-  Profile profile;  // the same on every rank
+  Machine machine = unmeasured_machine();  // as calibrate() found it; the same on every rank
+  CostModel costs = costs_of(machine);     // what follows from it
+  Profile profile;                         // the same on every rank
   // The times that learn() was told in this World, to be saved.
   Profile learnt_times WEFT_GUARDED_BY(mutex);
   std::string profile_file;  // rank 0: the file that keeps learnt_times; empty: none

@@ -30,6 +30,8 @@ struct Internals {
   // What links cost, as measure_costs() or the making of the World measured it; the same on every
   // rank.
   static CostModel costs(World& world);
+  // The links and cores that costs() follow from.
+  static Machine machine(World& world);
   // Makes threads that wait in weft call `between`, without any lock, while nothing moves: for
   // programs that have something else to move along. It must not use weft.
   static void while_waiting(World& world, void (*between)());

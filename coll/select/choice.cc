@@ -21,7 +21,7 @@ std::vector<Candidate> candidates(Collective collective, const Shape& shape, std
     all.push_back(
         {r.algorithm, r.prediction, profile.time_us(collective, shape, bytes, r.algorithm->name)});
   if (all.empty()) return all;
-  const Algorithm* picked = pick(rated, shape, model).algorithm;
+  const Algorithm* picked = pick(rated, shape, bytes, model).algorithm;
   auto first = std::ranges::find(all, picked, &Candidate::algorithm);
   if (first->measured_us > 0) {
     const auto best = std::ranges::min_element(all, {}, [](const Candidate& c) {

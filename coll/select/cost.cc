@@ -63,6 +63,23 @@ Prediction time_of(const Play& play, const Shape& shape, double rounds, const Co
 
 }  // namespace
 
+CostModel costs_of(const Machine& m) {
+  const auto us_per_byte = [](double gbps) { return 8 / (gbps * 1e3); };
+  const auto of_core = [](double GBps) { return GBps > 0 ? 1e-3 / GBps : 0; };
+  CostModel c;
+  c.host = {m.host.us, us_per_byte(m.host.gbps), 0};
+  c.rail = {m.rail.us, us_per_byte(m.rail.gbps * m.payload_share), m.rail_core_us};
+  c.step_us = m.core_us;
+  c.reduce_us_per_byte = of_core(m.reduce_GBps);
+  c.host_ports = m.host_ports;
+  if (!m.host_ports) return c;  // cores move all bytes, and nobody knows of a spine
+  c.spine = {m.spine.us, us_per_byte(m.spine_gbps() * m.payload_share), 0};
+  c.host_copy_us_per_byte = of_core(m.copy_GBps);
+  c.rail_copy_us_per_byte = m.rail_copies ? c.host_copy_us_per_byte : 0;
+  c.fan_in_penalty = 0;
+  return c;
+}
+
 Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model) {
   const int k = useful_rounds(bytes, element_size, some[0].nchunks, rounds);
@@ -117,11 +134,11 @@ double messages_of(const Step& step, const Cutting& cut) {
   return cut.split ? step.at.count : step.joined ? 0 : 1;
 }
 
-// Where cores are short or rails are sockets, the work of the processor decides, and the order in
-// which a rank does it.
+// Where cores are short, move all bytes of a host, or rails are sockets, the work of the processor
+// decides, and the order in which a rank does it.
 bool as_engine(const Shape& shape, const CostModel& model) {
   return model.round_bytes == 0 && !model.sockets && model.oversubscription <= 1 &&
-         shape.hosts.size() > 1;
+         (shape.hosts.size() > 1 || model.host_ports);
 }
 
 // `rank0`: the schedule of rank 0.
@@ -131,11 +148,13 @@ Cutting cutting_of(Collective collective, const Schedule& rank0, const Shape& sh
   const bool packed = by_blocks(collective) && wants_packed(bytes, rank0);
   cut.split = by_blocks(collective) && !packed;
   if (packed) return cut;  // in one round
-  const Outline outline = outline_of(rank0, collective, shape, cut.split);
   auto chunks = static_cast<std::size_t>(rank0.nchunks);
   if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
   const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
-  cut.rounds = rounds_for({}, collective, outline, chunk, chunks, model);
+  cut.rounds = shape.hosts.size() > 1
+                   ? rounds_for({}, collective, outline_of(rank0, collective, shape, cut.split),
+                                chunk, chunks, model)
+                   : rounds_in_host({}, collective, chunk, chunks);
   return cut;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/machine.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/schedule.h"
 #include "coll/types.h"
@@ -26,6 +27,8 @@ struct LinkCost {
                            // CostModel::step_us
 };
 
+// What the model charges. A Machine says it for what is to be predicted (costs_of()); the numbers
+// here are examples.
 struct CostModel {
   LinkCost host{0.5, 1e-4};   // between two ranks of a host; 1e-4 us/B = 10 GB/s
   LinkCost rail{5, 8e-4, 1};  // between hosts, by a rail of mean speed; 8e-4 us/B = 10 Gb/s
@@ -55,6 +58,9 @@ struct CostModel {
   // (tuning.h), and 4 MiB inside a host.
   std::size_t round_bytes = 0;
 };
+
+// What a machine's links and cores are charged.
+CostModel costs_of(const Machine& machine);
 
 struct Prediction {
   double time_us = 0;
@@ -105,8 +111,9 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
 struct Bound {
   double us = 0;
   // What `us` is but for the latency of a message: "rail", "host" (a rank's links, those inside the
-  // host and its rail together, and the bytes that it must send or get) or "memory" (of a host, to
-  // which all of that is written). "latency" where that alone is more.
+  // host and its rail together, and the bytes that it must send or get), "core" (what a rank must
+  // reduce and copy) or "memory" (of a host, to which all of that is written). "latency" where that
+  // alone is more.
   std::string limiting;
 };
 Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
@@ -132,15 +139,18 @@ struct Pick {
   Prediction runner_up_prediction;
 };
 
+inline constexpr double kAsGood = 1.01;  // predictions closer than this are equal
+
 // Picks the algorithm with the shortest predicted time. No prediction is better than 1 %: of the
-// algorithms that close to the best, the first of the registry wins. Where ranks share cores, their
-// turns decide as much for a short message: of the algorithms within 10 %, the one with the least
-// work wins. The runner-up is the fastest of the others whose schedule differs from the winner's.
-// Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
-Pick pick(std::vector<Rated> all, const Shape& shape, const CostModel& model);
+// algorithms that close to the best, the first of the registry wins. From 1 MiB on, an algorithm
+// that leaves its rails is not taken where one that keeps to them is predicted within 10 % of it.
+// Where ranks share cores, their turns decide as much for a short message: of the algorithms within
+// 10 %, the one with the least work wins. The runner-up is the fastest of the others whose schedule
+// differs from the winner's. Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
+Pick pick(std::vector<Rated> all, const Shape& shape, std::size_t bytes, const CostModel& model);
 inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
                  const CostModel& model) {
-  return pick(rate(collective, shape, bytes, model), shape, model);
+  return pick(rate(collective, shape, bytes, model), shape, bytes, model);
 }
 
 }  // namespace weft

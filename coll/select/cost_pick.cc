@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "coll/schedule/rail_contract.h"
@@ -10,9 +11,13 @@
 namespace weft {
 namespace {
 
-constexpr double kAsGood = 1.01;  // predictions closer than this are equal
 constexpr double kAsGoodOversubscribed = 1.10;
-constexpr double kHopeless = 2;  // an algorithm that takes as many times the best is not played
+// From so many bytes on, an algorithm that keeps to its rails may take so much longer: others share
+// the spine with who knows whom.
+constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
+constexpr double kAsGoodOnRails = 1.10;
+constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
+constexpr double kHopeless = 2;      // an algorithm that takes as many times the best is not played
 
 }  // namespace
 
@@ -51,12 +56,56 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   return most * size * model.rail.us_per_byte;
 }
 
+namespace {
+
+// What a core cannot avoid where bytes inside the host pass ports of their own: an average rank of
+// a reduction adds up (n-1)/n of the message; what it then lacks of its result it gets from its
+// host, which copies, over rails, or adds up once more. What is cheapest for cores, rails may not
+// carry in time: the best mixture counts. `rail_us`: what rails need in any case. `per_rail`: ranks
+// that share a rail.
+double core_bound_us(Collective c, int n, double bytes, const CostModel& m, double per_rail,
+                     double rail_us) {
+  const double part = bytes * (n - 1) / n;
+  const double reduced = reduces(c) ? part : 0;
+  const bool of_root = c == Collective::kGather;  // else of an average rank
+  const double got = c == Collective::kReduceScatter                         ? 0
+                     : c == Collective::kScatter || c == Collective::kReduce ? part / n
+                                                                             : part;
+  const double over_rails = rail_us > 0 ? m.rail_copy_us_per_byte : m.host_copy_us_per_byte;
+  double at_home = m.host_copy_us_per_byte;
+  if (reduces(c)) at_home = std::min(at_home, m.reduce_us_per_byte);
+  const double base_us = reduced * m.reduce_us_per_byte;
+  if (rail_us <= 0 || over_rails >= at_home) return base_us + got * at_home;
+  // Results over rails take the place of results, not of what is still to be added up there.
+  const double sums_us = c == Collective::kAllReduce ? rail_us / 2 : 0;
+  const auto us = [&](double remote) {
+    const double rails = sums_us + remote * (of_root ? 1 : per_rail) * m.rail.us_per_byte;
+    return std::max(rails, base_us + remote * over_rails + (got - remote) * at_home);
+  };
+  double least = 0, most = got;  // bytes over rails: more of them means less work and longer rails
+  constexpr int kHalvings = 50;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double a = least + (most - least) / 3, b = most - (most - least) / 3;
+    if (us(a) < us(b))
+      most = b;
+    else
+      least = a;
+  }
+  return us((least + most) / 2);
+}
+
+}  // namespace
+
 Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
                const CostModel& model) {
   const int n = shape.nranks;
   if (n < 2) return {};
   const bool hosts = shape.hosts.size() > 1;
-  Bound bound{(hosts ? model.rail : model.host).alpha_us, "latency"};
+  // One message: a core at each end, and the latency between them.
+  const auto message_us = [&](const LinkCost& link) {
+    return link.alpha_us + (model.host_ports ? 2 * (model.step_us + link.step_us) : 0);
+  };
+  Bound bound{message_us(hosts ? model.rail : model.host), "latency"};
   if (collective == Collective::kBarrier || bytes == 0) return bound;
   const double others = static_cast<double>(n - 1) / n;
   // Of a rank that gets or sends the most that some rank must.
@@ -83,16 +132,24 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const bool one_end = collective == Collective::kGather || collective == Collective::kScatter ||
                        collective == Collective::kReduce;
   const double memory_us = own * model.memory_us_per_byte * (one_end ? 1 : local);
-  const double most = std::max({rail_us, host_us, memory_us});
-  if (most > bound.us)
-    bound.limiting = most == rail_us ? "rail" : most == host_us ? "host" : "memory";
-  bound.us += most;
+  const double core_us = model.host_ports ? core_bound_us(collective, n, static_cast<double>(bytes),
+                                                          model, local / rails, rail_us)
+                                          : 0;
+  // What waits for a message of a rank nearby need not wait for one that comes along a rail.
+  const double first_us = local > 1 ? std::min(bound.us, message_us(model.host)) : bound.us;
+  for (const auto& [us, first, what] : {std::tuple{rail_us, bound.us, "rail"},
+                                        {host_us, first_us, "host"},
+                                        {core_us, first_us, "core"},
+                                        {memory_us, first_us, "memory"}}) {
+    if (first + us <= bound.us) continue;
+    bound.us = first + us;
+    bound.limiting = us > first ? what : "latency";
+  }
   return bound;
 }
 
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
                         const CostModel& model) {
-  constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
   std::vector<Rated> all;
   // Those that keep to their rails only, where there are any.
   for (const bool keeping : {true, false}) {
@@ -121,7 +178,46 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   return all;
 }
 
-Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
+namespace {
+
+// Whether the algorithm leaves its rails, as far as the first and the last rank tell. Where the
+// shape does not say, a host's ranks share its rails out in blocks, as Topology does.
+bool leaves_rails(const Algorithm& algorithm, const Shape& any, const CostModel& model) {
+  Shape shape = any;
+  if (shape.rail.empty()) {
+    shape.rail.assign(static_cast<std::size_t>(shape.nranks), 0);
+    for (const auto& ranks : shape.hosts) {
+      const std::size_t rails =
+          model.rails_per_host > 0 ? static_cast<std::size_t>(model.rails_per_host) : ranks.size();
+      for (std::size_t l = 0; l < ranks.size(); ++l)
+        shape.rail[static_cast<std::size_t>(ranks[l])] = static_cast<int>(l * rails / ranks.size());
+    }
+  }
+  for (const Rank r : {shape.hosts.front().front(), shape.hosts.back().back()}) {
+    shape.rank = r;
+    if (find_breach(algorithm.build(shape), shape)) return true;
+  }
+  return false;
+}
+
+// The fastest of those that keep to their rails and take up to kAsGoodOnRails of the best time;
+// nullptr where there is none. What was not played is played now.
+const Rated* on_rails(std::vector<Rated>& all, const Shape& shape, std::size_t bytes,
+                      const CostModel& model, double best_us) {
+  const Rated* found = nullptr;
+  for (Rated& r : all) {
+    const double most = found ? found->prediction.time_us : kAsGoodOnRails * best_us;
+    if (r.prediction.time_us > most || leaves_rails(*r.algorithm, shape, model)) continue;
+    if (r.prediction.limiting.empty())
+      r.prediction = predict(*r.algorithm, shape, bytes, kElement, model);
+    if (r.prediction.time_us <= most) found = &r;
+  }
+  return found;
+}
+
+}  // namespace
+
+Pick pick(std::vector<Rated> all, const Shape& any, std::size_t bytes, const CostModel& model) {
   if (all.empty()) return {};
   const Prediction best = std::ranges::min_element(all, {}, [](const Rated& r) {
                             return r.prediction.time_us;
@@ -140,6 +236,12 @@ Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
     pick.algorithm = c.algorithm;
     pick.prediction = c.prediction;
   }
+  if (bytes >= kLargeBytes && shape.hosts.size() > 1 && pick.algorithm &&
+      leaves_rails(*pick.algorithm, any, model))
+    if (const Rated* other = on_rails(all, any, bytes, model, best.time_us)) {
+      pick.algorithm = other->algorithm;
+      pick.prediction = other->prediction;
+    }
   if (pick.algorithm) picked = hash(pick.algorithm->build(shape));
   for (const Rated& c : all)
     if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&

@@ -18,8 +18,9 @@ void Play::run(int rounds, int lanes) {
     m.left.assign(as_index(rounds), static_cast<int>(m.schedule->steps.size()));
     m.begun.assign(as_index(rounds), false);
     m.next = lanes_;
-    m.started = 1;
-    begin(m, 0, {});
+    // Inside one host lanes start at once, else one after the other (done()).
+    m.started = layout_.nhosts() > 1 ? 1 : lanes_;
+    for (int round = 0; round < m.started; ++round) begin(m, round, {});
   }
   while (left_ > 0) {
     if (events_.empty()) break;

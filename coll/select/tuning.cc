@@ -81,16 +81,25 @@ Slicing even_slices(const Tuning& t, Collective c, std::size_t chunk, std::size_
   return {shrunk(t, c, slice, chunks), t.rounds_in_flight};
 }
 
+Rounds even_rounds(const Tuning& t, Collective c, double chunk_bytes, std::size_t chunks,
+                   bool rail) {
+  Rounds r;
+  r.slicing = even_slices(t, c, static_cast<std::size_t>(chunk_bytes), chunks, rail);
+  r.rounds = std::max(1.0, std::ceil(chunk_bytes / static_cast<double>(r.slicing.slice_bytes)));
+  return r;
+}
+
 }  // namespace
 
 Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_bytes,
                   std::size_t chunks, const CostModel& model) {
   // Over sockets slices keep to what was measured.
   if (!rooted(c) && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
-  Rounds r;
-  r.slicing = even_slices(t, c, static_cast<std::size_t>(chunk_bytes), chunks, true);
-  r.rounds = std::max(1.0, std::ceil(chunk_bytes / static_cast<double>(r.slicing.slice_bytes)));
-  return r;
+  return even_rounds(t, c, chunk_bytes, chunks, true);
+}
+
+Rounds rounds_in_host(const Tuning& t, Collective c, double chunk_bytes, std::size_t chunks) {
+  return even_rounds(t, c, chunk_bytes, chunks, false);
 }
 
 Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,

@@ -53,11 +53,13 @@ struct Rounds {
   double stage_us = 0;  // of each further one: of the busiest port or core
   double time_us = 0;
 };
-// Both functions return the same on every rank: they depend on nothing local. rounds_for(): of a
-// message between hosts. `chunk_bytes`: of a chunk of the whole message. `chunks`: how many there
-// are (of an all_to_all, those of one rank's blocks).
+// All three return the same on every rank: they depend on nothing local. rounds_for(): of a
+// message between hosts; rounds_in_host(): inside one, without times. `chunk_bytes`: of a chunk of
+// the whole message. `chunks`: how many there are (of an all_to_all, those of one rank's blocks).
 Rounds rounds_for(const Tuning& tuning, Collective collective, const Outline& outline,
                   double chunk_bytes, std::size_t chunks, const CostModel& model);
+Rounds rounds_in_host(const Tuning& tuning, Collective collective, double chunk_bytes,
+                      std::size_t chunks);
 Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes,
                     const CostModel& model);
 

@@ -51,6 +51,10 @@ struct SimResult {
 // Returns a fabric for a shape: host h is shape.hosts[h], the l-th rank of a host is on rail
 // l % rails. rails = 0: one for each rank of the largest host. Other options keep their defaults.
 SimFabricOptions fabric_of(const Shape& shape, int rails = 0);
+// The same with the links and cores of a machine; moves no data.
+SimFabricOptions fabric_of(const Shape& shape, int rails, const Machine& machine);
+// Gives a fabric the links and cores of a machine.
+void set_machine(SimFabricOptions& options, const Machine& machine);
 
 // What the cost model says of a fabric: `auto` and the engine of a simulated job judge by it.
 CostModel model_of(const SimFabricOptions& options);

@@ -7,7 +7,7 @@ weft=${1:-./weft}
 # collective, hosts, ranks of a host, bytes
 row() {
   "$weft" sim "$1" --ranks $(($2 * $3)) --hosts "$2" --rails "$3" --bytes "$4" \
-    --rail-gbps 400 --rail-us 5 --host-gbps 3600 --host-us 1 --cpu-us 0.3 |
+    --machine h100 |
     awk -v c="$1" -v h="$2" -v g="$3" -v b="$4" '
       after { printf "| %s | %s x %s | %s | %s | %s | %s |\n", c, h, g, b, $1, $2, $4; exit }
       /of_bound/ { after = 1 }'

@@ -9,7 +9,7 @@ row() {
   hosts=$1 bytes=$2 what=$3
   shift 3
   "$weft" sim all_reduce --ranks $((hosts * 8)) --hosts "$hosts" --rails 8 --bytes "$bytes" \
-    --rail-gbps 400 --rail-us 5 --host-gbps 3600 --host-us 1 --cpu-us 0.3 "$@" 2>&1 |
+    --machine h100 "$@" 2>&1 |
     awk -v h="$hosts" -v b="$bytes" -v w="$what" '
       /^weft: / { sub(/^weft: /, ""); printf "| %s x 8 | %s | %s | - | %s |\n", h, b, w, $0; exit }
       after { us = $2; sub(/^.*  /, ""); printf "| %s x 8 | %s | %s | %s | %s |\n", h, b, w, us, $0; exit }

@@ -14,7 +14,7 @@ point() {
   esac
   "$weft" sim "$1" --ranks $(($2 * $3)) --hosts "$2" --rails "$3" --bytes "$bytes" --algo all \
     --longest-s "${LONGEST:-60}" \
-    --rail-gbps 400 --rail-us 5 --host-gbps 3600 --host-us 1 --cpu-us 0.3 2>/dev/null |
+    --machine h100 2>/dev/null |
     awk -v c="$1" -v h="$2" -v g="$3" -v b="$4" '
       table && NF == 0 { table = 0 }
       table { us[$1] = $2; if (best == "" || $2 + 0 < us[best] + 0) best = $1; n++ }

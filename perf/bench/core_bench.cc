@@ -1,6 +1,5 @@
-// Measures what a core takes to reduce and to copy bytes that lie in memory: the rates that the
-// simulator charges (kSimReduceGBps, kSimCopyGBps in perf/predict/sim_call.h). Medians of repetitions
-// that alternate:
+// Measures what a core takes to reduce and to copy bytes that lie in memory: the rates of the
+// machine "cpu" (coll/machine.cc). Medians of repetitions that alternate:
 //   weft_bench_core --benchmark_repetitions=15 --benchmark_enable_random_interleaving=true
 #include <benchmark/benchmark.h>
 

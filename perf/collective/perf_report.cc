@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "perf/cli/table.h"
 #include "perf/collective/exercise.h"
 
@@ -52,6 +54,22 @@ std::string place_in_words(const PerfReport& report) {
     return "# ranks are not bound to cores, which slows short messages down: weft launch and "
            "mpirun bind them\n";
   return "";
+}
+
+// No run is faster than its bound, unless the bound was taken from something slower.
+std::string above_bound(const PerfReport& report) {
+  double most = 0;
+  for_each_half(report, [&](const PerfRow&, const PerfHalf& half) {
+    most = std::max(most, of_bound(half).value_or(0));
+  });
+  if (most <= 1) return "";
+  const std::string why =
+      report.bound_by_rails()
+          ? report.rail.declared ? "a rail is faster than declared (--rail-gbps or WEFT_RAIL_GBPS)"
+                                 : "the rails were slower when they were measured, before the run"
+      : report.buffers == "cuda" ? "the GPU copied more slowly when it was measured, before the run"
+                                 : "the memory was slower when it was measured, before the run";
+  return fmt::format("# of_bound is up to {:.2f}: {}\n", most, why);
 }
 
 // As nccl-tests ends.
@@ -135,7 +153,7 @@ std::string header(const PerfReport& report) {
 std::string footer(const PerfReport& report) {
   std::string ports;
   for (const std::string& line : trouble(report.counts)) ports += fmt::format("# {}\n", line);
-  return ports + average(report) + verdict(report);
+  return ports + above_bound(report) + average(report) + verdict(report);
 }
 
 namespace {
@@ -163,12 +181,16 @@ void add_half(nlohmann::ordered_json& json, const PerfReport& report, const Perf
 }  // namespace
 
 nlohmann::ordered_json to_json(const PerfReport& report) {
-  nlohmann::ordered_json json = {
-      {"schema", "weft.perf/1"},       {"collective", name(report.collective)},
-      {"ranks", report.ranks},         {"hosts", report.hosts},
-      {"rails", report.rails},         {"emulated", report.emulated},
-      {"transport", report.transport}, {"buffers", report.buffers},
-      {"in_place", !report.out_of_place},  {"back_to_back", report.back_to_back}};
+  nlohmann::ordered_json json = {{"schema", "weft.perf/1"},
+                                 {"collective", name(report.collective)},
+                                 {"ranks", report.ranks},
+                                 {"hosts", report.hosts},
+                                 {"rails", report.rails},
+                                 {"emulated", report.emulated},
+                                 {"transport", report.transport},
+                                 {"buffers", report.buffers},
+                                 {"in_place", !report.out_of_place},
+                                 {"back_to_back", report.back_to_back}};
   if (report.hosts > 1 && report.rail.gbps > 0) {
     json["rail_gbps"] = report.rail.gbps;
     json["rail_rate_from"] = report.rail.declared ? "declared" : "measured";

@@ -44,13 +44,17 @@ struct TuneFlags {
 
 // What takes so many times as long as the fastest algorithm is not worth more looks.
 constexpr double kHopeless = 4;
+// What is up to so much slower in the first rounds can be the fastest: it takes turns with `auto`.
+constexpr double kContends = 1.10;
 
 struct Comparison {
   std::uint64_t bytes = 0;
-  std::map<std::string, double> fixed_us;  // median of the rounds, by algorithm
+  std::map<std::string, double> fixed_us;  // median of the first rounds, by algorithm
   std::string picked;                      // by `auto`, with the profile
-  double auto_us = 0, best_us = 0;  // medians, measured in turns: `auto`, the best fixed algorithm
-  std::string best;
+  // Medians of the rounds after these, in which `auto` and the fastest algorithms take turns: only
+  // times of the same minutes compare.
+  double auto_us = 0, best_us = 0;
+  std::string best;  // the fastest fixed algorithm in these
   double ratio() const { return auto_us / best_us; }
 };
 
@@ -114,17 +118,21 @@ Comparison Tune::measure(const Case& what) {
   for (const Entry& e : entries) row.fixed_us[e.name] = median(e.us);
   for (const auto& [name, us] : row.fixed_us) Internals::learn(comm_, c, what.bytes, name, us);
 
-  // In turns with what is fastest by the first rounds: only times of the same minutes compare.
-  row.best = std::ranges::min_element(row.fixed_us, {}, [](auto& e) { return e.second; })->first;
-  std::vector<double> best, picked;
-  int best_runs = 0, picked_runs = 0;
-  for (int round = 0; round < flags_.rounds; ++round) {
-    best.push_back(round_us(exercise, c, row.best, best_runs));
-    picked.push_back(round_us(exercise, c, "auto", picked_runs));
-    row.picked = comm_.last_algorithm();
-  }
-  row.best_us = median(best);
-  row.auto_us = median(picked);
+  const auto by_time = [](const auto& e) { return e.second; };
+  const double fastest = std::ranges::min_element(row.fixed_us, {}, by_time)->second;
+  entries.clear();
+  for (const auto& [name, us] : row.fixed_us)
+    if (us <= kContends * fastest) entries.push_back({name, 0, {}});
+  entries.push_back({"auto", 0, {}});
+  for (int round = 0; round < flags_.rounds; ++round)
+    for (Entry& e : entries) e.us.push_back(round_us(exercise, c, e.name, e.runs));
+  row.picked = comm_.last_algorithm();
+  row.auto_us = median(entries.back().us);
+  entries.pop_back();
+  const Entry& best =
+      *std::ranges::min_element(entries, {}, [](const Entry& e) { return median(e.us); });
+  row.best = best.name;
+  row.best_us = median(best.us);
   return row;
 }
 
@@ -134,8 +142,9 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
   for (const Comparison& r : rows)
     lines.push_back({"  " + format_bytes(r.bytes), r.picked, format_us(r.auto_us), r.best,
                      format_us(r.best_us), fmt::format("{:.2f}", r.ratio())});
-  fmt::print("{}, {} ranks on {} hosts, {} rails\n", name(c), world_.size(),
-             world_.topology().nhosts(), world_.topology().nrails());
+  fmt::print("{}, {} ranks on {} hosts, {} rails\n{}\n", name(c), world_.size(),
+             world_.topology().nhosts(), world_.topology().nrails(),
+             in_words(Internals::machine(world_), world_.topology().nhosts() > 1));
   std::istringstream table(align(lines));
   std::string line;
   std::getline(table, line);
@@ -144,12 +153,11 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
     std::getline(table, line);
     fmt::print("{}\n", line);
     if (r.fixed_us.size() < 2) continue;
-    std::string others = "others, us:";
-    for (const auto& [name, us] : r.fixed_us)
-      if (name != r.best) others += fmt::format(" {} {},", name, format_us(us));
-    others.pop_back();
+    std::string first = "in earlier rounds, us:";
+    for (const auto& [name, us] : r.fixed_us) first += fmt::format(" {} {},", name, format_us(us));
+    first.pop_back();
     const std::string indent(9, ' ');
-    fmt::print("{}{}\n", indent, wrapped(others, kColumns - 9, indent));
+    fmt::print("{}{}\n", indent, wrapped(first, kColumns - 9, indent));
   }
   const auto slow =
       std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });

@@ -7,16 +7,11 @@
 #include <cstdint>
 #include <string>
 
+#include "coll/machine.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/types.h"
 
 namespace weft {
-
-// The payload's share of an Ethernet frame for TCP at MTU 1500 (1448 of 1514 bytes on the wire,
-// without preamble, as a shaper counts).
-inline constexpr double kTcpPayloadShare = 1448.0 / 1514.0;
-// The payload's share for RoCE v2 at the largest path MTU, 4096: 58 bytes of headers and checksum.
-inline constexpr double kRocePayloadShare = 4096.0 / (4096 + 58);
 
 struct RailRate {
   double gbps = 0;  // of one rail, one way; 0: unknown

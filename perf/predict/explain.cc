@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "coll/schedule/check.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
 #include "perf/cli/table.h"
 #include "perf/collective/stats.h"
-#include "perf/predict/bound.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -18,10 +18,8 @@ namespace {
 
 constexpr int kProvedRanks = 256;
 
-double gbps_of(LinkCost link) { return 8 / (link.us_per_byte * 1e3); }
-
 void prove(Explanation& e) {
-  const Shape& shape = e.question.shape;
+  const Shape& shape = e.question.call.shape;
   if (shape.nranks > kProvedRanks) return;
   std::vector<Schedule> schedules;
   for (Rank r = 0; r < shape.nranks; ++r) {
@@ -32,7 +30,7 @@ void prove(Explanation& e) {
   }
   CheckOptions options;
   options.root = shape.root;
-  e.fault = check(e.question.collective, schedules, options);
+  e.fault = check(e.question.call.collective, schedules, options);
   e.checked = true;
 }
 
@@ -41,41 +39,69 @@ std::string proof_in_words(const Explanation& e) {
     return fmt::format("not proved: the checker is run for up to {} ranks here", kProvedRanks);
   if (!e.fault.empty()) return "WRONG: " + e.fault;
   return fmt::format("proved: {} steps of {} ranks do what {} promises, and cannot deadlock",
-                     e.steps, e.question.shape.nranks, name(e.question.collective));
+                     e.steps, e.question.call.shape.nranks, name(e.question.call.collective));
 }
 
-std::string link_in_words(LinkCost link) {
-  return fmt::format("{:g} us, {:.3g} Gb/s", link.alpha_us, gbps_of(link));
+// Why `auto` takes what it takes.
+std::string why_chosen(const Explanation& e) {
+  const Question& q = e.question;
+  const Candidate &best = e.candidates.front(), &chosen = e.chosen;
+  const double us = chosen.prediction.time_us, best_us = best.prediction.time_us;
+  if (q.algorithm != "auto")
+    return best.algorithm == chosen.algorithm
+               ? "asked for by name, and the fastest"
+               : fmt::format("asked for by name; {} would take {} us", best.algorithm->name,
+                             format_us(best_us));
+  if (chosen.measured_us > 0) {
+    const auto fastest = std::ranges::min_element(e.candidates, {}, [](const Candidate& c) {
+      return c.measured_us > 0 ? c.measured_us : std::numeric_limits<double>::infinity();
+    });
+    const std::string measured = fmt::format("measured here: {} us", format_us(chosen.measured_us));
+    if (fastest->algorithm == chosen.algorithm)
+      return fmt::format("the fastest of those {} ({})", measured, q.profile.topology);
+    return fmt::format("{}; the model's pick, which {}, {} us, does not clearly beat ({})",
+                       measured, fastest->algorithm->name, format_us(fastest->measured_us),
+                       q.profile.topology);
+  }
+  if (best.algorithm == chosen.algorithm)
+    return fmt::format("the fastest by the cost model of {} that apply", e.candidates.size());
+  const std::string than = fmt::format("{} ({} us)", best.algorithm->name, format_us(best_us));
+  if (us <= kAsGood * best_us)
+    return fmt::format("by the cost model as fast as {}, to within 1 %: the first of these", than);
+  return fmt::format("{:.0f} % slower than {}, which crosses rails", 100 * (us / best_us - 1),
+                     than);
 }
 
 }  // namespace
 
 Explanation explain(const Question& q) {
-  check_algorithm(q.collective, q.algorithm);
-  check_applies(q.collective, q.algorithm, q.shape);
+  const ModelCall& call = q.call;
+  check_algorithm(call.collective, q.algorithm);
+  check_applies(call.collective, q.algorithm, call.shape);
   Explanation e;
   e.question = q;
   for (const Algorithm& a : algorithms())
-    if (a.collective == q.collective && a.applies(q.shape))
-      e.candidates.push_back({&a, predict(a, q.shape, q.bytes, size_of(q.type), q.model),
-                              q.profile.time_us(q.collective, q.shape, q.bytes, a.name)});
+    if (a.collective == call.collective && a.applies(call.shape))
+      e.candidates.push_back({&a,
+                              predict(a, call.shape, call.bytes, size_of(call.type), call.model),
+                              q.profile.time_us(call.collective, call.shape, call.bytes, a.name)});
   if (e.candidates.empty())
-    throw Error(fmt::format("{}: it has no schedules to explain", name(q.collective)));
+    throw Error(fmt::format("{}: it has no schedules to explain", name(call.collective)));
   std::stable_sort(e.candidates.begin(), e.candidates.end(),
                    [](auto& a, auto& b) { return a.prediction.time_us < b.prediction.time_us; });
   // The library's own choice, not a repetition of its rule.
   const Algorithm* choice =
       q.algorithm == "auto"
-          ? weft::candidates(q.collective, q.shape, q.bytes, q.model, q.profile).front().algorithm
-          : find_algorithm(q.collective, q.algorithm);
+          ? weft::candidates(call.collective, call.shape, call.bytes, call.model, q.profile)
+                .front()
+                .algorithm
+          : find_algorithm(call.collective, q.algorithm);
   for (const Candidate& c : e.candidates)
     if (c.algorithm == choice) e.chosen = c;
   if (e.chosen.algorithm == nullptr)
-    throw Error(
-        fmt::format("{}: no algorithm applies to {} ranks", name(q.collective), q.shape.nranks));
-  e.bound_us = q.shape.hosts.size() > 1 ? bound_of(q.collective, q.shape, q.bytes, q.model).us
-                                        : lower_bound_us(q.collective, q.shape, q.bytes, q.model);
-  e.schedule = e.chosen.algorithm->build(q.shape);
+    throw Error(fmt::format("{}: no algorithm applies to {} ranks", name(call.collective),
+                            call.shape.nranks));
+  e.schedule = e.chosen.algorithm->build(call.shape);
   prove(e);
   return e;
 }
@@ -93,36 +119,23 @@ std::vector<double> chunk_bytes(const Schedule& s, Collective collective, double
 }
 
 std::string text(const Explanation& e) {
-  const Question& q = e.question;
-  const auto hosts = static_cast<int>(q.shape.hosts.size());
+  const ModelCall& call = e.question.call;
   const Prediction& p = e.chosen.prediction;
-  std::string where =
-      fmt::format("{} ranks on {} {}", q.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
-  if (hosts > 1 && q.rails > 0) where += fmt::format(" x {} rails", q.rails);
-  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n\n", name(q.collective),
-                                format_bytes(q.bytes), name(q.type), where);
-  std::string why;
-  const Candidate& best = e.candidates.front();
-  if (q.algorithm != "auto")
-    why = best.algorithm == e.chosen.algorithm
-              ? "asked for by name, and the fastest"
-              : fmt::format("asked for by name; {} would take {} us", best.algorithm->name,
-                            format_us(best.prediction.time_us));
-  else if (e.chosen.measured_us > 0)
-    why = fmt::format("the fastest of those measured here: {} us ({})",
-                      format_us(e.chosen.measured_us), q.profile.topology);
-  else
-    why = fmt::format("the fastest by the cost model of {} that apply", e.candidates.size());
+  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n{}\n\n",
+                                name(call.collective), format_bytes(call.bytes), name(call.type),
+                                where(call), in_words(call.machine, call.shape.hosts.size() > 1));
   std::vector<std::vector<std::string>> facts = {
       {"  algorithm", fmt::format("{}: {}", e.chosen.algorithm->name, e.chosen.algorithm->about)},
-      {"  why", why},
+      {"  why", why_chosen(e)},
       {"  predicted", fmt::format("{} us, algbw {} GB/s, busbw {} GB/s", format_us(p.time_us),
-                                  format_GBps(algbw_gbps(q.bytes, p.time_us)),
-                                  format_GBps(algbw_gbps(q.bytes, p.time_us) *
-                                              busbw_factor(q.collective, q.shape.nranks)))}};
-  if (e.bound_us > 0)
-    facts.push_back({"  lower bound", fmt::format("{} us: predicted of_bound {:.3f}",
-                                                  format_us(e.bound_us), e.bound_us / p.time_us)});
+                                  format_GBps(algbw_gbps(call.bytes, p.time_us)),
+                                  format_GBps(algbw_gbps(call.bytes, p.time_us) *
+                                              busbw_factor(call.collective, call.shape.nranks)))}};
+  const double of_bound = p.time_us > 0 ? call.bound.us / p.time_us : 0;
+  if (call.bound.us > 0)
+    facts.push_back(
+        {"  lower bound", fmt::format("{} us ({}): predicted of_bound {:.3f}",
+                                      format_us(call.bound.us), call.bound.limiting, of_bound)});
   facts.push_back(
       {"  limited by",
        fmt::format("{} (busiest rail {} us, busiest rank's memory {} us, latency {} us)",
@@ -135,10 +148,11 @@ std::string text(const Explanation& e) {
                                                   format_us(c.prediction.time_us), times)});
       break;
     }
-  std::string links = "inside a host " + link_in_words(q.model.host);
-  if (hosts > 1) links += "; a rail " + link_in_words(q.model.rail);
-  facts.push_back({"  model", links});
-  out += align(facts) + "  " + wrapped(proof_in_words(e), kColumns - 2, "  ") + "\n\n";
+  out += align(facts) +
+         above_bound_in_words(of_bound,
+                              "the model takes this algorithm to be faster "
+                              "than its links allow, which is wrong") +
+         "  " + wrapped(proof_in_words(e), kColumns - 2, "  ") + "\n\n";
   std::vector<std::vector<std::string>> rows = {
       {"  algorithm", "     us", "measured", "by", "about"}};
   for (const Candidate& c : e.candidates)
@@ -152,7 +166,8 @@ std::string text(const Explanation& e) {
 
 std::string steps_text(const Explanation& e) {
   const Schedule& s = e.schedule;
-  const auto sizes = chunk_bytes(s, e.question.collective, static_cast<double>(e.question.bytes));
+  const ModelCall& call = e.question.call;
+  const auto sizes = chunk_bytes(s, call.collective, static_cast<double>(call.bytes));
   std::vector<std::vector<std::string>> rows = {
       {"  step", "op", "peer", "channel", "chunks", "bytes"}};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
@@ -171,7 +186,7 @@ std::string steps_text(const Explanation& e) {
 }
 
 nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
-  const Question& q = e.question;
+  const ModelCall& q = e.question.call;
   const auto candidate = [](const Candidate& c) {
     return nlohmann::ordered_json{
         {"algorithm", c.algorithm->name},      {"time_us", c.prediction.time_us},
@@ -179,21 +194,20 @@ nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
         {"host_us", c.prediction.host_us},     {"limiting", c.prediction.limiting},
         {"measured_us", c.measured_us}};
   };
-  std::size_t smallest = static_cast<std::size_t>(q.shape.nranks);  // a rail for each of its ranks
-  for (const auto& ranks : q.shape.hosts) smallest = std::min(smallest, ranks.size());
-  nlohmann::ordered_json json = {
-      {"schema", "weft.explain/1"},
-      {"collective", name(q.collective)},
-      {"ranks", q.shape.nranks},
-      {"hosts", q.shape.hosts.size()},
-      {"rails", q.rails > 0 ? static_cast<std::size_t>(q.rails) : smallest},
-      {"bytes", q.bytes},
-      {"type", name(q.type)},
-      {"chosen", candidate(e.chosen)},
-      {"lower_bound_us", e.bound_us},
-      {"proved", e.checked && e.fault.empty()},
-      {"fault", e.fault},
-      {"candidates", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"schema", "weft.explain/1"},
+                                 {"collective", name(q.collective)},
+                                 {"ranks", q.shape.nranks},
+                                 {"hosts", q.shape.hosts.size()},
+                                 {"rails", q.rails},
+                                 {"bytes", q.bytes},
+                                 {"type", name(q.type)},
+                                 {"chosen", candidate(e.chosen)},
+                                 {"machine", q.machine.name},
+                                 {"lower_bound_us", q.bound.us},
+                                 {"bound_by", q.bound.limiting},
+                                 {"proved", e.checked && e.fault.empty()},
+                                 {"fault", e.fault},
+                                 {"candidates", nlohmann::ordered_json::array()}};
   for (const Candidate& c : e.candidates) json["candidates"].push_back(candidate(c));
   if (!steps) return json;
   const auto sizes = chunk_bytes(e.schedule, q.collective, static_cast<double>(q.bytes));

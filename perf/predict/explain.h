@@ -9,17 +9,13 @@
 #include "coll/schedule/schedule.h"
 #include "coll/select/choice.h"
 #include "coll/select/cost.h"
+#include "perf/predict/model_flags.h"
 
 namespace weft {
 
 struct Question {
-  Collective collective = Collective::kAllReduce;
-  Shape shape;    // of the rank whose steps are shown
-  int rails = 0;  // per host; 0: one per rank of a host
-  std::uint64_t bytes = 0;
-  DType type = DType::kFloat32;
+  ModelCall call;  // its shape is that of the rank whose steps are shown
   std::string algorithm = "auto";
-  CostModel model;
   Profile profile;
 };
 
@@ -27,7 +23,6 @@ struct Explanation {
   Question question;
   std::vector<Candidate> candidates;  // algorithms that apply, fastest first
   Candidate chosen;
-  double bound_us = 0;
   Schedule schedule;      // of shape.rank
   std::size_t steps = 0;  // of all ranks together, where the checker ran
   bool checked = false;

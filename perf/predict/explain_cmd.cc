@@ -10,7 +10,6 @@
 
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
-#include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/parse_errors.h"
 #include "perf/predict/explain.h"
@@ -45,14 +44,9 @@ Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
 int run(const ExplainFlags& flags) {
   check_report(flags.json);
   Question q;
-  q.collective = collective_of(flags);
-  q.type = type_of(flags);
-  q.shape = shape_of(flags, flags.rank);
-  q.rails = flags.rails;
-  q.bytes = q.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
+  q.call = call_of(flags, flags.rank);
   q.algorithm = flags.algorithm;
-  q.model = model_of(flags);
-  q.profile = profile_of(flags, q.shape);
+  q.profile = profile_of(flags, q.call.shape);
   const Explanation explanation = explain(q);
   if (!flags.json.empty())
     write_report(flags.json, to_json(explanation, flags.steps).dump(2) + "\n");

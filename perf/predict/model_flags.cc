@@ -8,13 +8,32 @@
 #include <utility>
 
 #include "coll/jobs/session.h"
-#include "coll/runtime/calibrate.h"
+#include "coll/sim/simulate.h"
+#include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
 #include "perf/cli/parse_errors.h"
-#include "perf/predict/bound.h"
 #include "topo/base/status.h"
 
 namespace weft {
+namespace {
+
+DType type_of(const ModelFlags& flags) {
+  const auto types = dtypes_named("--type", flags.type);
+  if (types.size() != 1) throw Error("--type all: name one type");
+  return types[0];
+}
+
+Shape shape_of(const ModelFlags& flags, Rank rank) {
+  if (flags.hosts > flags.ranks)
+    throw Error(fmt::format("--hosts {} with --ranks {}: every host needs at least one rank",
+                            flags.hosts, flags.ranks));
+  for (const auto& [flag, value] : {std::pair{"--rank", rank}, {"--root", flags.root}})
+    if (value >= flags.ranks)
+      throw Error(fmt::format("{} {}: the ranks are 0 to {}", flag, value, flags.ranks - 1));
+  return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
+}
+
+}  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about) {
   command.add_option("collective", flags.collective, collective_names())->required();
@@ -36,16 +55,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
   add("--algo", flags.algorithm, algorithm_about);
   add("--root", flags.root, "root of a broadcast, reduce, gather or scatter")
       ->check(CLI::NonNegativeNumber);
-  section(command, "The fabric");
-  add("--rail-gbps", flags.rail_gbps,
-      fmt::format("rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else {:g})",
-                  SimFabricOptions{}.rail.gbps))
-      ->check(CLI::PositiveNumber);
-  add("--rail-us", flags.rail_us, "latency of a rail in us")->check(CLI::NonNegativeNumber);
-  add("--host-gbps", flags.host_gbps, "bandwidth between two ranks of a host in Gb/s")
-      ->check(CLI::PositiveNumber);
-  add("--host-us", flags.host_us, "latency inside a host in us")->check(CLI::NonNegativeNumber);
-  add("--wire", flags.wire, "rdma or tcp: headers on a rail (sim: cores copy what tcp brings)");
+  add_machine_options(command, flags.machine);
 }
 
 void refuse_ignored(const CLI::App& command, const ModelFlags& flags) {
@@ -54,50 +64,58 @@ void refuse_ignored(const CLI::App& command, const ModelFlags& flags) {
   if (c == Collective::kBarrier)
     refuse_given(command, {"--bytes", "--type"}, "a barrier moves no data");
   if (flags.hosts == 1)
-    refuse_given(command, {"--rails", "--rail-gbps", "--rail-us", "--wire"},
+    refuse_given(command,
+                 {"--rails", "--rail-gbps", "--rail-us", "--wire", "--spine-gbps", "--spine-us"},
                  "one host (--hosts) uses no rail");
 }
 
 Collective collective_of(const ModelFlags& flags) { return collective_named(flags.collective); }
 
-DType type_of(const ModelFlags& flags) {
-  const auto types = dtypes_named("--type", flags.type);
-  if (types.size() != 1) throw Error("--type all: name one type");
-  return types[0];
+ModelCall call_of(const ModelFlags& flags, Rank rank) {
+  ModelCall call;
+  call.collective = collective_of(flags);
+  call.type = type_of(flags);
+  call.shape = shape_of(flags, rank);
+  const bool blocks = by_blocks(call.collective);
+  const std::size_t unit =
+      size_of(call.type) * (blocks ? static_cast<std::size_t>(flags.ranks) : 1);
+  const std::uint64_t bytes =
+      call.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
+  call.count = bytes / unit;
+  call.bytes = call.count * unit;
+  if (bytes > 0 && call.count == 0)
+    throw Error(fmt::format("--bytes {}: less than one {} for each block; give at least {}",
+                            flags.bytes, name(call.type), unit));
+  call.rails = flags.rails > 0 ? flags.rails : static_cast<int>(call.shape.hosts[0].size());
+  call.machine = machine_of(flags.machine);
+  call.fabric = fabric_of(call.shape, call.rails, call.machine);
+  call.fabric.rail_scale.assign(static_cast<std::size_t>(call.rails), 1.0);
+  set_model(call, flags.rails);
+  return call;
 }
 
-Shape shape_of(const ModelFlags& flags, Rank rank) {
-  if (flags.hosts > flags.ranks)
-    throw Error(fmt::format("--hosts {} with --ranks {}: every host needs at least one rank",
-                            flags.hosts, flags.ranks));
-  for (const auto& [flag, value] : {std::pair{"--rank", rank}, {"--root", flags.root}})
-    if (value >= flags.ranks)
-      throw Error(fmt::format("{} {}: the ranks are 0 to {}", flag, value, flags.ranks - 1));
-  return shape_of(flags.ranks, flags.hosts, rank, flags.root);
+void set_model(ModelCall& call, int rails) {
+  call.model = model_of(call.fabric);
+  // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
+  const Collective as =
+      call.collective == Collective::kScatter ? Collective::kGather : call.collective;
+  CostModel own_ports = call.model;
+  own_ports.rails_per_host = rails;
+  call.bound = bound_of(as, call.shape, call.bytes, own_ports);
 }
 
-SimLink rail_of(const ModelFlags& flags) {
-  const double declared = declared_rail_gbps(flags.rail_gbps);
-  return {flags.rail_us, declared > 0 ? declared : SimFabricOptions{}.rail.gbps};
+std::string where(const ModelCall& call) {
+  const std::size_t hosts = call.shape.hosts.size();
+  const std::string on =
+      fmt::format("{} ranks on {} {}", call.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
+  if (hosts == 1) return on;
+  return fmt::format("{} x {} {}", on, call.rails, call.rails == 1 ? "rail" : "rails");
 }
 
-SimLink host_link_of(const ModelFlags& flags) { return {flags.host_us, flags.host_gbps}; }
-
-double payload_share_of(const ModelFlags& flags) {
-  if (flags.wire != "rdma" && flags.wire != "tcp")
-    throw Error(fmt::format("--wire {}: give rdma or tcp", flags.wire));
-  return flags.wire == "tcp" ? kTcpPayloadShare : kRocePayloadShare;
-}
-
-CostModel model_of(const ModelFlags& flags) {
-  const SimLink rail = rail_of(flags), host = host_link_of(flags);
-  CostModel model;
-  model.rail.alpha_us = rail.latency_us;
-  model.rail.us_per_byte = 8 / (rail.gbps * payload_share_of(flags) * 1e3);
-  model.host.alpha_us = host.latency_us;
-  model.host.us_per_byte = 8 / (host.gbps * 1e3);
-  model.rails_per_host = flags.rails;
-  return model;
+std::string above_bound_in_words(double of_bound, const char* what) {
+  constexpr double kRounding = 1e-6;
+  if (of_bound <= 1 + kRounding) return "";
+  return fmt::format("of_bound is above 1: {}\n", what);
 }
 
 }  // namespace weft

@@ -1,8 +1,12 @@
-// The options that `weft explain` and `weft sim` share: a collective and a job that need not exist.
+// The options that `weft explain` and `weft sim` share: a call of a job that need not exist, and
+// the machine that it runs on.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "coll/jobs/machine_options.h"
+#include "coll/machine.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/select/cost.h"
 #include "coll/types.h"
@@ -15,30 +19,46 @@ class Option;
 
 namespace weft {
 
-// The defaults, as --help shows them; 0 means that the option has none. The links are those of the
-// simulated fabric.
+// The defaults, as --help shows them; 0 means that the option has none.
 struct ModelFlags {
-  std::string collective, bytes = "64M", type = "float", algorithm = "auto", wire = "rdma";
+  std::string collective, bytes = "64M", type = "float", algorithm = "auto";
   int ranks = 8, hosts = 1, rails = 0, root = 0;
-  double rail_gbps = 0;  // 0: WEFT_RAIL_GBPS, else the simulated fabric's
-  double rail_us = SimFabricOptions{}.rail.latency_us;
-  double host_gbps = SimFabricOptions{}.host.gbps, host_us = SimFabricOptions{}.host.latency_us;
+  MachineFlags machine;
 };
 
-// Adds COLLECTIVE, --ranks, --hosts, --rails, --bytes, --type, --algo, --root, --rail-gbps,
-// --rail-us, --host-gbps, --host-us and --wire. algorithm_about is the help of --algo.
+// Adds COLLECTIVE, --ranks, --hosts, --rails, --bytes, --type, --algo, --root and the options of
+// the machine. algorithm_about is the help of --algo.
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about);
 
 // Refuses the options of add_model_flags() that a run with these flags would ignore. Throws Error.
 void refuse_ignored(const CLI::App& command, const ModelFlags& flags);
 
-// These read the flags. They throw Error naming the flag and its value.
 Collective collective_of(const ModelFlags& flags);
-DType type_of(const ModelFlags& flags);
-Shape shape_of(const ModelFlags& flags, Rank rank);
-SimLink rail_of(const ModelFlags& flags);
-SimLink host_link_of(const ModelFlags& flags);
-double payload_share_of(const ModelFlags& flags);
-CostModel model_of(const ModelFlags& flags);  // with the cost model's own cores
+
+// What is asked, in the terms of the library: what explain predicts is what sim simulates.
+struct ModelCall {
+  Collective collective;
+  DType type;
+  Shape shape;
+  int rails;            // per host
+  std::size_t count;    // elements of the message, or of a block
+  std::uint64_t bytes;  // of the whole buffer: those of --bytes that blocks can share
+  Machine machine;
+  SimFabricOptions fabric;
+  CostModel model;
+  Bound bound;
+};
+
+// The shape is that of `rank`. Throws Error naming the flag and its value.
+ModelCall call_of(const ModelFlags& flags, Rank rank);
+// Fills in model and bound, which follow from shape and fabric. `rails`: of a host, as the bound
+// counts them; 0: one for each rank of a host.
+void set_model(ModelCall& call, int rails);
+
+// "64 ranks on 8 hosts x 8 rails", "8 ranks on 1 host".
+std::string where(const ModelCall& call);
+
+// "": what is next to the bound is not above 1. Else a sentence that says so, and why.
+std::string above_bound_in_words(double of_bound, const char* what);
 
 }  // namespace weft

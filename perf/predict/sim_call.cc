@@ -5,8 +5,7 @@
 
 #include <cstdio>
 
-#include "perf/cli/bytes.h"
-#include "perf/predict/bound.h"
+#include "topo/base/status.h"
 
 namespace weft {
 namespace {
@@ -44,57 +43,20 @@ SimFailure cut_of(const std::string& text) {
   return cut;
 }
 
-// Gb/s of a core as us per byte; 0: it costs nothing.
-double us_per_byte(double GBps) { return GBps > 0 ? 1e-3 / GBps : 0; }
-
-// What cores cost.
-void set_cores(SimFabricOptions& fabric, const SimFlags& flags) {
-  const bool stated = flags.cpu_us >= 0;
-  const auto rate = [&](double given, double otherwise) {
-    return us_per_byte(given >= 0 ? given : stated ? 0 : otherwise);
-  };
-  fabric.post_us = fabric.complete_us = stated ? flags.cpu_us : kSimCoreUs;
-  fabric.reduce_us_per_byte = rate(flags.reduce_GBps, kSimReduceGBps);
-  fabric.copy_us_per_byte = rate(flags.copy_GBps, kSimCopyGBps);
-  fabric.rail_copies = flags.wire == "tcp";
-}
-
 }  // namespace
 
 SimulatedCall call_of(const SimFlags& flags) {
-  SimulatedCall job;
-  job.collective = collective_of(flags);
-  job.type = type_of(flags);
-  job.whole = flags.whole;
   if (flags.reorder && flags.delay_us <= 0)
     throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
-  job.shape = shape_of(flags, 0);
-
-  const bool blocks = by_blocks(job.collective);
-  const std::size_t unit = size_of(job.type) * (blocks ? static_cast<std::size_t>(flags.ranks) : 1);
-  const std::uint64_t bytes =
-      job.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
-  job.count = bytes / unit;
-  job.bytes = job.count * unit;
-  if (bytes > 0 && job.count == 0)
-    throw Error(fmt::format("--bytes {}: less than one {} for each block; give at least {}",
-                            flags.bytes, name(job.type), unit));
-
-  const int rails = flags.rails > 0 ? flags.rails : static_cast<int>(job.shape.hosts[0].size());
+  SimulatedCall job;
+  static_cast<ModelCall&>(job) = call_of(flags, 0);
+  job.whole = flags.whole;
   SimFabricOptions& fabric = job.fabric;
-  fabric = fabric_of(job.shape, rails);
-  fabric.carry_data = false;
-  fabric.rail = rail_of(flags);
-  fabric.spine = {flags.spine_us, flags.spine_gbps > 0 ? flags.spine_gbps : fabric.rail.gbps};
-  fabric.host = host_link_of(flags);
-  fabric.payload_share = payload_share_of(flags);
-  set_cores(fabric, flags);
   fabric.seed = flags.seed;
   fabric.skew_us = flags.skew_us;
   if (!flags.timeline.empty()) fabric.watch = 0;
   fabric.delay_us_max = flags.delay_us;
   fabric.reorder = flags.reorder;
-  fabric.rail_scale.assign(static_cast<std::size_t>(rails), 1.0);
   bool from_the_start = false;  // a rail is slow
   for (const std::string& text : flags.slow_rails) {
     const Slow slow = slow_of("--slow-rail", text, fabric.rail_scale.size());
@@ -115,13 +77,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   }
   for (const std::string& text : flags.cuts) fabric.failures.push_back(cut_of(text));
 
-  job.model = model_of(fabric);
-  // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
-  const Collective as =
-      job.collective == Collective::kScatter ? Collective::kGather : job.collective;
-  CostModel own_ports = job.model;
-  if (!from_the_start) own_ports.rails_per_host = flags.rails;  // 0: a host's ranks
-  job.bound = bound_of(as, job.shape, job.bytes, own_ports);
+  set_model(job, from_the_start ? job.rails : flags.rails);
   return job;
 }
 

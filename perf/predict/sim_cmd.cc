@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -95,7 +94,13 @@ std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorith
   if (found == nullptr)
     throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
   std::vector<Wanted> one;
-  one.push_back(wanted(job, *found, std::numeric_limits<double>::infinity()));
+  one.push_back(wanted(job, *found, longest_s));
+  if (one[0].seconds > longest_s)
+    throw Error(fmt::format(
+        "{} {}: simulating it would take about {:.0f} s, and --longest-s is {:g}; give more, or "
+        "take the cost model's {} us (weft explain)",
+        name(job.collective), found->name, one[0].seconds, longest_s,
+        format_us(predict(*found, job.shape, job.bytes, size_of(job.type), job.model).time_us)));
   return one;
 }
 
@@ -115,12 +120,11 @@ std::string MiB(std::uint64_t bytes) {
 std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
                  const Algorithm* picked) {
   const SimFabricOptions& f = job.fabric;
-  std::string out = fmt::format(
-      "weft sim {}: {} bytes of {} over {} ranks on {} hosts x {} rails\n"
-      "a rail {:g} us, {:g} Gb/s; inside a host {:g} us, {:g} Gb/s; lower bound {} us ({})\n\n",
-      name(job.collective), format_bytes(job.bytes), name(job.type), job.shape.nranks,
-      job.shape.hosts.size(), f.rail_scale.size(), f.rail.latency_us, f.rail.gbps,
-      f.host.latency_us, f.host.gbps, format_us(job.bound.us), job.bound.limiting);
+  std::string out =
+      fmt::format("weft sim {}: {} bytes of {} over {}\n{}\nlower bound {} us ({})\n\n",
+                  name(job.collective), format_bytes(job.bytes), name(job.type), where(job),
+                  in_words(job.machine, job.shape.hosts.size() > 1), format_us(job.bound.us),
+                  job.bound.limiting);
   std::vector<std::vector<std::string>> table = {{"  algorithm", "time us", "busbw GB/s",
                                                   "of_bound", "messages", "cross-rail MiB",
                                                   "busiest, % of the time"}};
@@ -130,10 +134,12 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
          fmt::format("{:>10}", format_GBps(busbw(job, r))),
          fmt::format("{:>8.3f}", of_bound(job, r)), fmt::format("{:>8}", r.traffic.messages),
          fmt::format("{:>14}", MiB(r.traffic.cross_rail_bytes)),
-         r.limiting.empty()
-             ? "nothing moved"
-             : fmt::format("{}, {:.0f} %", r.limiting, 100 * r.busy_share)});
+         r.limiting.empty() ? "nothing moved"
+                            : fmt::format("{}, {:.0f} %", r.limiting, 100 * r.busy_share)});
   out += align(table);
+  double most = 0;
+  for (const auto& [algorithm, r] : rows) most = std::max(most, of_bound(job, r));
+  out += above_bound_in_words(most, "the bound is wrong here");
   if (picked) out += fmt::format("\nauto takes {}\n", picked->name);
   if (job.shape.hosts.size() < 2) return out;
   out += "\nMiB that left on each rail, all hosts together\n";
@@ -164,6 +170,7 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
                                 {"bytes", job.bytes},
                                 {"type", name(job.type)},
                                 {"seed", seed},
+                                {"machine", job.machine.name},
                                 {"lower_bound_us", job.bound.us},
                                 {"bound_by", job.bound.limiting},
                                 {"rows", nlohmann::ordered_json::array()}};
@@ -198,10 +205,7 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
 // Refuses the options of `sim` alone that this run would ignore.
 void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
   if (flags.hosts == 1)
-    refuse_given(command, {"--spine-gbps", "--spine-us", "--slow-rail", "--cut"},
-                 "one host (--hosts) uses no rail");
-  if (flags.algorithm != "all")
-    refuse_given(command, {"--longest-s"}, "it is about --algo all");
+    refuse_given(command, {"--slow-rail", "--cut"}, "one host (--hosts) uses no rail");
   if (flags.delay_us <= 0 && flags.skew_us <= 0)
     refuse_given(command, {"--seed"}, "nothing is drawn without --delay-us or --skew-us");
   const bool slow = std::ranges::any_of(
@@ -218,7 +222,7 @@ int run(const SimFlags& flags) {
   std::string left_out;
   for (const Wanted& w : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
     const Algorithm& a = *w.algorithm;
-    progress.show(fmt::format("simulating {}", a.name));
+    progress.show(fmt::format("simulating {}, about {:.0f} s", a.name, w.seconds));
     rows.push_back({&a, w.one_host ? simulate_one_host(a, job.shape, job.count, job.type,
                                                        job.fabric, *w.one_host)
                                    : simulate(a, job.shape, job.count, job.type, job.fabric)});
@@ -252,24 +256,6 @@ void add_sim(CLI::App& app, int& exit_code) {
   const auto number = [command](const char* flag, auto& value, const char* about) {
     return command->add_option(flag, value, about)->capture_default_str();
   };
-  command
-      ->add_option("--spine-gbps", flags->spine_gbps,
-                   "from host to host, of what crosses from rail to rail (default: as a rail)")
-      ->check(CLI::PositiveNumber);
-  number("--spine-us", flags->spine_us, "latency of what crosses from rail to rail")
-      ->check(CLI::NonNegativeNumber);
-  section(*command, "Cores");
-  const auto given = [command](const char* flag, double& value, std::string about) {
-    command->add_option(flag, value, std::move(about))->check(CLI::NonNegativeNumber);
-  };
-  given("--cpu-us", flags->cpu_us,
-        fmt::format("core time of a message, at each end (default: {}); given alone, reductions "
-                    "and copies cost nothing",
-                    kSimCoreUs));
-  given("--reduce-gbs", flags->reduce_GBps,
-        fmt::format("GB/s of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
-  given("--copy-gbs", flags->copy_GBps,
-        fmt::format("GB/s of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
   section(*command, "What is slow or fails");
   number("--skew-us", flags->skew_us, "ranks start up to so much late")
       ->check(CLI::NonNegativeNumber);
@@ -289,8 +275,7 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--reorder", flags->reorder, "delayed messages may overtake each other");
   section(*command, "Output");
-  number("--longest-s", flags->longest_s,
-         "--algo all leaves out what would be simulated for longer")
+  number("--longest-s", flags->longest_s, "do not simulate what would take longer, by estimate")
       ->check(CLI::PositiveNumber);
   command->add_flag("--whole", flags->whole, "simulate all hosts also where one does what all do");
   command

@@ -29,33 +29,23 @@ ReplayFabric fabric_of_flags(const SimFlags& flags, int ranks) {
   SimFlags job = flags;
   job.collective = "barrier";
   job.ranks = ranks;
-  ReplayFabric fabric;
   const SimulatedCall call = call_of(job);
-  fabric.options = call.fabric;
-  fabric.hosts = static_cast<int>(call.shape.hosts.size());
-  fabric.rails = static_cast<int>(call.fabric.rail_scale.size());
-  return fabric;
+  return {call.fabric, call.machine, static_cast<int>(call.shape.hosts.size()), call.rails};
 }
 
-ReplayFabric fabric_of_job(const Topology& topology, const CostModel& costs, int ranks) {
+ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int ranks) {
   ReplayFabric fabric;
   SimFabricOptions& o = fabric.options;
   for (Rank r = 0; r < ranks; ++r) {
     o.host_of_rank.push_back(topology.host(r));
     o.rail_of_rank.push_back(topology.rail(r));
   }
+  fabric.machine = machine;
   fabric.hosts = topology.nhosts();
   fabric.rails = topology.nrails();
   o.rail_scale.assign(static_cast<std::size_t>(fabric.rails), 1.0);
   o.carry_data = false;
-  const auto gbps = [](const LinkCost& link) { return 8e-3 / link.us_per_byte; };
-  o.host = {costs.host.alpha_us, gbps(costs.host)};
-  o.rail = {costs.rail.alpha_us, gbps(costs.rail)};
-  o.spine = costs.spine.us_per_byte > 0 ? SimLink{costs.spine.alpha_us, gbps(costs.spine)} : o.rail;
-  o.post_us = o.complete_us = costs.step_us + (fabric.hosts > 1 ? costs.rail.step_us : 0);
-  o.reduce_us_per_byte = costs.reduce_us_per_byte;
-  o.copy_us_per_byte = costs.rail_copy_us_per_byte;
-  o.rail_copies = costs.rail_copy_us_per_byte > 0;
+  set_machine(o, machine);
   return fabric;
 }
 
@@ -155,12 +145,17 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   const std::size_t count = count_of(node, shape.nranks);
   const std::size_t blocks = by_blocks(node.collective) ? places.size() : 1;
   const std::size_t bytes = count * size_of(node.type) * blocks;
-  const CostModel model = model_of(o);
-  const Pick best = pick(node.collective, shape, bytes, model);
+  // A job that runs keeps its algorithms when a rail becomes slow.
+  SimFabricOptions healthy = o;
+  healthy.rail_scale.clear();
+  Shape equal_rails = shape;
+  equal_rails.rail_weight.clear();
+  const Pick best = pick(node.collective, equal_rails, bytes, model_of(healthy));
   Cost cost;
   cost.call.rails = shape.hosts.size() > 1;
   if (best.algorithm == nullptr) return cost;
   const Schedule first = best.algorithm->build(shape);
+  const CostModel model = model_of(o);
   const double each =
       messages_of(*best.algorithm, shape, bytes, model) * kMessage_s + first.nchunks * kChunk_s;
   std::optional<SimResult> result;
@@ -180,8 +175,9 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
     cost.limiting = result->limiting;
   } else {
     ++by_model_;
-    cost.call.us = best.prediction.time_us;
-    cost.limiting = best.prediction.limiting;
+    const Prediction p = predict(*best.algorithm, shape, bytes, size_of(node.type), model);
+    cost.call.us = p.time_us;
+    cost.limiting = p.limiting;
   }
   return cost;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/machine.h"
 #include "coll/select/cost.h"
 #include "coll/sim/simulate.h"
 #include "perf/predict/sim_call.h"
@@ -20,13 +21,14 @@ namespace weft::replay {
 // The fabric of all ranks of a job: hosts, rails, links, cores.
 struct ReplayFabric {
   SimFabricOptions options;
+  Machine machine;
   int hosts = 1, rails = 1;
 };
 
 // The fabric that the flags of `weft sim` describe, for so many ranks.
 ReplayFabric fabric_of_flags(const SimFlags& flags, int ranks);
 // The fabric that a job is on, as it was measured. `ranks`: the first ones of the job.
-ReplayFabric fabric_of_job(const Topology& topology, const CostModel& costs, int ranks);
+ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int ranks);
 // The same with rail 0 at half of its rate.
 ReplayFabric with_half_a_rail(ReplayFabric fabric);
 

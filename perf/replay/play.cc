@@ -263,7 +263,6 @@ Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
   for (int i = 0; i < options.steps; ++i) steps.push_back(rank.step(ledger));
   require(rank.all().all_reduce(steps.data(), steps.data(), steps.size(), DType::kFloat64,
                                 RedOp::kMax));
-  std::ranges::sort(steps);
   std::vector<double> sums = {ledger.compute_us()};
   for (const Tally& t : ledger.tallies())
     sums.insert(sums.end(), {t.calls, t.time_us, t.exposed_us, t.alone_us});
@@ -272,7 +271,7 @@ Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
   std::vector<Tally> tallies;
   for (std::size_t i = 1; i < sums.size(); i += 4)
     tallies.push_back({sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
-  return summarize(keys, tallies, trace.ranks * options.steps, sums[0], steps[steps.size() / 2],
+  return summarize(keys, tallies, trace.ranks * options.steps, sums[0], steps,
                    calls_of(trace, keys));
 }
 

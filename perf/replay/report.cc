@@ -123,7 +123,8 @@ nlohmann::ordered_json json_of(const Report& report, const Replay& replay) {
 std::string limits(const JobTrace& trace, const Replay& replay) {
   const Played& p = replay.played;
   if (p.step_us <= 0) return "nothing takes time";
-  std::vector<std::pair<double, std::string>> parts = {{p.compute_us / p.step_us, "computation"}};
+  std::vector<std::pair<double, std::string>> parts = {
+      {p.compute_us / p.mean_step_us, "computation"}};
   double rest = 1 - parts[0].first;
   for (const Row& row : p.rows) {
     rest -= row.share_of_step;
@@ -140,15 +141,16 @@ std::string limits(const JobTrace& trace, const Replay& replay) {
 
 std::string text(const Report& report) {
   const JobTrace& trace = *report.trace;
+  const Replay& main = report.measured ? *report.measured : *report.simulated;
   std::string out =
       fmt::format("weft replay: a {} trace of {} ranks, {} on {}\n", trace.format, trace.ranks,
                   report.measured && report.simulated ? "played and simulated"
                   : report.measured                   ? "played"
                                                       : "simulated",
                   report.where);
+  if (report.simulated || main.half_rail_us > 0) out += report.machine + "\n";
   for (const std::string& note : trace.notes) out += note + "\n";
   out += "\n";
-  const Replay& main = report.measured ? *report.measured : *report.simulated;
   if (main.played.rows.empty())
     out += "the trace has no communication\n";
   else
@@ -172,11 +174,9 @@ std::string text(const Report& report) {
 
 nlohmann::ordered_json to_json(const Report& report) {
   const JobTrace& trace = *report.trace;
-  nlohmann::ordered_json out = {{"schema", "weft.replay/1"},
-                                {"format", trace.format},
-                                {"ranks", trace.ranks},
-                                {"where", report.where},
-                                {"notes", trace.notes}};
+  nlohmann::ordered_json out = {{"schema", "weft.replay/1"}, {"format", trace.format},
+                                {"ranks", trace.ranks},      {"where", report.where},
+                                {"machine", report.machine}, {"notes", trace.notes}};
   if (report.measured) out["measured"] = json_of(report, *report.measured);
   if (report.simulated) out["simulated"] = json_of(report, *report.simulated);
   out["timed_by_model"] = report.by_model;

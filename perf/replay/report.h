@@ -20,7 +20,8 @@ struct Replay {
 
 struct Report {
   const JobTrace* trace = nullptr;
-  std::string where;  // "4 hosts x 2 rails, 100 Gb/s each"
+  std::string where;    // "4 hosts x 2 rails"
+  std::string machine;  // of the simulation, in words
   std::optional<Replay> measured, simulated;
   int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
 };

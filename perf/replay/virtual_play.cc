@@ -88,7 +88,7 @@ class VirtualPlay {
         sums[k].alone_us += t.alone_us;
       }
     }
-    return summarize(keys_, sums, static_cast<int>(members_.size()), compute_us, now_us_,
+    return summarize(keys_, sums, static_cast<int>(members_.size()), compute_us, {now_us_},
                      calls_of(trace_, keys_));
   }
 

@@ -8,12 +8,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/check.h"
 #include "perf/cli/names.h"
-#include "perf/validate/job_traffic.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "transport/launch/failures.h"
 
@@ -22,6 +22,8 @@ namespace {
 
 constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
 constexpr std::size_t kLargeCount = 65539;  // a prime: no chunk divides it
+
+constexpr std::size_t kTimedBytes = 4 << 20;  // of the all_reduce that is timed
 
 constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
 
@@ -176,10 +178,9 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
 
 std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
   if (world.topology().nhosts() < 2) return {};
-  constexpr std::size_t kBytes = 4 << 20;
   constexpr int kMost = 20, kLeast = 3;
   Communicator comm = world.world();
-  std::vector<float> data(kBytes / sizeof(float), 0.0F);
+  std::vector<float> data(kTimedBytes / sizeof(float), 0.0F);
   std::vector<double> seconds;
   const auto once = [&] {
     const auto start = std::chrono::steady_clock::now();
@@ -197,19 +198,27 @@ std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
   result.collective = name(Collective::kAllReduce);
   result.algorithm = "auto";
   const double ranks = world.size();
-  result.busbw_gbps = 8e-9 * kBytes / seconds[seconds.size() / 2] * 2 * (ranks - 1) / ranks;
+  result.busbw_gbps = 8e-9 * kTimedBytes / seconds[seconds.size() / 2] * 2 * (ranks - 1) / ranks;
   return {result};
 }
 
 void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
-             const Samples& samples, int ranks) {
+             const Samples& samples, const Players& players, const CostModel& costs) {
   const SlowestPort slowest = slowest_port(samples);
   if (slowest.gbps <= 0) return;
+  const double ranks = static_cast<double>(players.rail.size());
+  std::vector<Rank> all(players.rail.size());
+  std::iota(all.begin(), all.end(), 0);
+  // Rails that no rank of the host has are shared by those of its ranks.
   const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
-  const double n = static_cast<double>(hosts.size());
-  const double algbw = slowest.gbps * static_cast<double>(host.ports.size()) * n / (2 * (n - 1));
+  std::set<int> used;
+  for (const Rank r : players.hosts[static_cast<std::size_t>(slowest.port.host)])
+    used.insert(players.rail[static_cast<std::size_t>(r)]);
+  const double gbps = slowest.gbps * static_cast<double>(std::max(host.ports.size(), used.size())) /
+                      static_cast<double>(used.size());
+  const double us = predicted_us(Collective::kAllReduce, kTimedBytes, {all}, players, costs, gbps);
   for (CollectiveResult& result : timed) {
-    result.predicted_busbw_gbps = algbw * 2 * (ranks - 1) / ranks;
+    result.predicted_busbw_gbps = 8e-3 * kTimedBytes / us * 2 * (ranks - 1) / ranks;
     result.limiting_link = in_short(slowest, hosts);
   }
 }

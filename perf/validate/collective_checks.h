@@ -7,6 +7,7 @@
 
 #include "coll/api/communicator.h"
 #include "perf/collective/exercise.h"
+#include "perf/validate/job_traffic.h"
 #include "perf/validate/probes/fabric.h"
 
 namespace weft::fabric {
@@ -21,13 +22,11 @@ std::vector<Case> validation_cases(Collective collective, int nranks);
 std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
                                               const std::function<void(const std::string&)>& show);
 
-// Times an all_reduce between hosts, and compares with the busbw that the ports' measured rates
-// allow: of H hosts with R rails, each of which must send 2 (H - 1) / H of the message over its
-// rails in equal parts, the slowest port limits all. Collective; nothing where the job has one
-// host.
+// Times an all_reduce between hosts. Collective; nothing where the job has one host.
 std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s);
-// Fills in the predicted busbw and the limiting port of timed results. Pure.
+// Fills in the busbw of timed results that the cost model predicts where all rails run at the rate
+// of the slowest port, and that port. Pure.
 void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
-             const Samples& samples, int ranks);
+             const Samples& samples, const Players& players, const CostModel& costs);
 
 }  // namespace weft::fabric

@@ -134,7 +134,8 @@ void Validation::collectives(World& world) {
   }
   phase_ = "all_reduce, timed";
   std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
-  predict(timed, report_.hosts, report_.samples, report_.ranks);
+  predict(timed, report_.hosts, report_.samples, players_of(world.topology()),
+          Internals::costs(world));
   report_.collectives.insert(report_.collectives.end(), timed.begin(), timed.end());
   if (options_.like) job_traffic(world);
 }

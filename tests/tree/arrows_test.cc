@@ -71,7 +71,7 @@ constexpr Arrows kRooms[] = {
     {"coll/api.cc",
      "coll coll/api coll/schedule coll/engine coll/select coll/observe coll/runtime coll/gpu"},
     {"coll/sim", "coll coll/schedule coll/engine coll/select coll/runtime"},
-    {"coll/jobs", "coll coll/api coll/runtime"},
+    {"coll/jobs", "coll coll/api coll/engine coll/runtime"},
     {"coll/bindings/c", "coll/api"},
     {"coll/bindings/mpi", "coll coll/api coll/runtime"},
     {"coll/bindings/torch/csrc", ""},

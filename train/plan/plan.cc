@@ -46,7 +46,7 @@ void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
     l.pp_bytes = rank.pp_bytes;
     l.dp_bytes = rank.dp_bytes;
   }
-  l.fits = l.memory.total() <= cluster.gpu_memory * (1 - cluster.headroom);
+  l.fits = l.memory.total() <= cluster.gpu_memory() * (1 - cluster.headroom);
 }
 
 }  // namespace
@@ -56,16 +56,16 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   take_facts(model, c, l);
   const double tokens = static_cast<double>(model.sequence) * l.microbatch;
   const double bsh = tokens * model.hidden * l.precision.element;
-  const double rate = c.gpu_tflops * 1e12 * c.efficiency;
+  const double rate = c.gpu_tflops() * 1e12 * c.efficiency;
   const int m = l.microbatches;
   // Of a block and micro-batch: B and W cost as much as F each; F again where it is recomputed.
   const double third = tokens * block_flops_per_token(model.shape()) / l.tp / 3 / rate;
 
   const bool tp_inside = l.tp <= c.gpus_per_host;
-  const double tp_rate = (tp_inside ? c.domain_GBps : c.rail_GBps) * 1e9;
+  const double tp_rate = (tp_inside ? c.host_GBps() : c.rail_GBps()) * 1e9;
   const double reduces_forward = 2, reduces_backward = 2, again = l.recompute ? 2 : 0;
   const double tp_latency =
-      2 * messages(l.tp) * (tp_inside ? c.domain_us : c.rail_us) * 1e-6;  // of one each
+      2 * messages(l.tp) * (tp_inside ? c.host_us() : c.rail_us()) * 1e-6;  // of one each
   const double tp_one = 2.0 * (l.tp - 1) / l.tp * bsh / tp_rate + tp_latency;
   const double tp_forward = reduces_forward * tp_one;
   const double tp_backward = (reduces_backward + again) * tp_one;
@@ -77,8 +77,8 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   costs.backward_weight = third;
   costs.weight_of_stage = stage_weights(model, l);
   if (l.pp > 1)
-    costs.transfer = bsh / ((pp_inside ? c.domain_GBps : c.rail_GBps) * 1e9) +
-                     (pp_inside ? c.domain_us : c.rail_us) * 1e-6;
+    costs.transfer = bsh / ((pp_inside ? c.host_GBps() : c.rail_GBps()) * 1e9) +
+                     (pp_inside ? c.host_us() : c.rail_us()) * 1e-6;
   const double pipeline = pipeline_seconds(l, costs);
 
   std::vector<double> of_rank(static_cast<std::size_t>(l.pp), 0.0);  // blocks, with the head
@@ -98,15 +98,15 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double hosts = static_cast<double>(l.dp) / k;
   const double sent = l.dp > 1 ? l.dp_bytes * l.dp / (l.dp - 1) : 0;  // were there no own part
   l.dp_rail_bytes = sent * (hosts - 1) / hosts / k;
-  const double inside = sent * (k - 1) / k / (c.domain_GBps * 1e9);
+  const double inside = sent * (k - 1) / k / (c.host_GBps() * 1e9);
   // Gathers and reductions: per block with ZeRO 3, and reductions with ZeRO 2, for every
   // micro-batch; else bucket by bucket.
   const double buckets = std::ceil(l.parameters * l.precision.sum() / kBucket);
   const double times = l.zero >= 3   ? 3.0 * m * l.blocks
                        : l.zero == 2 ? static_cast<double>(m) * l.blocks + buckets
                                      : 2 * buckets;
-  l.dp_latency_s = times * 1e-6 * (messages(k) * c.domain_us + messages(hosts) * c.rail_us);
-  l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps * 1e9)) + l.dp_latency_s;
+  l.dp_latency_s = times * 1e-6 * (messages(k) * c.host_us() + messages(hosts) * c.rail_us());
+  l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps() * 1e9)) + l.dp_latency_s;
   // Gradients can go from the last micro-batch's backward pass on, those of ZeRO 2 and 3 behind all
   // backward passes, gathers behind all computing.
   const double backward = (costs.backward_input + costs.backward_weight) * slowest;
@@ -117,7 +117,7 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double all_tokens = tokens * m * l.dp;
   l.tokens_per_s = all_tokens / l.step_s;
   l.mfu = all_tokens * flops_per_token(model.shape()) /
-          (l.step_s * c.gpu_tflops * 1e12 * l.tp * l.pp * l.dp);
+          (l.step_s * c.gpu_tflops() * 1e12 * l.tp * l.pp * l.dp);
   return l;
 }
 
@@ -204,7 +204,7 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
 
 // Which strategy for which size.
 std::string advise(const Plan& plan) {
-  const double state = plan.model.stated() * kStateBytes, room = plan.cluster.gpu_memory;
+  const double state = plan.model.stated() * kStateBytes, room = plan.cluster.gpu_memory();
   const std::string size = fmt::format(
       "the model's state takes {} GB, a GPU has {:.4g} GB",
       state < 1000e9 ? fmt::format("{:.4g}", state / 1e9) : fmt::format("{:.0f}", state / 1e9),

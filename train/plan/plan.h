@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/machine.h"
 #include "train/plan/model_facts.h"
 
 namespace weft::train {
@@ -16,15 +17,18 @@ inline constexpr double kBucket = 25e6;
 // Rates are per GPU and direction. GB = 10^9 bytes.
 struct Cluster {
   int gpus = 8;
-  int gpus_per_host = 8;     // GPUs of a high-speed domain, each with one rail
-  double gpu_memory = 80e9;  // bytes
-  double gpu_tflops = 989;   // dense bf16
-  double efficiency = 0.5;   // share of gpu_tflops that matrix products reach
-  double domain_GBps = 450;  // within the host
-  double rail_GBps = 50;     // to another host
-  double domain_us = 2;      // latency of a message within the host, from call to arrival
-  double rail_us = 5;        // latency of a message to another host
-  double headroom = 0.08;    // share of the memory that allocators, kernels and buffers take
+  int gpus_per_host = 8;    // GPUs of a high-speed domain, each with one rail
+  double efficiency = 0.5;  // share of the machine's tflops that matrix products reach
+  double headroom = 0.08;   // share of the memory that allocators, kernels and buffers take
+  Machine machine = machine_named(kDefaultMachine);
+
+  double gpu_memory() const { return machine.memory_bytes; }
+  double gpu_tflops() const { return machine.tflops; }
+  double host_GBps() const { return machine.host.gbps / 8; }
+  double rail_GBps() const { return machine.rail.gbps * machine.payload_share / 8; }
+  // Of a message, from call to arrival: latency and the work of the cores at both ends.
+  double host_us() const { return machine.host.us + 2 * machine.core_us; }
+  double rail_us() const { return machine.rail.us + 2 * (machine.core_us + machine.rail_core_us); }
 };
 
 // The user's choices; 0 (of `zero`: -1) leaves the choice to the planner.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "coll/jobs/machine_options.h"
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
 #include "topo/base/status.h"
@@ -20,10 +21,11 @@ namespace {
 constexpr int kNothingFits = 1;  // exit code, as a warning has it
 
 struct PlanArguments {
-  std::string model, params, memory = "80G", type = "bf16";
+  std::string model, params, memory, type = "bf16";
   int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
   train::Cluster cluster;
-  double host_gbps = 8 * cluster.domain_GBps, rail_gbps = 8 * cluster.rail_GBps;
+  MachineFlags machine;
+  double tflops = 0;
   train::Wanted wanted;
   std::string json;
   bool half_sums = false;
@@ -40,10 +42,14 @@ int plan(PlanArguments a, bool sequence_given) {
                                                        a.layers, a.hidden, a.heads, a.sequence)
                                 : train::known_model(a.model);
   model.vocabulary = a.vocabulary;
-  a.cluster.gpu_memory = train::parse_amount("--gpu-memory", a.memory);
-  a.cluster.domain_GBps = a.host_gbps / 8;
-  a.cluster.rail_GBps = a.rail_gbps / 8;
-  if (a.cluster.gpu_memory < 1e6)
+  Machine& machine = a.cluster.machine = machine_of(a.machine);
+  if (!a.memory.empty()) machine.memory_bytes = train::parse_amount("--gpu-memory", a.memory);
+  if (a.tflops > 0) machine.tflops = a.tflops;
+  if (machine.memory_bytes <= 0 || machine.tflops <= 0)
+    throw Error("--machine " + a.machine.machine +
+                ": weft knows no memory and no peak of its devices; give --gpu-memory and "
+                "--gpu-tflops");
+  if (machine.memory_bytes < 1e6)
     throw Error("--gpu-memory " + a.memory + ": fewer than a million bytes; is it " + a.memory +
                 "G?");
   if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
@@ -81,14 +87,12 @@ void add_plan(CLI::App& app, int& exit_code) {
   section(*c, "The cluster");
   add("--gpus", a->cluster.gpus, "GPUs");
   add("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain");
-  add("--gpu-memory", a->memory, "memory of a GPU (80G, 80GiB)");
-  add("--gpu-tflops", a->cluster.gpu_tflops, "dense peak in bf16, TFLOP/s", positive);
+  add("--gpu-memory", a->memory, "memory of a GPU, 80G or 80GiB (default: as the machine has it)");
+  add.unset("--gpu-tflops", a->tflops,
+            "dense peak in bf16, TFLOP/s (default: as the machine has it)", positive);
   add("--efficiency", a->cluster.efficiency,
       "share of it that products reach, above 0 and at most 1", CLI::Range(0.001, 1.0));
-  add("--host-gbps", a->host_gbps, "rate between the GPUs of a host, per GPU in Gb/s", positive);
-  add("--rail-gbps", a->rail_gbps, "rate of a rail, per GPU in Gb/s", positive);
-  add("--host-us", a->cluster.domain_us, "latency of a message inside a host, us", at_least_0);
-  add("--rail-us", a->cluster.rail_us, "latency of a message between hosts, us", at_least_0);
+  add_machine_options(*c, a->machine, MachineParts::kLinks);
   section(*c, "The layout");
   add("--batch", a->wanted.batch, "sequences per step, over all ranks");
   add.unset("--micro-batch", a->wanted.microbatch, "sequences of a micro-batch (0: any)",

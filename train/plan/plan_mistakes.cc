@@ -22,8 +22,8 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
     all.push_back(
         fmt::format("does not fit: the layout that needs least takes {:.1f} GB of {:.1f} "
                     "GB ({:.0f} % are kept free)",
-                    l.memory.total() / 1e9, c.gpu_memory / 1e9, 100 * c.headroom));
-  if (plan.wanted.tp * plan.wanted.pp == 1 && plan.wanted.zero == 0 && state > c.gpu_memory)
+                    l.memory.total() / 1e9, c.gpu_memory() / 1e9, 100 * c.headroom));
+  if (plan.wanted.tp * plan.wanted.pp == 1 && plan.wanted.zero == 0 && state > c.gpu_memory())
     all.push_back(
         fmt::format("plain data parallelism keeps 20 bytes per parameter on every GPU: "
                     "{:.1f} GB; ZeRO 1, 2, 3 over {} ranks: {:.1f}, {:.1f}, {:.1f} GB",
@@ -35,8 +35,8 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         "tensor parallelism over {} GPUs leaves the host of {}: {:.2f} GB per step and GPU over a "
         "rail of {:.3g} GB/s, {:.1f} ms of a step of {:.1f} ms; at {:.3g} GB/s inside the host it "
         "would be {:.1f} ms",
-        l.tp, c.gpus_per_host, l.tp_bytes / 1e9, c.rail_GBps, 1e3 * l.tp_s, 1e3 * l.step_s,
-        c.domain_GBps, 1e3 * l.tp_bytes / (c.domain_GBps * 1e9)));
+        l.tp, c.gpus_per_host, l.tp_bytes / 1e9, c.rail_GBps(), 1e3 * l.tp_s, 1e3 * l.step_s,
+        c.host_GBps(), 1e3 * l.tp_bytes / (c.host_GBps() * 1e9)));
   const double waits = l.bubble;
   const int enough = 4 * l.pp;
   if (waits > 0.2 && l.microbatches < enough) {
@@ -60,7 +60,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         "hide behind computing: {:.0f} % of a step is waiting; a rail of {:.3g} GB/s, or {} times "
         "the batch, would hide them",
         1e3 * l.dp_s, 1e3 * hidden, 100 * l.dp_exposed_s / l.step_s,
-        hidden > 0 ? l.dp_rail_bytes / hidden / 1e9 : c.rail_GBps,
+        hidden > 0 ? l.dp_rail_bytes / hidden / 1e9 : c.rail_GBps(),
         hidden > 0 ? static_cast<int>(l.dp_s / hidden) + 1 : 2));
   }
   if (l.zero >= 3 && l.microbatches > 1)
@@ -69,7 +69,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
                     "and GPU, with one micro-batch {:.2f} GB",
                     l.dp_bytes / 1e9, l.dp_bytes / 1e9 / l.microbatches));
   // As many sequences in as many steps: where they can be shared out at all.
-  if (state < 0.5 * c.gpu_memory && plan.wanted.batch % c.gpus == 0 &&
+  if (state < 0.5 * c.gpu_memory() && plan.wanted.batch % c.gpus == 0 &&
       std::max(plan.wanted.tp, 1) * std::max(plan.wanted.pp, 1) > 1) {
     Layout simple = l;
     simple.dp = c.gpus;

@@ -49,11 +49,10 @@ std::string head(const Plan& plan) {
       static_cast<double>(m.blocks()) / 1e9, m.layers, titled("", parameters));
   text += fmt::format(
       "cluster   {} GPUs, {} per host, {:.4g} GB each, {:.4g} TFLOP/s dense of which {:.0f} % are "
-      "reached;\n          {:.4g} GB/s and {:.3g} us inside a host, {:.4g} GB/s and {:.3g} us per "
-      "rail (per GPU and direction)\n"
+      "reached\n{}\n"
       "batch     {} sequences = {} tokens per step\n\n",
-      c.gpus, c.gpus_per_host, gb(c.gpu_memory), c.gpu_tflops, 100 * c.efficiency, c.domain_GBps,
-      c.domain_us, c.rail_GBps, c.rail_us, plan.wanted.batch,
+      c.gpus, c.gpus_per_host, gb(c.gpu_memory()), c.gpu_tflops(), 100 * c.efficiency,
+      in_words(c.machine, true), plan.wanted.batch,
       with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
   text += fmt::format(
       "state of one model replica, GB (20 bytes per parameter: weights 2, gradients 2, moments 8,\n"
@@ -141,13 +140,14 @@ std::string to_json(const Plan& plan, int rows) {
   const Cluster& c = plan.cluster;
   j["cluster"] = {{"gpus", c.gpus},
                   {"gpus_per_host", c.gpus_per_host},
-                  {"gpu_memory_bytes", c.gpu_memory},
-                  {"gpu_tflops", c.gpu_tflops},
+                  {"gpu_memory_bytes", c.gpu_memory()},
+                  {"gpu_tflops", c.gpu_tflops()},
                   {"efficiency", c.efficiency},
-                  {"domain_GBps", c.domain_GBps},
-                  {"rail_GBps", c.rail_GBps},
-                  {"domain_us", c.domain_us},
-                  {"rail_us", c.rail_us}};
+                  {"machine", c.machine.name},
+                  {"domain_GBps", c.host_GBps()},
+                  {"rail_GBps", c.rail_GBps()},
+                  {"domain_us", c.host_us()},
+                  {"rail_us", c.rail_us()}};
   for (const int d : {1, 8, c.gpus})
     for (int zero = 0; zero <= 3; ++zero)
       j["state_bytes"][fmt::format("d{}", d)][fmt::format("zero{}", zero)] =

@@ -105,7 +105,10 @@ TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
           if (a.collective != c || !a.applies(shape) || a.name == picked.name) continue;
           // Its messages alone take longer.
           if (floor_us(a, shape, bytes, model) > us) continue;
-          EXPECT_LE(us, 1.05 * run(a, shape, bytes).time_us)
+          const SimResult other = run(a, shape, bytes);
+          // Large messages keep to their rails for 10 % more time.
+          const bool leaves = bytes >= kMiB && other.traffic.cross_rail_bytes > 0;
+          EXPECT_LE(us, (leaves ? 1.15 : 1.05) * other.time_us)
               << name(c) << " over " << hosts << " x " << per_host << ", " << bytes
               << " bytes: auto takes " << picked.name << ", not " << a.name;
         }

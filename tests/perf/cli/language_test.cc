@@ -151,7 +151,6 @@ TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
            {"sim all_reduce --rail-us 3", "--rail-us"},
            {"sim all_reduce --spine-us 3", "--spine-us"},
            {"sim all_reduce --hosts 2 --seed 3", "--seed"},
-           {"sim all_reduce --longest-s 3", "--longest-s"},
            {"sim all_reduce --hosts 2 --equal-shares", "--equal-shares"},
            {"perf bw --seed 3", "--seed"},
            {"perf lat --pairs ring", "--pairs"},
@@ -173,14 +172,18 @@ TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
 TEST(Language, ExplainAndSimHaveOneFabric) {
   std::map<std::string, std::string> defaults;
   for_each_option([&](const std::string& command, const json& o) {
-    if (o["group"] != "The fabric") return;
+    if (o["group"] != "The machine") return;
     const auto [at, fresh] = defaults.try_emplace(longest(o), o["about"].get<std::string>());
     EXPECT_EQ(at->second, o["about"]) << command;
   });
   EXPECT_GE(defaults.size(), 5u);
   const std::string job = " all_reduce -N 8 --hosts 4 --json";
-  const json explained = json::parse(run(WEFT_BINARY " explain" + job).text);
-  const json played = json::parse(run(WEFT_BINARY " sim" + job + " --cpu-us 0").text);
+  const json explained = json::parse(run(WEFT_BINARY " explain" + job + " --profile off").text);
+  const json played = json::parse(run(WEFT_BINARY " sim" + job).text);
+  EXPECT_EQ(explained["chosen"]["algorithm"], played["rows"][0]["algorithm"]);
+  EXPECT_NEAR(
+      explained["chosen"]["time_us"].get<double>() / played["rows"][0]["time_us"].get<double>(), 1,
+      0.1);
   EXPECT_DOUBLE_EQ(explained["lower_bound_us"].get<double>(),
                    played["lower_bound_us"].get<double>());
 }

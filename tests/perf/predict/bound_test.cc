@@ -95,10 +95,13 @@ TEST(Bound, OtherCollectivesInMemory) {
 // `weft perf` and `weft explain` must not disagree about what is possible.
 TEST(Bound, TheCostModelHasTheSameBoundBetweenHosts) {
   ModelFlags flags;
-  flags.rail_gbps = 0.4;
+  flags.collective = "all_reduce";
+  flags.ranks = 8;
+  flags.hosts = 4;
   flags.rails = 2;
-  flags.wire = "tcp";
-  const CostModel model = model_of(flags);
+  flags.machine.rail_gbps = 0.4;
+  flags.machine.wire = "tcp";
+  const CostModel model = call_of(flags, 0).model;
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                        Collective::kBroadcast})
     EXPECT_NEAR(lower_bound_us(c, shape_of(8, 4, 0, 0), 16 * kMiB, model) /

@@ -232,8 +232,8 @@ TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
   ModelShape m = known_model("gpt2");
   m.vocabulary = 1;  // a head over many words would make the last stage longer
   Cluster c;
-  c.rail_GBps = c.domain_GBps = 1e9;  // messages take no time
-  c.rail_us = c.domain_us = 0;
+  c.machine.rail = c.machine.host = {0, 1e10};  // messages take no time
+  c.machine.core_us = 0;
   for (const int batches : {4, 16, 64, 1024}) {
     const Layout l = predict(m, c, layout(1, 4, 1, batches));
     EXPECT_NEAR(l.bubble, 3.0 / (batches + 3), 1e-4);
@@ -245,8 +245,9 @@ TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
 TEST(Predict, LatencyCountsMessagesInSequence) {
   const ModelShape m = known_model("gpt3");  // 96 layers
   Cluster c;
-  c.domain_us = 3;
-  c.rail_us = 7;
+  c.machine.host.us = 2;
+  c.machine.rail.us = 6;
+  c.machine.core_us = 0.5;  // at each end: 3 and 7 us in all
   const Layout t = predict(m, c, layout(8, 4, 2, 16));
   EXPECT_NEAR(t.tp_latency_s, 16 * 24 * 4 * (2 * 3) * 3e-6, 1e-12);
   Layout z = layout(1, 1, 512, 3);
@@ -254,7 +255,7 @@ TEST(Predict, LatencyCountsMessagesInSequence) {
   z = predict(m, c, z);
   EXPECT_NEAR(z.dp_latency_s, 3 * 3 * 96 * (3 * 3e-6 + 6 * 7e-6), 1e-12);
   Cluster fast = c;
-  fast.domain_us = fast.rail_us = 0;
+  fast.machine.host.us = fast.machine.rail.us = fast.machine.core_us = 0;
   EXPECT_EQ(predict(m, fast, z).dp_latency_s, 0);
   EXPECT_NEAR(z.dp_s - predict(m, fast, z).dp_s, z.dp_latency_s, 1e-12);
   const Layout p = layout(1, 4, 1, 8);  // 8 + 3 micro-batches pass, 3 boundaries and back
@@ -305,9 +306,9 @@ TEST(Predict, PublishedModelsBetween10And175Billion) {
     EXPECT_NEAR(static_cast<double>(model.parameters()) / 1e9, p.billions, 0.005 * p.billions);
     Cluster a100;
     a100.gpus = p.gpus;
-    a100.gpu_tflops = 312;
-    a100.domain_GBps = 300;
-    a100.rail_GBps = 25;
+    a100.machine.tflops = 312;
+    a100.machine.host.gbps = 2400;
+    a100.machine.rail.gbps = 200;
     Wanted wanted;
     wanted.batch = p.batch;
     wanted.tp = p.tp;
@@ -317,7 +318,7 @@ TEST(Predict, PublishedModelsBetween10And175Billion) {
     ASSERT_FALSE(plan.layouts.empty()) << p.billions;
     // They count the second forward pass as work.
     const Layout& best = plan.layouts.front();
-    const double rate = best.mfu * a100.gpu_tflops * (best.recompute ? 4.0 / 3 : 1);
+    const double rate = best.mfu * a100.machine.tflops * (best.recompute ? 4.0 / 3 : 1);
     EXPECT_NEAR(rate / p.tflops, 1, 0.2) << p.billions << " B, " << best.recompute;
   }
 }
@@ -398,7 +399,7 @@ TEST(Mistakes, EachIsNamedWithItsPrice) {
       mistakes(known_model("gpt2"), c, w),
       HasSubstr("computes as much as 4.5 of them, on 8 stages: the slowest stage sets the"));
   c.gpus = 64;
-  c.rail_GBps = 0.1;
+  c.machine.rail.gbps = 0.8;
   w = {};
   w.batch = 64;
   w.tp = w.pp = 1;

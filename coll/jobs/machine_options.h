@@ -1,0 +1,38 @@
+// The options of a command that predicts: which machine, and what of it is different.
+#pragma once
+
+#include <string>
+
+#include "coll/machine.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace weft {
+
+// What of a machine a command can change.
+enum class MachineParts {
+  kAll,
+  kButRailRate,  // of a command that has --rail-gbps already
+  kLinks,        // of a command to which the spine, reductions and copies are nothing
+};
+
+// Below 0, or empty: as the machine has it.
+struct MachineFlags {
+  std::string machine = kDefaultMachine, wire;
+  double rail_gbps = -1, rail_us = -1, host_gbps = -1, host_us = -1, spine_gbps = -1, spine_us = -1;
+  double cpu_us = -1, reduce_GBps = -1, copy_GBps = -1;
+};
+
+// Adds --machine, --rail-gbps, --rail-us, --host-gbps, --host-us, --spine-gbps, --spine-us, --wire,
+// --cpu-us, --reduce-gbs and --copy-gbs, or those of the parts.
+void add_machine_options(CLI::App& command, MachineFlags& flags,
+                         MachineParts parts = MachineParts::kAll);
+
+// The machine that the flags describe; a rail's rate may also come from WEFT_RAIL_GBPS. Of "this",
+// the cores are measured here and now, which takes 0.1 s. Throws Error naming the option and its
+// value.
+Machine machine_of(const MachineFlags& flags);
+
+}  // namespace weft
