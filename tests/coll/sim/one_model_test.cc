@@ -1,5 +1,6 @@
 // The cost model against the simulator, on one machine: what `explain` predicts is what `sim`
-// takes. labels: sim
+// takes.
+// labels: sim
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@
 #include "coll/select/cost.h"
 #include "coll/sim/simulate.h"
 
-namespace weft {
+namespace weft::one_model {
 namespace {
 
 using testing::uniform;
@@ -187,4 +188,4 @@ TEST(OneModel, LargeMessagesKeepToTheirRails) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::one_model
