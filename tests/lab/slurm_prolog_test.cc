@@ -1,5 +1,6 @@
 // The prolog and the epilog in a real cluster of Slurm: a node with a fault of its own is drained
-// with the reason, and nothing else drains a node. labels: lab
+// with the reason, and nothing else drains a node.
+// labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
