@@ -21,8 +21,7 @@ int datagram_socket() {
 
 // The contact with the port of that socket.
 std::string of_peer(const std::string& contact) {
-  return contact.substr(0, contact.rfind(' ') + 1) +
-         std::to_string(weft::port_of(datagram_socket()));
+  return weft::testing::with_port(contact, weft::port_of(datagram_socket()));
 }
 
 // The first bytes say what is in front of the message, and whether the MAC is right.

@@ -12,12 +12,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fuzz/transfers.h"
 #include "support/fakes/fake_ucx.h"
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
@@ -25,22 +25,17 @@
 
 namespace {
 
-using weft::Code;
-using weft::Completion;
 using weft::Head;
 using weft::Rank;
 using weft::Transfer;
 using weft::testing::byte_of;
 using weft::testing::FakeUcx;
 using weft::testing::laid_over;
+using weft::testing::require;
 
 constexpr int kRanks = 3, kTagBits = 62;
 constexpr int kMostPieces = 24;
 constexpr std::size_t kSizes[] = {0, 8, 256, 257, 3000, (1u << 20) + 8};
-
-void require(bool truth) {
-  if (!truth) std::abort();
-}
 
 std::unique_ptr<weft::Transport> make(const weft::testing::Forge& forge) {
   weft::Nic rail;
@@ -86,7 +81,7 @@ class Play {
         }
         break;
       case 6:
-        cancel(byte_of(body, 0));
+        transfers_.cancel(*transport_, byte_of(body, 0));
         break;
       case 7:
         begin_anew(peer, body);
@@ -105,31 +100,12 @@ class Play {
       default:
         break;  // only time passes
     }
-    poll();
+    transfers_.poll(*transport_);
   }
 
  private:
-  struct Posted {
-    Transfer transfer;
-    std::vector<std::byte> bytes;
-    Head head;
-  };
-
   void post(Rank peer, Transfer::Kind kind, std::string_view body) {
-    const std::uint64_t id = ++next_id_ << 32;
-    auto posted = std::make_unique<Posted>();
-    posted->bytes.resize(kSizes[byte_of(body, 1) % std::size(kSizes)]);
-    posted->head.sign = 1 + byte_of(body, 2) % 2;
-    Transfer& t = posted->transfer;
-    t.kind = kind;
-    t.peer = peer;
-    t.tag = byte_of(body, 0) & 7;
-    t.data = posted->bytes.data();
-    t.bytes = posted->bytes.size();
-    t.id = id;
-    if (byte_of(body, 2) & 4) t.head = &posted->head;
-    under_way_[id] = std::move(posted);
-    transport_->post({&t, 1});
+    transfers_.post(*transport_, peer, kind, body, kSizes[byte_of(body, 1) % std::size(kSizes)]);
   }
 
   void arrive(Rank source, std::uint8_t tag, std::string bytes) {
@@ -154,41 +130,13 @@ class Play {
     arrive(source, byte_of(body, 0), std::move(text));
   }
 
-  void cancel(std::uint32_t which) {
-    if (under_way_.empty()) return;
-    auto at = under_way_.begin();
-    std::advance(at, static_cast<std::ptrdiff_t>(which % under_way_.size()));
-    transport_->cancel(static_cast<std::uint32_t>(at->first >> 32));
-    under_way_.erase(at);  // nobody touches its bytes from here on
-  }
-
   void begin_anew(Rank peer, std::string_view body) {
-    transport_->sever(peer);
-    for (auto it = under_way_.begin(); it != under_way_.end();) {
-      const auto at = it++;
-      if (at->second->transfer.peer != peer) continue;
-      transport_->cancel(static_cast<std::uint32_t>(at->first >> 32));
-      under_way_.erase(at);
-    }
+    transfers_.sever(*transport_, peer);
     const std::string mine = transport_->reopen(peer);
     if (!mine.empty()) transport_->meet(peer, laid_over(mine, body));
   }
 
-  void poll() {
-    Completion out[8];
-    for (int i = 0; i < 4; ++i) {
-      const std::size_t n = transport_->poll(out);
-      for (std::size_t c = 0; c < n; ++c) {
-        const auto at = under_way_.find(out[c].id);
-        require(at != under_way_.end());
-        if (out[c].code != Code::kOk) require(!transport_->cause(at->second->transfer.peer).ok());
-        under_way_.erase(at);
-      }
-    }
-  }
-
-  std::map<std::uint64_t, std::unique_ptr<Posted>> under_way_;  // outlives the transport
-  std::uint64_t next_id_ = 0;
+  weft::testing::Transfers transfers_;  // outlive the transport
   FakeUcx& fake_ = FakeUcx::get();
   std::unique_ptr<weft::Transport> transport_ = make({});
 };

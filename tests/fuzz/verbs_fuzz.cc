@@ -19,12 +19,11 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/transfers.h"
 #include "support/fakes/verbs_peer.h"
 
 namespace {
 
-using weft::Code;
-using weft::Completion;
 using weft::Head;
 using weft::Rank;
 using weft::Transfer;
@@ -37,14 +36,11 @@ using weft::VerbsMessageFront;
 using weft::testing::byte_of;
 using weft::testing::FakeVerbs;
 using weft::testing::laid_over;
+using weft::testing::require;
 using weft::testing::VerbsPeers;
 
 constexpr int kRanks = 3;
 constexpr int kMostPieces = 24;
-
-void require(bool truth) {
-  if (!truth) std::abort();
-}
 
 class Play {
  public:
@@ -93,7 +89,7 @@ class Play {
           net_.fake.fail(*p, static_cast<ibv_wc_status>(1 + byte_of(body, 0) % 22));
         break;
       case 10:
-        cancel(byte_of(body, 0));
+        transfers_.cancel(*net_.transport, byte_of(body, 0));
         break;
       case 11:
         begin_anew(peer, body);
@@ -112,7 +108,7 @@ class Play {
         take(peer, k);
         break;
     }
-    poll();
+    transfers_.poll(*net_.transport);
     // What rank 0 invites the peers to is theirs from here on.
     for (; !net_.mail->sent.empty(); net_.mail->sent.pop_front()) {
       const auto& [to, text] = net_.mail->sent.front();
@@ -125,30 +121,12 @@ class Play {
   }
 
  private:
-  struct Posted {
-    Transfer transfer;
-    std::vector<std::byte> bytes;
-    Head head;
-  };
-
   void post(Rank peer, Transfer::Kind kind, std::string_view body) {
     constexpr std::size_t kSizes[] = {0, 8, VerbsPeers::kMostInSlot, VerbsPeers::kMostInSlot + 1,
                                       2500};
-    const std::uint64_t id = ++next_id_ << 32;
-    auto posted = std::make_unique<Posted>();
     // What is meant for a peer says so.
-    posted->bytes.resize(kSizes[byte_of(body, 1) % std::size(kSizes)], std::byte(peer));
-    posted->head.sign = 1 + byte_of(body, 2) % 2;
-    Transfer& t = posted->transfer;
-    t.kind = kind;
-    t.peer = peer;
-    t.tag = byte_of(body, 0) & 7;
-    t.data = posted->bytes.data();
-    t.bytes = posted->bytes.size();
-    t.id = id;
-    if (byte_of(body, 2) & 4) t.head = &posted->head;
-    under_way_[id] = std::move(posted);
-    net_.transport->post({&t, 1});
+    transfers_.post(*net_.transport, peer, kind, body, kSizes[byte_of(body, 1) % std::size(kSizes)],
+                    std::byte(peer));
   }
 
   // What fits a receive, more or less.
@@ -213,44 +191,15 @@ class Play {
     }
   }
 
-  void cancel(std::uint32_t which) {
-    if (under_way_.empty()) return;
-    auto at = under_way_.begin();
-    std::advance(at, static_cast<std::ptrdiff_t>(which % under_way_.size()));
-    net_.transport->cancel(static_cast<std::uint32_t>(at->first >> 32));
-    under_way_.erase(at);  // nobody touches its bytes from here on
-  }
-
   void begin_anew(Rank peer, std::string_view body) {
-    net_.transport->sever(peer);
-    for (auto it = under_way_.begin(); it != under_way_.end();) {
-      const auto at = it++;
-      if (at->second->transfer.peer != peer) continue;
-      net_.transport->cancel(static_cast<std::uint32_t>(at->first >> 32));
-      under_way_.erase(at);
-    }
+    transfers_.sever(*net_.transport, peer);
     const std::string mine = net_.transport->reopen(peer);
     require(!mine.empty());
     net_.reopened(peer, mine);
     net_.transport->meet(peer, laid_over(mine, body));
   }
 
-  void poll() {
-    Completion out[8];
-    for (int i = 0; i < 4; ++i) {
-      const std::size_t n = net_.transport->poll(out);
-      for (std::size_t c = 0; c < n; ++c) {
-        const auto at = under_way_.find(out[c].id);
-        require(at != under_way_.end());
-        const Rank peer = at->second->transfer.peer;
-        if (out[c].code != Code::kOk) require(!net_.transport->cause(peer).ok());
-        under_way_.erase(at);
-      }
-    }
-  }
-
-  std::map<std::uint64_t, std::unique_ptr<Posted>> under_way_;  // outlives the transport
-  std::uint64_t next_id_ = 0;
+  weft::testing::Transfers transfers_;                     // outlive the transport
   std::map<Rank, std::uint32_t> attempt_{{1, 1}, {2, 2}};  // of rank 0, the last one
   VerbsPeers net_;
 };

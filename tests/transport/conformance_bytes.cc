@@ -16,14 +16,15 @@ namespace weft::testing {
 constexpr std::size_t kSizes[] = {
     0, 1, 7, 8, 31, 40, 48, 63, 64, 65, 1000, 4096, 65536, (1u << 20) + 3u, 16u << 20};
 
-// Every size, both orders of posting, both kinds of memory, any alignment.
+// Every size in both orders of posting and both kinds of memory, with alignments that take turns:
+// short messages with every one of them.
 TEST_P(Conformance, BytesArriveExactly) {
   Net net = make(2);
-  std::uint64_t tag = 1;
+  std::uint64_t tag = 1, turn = 0;
   for (const Memory memory : {Memory::kMalloc, Memory::kAlloc}) {
     for (const std::size_t bytes : kSizes) {
       for (const std::size_t offset : {0, 1, 3, 8}) {
-        if (bytes > 1u << 21 && offset > 1) continue;
+        if (bytes >= 65536 && turn++ % 3 != 0) continue;
         for (const bool send_first : {true, false}) {
           SCOPED_TRACE(::testing::Message() << bytes << " bytes, offset " << offset
                                             << (memory == Memory::kAlloc ? ", alloc" : ", malloc")
@@ -55,15 +56,16 @@ TEST_P(Conformance, BytesArriveExactly) {
 TEST_P(Conformance, TagsMatchWhateverTheOrder) {
   Net net = make(2);
   constexpr int kCount = 300;
+  constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // all 48 bits are the caller's
   std::deque<Buffer> from, to;
   for (std::uint64_t i = 0; i < kCount; ++i) {
     const std::size_t bytes = i % 10 == 0 ? 100000 : i * 37 % 5000;
     from.emplace_back(bytes, i % 2 ? Memory::kAlloc : Memory::kMalloc).fill(i);
     to.emplace_back(bytes);
-    net[0].send(1, i, from.back());
+    net[0].send(1, kHigh + i, from.back());
   }
   net.settle();
-  for (std::uint64_t i = kCount; i-- > 0;) net[1].recv(0, i, to[i]);
+  for (std::uint64_t i = kCount; i-- > 0;) net[1].recv(0, kHigh + i, to[i]);
   ASSERT_TRUE(net.finish());
   for (std::uint64_t i = 0; i < kCount && !net.phantom(); ++i) {
     ASSERT_TRUE(has_pattern(to[i].data(), to[i].bytes(), i));

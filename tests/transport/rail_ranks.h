@@ -51,6 +51,12 @@ class RailEnd {
       : job_(board, rank), transport_(std::move(transport)) {
     add_rail();
   }
+  // Of another kind, which `make` makes.
+  RailEnd(SharedBoard& board, Rank rank,
+          const std::function<std::unique_ptr<Transport>(Job&, Rank)>& make)
+      : job_(board, rank) {
+    rails_.push_back(make(job_, rank));
+  }
   void add_rail(const Nic& nic = loopback()) {
     rails_.push_back(make_rail_transport(transport_, job_, hosts_of_one(job_.size()), nic));
   }
@@ -75,12 +81,19 @@ class RailEnd {
     }
   }
   bool done(std::uint64_t id) const { return done_.contains(id); }
-  // The code transfer `id` ends with; a failed test when it does not within 30 s.
-  Code wait(std::uint64_t id) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  // The code transfer `id` ends with; a failed test when it does not within 60 s. `meanwhile` runs
+  // about ten times a second.
+  Code wait(std::uint64_t id, const std::function<void()>& meanwhile = {}) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto next = begin;
     while (!done(id)) {
+      const auto now = std::chrono::steady_clock::now();
+      if (meanwhile && now > next) {
+        next += std::chrono::milliseconds(100);
+        meanwhile();
+      }
       poll();
-      if (std::chrono::steady_clock::now() > deadline) {
+      if (now > begin + std::chrono::seconds(60)) {
         ADD_FAILURE() << "transfer " << id << " does not end";
         return Code::kTimeout;
       }

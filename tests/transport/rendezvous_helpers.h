@@ -3,22 +3,30 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
+#include "transport/job/job_assembly.h"
 
 namespace weft::test {
 
@@ -55,14 +63,26 @@ struct Outcome {
   std::string error;
 };
 
-// Calls connect() for the given ranks at the same time.
-inline std::vector<Outcome> connect_all(const std::vector<JobSpec>& specs) {
-  std::vector<Outcome> outcomes(specs.size());
+// What f() throws, in words.
+template <class F>
+std::string error_of(F f) {
+  try {
+    (void)f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// Calls make(i), which returns a job, for n values of i at the same time.
+template <class Make>
+std::vector<Outcome> all_at_once(std::size_t n, Make make) {
+  std::vector<Outcome> outcomes(n);
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
+  for (std::size_t i = 0; i < n; ++i) {
     threads.emplace_back([&, i] {
       try {
-        outcomes[i].job = connect(specs[i]);
+        outcomes[i].job = make(i);
       } catch (const Error& e) {
         outcomes[i].error = e.what();
       }
@@ -70,6 +90,14 @@ inline std::vector<Outcome> connect_all(const std::vector<JobSpec>& specs) {
   }
   for (std::thread& t : threads) t.join();
   return outcomes;
+}
+
+inline std::vector<Outcome> connect_all(const std::vector<JobSpec>& specs) {
+  return all_at_once(specs.size(), [&](std::size_t i) { return connect(specs[i]); });
+}
+
+inline std::vector<Outcome> shrink_all(std::span<Outcome> jobs) {
+  return all_at_once(jobs.size(), [&](std::size_t i) { return jobs[i].job->shrink(); });
 }
 
 // A job of n ranks that wait for `timeout`, or for 4, 16 .. times that where the machine is too
@@ -105,6 +133,99 @@ inline bool eventually(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(2ms);
   }
   return true;
+}
+
+// Of join_survivors() at this door: who goes on, or the error.
+inline std::string joined(const JobSpec& spec, const std::string& door) {
+  std::string mask;
+  const std::string error = error_of([&] { return join_survivors(spec, door, mask); });
+  return error == "no error" ? mask : error;
+}
+
+// A job of which the test speaks for the ranks of `by_hand`, by links; the others have jobs.
+struct HandJob {
+  HandJob(Specs specs, const std::vector<Rank>& by_hand) {
+    links.resize(specs.specs.size());
+    jobs = all_at_once(links.size(), [&](std::size_t i) -> std::unique_ptr<Job> {
+      const Rank r = static_cast<Rank>(i);
+      if (std::ranges::find(by_hand, r) == by_hand.end()) return connect(specs[r]);
+      links[i] = assemble_leaf(specs[r]);
+      return nullptr;
+    });
+    for (const Outcome& o : jobs) EXPECT_EQ(o.error, "");
+  }
+  Job& job(Rank r) { return *jobs[static_cast<std::size_t>(r)].job; }
+  Channel& link(Rank r) { return links[static_cast<std::size_t>(r)].channel; }
+  // Until everything is on its way.
+  void flush(Rank r) {
+    while (link(r).queued() > 0) {
+      wait_for_room(r);
+      link(r).flush();
+    }
+  }
+  // These bytes, or as many as the other end takes before it closes the connection.
+  void say(Rank r, std::string_view bytes) {
+    while (!bytes.empty()) {
+      wait_for_room(r);
+      const ssize_t n = ::send(link(r).fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return;
+      bytes.remove_prefix(n > 0 ? static_cast<std::size_t>(n) : 0);
+    }
+  }
+  // The next frame of a type that comes to the rank; nothing where the connection ends.
+  std::optional<std::string> hear(Rank r, wire::Type type) {
+    std::optional<std::string> heard;
+    const bool in_time = eventually([&] {
+      wire::Frame frame;
+      Channel::Got got;
+      while ((got = link(r).receive(frame)) == Channel::Got::kFrame) {
+        if (frame.type != type) continue;
+        heard = frame.payload;
+        return true;
+      }
+      return got == Channel::Got::kEnd;
+    });
+    EXPECT_TRUE(in_time);
+    return heard;
+  }
+
+  std::vector<Outcome> jobs;
+  std::vector<RootLink> links;
+
+ private:
+  void wait_for_room(Rank r) {
+    pollfd polled{link(r).fd(), POLLOUT, 0};
+    (void)::poll(&polled, 1, 100);
+  }
+};
+
+// An address of this machine that other machines may know; "" where there is none.
+inline std::string outer_address() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  std::string found;
+  for (const ifaddrs* a = all; a && found.empty(); a = a->ifa_next) {
+    if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET || a->ifa_flags & IFF_LOOPBACK) continue;
+    char text[INET_ADDRSTRLEN];
+    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(a->ifa_addr)->sin_addr, text, sizeof text);
+    found = text;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+// The specs with rank 0 listening at `address`, and all told so.
+inline Specs specs_at(const std::string& address, int n) {
+  const std::vector<std::uint16_t> any{0};
+  const Fd listener = listen_on(address, any);
+  Specs specs(n);
+  ::close(specs[0].listen_fd);
+  specs[0].listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
+  for (JobSpec& spec : specs.specs) {
+    spec.address = address;
+    spec.ports = {port_of(listener.get())};
+  }
+  return specs;
 }
 
 // A plain connection to a port of this host, blocking.

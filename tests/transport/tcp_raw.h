@@ -22,6 +22,18 @@
 
 namespace weft::testing {
 
+// A contact with another port for datagrams.
+inline std::string with_port(const std::string& contact, std::uint16_t port) {
+  return contact.substr(0, contact.rfind(' ') + 1) + std::to_string(port);
+}
+
+// A whole message as it goes over a connection.
+inline std::string eager(std::uint64_t tag, std::string_view text) {
+  const tcp::Frame f = {
+      .length = static_cast<std::uint32_t>(text.size()), .tag = tag, .bytes = text.size()};
+  return std::string(reinterpret_cast<const char*>(&f), sizeof f) + std::string(text);
+}
+
 // Rank 0's transport over "lo", and sockets that connect to it.
 class RawPeer {
  public:
@@ -93,6 +105,17 @@ class RawPeer {
   }
   static void say(int fd, const void* bytes, std::size_t n) {
     (void)!::send(fd, bytes, n, MSG_NOSIGNAL);
+  }
+  static void say(int fd, const std::string& bytes) { say(fd, bytes.data(), bytes.size()); }
+  // Rank 0 receives.
+  void receive(std::uint64_t tag, void* to, std::size_t bytes, std::uint64_t id, Rank from = 1) {
+    const Transfer t{.kind = Transfer::Kind::kRecv,
+                     .peer = from,
+                     .tag = tag,
+                     .data = to,
+                     .bytes = bytes,
+                     .id = id};
+    transport->post({&t, 1});
   }
   void poll(int times = 100) {
     for (int i = 0; i < times; ++i) {

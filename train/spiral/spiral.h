@@ -53,9 +53,8 @@ struct SpiralResult {
   std::vector<std::string> left_out;  // newer, damaged checkpoints (on rank 0)
   std::vector<std::string> differs;   // options that the checkpoint's run had otherwise
   double seconds = 0;
-  double waited_s = 0;        // this rank's time in synchronisation
-  std::uint64_t samples = 0;  // samples whose part of a gradient this rank computed
-  ServerReport server;        // rank 0's, with a parameter server
+  double waited_s = 0;  // this rank's time in synchronisation
+  ServerReport server;  // rank 0's, with a parameter server
 };
 
 // Trains over all ranks of comm. Each sample belongs to one worker, and the gradient is the mean

@@ -56,7 +56,6 @@ struct Worker {
     const auto mine = [&](int w) {
       return data.size() * static_cast<std::size_t>(w) / static_cast<std::size_t>(workers);
     };
-    computed += mine(index + 1) - mine(index);
     gradient.back() = net.add_gradient(data, mine(index), mine(index + 1), data.size(),
                                        std::span(gradient).first(net.size()));
     if (slow_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
@@ -64,7 +63,6 @@ struct Worker {
   SpiralData data;
   SpiralNet net;
   int index, workers, slow_us;
-  std::uint64_t computed = 0;  // samples
   std::vector<double> gradient;
 };
 
@@ -113,7 +111,6 @@ class Run {
       see({std::max(o_.iterations, result_.first), loss(), net().accuracy(worker_.data)});
     result_.seconds = now_s() - begin;
     result_.weights = net().weights;
-    result_.samples = worker_.computed;
     comm_.barrier().check();
     return std::move(result_);
   }

@@ -19,7 +19,7 @@ std::size_t columns_of(const std::string& line) {
       std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-void expect_narrow(const std::string& command, int exit_code = 0) {
+std::string expect_narrow(const std::string& command, int exit_code = 0) {
   const Output o = run(command);
   EXPECT_EQ(o.exit_code, exit_code) << command << "\n" << o.text;
   std::istringstream lines(o.text);
@@ -27,16 +27,28 @@ void expect_narrow(const std::string& command, int exit_code = 0) {
   for (std::string line; std::getline(lines, line); ++count)
     EXPECT_LE(columns_of(line), 100u) << command << "\n" << line;
   EXPECT_GT(count, 0) << command;
+  return o.text;
 }
 
+// Every collective in every form, and its results are right.
 TEST(Columns, OfPerf) {
-  for (const char* what :
-       {"all_reduce -e 1M -f 64", "all_reduce -e 1M -f 64 --in-place", "barrier",
-        "all_reduce -e 1M -f 64 --percentiles", "sendrecv -e 1K", "all_reduce -d all -o all -e 8",
+  for (const std::string what :
+       {"all_reduce -e 1M -f 64", "all_reduce --in-place --buffers weft -b 4K -e 4K", "barrier",
+        "all_reduce -e 1M -f 64 --percentiles", "sendrecv -b 4K -e 4K",
+        "all_gather -d half -b 4K -e 4K", "all_gather --in-place -b 4K -e 4K",
+        "reduce_scatter -o avg -d bfloat16 -b 4K -e 4K", "reduce_scatter --in-place -b 4K -e 4K",
+        "broadcast --root 2 -b 4K -e 4K", "broadcast --in-place --root 1 -b 4K -e 4K",
+        "all_reduce -d all -o all -e 8", "all_reduce --back-to-back -b 4K -e 4K",
+        "all_reduce --out-of-place --percentiles -b 4K -e 4K", "sendrecv --percentiles -b 4K -e 4K",
         "reduce_scatter --hosts 2 --rails 2 -N 4 -b 64K -e 64K --out-of-place",
         "all_reduce -N 4 --hosts 2 --rail-gbps 10 -b 64K -e 64K --back-to-back",
-        "all_reduce -d all -o all -e 8 --percentiles -c 0"})
-    expect_narrow(fmt::format("{} perf {} -n 2 -w 1 --timeout-ms 20000", WEFT_BINARY, what));
+        "all_reduce -d all -o all -e 8 --percentiles -c 0"}) {
+    const std::string ranks = what.find("-N") == what.npos ? "-N 3" : "";
+    const std::string text = expect_narrow(
+        fmt::format("{} perf {} {} -n 2 -w 1 --timeout-ms 20000", WEFT_BINARY, what, ranks));
+    EXPECT_NE(text.find(what.ends_with("-c 0") ? "not checked" : "all results exact"), text.npos)
+        << what << text;
+  }
 }
 
 TEST(Columns, OfPairs) {

@@ -2,6 +2,7 @@
 // ctest: whole
 #include "perf/collective/payload.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,10 @@
 #include "coll/types.h"
 
 namespace weft {
+
+static void PrintTo(DType type, std::ostream* out) { *out << name(type); }
+static void PrintTo(RedOp op, std::ostream* out) { *out << name(op); }
+
 namespace {
 
 using ::testing::HasSubstr;
@@ -114,7 +119,12 @@ TEST_P(EveryPayload, ComparesEqualToItselfAcrossThePeriod) {
 INSTANTIATE_TEST_SUITE_P(All, EveryPayload,
                          ::testing::Combine(::testing::ValuesIn(kAllDTypes),
                                             ::testing::ValuesIn(kAllRedOps),
-                                            ::testing::Values(1, 2, 3, 7, 8, 64, 100, 129)));
+                                            ::testing::Values(1, 2, 3, 7, 8, 64, 100, 129)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_{}", name(std::get<0>(info.param)),
+                                              name(std::get<1>(info.param)),
+                                              std::get<2>(info.param));
+                         });
 
 TEST(Payload, ReductionsAreTheNumbersOneGetsByHand) {
   for (DType type : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64})

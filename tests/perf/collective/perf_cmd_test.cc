@@ -175,19 +175,6 @@ TEST(PerfCommand, AReportReplacesTheOneBefore) {
   EXPECT_THAT(device.output, HasSubstr("weft.perf/1"));
 }
 
-// The text of a failure need not name the host, and a rank of a thousand says nothing of where it
-// is.
-TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
-  // What rank 3 does not send holds all of them up in the collectives, if they come that far before
-  // rank 3 is killed: the hosts are known long before.
-  const std::string rank = fmt::format(
-      "if [ $WEFT_RANK = 3 ]; then sleep 15; kill -KILL $$; fi "
-      "& WEFT_FAULT=drop:rank=3,nth=300,times=1000000000 exec {} validate --timeout-ms 120000",
-      WEFT_BINARY);
-  const Outcome run = weft(fmt::format("launch -N 4 --hosts 2 -- bash -c '{}'", rank), "2>&1");
-  EXPECT_THAT(run.output, HasSubstr("host1 is lost: peer failed: rank 3"));
-}
-
 TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
   const std::string command =
       "perf broadcast -N 4 --hosts 2 --transport shm -b 64K -e 64K -n 3 --timeout-ms 20000";
@@ -219,23 +206,6 @@ TEST(PerfCommand, WritesItsSchema) {
     EXPECT_EQ(row["wrong"], 0);
   }
   EXPECT_EQ(json["rows"][2]["bytes"], 2048);
-}
-
-TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
-  for (const char* what :
-       {"all_reduce -d all -o all", "all_reduce --in-place --buffers weft", "all_gather -d half",
-        "all_gather --in-place", "reduce_scatter -o avg -d bfloat16", "reduce_scatter --in-place",
-        "broadcast --root 2", "broadcast --in-place --root 1", "barrier", "sendrecv",
-        "all_reduce --back-to-back", "all_reduce -c 0", "all_reduce --percentiles",
-        "all_reduce --out-of-place --percentiles", "sendrecv --percentiles"}) {
-    const char* sizes = what == std::string("barrier") ? "" : " -b 4K -e 4K";
-    const Outcome run =
-        weft(fmt::format("perf {}{} -N 3 -n 2 -w 1 --timeout-ms 20000", what, sizes));
-    EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
-    EXPECT_THAT(run.output, HasSubstr(what == std::string("all_reduce -c 0") ? "not checked"
-                                                                             : "all results exact"))
-        << what;
-  }
 }
 
 TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
@@ -393,42 +363,27 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   }
 }
 
-// `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on.
+// `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on. Standard
+// output has the report and nothing else.
 TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
-  const std::string folder = ::testing::TempDir() + fmt::format("tune_rails_{}", getpid());
-  std::filesystem::create_directory(folder);
-  setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
-  const std::string report = folder + "/tune.json";
+  const weft::testing::TemporaryFolder folder;
+  setenv("WEFT_PROFILE", (folder / "profile.json").c_str(), 1);
   const Outcome run = weft(
       "tune -N 4 --hosts 2 --rails 2 -b 64K -e 64K --rounds 1 --budget-ms 1 --timeout-ms 60000 "
-      "--json " +
-      report);
+      "--json -",
+      "");
   setenv("WEFT_PROFILE", "off", 1);
   ASSERT_EQ(run.code, 0) << run.output;
-  std::ifstream file(report);
-  const auto json = nlohmann::json::parse(file);
+  const auto json = nlohmann::json::parse(run.output);
+  EXPECT_EQ(json["schema"], "weft.tune/1");
   ASSERT_EQ(json["rows"].size(), 1u);
   EXPECT_FALSE(json["rows"][0]["fixed_us"].contains("direct")) << json;
   EXPECT_TRUE(json["rows"][0]["fixed_us"].contains("hierarchical")) << json;
-  std::filesystem::remove_all(folder);
-}
-
-TEST(TuneCommand, WritesItsReportToStandardOutput) {
-  const std::string folder = ::testing::TempDir() + fmt::format("tune_stdout_{}", getpid());
-  std::filesystem::create_directory(folder);
-  setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
-  const Outcome run =
-      weft("tune -N 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000 --json -", "");
-  setenv("WEFT_PROFILE", "off", 1);
-  EXPECT_EQ(run.code, 0);
-  EXPECT_EQ(nlohmann::json::parse(run.output)["schema"], "weft.tune/1");  // and nothing else
-  std::filesystem::remove_all(folder);
 }
 
 TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
-  std::string folder = ::testing::TempDir() + "tuneXXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string profile = folder + "/profile.json", report = folder + "/tune.json";
+  const weft::testing::TemporaryFolder folder;
+  const std::string profile = folder / "profile.json", report = folder / "tune.json";
   setenv("WEFT_PROFILE", profile.c_str(), 1);
   const Outcome run = weft(
       "tune all_reduce reduce_scatter -N 2 -b 64K -e 256K -f 4 --rounds 2 "
@@ -457,18 +412,22 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   EXPECT_THAT(named.output, HasSubstr("weft.tune/1"));  // no profile: says what it is
   EXPECT_NE(off.code, 0);
   EXPECT_THAT(off.output, HasSubstr("WEFT_PROFILE=off"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
   const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and no word on stderr
-  EXPECT_EQ(run.code, 3) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.validate/2");
-  EXPECT_EQ(json["verdict"], "UNKNOWN");
-  EXPECT_EQ(json["exit_code"], 3);
-  EXPECT_FALSE(json["findings"].empty());
-  for (const auto& finding : json["findings"]) EXPECT_TRUE(finding["id"].is_string());
+  bool known = false;  // what the kernel's counters say of other programs on this machine
+  std::vector<std::string> unknown;
+  for (const auto& finding : json["findings"]) {
+    known = known || !finding["unknown"].get<bool>();
+    if (finding["unknown"]) unknown.push_back(finding["id"]);
+  }
+  EXPECT_THAT(unknown, ::testing::Contains("nothing-measured"));
+  EXPECT_TRUE(known ? run.code == 1 || run.code == 2 : run.code == 3) << run.output;
+  EXPECT_EQ(json["exit_code"], run.code);
+  EXPECT_EQ(json["verdict"] == "UNKNOWN", !known);
 }
 
 }  // namespace

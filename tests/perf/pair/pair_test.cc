@@ -253,7 +253,7 @@ TEST_F(PairProcesses, ClientAndServer) {
 TEST_F(PairProcesses, LatencyOfAllSizes) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
-    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --check --timeout-ms 10000");
+    const Ends ends = run_pair("lat --op " + op + " -a -n 5 --check --timeout-ms 10000");
     EXPECT_EQ(ends.client.exit_code, 0) << op << ends.client.text;
     EXPECT_EQ(ends.server.exit_code, 0) << op << ends.server.text;
     EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG"))) << op;
@@ -261,7 +261,7 @@ TEST_F(PairProcesses, LatencyOfAllSizes) {
     ASSERT_EQ(sizes.size(), 23U) << op;
     EXPECT_EQ(sizes.back()["bytes"], 8 << 20) << op;
     const Output launched = run(
-        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout-ms 10000",
+        fmt::format("timeout 100 {} launch -N 2 -- {}lat --op {} -s 4M,8M -n 5 --timeout-ms 10000",
                     WEFT_BINARY, kPerf, op));
     EXPECT_EQ(launched.exit_code, 0) << op << launched.text;
   }
@@ -322,7 +322,12 @@ TEST_F(PairProcesses, AClientThatDiesIsNamed) {
   const int port = 20000 + getpid() % 12000;
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -D 30 -p {}", kPerf, port);
   auto server = std::async(std::launch::async, [&] { return run(both); });
-  run("timeout -s KILL 5 " + both.substr(11) + " 127.0.0.1");
+  // It is under way once it has used 0.3 s of its processor: set-up takes little.
+  run(
+      fmt::format("bash -c '{} 127.0.0.1 & c=$!; "
+                  "while t=$(cut -d\" \" -f14 /proc/$c/stat 2>/dev/null); "
+                  "[ \"${{t:-99}}\" -le 30 ]; do sleep 0.05; done; kill -KILL $c'",
+                  both.substr(11)));
   const Output end = server.get();
   EXPECT_EQ(end.exit_code, 2) << end.text;
   EXPECT_THAT(end.text, HasSubstr("rank 1 (host"));

@@ -59,7 +59,8 @@ TEST_P(LostRank, ThatDiesIsNamed) { expect_lost("KILL"); }
 TEST_P(LostRank, ThatStopsIsNamed) { expect_lost("STOP"); }
 
 // Rank 0 writes the reports: where it is lost itself, rank 1 does.
-INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3));
+INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3),
+                         [](const auto& info) { return "Rank" + std::to_string(info.param); });
 
 // A host whose memory or NIC changes data: every rank looks for it, although rank 0 alone has heard
 // what all found.
@@ -68,7 +69,7 @@ TEST(WrongData, TheHostThatChangesDataIsNamed) {
   const std::string json = folder / "report.json";
   const Output o = run(
       fmt::format("WEFT_FAULT=flip:rank=2,every=40,min=1024 timeout 120 {} validate -N 4 --hosts 4 "
-                  "--budget 30s --timeout-ms 8000 --json {} 2>&1",
+                  "--budget 20s --timeout-ms 8000 --json {} 2>&1",
                   WEFT_BINARY, json));
   EXPECT_EQ(o.exit_code, 2) << o.text;
   ASSERT_TRUE(std::filesystem::exists(json)) << o.text;

@@ -44,7 +44,7 @@ std::map<Verdict, int> verdicts(double noise, double left, std::uint64_t first_s
 }
 
 TEST(Noise, ASlowPortIsNeverOk) {
-  for (const double noise : {0.01, 0.02, 0.03, 0.04, 0.06, 0.1}) {
+  for (const double noise : {0.01, 0.03, 0.1}) {
     SCOPED_TRACE(noise);
     EXPECT_LE(verdicts(noise, 0.9, 301)[Verdict::kOk], kSeeds / 20);
     EXPECT_LE(verdicts(noise, 0.85, 401)[Verdict::kOk], kSeeds / 20);

@@ -41,7 +41,7 @@ void expect_every_number_of_replicas(const Stages& stages) {
 }
 TEST_F(DeviceSameBits, Fp32) { expect_every_number_of_replicas<Fp32>({{0, {2, 8}}, {3, {1, 4}}}); }
 TEST_F(DeviceSameBits, Bf16) {
-  expect_every_number_of_replicas<Bf16>({{0, {2, 4, 8}}, {1, {4}}, {2, {1, 4}}, {3, {2, 8}}});
+  expect_every_number_of_replicas<Bf16>({{0, {4}}, {1, {4}}, {2, {1, 2}}, {3, {8}}});
 }
 
 // Beside the other axes; the bits are those of one tensor and pipeline layout.

@@ -44,9 +44,9 @@ TEST_F(DeviceTraining, OtherWays) {
   testing::expect_layout(o, "untied, replicated head");
 }
 TEST_F(DeviceTraining, SeedStyle) {
-  TrainOptions o = testing::tiny(2, 2, 2);
+  TrainOptions o = testing::tiny(1, 2, 2);
   o.seed_style = true;
-  testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
+  testing::expect_layout(o, "seed style, tp 2 pp 2");
   o = testing::tiny(1, 4, 1);
   o.seed_style = true;
   o.embed = "replicated";

@@ -1,5 +1,5 @@
-// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, where the
-// curve itself does not enlarge rounding.
+// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 20 steps, in one
+// with all axes over 50, where the curve itself does not enlarge rounding.
 //
 // Why at a rate of 2e-3 and not at the 3e-3 of layouts_test: how far two fp32 runs part is the
 // curve's doing, not the layout's. This model's part by 2e-8 at 1e-3, 7e-8 at 2e-3 and 3e-6 at
@@ -12,13 +12,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 #include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {
 
-constexpr int kSteps = 50;
+constexpr int kSteps = 50, kFewer = 20;
 
 TrainOptions kind(const std::array<int, 3>& sizes) {
   TrainOptions o = narrow(sizes, 8);
@@ -30,18 +31,21 @@ const Result& one_rank() {
   return run;
 }
 
-void expect_fp32_curve(const TrainOptions& o) {
+void expect_fp32_curve(const TrainOptions& o, int steps = kFewer) {
   const std::string what = fmt::format("dp {} tp {} pp {} zero {} {}", o.mesh.data, o.mesh.tensor,
                                        o.mesh.pipeline, o.zero, o.schedule);
-  const double d = loss_distance(one_rank().losses, train<float>(o, kSteps).losses);
+  std::vector<double> want = one_rank().losses;
+  want.resize(static_cast<std::size_t>(steps));
+  const double d = loss_distance(want, train<float>(o, steps).losses);
   fmt::print("{}: {:.2g}\n", what, d);
   EXPECT_LE(d, 1e-5) << what;
 }
 
 TEST(Fp32, EveryFactorisationOf8And6) {
   EXPECT_LT(one_rank().losses.back(), 0.8 * one_rank().losses.front());
-  for (const auto& sizes : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}})
+  for (const auto& sizes : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}})
     expect_fp32_curve(kind(sizes));
+  expect_fp32_curve(kind({2, 2, 2}), kSteps);
   TrainOptions o = kind({1, 1, 4});
   o.schedule = "zero-bubble";
   expect_fp32_curve(o);

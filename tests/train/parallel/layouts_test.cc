@@ -1,5 +1,6 @@
 // One loss curve for every layout of ranks, within 1e-10 in fp64, and the same weights at its end:
-// over 50 steps for every factorisation, over 10 for the other ways to run one.
+// over 50 steps for one with all axes, over 10 for the others. Pairs of what is independent take
+// turns.
 // labels: sim
 // unsanitized: Layouts.Every*FactorisationOf8And6
 #include <gtest/gtest.h>
@@ -22,8 +23,9 @@ TEST(Layouts, TheLossFalls) {
 }
 
 TEST(Layouts, EveryFactorisationOf8And6) {
+  expect_curve(layout(2, 2, 2), kCurveSteps);
   for (const int n : {8, 6})
-    for (const auto& sizes : factorisations(n)) expect_curve(layout(sizes), kCurveSteps);
+    for (const auto& sizes : factorisations(n)) expect_narrow_curve(narrow(sizes, 8));
 }
 
 // Alone with middle stages, and with replicas of split layers.
@@ -48,9 +50,11 @@ TEST(Layouts, EveryScheduleComputesActivationsAgain) {
 }
 
 TEST(Layouts, EveryZeroStageInEveryFactorisationOf8And6) {
+  int turn = 0;
   for (const int n : {8, 6})
     for (const auto& sizes : factorisations(n))
       for (int zero = 1; zero <= 3 && sizes[0] > 1; ++zero) {
+        if (sizes != std::array{2, 2, 2} && turn++ % 4 != 0) continue;
         TrainOptions o = narrow(sizes);
         o.zero = zero;
         expect_narrow_curve(o);
@@ -129,6 +133,7 @@ TEST(Layouts, TiedCopiesHaveTheSameBits) {
   for (const int zero : {0, 1, 2, 3})
     for (const int group : {0, 3})
       for (const int chunks : {1, 2}) {
+        if ((zero + group + chunks) % 2 == 0) continue;  // every pair of two of them
         TrainOptions o = narrow({group == 0 ? 3 : 6, 1, 2});
         o.mesh.algorithm = "ring";
         o.mesh.shard = group;

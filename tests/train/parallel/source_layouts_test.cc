@@ -45,6 +45,7 @@ TEST(SourceLayouts, TensorParallelAsTheSourceDocumentsDrawIt) {
     const Result one = train<double>(few_heads({1, 1, 1}, heads), kShortSteps);
     for (const auto& sizes : {std::array{1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 6, 1}, {2, 2, 2}})
       for (const bool recompute : {false, true}) {
+        if (recompute == (heads == 1) && sizes[0] == 1) continue;  // one of them with each number
         TrainOptions o = few_heads(sizes, heads);
         o.seed_style = true;
         o.recompute = recompute;

@@ -11,7 +11,6 @@
 
 #include "tests/transport/rendezvous_helpers.h"
 #include "transport/control/frames.h"
-#include "transport/job/job_assembly.h"
 #include "transport/job/job_environment.h"
 
 // In place of the C library's: a resolver that takes its time for two names of this host, of which
@@ -58,7 +57,8 @@ TEST_P(Assembly, Ranks) {
   auto outcomes = connect_all(setup.specs);
   expect_whole(outcomes);
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, Assembly, ::testing::Values(1, 2, 3, 5, 17, 64));
+INSTANTIATE_TEST_SUITE_P(Sizes, Assembly, ::testing::Values(1, 2, 3, 5, 17, 64),
+                         ::testing::PrintToStringParamName());
 
 TEST(Strangers, WithAWrongSecretAreTurnedAwayAndToldWhy) {
   Specs setup(2, 2s);
@@ -107,13 +107,7 @@ TEST(Strangers, DoNoHarmWhileTheJobAssembles) {
 TEST(Strangers, AHelloCannotBePlayedBack) {
   Specs setup(2, 3s);
   std::string error;
-  std::thread root([&] {
-    try {
-      (void)connect(setup[0]);
-    } catch (const Error& e) {
-      error = e.what();
-    }
-  });
+  std::thread root([&] { error = error_of([&] { return connect(setup[0]); }); });
   const auto challenge_at = [](const Stranger& s) {
     const std::string frame = s.hear(wire::kHeaderBytes + 36);
     return wire::decode_challenge(std::string_view(frame).substr(wire::kHeaderBytes)).value();
@@ -200,13 +194,10 @@ TEST(Late, AnAnswerThatIsJustComingIsWaitedFor) {
 TEST(Late, APartThatIsJustComingIsWaitedFor) {
   Specs setup(2);
   setup[0].timeout = 1s;
-  Outcome root;
-  std::thread connecting([&] { root.job = connect(setup[0]); });
-  RootLink link = assemble_leaf(setup[1]);
-  connecting.join();
+  HandJob h(setup, {1});
   std::thread waits([&] {
     try {
-      EXPECT_EQ(root.job->all_gather("mine"), (std::vector<std::string>{"mine", "yours"}));
+      EXPECT_EQ(h.job(0).all_gather("mine"), (std::vector<std::string>{"mine", "yours"}));
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();
     }
@@ -214,12 +205,12 @@ TEST(Late, APartThatIsJustComingIsWaitedFor) {
   const std::string part =
       wire::encode_frame(wire::Type::kGather, wire::encode(wire::Numbered{1, "yours"}));
   for (const char byte : part) {
-    (void)::send(link.channel.fd(), &byte, 1, MSG_NOSIGNAL);
+    h.say(1, {&byte, 1});
     std::this_thread::sleep_for(100ms);
   }
   waits.join();
-  link.channel.send(wire::Type::kLeave, {});
-  root.job->leave();
+  h.link(1).send(wire::Type::kLeave, {});
+  h.job(0).leave();
 }
 
 TEST(Missing, RanksAreNamedOnEveryRankThatArrived) {

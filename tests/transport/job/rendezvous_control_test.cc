@@ -20,6 +20,9 @@ using namespace test;
 using ::testing::HasSubstr;
 
 enum class Kind { kSockets, kLocal };
+void PrintTo(Kind kind, std::ostream* out) {
+  *out << (kind == Kind::kSockets ? "Sockets" : "Local");
+}
 
 class Control : public ::testing::TestWithParam<Kind> {
  protected:
@@ -30,18 +33,11 @@ class Control : public ::testing::TestWithParam<Kind> {
     return outcomes;
   }
   static std::string gather_error(Job& job) {
-    try {
-      (void)job.all_gather("x");
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return error_of([&] { return job.all_gather("x"); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind::kLocal),
-                         [](const auto& info) {
-                           return info.param == Kind::kSockets ? "Sockets" : "Local";
-                         });
+                         ::testing::PrintToStringParamName());
 
 TEST_P(Control, GathersAnySizes) {
   auto jobs = make(4);
@@ -68,7 +64,9 @@ TEST_P(Control, AllRanksDeriveTheSameKeys) {
   }
   leave_all(jobs);
   auto others = make(2);
-  if (GetParam() == Kind::kLocal) EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  if (GetParam() == Kind::kLocal) {
+    EXPECT_NE(others[0].job->key("one"), jobs[0].job->key("one"));
+  }
   leave_all(others);
 }
 
@@ -283,13 +281,8 @@ TEST(ControlOverSockets, AGatherNamesWhoDidNotCome) {
     std::vector<std::string> errors(5);
     std::vector<std::thread> threads;
     for (const std::size_t r : {0, 1, 4}) {
-      threads.emplace_back([&, r] {
-        try {
-          (void)jobs[r].job->all_gather("x");
-        } catch (const Error& e) {
-          errors[r] = e.what();
-        }
-      });
+      threads.emplace_back(
+          [&, r] { errors[r] = error_of([&] { return jobs[r].job->all_gather("x"); }); });
     }
     for (std::thread& t : threads) t.join();
     // On a busy machine another rank may be that late, too.
@@ -311,15 +304,10 @@ TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
   for (const Rank other : {0, 2}) {
     auto jobs = connect_all(Specs(3).specs);
     on_each(jobs, [&](Job& job) {
-      try {
-        if (job.rank() == other)
-          (void)job.all_to_all({"", "", ""});
-        else
-          (void)job.all_gather("");
-        ADD_FAILURE() << "rank " << job.rank();
-      } catch (const Error& e) {
-        EXPECT_THAT(e.what(), HasSubstr("something for each"));
-      }
+      EXPECT_THAT(error_of([&] {
+                    return job.rank() == other ? job.all_to_all({"", "", ""}) : job.all_gather("");
+                  }),
+                  HasSubstr("something for each"));
     });
     leave_all(jobs);
   }

@@ -34,14 +34,7 @@ class Environment : public ::testing::Test {
     set("WEFT_RANK", rank), set("WEFT_SIZE", size);
     set("WEFT_ROOT", "10.0.0.1:4711"), set("WEFT_SECRET", "s");
   }
-  static std::string error() {
-    try {
-      (void)job_from_environment();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
-  }
+  static std::string error() { return test::error_of(job_from_environment); }
 };
 
 TEST_F(Environment, EmptyIsAJobOfOne) {
@@ -162,13 +155,8 @@ TEST_F(Environment, WeftComesBeforeTorchrun) {
 }
 
 TEST_F(Environment, ConnectChecksWhatItIsGiven) {
-  const auto error_of = [](JobSpec spec) {
-    try {
-      (void)connect(spec);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
+  const auto error_of = [](const JobSpec& spec) {
+    return test::error_of([&] { return connect(spec); });
   };
   JobSpec spec = test::Specs(2)[1];
   spec.rank = 2;

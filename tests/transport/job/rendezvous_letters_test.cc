@@ -108,11 +108,7 @@ TEST(Letters, EndWithTheirJob) {
   for (Outcome& o : jobs) old.push_back(o.job->open_mailbox());
   jobs[2].job.reset();
   ASSERT_TRUE(eventually([&] { return jobs[0].job->failed() && jobs[1].job->failed(); }));
-  std::vector<Outcome> next(2);
-  std::vector<std::thread> threads;
-  for (const std::size_t r : {0, 1})
-    threads.emplace_back([&, r] { next[r].job = jobs[r].job->shrink(); });
-  for (std::thread& t : threads) t.join();
+  auto next = shrink_all(std::span(jobs).first(2));
   const auto a = next[0].job->open_mailbox(), b = next[1].job->open_mailbox();
   old[1]->send(0, "of before");
   old[2]->send(0, "of one that is gone");

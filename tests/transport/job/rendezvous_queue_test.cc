@@ -9,10 +9,10 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
 
 #include "tests/transport/rendezvous_helpers.h"
-#include "transport/job/job_assembly.h"
 
 namespace weft {
 namespace {
@@ -33,6 +33,48 @@ bool enter_network_of_short_queues(int most) {
   return up && (limit << most).flush().good();
 }
 
+// Each test runs in a network of its own, by a thread.
+class Queue : public ::testing::Test {
+ protected:
+  template <class Body>
+  void in_network_of_short_queues(int most, Body body) {
+    bool alone = false;
+    std::thread inside([&] {
+      alone = enter_network_of_short_queues(most);
+      if (alone) body();
+    });
+    inside.join();
+    if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
+  }
+  // Rank 1 is the heir of rank 0 in a job of three. Before it comes to its door, before(door, join)
+  // runs; rank 2 knocks there from when it calls join(). Both go on.
+  template <class Before>
+  void expect_heir_and_rank_2(Before before) {
+    const std::vector<std::uint16_t> any{0};
+    Fd heirs = listen_on("127.0.0.1", any);
+    const std::string at = "127.0.0.1 " + std::to_string(port_of(heirs.get()));
+    Specs setup(3, 10s);
+    close(setup[0].listen_fd);
+    std::string heard, mask;
+    std::thread joins;
+    before(heirs, [&] { joins = std::thread([&] { heard = joined(setup[2], at); }); });
+    (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, {at, at, at}, mask);
+    joins.join();
+    EXPECT_EQ(heard, "011");
+  }
+};
+
+// The next connection to a listener.
+Fd accepted(int listener) {
+  Fd one;
+  EXPECT_TRUE(eventually([&] {
+    int error = 0;
+    one = accept_from(listener, error);
+    return static_cast<bool>(one);
+  }));
+  return one;
+}
+
 void expect_all_here(std::vector<Outcome>& outcomes) {
   for (const Outcome& o : outcomes) ASSERT_EQ(o.error, "");
   on_each(outcomes, [&](Job& job) { EXPECT_EQ(job.all_gather("").size(), outcomes.size()); });
@@ -40,80 +82,43 @@ void expect_all_here(std::vector<Outcome>& outcomes) {
 }
 
 // More ranks at once than a listener keeps until rank 0 accepts them.
-TEST(Queue, RanksFindRankZeroThoughItsQueueIsShort) {
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(2);
-    if (!alone) return;
-    auto outcomes = connect_all(Specs(200).specs);
+TEST_F(Queue, RanksFindRankZeroThoughItsQueueIsShort) {
+  in_network_of_short_queues(2, [] {
+    auto outcomes = connect_all(Specs(100).specs);
     expect_all_here(outcomes);
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
 }
 
 // As where the queue was full, and the answer to the listener's answer was lost.
-TEST(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
+TEST_F(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
   Specs setup(2);
   Outcome leaf;
-  std::thread connecting([&] {
-    try {
-      leaf.job = connect(setup[1]);
-    } catch (const Error& e) {
-      leaf.error = e.what();
-    }
-  });
-  Fd lost;
-  ASSERT_TRUE(eventually([&] {
-    int error = 0;
-    lost = accept_from(setup[0].listen_fd, error);
-    return static_cast<bool>(lost);
-  }));
+  std::thread connecting([&] { leaf.error = error_of([&] { leaf.job = connect(setup[1]); }); });
+  const Fd lost = accepted(setup[0].listen_fd);
   auto outcomes = connect_all({setup[0]});
   connecting.join();
-  outcomes.push_back(std::move(leaf));
+  EXPECT_EQ(leaf.error, "no error");
+  outcomes.push_back({std::move(leaf.job), ""});
   expect_all_here(outcomes);
 }
 
 // net.core.somaxconn is 128 on many systems: of more ranks some hear nothing from the host of an
 // heir that has not come to shrink() yet.
-TEST(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
-  std::string heard;
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(1);
-    if (!alone) return;
-    const std::vector<std::uint16_t> any{0};
-    Fd heirs = listen_on("127.0.0.1", any);
-    const std::string at = "127.0.0.1 " + std::to_string(port_of(heirs.get()));
-    const Stranger first(port_of(heirs.get())), second(port_of(heirs.get()));
-    Specs setup(3, 10s);
-    close(setup[0].listen_fd);
-    std::thread joins([&] {
-      try {
-        (void)join_survivors(setup[2], at, heard);
-      } catch (const Error& e) {
-        heard = e.what();
-      }
+TEST_F(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
+  std::deque<Stranger> in_the_queue;
+  in_network_of_short_queues(1, [&] {
+    expect_heir_and_rank_2([&](const Fd& heirs, const auto& join) {
+      for (int i = 0; i < 2; ++i) in_the_queue.emplace_back(port_of(heirs.get()));
+      join();
+      std::this_thread::sleep_for(5500ms);
     });
-    std::this_thread::sleep_for(5500ms);
-    std::string mask;
-    (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, {at, at, at}, mask);
-    joins.join();
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
-  EXPECT_EQ(heard, "011");
 }
 
 // Who found that the first host was gone has knocked at the heir's door, too, before it came there.
-TEST(Queue, KnockingFillsTheOneOfTheHeir) {
+TEST_F(Queue, KnockingFillsTheOneOfTheHeir) {
   constexpr int kRanks = 8, kHeir = 2;
-  std::string heard;
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(kRanks);
-    if (!alone) return;
+  in_network_of_short_queues(kRanks, [] {
     const std::vector<std::uint16_t> any{0};
     Fd heirs = listen_on("127.0.0.1", any);
     const std::vector<std::string> doors(kRanks,
@@ -122,111 +127,62 @@ TEST(Queue, KnockingFillsTheOneOfTheHeir) {
     close(setup[0].listen_fd);
     for (int r = kHeir + 1; r < kRanks; ++r)
       EXPECT_FALSE(mute_doors(setup[r], std::span(doors).first(1))[0]);
-    std::vector<std::string> problems(kRanks);
+    std::vector<std::string> masks(kRanks);
     std::vector<std::thread> join;
     for (int r = kHeir + 1; r < kRanks; ++r)
-      join.emplace_back([&, r] {
-        std::string mask;
-        try {
-          (void)join_survivors(setup[r], doors[0], mask);
-        } catch (const Error& e) {
-          problems[static_cast<std::size_t>(r)] = e.what();
-        }
-      });
+      join.emplace_back(
+          [&, r] { masks[static_cast<std::size_t>(r)] = joined(setup[r], doors[0]); });
     std::this_thread::sleep_for(5500ms);
+    std::string heard;
     (void)assemble_survivors(setup[kHeir], std::move(heirs), std::array{Rank{0}}, doors, heard);
     for (std::thread& t : join) t.join();
-    EXPECT_THAT(problems, ::testing::Each(""));
+    EXPECT_EQ(heard, "00111111");
+    for (int r = kHeir + 1; r < kRanks; ++r) EXPECT_EQ(masks[static_cast<std::size_t>(r)], heard);
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
-  EXPECT_EQ(heard, "00111111");
 }
 
 // A host that is gone: its neighbours in the network are told so after 3 s, and anew for each door.
-TEST(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
-  std::vector<bool> mute;
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(4096) &&
-            std::system(
-                "ip link add weft0 type veth peer name weft1 && "
-                "ip address add 10.1.0.1/24 dev weft0 && "
-                "ip link set weft0 up && ip link set weft1 up") == 0;
-    if (!alone) return;
+TEST_F(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
+  bool linked = true;
+  in_network_of_short_queues(4096, [&] {
+    linked = std::system(
+                 "ip link add weft0 type veth peer name weft1 && "
+                 "ip address add 10.1.0.1/24 dev weft0 && "
+                 "ip link set weft0 up && ip link set weft1 up") == 0;
+    if (!linked) return;
     const std::vector<std::uint16_t> any{0};
     const Fd live = listen_on("10.1.0.1", any);
     Specs setup(4);
     close(setup[0].listen_fd);
     const std::vector<std::string> doors{"10.1.0.2 1", "10.1.0.2 2", "10.1.0.1 1",
                                          "10.1.0.1 " + std::to_string(port_of(live.get()))};
-    mute = mute_doors(setup[3], doors);
+    EXPECT_THAT(mute_doors(setup[3], doors), ::testing::ElementsAre(true, true, false, false));
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own, with iproute2";
-  EXPECT_THAT(mute, ::testing::ElementsAre(true, true, false, false));
+  if (!linked) GTEST_SKIP() << "missing capability: veth devices, with iproute2";
 }
 
 // As where that queue was full and the last step of connecting was lost: this rank takes itself for
 // connected, and the heir goes on without it.
-TEST(Queue, AConnectionThatTheHeirKnowsNothingOfIsMadeAnew) {
-  std::string heard;
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(1);
-    if (!alone) return;
-    const std::vector<std::uint16_t> any{0};
-    Fd heirs = listen_on("127.0.0.1", any);
-    const std::string at = "127.0.0.1 " + std::to_string(port_of(heirs.get()));
-    Specs setup(3, 10s);
-    close(setup[0].listen_fd);
-    std::thread joins([&] {
-      try {
-        (void)join_survivors(setup[2], at, heard);
-      } catch (const Error& e) {
-        heard = e.what();
-      }
+TEST_F(Queue, AConnectionThatTheHeirKnowsNothingOfIsMadeAnew) {
+  Fd lost;
+  in_network_of_short_queues(1, [&] {
+    expect_heir_and_rank_2([&](const Fd& heirs, const auto& join) {
+      join();
+      lost = accepted(heirs.get());
     });
-    Fd lost;
-    EXPECT_TRUE(eventually([&] {
-      int error = 0;
-      lost = accept_from(heirs.get(), error);
-      return static_cast<bool>(lost);
-    }));
-    std::string mask;
-    (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, {at, at, at}, mask);
-    joins.join();
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
-  EXPECT_EQ(heard, "011");
 }
 
-TEST(Queue, SurvivorsFindTheHeirThoughItsQueueIsShort) {
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues(16);
-    if (!alone) return;
-    auto jobs = connect_all(Specs(200).specs);
+TEST_F(Queue, SurvivorsFindTheHeirThoughItsQueueIsShort) {
+  in_network_of_short_queues(16, [] {
+    auto jobs = connect_all(Specs(100).specs);
     on_each(jobs, [](Job& job) { (void)job.all_gather("here"); });
     jobs[0].job.reset();
     jobs.erase(jobs.begin());
-    std::vector<Outcome> next(jobs.size());
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < jobs.size(); ++i)
-      threads.emplace_back([&, i] {
-        EXPECT_TRUE(eventually([&] { return jobs[i].job->failed(); }));
-        try {
-          next[i].job = jobs[i].job->shrink();
-        } catch (const Error& e) {
-          next[i].error = e.what();
-        }
-      });
-    for (std::thread& t : threads) t.join();
+    on_each(jobs, [](Job& job) { EXPECT_TRUE(eventually([&] { return job.failed(); })); });
+    auto next = shrink_all(jobs);
     expect_all_here(next);
   });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
 }
 
 }  // namespace

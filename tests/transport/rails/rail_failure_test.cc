@@ -201,37 +201,6 @@ INSTANTIATE_TEST_SUITE_P(Protocols, RailHalfway, ::testing::Values("tcp", "8k", 
                                                   : "UcxRendezvous";
                          });
 
-TEST_P(RailFailure, AReceiveNobodySentToIsForgotten) {
-  run_ranks(2, [](SharedBoard& board, Rank me) {
-    RailEnd end(board, me, GetParam());
-    ping_pong(end, me, 1 - me, 50);
-    char first[8] = "old", second[8] = "old", kept[8] = "";
-    constexpr std::uint64_t kOther = std::uint64_t{4} << 32;
-    if (me == 0) {
-      end.recv(1, 1, first, 8, std::uint64_t{3} << 32 | 1);
-      end.recv(1, 2, kept, 8, kOther);
-      end.rail().cancel(3);
-      board.flag(0) = 1;
-      EXPECT_EQ(end.wait(kOther), Code::kOk) << "another operation's receive stays";
-      EXPECT_STREQ(kept, "new");
-      EXPECT_STREQ(first, "old");
-      EXPECT_FALSE(end.done(std::uint64_t{3} << 32 | 1));
-      end.recv(1, 1, second, 8, 5);  // the tag is free again, and the late message is there
-      EXPECT_EQ(end.wait(5), Code::kOk);
-      EXPECT_STREQ(second, "new");
-      EXPECT_TRUE(end.rail().cause(1).ok()) << "the connection stays";
-    } else {
-      EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }));
-      const char news[8] = "new";
-      end.send(0, 1, news, 8, 1);
-      end.send(0, 2, news, 8, 2);
-      EXPECT_EQ(end.wait(1), Code::kOk);
-      EXPECT_EQ(end.wait(2), Code::kOk);
-    }
-    ping_pong(end, me, 1 - me, 51);
-  });
-}
-
 // A completion that was not handed out yet is forgotten with its operation.
 TEST_P(RailFailure, UndeliveredCompletionsAreForgotten) {
   SharedBoard board(1);

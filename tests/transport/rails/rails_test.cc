@@ -105,7 +105,7 @@ TEST(Rails, TellsTheRailsThatMessagesAreOn) {
 // where a message went.
 TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   int moves = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Setting s;
     s.seed = seed;
@@ -126,14 +126,14 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
     job.check();
     moves += static_cast<int>(job.of(0).counters().moves);
   }
-  EXPECT_GT(moves, 20) << "too quiet to prove anything";
+  EXPECT_GT(moves, 6) << "too quiet to prove anything";
 }
 
 // A firewall, or routes that lead a host's datagrams to itself astray: messages pass, datagrams do
 // not. Nothing is amiss then, and nothing may change that the peer would have to be told.
 TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
   int moves = 0;
-  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+  for (std::uint64_t seed = 1; seed <= 8; ++seed)
     for (const bool pass : {true, false}) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << (pass ? "" : ", without datagrams"));
       Setting s;
@@ -158,7 +158,7 @@ TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
           EXPECT_EQ(job.of(p).counters().moves, 0u);
       }
     }
-  EXPECT_GT(moves, 20) << "too quiet to prove anything";
+  EXPECT_GT(moves, 8) << "too quiet to prove anything";
 }
 
 // A rank that has something else to do answers late, and not on all rails at the same moment.
@@ -209,7 +209,7 @@ TEST_P(RailsDown, ARailThatDiesIsReplacedAndTakenBack) {
 
 TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
   int out = 0, back = 0, moves = 0;
-  for (std::uint64_t seed = 1; seed <= 250; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 shape(seed);
     Setting s;
@@ -243,8 +243,8 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
     }
     if (HasFailure()) return;
   }
-  EXPECT_GT(out, 500) << "too quiet to prove anything";
-  EXPECT_GT(back, 300);
+  EXPECT_GT(out, 200) << "too quiet to prove anything";
+  EXPECT_GT(back, 120);
   EXPECT_GT(moves, out + back) << "also while all is well";
 }
 

@@ -292,9 +292,9 @@ TEST(SimDrive, WakesRanksAtTheirTime) {
 
 // --- scale: 1024 ranks pass slices around rings of their host and of their rail
 
-TEST(SimScale, ThreeMillionMessagesOf1024Ranks) {
+TEST(SimScale, MessagesOf1024RanksAreCountedAndTimed) {
   constexpr int kHosts = 128, kPerHost = 8, kRanks = kHosts * kPerHost;
-  constexpr int kRounds = 366;  // x 1024 ranks x 8 in flight = 3.0 million messages
+  constexpr int kRounds = 24;  // x 1024 ranks x 8 in flight = 196,608 messages
   constexpr int kWindow = 8;
   constexpr std::size_t kBytes = 1 << 16;
   SimFabricOptions o = fabric_of(kHosts, kPerHost);

@@ -1,8 +1,6 @@
 // Short messages of the tcp transport that go as datagrams: that they do, and that nothing is lost,
 // comes twice, or is late for good where datagrams are.
 // labels: multiproc
-#include <fmt/format.h>
-
 #include <array>
 #include <cstdlib>
 #include <numeric>
@@ -65,10 +63,6 @@ class TcpDatagrams : public ::testing::Test {
   void TearDown() override { unsetenv("WEFT_TCP_DATAGRAMS"); }
 };
 
-std::string with_port(const std::string& contact, std::uint16_t port) {
-  return fmt::format("{} {}", contact.substr(0, contact.rfind(' ')), port);
-}
-
 // Rank 1 by hand: a connection and a socket for datagrams.
 struct Speaker {
   Speaker()
@@ -81,11 +75,6 @@ struct Speaker {
     EXPECT_TRUE(raw.welcomes(stream.get()));
   }
 
-  static std::string message(std::uint64_t tag, std::string_view text) {
-    const tcp::Frame f = {
-        .length = static_cast<std::uint32_t>(text.size()), .tag = tag, .bytes = text.size()};
-    return std::string(reinterpret_cast<const char*>(&f), sizeof f) + std::string(text);
-  }
   void say(const tcp::Datagram& d, const std::string& message = {}) {
     say_unheard(d, message);
     raw.poll();
@@ -99,8 +88,7 @@ struct Speaker {
                        .length = static_cast<std::uint32_t>(message.size()),
                        .tag = number,
                        .bytes = message.size()};
-    const std::string all = std::string(reinterpret_cast<const char*>(&f), sizeof f) + message;
-    RawPeer::say(stream.get(), all.data(), all.size());
+    RawPeer::say(stream.get(), std::string(reinterpret_cast<const char*>(&f), sizeof f) + message);
     raw.poll();
   }
   void say_frame(const tcp::Frame& f) { RawPeer::say(stream.get(), &f, sizeof f); }
@@ -127,13 +115,7 @@ struct Speaker {
   }
 
   void receive(std::uint64_t tag, std::uint64_t id) {
-    const Transfer t{.kind = Transfer::Kind::kRecv,
-                     .peer = 1,
-                     .tag = tag,
-                     .data = got.data(),
-                     .bytes = got.size(),
-                     .id = id};
-    raw.transport->post({&t, 1});
+    raw.receive(tag, got.data(), got.size(), id);
   }
   void send(std::uint64_t tag) {
     const Transfer t{.peer = 1, .tag = tag, .data = word.data(), .bytes = word.size(), .id = tag};
@@ -173,31 +155,30 @@ TEST_F(TcpDatagrams, WhatComesTwiceIsReceivedOnce) {
     return ids;
   };
   using Ids = std::vector<std::uint64_t>;
-  s.say({.number = 3}, Speaker::message(3, "late"));
+  s.say({.number = 3}, eager(3, "late"));
   EXPECT_EQ(ended(), Ids{3});
   EXPECT_EQ(std::string_view(s.got.data(), 4), "late");
-  s.say({.number = 1}, Speaker::message(1, "once"));
+  s.say({.number = 1}, eager(1, "once"));
   EXPECT_EQ(ended(), Ids{1});
   s.got = {};
-  s.say({.number = 1}, Speaker::message(1, "more"));
-  s.say_copy(3, Speaker::message(3, "more"));
+  s.say({.number = 1}, eager(1, "more"));
+  s.say_copy(3, eager(3, "more"));
   EXPECT_TRUE(ended().empty());
   EXPECT_EQ(s.got[0], 0);
   EXPECT_FALSE(s.hear_frame().has_value()) << "nothing was lost so far";
 
-  s.say_copy(2, Speaker::message(2, "copy"));
+  s.say_copy(2, eager(2, "copy"));
   EXPECT_EQ(ended(), Ids{2});
   EXPECT_EQ(std::string_view(s.got.data(), 4), "copy");
   const auto said = s.hear_frame();
   ASSERT_TRUE(said.has_value());
   EXPECT_EQ(said->kind, tcp::FrameKind::kLostOne);
-  s.say({.number = 2}, Speaker::message(4, "no"));
+  s.say({.number = 2}, eager(4, "no"));
   EXPECT_TRUE(ended().empty());
 
   // One that nobody waits for, of no bytes; its receive comes later.
-  s.say({.number = 4}, Speaker::message(5, ""));
-  const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .id = 5};
-  s.raw.transport->post({&t, 1});
+  s.say({.number = 4}, eager(5, ""));
+  s.raw.receive(5, nullptr, 0, 5);
   s.raw.poll();
   EXPECT_EQ(ended(), Ids{5});
 }
@@ -207,8 +188,8 @@ TEST_F(TcpDatagrams, WhoDoesNotKnowTheKeyIsNotHeard) {
   s.receive(1, 1);
   for (std::size_t at : {std::size_t{0}, std::size_t{7}, sizeof(std::uint64_t) + 3,
                          sizeof(tcp::Datagram) + sizeof(tcp::Frame)}) {
-    std::string bad = s.raw.signed_datagram({.number = 1, .asks = Asks::kWhetherHeard},
-                                            Speaker::message(1, "evil"));
+    std::string bad =
+        s.raw.signed_datagram({.number = 1, .asks = Asks::kWhetherHeard}, eager(1, "evil"));
     bad[at] ^= 1;
     s.raw.say_datagram(s.datagrams.get(), bad);
     s.raw.poll();
@@ -217,15 +198,14 @@ TEST_F(TcpDatagrams, WhoDoesNotKnowTheKeyIsNotHeard) {
   s.raw.poll();
   EXPECT_TRUE(s.raw.completions.empty());
   EXPECT_EQ(s.hear().first.number, UINT32_MAX) << "strangers get no answer";
-  s.say({.number = 1}, Speaker::message(1, "good"));
+  s.say({.number = 1}, eager(1, "good"));
   ASSERT_EQ(s.raw.completions.size(), 1u);
   EXPECT_EQ(std::string_view(s.got.data(), 4), "good");
 }
 
 TEST_F(TcpDatagrams, AMessageThatIsNoneEndsTheConnection) {
-  for (const std::string& bad :
-       {std::string("x"), Speaker::message(1, "good").substr(0, 27), Speaker::message(1, "x") + "y",
-        std::string(sizeof(tcp::Frame), 0)}) {
+  for (const std::string& bad : {std::string("x"), eager(1, "good").substr(0, 27),
+                                 eager(1, "x") + "y", std::string(sizeof(tcp::Frame), 0)}) {
     Speaker s;
     s.receive(1, 1);
     s.say({.number = 1}, bad);
@@ -243,7 +223,7 @@ TEST_F(TcpDatagrams, WhatIsNotToldOfGoesByTheConnection) {
   s.send(2);
   const auto [first, text] = s.hear();
   EXPECT_EQ(first.number, 1u);
-  EXPECT_EQ(text, Speaker::message(1, s.word));
+  EXPECT_EQ(text, eager(1, s.word));
   EXPECT_EQ(s.hear().first.number, 2u);
   EXPECT_FALSE(s.hear_frame().has_value());
   s.say({.all = 1});  // and the second is lost
@@ -252,7 +232,7 @@ TEST_F(TcpDatagrams, WhatIsNotToldOfGoesByTheConnection) {
   ASSERT_TRUE(copy.has_value());
   EXPECT_EQ(copy->kind, tcp::FrameKind::kCopy);
   EXPECT_EQ(copy->tag, 2u);
-  EXPECT_EQ(s.hear_bytes(copy->length), Speaker::message(2, s.word));
+  EXPECT_EQ(s.hear_bytes(copy->length), eager(2, s.word));
   s.raw.poll(1 << 12);
   EXPECT_FALSE(s.hear_frame().has_value()) << "once";
 
@@ -282,7 +262,7 @@ TEST_F(TcpDatagrams, WhoMayNotPollForLongLeavesNothingBehind) {
   const auto copy = s.hear_frame();
   ASSERT_TRUE(copy.has_value());
   EXPECT_EQ(copy->tag, 1u);
-  EXPECT_EQ(s.hear_bytes(copy->length), Speaker::message(1, s.word));
+  EXPECT_EQ(s.hear_bytes(copy->length), eager(1, s.word));
   EXPECT_FALSE(s.hear_frame().has_value());
 }
 
@@ -290,7 +270,7 @@ TEST_F(TcpDatagrams, WhatAPeerSaidBeforeItWentIsHeard) {
   Speaker s;
   s.receive(1, 1);
   s.receive(2, 2);
-  s.say_unheard({.number = 1}, Speaker::message(1, "last"));
+  s.say_unheard({.number = 1}, eager(1, "last"));
   s.stream.reset();
   s.raw.poll();
   ASSERT_EQ(s.raw.completions.size(), 2u);
@@ -341,7 +321,7 @@ TEST_F(TcpDatagrams, NothingIsLostWhereTheyAre) {
     RailEnd end(board, me, "tcp");
     exchange(end, me, 100, 1);
     lose(16);
-    exchange(end, me, 8000, 2);
+    exchange(end, me, 3000, 2);
     board.flag(me) = 1;
     EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(1 - me).load() == 1; }));
   });

@@ -18,12 +18,6 @@ namespace {
 
 using Asks = tcp::Datagram::Asks;
 
-std::string eager(std::uint64_t tag, std::string_view text) {
-  const tcp::Frame f = {
-      .length = static_cast<std::uint32_t>(text.size()), .tag = tag, .bytes = text.size()};
-  return std::string(reinterpret_cast<const char*>(&f), sizeof f) + std::string(text);
-}
-
 // Rank 0, and the ranks 1 and 2 by hand; rank 1 also by datagrams.
 class TcpHostile : public ::testing::Test {
  protected:
@@ -32,7 +26,7 @@ class TcpHostile : public ::testing::Test {
     setenv("WEFT_UNCLAIMED_BYTES", "65536", 1);
     socket_ = tcp::open_socket("lo", "127.0.0.1", true);
     const auto says = [this](Rank, const std::string& right) {
-      return right.substr(0, right.rfind(' ') + 1) + std::to_string(port_of(socket_.get()));
+      return with_port(right, port_of(socket_.get()));
     };
     raw_ = std::make_unique<RawPeer>(says, 3);
     unsetenv("WEFT_TCP_DATAGRAMS");
@@ -51,7 +45,7 @@ class TcpHostile : public ::testing::Test {
     if (!raw_) return;
     raw_->completions.clear();
     std::array<char, 4> got{};
-    receive(2, 77, got.data(), got.size(), 78);
+    raw_->receive(77, got.data(), got.size(), 78, 2);
     say(2, eager(77, "well"));
     EXPECT_TRUE(SharedBoard::wait([&] { return raw_->poll(), !raw_->completions.empty(); }));
     EXPECT_EQ(raw_->completions.back().code, Code::kOk);
@@ -59,24 +53,13 @@ class TcpHostile : public ::testing::Test {
     EXPECT_TRUE(raw_->transport->cause(2).ok());
   }
 
-  void say(Rank rank, const std::string& bytes) {
-    RawPeer::say(streams_[rank].get(), bytes.data(), bytes.size());
-  }
+  void say(Rank rank, const std::string& bytes) { RawPeer::say(streams_[rank].get(), bytes); }
   void say_frame(const tcp::Frame& f) {
     say(1, std::string(reinterpret_cast<const char*>(&f), sizeof f));
   }
   bool hears() {
     char room[2048];
     return ::recv(socket_.get(), room, sizeof room, MSG_DONTWAIT) > 0;
-  }
-  void receive(Rank from, std::uint64_t tag, void* to, std::size_t bytes, std::uint64_t id) {
-    const Transfer t{.kind = Transfer::Kind::kRecv,
-                     .peer = from,
-                     .tag = tag,
-                     .data = to,
-                     .bytes = bytes,
-                     .id = id};
-    raw_->transport->post({&t, 1});
   }
   // Rank 1 loses its connection, and is named.
   void expect_end(std::string_view why) {
@@ -161,15 +144,12 @@ TEST(TcpAnswer, WhoDoesNotKnowTheSecretIsNotThePeer) {
       "s127.0.0.1 " + std::to_string(port_of(listener.get())) + " " + std::string(32, '0');
   RawPeer raw([&](Rank, const std::string&) { return contact; });
   std::array<char, 4> got{};
-  const Transfer t{
-      .kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = got.data(), .bytes = 4, .id = 1};
-  raw.transport->post({&t, 1});
+  raw.receive(5, got.data(), got.size(), 1);
   raw.poll();
   const Fd fd = Fd::from([&] { return ::accept(listener.get(), nullptr, nullptr); });
   const tcp::Answer answer{};
   RawPeer::say(fd.get(), &answer, sizeof answer);
-  const std::string message = eager(5, "evil");
-  RawPeer::say(fd.get(), message.data(), message.size());
+  RawPeer::say(fd.get(), eager(5, "evil"));
   ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
   EXPECT_EQ(raw.completions[0].code, Code::kPeerFailed);
   EXPECT_EQ(got[0], 0);
@@ -208,7 +188,7 @@ TEST_F(TcpHostile, ADatagramCountsInItsDirectionOnly) {
 // With the right MAC, but not from the peer's host.
 TEST_F(TcpHostile, TheSourceOfADatagramIsChecked) {
   std::array<char, 4> got{};
-  receive(1, 5, got.data(), got.size(), 5);
+  raw_->receive(5, got.data(), got.size(), 5, 1);
   const Fd other = tcp::open_socket("lo", "127.0.0.2", true);
   ASSERT_TRUE(other);
   const std::string datagram = raw_->signed_datagram({.number = 1}, eager(5, "text"));
@@ -225,7 +205,7 @@ TEST_F(TcpHostile, AFloodOfDatagramsKeepsNobodyWaiting) {
   std::array<char, 4> got{};
   for (std::uint64_t tag = 1; tag <= 64; ++tag) {
     raw_->completions.clear();
-    receive(2, tag, got.data(), got.size(), tag);
+    raw_->receive(tag, got.data(), got.size(), tag, 2);
     for (int i = 0; i < 100; ++i) raw_->say_datagram(socket_.get(), std::string(60, 'x'));
     say(2, eager(tag, "text"));
     raw_->poll(2);  // one may be in time to find the bytes not there yet
@@ -238,7 +218,7 @@ TEST_F(TcpHostile, AFloodOfDatagramsKeepsNobodyWaiting) {
 TEST_F(TcpHostile, ADatagramInTheMiddleOfAMessageEndsTheConnection) {
   constexpr std::size_t kBytes = 1000;
   std::vector<char> memory(kBytes, 'm');
-  receive(1, 5, memory.data(), kBytes, 5);
+  raw_->receive(5, memory.data(), kBytes, 5, 1);
   const std::string message = eager(5, std::string(kBytes, 'x'));
   say(1, message.substr(0, sizeof(tcp::Frame) + 100));
   ASSERT_TRUE(SharedBoard::wait([&] { return raw_->poll(), memory[99] == 'x'; }));
@@ -260,15 +240,18 @@ TEST_F(TcpHostile, ReceivesWithoutEndEndTheConnection) {
   expect_end("more than 65536 bytes");
 }
 
+TEST_F(TcpHostile, WhatIsNoFrameEndsTheConnection) {
+  std::uint64_t word = 0;
+  raw_->receive(5, &word, sizeof word, 9);
+  say(1, "this is no frame of weft at all");
+  expect_end("no frame");
+  ASSERT_EQ(raw_->completions.size(), 1u);
+  EXPECT_EQ(raw_->completions[0].code, Code::kTransport);
+}
+
 TEST_F(TcpHostile, WrongLengthsEndTheConnection) {
   say_frame({.kind = tcp::FrameKind::kEager, .length = UINT32_MAX, .tag = 1, .bytes = UINT32_MAX});
   expect_end("an impossible length");
-}
-
-// By a datagram, too, once it has the right MAC.
-TEST_F(TcpHostile, ADatagramThatIsNoMessageEndsTheConnection) {
-  raw_->say_datagram(socket_.get(), raw_->signed_datagram({.number = 1}, "nothing"));
-  expect_end("no message");
 }
 
 }  // namespace

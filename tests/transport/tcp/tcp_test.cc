@@ -124,15 +124,10 @@ TEST(TcpStrangers, AreTurnedAway) {
   raw.poll();
   ASSERT_TRUE(raw.welcomes(peer));
   std::uint64_t word = 0;
-  Transfer t{
-      .kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = &word, .bytes = 8, .id = 9};
-  raw.transport->post({&t, 1});
-  const tcp::Frame frame{.length = 8, .tag = 5, .bytes = 8};
-  const std::uint64_t value = 4711;
-  RawPeer::say(peer, &frame, sizeof frame);
-  RawPeer::say(peer, &value, sizeof value);
+  raw.receive(5, &word, 8, 9);
+  RawPeer::say(peer, eager(5, "the word"));
   EXPECT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
-  EXPECT_EQ(word, 4711u);
+  EXPECT_EQ(std::memcmp(&word, "the word", 8), 0);
   for (const int fd : fds) close(fd);
   close(peer);
 }
@@ -149,25 +144,6 @@ TEST(TcpStrangers, DoNotDrivePeersOut) {
   close(peer);
 }
 
-// A peer that sends what is no frame is named, and so is why.
-TEST(TcpStrangers, APeerThatSendsGarbageIsNamed) {
-  RawPeer raw;
-  const int peer = raw.connect_as_peer();
-  raw.poll();
-  std::uint64_t word = 0;
-  Transfer t{
-      .kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = &word, .bytes = 8, .id = 9};
-  raw.transport->post({&t, 1});
-  raw.poll();
-  RawPeer::say(peer, "this is no frame of weft at all", 31);
-  ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
-  EXPECT_EQ(raw.completions[0].code, Code::kTransport);
-  EXPECT_EQ(raw.transport->cause(1).rank(), 1);
-  EXPECT_NE(raw.transport->cause(1).message().find("no frame"), std::string::npos)
-      << raw.transport->cause(1).message();
-  close(peer);
-}
-
 // Pieces of a message that do not fit its receive are never written to it.
 TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   RawPeer raw;
@@ -175,13 +151,7 @@ TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   raw.poll();
   constexpr std::size_t kBytes = tcp::kMostEager + 1000;
   std::vector<unsigned char> memory(2 * tcp::kMostPiece, 7);
-  Transfer t{.kind = Transfer::Kind::kRecv,
-             .peer = 1,
-             .tag = 5,
-             .data = memory.data(),
-             .bytes = kBytes,
-             .id = 9};
-  raw.transport->post({&t, 1});
+  raw.receive(5, memory.data(), kBytes, 9);
   raw.poll();
   const std::vector<unsigned char> bytes(kBytes, 1);
   const tcp::Frame frame{
@@ -208,11 +178,8 @@ TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
     const int peer = raw.connect_as_peer();
     raw.poll(10000);  // a receive would connect to the peer, were this one not taken yet
     char word = 0;
-    Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .tag = 999, .data = &word, .bytes = 1};
-    raw.transport->post({&t, 1});
-    const tcp::Frame first{.length = 1, .tag = 999, .bytes = 1};
-    RawPeer::say(peer, &first, sizeof first);
-    RawPeer::say(peer, "x", 1);
+    raw.receive(999, &word, 1, 0);
+    RawPeer::say(peer, eager(999, "x"));
     ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
     const bool whole = kind == tcp::FrameKind::kEager;
     const std::vector<unsigned char> bytes(1000, 1);

@@ -115,38 +115,6 @@ TEST_F(VerbsConnections, GiveTheirPlacesToOthers) {
   EXPECT_GT(fake_.made, 4u * kRanks) << "many were closed and made again";
 }
 
-// More at once than there are places for: all have something to say to all.
-TEST_F(VerbsConnections, AreEnoughForAllToAll) {
-  set("WEFT_VERBS_CONNECTIONS", 1);
-  constexpr int kRanks = 5;
-  Net five = net(kRanks);
-  for (std::uint64_t round = 0; round < 5; ++round) {
-    std::deque<Buffer> from, to;
-    for (Rank a = 0; a < kRanks; ++a)
-      for (Rank b = 0; b < kRanks; ++b) {
-        if (a == b) continue;
-        const std::size_t bytes = (a + b) % 2 ? 500 : 50'000;
-        from.emplace_back(bytes).fill(static_cast<std::uint64_t>(a * kRanks + b));
-        five[a].send(b, round, from.back());
-      }
-    // Long messages wait for their receives with no connection open.
-    if (round % 2) five.settle();
-    for (Rank a = 0; a < kRanks; ++a)
-      for (Rank b = 0; b < kRanks; ++b)
-        if (a != b) five[b].recv(a, round, to.emplace_back((a + b) % 2 ? 500 : 50'000));
-    ASSERT_TRUE(five.finish());
-    std::size_t i = 0;
-    for (Rank a = 0; a < kRanks; ++a)
-      for (Rank b = 0; b < kRanks; ++b) {
-        if (a == b) continue;
-        const Buffer& got = to[i++];
-        EXPECT_TRUE(
-            has_pattern(got.data(), got.bytes(), static_cast<std::uint64_t>(a * kRanks + b)));
-      }
-  }
-  EXPECT_LE(fake_.pairs.size(), 1u * kRanks);
-}
-
 // A peer that computes answers no letters, and its connection keeps its place.
 TEST_F(VerbsConnections, DoNotWaitForAPeerThatDoesNotPoll) {
   set("WEFT_VERBS_CONNECTIONS", 1);
@@ -242,7 +210,7 @@ TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
 
 // What each rank sends and receives in a ring all_reduce, over the transports of its rails.
 TEST_F(VerbsConnections, OfARingAreTwoPerRank) {
-  constexpr int kHosts = 8, kRails = 8, kRanks = kHosts * kRails;
+  constexpr int kHosts = 4, kRails = 4, kRanks = kHosts * kRails;
   std::vector<Place> places(kRanks);
   for (int r = 0; r < kRanks; ++r) {
     places[static_cast<std::size_t>(r)].host = "host" + std::to_string(r / kRails);

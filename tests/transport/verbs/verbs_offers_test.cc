@@ -1,17 +1,23 @@
 // What newer drivers offer: queues without locks, ibv_wr_*, ECE, and huge pages for slots. Each is
 // used where the fake device has it, and left out where the device refuses it or its variable is 0.
+// And registrations of GPU memory that the kernel refuses for a while only.
 // ctest: alone
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "support/fakes/fake_device.h"
 #include "support/fakes/fake_verbs.h"
 #include "support/fakes/forged_job.h"
 #include "transport/conformance.h"
+#include "transport/gpu/device_region.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs.h"
 
@@ -33,11 +39,42 @@ std::string flags_of(const void* address) {
   return {};
 }
 
+// The first of this program: it needs the fake GPUs from the beginning.
+TEST(VerbsRegions, AreAskedForAgainAfterARefusal) {
+  FakeDevice& gpu = use_fake_device();
+  gpu.give_nics(true);
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.wired = true;
+  Nic rail;
+  rail.name = "fake";
+  rail.rdma = rail.up = true;
+  Net both(make_in_threads(
+      2, [&](Job& job, Rank) { return make_verbs_transport(job, separate_hosts(2, rail), rail); }));
+  constexpr std::size_t kBytes = 200'000;
+  DeviceRegion from(gpu, 1, kBytes), to(gpu, 2, kBytes);
+  for (std::uint64_t tag = 1; tag <= 4; ++tag) {
+    Buffer pattern(kBytes);
+    pattern.fill(tag);
+    std::memcpy(gpu.local(from.data()), pattern.data(), kBytes);
+    // The first message goes by way of host memory; no copy is made of the others.
+    fake.refuse_regions = tag == 1 ? 2 : 0;
+    gpu.fail_next(tag == 1 ? "" : "copy");
+    both[1].post(Transfer::Kind::kRecv, 0, tag, to.data(), kBytes);
+    both[0].post(Transfer::Kind::kSend, 1, tag, from.data(), kBytes);
+    ASSERT_TRUE(both.finish()) << tag;
+    EXPECT_EQ(fake.refuse_regions, 0);
+    EXPECT_TRUE(has_pattern(gpu.local(to.data()), kBytes, tag));
+  }
+  gpu.fail_next("");
+  gpu.give_nics(false);
+  fake.wired = false;
+}
+
 class VerbsOffers : public ::testing::Test {
  protected:
   void SetUp() override { fake_.wired = true; }
   void TearDown() override {
-    for (const char* variable : set_) unsetenv(variable);
+    for (const char* variable : std::exchange(set_, {})) unsetenv(variable);
     fake_.has_wr = fake_.has_thread_domains = fake_.has_parent_domains = true;
     fake_.has_extended_queues = true;
     fake_.ece = {0x2c9, 6, 0};
@@ -83,46 +120,29 @@ class VerbsOffers : public ::testing::Test {
   std::vector<const char*> set_;
 };
 
-TEST_F(VerbsOffers, AreAllUsed) { expect(true, true, 6); }
-
-TEST_F(VerbsOffers, WithoutWr) {
-  fake_.has_wr = false;
-  expect(false, true, 6);
-}
-
-TEST_F(VerbsOffers, WithoutWrByVariable) {
-  switch_off("WEFT_VERBS_WR");
-  expect(false, true, 6);
-}
-
-TEST_F(VerbsOffers, WithoutThreadDomains) {
-  fake_.has_thread_domains = false;
-  expect(true, false, 6);
-}
-
-TEST_F(VerbsOffers, WithoutParentDomains) {
-  fake_.has_parent_domains = false;
-  expect(true, false, 6);
-}
-
-TEST_F(VerbsOffers, WithoutExtendedQueues) {
-  fake_.has_extended_queues = false;
-  expect(true, false, 6);
-}
-
-TEST_F(VerbsOffers, WithoutThreadDomainsByVariable) {
-  switch_off("WEFT_VERBS_ONE_THREAD");
-  expect(true, false, 6);
-}
-
-TEST_F(VerbsOffers, WithoutEce) {
-  fake_.ece = {};
-  expect(true, true, 0);
-}
-
-TEST_F(VerbsOffers, WithoutEceByVariable) {
-  switch_off("WEFT_VERBS_ECE");
-  expect(true, true, 0);
+TEST_F(VerbsOffers, AreUsedWhereTheyAreThereAndNotSwitchedOff) {
+  const struct {
+    std::function<void()> without;
+    bool wr, one_thread;
+    std::uint32_t ece;
+  } cases[] = {
+      {[] {}, true, true, 6},
+      {[&] { fake_.has_wr = false; }, false, true, 6},
+      {[&] { switch_off("WEFT_VERBS_WR"); }, false, true, 6},
+      {[&] { fake_.has_thread_domains = false; }, true, false, 6},
+      {[&] { fake_.has_parent_domains = false; }, true, false, 6},
+      {[&] { fake_.has_extended_queues = false; }, true, false, 6},
+      {[&] { switch_off("WEFT_VERBS_ONE_THREAD"); }, true, false, 6},
+      {[&] { fake_.ece = {}; }, true, true, 0},
+      {[&] { switch_off("WEFT_VERBS_ECE"); }, true, true, 0},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(&c - cases);
+    TearDown();
+    SetUp();
+    c.without();
+    ASSERT_NO_FATAL_FAILURE(expect(c.wr, c.one_thread, c.ece));
+  }
 }
 
 // The two ends of a connection have what both devices have.

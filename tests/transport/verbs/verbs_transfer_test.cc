@@ -17,9 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "transport/rail_ranks.h"
 #include "transport/verbs/queue_pair.h"
+#include "transport/verbs/verbs.h"
 #include "transport/verbs_net.h"
-#include "transport/verbs_processes.h"
 
 namespace weft::testing {
 namespace {
@@ -28,6 +29,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class VerbsTransfer : public OnVerbs {};
+
+std::unique_ptr<Transport> over_verbs(Job& job, Rank rank) {
+  return make_verbs_transport(job, verbs_hosts(job.size()), test_rail(rank));
+}
 
 // Memory that goes and comes back at the same address has other pages: a key of before would write
 // where nobody looks.
@@ -112,7 +117,7 @@ TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
 TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
   run_ranks(3,
             [](SharedBoard& board, Rank rank) {
-              VerbsRank me(board, rank);
+              RailEnd me(board, rank, over_verbs);
               std::vector<unsigned char> data(200000, 7), to(200000);
               const Rank next = (rank + 1) % 3, before = (rank + 2) % 3;
               me.recv(before, 1, to.data(), to.size(), 1);
@@ -130,14 +135,14 @@ TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
               const auto send_more = [&] { me.send(2, tag, data.data(), 64, 1000 + tag), ++tag; };
               EXPECT_EQ(me.wait(5, send_more), Code::kPeerFailed);
               EXPECT_EQ(me.wait(3), Code::kPeerFailed);
-              const Status why = me.transport().cause(2);
+              const Status why = me.rail().cause(2);
               EXPECT_EQ(why.rank(), 2);
               EXPECT_THAT(why.message(), AllOf(HasSubstr("rank 2 on host host2"),
                                                HasSubstr("device "), HasSubstr("status 12"),
                                                HasSubstr("the peer stopped acknowledging")));
               // The living go on.
               const Rank other = 1 - rank;
-              EXPECT_TRUE(me.transport().cause(other).ok());
+              EXPECT_TRUE(me.rail().cause(other).ok());
               me.recv(other, 4, to.data(), to.size(), 6);
               me.send(other, 4, data.data(), data.size(), 7);
               EXPECT_EQ(me.wait(6), Code::kOk);
@@ -153,7 +158,7 @@ TEST_F(VerbsTransfer, SettingsThatMustAgreeAreComparedByName) {
   run_ranks(2, [](SharedBoard& board, Rank rank) {
     if (rank == 1) setenv("WEFT_VERBS_SLOTS", "8", 1);
     try {
-      VerbsRank me(board, rank);
+      RailEnd me(board, rank, over_verbs);
       ADD_FAILURE() << "ranks of 32 and 8 slots";
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), AllOf(HasSubstr("WEFT_VERBS_SLOTS"), HasSubstr("32"), HasSubstr("8")));

@@ -1,7 +1,12 @@
 // Counters that do not say what happened: saturated, wrapped, reset, N/A, unreadable, missing.
 #include "perf/validate/checks/counters.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cctype>
+#include <ostream>
+#include <string>
 
 #include "perf/validate/checks/fleet.h"
 
@@ -17,6 +22,16 @@ struct TwoReadings {
   Reading before, after;
   enum { kSilent, kFound, kUnknown } expected;
   double value = 0;
+
+  friend void PrintTo(const TwoReadings& c, std::ostream* out) {
+    const auto text = [](const Reading& r) {
+      return r.state == ReadingState::kValue          ? fmt::format("{}", r.value)
+             : r.state == ReadingState::kNotAvailable ? "not_available"
+             : r.state == ReadingState::kUnreadable   ? "unreadable"
+                                                      : "gone";
+    };
+    *out << c.counter << " from " << text(c.before) << " to " << text(c.after);
+  }
 };
 
 Reading value(std::uint64_t number) { return {ReadingState::kValue, number}; }
@@ -69,7 +84,13 @@ INSTANTIATE_TEST_SUITE_P(
         TwoReadings{"ib.symbol_error", "bit-errors", value(0), kGone, TwoReadings::kUnknown},
         TwoReadings{"ib.symbol_error", "bit-errors", value(7), value(7), TwoReadings::kSilent},
         // Others of the same question are there.
-        TwoReadings{"ib.symbol_error", "bit-errors", kGone, kGone, TwoReadings::kSilent}));
+        TwoReadings{"ib.symbol_error", "bit-errors", kGone, kGone, TwoReadings::kSilent}),
+    [](const auto& info) {
+      std::string name = ::testing::PrintToString(info.param);
+      for (char& c : name)
+        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+      return name;
+    });
 
 TEST(Counters, MissingOnesAreUnknownWhereTheDeviceShouldHaveThem) {
   Fleet fleet = healthy_fleet(FleetKind::kInfiniband);

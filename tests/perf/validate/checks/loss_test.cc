@@ -132,6 +132,8 @@ struct Seen {
   const char* host;
   Direction direction;
   const char* peer = "";
+
+  friend void PrintTo(const Seen& seen, std::ostream* out) { *out << seen.name; }
 };
 
 class LossyPort : public ::testing::TestWithParam<Seen> {};
@@ -164,12 +166,12 @@ TEST_P(LossyPort, IsFoundByTheCountersOfAll) {
 INSTANTIATE_TEST_SUITE_P(
     All, LossyPort,
     ::testing::Values(Seen{"sends", {0, 90, 0, 0}, {30, 0, 28, 32}, "h1", Direction::kTransmit},
-                    Seen{"receives", {31, 0, 29, 30}, {0, 90, 0, 0}, "h1", Direction::kReceive},
-                    Seen{"both", {30, 90, 30, 30}, {30, 90, 30, 30}, "h1", Direction::kBoth},
-                    Seen{"few", {0, 0, 0, 1}, {0, 3, 0, 0}, "h1", Direction::kReceive},
-                    Seen{"few_of_both", {1, 0, 0, 2}, {1, 2, 0, 2}, "h3", Direction::kBoth},
-                    Seen{"fewer_out", {20, 20, 20, 10}, {10, 60, 0, 0}, "h1", Direction::kBoth},
-                    Seen{"path", {0, 60, 0, 0}, {0, 0, 0, 60}, "h1", Direction::kTransmit, "h3"}),
+                      Seen{"receives", {31, 0, 29, 30}, {0, 90, 0, 0}, "h1", Direction::kReceive},
+                      Seen{"both", {30, 90, 30, 30}, {30, 90, 30, 30}, "h1", Direction::kBoth},
+                      Seen{"few", {0, 0, 0, 1}, {0, 3, 0, 0}, "h1", Direction::kReceive},
+                      Seen{"few_of_both", {1, 0, 0, 2}, {1, 2, 0, 2}, "h3", Direction::kBoth},
+                      Seen{"fewer_out", {20, 20, 20, 10}, {10, 60, 0, 0}, "h1", Direction::kBoth},
+                      Seen{"path", {0, 60, 0, 0}, {0, 0, 0, 60}, "h1", Direction::kTransmit, "h3"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(LossyPort, WithoutOneEachPortSaysWhatItSaw) {

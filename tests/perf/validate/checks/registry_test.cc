@@ -46,6 +46,8 @@ struct Fault {
   Direction direction = Direction::kBoth;
   Severity severity = Severity::kFail;
   std::set<std::string> also = {};  // ids that follow from the same fault
+
+  friend void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.id; }
 };
 
 void lose_of_million(Fleet& fleet, Probe probe, Port port, std::uint64_t events) {

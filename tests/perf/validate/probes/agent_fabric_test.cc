@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "support/jobs/job_around.h"
 #include "tests/perf/validate/agents.h"
 
 namespace weft::fabric {
@@ -17,35 +18,15 @@ using ::testing::IsEmpty;
 
 // Runs a round of rate flows over loopback among three hosts; what rank 2 says to rank 0 passes
 // through `lie`.
-class LyingJob final : public Job {
+class LyingJob final : public testing::JobAround {
  public:
   LyingJob(std::unique_ptr<Job> job, std::function<std::string(std::string)> lie)
-      : job_(std::move(job)), lie_(std::move(lie)) {}
-  Rank rank() const override { return job_->rank(); }
-  int size() const override { return job_->size(); }
-  std::vector<std::string> all_gather(std::string_view mine) override {
-    return job_->all_gather(mine);
-  }
+      : JobAround(std::move(job)), lie_(std::move(lie)) {}
   std::vector<std::string> gather(std::string_view mine) override {
-    return job_->gather(lie_(std::string(mine)));
+    return JobAround::gather(lie_(std::string(mine)));
   }
-  std::string scatter(const std::vector<std::string>& parts) override {
-    return job_->scatter(parts);
-  }
-  bool failed() const noexcept override { return job_->failed(); }
-  Status failure() const override { return job_->failure(); }
-  void report(const Status& failure, const Scope& scope) noexcept override {
-    job_->report(failure, scope);
-  }
-  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
-    return job_->silent(age);
-  }
-  void leave() noexcept override { job_->leave(); }
-  void abort(const char* reason) noexcept override { job_->abort(reason); }
-  std::unique_ptr<Job> shrink() override { return job_->shrink(); }
 
  private:
-  std::unique_ptr<Job> job_;
   std::function<std::string(std::string)> lie_;
 };
 
