@@ -3,6 +3,7 @@
 
 file(GLOB mpi_sources CONFIGURE_DEPENDS coll/bindings/mpi/*.cc)
 set(WEFT_MPIS "")
+add_custom_target(weft_mpi)
 function(weft_mpi name module)
   pkg_check_modules(MPI_${name} QUIET IMPORTED_TARGET ${module})
   # A program without a sanitizer cannot load a library that has one.
@@ -19,6 +20,7 @@ function(weft_mpi name module)
     OUTPUT_NAME weft_mpi
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/mpi/${name}
     INSTALL_RPATH_USE_LINK_PATH ON)
+  add_dependencies(weft_mpi ${target})
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weft/${name})
 endfunction()
 weft_mpi(openmpi ompi-c)

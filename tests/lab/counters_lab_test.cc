@@ -1,6 +1,7 @@
 // Counters as evidence, on real interfaces: what a rail lost is told by reports, by slow operations
 // and by verdicts, with rail and host. Needs root.
 // labels: lab
+// ctest: whole
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,8 @@
 #include <thread>
 
 #include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+#include "tests/lab/shared_lab.h"
 
 namespace weft {
 namespace {
@@ -24,26 +27,11 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
-
-class CountersInTheLab : public ::testing::Test {
+class CountersInTheLab : public testing::LabTest {
  protected:
-  void SetUp() override {
-    const Output check = run(kScript + " check");
-    if (check.exit_code != 0)
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-    lab_ = fmt::format("count{}", getpid());
-    json_ = std::filesystem::temp_directory_path() / (lab_ + ".json");
-  }
-  void TearDown() override {
-    if (lab_.empty()) return;
-    std::filesystem::remove(json_);
-    run(kScript + " down --lab " + lab_ + " 2>/dev/null");
-  }
-  Output job(const std::string& environment, const std::string& options,
-             const std::string& command) {
-    return run(fmt::format("{} timeout 200 {} lab netlab --name {} --hosts 2 {} -- {} {}",
-                           environment, WEFT_BINARY, lab_, options, WEFT_BINARY, command));
+  Output job(const std::string& environment, int per_host, const std::string& command) {
+    return run(fmt::format("{} timeout 200 {} lab netlab --use {} --ppn {} -- {} {}", environment,
+                           WEFT_BINARY, lab_, per_host, WEFT_BINARY, command));
   }
   nlohmann::json report() const { return nlohmann::json::parse(std::ifstream(json_)); }
   // A rail's switch is silent from now on, or not.
@@ -105,12 +93,13 @@ class CountersInTheLab : public ::testing::Test {
   }
 
   std::string lab_;
-  std::filesystem::path json_;
+  testing::TemporaryFolder folder_;
+  const std::string json_ = folder_ / "report.json";
 };
 
 TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
-  const Output o = job("", "--ppn 2 --rails 2 --rate 200mbit",
-                       fmt::format("perf all_reduce -b 4M -e 4M -n 10 --json {}", json_.string()));
+  lab_ = lab(2, 2, "200mbit");
+  const Output o = job("", 2, fmt::format("perf all_reduce -b 4M -e 4M -n 10 --json {}", json_));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   const auto ports = report()["ports"];
   ASSERT_EQ(ports.size(), 4u) << ports.dump(1);
@@ -121,11 +110,11 @@ TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
 }
 
 TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
+  lab_ = lab(2, 2, "200mbit");
   Output o;
   std::thread job_runs([&] {
-    o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn",
-            "--ppn 2 --rails 2 --rate 200mbit",
-            fmt::format("perf all_reduce -b 1M -e 1M -n 300 --json {}", json_.string()));
+    o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn", 2,
+            fmt::format("perf all_reduce -b 1M -e 1M -n 300 --json {}", json_));
   });
   running(4);
   rail(1, "down");
@@ -145,9 +134,7 @@ TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
 
 // Without a word of it the fabric would be trusted: all that was asked of it came, over rail 0.
 TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
-  const Output up =
-      run(fmt::format("{} up --lab {} --hosts 2 --rails 2 --rate 400mbit", kScript, lab_));
-  ASSERT_EQ(up.exit_code, 0) << up.text;
+  lab_ = lab_to_break(2, 2);
   rail(1, "down");
   const Output o = run(fmt::format(
       "timeout 200 {} lab netlab --use {} -- weft validate --budget 0.01", WEFT_BINARY, lab_));
@@ -158,9 +145,7 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
 
 // All works, until a rail fails: this is the time to know that none would stand in for it.
 TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
-  const Output up =
-      run(fmt::format("{} up --lab {} --hosts 3 --rails 2 --rate 400mbit", kScript, lab_));
-  ASSERT_EQ(up.exit_code, 0) << up.text;
+  lab_ = lab_to_break(3, 2);
   const Output filter =
       run(fmt::format("n='ip -n weft-{}-h2 rule'; $n del pref 0 && $n add pref 1 ipproto udp "
                       "prohibit && $n add pref "
@@ -179,11 +164,10 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
 
 // The rank dies while its host is cut off: the other one hears of both at the same time.
 TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
+  lab_ = lab(2, 1, "200mbit");
   Output o;
-  std::thread job_runs([&] {
-    o = job("WEFT_COUNTERS=1", "--ppn 1 --rails 1 --rate 200mbit",
-            "perf all_reduce -b 1M -e 1M -n 1000000");
-  });
+  std::thread job_runs(
+      [&] { o = job("WEFT_COUNTERS=1", 1, "perf all_reduce -b 1M -e 1M -n 1000000"); });
   const int pid = running(2);
   cut_off(0);
   if (pid > 0) kill(pid, SIGKILL);

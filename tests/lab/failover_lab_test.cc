@@ -2,7 +2,7 @@
 // namespaces go down and up at random moments, and every result is right, bit for bit. Needs root.
 // WEFT_FAILOVER_ROUNDS=100 takes links down that often (default: a quick version).
 // labels: lab
-// ctest: alone
+// ctest: whole alone
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +29,8 @@
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
 #include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+#include "tests/lab/shared_lab.h"
 #include "transport/ucx/ucx.h"
 
 namespace {
@@ -134,26 +136,15 @@ int rank_main(const std::string& file) try {
   return 1;
 }
 
-class Failover : public ::testing::Test {
+class Failover : public weft::testing::LabTest {
  protected:
-  void SetUp() override {
-    const Output check = run(kScript + " check");
-    if (check.exit_code != 0)
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-    lab_ = fmt::format("fo{}", getpid());
-    file_ = (fs::temp_directory_path() / lab_).string();
-  }
-  void TearDown() override {
-    if (lab_.empty()) return;
-    for (const char* what : {"", ".up", ".out", ".back", ".whole"})
-      for (const char* rank : {"", "0", "1", "2", "3"}) fs::remove(file_ + what + rank);
-    run(kScript + " down --lab " + lab_ + " 2>/dev/null");
-  }
-  void start(const std::string& options, const std::string& environment = "") {
-    ranks_ = std::async(std::launch::async, [this, options, environment] {
-      return run(environment + " WEFT_LOG=warn " + kNetlab + "--name " + lab_ + " " + options +
-                 " -- " + fs::read_symlink("/proc/self/exe").string() + " --rank " + file_ +
-                 " 2>&1");
+  // `name`: of a lab of LabTest. All tests mend what they break.
+  void start(const std::string& name, int per_host, const std::string& environment = "") {
+    lab_ = name;
+    ranks_ = std::async(std::launch::async, [this, per_host, environment] {
+      return run(fmt::format("{} WEFT_LOG=warn {}--use {} --ppn {} -- {} --rank {} 2>&1",
+                             environment, kNetlab, lab_, per_host,
+                             fs::read_symlink("/proc/self/exe").string(), file_));
     });
     // The first operations: the job is up.
     wait_for(".up0");
@@ -201,7 +192,7 @@ class Failover : public ::testing::Test {
   }
   // A job of 2 x 2 ranks on two rails whose links break so many times: late, but right.
   void links_break(int times, const std::string& environment = "") {
-    start("--hosts 2 --ppn 2 --rails 2 --rate 400mbit", environment);
+    start(lab(2, 2), 2, environment);
     break_links(times);
     const Output result = finish();
     EXPECT_EQ(result.exit_code, 0) << result.text;
@@ -246,7 +237,7 @@ class Failover : public ::testing::Test {
     return share;
   }
   void a_slow_rail_gets_less(int per_host) {
-    start(fmt::format("--hosts 2 --ppn {} --rails 2 --rate 400mbit", per_host));
+    start(lab(2, 2), per_host);
     EXPECT_NEAR(wait_for_share(0.40, 0.60), 0.5, 0.1);
     set_rate(1, "100mbit");
     EXPECT_NEAR(wait_for_share(0.12, 0.28), 0.2, 0.08);
@@ -265,12 +256,14 @@ class Failover : public ::testing::Test {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   }
 
-  std::string lab_, file_;
+  weft::testing::TemporaryFolder folder_;
+  const std::string file_ = folder_ / "stop";
+  std::string lab_;
   std::future<Output> ranks_;
 };
 
 TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
-  start("--hosts 2 --ppn 2 --rails 2 --rate 400mbit");
+  start(lab(2, 2), 2);
   link(2, 1, "down");
   wait_for(".out3");
   link(2, 1, "up");
@@ -289,7 +282,7 @@ TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
 
 // The hosts' own links stay up: only the silence tells.
 TEST_F(Failover, ASwitchThatDiesIsNoticed) {
-  start("--hosts 3 --ppn 1 --rails 2 --rate 400mbit");
+  start(lab(3, 2), 1);
   const auto bridge = [&](const char* to) {
     const Output o = run(fmt::format("ip -n weft-{}-sw link set br1 {}", lab_, to));
     EXPECT_EQ(o.exit_code, 0) << o.text;
@@ -324,12 +317,12 @@ TEST_F(Failover, WithDeterministicSums) {
 // UDP is filtered and TCP is not. Rails whose rates differ are weighed differently only where the
 // other end can be told.
 TEST_F(Failover, HealthyRailsNeedNoDatagrams) {
-  const Output result = run(fmt::format(
-      "WEFT_FAILOVER=1 WEFT_LOG=warn timeout 200 {0} --name {1} --hosts 2 --rails 2 "
-      "--rate 200mbit,100mbit -- bash -c 'ip rule del pref 0 && ip rule add pref 1 ipproto udp "
-      "prohibit && ip rule add pref 5 lookup local || exit 77; "
-      "exec {2} perf all_reduce --out-of-place -b 256K -e 1M -f 4 -w 2 -n 150'",
-      kNetlab, lab_, WEFT_BINARY));
+  const Output result =
+      run(fmt::format("WEFT_FAILOVER=1 WEFT_LOG=warn timeout 200 {0} --use {1} -- bash -c 'ip rule "
+                      "del pref 0 && ip rule add pref 1 ipproto udp "
+                      "prohibit && ip rule add pref 5 lookup local || exit 77; "
+                      "exec {2} perf all_reduce --out-of-place -b 256K -e 1M -f 4 -w 2 -n 150'",
+                      kNetlab, lab_to_break(2, 2, "200mbit,100mbit"), WEFT_BINARY));
   if (result.exit_code == 77) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("all results exact"));

@@ -1,7 +1,7 @@
 // The faults of netlab: each one does what its row says, to the port it names and to no other, and
 // heal ends all of them. Needs root.
 // labels: lab
-// ctest: alone
+// ctest: whole alone
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/process/shell.h"
+#include "tests/lab/shared_lab.h"
 
 namespace {
 
@@ -25,33 +26,30 @@ using weft::run;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
 
-// One lab of three hosts for each test.
-class NetlabFaults : public ::testing::Test {
+// One lab of three hosts for all tests, as healed as the test before has left it.
+class NetlabFaults : public weft::testing::LabTest {
  protected:
   void SetUp() override {
-    const Output check = run(kScript + " check");
-    if (check.exit_code != 0) {
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-    }
-    lab_ = fmt::format("f{}", getpid());
-    const Output up =
-        run(fmt::format("{} up --lab {} --owner {} --hosts 3 --rails 2", kScript, lab_, getpid()));
-    ASSERT_EQ(up.exit_code, 0) << up.text;
+    LabTest::SetUp();
+    if (!IsSkipped()) lab_ = lab(3, 2);
   }
   void TearDown() override {
-    if (!lab_.empty()) run(kScript + " down --lab " + lab_);
+    if (broken_ || HasFailure()) lab_to_break(3, 2);
+    LabTest::TearDown();
   }
 
-  Output fault(const std::string& words) const {
-    return run(fmt::format("{} fault --lab {} {}", kScript, lab_, words));
+  Output fault(const std::string& words) {
+    broken_ = true;
+    return netlab("fault", lab_, words);
   }
-  void inject(const std::string& words) const {
+  void inject(const std::string& words) {
     const Output output = fault(words);
     ASSERT_EQ(output.exit_code, 0) << words << ": " << output.text;
   }
-  void heal() const {
-    const Output output = run(fmt::format("{} heal --lab {}", kScript, lab_));
+  void heal() {
+    const Output output = netlab("heal", lab_);
     ASSERT_EQ(output.exit_code, 0) << output.text;
+    broken_ = false;
   }
   std::string in(const std::string& host, const std::string& command) const {
     return run(fmt::format("{} exec --lab {} {} {}", kScript, lab_, host, command)).text;
@@ -83,6 +81,9 @@ class NetlabFaults : public ::testing::Test {
     return std::atoi(in(host, "awk '/^Udp: [0-9]/ { print $2 + $3 }' /proc/net/snmp").c_str());
   }
 
+  bool broken_ = false;
+
+ protected:
   std::string lab_;
 };
 
@@ -216,17 +217,17 @@ TEST_F(NetlabFaults, AHostHasLessOfACore) {
 
 TEST_F(NetlabFaults, AHostStandsStillNowAndThen) {
   inject("stall h2 2s/3s");
-  run(fmt::format("sh -c '{} exec --lab f{} h2 sleep 100' >/dev/null 2>&1 &", kScript, getpid()));
+  run(fmt::format("sh -c '{} exec --lab {} h2 sleep 100' >/dev/null 2>&1 &", kScript, lab_));
   const std::string states = fmt::format(
-      "for i in $(seq 200); do for p in $(ip netns pids weft-f{}-h2); do "
+      "for i in $(seq 200); do for p in $(ip netns pids weft-{}-h2); do "
       "grep -q '^State:.T' /proc/$p/status 2>/dev/null && echo stopped && exit; done; "
       "sleep 0.1; done",
-      getpid());
+      lab_);
   EXPECT_EQ(run(states).text, "stopped\n");
   heal();
-  EXPECT_EQ(run(fmt::format("for p in $(ip netns pids weft-f{}-h2); do grep State: "
+  EXPECT_EQ(run(fmt::format("for p in $(ip netns pids weft-{}-h2); do grep State: "
                             "/proc/$p/status; done | grep -c '^State:.T'",
-                            getpid()))
+                            lab_))
                 .text,
             "0\n");
 }

@@ -2,7 +2,7 @@
 // another; a step that would is refused with its path; and what is meant for a rank on another rail
 // goes over shared memory to the rank of this host on that rail first. Needs root.
 // labels: lab
-// ctest: alone
+// ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,6 +31,7 @@
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
 #include "support/process/shell.h"
+#include "tests/lab/shared_lab.h"
 
 namespace {
 
@@ -122,16 +123,11 @@ int rank_main(const std::string& algorithm) try {
   return 1;
 }
 
-class RailPackets : public ::testing::Test {
+class RailPackets : public weft::testing::LabTest {
  protected:
-  void SetUp() override {
-    const Output check = run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
-    if (check.exit_code != 0)
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-  }
   void all_to_all(const std::string& environment, const std::string& algorithm) {
-    result_ = run(fmt::format("{} {} lab netlab --hosts 2 --ppn 2 --rails 2 -- {} --rank {}",
-                              environment, WEFT_BINARY,
+    result_ = run(fmt::format("{} {} lab netlab --use {} --ppn 2 -- {} --rank {}", environment,
+                              WEFT_BINARY, lab(2, 2),
                               std::filesystem::read_symlink("/proc/self/exe").string(), algorithm));
     std::istringstream lines(result_.text);
     for (std::string line, word; std::getline(lines, line);) {

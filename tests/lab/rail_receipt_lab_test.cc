@@ -1,7 +1,7 @@
 // A rail that dies when all it still had to carry were receipts: who sent waits for them, and who
 // sent those has its results and does something else. Needs root.
 // labels: lab
-// ctest: alone
+// ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +17,7 @@
 #include "coll/api/communicator.h"
 #include "coll/runtime/internals.h"
 #include "support/process/shell.h"
+#include "tests/lab/shared_lab.h"
 
 namespace {
 
@@ -65,26 +66,23 @@ int rank_main(const std::string& then) try {
   return 1;
 }
 
-weft::Output run_lab(const std::string& environment, const std::string& then) {
-  return weft::run(fmt::format(
-      "{} WEFT_TIMEOUT_MS=8000 WEFT_LOG=warn timeout 120 {} lab netlab --name rr{} --hosts 2 "
-      "--rails 2 --rate 400mbit -- {} --rank {} 2>&1",
-      environment, WEFT_BINARY, getpid(), std::filesystem::read_symlink("/proc/self/exe").string(),
-      then));
-}
-
 void expect_well(const weft::Output& o) {
   if (o.exit_code == 77) GTEST_SKIP() << "missing capability: ip neigh";
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("rank 0 is through"));
 }
 
-class RailReceipt : public ::testing::Test {
+class RailReceipt : public weft::testing::LabTest {
  protected:
-  void SetUp() override {
-    const weft::Output check = weft::run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
-    if (check.exit_code != 0)
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+  static weft::Output run_lab(const std::string& environment, const std::string& then) {
+    const std::string name = lab(2, 2);
+    weft::Output output =
+        weft::run(fmt::format("{} WEFT_TIMEOUT_MS=8000 WEFT_LOG=warn timeout 120 {} lab netlab "
+                              "--use {} -- {} --rank {} 2>&1",
+                              environment, WEFT_BINARY, name,
+                              std::filesystem::read_symlink("/proc/self/exe").string(), then));
+    netlab("exec", name, "h2 ip neigh del 10.1.0.1 dev rail1");
+    return output;
   }
 };
 

@@ -1,30 +1,20 @@
-// One boot of the Soft-RoCE guest for all tests of a suite: it runs a script of checks, each of
-// which leaves NAME.txt, what it printed, and NAME.code.
+// One boot of the Soft-RoCE guest for all tests that look inside of it: it runs the script
+// softroce_checks, each of whose checks leaves NAME.txt, what it printed, and NAME.code.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/process/read_file.h"
 #include "support/process/shell.h"
-#include "support/process/temporary_folder.h"
 
 namespace weft::testing {
 
 // Empty, or why there is no guest here.
-inline const std::string& missing_softroce() {
-  static const std::string why = [] {
-    const Output check = run(WEFT_SOURCE_DIR "/tests/lab/softroce check");
-    return check.exit_code == 0 ? std::string() : check.text;
-  }();
-  return why;
-}
+const std::string& missing_softroce();
 
-// Tests in the guest, or of the lab itself.
+// Tests of the lab: in the guest, or of what makes it.
 class Softroce : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,35 +28,19 @@ struct CheckResult {
   int code = -1;
 };
 
-class SoftroceChecks : public Softroce {
+// What the checks left. The first to ask boots the guest, for minutes.
+const Output& softroce_log();
+std::string softroce_left(const std::string& file);  // empty where the check did not make it
+
+class Guest : public Softroce {
  protected:
-  // options: of `weft lab softroce`. The script gets the program under test, the folder of the
-  // test programs, and `more`.
-  static void boot(const std::string& options, const std::string& script, const std::string& more) {
-    if (!missing_softroce().empty()) return;
-    out_ = std::make_unique<TemporaryFolder>();
-    const auto tests = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    log_ = run(std::string(WEFT_BINARY) + " lab softroce --once " + options + " --out " +
-               out_->path() + " -- " WEFT_SOURCE_DIR "/tests/lab/" + script + " " + WEFT_BINARY +
-               " " + tests.string() + " " + more)
-               .text;
-    std::printf("%s", log_.c_str());
-  }
-  static void TearDownTestSuite() { out_.reset(); }
-
-  // A file that a check left; empty where it did not.
-  static std::string left(const std::string& name) { return read_file(*out_ / name); }
-  static CheckResult result(const std::string& check) {
-    const std::string code = left(check + ".code");
-    if (code.empty()) {
-      ADD_FAILURE() << "the guest did not come to " << check << ":\n" << log_;
-      return {};
-    }
-    return {left(check + ".txt"), std::stoi(code)};
-  }
-
-  inline static std::unique_ptr<TemporaryFolder> out_;
-  inline static std::string log_;
+  static CheckResult result(const std::string& check);
+  static std::string left(const std::string& file) { return softroce_left(file); }
+  static nlohmann::json json(const std::string& check);
+  // Ended with 0, and no result was wrong; what it printed.
+  static std::string good(const std::string& check);
+  // Both ends of a pair test that went well and found every byte right.
+  static void expect_good_pair(const std::string& check);
 };
 
 }  // namespace weft::testing

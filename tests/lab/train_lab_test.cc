@@ -2,6 +2,7 @@
 // their headers; tensor parallelism leaves no host, pipelines and replicas keep to their rail.
 // Needs root.
 // labels: lab
+// ctest: whole
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "support/process/shell.h"
 #include "support/process/temporary_folder.h"
+#include "tests/lab/shared_lab.h"
 
 namespace weft {
 namespace {
@@ -32,21 +34,15 @@ constexpr double kHeaders = 1.06;
 // Rendezvous, and the one exchange of the norm and the loss per step.
 constexpr Bytes kSlack = 60000;
 
-class TrainInTheLab : public ::testing::Test {
+class TrainInTheLab : public testing::LabTest {
  protected:
-  void SetUp() override {
-    const Output check = run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
-    if (check.exit_code != 0)
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-  }
-
   void train(const std::string& layout) {
     const Output o = run(fmt::format(
-        "WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
-        "--rate 400mbit --json {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
+        "WEFT_METRICS={0}/m.prom {1} lab netlab --use {2} --ppn {3} "
+        "--json {0}/ports -- weft train {4} --algo ring --steps {5} --sample 0 "
         "--eval-every 0 "
         "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
-        folder_.path(), WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
+        folder_.path(), WEFT_BINARY, lab(kHosts, kRanksPerHost), kRanksPerHost, layout, kSteps));
     ASSERT_EQ(o.exit_code, 0) << o.text;
     std::ifstream log(folder_ / "log");
     for (std::string line; std::getline(log, line);) steps_.push_back(nlohmann::json::parse(line));
@@ -121,11 +117,10 @@ TEST_F(TrainInTheLab, ReplicasKeepToTheirRail) {
 TEST_F(TrainInTheLab, ARailOfOthersIsLeftAloneUnlessMessagesMaySpread) {
   for (const bool spread : {false, true}) {
     const Output o = run(fmt::format(
-        "{} WEFT_METRICS={}/m.prom {} lab netlab --name trs{} --hosts 2 --ppn 2 --rails 2 "
-        "--rate 400mbit --json {}/ports -- weft train --pp 4 --untied --width 256 --positions "
+        "{} WEFT_METRICS={}/m.prom {} lab netlab --use {} --ppn 2 "
+        "--json {}/ports -- weft train --pp 4 --untied --width 256 --positions "
         "256 --layers 4 --batch 8 --micro-batch 8 --steps 3 --sample 0",
-        spread ? "WEFT_SPREAD=1" : "", folder_.path(), WEFT_BINARY, getpid() % 1000,
-        folder_.path()));
+        spread ? "WEFT_SPREAD=1" : "", folder_.path(), WEFT_BINARY, lab(2, 2), folder_.path()));
     ASSERT_EQ(o.exit_code, 0) << o.text;
     const std::regex sent(
         R"x(weft_rail_sent_bytes_total\{rank="(\d+)",link="rail (\d)[^"]*"\} (\d+))x");

@@ -1,8 +1,4 @@
-#!/usr/bin/env python3
-"""The backend's own tests: types, operators, uneven calls, bad input, failures, torchrun.
-
-    backend_test.py [Backend.test_types ...]
-"""
+"""The backend's own tests: types, operators, uneven calls, bad input, failures, torchrun."""
 
 import os
 import pathlib
@@ -251,7 +247,3 @@ class Backend(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         for rank in (0, 1):
             self.assertIn(f"rank {rank} has 2", ended.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

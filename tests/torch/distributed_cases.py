@@ -1,8 +1,7 @@
 """PyTorch's own distributed tests, with weft where they say Gloo.
 
 The tests look at the backend's name to know what they may ask of it, so weft is registered under
-Gloo's. Processes that run a test import this module first; its folders are made by the parent only
-(distributed_tests.py).
+Gloo's. Processes that run a test are forks of the one that imports this module (distributed_tests.py).
 """
 
 import os
@@ -31,7 +30,7 @@ distributed_test.Barrier.sync = classmethod(
 
 
 def _fresh_folders():
-    folder = os.environ["TEMP_DIR"]  # the same one for all tests: the server has its name
+    folder = os.environ["TEMP_DIR"]
     for name in ("barrier", "test_dir", "init_dir"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
         os.mkdir(os.path.join(folder, name))
@@ -46,10 +45,7 @@ class Cases(
 ):
     def setUp(self):
         super().setUp()
-        # A server that has imported all this: a process takes a tenth of a second, not six.
-        context = torch.multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
-        self._start_processes(context.Process)
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     if os.environ.get("WEFT_TEST_BACKEND", "weft") == "weft":
 

@@ -1,11 +1,6 @@
-#!/usr/bin/env python3
-"""Trains small models by four of PyTorch's parallelisms, with Gloo and with weft: the same losses.
+"""Trains small models by four of PyTorch's parallelisms, with Gloo and with weft: the same losses."""
 
-    training.py [--ranks 2] [--only ddp,fsdp2,tp,pipeline]
-"""
-
-import argparse
-import sys
+import unittest
 
 import torch
 import torch.distributed as dist
@@ -110,34 +105,24 @@ def body(rank, kind, backend, ranks):
     return losses
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default=",".join(KINDS))
-    arguments = parser.parse_args()
-    wrong = 0
-    for kind in arguments.only.split(","):
-        said = {}
-        for backend in ("gloo", "cpu:weft"):
-            said[backend] = jobs.run(body, arguments.ranks, kind, backend, arguments.ranks)
-        worst, last = 0.0, None
-        for rank in range(arguments.ranks):
-            (how, a), (which, b) = said["gloo"][rank], said["cpu:weft"][rank]
-            if how != "ok" or which != "ok":
-                print(f"rank {rank}: gloo: {how} {a}\nweft: {which} {b}")
-                worst = float("inf")
-                continue
-            worst = max([worst] + [abs(x - y) for x, y in zip(a, b, strict=True)])
-            last = b[-1] if b else last
-        good = worst <= 1e-10 and last is not None
-        wrong += not good
-        print(
-            f"{'ok' if good else 'FAILED':6} {kind:9} {arguments.ranks} ranks, {STEPS} steps: last loss "
-            f"{last}, largest difference to Gloo {worst:.1e}",
-            flush=True,
-        )
-    return 1 if wrong else 0
+class Training(unittest.TestCase):
+    def __init__(self, kind, ranks):
+        self.kind, self.ranks = kind, ranks
+        setattr(self, name := f"{kind}_{ranks}_ranks", self.same_losses)
+        super().__init__(name)
+
+    def same_losses(self):
+        gloo, weft = (jobs.run(body, self.ranks, self.kind, b, self.ranks) for b in ("gloo", "cpu:weft"))
+        some = False
+        for rank in range(self.ranks):
+            (how, a), (which, b) = gloo[rank], weft[rank]
+            self.assertEqual((how, which), ("ok", "ok"), f"rank {rank}: gloo: {a}\nweft: {b}")
+            self.assertEqual(len(a), len(b))
+            for x, y in zip(a, b, strict=True):
+                self.assertLessEqual(abs(x - y), 1e-10)
+                some = True
+        self.assertTrue(some, "no rank has a loss")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def tests(ranks):
+    return unittest.TestSuite(Training(kind, ranks) for kind in KINDS)

@@ -47,6 +47,11 @@ def libweft():
 library = libweft()
 package = HERE / "weft_torch"
 shutil.copyfile(library, package / SONAME)
+# One source of all: PyTorch's headers take a compiler most of its time.
+whole = HERE / "build" / "weft_torch.cc"
+whole.parent.mkdir(exist_ok=True)
+sources = sorted((HERE / "csrc").glob("*.cc"))
+whole.write_text("".join(f'#include "../csrc/{s.name}"\n' for s in sources))
 # The linker wants the name without a version.
 link = HERE / "build" / "lib"
 link.mkdir(parents=True, exist_ok=True)
@@ -61,10 +66,11 @@ setup(
     ext_modules=[
         cpp_extension.CppExtension(
             "weft_torch._C",
-            sorted(str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.cc")),
+            [str(whole.relative_to(HERE))],
             include_dirs=[str(ROOT / "coll/bindings/c")],
             library_dirs=[str(link)],
             libraries=["weft"],
+            depends=[str(s) for s in sources],
             define_macros=[("FMT_HEADER_ONLY", "1")],
             extra_compile_args=["-O2", "-g0", "-std=c++20", "-fvisibility=hidden", "-Wno-psabi"],
             extra_link_args=["-Wl,-rpath,$ORIGIN"],

@@ -1,5 +1,4 @@
 // labels: multiproc
-// unsanitized: SpiralCommand.GoldenRunOfEverySynchronisation*
 // weft spiral and weft pipeline: the commands themselves.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

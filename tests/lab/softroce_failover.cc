@@ -1,14 +1,10 @@
-// Rails of RDMA devices that fail in the middle of collectives, in one boot of the Soft-RoCE guest
-// (softroce_failover_checks): cables that are pulled, silence, loss, and a rank that is killed.
+// Rails of RDMA devices that fail in the middle of collectives (softroce_failover_checks), in the
+// boot of softroce_test.cc: cables that are pulled, silence, loss, and a rank that is killed.
 // WEFT_FAILOVER_ROUNDS=100 pulls cables that often (default: a quick version).
-// labels: softroce
-// ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -21,22 +17,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
-class FailingRails : public weft::testing::SoftroceChecks {
- protected:
-  static void SetUpTestSuite() {
-    const char* rounds = std::getenv("WEFT_FAILOVER_ROUNDS");
-    boot(fmt::format("--limit-s {}", 2000 + 30 * (rounds ? std::atoi(rounds) : 3)),
-         "softroce_failover_checks", fmt::format("{} {}", rounds ? rounds : "3", getpid()));
-  }
-  static std::string good(const std::string& check) {
-    const auto [text, code] = result(check);
-    EXPECT_EQ(code, 0) << check << ":\n" << text << left(check + "_faults.txt");
-    EXPECT_THAT(text, Not(HasSubstr("WRONG")));
-    return text;
-  }
-};
+using FailingRails = weft::testing::Guest;
 
 // Whatever the number of ranks and lanes: a line of each host at most, and as many of the return.
 void expect_told_once(const std::string& text) {
