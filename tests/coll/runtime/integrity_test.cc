@@ -18,6 +18,7 @@
 #include "support/jobs/payload.h"
 #include "support/jobs/ranks.h"
 #include "support/jobs/setting.h"
+#include "support/pairwise.h"
 #include "tests/coll/calls.h"
 #include "topo/base/log.h"
 #include "transport/ucx/ucx.h"
@@ -77,23 +78,26 @@ TEST_P(Integrity, FlippedBitsAreRepaired) {
 // Sums are made at different places: with copies, by the reduction, or for themselves where it
 // cannot be done again; of memory that is lent, and of results that are staged.
 TEST_P(Integrity, InEveryCollectiveMemoryAndPlace) {
+  const auto cases = testing::Pairwise(
+                         testing::Axis<Collective>{
+                             "collectives",
+                             {Collective::kAllReduce, Collective::kReduceScatter,
+                              Collective::kAllGather, Collective::kBroadcast, Collective::kReduce,
+                              Collective::kGather, Collective::kScatter, Collective::kAllToAll}},
+                         testing::Axis<std::size_t>{"counts", {1000, 300007}},
+                         testing::Axis<bool>{"in place", {false, true}},
+                         testing::Axis<bool>{"weft::alloc", {false, true}})
+                         .rows("Integrity");
   std::atomic<std::uint64_t> retries{0};
   const WorldOptions flips = options("flip:nth=5,every=31,repeats=0,min=64");
   run_ranks(places(GetParam().hosts), flips, [&](World& world) {
     Communicator comm = world.world();
-    for (const Collective c : {Collective::kAllReduce, Collective::kReduceScatter,
-                               Collective::kAllGather, Collective::kBroadcast, Collective::kReduce,
-                               Collective::kGather, Collective::kScatter, Collective::kAllToAll})
-      for (const std::size_t count : {1000ul, 300007ul})
-        for (const bool in_place : {false, true})
-          for (const bool shared : {false, true}) {
-            const testing::Question q{c,           comm.size(), count, DType::kFloat32,
-                                      RedOp::kSum, in_place};
-            testing::expect_right(
-                comm, q, shared ? "weft::alloc" : "malloc", 0,
-                shared ? testing::shared_memory() : std::pmr::get_default_resource());
-            if (::testing::Test::HasFatalFailure()) return;
-          }
+    for (const auto& [c, count, in_place, shared] : cases) {
+      const testing::Question q{c, comm.size(), count, DType::kFloat32, RedOp::kSum, in_place};
+      testing::expect_right(comm, q, shared ? "weft::alloc" : "malloc", 0,
+                            shared ? testing::shared_memory() : std::pmr::get_default_resource());
+      if (::testing::Test::HasFatalFailure()) return;
+    }
     // Long enough for results to be staged.
     testing::expect_right(comm, {Collective::kAllReduce, comm.size(), (5u << 20) + 13}, "long");
     retries += world.metrics().retries;
