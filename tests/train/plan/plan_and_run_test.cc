@@ -94,21 +94,29 @@ void expect_agreement(const std::array<int, 3>& sizes, const Layout& l) {
 }
 
 TEST(PlanAndRun, EveryLayoutOf8InEveryZeroStage) {
-  for (const auto& sizes : factorisations(8))
+  int turn = 0;
+  for (const auto& sizes : factorisations(8)) {
+    ++turn;  // recomputing takes turns among the stages, unless all axes are there
     for (int zero = 0; zero <= (sizes[0] > 1 ? 3 : 0); ++zero)
       for (const bool recompute : {false, true}) {
         if (recompute && zero == 1) continue;  // as without ZeRO
+        const bool all = sizes[0] == 1 || zero == 1 || sizes == std::array{2, 2, 2};
+        if (!all && recompute != ((turn + zero) % 2 == 0)) continue;
         Layout l = layout_of(sizes);
         l.zero = zero;
         l.recompute = recompute;
         expect_agreement(sizes, l);
       }
+  }
 }
 
 TEST(PlanAndRun, EveryScheduleInEveryZeroStage) {
+  int turn = 0;
   for (const auto& sizes : {std::array{4, 1, 2}, {2, 1, 4}, {1, 2, 4}})
-    for (const std::string& schedule : pipeline_schedule_names())
+    for (const std::string& schedule : pipeline_schedule_names()) {
+      ++turn;
       for (int zero = 0; zero <= (sizes[0] > 1 ? 3 : 0); ++zero) {
+        if (sizes[0] == 4 && (turn + zero) % 2 == 0) continue;  // {2, 1, 4} has every pair
         Layout l = layout_of(sizes);
         l.zero = zero;
         l.schedule = schedule;
@@ -116,6 +124,7 @@ TEST(PlanAndRun, EveryScheduleInEveryZeroStage) {
         l.microbatches = 8;
         expect_agreement(sizes, l);
       }
+    }
 }
 
 }  // namespace
