@@ -19,7 +19,9 @@ class Page : public ::testing::TestWithParam<Block> {};
 
 TEST_P(Page, BlockIsTrue) {
   const Block& block = GetParam();
-  if (block.has("file") && std::filesystem::exists(kSource / block.mark("file"))) {
+  if (block.has("file")) {
+    // The files of your-own-algorithm.md are taken from the page when its program is built.
+    if (block.page.starts_with("docs/tutorials/")) return;
     EXPECT_NE(read_file(kSource / block.mark("file")).find(block.text), std::string::npos)
         << block.where() << ": the block is not (a part of) " << block.mark("file");
     return;

@@ -67,14 +67,19 @@ inline void sum_in_stream_order(const std::vector<Place>& where, Rank last) {
     DeviceBuffer in(work, kCount * 4), out(work, kCount * 4);
     const std::vector<float> ones(kCount, 1);
     std::vector<float> got(kCount);
+    const auto sum = [&] {
+      return comm.on(work.get())
+          .all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum);
+    };
+    // A communicator takes memory at its first call, which no stream that waits may delay.
+    ASSERT_TRUE(sum().ok());
+    work.wait();
     {
       // Nothing on the stream moves before everything has been called.
       Brake brake(work.get());
       // Written on the stream before the call; read on it after.
       device()->copy(in.data(), ones.data(), kCount * 4, work.gpu(), work.get());
-      ASSERT_TRUE(comm.on(work.get())
-                      .all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum)
-                      .ok());
+      ASSERT_TRUE(sum().ok());
       device()->copy(got.data(), out.data(), kCount * 4, work.gpu(), work.get());
       if (world.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       brake.release();
