@@ -90,7 +90,7 @@ TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
       fake.copy(got.data(), small.data(), own * 8, work.gpu(), work.get());
     };
     std::atomic<std::uint32_t>* word = fake.words(1);
-    fake.wait_word(work.get(), word, 1);
+    fake.hold(work.get(), word);
     put_on_stream();
     std::fill(mine.begin(), mine.end(), 11);
     word->store(1);
@@ -151,7 +151,7 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
     TestStream work(fake);
     DeviceBuffer data(work, 4000);
     std::atomic<std::uint32_t>* words = fake.words(2);
-    fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
+    fake.hold(work.get(), &words[0]);  // the stream stands still
     Communicator comm = world.world().on(work.get());
     ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
     Request handle =
@@ -190,7 +190,7 @@ TEST_F(DeviceStreams, ACommunicatorOnAStreamIsSplit) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake);
     std::atomic<std::uint32_t>* words = fake.words(1);
-    fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
+    fake.hold(work.get(), &words[0]);  // the stream stands still
     Communicator half = world.world().on(work.get()).split(0, -world.rank());
     EXPECT_EQ(half.size(), 2);
     EXPECT_EQ(half.rank(), 1 - world.rank());

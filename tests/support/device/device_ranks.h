@@ -36,7 +36,7 @@ class OnFakeDevice : public ::testing::Test {
 class Brake {
  public:
   explicit Brake(Device::Stream stream) : word_(fake_device()->words(1)) {
-    fake_device()->wait_word(stream, word_, 1);
+    fake_device()->hold(stream, word_);
   }
   ~Brake() { fake_device()->free_words(word_); }
   void release() { word_->store(1); }

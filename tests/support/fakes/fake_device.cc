@@ -353,6 +353,13 @@ void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std:
   });
 }
 
+void FakeDevice::hold(Stream stream, const std::atomic<std::uint32_t>* word) {
+  put(stream, [word] {
+    while (word->load(std::memory_order_acquire) != 1)
+      std::this_thread::sleep_for(std::chrono::microseconds(5));
+  });
+}
+
 int FakeDevice::gpu_of(Stream stream) { return stream_of(stream).gpu; }
 
 // ---- graphs --------------------------------------------------------------------------------

@@ -54,6 +54,9 @@ class FakeDevice final : public Device {
   void free_words(std::atomic<std::uint32_t>* words) noexcept override;
   void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
   void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  // The stream stands still until a test writes 1: as behind a long kernel of the program's, not
+  // for weft, so that calls of weft's are not late.
+  void hold(Stream stream, const std::atomic<std::uint32_t>* word);
   int gpu_of(Stream stream) override;
   bool capturing(Stream stream) override;
   ExportedMemory export_memory(const void* inside) override;

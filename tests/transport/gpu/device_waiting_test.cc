@@ -16,7 +16,6 @@
 namespace weft {
 namespace {
 
-using testing::Brake;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -50,7 +49,8 @@ TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
   fake.load(NoRun::work("known"), 0);
   const std::size_t before = fake.late_calls().size();
   {
-    Brake brake(stream.get());
+    std::atomic<std::uint32_t>* const word = fake.words(1);
+    fake.wait_word(stream.get(), word, 1);
     EXPECT_THAT(said([&] { (void)fake.alloc(0, 64); }), HasSubstr("alloc on fake GPU 0"));
     EXPECT_THAT(said([&] { fake.pin(&pinned, 4); }), HasSubstr("pin on fake GPU 0"));
     EXPECT_THAT(said([&] { (void)fake.words(1); }), HasSubstr("words on fake GPU 0"));
@@ -68,8 +68,9 @@ TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
     }).join();
     fake.free(memory);
     fake.free_words(spare);
-    brake.release();
+    word->store(1);
     stream.wait();
+    fake.free_words(word);
     EXPECT_EQ(said([&] { fake.free(fake.alloc(0, 64)); }), "");
   }
   fake.free(foreign);
