@@ -73,10 +73,7 @@ class DeviceContext {
   std::size_t reserved() const { return reserved_; }  // bytes taken from the GPU
   std::size_t used() const { return used_; }
 
-  void launch(const DeviceWork& work) {
-    if (launched_.insert(work.launch).second) settle();
-    device_.launch(work, gpu_, compute_);
-  }
+  void launch(const DeviceWork& work) { device_.launch(work, gpu_, compute_); }
   void copy(void* to, const void* from, std::size_t bytes) {  // device to device
     device_.copy(to, from, bytes, gpu_, compute_);
   }
@@ -86,10 +83,9 @@ class DeviceContext {
   void wait() { mark(compute_).wait(); }  // waits until the compute stream is empty
   DeviceMark mark(void* stream);          // after the work now on the stream
   // Waits until both streams are empty, so that none stands at a collective. Called before what may
-  // wait for all streams of the GPU: taking memory, the first product of a shape, for which
-  // cuBLASLt loads a kernel, and the first launch of a kernel, which may take local memory for all
-  // threads. (While it waits it holds a lock of the driver that the collective's kernel needs.) A
-  // step takes what it needs when it first runs.
+  // wait for all streams of the GPU: taking memory, and the first product of a shape, for which
+  // cuBLASLt loads a kernel. (While it waits it holds a lock of the driver that the collective's
+  // kernel needs.) A step takes what it needs when it first runs.
   void settle();
   // settle() calls this while it waits: what other ranks wait for goes on. May be empty.
   std::function<void()> meanwhile;
@@ -136,7 +132,6 @@ class DeviceContext {
   std::map<void*, std::size_t> in_use_;
   std::size_t reserved_ = 0, used_ = 0, waits_ = 0;
   void* scratch_ = nullptr;
-  std::set<decltype(DeviceWork::launch)> launched_;
 
   std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size
   std::map<void*, std::size_t> pinned_in_use_;
