@@ -220,10 +220,10 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   auto flags = std::make_shared<ValidateFlags>();
   flags->plan_traffic = std::move(traffic);
   flags->job.timeout_ms = 15000;
-  CLI::App* command = app.add_subcommand(
-      "validate",
-      "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN, 4 the "
-      "tester itself or its use is at fault");
+  CLI::App* command = app.add_subcommand("validate",
+                                         "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 "
+                                         "CRITICAL, 3 UNKNOWN,\n4 the tester itself or "
+                                         "its use is at fault");
   add_job_flags(*command, flags->job);
   section(*command, "What is tested");
   command->add_flag("--list", flags->list, "print all checks and what they mean");

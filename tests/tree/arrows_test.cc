@@ -152,6 +152,8 @@ std::vector<std::string> source_files() {
   for (const Arrows& library : kLibraries)
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / library.from)) {
       const std::string extension = entry.path().extension();
+      // `pip install` builds in its folder.
+      if (entry.path().string().find("/torch/build/") != std::string::npos) continue;
       if (extension == ".h" || extension == ".cc" || extension == ".cu")
         files.push_back(fs::relative(entry.path(), root));
     }

@@ -63,10 +63,11 @@ std::vector<Rank> memory_groups(std::span<const std::string> machine,
     while (at != end && *at != ' ') {
       std::size_t other = 0;
       const auto [next, error] = std::from_chars(at, end, other);
-      if (error != std::errc() || next == end || other >= said.size())
+      const bool more = next != end && *next == ',';
+      if (error != std::errc() || next == end || (more && next + 1 == end) || other >= said.size())
         throw Error(fmt::format("rank {} speaks another version of weft: '{}'", r, said[r]));
       apart.insert(std::minmax(r, other));
-      at = *next == ',' ? next + 1 : next;
+      at = more ? next + 1 : next;
     }
   }
   std::vector<std::vector<std::size_t>> groups;

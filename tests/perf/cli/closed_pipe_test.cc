@@ -1,5 +1,6 @@
 // A command whose output nobody reads any more ends as other programs do: by SIGPIPE, in silence,
-// and its ranks with it. labels: multiproc
+// and its ranks with it.
+// labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,10 +25,11 @@ struct Ended {
 Ended read_one_line(const std::string& command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr";
-  const Output o = run(
-      fmt::format("export SAVE={}; {} timeout 120 bash -c '{} 2>{} | head -n 1 >/dev/null; exit "
-                  "${{PIPESTATUS[0]}}'",
-                  folder / "save", before, command, errors));
+  const Output o =
+      run(fmt::format("export SAVE={0} WEFT_PROFILE={0}.profile; {1} timeout 120 bash -c '{2} "
+                      "2>{3} | head -n 1 >/dev/null; exit "
+                      "${{PIPESTATUS[0]}}'",
+                      folder / "save", before, command, errors));
   return {o.exit_code, read_file(errors)};
 }
 
@@ -55,27 +57,32 @@ INSTANTIATE_TEST_SUITE_P(
         "launch -N 2 -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "launch -N 2 --tag -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "launch -N 2 -- sh -c \"while :; do echo line; done\"",
-        "launch -N 2 --tag -- sh -c \"while :; do echo line; done\"", "validate --list"),
+        "launch -N 2 --tag -- sh -c \"while :; do echo line; done\""),
     [](const auto& info) { return std::to_string(info.index); });
 
 // What prints less than a pipe holds ends before its reader does, if that is slow: here there is
 // none from the beginning.
-class NoReader : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(NoReader, EndsTheCommandInSilence) {
+Ended without_reader(const char* command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr", pipe = folder / "pipe";
   // The reader opens the pipe and leaves; only then does the command begin.
-  const Output o =
-      run(fmt::format("mkfifo {0}; (exec 3<{0}) & exec 4>{0}; wait; timeout 120 {1} {2} >&4 2>{3}",
-                      pipe, WEFT_BINARY, GetParam(), errors));
-  EXPECT_EQ(o.exit_code, 141);
-  EXPECT_EQ(read_file(errors), "");
+  const Output o = run(
+      fmt::format("{4} mkfifo {0}; (exec 3<{0}) & exec 4>{0}; wait; timeout 120 {1} {2} >&4 2>{3}",
+                  pipe, WEFT_BINARY, command, errors, before));
+  return {o.exit_code, read_file(errors)};
+}
+
+class NoReader : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NoReader, EndsTheCommandInSilence) {
+  const Ended end = without_reader(GetParam());
+  EXPECT_EQ(end.code, 141);
+  EXPECT_EQ(end.errors, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Commands, NoReader,
-    ::testing::Values("topo", "--help", "--version", "completion bash",
+    ::testing::Values("topo", "--help", "validate --list", "--version", "completion bash",
                       "explain all_reduce --ranks 8 --hosts 2 --bytes 1M",
                       "sim all_reduce --ranks 8 --hosts 2 --bytes 1M", "plan --model gpt2 --gpus 8",
                       "cost --gpus 8 --days 1", "pipeline explain --stages 4",
@@ -87,11 +94,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A service manager, and Python, start programs with SIGPIPE ignored.
 TEST(ClosedPipeIgnored, EndsTheCommandInSilenceToo) {
-  for (const char* command :
-       {"perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000", "completion bash"}) {
-    const Ended end = read_one_line(fmt::format("{} {}", WEFT_BINARY, command), "trap \"\" PIPE;");
-    EXPECT_EQ(end.code, 141) << command;
-    EXPECT_EQ(end.errors, "") << command;
+  for (const Ended& end :
+       {read_one_line(WEFT_BINARY " perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
+                      "trap \"\" PIPE;"),
+        without_reader("completion bash", "trap \"\" PIPE;")}) {
+    EXPECT_EQ(end.code, 141);
+    EXPECT_EQ(end.errors, "");
   }
 }
 

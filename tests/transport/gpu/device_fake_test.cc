@@ -10,7 +10,6 @@ namespace weft {
 namespace {
 
 TEST(FakeDevice, DoesWhatTheSeamSays) { testing::run_device_cases(*fake_device()); }
-TEST(FakeDevice, NoCallWaitsForAStreamThatWaits) { testing::run_waiting_cases(*fake_device()); }
 
 TEST(FakeDevice, TheHostMayNotTouchItsMemory) {
   FakeDevice& fake = *fake_device();

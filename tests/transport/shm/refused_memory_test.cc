@@ -29,6 +29,7 @@ struct RefusedCall {
   long number;
   const char* name;
 };
+void PrintTo(const RefusedCall& call, std::ostream* out) { *out << call.name; }
 
 class Sandbox : public ::testing::TestWithParam<RefusedCall> {};
 
