@@ -53,7 +53,6 @@ INSTANTIATE_TEST_SUITE_P(
         "train -N 2 --steps 100000 --restart 3 --save $SAVE --timeout-ms 60000",
         "train -N 2 --steps 100000 --elastic --save $SAVE --timeout-ms 60000",
         "spiral -N 2 --steps 10000000 --report-every 100 --timeout-ms 60000",
-        "tune -N 2 -b 8 -e 64M --rounds 50 --timeout-ms 60000",
         "launch -N 2 -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "launch -N 2 --tag -- weft perf all_reduce -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "launch -N 2 -- sh -c \"while :; do echo line; done\"",
@@ -66,9 +65,10 @@ Ended without_reader(const char* command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr", pipe = folder / "pipe";
   // The reader opens the pipe and leaves; only then does the command begin.
-  const Output o = run(
-      fmt::format("{4} mkfifo {0}; (exec 3<{0}) & exec 4>{0}; wait; timeout 120 {1} {2} >&4 2>{3}",
-                  pipe, WEFT_BINARY, command, errors, before));
+  const Output o =
+      run(fmt::format("export WEFT_PROFILE={3}.profile; {4} mkfifo {0}; (exec 3<{0}) & exec 4>{0}; "
+                      "wait; timeout 120 {1} {2} >&4 2>{3}",
+                      pipe, WEFT_BINARY, command, errors, before));
   return {o.exit_code, read_file(errors)};
 }
 
@@ -82,8 +82,9 @@ TEST_P(NoReader, EndsTheCommandInSilence) {
 
 INSTANTIATE_TEST_SUITE_P(
     Commands, NoReader,
-    ::testing::Values("topo", "--help", "validate --list", "--version", "completion bash",
-                      "explain all_reduce --ranks 8 --hosts 2 --bytes 1M",
+    ::testing::Values("topo", "--help", "validate --list",
+                      "tune -N 2 -b 8 -e 64 --rounds 1 --timeout-ms 60000", "--version",
+                      "completion bash", "explain all_reduce --ranks 8 --hosts 2 --bytes 1M",
                       "sim all_reduce --ranks 8 --hosts 2 --bytes 1M", "plan --model gpt2 --gpus 8",
                       "cost --gpus 8 --days 1", "pipeline explain --stages 4",
                       "pipeline bubbles -N 2 --timeout-ms 60000",

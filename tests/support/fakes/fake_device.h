@@ -108,6 +108,9 @@ class FakeDevice final : public Device {
   // memory (alloc, pin, words, open) or load code (load, launch) throw; of the others (free,
   // free_words, unpin, close) the names are kept here.
   std::vector<std::string> late_calls() const;
+  // Whether memory may be taken and given back while a stream waits, as on a GPU where such calls
+  // do not wait for it (Cuda.NoCallWaitsForAStreamThatWaits on an H200). Loads are late always.
+  void allow_late_memory(bool allowed) { late_memory_ = allowed; }
   // Kernels that any thread loaded, and memory that it gave back, meanwhile.
   std::size_t late_loads() const { return late_loads_; }
   std::size_t late_returns() const { return late_returns_; }
@@ -166,6 +169,7 @@ class FakeDevice final : public Device {
   std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);
   std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
+  std::atomic<bool> late_memory_{false};
 };
 
 // The one of this process, made when first asked for and never destroyed.
