@@ -362,8 +362,7 @@ class TreeView {
       std::vector<int> gpus(view_.gpu_of.begin() + first, view_.gpu_of.begin() + last + 1);
       std::erase(gpus, -1);
       std::ranges::sort(gpus);
-      const auto repeated = std::ranges::unique(gpus);
-      gpus.erase(repeated.begin(), repeated.end());
+      gpus.erase(std::unique(gpus.begin(), gpus.end()), gpus.end());
       if (!gpus.empty())
         text += fmt::format(", GPU{} {}", gpus.size() == 1 ? "" : "s", indices(gpus));
       result.push_back({std::move(text)});
