@@ -15,7 +15,9 @@ namespace {
 
 using namespace testing;
 
-class DeviceFirstUse : public OnFakeDevice {};
+class DeviceFirstUse : public OnFakeDevice {
+  const testing::NoLateMemory strict_;
+};
 
 // The streams of earlier calls wait, as host and GPU are far apart, when further communicators
 // are first used, for calls of every path, and for messages.
@@ -49,7 +51,9 @@ TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
     });
 }
 
-class DeviceFirstUseOfCards : public OnFakeCards {};
+class DeviceFirstUseOfCards : public OnFakeCards {
+  const testing::NoLateMemory strict_;
+};
 
 // The memory that NICs reach, too.
 TEST_F(DeviceFirstUseOfCards, OfFurtherCommunicators) {

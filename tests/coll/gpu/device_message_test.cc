@@ -26,18 +26,7 @@ using testing::places;
 using testing::run_ranks;
 using testing::TestStream;
 
-// Messages are called behind others that wait, and take memory meanwhile.
-class DeviceMessageOrder : public testing::OnFakeDevice {
- protected:
-  void SetUp() override {
-    OnFakeDevice::SetUp();
-    fake_->allow_late_memory(true);
-  }
-  void TearDown() override {
-    fake_->allow_late_memory(false);
-    OnFakeDevice::TearDown();
-  }
-};
+class DeviceMessageOrder : public testing::OnFakeDevice {};
 
 constexpr DType kElement = DType::kInt64;
 using Values = std::vector<std::int64_t>;
@@ -249,7 +238,7 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
 }
 
 // Short messages, and such as are read in the sender's memory.
-class DeviceMessageGraphs : public DeviceMessageOrder,
+class DeviceMessageGraphs : public testing::OnFakeDevice,
                             public ::testing::WithParamInterface<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Elements, DeviceMessageGraphs, ::testing::Values(3000, 9000));
 

@@ -32,6 +32,13 @@ class OnFakeDevice : public ::testing::Test {
   std::vector<std::string> late_before_;
 };
 
+// While it lives, the fake refuses to take memory while a stream waits for weft.
+class NoLateMemory {
+ public:
+  NoLateMemory() { fake_device()->allow_late_memory(false); }
+  ~NoLateMemory() { fake_device()->allow_late_memory(true); }
+};
+
 // A stream that stands still until told.
 class Brake {
  public:

@@ -169,7 +169,7 @@ class FakeDevice final : public Device {
   std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);
   std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
-  std::atomic<bool> late_memory_{false};
+  std::atomic<bool> late_memory_{true};
 };
 
 // The one of this process, made when first asked for and never destroyed.

@@ -39,6 +39,7 @@ struct NoRun {
 };
 
 TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
+  const testing::NoLateMemory strict;
   FakeDevice& fake = *fake_device();
   TestStream stream(fake, 0), other(fake, 1);
   void* const memory = fake.alloc(0, 64);
@@ -81,6 +82,7 @@ TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
 }
 
 TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
+  const testing::NoLateMemory strict;
   FakeDevice& fake = *fake_device();
   TestStream stream(fake);
   void* const memory = fake.alloc(0, 5000);
