@@ -1,6 +1,7 @@
 // Jobs where the kernel refuses what shared memory needs: in sandboxes, in user namespaces, for
 // programs that nobody may read. They go by tcp, or say which call was refused.
 // labels: multiproc
+// sanitize: long
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
