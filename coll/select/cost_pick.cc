@@ -12,8 +12,8 @@ namespace weft {
 namespace {
 
 constexpr double kAsGoodOversubscribed = 1.10;
-// From so many bytes on, an algorithm that keeps to its rails may take so much longer: others share
-// the spine with who knows whom.
+// For messages of at least kLargeBytes, pick() prefers an algorithm that keeps to its rails as long
+// as its predicted time is at most kAsGoodOnRails times the least: other jobs share the spine.
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
 constexpr double kAsGoodOnRails = 1.10;
 constexpr std::size_t kElement = 4;  // the size of an element matters to no pick

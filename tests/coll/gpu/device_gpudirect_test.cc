@@ -139,7 +139,7 @@ TEST_F(GpuDirectCollectives, InAGraphAtEveryReplay) {
 
 // ---- what goes where
 
-// What an all_reduce of so many floats sends to other hosts, by world rank.
+// Returns the bytes that each world rank sends to other hosts in an all_reduce of `count` floats.
 std::map<Rank, std::uint64_t> sent_by_sum(World& world, Communicator comm, std::size_t count) {
   TestStream work(*device(), world.rank() % FakeDevice::kGpus);
   const auto sent = [&] {
@@ -191,7 +191,7 @@ TEST_F(GpuDirectCollectives, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
 
 // ---- who decides
 
-// What decides, and the path of a sum of so many floats then.
+// Facts that decide between GPUDirect and staging, and the path that an all_reduce then takes.
 enum DecisionFlags : unsigned {
   kNoNics = 1,
   kOneHidden = 2,

@@ -99,8 +99,8 @@ class Agreement : public ::testing::TestWithParam<Setting> {
   }
   int size() const { return ranks_of(GetParam()); }
 
-  // Each in a World of its own, after a few calls in which all agree. Then every rank calls
-  // barriers until it hears of it.
+  // Runs each disagreement in a World of its own, after two calls in which all ranks agree. Then
+  // every rank calls barriers until one of them returns the disagreement.
   void expect(const std::vector<Disagreement>& all) {
     WorldOptions options;
     options.transport = GetParam().transport;
@@ -114,7 +114,7 @@ class Agreement : public ::testing::TestWithParam<Setting> {
       run_ranks(places(GetParam().hosts), options, [&](World& world) {
         Caller caller(world);
         Communicator comm = world.world();
-        Status s;  // a slow rank may hear of it in a call in which all agreed
+        Status s;  // a slow rank may see the failure in a call in which all agreed
         for (int k = 0; k < 2 && s.ok(); ++k) s = caller.perform(comm, usual);
         if (s.ok()) s = caller.perform(comm, comm.rank() == odd ? other : usual);
         for (int k = 0; k < 3 && s.ok(); ++k) s = caller.perform(comm, usual);
@@ -154,7 +154,7 @@ TEST_P(Agreement, AnotherCountOrType) {
     for (const DType other : {DType::kInt32, DType::kFloat64})
       all.push_back(
           passes(0, {Collective::kAllReduce, count}, {Collective::kAllReduce, count, other}));
-  // Those in which not everybody hears from everybody; the odd one is the root, or not.
+  // Collectives in which some ranks exchange no message; the odd rank is the root in one half.
   for (const Collective c :
        {Collective::kReduce, Collective::kGather, Collective::kScatter, Collective::kAllToAll})
     for (const std::size_t count : {64ul, 30000ul})

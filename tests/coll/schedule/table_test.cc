@@ -75,7 +75,7 @@ bool exact(RedOp op, DType type, int n) {
   return op != RedOp::kAvg || !is_floating(type) || (n & (n - 1)) == 0;
 }
 
-// Those of which `fits` is true.
+// Returns the algorithms, but those of barriers, for which `fits` returns true.
 Axis<const Algorithm*> algorithms_that(bool (*fits)(const Algorithm&)) {
   Axis<const Algorithm*> axis{"algorithms", {}};
   for (const Algorithm& a : algorithms())
