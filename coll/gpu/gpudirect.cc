@@ -82,8 +82,8 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   std::string why = why_not(gpu, {});
   try {
     if (why.empty()) {
-      settle(waiting_streams_of(lane_.group().core));
-      PooledMemory memory(lane_.device(), gpu, kComputeScratchMax);
+      PooledMemory memory(lane_.device(), gpu, kComputeScratchMax,
+                          &waiting_streams_of(lane_.group().core));
       why = why_not(gpu, memory);
       if (why.empty()) of.memory = std::move(memory);
     }

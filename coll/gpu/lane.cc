@@ -31,11 +31,9 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
       core_(*group.core),
       kind_(kind),
       gates_(device, waiting_streams_of(&core_)) {
-  if (group.ranks.size() > 1) {
-    if (!PooledMemory::pooled(PooledMemory::kPinned, kComputeScratchMax))
-      settle(waiting_streams_of(&core_));
-    staging(kComputeScratchMax);
-  }
+  if (group.ranks.size() > 1)
+    staging_ = PooledMemory(device, PooledMemory::kPinned, kComputeScratchMax,
+                            &waiting_streams_of(&core_));
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();

@@ -102,8 +102,7 @@ void DeviceMessages::take_rooms(MessageGroup& f) {
   for (MessagePart& leg : f.legs) {
     const std::size_t bytes = leg.bytes();
     if (bytes == 0 || (!leg.message.sends && (leg.own || leg.gpu < 0))) continue;
-    if (!PooledMemory::pooled(PooledMemory::kPinned, bytes)) settle(waiting_streams_of(&core_));
-    leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
+    leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes, &waiting_streams_of(&core_));
   }
 }
 

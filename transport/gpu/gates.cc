@@ -41,7 +41,7 @@ bool unless_streams_wait(const std::function<void()>& give_back) {
 }
 
 void settle(const std::atomic<std::size_t>& waiting) {
-  const auto deadline = std::chrono::steady_clock::now() + kSettle;
+  const auto deadline = std::chrono::steady_clock::now() + settle_limit.load();
   Backoff patience;
   while (waiting > 0 && std::chrono::steady_clock::now() < deadline) patience.pause();
 }

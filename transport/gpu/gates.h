@@ -29,11 +29,11 @@ struct StreamFence {
 // block launches of other threads meanwhile: with a stream at a fence that would be a deadlock.
 bool unless_streams_wait(const std::function<void()>& give_back);
 
-// Waits until no stream of a World waits at the fence of a call, at most kSettle; `waiting` counts
-// them. Callers do it before CUDA calls that take memory (cudaMalloc, cudaHostRegister) or load
-// code, which may wait for all streams of the process, too. A stream whose fence only a later call
-// of this thread would open waits longer than that.
-inline constexpr std::chrono::milliseconds kSettle{500};
+// Waits until no stream of a World waits at the fence of a call, at most settle_limit; `waiting`
+// counts them. Callers do it before CUDA calls that take memory (cudaMalloc, cudaHostRegister) or
+// load code, which may wait for all streams of the process, too. A stream whose fence only a later
+// call of this thread would open waits longer than that. Tests that allow no late call raise it.
+inline std::atomic<std::chrono::milliseconds> settle_limit{std::chrono::milliseconds{500}};
 void settle(const std::atomic<std::size_t>& waiting);
 // Returns the count of a World, which is named by the object that its communicators share.
 std::atomic<std::size_t>& waiting_streams_of(const void* world);

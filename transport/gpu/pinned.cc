@@ -7,6 +7,7 @@
 
 #include "topo/base/mutex.h"
 #include "transport/gpu/device_region.h"
+#include "transport/gpu/gates.h"
 #include "transport/memory/memory.h"
 
 namespace weft {
@@ -65,7 +66,8 @@ PooledMemory& PooledMemory::operator=(PooledMemory&& other) noexcept {
   return *this;
 }
 
-PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
+PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes,
+                           const std::atomic<std::size_t>* waiting) {
   bytes = rounded(bytes);
   {
     Pool& p = pool();
@@ -80,19 +82,13 @@ PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
       return;
     }
   }
+  if (waiting) settle(*waiting);
   block_ = std::make_unique<Block>(device, gpu, bytes);
 }
 
 std::size_t PooledMemory::rounded(std::size_t bytes) noexcept {
   constexpr std::size_t kGrain = std::size_t{64} << 10;
   return (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
-}
-
-bool PooledMemory::pooled(int gpu, std::size_t bytes) noexcept {
-  Pool& p = pool();
-  const MutexLock lock(p.mutex);
-  return std::ranges::any_of(p.kept,
-                             [&](const auto& block) { return block->serves(gpu, rounded(bytes)); });
 }
 
 std::byte* PooledMemory::get() const { return block_ ? block_->memory : nullptr; }

@@ -8,6 +8,7 @@
 // at a time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -24,13 +25,13 @@ class PooledMemory {
  public:
   static constexpr int kPinned = -1;  // in place of a GPU: pinned host memory
   PooledMemory() noexcept;
-  // Takes at least `bytes`. Throws Error when memory runs out or the device refuses.
-  PooledMemory(Device& device, int gpu, std::size_t bytes);
+  // Takes at least `bytes`. What the pool lacks comes from the device; where `waiting` is given,
+  // after settle(*waiting). Throws Error when memory runs out or the device refuses.
+  PooledMemory(Device& device, int gpu, std::size_t bytes,
+               const std::atomic<std::size_t>* waiting = nullptr);
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
-  // Whether the pool has a block for so many bytes: taking it then takes none from the device.
-  static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;
   explicit operator bool() const { return block_ != nullptr; }

@@ -36,14 +36,17 @@ TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
         for (int k = 0; k < 3; ++k) comms.push_back(world.world().duplicate());
         for (Communicator& comm : comms) {
           if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-          ASSERT_TRUE(comm.on(work.get())
-                          .all_reduce(data.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum)
-                          .ok());
-          ASSERT_TRUE(
-              comm.on(work.get()).broadcast(data.data(), data.data(), 10, DType::kFloat32, 0).ok());
+          const Status reduced =
+              comm.on(work.get())
+                  .all_reduce(data.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum);
+          ASSERT_TRUE(reduced.ok()) << reduced.message();
+          const Status sent =
+              comm.on(work.get()).broadcast(out.data(), out.data(), 10, DType::kFloat32, 0);
+          ASSERT_TRUE(sent.ok()) << sent.message();
           const Message both[] = {Message::to(next, data.data(), kCount, DType::kFloat32),
                                   Message::from(last, got.data(), kCount, DType::kFloat32)};
-          ASSERT_TRUE(comm.on(messages.get()).exchange(both).ok());
+          const Status exchanged = comm.on(messages.get()).exchange(both);
+          ASSERT_TRUE(exchanged.ok()) << exchanged.message();
         }
         work.wait();
         messages.wait();

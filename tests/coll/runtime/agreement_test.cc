@@ -105,7 +105,8 @@ class Agreement : public ::testing::TestWithParam<Setting> {
     WorldOptions options;
     options.transport = GetParam().transport;
     options.timeout = std::chrono::seconds(20);  // it must be found well before
-    for (const auto& [odd, usual, other, said] : all) {
+    for (const Disagreement& one : all) {
+      const auto& [odd, usual, other, said] = one;
       SCOPED_TRACE(fmt::format("{} of {} {} {}, but rank {}: {} of {} {} {}",
                                name(usual.collective), usual.count, name(usual.type),
                                name(usual.op), odd, name(other.collective), other.count,
@@ -115,9 +116,9 @@ class Agreement : public ::testing::TestWithParam<Setting> {
         Caller caller(world);
         Communicator comm = world.world();
         Status s;  // a slow rank may see the failure in a call in which all agreed
-        for (int k = 0; k < 2 && s.ok(); ++k) s = caller.perform(comm, usual);
-        if (s.ok()) s = caller.perform(comm, comm.rank() == odd ? other : usual);
-        for (int k = 0; k < 3 && s.ok(); ++k) s = caller.perform(comm, usual);
+        for (int k = 0; k < 2 && s.ok(); ++k) s = caller.perform(comm, one.usual);
+        if (s.ok()) s = caller.perform(comm, comm.rank() == one.odd ? one.other : one.usual);
+        for (int k = 0; k < 3 && s.ok(); ++k) s = caller.perform(comm, one.usual);
         for (int k = 0; k < 2 && s.ok(); ++k) s = comm.barrier();  // a root waits for nobody
         EXPECT_EQ(s.code(), Code::kMismatch) << "rank " << comm.rank() << ": " << s.to_string();
         messages[static_cast<std::size_t>(comm.rank())] = s.message();

@@ -15,6 +15,7 @@
 #include "support/fakes/fake_device.h"
 #include "support/jobs/call.h"
 #include "support/jobs/payload.h"
+#include "transport/gpu/gates.h"
 
 namespace weft::testing {
 
@@ -32,11 +33,21 @@ class OnFakeDevice : public ::testing::Test {
   std::vector<std::string> late_before_;
 };
 
-// While it lives, the fake refuses to take memory while a stream waits for weft.
+// While it lives, the fake refuses to take memory while a stream waits for weft, and weft waits
+// for its streams as long as a loaded machine needs.
 class NoLateMemory {
  public:
-  NoLateMemory() { fake_device()->allow_late_memory(false); }
-  ~NoLateMemory() { fake_device()->allow_late_memory(true); }
+  NoLateMemory() {
+    fake_device()->allow_late_memory(false);
+    settle_limit = std::chrono::minutes(1);
+  }
+  ~NoLateMemory() {
+    fake_device()->allow_late_memory(true);
+    settle_limit = usual_;
+  }
+
+ private:
+  const std::chrono::milliseconds usual_ = settle_limit;
 };
 
 // A stream that stands still until told.

@@ -126,11 +126,19 @@ TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
 
 // A message of 128 MiB must not pin its memory anew each time.
 TEST(DeviceWaiting, PinnedMemoryInUseIsKept) {
+  const testing::NoLateMemory strict;
   FakeDevice& fake = *fake_device();
+  TestStream stream(fake);
   constexpr std::size_t kLong = 2 * PooledMemory::kKept;
-  { const PooledMemory room(fake, PooledMemory::kPinned, kLong); }
+  const auto take = [&] { const PooledMemory room(fake, PooledMemory::kPinned, kLong); };
+  take();
   PooledMemory::trim();
-  EXPECT_TRUE(PooledMemory::pooled(PooledMemory::kPinned, kLong));
+  std::atomic<std::uint32_t>* const word = fake.words(1);
+  fake.wait_word(stream.get(), word, 1);
+  EXPECT_EQ(said(take), "");  // pinning would be refused
+  word->store(1);
+  stream.wait();
+  fake.free_words(word);
 }
 
 }  // namespace
