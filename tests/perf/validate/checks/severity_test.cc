@@ -59,5 +59,39 @@ TEST(Severity, FirmwareIsComparedWithWhatThePolicyDeclares) {
       << "all ports are alike, and none is as declared";
 }
 
+TEST(Severity, APathIsAsLargeAsItsPortsOrIsNamed) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  const auto passes = [&](int bytes, int fails_from) {
+    fleet.each(Probe::kPathMtu, [&](FlowSample& sample) {
+      if (sample.flow.from != Port{1, 0} || sample.flow.to.rail != 0) return;
+      sample.passed_mtu = bytes;
+      sample.failed_mtu = fails_from;
+    });
+    return told_by("path-mtu", fleet);
+  };
+  const int mtu = *fleet.port(1).mtu;
+  EXPECT_TRUE(passes(mtu, mtu + 1).empty());
+  EXPECT_FALSE(passes(576, mtu).empty()) << "small ones pass, large ones do not";
+  EXPECT_FALSE(passes(mtu - 1, mtu).empty());
+}
+
+TEST(Severity, ARateBetweenTheThresholdsIsAWarning) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  Cause& cause = fleet.causes.emplace_back();
+  cause.kind = CauseKind::kRate;
+  cause.place = CausePlace::kTransmit;
+  cause.port = {2, 1};
+  cause.expected = 100;
+  cause.samples = 4;
+  const Thresholds& limits = fleet.policy.thresholds;
+  const auto at = [&](double share) {
+    cause.value = share * cause.expected;
+    return told_by("port-rate", fleet);
+  };
+  EXPECT_TRUE(at(limits.warn_rate).empty());
+  EXPECT_EQ(at((limits.warn_rate + limits.fail_rate) / 2), std::vector{kWarn});
+  EXPECT_EQ(at(0.99 * limits.fail_rate), std::vector{kFail});
+}
+
 }  // namespace
 }  // namespace weft::fabric::checking
