@@ -13,6 +13,7 @@
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/check.h"
+#include "coll/schedule/footprint.h"
 #include "perf/cli/names.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "transport/launch/failures.h"
@@ -21,7 +22,8 @@ namespace weft::fabric {
 namespace {
 
 constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
-constexpr std::size_t kLargeCount = 65539;  // a prime: no chunk divides it
+constexpr std::size_t kLargeCount = 65539;                    // a prime: no chunk divides it
+constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // of a buffer, however many ranks
 
 constexpr std::size_t kTimedBytes = 4 << 20;  // of the all_reduce that is timed
 
@@ -107,10 +109,14 @@ CollectiveResult gather_result(World& world, CollectiveResult result, const nloh
 std::vector<Case> validation_cases(Collective collective, int nranks) {
   std::vector<Case> cases;
   if (collective == Collective::kBarrier) return {Case{collective}};
+  const auto ranks = static_cast<std::size_t>(nranks);
+  const Footprint parts = footprint(collective);
+  const std::size_t blocks =
+      std::max({std::size_t{1}, blocks_in(parts.in, ranks), blocks_in(parts.out, ranks)});
   const auto add = [&](DType type, RedOp op, std::size_t count) {
     Case c{collective, type, op};
     const std::size_t k = cases.size();
-    c.count = count;
+    c.count = std::clamp<std::size_t>(kMostOfBuffer / size_of(type) / blocks, 1, count);
     // Neither follows the alternation of the buffers.
     c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
     c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
@@ -134,7 +140,7 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
   const Topology& topology = world.topology();
   Communicator comm = world.world();
   const auto ranks = static_cast<std::uint64_t>(world.size());
-  const std::uint64_t bytes = ranks * kLargeCount * sizeof(double);
+  const std::uint64_t bytes = kMostOfBuffer + ranks * sizeof(double);  // or one element a rank
   Memory plain(bytes, false, false), shared(bytes, false, true);
   std::vector<CollectiveResult> results;
   const std::vector<Way> ways = all_ways(world);

@@ -50,6 +50,10 @@ Simulation simulate(const SimulationOptions& options) {
   report.seconds = run.virtual_s;
   report.policy = options.policy;
   report.hosts = std::move(run.hosts);
+  for (FleetHost& host : report.hosts)
+    for (std::size_t r = 0; r < host.ports.size(); ++r)
+      if (const auto declared = options.policy.declared_gbps(static_cast<int>(r)))
+        host.ports[r].expected_gbps = *declared;
   report.facts = std::move(run.facts);
   report.plan = std::move(run.conducted.plan);
   report.samples = std::move(run.conducted.samples);

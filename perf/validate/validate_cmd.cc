@@ -162,12 +162,21 @@ int validate(ValidateFlags& flags) {
   if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
   check_timeout(flags.job);
   fabric::ValidationOptions options;
-  if (!flags.policy.empty()) options.policy = fabric::read_policy(flags.policy);
+  if (!flags.policy.empty()) {
+    options.policy = fabric::read_policy(flags.policy);
+    for (const std::string& id : options.policy.skipped_checks)
+      if (!fabric::find_check(id))
+        throw Error(
+            fmt::format("--policy {}: skipped_checks has \"{}\", which is no check: "
+                        "`weft validate --list` names all",
+                        flags.policy, id));
+  }
   if (flags.random_faults > 0 && !flags.simulate)
     throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
   options.like = traffic_asked(flags);
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
+  options.baseline = flags.baseline;
   options.transport = flags.job.transport;
   options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
   options.sources.excluded_devices = options.policy.excluded_devices;
@@ -188,15 +197,9 @@ int validate(ValidateFlags& flags) {
   // A baseline of another fleet is an error, and costs no report.
   const auto finish = [&] {
     if (progress) progress->clear();
-    std::string refused;
-    try {
-      if (!flags.baseline.empty()) validation.compare(flags.baseline);
-    } catch (const Error& e) {
-      refused = e.what();
-    }
     print(flags, validation.report());
     write_reports(flags, validation.report());
-    if (!refused.empty()) throw UsageError(refused);
+    if (!validation.baseline_error().empty()) throw UsageError(validation.baseline_error());
   };
   return run_job(
       "validate", flags.job,

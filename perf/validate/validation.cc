@@ -160,15 +160,12 @@ void Validation::count_again(World& world) {
 }
 
 Observed Validation::observed() const {
-  return {report_.facts,
-          report_.hosts,
-          report_.samples,
-          report_.causes,
-          options_.policy,
-          report_.collectives,
-          {},
-          report_.like ? &*report_.like : nullptr,
-          report_.plan.left_out};
+  return {report_.facts,         report_.hosts,
+          report_.samples,       report_.causes,
+          options_.policy,       report_.collectives,
+          report_.failure,       report_.like ? &*report_.like : nullptr,
+          report_.plan.left_out, outages_,
+          report_.baseline.empty() ? nullptr : &report_.drift};
 }
 
 Verdict Validation::run(World& world) {
@@ -177,24 +174,31 @@ Verdict Validation::run(World& world) {
   probe(world);
   collectives(world);
   count_again(world);
-  const std::vector<RailOutage> outages = rail_outages(world, false_reports_);
+  outages_ = rail_outages(world, false_reports_);
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
     std::ranges::move(false_reports_, std::back_inserter(report_.samples.false_reports));
+    bool known = false;  // the baseline, or that it cannot be used
+    const auto use_baseline = [&](const auto& use) {
+      if (options_.baseline.empty() || known) return;
+      try {
+        known = use(options_.baseline, report_);
+      } catch (const Error& e) {
+        baseline_error_ = e.what();
+        known = true;
+      }
+    };
+    use_baseline(compare_with_baseline);
     report_.judgement = judge(observed());
-    const std::vector<Finding> more = judge_outages(outages);
-    report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
-    sort_heaviest_first(report_.judgement.findings);
     report_.verdict = verdict_of(report_.judgement.findings);
     report_.seconds = now_s() - start_s_;
+    use_baseline(store_baseline);
   }
   phase_ = "verdict";
   const std::string mine = std::to_string(static_cast<int>(report_.verdict));
   report_.verdict = static_cast<Verdict>(std::stoi(told_by_root(job_of(world), mine)));
   return report_.verdict;
 }
-
-void Validation::compare(const std::string& baseline) { compare_with_baseline(baseline, report_); }
 
 void Validation::fail(const Status& failure) {
   Finding finding;

@@ -23,6 +23,7 @@ struct ValidationOptions {
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
   std::optional<JobTraffic> like;  // a job whose own traffic is played
+  std::string baseline;            // a file to compare with, or to store in; empty: none
 };
 
 class Validation {
@@ -36,9 +37,8 @@ class Validation {
   // Puts the failure of the job into the report, with what is known so far on this rank.
   void fail(const Status& failure);
 
-  // Stores the rates of the run in a file, or notes how they differ from those of the file. Rank 0.
-  // Throws Error where the file is of another fleet.
-  void compare(const std::string& baseline);
+  // On rank 0: why the baseline could not be used, as it is of another fleet; empty: it could.
+  const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }
 
@@ -61,6 +61,8 @@ class Validation {
   std::vector<FalseReport> false_reports_;  // of facts and outages; rank 0
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
+  std::vector<RailOutage> outages_;
+  std::string baseline_error_;
   Report report_;
 };
 

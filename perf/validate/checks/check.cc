@@ -123,10 +123,6 @@ std::string host_name(const Observed& observed, int host) {
 }
 
 double expected_gbps(const Observed& observed, Port port) {
-  const Policy& policy = observed.policy;
-  if (const auto it = policy.rail_rate_gbps.find(port.rail); it != policy.rail_rate_gbps.end())
-    return it->second;
-  if (policy.rate_gbps) return *policy.rate_gbps;
   const auto host = static_cast<std::size_t>(port.host), rail = static_cast<std::size_t>(port.rail);
   if (port.host < 0 || port.rail < 0 || host >= observed.hosts.size()) return 0;
   const auto& ports = observed.hosts[host].ports;

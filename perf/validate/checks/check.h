@@ -54,7 +54,8 @@ Evidence number_evidence(std::string name, const Where& where, double value, dou
 const HostFacts* host_of(const Observed& observed, int host);
 const PortFacts* port_of(const Observed& observed, Port port);
 std::string host_name(const Observed& observed, int host);
-// Gb/s that the port is expected to carry: declared, else advertised; 0: not known.
+// Gb/s of payload that the port is expected to carry, as the fleet's hosts have it: declared, else
+// advertised, less the headers of its packets; 0: not known.
 double expected_gbps(const Observed& observed, Port port);
 double expected_gbps(const Observed& observed, const Flow& flow);  // of the slower end
 
@@ -73,6 +74,11 @@ double stopped_share(const HostFacts& host);
 
 bool over_tcp(const FlowSample& sample);
 bool is_flooding(Probe probe);  // several flows meet at a port by intention
+
+// Returns a finding for each rail that failed, or for each host that all outages of a rail share.
+std::vector<Finding> judge_outages(std::span<const RailOutage> outages);
+// Those of them that belong to a row.
+Judged outages_of_check(const Check& check, const Observed& observed);
 
 // Adds what was found at one place.
 void add_outcome(Outcome outcome, Judged& all);

@@ -74,6 +74,7 @@ constexpr Rule kRules[] = {
     {"cross-rail", Reach::kPlace, kSums},
     {"ecmp-entropy", Reach::kPlace, kSums},
     {"busbw", Reach::kWithin, kSums},
+    {"drift", Reach::kPlace, kSums},
     {"like-slower", Reach::kWithin, kSums},
     {"port-not-measured",
      Reach::kPlace,

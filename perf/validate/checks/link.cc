@@ -44,10 +44,8 @@ Judged link_state(const Check& check, const Observed& observed) {
 
 // The rate that the policy declares, else the most that the port can do; empty: neither is known.
 std::optional<double> rate_owed(const Observed& observed, const PortFacts& port) {
-  const Policy& policy = observed.policy;
-  if (const auto it = policy.rail_rate_gbps.find(port.rail); it != policy.rail_rate_gbps.end())
-    return it->second;
-  return policy.rate_gbps ? policy.rate_gbps : port.most_rate_gbps;
+  const std::optional<double> declared = observed.policy.declared_gbps(port.rail);
+  return declared ? declared : port.most_rate_gbps;
 }
 
 constexpr double kRateTolerance = 0.99;  // of the rate of a link, for roundings

@@ -1,6 +1,8 @@
 // Rates that are too low: causes that the localisation found, and the fleet against the absolute.
 #include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 
 #include "perf/validate/checks/check.h"
@@ -68,6 +70,43 @@ Judged rates_at(const Check& check, const Observed& observed,
     doubt_remote_cores(observed, cause, finding);
     excuse_by_stops(observed, cause, share, finding);
     all.findings.push_back(std::move(finding));
+  }
+  return all;
+}
+
+// "port.<host>.rail<rail>.<number>"
+Where place_of(const std::string& number) {
+  constexpr std::size_t kPrefix = std::size("port.") - 1, kRail = std::size(".rail") - 1;
+  const std::size_t rail = number.rfind(".rail");
+  Where where;
+  where.kind = PlaceKind::kPort;
+  where.host = number.substr(kPrefix, rail - kPrefix);
+  where.rail = std::atoi(number.c_str() + rail + kRail);
+  if (number.ends_with(".transmit_gbps")) where.direction = Direction::kTransmit;
+  if (number.ends_with(".receive_gbps")) where.direction = Direction::kReceive;
+  return where;
+}
+
+// What got worse since the baseline. A tail alone is too noisy to be a verdict. No node is drained
+// for what changed: a link may be slow because of its other end.
+Judged drift(const Check& check, const Observed& observed) {
+  constexpr double kConfidence = 0.5;
+  const Thresholds& limits = observed.policy.thresholds;
+  Judged all;
+  if (!observed.drift) return all;
+  all.judged = all.total = 1;
+  for (const Drift& d : *observed.drift) {
+    const bool rate = d.name.ends_with("_gbps");
+    if (rate ? d.now >= d.before : d.now <= d.before) continue;
+    Finding& finding = all.findings.emplace_back(make_finding(check, place_of(d.name)));
+    const bool far =
+        rate ? d.now < limits.fail_rate * d.before : d.now > limits.fail_latency * d.before;
+    if (far) finding.severity = Severity::kFail;
+    if (d.name.ends_with(".p99_us")) finding.severity = Severity::kInfo;
+    finding.unit = rate ? Unit::kGbps : Unit::kMicroseconds;
+    finding.value = d.now;
+    finding.expected = d.before;
+    finding.confidence = kConfidence;
   }
   return all;
 }
@@ -230,6 +269,15 @@ constexpr Check kRatesRows[] = {
      "jobs wait for each of them.",
      "Look for flaps, pause, and loss at the place; then for other jobs that share the links.",
      unstable_rate},
+    {"drift", CheckKind::kActive, Severity::kWarn, "no port is worse than in the baseline",
+     "rates and latencies of the ports against the file of --baseline",
+     "what the thresholds allow, against the baseline",
+     "A port sends or receives less than when the baseline was stored, or takes longer for a "
+     "message. Where all ports do, the ports compare well with each other, and only the baseline "
+     "tells.",
+     "Look for what changed since: a setting, firmware, a cable, an optic, other jobs on the "
+     "links. Remove the file to store a new baseline where the change is wanted.",
+     drift},
 };
 
 }  // namespace

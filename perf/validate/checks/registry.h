@@ -15,6 +15,12 @@
 
 namespace weft::fabric {
 
+// A number of a run that is not what it was in the run of --baseline.
+struct Drift {
+  std::string name;  // "port.h3.rail1.transmit_gbps"
+  double before = 0, now = 0;
+};
+
 // All that a check may look at.
 struct Observed {
   const FleetFacts& facts;
@@ -26,6 +32,8 @@ struct Observed {
   std::string_view failure = {};         // of the job, verbatim; empty: none
   const JobPlayed* like = nullptr;       // nullptr: no job's traffic was asked for
   std::span<const Probe> left_out = {};  // for want of time
+  std::span<const RailOutage> outages = {};
+  const std::vector<Drift>* drift = nullptr;  // nullptr: there is no baseline
 };
 
 enum class CheckKind { kPassive, kActive };

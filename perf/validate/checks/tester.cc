@@ -20,9 +20,8 @@ Probe probe_of(const Observed& observed, const FlowSample& sample) {
 // The job itself says so, where and when it knows: its findings join those of the checks.
 Judged said_by_the_job(const Check&, const Observed&) { return {}; }
 
-Judged job_failed(const Check& check, const Observed& observed) {
-  if (observed.failure.empty()) return {{}, 1, 1};
-  return {{text_finding(check, {}, std::string(observed.failure), "")}, 0, 1};
+Judged job_failed(const Check&, const Observed& observed) {
+  return {{}, observed.failure.empty(), 1};
 }
 
 Judged nothing_measured(const Check& check, const Observed& observed) {
@@ -335,11 +334,11 @@ constexpr Check kTesterRows[] = {
     {"rail-out", CheckKind::kActive, Severity::kFail, "no rail fails over",
      "outages that the transport bridged", "none",
      "A rail failed during the collectives, and other rails carried its messages.",
-     "Look at the link of the named port, or at the switch of the named rail.", said_by_the_job},
+     "Look at the link of the named port, or at the switch of the named rail.", outages_of_check},
     {"no-failover", CheckKind::kActive, Severity::kWarn, "rails can stand in for each other",
      "datagrams between hosts", "datagrams pass",
      "Messages pass between hosts, and datagrams do not: no rail could take over for another one.",
-     "Let UDP pass between the hosts (firewall, security groups).", said_by_the_job},
+     "Let UDP pass between the hosts (firewall, security groups).", outages_of_check},
     {"nothing-measured", CheckKind::kActive, Severity::kFail, "rates between hosts were measured",
      "flows between hosts", "one flow at least",
      "The run measured no rate between two hosts: there was one rank, one host, or no time. It "

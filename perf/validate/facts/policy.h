@@ -40,6 +40,12 @@ struct Policy {
   Thresholds thresholds;
   std::map<std::string, double>
       cost;  // gpu_hour_usd, gpus_per_host, gpu_watts, kwh_usd, communication_share
+
+  // Gb/s that a rail is declared to carry, headers included; empty: nobody said.
+  std::optional<double> declared_gbps(int rail) const {
+    const auto of_rail = rail_rate_gbps.find(rail);
+    return of_rail == rail_rate_gbps.end() ? rate_gbps : of_rail->second;
+  }
 };
 
 // Reads a TOML file; every key may be left out:

@@ -63,10 +63,7 @@ std::string told_by_root(Job& job, const std::string& text) {
 
 double expected_gbps(const PortFacts& port, const Policy& policy, double declared_gbps,
                      const std::string& transport) {
-  const auto of_rail = policy.rail_rate_gbps.find(port.rail);
-  double rate = of_rail != policy.rail_rate_gbps.end() ? of_rail->second
-                : policy.rate_gbps                     ? *policy.rate_gbps
-                                                       : declared_gbps;
+  double rate = policy.declared_gbps(port.rail).value_or(declared_gbps);
   const bool hardware = port.pci && !port.pci->empty();
   if (rate <= 0 && hardware)
     rate = std::max(port.rate_gbps.value_or(0), port.most_rate_gbps.value_or(0));

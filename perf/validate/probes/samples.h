@@ -125,6 +125,17 @@ struct FalseReport {
   std::string text;  // what is wrong with it, verbatim: values, or a parser's words
 };
 
+// The rail of an outage in which no rail failed, but no rail could stand in for another
+// (Metrics::unheard).
+inline constexpr int kNoRail = -1;
+// An outage of a rail between two hosts, as a rank of `host` saw it.
+struct RailOutage {
+  int rail = 0;
+  std::string host, other;
+  bool back = false;  // the rail answers again
+  std::string cause;
+};
+
 struct Samples {
   std::vector<Round> rounds;
   std::vector<FlowSample> flows;

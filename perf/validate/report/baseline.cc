@@ -15,6 +15,7 @@
 #include "perf/validate/report/json_fields.h"
 #include "perf/validate/report/port_numbers.h"
 #include "perf/validate/report/words.h"
+#include "topo/base/log.h"
 
 namespace weft::fabric {
 
@@ -62,7 +63,9 @@ void check_alike(const Baseline& before, const Baseline& now, const std::string&
   const std::vector<std::string> added = missing_from(now.hosts, before.hosts);
   const auto kind = [](const Baseline& b) {
     return fmt::format("{} rails, {}{}", b.rails, b.transport,
-                       b.simulated ? ", simulated" : b.emulated ? ", emulated" : "");
+                       b.simulated  ? ", simulated"
+                       : b.emulated ? ", emulated"
+                                    : "");
   };
   std::string why;
   if (!gone.empty() || !added.empty()) {
@@ -75,9 +78,10 @@ void check_alike(const Baseline& before, const Baseline& now, const std::string&
   } else {
     return;
   }
-  throw Error(fmt::format("--baseline {}: {}. Give each fleet a file of its own, or remove this one "
-                          "to store a new baseline",
-                          path, why));
+  throw Error(
+      fmt::format("--baseline {}: {}. Give each fleet a file of its own, or remove this one "
+                  "to store a new baseline",
+                  path, why));
 }
 
 // How far a number is off: 1 for not at all. Rates fall and latencies rise to get worse.
@@ -97,7 +101,8 @@ Baseline baseline_of(const Report& report) {
   for (const FleetHost& host : report.hosts) baseline.hosts.push_back(host.name);
   for (const PortNumbers& p : port_numbers(report)) {
     const auto put = [&](const char* name, const std::optional<double>& value) {
-      if (value) baseline.numbers[fmt::format("port.{}.rail{}.{}", p.host, p.port.rail, name)] = *value;
+      if (value)
+        baseline.numbers[fmt::format("port.{}.rail{}.{}", p.host, p.port.rail, name)] = *value;
     };
     put("transmit_gbps", p.transmit_gbps);
     put("receive_gbps", p.receive_gbps);
@@ -167,13 +172,20 @@ std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
 
 bool compare_with_baseline(const std::string& path, Report& report) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    write_baseline(baseline_of(report), path);
-    return true;
-  }
+  if (!std::filesystem::exists(path, ignored)) return false;
   report.drift = drift_since(read_baseline(path), report, path);
   report.baseline = path;
-  return false;
+  return true;
+}
+
+bool store_baseline(const std::string& path, const Report& report) {
+  if (report.verdict == Verdict::kCritical || report.verdict == Verdict::kTester) {
+    log().warn("weft: --baseline {}: not stored, since the verdict is {}: mend what it names first",
+               path, report.verdict == Verdict::kCritical ? "CRITICAL" : "TESTER");
+    return true;
+  }
+  write_baseline(baseline_of(report), path);
+  return true;
 }
 
 }  // namespace weft::fabric

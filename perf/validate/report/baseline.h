@@ -9,7 +9,8 @@
 
 namespace weft::fabric {
 
-// Numbers of the ports by name: "port.h3.rail1.transmit_gbps", ".receive_gbps", ".p50_us", ".p99_us".
+// Numbers of the ports by name: "port.h3.rail1.transmit_gbps", ".receive_gbps", ".p50_us",
+// ".p99_us".
 struct Baseline {
   std::string schema = "weft.baseline/1";
   std::string started;    // of the run
@@ -37,8 +38,11 @@ Baseline read_baseline(const std::string& path);
 std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
                                const std::string& path);
 
-// `--baseline PATH`: stores the run's numbers where there is no such file, else sets `baseline` and
-// `drift` of the report. Returns whether a baseline was stored. Throws Error as the above.
+// `--baseline PATH`: where there is such a file, sets `baseline` and `drift` of the report and
+// returns true. Throws Error as the above.
 bool compare_with_baseline(const std::string& path, Report& report);
+// Stores the run's numbers, unless its verdict says that they are no measure for later runs: then
+// the log says so. Returns true. Throws Error as write_baseline().
+bool store_baseline(const std::string& path, const Report& report);
 
 }  // namespace weft::fabric

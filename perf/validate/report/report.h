@@ -17,11 +17,6 @@
 
 namespace weft::fabric {
 
-struct Drift {       // against --baseline
-  std::string name;  // "port.h3.rail1.transmit_gbps"
-  double before = 0, now = 0;
-};
-
 struct Report {
   std::string schema = "weft.validate/2";
   std::string started;  // ISO 8601, UTC

@@ -269,7 +269,7 @@ constexpr Sentence kSentences[] = {
     {"cross-rail", nullptr, "{place}: to another rail pass {numbers}"},
     {"loopback", nullptr, "{place}: to the host's own ports pass {numbers}"},
     {"ecmp-entropy", nullptr, "{place}: by some of the ways pass {numbers}"},
-    {"drift", nullptr, "{place}: drift {numbers}"},
+    {"drift", nullptr, "{place}{direction}: {value}, and {expected} in the baseline"},
 };
 
 const Sentence* sentence_for(std::string_view id) {

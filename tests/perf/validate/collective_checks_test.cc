@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace weft::fabric {
@@ -23,6 +24,20 @@ TEST(ValidationCases, CoverTypesOperatorsAndBothPlaces) {
   std::set<Rank> roots;
   for (const Case& c : validation_cases(Collective::kBroadcast, 4)) roots.insert(c.root);
   EXPECT_EQ(roots, (std::set<Rank>{0, 3}));
+}
+
+TEST(ValidationCases, TakeNoMoreMemoryInALargeJob) {
+  for (const Collective collective : {Collective::kAllToAll, Collective::kAllReduce})
+    for (const int ranks : {8, 4096, 100'000}) {
+      std::size_t most = 0;
+      for (const Case& c : validation_cases(collective, ranks)) {
+        EXPECT_GT(c.count, 0u);
+        const std::size_t blocks = collective == Collective::kAllToAll ? ranks : 1;
+        most = std::max(most, c.count * size_of(c.type) * blocks);
+      }
+      EXPECT_LE(most, std::size_t{16} << 20) << ranks;
+      EXPECT_GT(most, 100'000u) << ranks;
+    }
 }
 
 TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {

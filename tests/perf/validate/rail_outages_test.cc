@@ -1,8 +1,9 @@
 // Outages of rails are laid to the host that they have in common, or to the rail.
-#include "perf/validate/rail_outages.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "perf/validate/checks/check.h"
 
 namespace weft::fabric {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using ::testing::IsEmpty;
 
 TEST(Outages, NameTheRailAndTheHostThatAllHaveInCommon) {
-  EXPECT_THAT(judge_outages({}), IsEmpty());
+  EXPECT_THAT(judge_outages(std::vector<RailOutage>()), IsEmpty());
   std::vector<RailOutage> outages = {{1, "a", "b", false, "its link is down"},
                                      {1, "b", "a", false, "no answer"},
                                      {1, "b", "c", false, "no answer"}};
@@ -45,7 +46,7 @@ TEST(Outages, EachOfTwoHostsAtFaultIsNamed) {
 }
 
 TEST(Outages, HostsWithoutFailoverAreAWarning) {
-  const auto findings = judge_outages({{kNoRail, "a", "b", false, ""}});
+  const auto findings = judge_outages(std::vector<RailOutage>{{kNoRail, "a", "b", false, ""}});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].id, "no-failover");
   EXPECT_EQ(findings[0].severity, Severity::kWarn);

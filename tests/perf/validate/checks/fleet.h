@@ -26,9 +26,12 @@ struct Fleet {
   std::string failure;
   JobPlayed like;
   std::vector<Probe> left_out;
+  std::vector<RailOutage> outages;
+  std::vector<Drift> drift;
 
   Observed observed() const {
-    return {facts, hosts, samples, causes, policy, collectives, failure, &like, left_out};
+    return {facts,   hosts, samples,  causes,  policy, collectives,
+            failure, &like, left_out, outages, &drift};
   }
   Judgement judged() const { return judge(observed()); }
   PortFacts& port(int host, int rail = 0) {

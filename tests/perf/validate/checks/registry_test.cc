@@ -147,8 +147,11 @@ const std::vector<Fault>& faults() {
        kHost, "h1", -1, kBoth, kWarn},
       {"gpudirect", kRoce, [](Fleet& f) { f.host(1).peer_memory = f.host(1).dmabuf = false; },
        kHost, "h1"},
-      {"job-failed", kPlain, [](Fleet& f) { f.failure = "rank 3 is gone"; },
-       kFleet, "", -1, kBoth, kFatal},
+      {"rail-out", kPlain, [](Fleet& f) {
+         f.outages = {{1, "h0", "h1", false, "no answer"}, {1, "h2", "h0", false, "no answer"}};
+       }, kPort, "h0", 1},
+      {"no-failover", kPlain, [](Fleet& f) { f.outages = {{kNoRail, "h0", "h1", false, ""}}; },
+       kFleet, "", -1, kBoth, kWarn},
       {"nothing-measured", kPlain, [](Fleet& f) { f.samples = {}; }, kFleet},
       {"tester-starved", kPlain, [](Fleet& f) {
          f.each(Probe::kRate, [](FlowSample& s) {
@@ -221,6 +224,9 @@ const std::vector<Fault>& faults() {
       {"unstable-rate", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kUnstable, CausePlace::kPort, {1, 1}, 1, 390)};
        }, kPort, "h1", 1, kBoth, kWarn},
+      {"drift", kPlain, [](Fleet& f) {
+         f.drift = {{"port.h1.rail1.transmit_gbps", 390, 350}};
+       }, kPort, "h1", 1, kTransmit, kWarn},
       {"loss", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kLoss, CausePlace::kTransmit, {1, 1}, 1e-3, 0)};
          lose_of_million(f, Probe::kLowLoad, {1, 1}, 1000);
@@ -267,8 +273,8 @@ const std::vector<Fault>& faults() {
 }
 
 // Rows whose findings the job makes itself, where the checks cannot see what happened.
-const std::set<std::string_view> kOfTheJob = {"not-run", "rank-lost", "deadline-passed", "rail-out",
-                                              "no-failover"};
+const std::set<std::string_view> kOfTheJob = {"not-run", "rank-lost", "deadline-passed",
+                                              "job-failed"};
 
 class Row : public ::testing::TestWithParam<Fault> {};
 

@@ -1,6 +1,7 @@
 // Faults that are smaller, or shown by less, than those of the registry's rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,66 @@ TEST(Severity, ARateBetweenTheThresholdsIsAWarning) {
   EXPECT_TRUE(at(limits.warn_rate).empty());
   EXPECT_EQ(at((limits.warn_rate + limits.fail_rate) / 2), std::vector{kWarn});
   EXPECT_EQ(at(0.99 * limits.fail_rate), std::vector{kFail});
+}
+
+TEST(Severity, OfADriftFollowsFromTheThresholds) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  const Thresholds& limits = fleet.policy.thresholds;
+  const auto at = [&](const char* number, double now) {
+    fleet.drift = {{std::string("port.a.rail.9.rail1.") + number, 100, now}};
+    return told_by("drift", fleet);
+  };
+  EXPECT_TRUE(at("transmit_gbps", 130).empty()) << "better than before";
+  EXPECT_EQ(at("transmit_gbps", 100 * (limits.warn_rate + limits.fail_rate) / 2),
+            std::vector{kWarn});
+  EXPECT_EQ(at("receive_gbps", 99 * limits.fail_rate), std::vector{kFail});
+  EXPECT_EQ(at("p50_us", 101 * limits.fail_latency), std::vector{kFail});
+  EXPECT_EQ(at("p99_us", 101 * limits.fail_latency), std::vector{kInfo});
+  EXPECT_TRUE(at("p50_us", 50).empty());
+  at("receive_gbps", 10);
+  const Judgement judged = fleet.judged();
+  const auto found = std::ranges::find(judged.findings, "drift", &Finding::id);
+  ASSERT_NE(found, judged.findings.end());
+  EXPECT_EQ(found->where.host, "a.rail.9");
+  EXPECT_EQ(found->where.rail, 1);
+  EXPECT_EQ(found->where.direction, Direction::kReceive);
+  EXPECT_LT(found->confidence, 0.9) << "no node is drained for a change";
+  EXPECT_EQ(verdict_of(judged.findings), Verdict::kCritical);
+}
+
+// A RoCE port at MTU 1024 carries 92.6 % of its rate as payload.
+TEST(Severity, ADeclaredRateIsComparedWithoutHeaders) {
+  constexpr double kPayload = 1024.0 / 1106;
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  fleet.policy.rate_gbps = 400;
+  for (FleetHost& host : fleet.hosts)
+    for (PortInfo& port : host.ports) port.expected_gbps = 400 * kPayload;
+  const auto at = [&](double gbps) {
+    for (FlowSample& sample : fleet.samples.flows) sample.window_gbps.assign(6, gbps);
+    return told_by("fleet-rate", fleet);
+  };
+  EXPECT_TRUE(at(400 * kPayload).empty());
+  EXPECT_FALSE(at(0.8 * 400 * kPayload).empty());
+}
+
+TEST(Severity, OutagesAreSkippedAndExplainedLikeAnyFinding) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  fleet.outages = {{1, "h0", "h1", false, "no answer"}, {1, "h0", "h2", false, "no answer"}};
+  EXPECT_EQ(told_by("rail-out", fleet), std::vector{kFail});
+  EXPECT_TRUE(told_by("no-failover", fleet).empty());
+  fleet.policy.skipped_checks = {"rail-out"};
+  EXPECT_TRUE(told_by("rail-out", fleet).empty());
+}
+
+TEST(Severity, AJobThatFailedWasNotJudgedToTheEnd) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  const auto judged = [&] {
+    const Judgement all = fleet.judged();
+    return std::ranges::find(all.coverage, "job-failed", &Coverage::id)->judged;
+  };
+  EXPECT_EQ(judged(), 1);
+  fleet.failure = "rank 3 on host h1 was killed";
+  EXPECT_EQ(judged(), 0);
 }
 
 }  // namespace

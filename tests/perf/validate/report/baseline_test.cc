@@ -29,12 +29,17 @@ TEST(ReportBaseline, IsStoredFirstAndComparedThen) {
   testing::TemporaryFolder folder;
   const std::string path = folder / "base.json";
   Report healthy = healthy_report(), slow = slow_port_report();
-  EXPECT_TRUE(compare_with_baseline(path, healthy));
-  EXPECT_TRUE(healthy.baseline.empty());
   EXPECT_FALSE(compare_with_baseline(path, healthy));
+  EXPECT_TRUE(healthy.baseline.empty());
+  healthy.verdict = Verdict::kCritical;
+  store_baseline(path, healthy);
+  EXPECT_FALSE(compare_with_baseline(path, healthy)) << "stored of a run that is no measure";
+  healthy.verdict = Verdict::kWarn;
+  store_baseline(path, healthy);
+  EXPECT_TRUE(compare_with_baseline(path, healthy));
   EXPECT_TRUE(healthy.drift.empty());
   const std::string stored = read_file(path);
-  EXPECT_FALSE(compare_with_baseline(path, slow));
+  EXPECT_TRUE(compare_with_baseline(path, slow));
   EXPECT_EQ(slow.baseline, path);
   ASSERT_EQ(slow.drift.size(), 1U);
   EXPECT_EQ(slow.drift[0].name, "port.h3.rail1.transmit_gbps");
@@ -119,7 +124,7 @@ TEST(ReportBaseline, ABadFileIsNamed) {
   EXPECT_EQ(error_with(std::string(1000, '[')), begin + "nested too deeply");
   Report report = healthy_report();
   const std::string unwritable = folder / "none/base.json";
-  EXPECT_EQ(error_when([&] { (void)compare_with_baseline(unwritable, report); }),
+  EXPECT_EQ(error_when([&] { (void)store_baseline(unwritable, report); }),
             "--baseline " + unwritable + ": cannot be written: No such file or directory");
 }
 
