@@ -203,6 +203,8 @@ TEST(Metrics, ThePrometheusTextSaysTheSame) {
     std::vector<float> in(100000, 1), out(100000);
     for (const std::size_t count : {1ul, 100000ul})
       comm.all_reduce(in.data(), out.data(), count, DType::kFloat32, RedOp::kSum).check();
+    // The root sends, and receives nothing.
+    comm.broadcast(in.data(), out.data(), out.size(), DType::kFloat32, 0).check();
     const Metrics m = world.metrics();
     std::istringstream text(to_prometheus(m));
     std::map<std::string, std::string> samples;

@@ -124,6 +124,26 @@ TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
   fake.free(memory);
 }
 
+// The stream comes late to a fence that was opened long ago: until then the words are its own.
+TEST(DeviceWaiting, AFenceIsNotUsedAgainBeforeItsStreamHasPassed) {
+  FakeDevice& fake = *fake_device();
+  TestStream stream(fake);
+  std::atomic<std::size_t> waiting{0};
+  std::atomic<std::uint32_t>* const word = fake.words(1);
+  {
+    StreamFences fences(fake, waiting);
+    const StreamFence first = fences.take();
+    fake.hold(stream.get(), word);
+    fences.put(first, stream.get(), false);
+    fences.open(first, false);
+    EXPECT_NE(fences.take().done, first.done);
+    word->store(1);
+    stream.wait();
+    EXPECT_EQ(fences.take().done, first.done);
+  }
+  fake.free_words(word);
+}
+
 // A message of 128 MiB must not pin its memory anew each time.
 TEST(DeviceWaiting, PinnedMemoryInUseIsKept) {
   const testing::NoLateMemory strict;
