@@ -39,6 +39,20 @@ TEST(ControlHostile, AContributionWithoutEndIsCutOffByName) {
   }
 }
 
+TEST(ControlHostile, AContributionThatStopsHalfWayIsNamed) {
+  HandJob h(Specs(3, 4s), {1});
+  h.say(1, wire::encode_frame(wire::Type::kGather, wire::encode(wire::Numbered{1, "half"}),
+                              /*more=*/true));
+  std::string errors[2];
+  std::vector<std::thread> threads;
+  for (const int i : {0, 1})
+    threads.emplace_back(
+        [&, i] { errors[i] = error_of([&] { return h.job(2 * i).all_gather("x"); }); });
+  for (auto& t : threads) t.join();
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, HasSubstr("rank 1 did not arrive at all_gather number 1"));
+}
+
 // Its frames are taken a few at a time, and its questions once: the others are served.
 TEST(ControlHostile, AFloodOfQuestionsKeepsNobodyWaiting) {
   HandJob h(Specs(3), {1});

@@ -93,6 +93,27 @@ TEST(Suspects, AreTestedUntilTheyAreNamedOrAcquitted) {
   EXPECT_EQ(round->flows[0].from, (Port{2, 0}));
 }
 
+// Of 20,000 packets one was lost: too few to name the port, and too many to acquit it.
+TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
+  const std::vector<FleetHost> hosts = SimFabric(noisy_lab(1)).hosts();
+  const auto suspects = [&](std::uint64_t lost, std::uint64_t packets) {
+    Samples samples = rates(1, 0.01);
+    samples.rounds[0].probe = Probe::kLowLoad;
+    for (FlowSample& sample : samples.flows) {
+      const bool bad = sample.flow.from.host == 2 && sample.flow.to.host == 0;
+      sample.packets = packets;
+      sample.retransmits = bad ? lost : 0;
+    }
+    return suspects_of_loss(hosts, samples, {}, false, {});
+  };
+  const auto few = suspects(1, 10'000);
+  ASSERT_THAT(few, SizeIs(2)) << "the sender or the receiver";
+  EXPECT_THAT(std::vector({few[0].port, few[1].port}),
+              ::testing::UnorderedElementsAre(Port{2, 0}, Port{0, 0}));
+  EXPECT_THAT(suspects(1, 100'000'000), IsEmpty()) << "acquitted by all that arrived";
+  EXPECT_THAT(suspects(0, 100), IsEmpty());
+}
+
 // Flows that all waited for a core say nothing of rates, and the report promises none.
 TEST(Conduct, PromisesTheRateCutThatItsNoiseShows) {
   SimOptions options;
