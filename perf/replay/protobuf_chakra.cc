@@ -2,15 +2,16 @@
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 
+#include <array>
 #include <cstdint>
-#include <iterator>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "chakra.pb.h"
 #include "coll/jobs/chakra.h"
+#include "perf/replay/chakra_node.h"
 #include "perf/replay/read.h"
 #include "topo/base/status.h"
 
@@ -50,62 +51,60 @@ std::optional<std::int64_t> number(const chakra::Attribute& a) {
       return a.sint32_val();
     case chakra::Attribute::kSint64Val:
       return a.sint64_val();
+    case chakra::Attribute::kFixed32Val:
+      return a.fixed32_val();
+    case chakra::Attribute::kFixed64Val:
+      return static_cast<std::int64_t>(a.fixed64_val());
+    case chakra::Attribute::kSfixed32Val:
+      return a.sfixed32_val();
+    case chakra::Attribute::kSfixed64Val:
+      return a.sfixed64_val();
     default:
       return {};
   }
 }
 
-class NodeReader {
- public:
-  NodeReader(const TraceFile& file, const chakra::Node& node) : file_(file), node_(node) {}
+// "1.0.2-chakra.0.0.4": "0.0.4"
+std::string version_of(const chakra::Metadata& metadata) {
+  if (!metadata.version().empty()) return metadata.version();
+  for (const chakra::Attribute& a : metadata.attributes())
+    if (a.name() == chakra::kSchema) {
+      const std::string_view mark = "chakra.";
+      const auto at = a.string_val().find(mark);
+      return at == std::string::npos ? a.string_val() : a.string_val().substr(at + mark.size());
+    }
+  return "";
+}
 
-  std::optional<std::int64_t> find(std::string_view name) const {
-    for (const chakra::Attribute& a : node_.attributes())
-      if (a.name() == name) {
-        const auto value = number(a);
-        if (!value || *value < 0)
-          throw Error(fmt::format("{}: node {} ({}): {} is no number from 0 on", file_.name,
-                                  node_.id(), node_.name(), name));
-        return value;
-      }
-    return {};
-  }
-  std::int64_t need(std::string_view name) const {
-    if (const auto value = find(name)) return *value;
+// A file that states no version is read: Chakra's own feeder looks at none.
+void check_version(const TraceFile& file, const chakra::Metadata& metadata) {
+  const std::string version = version_of(metadata);
+  std::array<int, 3> number = {0, 0, 4};
+  if (!version.empty() &&
+      std::sscanf(version.c_str(), "%d.%d.%d", &number[0], &number[1], &number[2]) != 3)
+    number = {};
+  if (number < std::array{0, 0, 4} || number[0] > 1)
     throw Error(
-        fmt::format("{}: node {} ({}) has no {}", file_.name, node_.id(), node_.name(), name));
-  }
-  std::string text(std::string_view name) const {
-    for (const chakra::Attribute& a : node_.attributes())
-      if (a.name() == name)
-        return a.value_case() == chakra::Attribute::kStringVal ? a.string_val()
-                                                               : std::to_string(need(name));
-    return "";
-  }
+        fmt::format("{}: version '{}' of Chakra; weft reads 0.0.4 to 1", file.name, version));
+}
 
- private:
-  const TraceFile& file_;
-  const chakra::Node& node_;
-};
-
-void read_collective(const TraceFile& file, const chakra::Node& from, TraceNode& node) {
-  const NodeReader read(file, from);
-  const auto type = static_cast<std::size_t>(read.need(chakra::kCommType));
-  if (type >= std::size(chakra::kCollectiveOf))
-    throw Error(fmt::format("{}: node {} ({}): comm_type {} is no collective that weft knows",
-                            file.name, from.id(), from.name(), type));
-  node.kind = NodeKind::kCollective;
-  node.collective = chakra::kCollectiveOf[type];
-  node.bytes = node.collective == Collective::kBarrier
-                   ? 0
-                   : static_cast<std::uint64_t>(read.need(chakra::kCommSize));
-  node.is_whole = false;
-  if (const auto whole = read.find(chakra::kWholeBytes)) {
-    node.bytes = static_cast<std::uint64_t>(*whole);
-    node.is_whole = true;
-  }
-  node.group_name = read.text(chakra::kGroupName);
-  node.root = static_cast<Rank>(read.find(chakra::kRoot).value_or(0));
+// Chakra's ctrl_deps name the operator that called this one; its feeder waits for data_deps only.
+ChakraNode plain(const chakra::Node& from, bool waits_for_control) {
+  ChakraNode node;
+  node.id = from.id();
+  node.name = from.name();
+  node.type = from.type();
+  node.us = from.duration_micros();
+  node.after.assign(from.data_deps().begin(), from.data_deps().end());
+  if (waits_for_control)
+    node.after.insert(node.after.end(), from.ctrl_deps().begin(), from.ctrl_deps().end());
+  node.inputs = from.inputs().values();
+  for (const chakra::Attribute& a : from.attributes())
+    if (a.value_case() == chakra::Attribute::kStringVal)
+      node.texts[a.name()] = a.string_val();
+    else if (const auto value = number(a))
+      node.numbers[a.name()] = *value;
+  return node;
 }
 
 }  // namespace
@@ -114,62 +113,21 @@ RankTrace read_chakra(const TraceFile& file) {
   RankTrace trace;
   trace.file = file.name;
   trace.rank = file.rank;
+  trace.sends_are_eager = true;
   CodedInputStream in(reinterpret_cast<const std::uint8_t*>(file.bytes.data()),
                       static_cast<int>(file.bytes.size()));
   chakra::Metadata metadata;
   read_delimited(in, file, metadata);
-  if (metadata.version() != chakra::kVersion)
-    throw Error(fmt::format("{}: version '{}' of Chakra; weft reads {}", file.name,
-                            metadata.version(), chakra::kVersion));
+  check_version(file, metadata);
   for (const chakra::Attribute& a : metadata.attributes())
-    if (a.name().starts_with(chakra::kMember))
-      trace.member_of[a.name().substr(chakra::kMember.size())] =
-          static_cast<int>(number(a).value_or(0));
+    if (a.name().starts_with(chakra::kMember)) {
+      const std::string group = a.name().substr(chakra::kMember.size());
+      trace.member_of[group] = static_cast<int>(number(a).value_or(0));
+    }
+  // weft 0.2.0 wrote what computation waits for as ctrl_deps.
+  const bool ours = !trace.member_of.empty();
   chakra::Node from;
-  while (read_delimited(in, file, from)) {
-    TraceNode& node = trace.nodes.emplace_back();
-    node.id = from.id();
-    node.name = from.name();
-    node.after_ids.assign(from.ctrl_deps().begin(), from.ctrl_deps().end());
-    node.after_ids.insert(node.after_ids.end(), from.data_deps().begin(), from.data_deps().end());
-    const NodeReader read(file, from);
-    switch (static_cast<chakra::Type>(from.type())) {
-      case chakra::Type::kCompute:
-        node.compute_us = static_cast<double>(from.duration_micros());
-        trace.untimed += from.duration_micros() == 0;
-        break;
-      case chakra::Type::kSend:
-      case chakra::Type::kRecv: {
-        const bool sends = static_cast<chakra::Type>(from.type()) == chakra::Type::kSend;
-        node.kind = sends ? NodeKind::kSend : NodeKind::kRecv;
-        node.peer = static_cast<Rank>(read.need(sends ? chakra::kCommDst : chakra::kCommSrc));
-        node.bytes = static_cast<std::uint64_t>(read.need(chakra::kCommSize));
-        break;
-      }
-      case chakra::Type::kCollective:
-        read_collective(file, from, node);
-        break;
-      case chakra::Type::kMetadata:
-        break;
-      case chakra::Type::kMemoryLoad:
-      case chakra::Type::kMemoryStore:
-        node.compute_us = static_cast<double>(from.duration_micros());
-        ++trace.left_out[from.type() == 2 ? "memory load (its time is kept)"
-                                          : "memory store (its time is kept)"];
-        break;
-      default:
-        ++trace.left_out[fmt::format("node of type {}", from.type())];
-    }
-    const std::string type = read.text(chakra::kDataType);
-    if (const auto known = dtype_from(type)) {
-      node.type = *known;
-    } else if (!type.empty()) {
-      throw Error(fmt::format("{}: node {}: {} '{}' is no type of weft", file.name, node.id,
-                              chakra::kDataType, type));
-    } else if (node.bytes % size_of(node.type) != 0) {
-      node.type = DType::kUInt8;
-    }
-  }
+  while (read_delimited(in, file, from)) add_chakra_node(plain(from, ours), trace);
   return trace;
 }
 

@@ -6,10 +6,11 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "perf/replay/chakra_node.h"
 #include "perf/replay/read.h"
 #include "topo/base/status.h"
 
@@ -51,12 +52,75 @@ TypeOf type_of(const std::string& file, std::uint64_t node, const std::string& w
                                                            {"Char", {DType::kInt8}},
                                                            {"Byte", {DType::kUInt8}},
                                                            {"Bool", {DType::kUInt8}},
+                                                           {"UInt16", {DType::kUInt16}},
+                                                           {"UInt32", {DType::kUInt32}},
+                                                           {"UInt64", {DType::kUInt64}},
+                                                           {"QInt32", {DType::kInt32}},
+                                                           {"ComplexHalf", {DType::kFloat16, 2}},
                                                            {"ComplexFloat", {DType::kFloat32, 2}},
-                                                           {"ComplexDouble", {DType::kFloat64, 2}},
-                                                           {"Float8_e4m3fn", {DType::kUInt8}},
-                                                           {"Float8_e5m2", {DType::kUInt8}}};
+                                                           {"ComplexDouble", {DType::kFloat64, 2}}};
   if (const auto it = known.find(word); it != known.end()) return it->second;
+  // Float8_e4m3fn, Float4_e2m1fn_x2, QInt8, Bits8 and their kin take a byte.
+  for (const char* start : {"Float8", "Float4", "QInt8", "QUInt8", "Bits8", "Bits4x2"})
+    if (word.starts_with(start)) return {DType::kUInt8};
   throw Error(fmt::format("{}: node {}: dtype '{}' is no type that weft knows", file, node, word));
+}
+
+// The bytes of tensors, [id, storage, offset, elements, bytes of an element, device], or of lists
+// of them.
+std::uint64_t bytes_of(const json& value) {
+  if (!value.is_array()) return 0;
+  if (value.size() >= 6 && value[3].is_number() && value[4].is_number() && value[5].is_string())
+    return number_of(value[3]) * number_of(value[4]);
+  std::uint64_t bytes = 0;
+  for (const json& part : value) bytes += bytes_of(part);
+  return bytes;
+}
+
+// What the inputs of record_param_comms say: tensors (not of a wait or a barrier), the number of
+// the call (or [number, is a message]), the group ([name, words], or an address), the rank (of a
+// rooted call the root's, of a message the peer's), the collective, the sizes that all_to_allv
+// splits by, and later the group's first rank, step and size.
+struct Recorded {
+  std::uint64_t bytes = 0, group_size = 0;
+  std::int64_t first = -1, step = -1;  // of the group's ranks
+  std::string number, group, word;
+  std::optional<Rank> rank;
+  bool by_address = false;
+};
+Recorded recorded(const json& values) {
+  Recorded r;
+  std::size_t at = 3;
+  while (at < values.size() && !(values[at].is_string() && values[at - 1].is_number_integer()))
+    ++at;
+  if (at >= values.size()) {  // written by hand, without the call
+    for (const json& v : values)
+      if (v.is_number_integer()) {
+        r.number = v.dump();
+        break;
+      }
+    return r;
+  }
+  r.word = values[at].get<std::string>();
+  r.rank = values[at - 1].get<Rank>();
+  const json& group = values[at - 2];
+  r.by_address = !group.is_array();
+  r.group = text_of(r.by_address ? group : group.empty() ? json() : group[0]);
+  r.number = values[at - 3].dump();
+  if (at > 3) r.bytes = bytes_of(values[0]);
+  if (at + 5 < values.size() && values[at + 3].is_number_integer() &&
+      values[at + 4].is_number_integer()) {
+    r.first = values[at + 3].get<std::int64_t>();
+    r.step = values[at + 4].get<std::int64_t>();
+    r.group_size = number_of(values[at + 5]);
+  }
+  return r;
+}
+
+// The last rank of the group.
+std::int64_t last_of(const Recorded& r) {
+  const auto size = static_cast<std::int64_t>(std::min<std::uint64_t>(r.group_size, 1u << 20));
+  return r.first >= 1 << 20 || r.step >= 1 << 20 ? INT64_MAX : r.first + (size - 1) * r.step;
 }
 
 class ParamReader {
@@ -82,42 +146,19 @@ class ParamReader {
         throw Error(
             fmt::format("{}: node {}: a second node of this number", file_, node["id"].dump()));
     }
-    check_parents(by_id);
     for (const auto& [id, node] : by_id) take(id, *node);
     return std::move(trace_);
   }
 
  private:
-  // Every node has a parent, up to one that is its own or 0.
-  void check_parents(const std::map<std::uint64_t, const json*>& by_id) const {
-    std::set<std::uint64_t> good;
-    for (const auto& [id, node] : by_id) {
-      std::set<std::uint64_t> path;
-      std::uint64_t at = id;
-      while (!good.contains(at)) {
-        if (!path.insert(at).second)
-          throw Error(fmt::format("{}: node {}: its parents go in a circle", file_, at));
-        const auto it = by_id.find(at);
-        if (it == by_id.end()) {
-          // The root of the trace may be left out.
-          if (at <= 1) break;
-          throw Error(
-              fmt::format("{}: node {} is a parent, and the file does not have it", file_, at));
-        }
-        const json up = it->second->contains("ctrl_deps") ? (*it->second)["ctrl_deps"]
-                                                          : it->second->value("parent", json(at));
-        const std::uint64_t parent = number_of(up);
-        if (parent == at) break;
-        at = parent;
-      }
-      good.insert(path.begin(), path.end());
-    }
-  }
-
   void take(std::uint64_t id, const json& node) {
     const std::string name = text_of(node.value("name", json()));
     if (name.find("process_group:init") != std::string::npos) return groups(id, node);
     if (name == "record_param_comms") return communicate(id, node);
+    if (text_of(attribute(node, "cat")) == "kernel" && name.starts_with("nccl")) {
+      ++trace_.left_out["kernel of a call that is played"];
+      return;
+    }
     const json time = attribute(node, "exclusive_dur").is_null() ? attribute(node, "dur")
                                                                  : attribute(node, "exclusive_dur");
     if (time.is_number() && time.get<double>() > 0) {
@@ -140,18 +181,7 @@ class ParamReader {
   }
 
   void groups(std::uint64_t id, const json& node) {
-    const json list = json::parse(text_of(values(id, node).at(0)), nullptr, false);
-    if (!list.is_array())
-      throw Error(fmt::format("{}: node {}: process groups cannot be read", file_, id));
-    for (const json& group : list) {
-      const std::string name = text_of(group.value("pg_name", json()));
-      const auto size = static_cast<int>(number_of(group.value("group_size", json(0))));
-      auto ranks = group.value("ranks", std::vector<Rank>());
-      if (ranks.empty() || text_of(group.value("pg_desc", json())) == "default_pg")
-        trace_.job_ranks = std::max({trace_.job_ranks, size, static_cast<int>(ranks.size())});
-      sizes_[name] = ranks.empty() ? size : static_cast<int>(ranks.size());
-      if (!ranks.empty()) trace_.groups[name] = std::move(ranks);
-    }
+    add_process_groups(text_of(values(id, node).at(0)), trace_);
   }
 
   const json& values(std::uint64_t id, const json& node) const {
@@ -166,68 +196,35 @@ class ParamReader {
     return *found;
   }
 
-  // The number by which a wait names its call: the first whole number of the inputs.
-  static std::uint64_t request_of(const json& values) {
-    for (const json& v : values)
-      if (v.is_number_integer()) return number_of(v);
-    return 0;
-  }
-
   void communicate(std::uint64_t id, const json& node) {
-    const json& in = values(id, node);
-    const std::string word = text_of(attribute(node, "collective_name"));
+    const Recorded said = recorded(values(id, node));
+    std::string word = text_of(attribute(node, "collective_name"));
+    if (word.empty()) word = said.word;
     if (word.empty())
       throw Error(fmt::format("{}: node {}: record_param_comms has no collective_name", file_, id));
-    if (word == "wait") {
-      const auto it = calls_.find(request_of(in));
-      if (it == calls_.end()) return;  // the call began before the trace
-      add(id, word).after_ids.push_back(it->second);
-      last_ = {id};
-      return;
-    }
+    if (word == "wait") return wait(id, said);
     if (word == "init" || word == "destroy") {
       ++trace_.left_out[word + " of a process group"];
       return;
     }
-    const bool sends = word.find("send") != word.npos, receives = word.find("recv") != word.npos;
     TraceNode call;
-    const TypeOf type = type_of(file_, id, text_of(attribute(node, "dtype")));
-    const std::uint64_t put_in = number_of(attribute(node, "in_msg_nelems"));
-    const std::uint64_t taken_out = number_of(attribute(node, "out_msg_nelems"));
-    call.type = type.type;
-    call.group_name = text_of(attribute(node, "pg_name"));
-    if (sends || receives) {
+    call.group_name = group_of(node, said);
+    const bool sends = word.find("send") != word.npos;
+    if (sends || word.find("recv") != word.npos) {
       call.kind = sends ? NodeKind::kSend : NodeKind::kRecv;
-      const json peer = attribute(node, sends ? "dst_rank" : "src_rank");
-      if (!peer.is_number())
-        throw Error(fmt::format("{}: node {}: {} does not say its peer", file_, id, word));
-      call.peer = peer.get<Rank>();
+      if (!name_peer(node, said, word, call)) return;
     } else {
       call.kind = NodeKind::kCollective;
       call.collective = collective_in_trace(file_, id, word);
+      if (rooted(call.collective) && said.rank) {
+        call.root = *said.rank;
+        call.ranks_of_group = true;
+      }
     }
-    std::uint64_t elements = sends ? put_in : taken_out;
-    switch (call.kind == NodeKind::kCollective ? call.collective : Collective::kSendRecv) {
-      case Collective::kAllGather:
-      case Collective::kGather:
-        elements = std::max(put_in * group_size(node), taken_out);
-        break;
-      case Collective::kAllReduce:
-      case Collective::kReduceScatter:
-      case Collective::kScatter:
-      case Collective::kAllToAll:
-      case Collective::kBroadcast:
-      case Collective::kReduce:
-        elements = std::max(put_in, taken_out);
-        break;
-      default:
-        break;
-    }
-    call.bytes = elements * type.scale * size_of(call.type);
-    if (call.kind == NodeKind::kCollective && call.collective == Collective::kBarrier)
-      call.bytes = 0;
-    if (call.bytes == 0 &&
-        !(call.kind == NodeKind::kCollective && call.collective == Collective::kBarrier)) {
+    const bool barrier =
+        call.kind == NodeKind::kCollective && call.collective == Collective::kBarrier;
+    if (!barrier) measure(id, node, said, call);
+    if (call.bytes == 0 && !barrier) {
       ++trace_.left_out[word + " of 0 bytes"];
       return;
     }
@@ -236,24 +233,99 @@ class ParamReader {
     call.name = word;
     call.after_ids = added.after_ids;
     added = std::move(call);
-    calls_[request_of(in)] = id;
+    calls_[said.number] = calls_[said.group + "/" + said.number] = id;
     // PyTorch's default group lists no ranks: its size is that of the job.
-    if (const std::uint64_t size = number_of(attribute(node, "pg_size"));
-        size > 0 && !trace_.groups.contains(added.group_name))
-      trace_.job_ranks = std::max(trace_.job_ranks, static_cast<int>(size));
+    if (!trace_.groups.contains(added.group_name))
+      trace_.job_ranks = std::max(trace_.job_ranks, static_cast<int>(group_size(node, said, 0)));
   }
 
-  std::uint64_t group_size(const json& node) const {
+  // What comes after a wait waits for its call, which the wait names by group and number.
+  void wait(std::uint64_t id, const Recorded& said) {
+    auto it = calls_.find(said.group + "/" + said.number);
+    if (it == calls_.end()) it = calls_.find(said.number);
+    if (it == calls_.end()) return;  // the call began before the trace
+    add(id, "wait").after_ids.push_back(it->second);
+    last_ = {id};
+  }
+
+  std::string group_of(const json& node, const Recorded& said) {
+    if (!said.by_address && !said.group.empty() && said.first >= 0 && said.step > 0 &&
+        said.group_size > 1 && said.group_size < 1u << 20 && last_of(said) < 1 << 20 &&
+        !trace_.group_sizes.contains(said.group)) {
+      // The file has no list of groups, or it was cut off.
+      const auto size = static_cast<int>(said.group_size);
+      trace_.group_sizes[said.group] = size;
+      std::vector<Rank>& ranks = trace_.groups[said.group];
+      for (int i = 0; i < size; ++i) ranks.push_back(static_cast<Rank>(said.first + i * said.step));
+      trace_.job_ranks = std::max(trace_.job_ranks, ranks.back() + 1);
+    }
+    if (const std::string name = text_of(attribute(node, "pg_name")); !name.empty()) return name;
+    if (!said.by_address || trace_.group_sizes.contains(said.group)) return said.group;
+    ++trace_.left_out["name of a group, given by its address: all ranks are taken for it"];
+    return "";
+  }
+
+  // Returns whether the message has a peer.
+  bool name_peer(const json& node, const Recorded& said, const std::string& word, TraceNode& call) {
+    const json peer = attribute(node, call.kind == NodeKind::kSend ? "dst_rank" : "src_rank");
+    call.ranks_of_group = !peer.is_number() && said.rank;
+    call.peer = peer.is_number() ? peer.get<Rank>() : said.rank.value_or(kNoRank);
+    if (call.peer >= 0) return true;
+    ++trace_.left_out[word + " that does not say its peer"];
+    return false;
+  }
+
+  // The size and type of the whole message: by the attributes, else by the tensors.
+  void measure(std::uint64_t id, const json& node, const Recorded& said, TraceNode& call) const {
+    const json elements_in = attribute(node, "in_msg_nelems"),
+               elements_out = attribute(node, "out_msg_nelems");
+    std::uint64_t put_in = said.bytes, taken_out = bytes_of(output(node));
+    call.type = DType::kUInt8;
+    if (elements_in.is_number() || elements_out.is_number()) {
+      const std::string word = text_of(attribute(node, "dtype"));
+      const std::uint64_t elements = std::max(number_of(elements_in), number_of(elements_out));
+      TypeOf type{DType::kUInt8};
+      try {
+        type = type_of(file_, id, word);
+      } catch (const Error&) {
+        // The tensors say how large an element is.
+        const std::uint64_t bytes = std::max(put_in, taken_out);
+        if (bytes == 0 || elements == 0 || bytes % elements != 0) throw;
+        type.scale = bytes / elements;
+      }
+      call.type = type.type;
+      put_in = number_of(elements_in) * type.scale * size_of(type.type);
+      taken_out = number_of(elements_out) * type.scale * size_of(type.type);
+    }
+    if (call.kind != NodeKind::kCollective) {
+      call.bytes = call.kind == NodeKind::kSend ? put_in : std::max(taken_out, said.bytes);
+      return;
+    }
+    const bool grows =
+        call.collective == Collective::kAllGather || call.collective == Collective::kGather;
+    call.may_differ = by_blocks(call.collective);
+    call.bytes = std::max(put_in * (grows ? group_size(node, said, 1) : 1), taken_out);
+  }
+
+  static json output(const json& node) {
+    const auto it = node.find("outputs");
+    if (it == node.end()) return {};
+    return it->is_object() ? it->value("values", json()) : *it;
+  }
+
+  std::uint64_t group_size(const json& node, const Recorded& said, std::uint64_t otherwise) const {
     if (const std::uint64_t size = number_of(attribute(node, "pg_size")); size > 0) return size;
-    const auto it = sizes_.find(text_of(attribute(node, "pg_name")));
-    return it == sizes_.end() ? 1 : static_cast<std::uint64_t>(std::max(it->second, 1));
+    if (said.group_size > 0) return said.group_size;
+    const auto it = trace_.group_sizes.find(said.group);
+    return it == trace_.group_sizes.end() || it->second <= 0
+               ? otherwise
+               : static_cast<std::uint64_t>(it->second);
   }
 
   const std::string file_;
   RankTrace trace_;
-  std::map<std::string, int> sizes_;
-  std::map<std::uint64_t, std::uint64_t> calls_;  // by the request's number: node
-  std::vector<std::uint64_t> last_;               // what the next node waits for
+  std::map<std::string, std::uint64_t> calls_;  // by number, and by group/number: node
+  std::vector<std::uint64_t> last_;             // what the next node waits for
 };
 
 }  // namespace

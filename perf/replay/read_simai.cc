@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <sstream>
@@ -22,13 +24,17 @@ struct Axes {
   std::int64_t all = 0, tp = 0, ep = 1, pp = 1;
 };
 
+// AICB writes some whole numbers as Python's floats: "65536.0".
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
                         const std::string& word) {
   char* end = nullptr;
   const unsigned long long value = std::strtoull(word.c_str(), &end, 10);
-  if (word.empty() || word[0] == '-' || *end != '\0')
+  const bool plain = !word.empty() && std::isdigit(static_cast<unsigned char>(word[0]));
+  if (plain && *end == '\0') return value;
+  const double real = std::strtod(word.c_str(), &end);
+  if (!plain || *end != '\0' || !(real < 1e18))
     throw Error(fmt::format("{}: line {}: {} '{}' is no number from 0 on", file, line, what, word));
-  return value;
+  return static_cast<std::uint64_t>(std::llround(real));
 }
 
 std::vector<Rank> every(std::int64_t step, std::int64_t size) {

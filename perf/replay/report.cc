@@ -84,7 +84,7 @@ void add_left_out(std::string& out, const JobTrace& trace) {
   std::uint64_t all = 0;
   for (const auto& [name, count] : trace.left_out) all += count;
   constexpr std::size_t kMost = 8;
-  if (all > 0) out += fmt::format("not played: {} nodes of the files\n", all);
+  if (all > 0) out += fmt::format("not played: {} entries of the files\n", all);
   for (const auto& [name, count] : largest(trace.left_out, kMost))
     out += fmt::format("  {:>8}  {}\n", count, name);
   if (trace.left_out.size() > kMost)
@@ -123,8 +123,7 @@ nlohmann::ordered_json json_of(const Report& report, const Replay& replay) {
 std::string limits(const JobTrace& trace, const Replay& replay) {
   const Played& p = replay.played;
   if (p.step_us <= 0) return "nothing takes time";
-  std::vector<std::pair<double, std::string>> parts = {
-      {p.compute_us / p.mean_step_us, "computation"}};
+  std::vector<std::pair<double, std::string>> parts = {{p.compute_us / p.step_us, "computation"}};
   double rest = 1 - parts[0].first;
   for (const Row& row : p.rows) {
     rest -= row.share_of_step;

@@ -48,7 +48,7 @@ std::string circle(const Program& nodes, const std::vector<std::vector<int>>& af
 bool same(const TraceNode& a, const TraceNode& b) {
   const auto all = [](const TraceNode& n) {
     return std::tie(n.kind, n.compute_us, n.collective, n.back, n.type, n.bytes, n.group, n.root,
-                    n.peer, n.after);
+                    n.peer, n.tag, n.after);
   };
   return all(a) == all(b);
 }
@@ -60,7 +60,8 @@ void number_files(std::vector<RankTrace>& files) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (!said || files.size() == 1) files[i].rank = static_cast<int>(i);
     if (!seen.insert(files[i].rank).second)
-      throw Error(fmt::format("{}: a second file of rank {}", files[i].file, files[i].rank));
+      throw Error(fmt::format("{}: a second file of rank {}; name the files of one job",
+                              files[i].file, files[i].rank));
   }
   std::ranges::sort(files, {}, &RankTrace::rank);
 }
@@ -106,6 +107,7 @@ class GroupTable {
     for (const auto& [name, ranks] : more) add("--groups", name, ranks);
     std::map<std::string, std::vector<Rank>> members;
     for (const RankTrace& file : files) {
+      titles_.insert(file.titles.begin(), file.titles.end());
       for (const auto& [name, ranks] : file.groups) add(file.file, name, ranks);
       for (const auto& [name, size] : file.member_of) members[name].push_back(file.rank);
     }
@@ -158,11 +160,27 @@ class GroupTable {
       lists.push_back(std::move(ranks));  // PyTorch gives the groups of an axis one name
       return;
     }
+    const auto titled = titles_.find(name);
+    const std::string& title = titled == titles_.end() ? name : titled->second;
     by_name_[name] = static_cast<int>(trace_.groups.size());
+    if (!lone_ && &title != &name)
+      for (std::size_t g = 1; g < trace_.groups.size(); ++g)
+        if (TraceGroup& other = trace_.groups[g];
+            other.name == title && other.lists[0].size() == ranks.size() && apart(other, ranks)) {
+          other.lists.push_back(std::move(ranks));  // another list of the same axis
+          by_name_[name] = static_cast<int>(g);
+          return;
+        }
     const bool near = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
     std::vector<std::vector<Rank>> lists = {ranks};
     if (lone_) lists = tiled(file, name, ranks, trace_.ranks);
-    trace_.groups.push_back({name, std::move(lists), near});
+    trace_.groups.push_back({title, std::move(lists), near});
+  }
+
+  static bool apart(const TraceGroup& group, const std::vector<Rank>& ranks) {
+    return std::ranges::none_of(group.lists, [&](const std::vector<Rank>& list) {
+      return std::ranges::find_first_of(list, ranks) != list.end();
+    });
   }
 
   std::string names() const {
@@ -174,6 +192,7 @@ class GroupTable {
   JobTrace& trace_;
   const bool lone_;
   std::map<std::string, int> by_name_;
+  std::map<std::string, std::string> titles_;
 };
 
 // A file of a few bytes can claim any number.
@@ -210,6 +229,51 @@ int ranks_of(const std::vector<RankTrace>& files, int asked) {
                   more ? fmt::format(" and {} more", more) : ""));
 }
 
+// Calls whose blocks have another size on each rank (all_to_allv) are played with the mean, which
+// moves as many bytes in all.
+void even_out(JobTrace& trace, std::vector<RankTrace>& files) {
+  struct Sum {
+    std::uint64_t bytes = 0, ranks = 0;
+    bool differ = false;
+  };
+  std::map<std::pair<const std::vector<Rank>*, int>, Sum> sums;  // by list and number of the call
+  const auto each = [&](const auto& visit) {
+    for (RankTrace& file : files) {
+      std::map<int, int> calls;  // by group
+      for (TraceNode& node : file.nodes)
+        if (node.kind == NodeKind::kCollective)
+          visit(node, sums[{trace.list_of(node.group, file.rank), calls[node.group]++}]);
+    }
+  };
+  each([](const TraceNode& node, Sum& sum) {
+    if (!node.may_differ) return;
+    sum.differ = sum.differ || (sum.ranks > 0 && sum.bytes != sum.ranks * node.bytes);
+    sum.bytes += node.bytes;
+    ++sum.ranks;
+  });
+  std::uint64_t calls = 0;
+  for (const auto& [call, sum] : sums) calls += sum.differ;
+  each([](TraceNode& node, const Sum& sum) {
+    if (node.may_differ && sum.ranks > 0) node.bytes = (sum.bytes + sum.ranks - 1) / sum.ranks;
+  });
+  if (calls > 0)
+    trace.notes.push_back(fmt::format(
+        "{} calls have another size on each rank, and are played with the mean of it", calls));
+}
+
+// The root or peer of a node that counts ranks within its group, as a rank of the job.
+void name_ranks(const JobTrace& trace, const GroupTable& table, const RankTrace& file,
+                TraceNode& node) {
+  const int group = table.index(file.file, node, file.rank);
+  const std::vector<Rank>& list = *trace.list_of(group, file.rank);
+  Rank& named = node.kind == NodeKind::kCollective ? node.root : node.peer;
+  if (named < 0 || named >= static_cast<Rank>(list.size()))
+    throw Error(fmt::format("{}: {}: there is no rank {} in its group '{}' of {} ranks", file.file,
+                            words_of(node), named, node.group_name, list.size()));
+  named = list[static_cast<std::size_t>(named)];
+  node.ranks_of_group = false;
+}
+
 }  // namespace
 
 const char* word_of(const CallKey& key) {
@@ -236,19 +300,21 @@ const std::vector<Rank>* JobTrace::list_of(int group, Rank r) const {
   return nullptr;
 }
 
-void put_in_order(const std::string& file, Program& nodes) {
+std::uint64_t put_in_order(const std::string& file, Program& nodes) {
   std::unordered_map<std::uint64_t, int> by_id;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (!by_id.emplace(nodes[i].id, static_cast<int>(i)).second)
       throw Error(fmt::format("{}: {}: a second node of this number", file, words_of(nodes[i])));
   std::vector<std::vector<int>> after(nodes.size()), next(nodes.size());
   std::vector<int> missing(nodes.size(), 0);
+  std::uint64_t absent = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     for (const std::uint64_t id : nodes[i].after_ids) {
       const auto it = by_id.find(id);
-      if (it == by_id.end())
-        throw Error(fmt::format("{}: {} waits for node {}, which the file does not have", file,
-                                words_of(nodes[i]), id));
+      if (it == by_id.end()) {
+        ++absent;
+        continue;
+      }
       after[i].push_back(it->second);
       next[static_cast<std::size_t>(it->second)].push_back(static_cast<int>(i));
       ++missing[i];
@@ -273,6 +339,7 @@ void put_in_order(const std::string& file, Program& nodes) {
     throw Error(fmt::format("{}: nodes wait for each other in a circle: {}", file,
                             circle(nodes, after, missing)));
   nodes = std::move(ordered);
+  return absent;
 }
 
 void drop_lonely_calls(JobTrace& trace) {
@@ -309,15 +376,21 @@ JobTrace assemble(std::string format, std::vector<RankTrace> files, int ranks,
         node.is_whole = true;
       }
       const bool message = node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
+      if (node.ranks_of_group) name_ranks(trace, table, file, node);
       const Rank named = message ? node.peer : node.kind == NodeKind::kCollective ? node.root : 0;
       if (named < 0 || named >= trace.ranks)
         throw Error(fmt::format("{}: {}: there is no rank {}; the trace has {} ranks", file.file,
                                 words_of(node), named, trace.ranks));
     }
-    put_in_order(file.file, file.nodes);
+    if (const std::uint64_t absent = put_in_order(file.file, file.nodes))
+      trace.left_out["dependency on a node that the file does not have"] += absent;
+    trace.sends_are_eager = trace.sends_are_eager || file.sends_are_eager;
     for (const auto& [name, count] : file.left_out) trace.left_out[name] += count;
     trace.untimed += file.untimed;
     if (lone) drop_messages(trace, file.nodes);
+  }
+  even_out(trace, files);
+  for (RankTrace& file : files) {
     const auto known = std::ranges::find_if(trace.programs, [&](const Program& program) {
       return std::ranges::equal(program, file.nodes, same);
     });

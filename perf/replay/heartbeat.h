@@ -1,0 +1,60 @@
+// Says on stderr, every two seconds that a long command is busy, what it does and how far it is.
+// Knows no trace.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <semaphore>
+#include <string>
+#include <thread>
+
+#include "perf/cli/table.h"
+
+namespace weft::replay {
+
+class Heartbeat {
+ public:
+  // wanted: false for ranks that leave the talking to rank 0.
+  explicit Heartbeat(bool wanted) {
+    if (wanted) thread_ = std::thread([this] { run(); });
+  }
+  ~Heartbeat() {
+    stop_.release();
+    if (thread_.joinable()) thread_.join();
+  }
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+  // What is done from now on, in `of` parts (0: nobody can say); `what` is a literal.
+  void phase(const char* what, std::uint64_t of = 0) {
+    of_ = of;
+    done_ = 0;
+    what_ = what;
+  }
+  void done_one() { done_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void run() {
+    const bool terminal = obeys_escapes();
+    Progress line(terminal);
+    while (!stop_.try_acquire_for(std::chrono::seconds(2))) {
+      std::string text = what_.load();
+      if (const std::uint64_t of = of_) text += fmt::format(": {} of {}", done_.load(), of);
+      if (terminal)
+        line.show(text);
+      else
+        fmt::print(stderr, "weft replay: {}\n", text);
+    }
+  }
+
+  std::atomic<const char*> what_ = "at work";
+  std::atomic<std::uint64_t> done_ = 0, of_ = 0;
+  std::binary_semaphore stop_{0};
+  std::thread thread_;
+};
+
+}  // namespace weft::replay
