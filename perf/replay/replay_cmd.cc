@@ -19,6 +19,7 @@
 #include "perf/predict/sim_call.h"
 #include "perf/replay/costs.h"
 #include "perf/replay/fold.h"
+#include "perf/replay/heartbeat.h"
 #include "perf/replay/play.h"
 #include "perf/replay/read.h"
 #include "perf/replay/report.h"
@@ -73,7 +74,14 @@ void write(const ReplayFlags& flags, const Report& report) {
 }
 
 int simulate_job(const ReplayFlags& flags) {
+  Heartbeat heartbeat(true);
+  heartbeat.phase("reads the trace");
   const JobTrace trace = read_job(flags.files, flags.read);
+  if (trace.empty()) {
+    write(flags, {&trace, "", "", {}, {}, 0});
+    return kExitOk;
+  }
+  heartbeat.phase("simulates the trace");
   SimFlags sim = flags.sim;
   constexpr int kRanksOfHost = 8;
   sim.hosts = flags.job.hosts > 0 ? flags.job.hosts
@@ -92,18 +100,28 @@ int simulate_job(const ReplayFlags& flags) {
 
 int play_job(const ReplayFlags& flags, World& world) {
   if (!flags.json.empty()) check_report(world, flags.json);
+  Heartbeat heartbeat(world.rank() == 0);
+  heartbeat.phase("reads the trace");
   JobTrace trace = fold(read_job(flags.files, flags.read), world.size());
-  if (trace.ranks < world.size())
-    trace.notes.push_back(fmt::format("ranks {} to {} of the job play nothing: the trace has {}",
-                                      trace.ranks, world.size() - 1, trace.ranks));
+  if (const int idle = world.size() - trace.ranks; idle > 0)
+    trace.notes.push_back(fmt::format("{} {} of the job {} nothing: the trace has {}", idle,
+                                      idle == 1 ? "rank" : "ranks", idle == 1 ? "plays" : "play",
+                                      trace.ranks));
   cut_messages(trace, parse_bytes("--most-bytes", flags.most_bytes));
   check_same_trace(world, trace);
+  if (trace.empty()) {
+    if (world.rank() == 0) write(flags, {&trace, "", "", {}, {}, 0});
+    return kExitOk;
+  }
   const ReplayFabric fabric =
       fabric_of_job(world.topology(), Internals::machine(world), trace.ranks);
   Report report{&trace, where(fabric), in_words(fabric.machine, fabric.hosts > 1), {}, {}, 0};
-  Played played = play(world, trace, flags.play);
+  PlayOptions options = flags.play;
+  options.heartbeat = &heartbeat;
+  Played played = play(world, trace, options);
   if (world.rank() != 0) return kExitOk;
   report.measured = Replay{std::move(played), 0, {}};
+  heartbeat.phase("simulates the trace");
   // The half of a rail is always simulated; what else is, --compare sets beside what was measured.
   Replay simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
   if (flags.compare) {
@@ -131,8 +149,16 @@ int run_replay(const ReplayFlags& flags) {
                       flags.job.ranks));
     return simulate_job(flags);
   }
-  // One message about a bad file, before ranks are started.
-  if (!launched()) (void)read_job(flags.files, flags.read);
+  // One message about a bad or empty file, before ranks are started.
+  if (!launched()) {
+    Heartbeat heartbeat(true);
+    heartbeat.phase("reads the trace");
+    const JobTrace trace = read_job(flags.files, flags.read);
+    if (trace.empty()) {
+      write(flags, {&trace, "", "", {}, {}, 0});
+      return kExitOk;
+    }
+  }
   return run_job("replay", flags.job, [&flags](World& world) { return play_job(flags, world); });
 }
 

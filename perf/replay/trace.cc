@@ -294,6 +294,14 @@ bool JobTrace::alike() const {
   });
 }
 
+bool JobTrace::empty() const {
+  return std::ranges::all_of(programs, [](const Program& program) {
+    return std::ranges::all_of(program, [](const TraceNode& node) {
+      return node.kind == NodeKind::kCompute && node.compute_us <= 0;
+    });
+  });
+}
+
 const std::vector<Rank>* JobTrace::list_of(int group, Rank r) const {
   for (const auto& list : groups[static_cast<std::size_t>(group)].lists)
     if (std::ranges::find(list, r) != list.end()) return &list;

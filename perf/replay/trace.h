@@ -83,6 +83,8 @@ struct JobTrace {
   }
   // Whether all ranks do the same without messages, so that one of them shows it all.
   bool alike() const;
+  // Whether there is nothing to play: neither a call nor a computation that takes time.
+  bool empty() const;
   // The list of the group that rank r is in; nullptr: none.
   const std::vector<Rank>* list_of(int group, Rank r) const;
 };
