@@ -58,8 +58,7 @@ Recognized recognize_json(std::string_view bytes) {
   const auto has = [&](const char* key) { return keys.found.contains(key); };
   if (has("workload_graph")) return {Format::kChakraJson, ""};
   if (has("nodes")) return {Format::kParam, ""};
-  if (has("traceEvents") && !has("schemaVersion") && !has("deviceProperties") &&
-      bytes.find("\"communicator\"") != bytes.npos)
+  if (has("traceEvents") && bytes.find("\"weft.trace/1\"") != bytes.npos)
     return {Format::kNone,
             "a trace of weft's for Perfetto, which lacks computations; give the Chakra traces "
             "that `weft train --trace run.json` writes beside it (run.0.et, run.1.et, ...)"};

@@ -97,8 +97,8 @@ class GoalReader {
   void statement() {
     if (take("num_ranks")) {
       const std::uint64_t ranks = number("the number of ranks");
-      if (ranks < 1 || ranks > 1u << 20)
-        fail(fmt::format("{} ranks: give 1 to {}", ranks, 1 << 20));
+      if (ranks < 1 || ranks > kMostRanks)
+        fail(fmt::format("{} ranks: give 1 to {}", ranks, kMostRanks));
       if (ranks > most_ranks_)
         fail(fmt::format("{} ranks: the file is too short for them; it is cut off", ranks));
       ranks_.resize(ranks);

@@ -1,8 +1,9 @@
-// Says on stderr, every two seconds that a long command is busy, what it does and how far it is.
+// Says, every two seconds that a long command is busy, what it does and how far it is.
 // Knows no trace.
 #pragma once
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -19,7 +20,9 @@ namespace weft::replay {
 class Heartbeat {
  public:
   // wanted: false for ranks that leave the talking to rank 0.
-  explicit Heartbeat(bool wanted) {
+  explicit Heartbeat(bool wanted, std::FILE* out = stderr,
+                     std::chrono::milliseconds silence = std::chrono::seconds(2))
+      : out_(out), silence_(silence) {
     if (wanted) thread_ = std::thread([this] { run(); });
   }
   ~Heartbeat() {
@@ -39,18 +42,22 @@ class Heartbeat {
 
  private:
   void run() {
-    const bool terminal = obeys_escapes();
+    const bool terminal = out_ == stderr && obeys_escapes() && isatty(STDERR_FILENO) != 0;
     Progress line(terminal);
-    while (!stop_.try_acquire_for(std::chrono::seconds(2))) {
+    while (!stop_.try_acquire_for(silence_)) {
       std::string text = what_.load();
       if (const std::uint64_t of = of_) text += fmt::format(": {} of {}", done_.load(), of);
-      if (terminal)
+      if (terminal) {
         line.show(text);
-      else
-        fmt::print(stderr, "weft replay: {}\n", text);
+      } else {
+        fmt::print(out_, "weft replay: {}\n", text);
+        std::fflush(out_);
+      }
     }
   }
 
+  std::FILE* const out_;
+  const std::chrono::milliseconds silence_;
   std::atomic<const char*> what_ = "at work";
   std::atomic<std::uint64_t> done_ = 0, of_ = 0;
   std::binary_semaphore stop_{0};

@@ -117,6 +117,8 @@ void add_process_groups(const std::string& text, RankTrace& trace) {
     const int size = ranks.empty() ? group.value("group_size", 0) : static_cast<int>(ranks.size());
     const bool all = ranks.empty() || title == "default_pg";
     if (all) trace.job_ranks = std::max(trace.job_ranks, size);
+    for (const Rank rank : ranks)
+      if (rank < kMostRanks) trace.job_ranks = std::max(trace.job_ranks, rank + 1);
     trace.group_sizes[group_name] = size;
     if (!title.empty() && title != "undefined" && !all) trace.titles[group_name] = title;
     if (!ranks.empty()) trace.groups[group_name] = std::move(ranks);

@@ -119,8 +119,8 @@ Recorded recorded(const json& values) {
 
 // The last rank of the group.
 std::int64_t last_of(const Recorded& r) {
-  const auto size = static_cast<std::int64_t>(std::min<std::uint64_t>(r.group_size, 1u << 20));
-  return r.first >= 1 << 20 || r.step >= 1 << 20 ? INT64_MAX : r.first + (size - 1) * r.step;
+  const auto size = static_cast<std::int64_t>(std::min<std::uint64_t>(r.group_size, kMostRanks));
+  return r.first >= kMostRanks || r.step >= kMostRanks ? INT64_MAX : r.first + (size - 1) * r.step;
 }
 
 class ParamReader {
@@ -250,7 +250,7 @@ class ParamReader {
 
   std::string group_of(const json& node, const Recorded& said) {
     if (!said.by_address && !said.group.empty() && said.first >= 0 && said.step > 0 &&
-        said.group_size > 1 && said.group_size < 1u << 20 && last_of(said) < 1 << 20 &&
+        said.group_size > 1 && last_of(said) < kMostRanks &&
         !trace_.group_sizes.contains(said.group)) {
       // The file has no list of groups, or it was cut off.
       const auto size = static_cast<int>(said.group_size);

@@ -159,8 +159,8 @@ std::string text(const Report& report) {
   if (!report.measured && !report.simulated) {
     out +=
         ", which is empty: it has no communication that weft plays, and no computation that "
-        "states its time\n";
-    out = wrapped(out, kColumns, "  ");
+        "states its time";
+    out = wrapped(out, kColumns, "  ") + "\n";
     for (const std::string& note : trace.notes) out += note + "\n";
     add_left_out(out, trace);
     return out;

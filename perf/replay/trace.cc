@@ -195,11 +195,9 @@ class GroupTable {
   std::map<std::string, std::string> titles_;
 };
 
-// A file of a few bytes can claim any number.
 int believed(const std::string& file, int ranks) {
-  constexpr int kMost = 1 << 20;
-  if (ranks <= kMost) return ranks;
-  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMost));
+  if (ranks <= kMostRanks) return ranks;
+  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMostRanks));
 }
 
 int ranks_of(const std::vector<RankTrace>& files, int asked) {

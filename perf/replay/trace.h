@@ -17,6 +17,9 @@ namespace weft::replay {
 
 enum class NodeKind : std::uint8_t { kCompute, kCollective, kSend, kRecv };
 
+// Ranks of a job that readers believe: a file of a few bytes can claim any number.
+inline constexpr int kMostRanks = 1 << 20;
+
 struct TraceNode {
   NodeKind kind = NodeKind::kCompute;
   std::uint64_t id = 0;  // in its file

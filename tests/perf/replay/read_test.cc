@@ -339,7 +339,7 @@ TEST(Traces, OfOtherToolsAreAnsweredWithWhatToGive) {
   for (const auto& [text, answer] : std::vector<std::pair<std::string, const char*>>{
            {R"({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X"}]})",
             "a Kineto profile"},
-           {R"({"traceEvents": [{"ph": "X", "args": {"communicator": 5}}]})",
+           {R"({"traceEvents": [{"ph": "X"}], "otherData": {"schema":"weft.trace/1"}})",
             "give the Chakra traces that `weft train --trace run.json` writes"},
            {R"({"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []})",
             "a dump of PyTorch's flight recorder"},
