@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 #include "support/process/read_file.h"
 #include "support/process/shell.h"
 #include "support/process/temporary_folder.h"

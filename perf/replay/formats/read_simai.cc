@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {
@@ -188,7 +188,7 @@ class SimaiJob {
     for (const char* end : {"_DP_EP", "_EP", "_DP", "_TP"})
       if (word.ends_with(end)) {
         group = end + 1;
-        word.resize(word.size() - std::string_view(end).size());
+        word.erase(word.size() - std::string_view(end).size());
         break;
       }
     const Collective collective = collective_in_trace(file_, layer.line, word);

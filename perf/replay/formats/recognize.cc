@@ -1,5 +1,5 @@
 // Recognizes formats by what each one begins with, or which keys it has. Reads none of them.
-#include "perf/replay/formats.h"
+#include "perf/replay/formats/recognize.h"
 
 #include <algorithm>
 #include <cctype>

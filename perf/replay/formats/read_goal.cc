@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "coll/jobs/chakra.h"
-#include "perf/replay/chakra_node.h"
-#include "perf/replay/read.h"
+#include "perf/replay/formats/chakra_node.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/replay/chakra_node.h"
-#include "perf/replay/read.h"
+#include "perf/replay/formats/chakra_node.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {

@@ -1,5 +1,5 @@
 // Unpacks trace files and tells formats apart. Knows no format's contents.
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>
 
@@ -16,8 +16,8 @@
 #include <set>
 #include <utility>
 
-#include "perf/replay/archive_files.h"
-#include "perf/replay/formats.h"
+#include "perf/replay/formats/archive_files.h"
+#include "perf/replay/formats/recognize.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {
