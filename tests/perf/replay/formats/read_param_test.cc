@@ -189,7 +189,9 @@ TEST(Param, ReadsGzippedFilesAndTars) {
   const weft::testing::TemporaryFolder folder;
   for (int r = 0; r < 4; ++r)
     write_file(folder / fmt::format("et.{}.json", r), param(param_call(2, "allreduce", 1, 8, 8)));
-  ASSERT_EQ(run(fmt::format("cd {} && tar czf all.tar.gz et.*.json && gzip et.0.json",
+  ASSERT_EQ(run(fmt::format("cd {} && mkdir et_resources && echo 'def call(): pass' > "
+                            "et_resources/kernel.py && tar czf all.tar.gz et_resources et.*.json "
+                            "&& gzip et.0.json",
                             std::string(folder / "")))
                 .exit_code,
             0);

@@ -202,6 +202,8 @@ TEST(Simai, PassesThePipelinesValuesOnAfterEachPieceOfTheLayers) {
   const JobTrace trace = job({simai(layers, 2, head + " pp_comm 640")}, "txt");
   EXPECT_TRUE(trace.alike());
   EXPECT_TRUE(trace.left_out.empty());
+  EXPECT_EQ(job({simai(layers, 2, head + " pp_comm: 640.0")}, "txt").programs[0][1].bytes, 640u)
+      << "as AICB writes it with sequence parallelism";
   const Program& p = trace.programs[0];
   std::vector<std::string> seen;
   for (const TraceNode& n : p)
@@ -228,6 +230,10 @@ TEST(Simai, RefusesWhatIsWrongByLine) {
   EXPECT_THAT(refusal({simai(layer, 2)}, "txt"),
               HasSubstr("line 2 says 2 layers, and there are 1"));
   EXPECT_THAT(refusal({simai("a -1 1 NONE 0\n", 1)}, "txt"), HasSubstr("line 3: 5 words of 12"));
+  for (const char* size : {"-4", "0x10", "1e400", "nan", "4.0b"})
+    EXPECT_THAT(
+        refusal({simai(fmt::format("a -1 1 ALLREDUCE {} 1 NONE 0 1 NONE 0 1\n", size), 1)}, "txt"),
+        HasSubstr(fmt::format("the size '{}' is no number from 0 on", size)));
   EXPECT_THAT(refusal({simai("a -1 1 ALLROTATE 8 1 NONE 0 1 NONE 0 1\n", 1)}, "txt"),
               HasSubstr("node 3: 'ALLROTATE' is no collective"));
   EXPECT_THAT(refusal({"MICRO all_gpus: 8\n1\n" + layer}, "txt"),
