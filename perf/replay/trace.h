@@ -44,6 +44,8 @@ struct TraceNode {
   std::vector<int> after;                // the same by index, set by assemble()
 };
 
+std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
+
 // What one file says, of one rank.
 struct RankTrace {
   std::string file;

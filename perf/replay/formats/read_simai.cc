@@ -4,8 +4,8 @@
 
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <string>
@@ -27,12 +27,14 @@ struct Axes {
 // AICB writes some whole numbers as Python's floats: "65536.0".
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
                         const std::string& word) {
-  char* end = nullptr;
-  const unsigned long long value = std::strtoull(word.c_str(), &end, 10);
-  const bool plain = !word.empty() && std::isdigit(static_cast<unsigned char>(word[0]));
-  if (plain && *end == '\0') return value;
-  const double real = std::strtod(word.c_str(), &end);
-  if (!plain || *end != '\0' || !(real < 1e18))
+  const char *begin = word.data(), *end = begin + word.size();
+  std::uint64_t value = 0;
+  if (const auto [at, error] = std::from_chars(begin, end, value);
+      error == std::errc() && at == end)
+    return value;
+  double real = 0;
+  const auto [at, error] = std::from_chars(begin, end, real);
+  if (error != std::errc() || at != end || !(real >= 0 && real < 1e18))
     throw Error(fmt::format("{}: line {}: {} '{}' is no number from 0 on", file, line, what, word));
   return static_cast<std::uint64_t>(std::llround(real));
 }
