@@ -226,7 +226,7 @@ void even_out(JobTrace& trace, std::vector<RankTrace>& files) {
   });
   if (calls > 0)
     trace.notes.push_back(fmt::format(
-        "{} calls have another size on each rank, and are played with the mean of it", calls));
+        "calls with another size on each rank, which are played with the mean: {}", calls));
 }
 
 // The root or peer of a node that counts ranks within its group, as a rank of the job.

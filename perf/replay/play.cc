@@ -82,7 +82,8 @@ class RankPlay {
   // receives are issued in the order in which the peer's program sends.
   void order_calls() {
     const Program& program = trace_.program(me_);
-    std::map<std::pair<Rank, int>, std::vector<int>> sent;  // by peer and tag: places in its order
+    std::map<std::pair<Rank, std::int64_t>, std::vector<int>>
+        sent;  // by peer and tag: places in its order
     std::set<Rank> peers;
     for (const TraceNode& n : program)
       if (n.kind == NodeKind::kRecv && peers.insert(n.peer).second) {
@@ -91,14 +92,14 @@ class RankPlay {
           if (theirs.kind == NodeKind::kSend && theirs.peer == me_)
             sent[{n.peer, theirs.tag}].push_back(place++);
       }
-    std::map<std::pair<Rank, int>, std::size_t> received;
+    std::map<std::pair<Rank, std::int64_t>, std::size_t> received;
     std::vector<std::pair<int, int>> order;  // place among the calls, node
     for (std::size_t i = 0; i < program.size(); ++i) {
       const TraceNode& n = program[i];
       if (n.kind == NodeKind::kCompute) continue;
       int place = static_cast<int>(i);
       if (n.kind == NodeKind::kRecv) {
-        const std::pair<Rank, int> from{n.peer, n.tag};
+        const std::pair<Rank, std::int64_t> from{n.peer, n.tag};
         place = sent[from].at(received[from]++);
       }
       order.emplace_back(place, static_cast<int>(i));

@@ -39,7 +39,7 @@ struct TraceNode {
   Rank root = 0;                // of a rooted collective: a rank of the job
   Rank peer = kNoRank;          // of a message: a rank of the job
   bool ranks_of_group = false;  // root and peer count within the group; assemble() ends it
-  int tag = 0;                  // of a message: it meets only those of its tag
+  std::int64_t tag = 0;         // of a message: it meets only those of its tag
   std::vector<std::uint64_t> after_ids;  // nodes that must end first, by id
   std::vector<int> after;                // the same by index, set by assemble()
 };

@@ -34,14 +34,14 @@ Order order_of(const Program& program) {
   order.issues.assign(program.size(), -1);
   // By kind, group or peer, and tag: receives of other tags need not wait for each other. Sends do,
   // since weft's messages of a pair arrive in their order.
-  std::map<std::tuple<NodeKind, int, int>, int> last;
+  std::map<std::tuple<NodeKind, int, std::int64_t>, int> last;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const TraceNode& node = program[i];
     for (const int a : node.after)
       order.next[static_cast<std::size_t>(a)].push_back(static_cast<int>(i));
     if (node.kind == NodeKind::kCompute) continue;
     const int whom = node.kind == NodeKind::kCollective ? node.group : node.peer;
-    const int tag = node.kind == NodeKind::kRecv ? node.tag : 0;
+    const std::int64_t tag = node.kind == NodeKind::kRecv ? node.tag : 0;
     const auto [it, first] = last.try_emplace({node.kind, whom, tag}, static_cast<int>(i));
     if (first) continue;
     order.issued_after[i] = it->second;
@@ -113,9 +113,9 @@ class VirtualPlay {
     std::vector<int> missing, calls;
     std::set<int> to_compute;
     bool computes = false;
-    int rails = 0, inside = 0;                            // calls under way
-    std::map<int, int> issued;                            // by group: calls so far
-    std::map<std::tuple<bool, Rank, int>, int> messages;  // by direction, peer and tag
+    int rails = 0, inside = 0;                                     // calls under way
+    std::map<int, int> issued;                                     // by group: calls so far
+    std::map<std::tuple<bool, Rank, std::int64_t>, int> messages;  // by direction, peer and tag
   };
   struct Computing {
     double at_us;
@@ -127,7 +127,7 @@ class VirtualPlay {
   };
   // A list of a group, or two ranks of a message and its tag, and the number of the call among
   // them.
-  using Place = std::tuple<const void*, Rank, Rank, int, int>;
+  using Place = std::tuple<const void*, Rank, Rank, std::int64_t, int>;
   // A call that some of its ranks have posted.
   struct Waiting {
     std::vector<std::pair<Rank, int>> posted;  // rank and node

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -67,22 +68,24 @@ class GoalWriter {
     for (const int a : after) out_ += fmt::format("l{} requires l{}\n", me, a);
     return me;
   }
-  int message(bool sends, std::uint64_t bytes, Rank peer, int tag, const std::vector<int>& after) {
+  int message(bool sends, std::uint64_t bytes, Rank peer, std::int64_t tag,
+              const std::vector<int>& after) {
     return add(fmt::format("{} {}b {} {} tag {}", sends ? "send" : "recv", bytes,
                            sends ? "to" : "from", peer, tag),
                after);
   }
 
   // Of calls whose messages meet on all ranks of the list: the number of the call among them.
-  int tag_of(const std::vector<Rank>* list, int call) {
-    const auto [it, first] =
-        tags_.try_emplace({list, call}, first_tag_ + static_cast<int>(tags_.size()) * kChannels);
+  std::int64_t tag_of(const std::vector<Rank>* list, int call) {
+    const auto [it, first] = tags_.try_emplace(
+        {list, call}, first_tag_ + static_cast<std::int64_t>(tags_.size()) * kChannels);
     return it->second;
   }
 
   int collective(Rank r, const TraceNode& node, int call, const std::vector<int>& after) {
     const std::vector<Rank>& list = *trace_.list_of(node.group, r);
-    const int n = static_cast<int>(list.size()), tag = tag_of(&list, call);
+    const int n = static_cast<int>(list.size());
+    const std::int64_t tag = tag_of(&list, call);
     const int me = static_cast<int>(std::ranges::find(list, r) - list.begin());
     if (node.collective == Collective::kSendRecv) {
       const int by = node.back ? n - 1 : 1;
@@ -127,8 +130,8 @@ class GoalWriter {
 
   // A step waits for the last one that wrote a chunk of it, and, where it writes, for those that
   // read it since.
-  int steps(const Schedule& schedule, const TraceNode& node, const std::vector<Rank>& list, int tag,
-            const std::vector<int>& after) {
+  int steps(const Schedule& schedule, const TraceNode& node, const std::vector<Rank>& list,
+            std::int64_t tag, const std::vector<int>& after) {
     const auto chunks = static_cast<std::size_t>(schedule.nchunks);
     std::vector<int> writer(chunks, -1);
     std::vector<std::vector<int>> readers(chunks);
@@ -173,8 +176,9 @@ class GoalWriter {
   const JobTrace& trace_;
   const CostModel model_;
   const std::vector<int> hosts_;
-  int first_tag_ = 0, next_ = 0;
-  std::map<std::pair<const std::vector<Rank>*, int>, int> tags_;
+  std::int64_t first_tag_ = 0;
+  int next_ = 0;
+  std::map<std::pair<const std::vector<Rank>*, int>, std::int64_t> tags_;
   std::map<std::tuple<Collective, std::uint64_t, Rank, std::vector<std::vector<Rank>>>,
            const Algorithm*>
       chosen_;

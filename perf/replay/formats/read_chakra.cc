@@ -83,7 +83,7 @@ bool read_message(const ChakraNode& from, bool sends, RankTrace& trace, TraceNod
   node.kind = sends ? NodeKind::kSend : NodeKind::kRecv;
   node.peer = static_cast<Rank>(*peer);
   node.bytes = *size;
-  node.tag = static_cast<int>(find(from, chakra::kCommTag, trace).value_or(0));
+  node.tag = static_cast<std::int64_t>(find(from, chakra::kCommTag, trace).value_or(0));
   return true;
 }
 

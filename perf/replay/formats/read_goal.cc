@@ -175,7 +175,9 @@ class GoalReader {
     if (take("tag")) {
       const std::string tag = need("the tag");
       if (tag == "-1") fail("a recv of any tag (-1): its order is not known before it runs");
-      node.tag = static_cast<int>(number("the tag", tag) & 0x7fffffff);
+      node.tag = static_cast<std::int64_t>(number("the tag", tag));
+      if (node.tag < 0 || node.tag > UINT32_MAX)
+        fail(fmt::format("the tag {} has over 32 bits", tag));
     }
     if (node.bytes == 0) {  // it orders the ranks all the same
       ++now_->left_out["bytes of a message of 0 bytes: it is played as one of 1 byte"];

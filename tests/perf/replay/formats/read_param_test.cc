@@ -97,7 +97,7 @@ TEST(Param, TakesFromTheInputsWhatOlderSchemasHaveNoAttributesFor) {
   const JobTrace uneven = job({old(10), old(20)}, "json");
   ASSERT_EQ(uneven.programs.size(), 1u);
   EXPECT_EQ(uneven.programs[0].at(0).bytes, 120u) << "the mean of 80 and 160";
-  EXPECT_THAT(uneven.notes, ::testing::Contains(HasSubstr("1 calls have another size")));
+  EXPECT_THAT(uneven.notes, ::testing::Contains(HasSubstr("which are played with the mean: 1")));
 }
 
 TEST(Param, NamesPeersAndRootsByTheirPlaceInTheGroup) {

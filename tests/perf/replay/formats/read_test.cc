@@ -269,6 +269,7 @@ TEST(Goal, RefusesWhatIsWrongByLine) {
            {of_rank_0("recv 8b from -1"), "a recv from any rank (-1)"},
            {of_rank_0("recv 8b from 1 tag -1"), "a recv of any tag (-1)"},
            {of_rank_0("a requires b"), "there is no operation 'a' before this line"},
+           {of_rank_0("send 8b to 1 tag 4294967296"), "the tag 4294967296 has over 32 bits"},
            {of_rank_0("calc ten"), "line 3: the time in ns 'ten' is no number"},
            {of_rank_0("calc 1 cpu 0 xyz"), "'xyz' is one word too many"},
            {of_rank_0("put 8b to 1"), "'put' is no send, recv, calc, requires or irequires"},
