@@ -154,6 +154,7 @@ void Trace::align(Job& job) {
     const std::uint64_t now = now_ns();
     const auto said = job.all_gather(fmt::format("{} {} {}", now, entered, left));
     const std::uint64_t out = now_ns();
+    job_ranks_ = said.size();
     std::uint64_t root[3] = {};
     const char *at = said[0].data(), *end = at + said[0].size();
     for (std::uint64_t& value : root) {
@@ -243,11 +244,15 @@ void Trace::write(std::FILE* file) const {
   const bool known = offset_low_ > INT64_MIN / 8 && offset_high_ < INT64_MAX / 8;
   const double offset = known ? static_cast<double>(offset_low_ + offset_high_) / 2e3 : 0;
   const double uncertain = known ? static_cast<double>(offset_high_ - offset_low_) / 2e3 : -1;
+  std::string named;
+  for (const Named& c : communicators_)
+    named += fmt::format("{}{{\"communicator\":{},\"name\":\"{}\",\"ranks\":[{}]}}",
+                         named.empty() ? "" : ",", c.id, escaped(c.name), fmt::join(c.ranks, ","));
   fmt::print(file,
              "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\","
-             "\"rank\":{},\"job\":{},\"clock_ahead_us\":{:.3f},\"clock_uncertain_us\":{:.3f},"
-             "\"dropped\":{}}}}}\n",
-             rank_, job_, offset, uncertain, dropped_);
+             "\"rank\":{},\"ranks\":{},\"job\":{},\"clock_ahead_us\":{:.3f},"
+             "\"clock_uncertain_us\":{:.3f},\"communicators\":[{}],\"dropped\":{}}}}}\n",
+             rank_, job_ranks_, job_, offset, uncertain, named, dropped_);
 }
 
 namespace {

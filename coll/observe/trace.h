@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "coll/call_descriptor.h"
@@ -32,6 +33,12 @@ class Trace {
   // Says that the transfers of this id belong to the operation of this number.
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
   void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
+
+  // Says what the program calls the communicator, and its world ranks: readers of the file know a
+  // call's communicator by its number only.
+  void name_communicator(std::uint32_t id, std::string name, std::vector<Rank> ranks) {
+    communicators_.push_back({id, std::move(name), std::move(ranks)});
+  }
 
   // Measures how far this rank's clock is ahead of rank 0's, by messages of the control plane. All
   // ranks call it at the same time; each call narrows the bounds.
@@ -59,6 +66,11 @@ class Trace {
     std::uint64_t number, begin_ns, end_ns;
     bool ok;
   };
+  struct Named {
+    std::uint32_t id;
+    std::string name;
+    std::vector<Rank> ranks;
+  };
   void add(const Event& event);
   void write(std::FILE* file) const;  // throws std::system_error
 
@@ -67,10 +79,12 @@ class Trace {
   std::vector<std::string> links_;
   std::vector<Event> events_;
   std::vector<Call> calls_;
+  std::vector<Named> communicators_;
   std::unordered_map<std::uint64_t, std::size_t> open_;  // index of the open calls, by number
   std::unordered_map<std::uint32_t, std::uint64_t> number_of_;
   std::uint64_t dropped_ = 0;
   std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
+  std::size_t job_ranks_ = 0;
   std::uint64_t job_ = 0;  // rank 0's clock at the first alignment: the same on all ranks of a job
 };
 

@@ -32,6 +32,8 @@ struct Internals {
   static CostModel costs(World& world);
   // The links and cores that costs() follow from.
   static Machine machine(World& world);
+  // Says in the trace that WEFT_TRACE asks for what the communicator is to the program ("tensor").
+  static void name_communicator(Communicator& comm, std::string_view name);
   // Makes threads that wait in weft call `between`, without any lock, while nothing moves: for
   // programs that have something else to move along. It must not use weft.
   static void while_waiting(World& world, void (*between)());

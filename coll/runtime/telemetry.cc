@@ -101,6 +101,10 @@ void Telemetry::align_clocks() {
   if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
 }
 
+void Telemetry::name_communicator(const GroupState& group, std::string name) {
+  if (trace_) trace_->name_communicator(group.id, std::move(name), group.ranks);
+}
+
 std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed) noexcept {
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();

@@ -87,6 +87,8 @@ class Telemetry final : public Witness {
 
   // Aligns the clocks of traces; all ranks call it at the same time. No traces: does nothing.
   void align_clocks();
+  // Names a communicator in the trace, if there is one.
+  void name_communicator(const GroupState& group, std::string name);
   // Tells outsiders that the World ends in good order.
   void leaving() noexcept { recorder_.leave(); }
   // Writes the metrics and the trace; the job may end afterwards.

@@ -254,6 +254,13 @@ void Core::start_serving() {
   }
 }
 
+void Internals::name_communicator(Communicator& comm, std::string_view name) {
+  const GroupState& group = comm.state();
+  Core& core = *group.core;
+  const CoreLock lock(core.mutex);
+  core.telemetry->name_communicator(group, std::string(name));
+}
+
 void Internals::while_waiting(World& world, void (*between)()) {
   world.core_->while_waiting = between;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "coll/schedule/algorithm.h"
@@ -41,7 +42,9 @@ ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int
     o.rail_of_rank.push_back(topology.rail(r));
   }
   fabric.machine = machine;
-  fabric.hosts = topology.nhosts();
+  // Of the ranks that play: a trace of two ranks may stay inside one of several hosts.
+  fabric.hosts =
+      static_cast<int>(std::set<int>(o.host_of_rank.begin(), o.host_of_rank.end()).size());
   fabric.rails = topology.nrails();
   o.rail_scale.assign(static_cast<std::size_t>(fabric.rails), 1.0);
   o.carry_data = false;

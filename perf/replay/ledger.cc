@@ -2,7 +2,6 @@
 #include "perf/replay/ledger.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace weft::replay {
 
@@ -59,14 +58,9 @@ std::vector<double> calls_of(const JobTrace& trace, const std::vector<CallKey>& 
 }
 
 Played summarize(const std::vector<CallKey>& keys, const std::vector<Tally>& sums, int ranks,
-                 double compute_us, std::vector<double> steps_us,
-                 const std::vector<double>& calls_of_job) {
+                 double compute_us, double step_us, const std::vector<double>& calls_of_job) {
   Played played;
-  std::ranges::sort(steps_us);
-  played.step_us = steps_us.at(steps_us.size() / 2);
-  const double step_us =
-      std::accumulate(steps_us.begin(), steps_us.end(), 0.0) / static_cast<double>(steps_us.size());
-  played.mean_step_us = step_us;
+  played.step_us = step_us;
   played.compute_us = compute_us / ranks;
   for (std::size_t k = 0; k < keys.size(); ++k) {
     const double calls = std::max(sums[k].calls, 1.0);

@@ -55,18 +55,15 @@ struct Row {
 };
 
 struct Played {
-  double step_us = 0;       // the median step
-  double mean_step_us = 0;  // what shares are of, as what they are made of is a mean too
-  double compute_us = 0;    // of a rank and step, mean
-  std::vector<Row> rows;    // one per key, in the order of keys_of()
+  double step_us = 0;     // of the slowest rank
+  double compute_us = 0;  // of a rank, mean
+  std::vector<Row> rows;  // one per key, in the order of keys_of()
 };
 
-// Sums of all ranks' tallies to rows; `ranks`: how many ranks' steps the tallies are of.
-// `steps_us`: each step, of the slowest rank. `calls_of_job` says how many calls of each key the
-// job has.
+// Makes rows of the tallies of one step, which are summed over so many ranks. `calls_of_job` says
+// how many calls of each key the job has.
 Played summarize(const std::vector<CallKey>& keys, const std::vector<Tally>& sums, int ranks,
-                 double compute_us, std::vector<double> steps_us,
-                 const std::vector<double>& calls_of_job);
+                 double compute_us, double step_us, const std::vector<double>& calls_of_job);
 
 // How many calls of each key a job has: a collective of a list of ranks counts once.
 std::vector<double> calls_of(const JobTrace& trace, const std::vector<CallKey>& keys);

@@ -8,7 +8,9 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <numeric>
 #include <queue>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -46,12 +48,18 @@ class RankPlay {
       for (std::size_t i = 0; i < program.size(); ++i)
         for (const int a : program[i].after)
           next_[static_cast<std::size_t>(a)].push_back(static_cast<int>(i));
+      order_calls();
     }
   }
 
   // Plays a step, and returns its time. The ledger gets what calls took.
   double step(Ledger& ledger) {
     require(all_.barrier());
+    if (options_.heartbeat != nullptr && plays())
+      options_.heartbeat->phase(step_ == 0 ? "plays the first step, which is not timed; nodes"
+                                           : "plays the steps that are timed; nodes of this step",
+                                trace_.program(me_).size());
+    ++step_;
     const double begin_us = now_us();
     if (plays()) run(ledger);
     return now_us() - begin_us;
@@ -69,53 +77,76 @@ class RankPlay {
   };
 
   bool plays() const { return me_ < trace_.ranks; }
+
+  // weft's messages of a pair arrive in the order in which they were sent, whatever their tags are:
+  // receives are issued in the order in which the peer's program sends.
+  void order_calls() {
+    const Program& program = trace_.program(me_);
+    std::map<std::pair<Rank, std::int64_t>, std::vector<int>>
+        sent;  // by peer and tag: places in its order
+    std::set<Rank> peers;
+    for (const TraceNode& n : program)
+      if (n.kind == NodeKind::kRecv && peers.insert(n.peer).second) {
+        int place = 0;
+        for (const TraceNode& theirs : trace_.program(n.peer))
+          if (theirs.kind == NodeKind::kSend && theirs.peer == me_)
+            sent[{n.peer, theirs.tag}].push_back(place++);
+      }
+    std::map<std::pair<Rank, std::int64_t>, std::size_t> received;
+    std::vector<std::pair<int, int>> order;  // place among the calls, node
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const TraceNode& n = program[i];
+      if (n.kind == NodeKind::kCompute) continue;
+      int place = static_cast<int>(i);
+      if (n.kind == NodeKind::kRecv) {
+        const std::pair<Rank, std::int64_t> from{n.peer, n.tag};
+        place = sent[from].at(received[from]++);
+      }
+      order.emplace_back(place, static_cast<int>(i));
+    }
+    std::ranges::stable_sort(order);
+    for (const auto& [place, i] : order) issue_order_.push_back(i);
+  }
   double now_us() const {
     return std::chrono::duration<double, std::micro>(SteadyTime::now() - start_).count();
   }
 
+  // How far a step is, by node.
+  struct Progress {
+    std::vector<int> missing;
+    std::vector<bool> ready, posted, arrived;
+    // Calls of a group are issued in the order of the program, as on the other ranks; messages of
+    // a pair in the order of its sender.
+    std::map<std::pair<NodeKind, int>, std::queue<int>> issue;
+    std::priority_queue<int, std::vector<int>, std::greater<>> compute;
+    std::queue<int> over;  // ended, and their successors are due
+    std::size_t left = 0;
+  };
+
+  static std::pair<NodeKind, int> whom(const TraceNode& n) {
+    return {n.kind, n.kind == NodeKind::kCollective ? n.group : n.peer};
+  }
+  const TraceNode& node(int i) const { return trace_.program(me_)[static_cast<std::size_t>(i)]; }
+
   void run(Ledger& ledger) {
     const Program& program = trace_.program(me_);
-    std::vector<int> missing;
-    // Calls of a group are issued in the order of the program, as on the other ranks.
-    using Ready = std::priority_queue<int, std::vector<int>, std::greater<>>;
-    Ready compute;
-    std::map<std::pair<NodeKind, int>, std::queue<int>> issue;
-    const auto whom = [&](const TraceNode& n) {
-      return std::pair{n.kind, n.kind == NodeKind::kCollective ? n.group : n.peer};
-    };
-    std::vector<bool> ready(program.size(), false);
-    for (std::size_t i = 0; i < program.size(); ++i) {
-      missing.push_back(static_cast<int>(program[i].after.size()));
-      if (program[i].kind != NodeKind::kCompute) issue[whom(program[i])].push(static_cast<int>(i));
-    }
-    std::size_t left = program.size();
-    const auto make_ready = [&](int i) {
-      const TraceNode& node = program[static_cast<std::size_t>(i)];
-      if (node.kind == NodeKind::kCompute) {
-        compute.push(i);
-        return;
-      }
-      ready[static_cast<std::size_t>(i)] = true;
-      std::queue<int>& line = issue[whom(node)];
-      for (; !line.empty() && ready[static_cast<std::size_t>(line.front())]; line.pop())
-        post(line.front(), program[static_cast<std::size_t>(line.front())], ledger);
-    };
-    const auto ended = [&](int i) {
-      --left;
-      for (const int n : next_[static_cast<std::size_t>(i)])
-        if (--missing[static_cast<std::size_t>(n)] == 0) make_ready(n);
-    };
+    Progress p;
+    p.left = program.size();
+    for (std::vector<bool>* flags : {&p.ready, &p.posted, &p.arrived})
+      flags->assign(program.size(), false);
+    for (const TraceNode& n : program) p.missing.push_back(static_cast<int>(n.after.size()));
+    for (const int i : issue_order_) p.issue[whom(node(i))].push(i);
     for (std::size_t i = 0; i < program.size(); ++i)
-      if (missing[i] == 0) make_ready(static_cast<int>(i));
+      if (p.missing[i] == 0) make_ready(p, static_cast<int>(i), ledger);
     int computing = -1;
     double until_us = 0;
-    while (left > 0) {
-      if (computing < 0 && !compute.empty()) {
-        computing = compute.top();
-        compute.pop();
+    while (p.left > 0 || !open_.empty()) {
+      for (; !p.over.empty(); p.over.pop()) ended(p, p.over.front(), ledger);
+      if (computing < 0 && !p.compute.empty()) {
+        computing = p.compute.top();
+        p.compute.pop();
         const double begin = now_us();
-        until_us = begin +
-                   program[static_cast<std::size_t>(computing)].compute_us * options_.compute_scale;
+        until_us = begin + node(computing).compute_us * options_.compute_scale;
         ledger.compute(true, begin);
       }
       if (computing >= 0 && options_.busy)
@@ -123,32 +154,59 @@ class RankPlay {
         }
       if (computing >= 0 && now_us() >= until_us) {
         ledger.compute(false, now_us());
-        const int done = std::exchange(computing, -1);
-        ended(done);
+        p.over.push(std::exchange(computing, -1));
         continue;
       }
-      const bool ended_some = look(ledger, ended);
-      if (ended_some || left == 0) continue;
+      if (look(p, ledger)) continue;
       wait_a_little(computing >= 0 ? until_us - now_us() : 0);
     }
   }
 
-  // Ends the nodes of calls that are over. Returns whether there are any.
-  bool look(Ledger& ledger, const std::function<void(int)>& ended) {
-    std::vector<int> over;
+  void make_ready(Progress& p, int i, Ledger& ledger) {
+    const auto at = [](int n) { return static_cast<std::size_t>(n); };
+    if (node(i).kind == NodeKind::kCompute) {
+      p.compute.push(i);
+      return;
+    }
+    p.ready[at(i)] = true;
+    const bool receives = node(i).kind == NodeKind::kRecv;
+    std::queue<int>& line = p.issue[whom(node(i))];
+    // A message that comes before the one that is wanted is taken early, as MPI would keep it.
+    for (; !line.empty() && (receives ? !p.posted[at(i)] : p.ready[at(line.front())]); line.pop()) {
+      const int next = line.front();
+      p.posted[at(next)] = true;
+      post(next, node(next), ledger);
+      if (trace_.sends_are_eager && node(next).kind == NodeKind::kSend) p.over.push(next);
+    }
+    if (p.arrived[at(i)]) p.over.push(i);
+  }
+
+  void ended(Progress& p, int i, Ledger& ledger) {
+    --p.left;
+    if (options_.heartbeat != nullptr) options_.heartbeat->done_one();
+    for (const int n : next_[static_cast<std::size_t>(i)])
+      if (--p.missing[static_cast<std::size_t>(n)] == 0) make_ready(p, n, ledger);
+  }
+
+  // Ends the nodes of calls that are over. Returns whether any call is.
+  bool look(Progress& p, Ledger& ledger) {
+    bool some = false;
     for (auto open = open_.begin(); open != open_.end();) {
       if (!std::ranges::all_of(open->requests, [](Request& r) { return r.test(); })) {
         ++open;
         continue;
       }
+      some = true;
       for (Request& request : open->requests) require(request.wait());
       ledger.done(open->call, now_us());
-      over.push_back(open->node);
+      const auto i = static_cast<std::size_t>(open->node);
+      p.arrived[i] = true;
+      const bool went_on = trace_.sends_are_eager && node(open->node).kind == NodeKind::kSend;
+      if (p.ready[i] && !went_on) p.over.push(open->node);
       spare_.push_back(std::move(open->buffers));
       open = open_.erase(open);
     }
-    for (const int node : over) ended(node);
-    return !over.empty();
+    return some;
   }
 
   // Waits in a call that is under way, which moves all of them; without one, until `us` have
@@ -244,7 +302,9 @@ class RankPlay {
   Communicator all_;
   std::vector<Communicator> comms_;  // by group
   std::vector<std::vector<int>> next_;
+  std::vector<int> issue_order_;  // of calls
   const SteadyTime::time_point start_ = SteadyTime::now();
+  int step_ = 0;
   std::vector<Buffers> spare_;
   std::list<Open> open_;
 };
@@ -258,11 +318,17 @@ Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
     Ledger unused(keys);
     rank.step(unused);  // connections, registrations, choices
   }
-  Ledger ledger(keys);
+  std::vector<Ledger> ledgers;
   std::vector<double> steps;
-  for (int i = 0; i < options.steps; ++i) steps.push_back(rank.step(ledger));
+  for (int i = 0; i < options.steps; ++i) steps.push_back(rank.step(ledgers.emplace_back(keys)));
   require(rank.all().all_reduce(steps.data(), steps.data(), steps.size(), DType::kFloat64,
                                 RedOp::kMax));
+  // All that is reported is of one step, so that its parts add up to it.
+  std::vector<std::size_t> by_time(steps.size());
+  std::iota(by_time.begin(), by_time.end(), 0);
+  std::ranges::sort(by_time, {}, [&](std::size_t i) { return steps[i]; });
+  const std::size_t median = by_time[by_time.size() / 2];
+  const Ledger& ledger = ledgers[median];
   std::vector<double> sums = {ledger.compute_us()};
   for (const Tally& t : ledger.tallies())
     sums.insert(sums.end(), {t.calls, t.time_us, t.exposed_us, t.alone_us});
@@ -271,8 +337,7 @@ Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
   std::vector<Tally> tallies;
   for (std::size_t i = 1; i < sums.size(); i += 4)
     tallies.push_back({sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
-  return summarize(keys, tallies, trace.ranks * options.steps, sums[0], steps,
-                   calls_of(trace, keys));
+  return summarize(keys, tallies, trace.ranks, sums[0], steps[median], calls_of(trace, keys));
 }
 
 void check_same_trace(World& world, const JobTrace& trace) {
@@ -281,8 +346,8 @@ void check_same_trace(World& world, const JobTrace& trace) {
     all += fmt::format(" {}", trace.program_of[static_cast<std::size_t>(r)]);
   for (const Program& program : trace.programs)
     for (const TraceNode& n : program)
-      all += fmt::format(" {} {} {} {} {}", static_cast<int>(n.kind), n.bytes, n.group,
-                         n.compute_us, n.after.size());
+      all += fmt::format(" {} {} {} {} {} {} {}", static_cast<int>(n.kind), n.bytes, n.group,
+                         n.compute_us, n.after.size(), n.peer, n.tag);
   const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(all));
   std::vector<std::int64_t> every(static_cast<std::size_t>(world.size()));
   require(world.world().all_gather(&hash, every.data(), 1, DType::kInt64));

@@ -19,10 +19,12 @@
 #include "perf/predict/sim_call.h"
 #include "perf/replay/costs.h"
 #include "perf/replay/fold.h"
+#include "perf/replay/formats/read.h"
+#include "perf/replay/heartbeat.h"
 #include "perf/replay/play.h"
-#include "perf/replay/read.h"
 #include "perf/replay/report.h"
 #include "perf/replay/virtual_play.h"
+#include "perf/replay/write_goal.h"
 #include "topo/base/exit_code.h"
 #include "transport/launch/local_job.h"
 
@@ -37,7 +39,7 @@ struct ReplayFlags {
   ReadOptions read;
   PlayOptions play;
   std::vector<std::string> files;
-  std::string json, most_bytes = "256M";
+  std::string json, goal, most_bytes = "256M";
   bool simulates = false, compare = false;
 };
 
@@ -73,7 +75,14 @@ void write(const ReplayFlags& flags, const Report& report) {
 }
 
 int simulate_job(const ReplayFlags& flags) {
+  Heartbeat heartbeat(true);
+  heartbeat.phase("reads the trace");
   const JobTrace trace = read_job(flags.files, flags.read);
+  if (trace.empty()) {
+    write(flags, {&trace, "", "", {}, {}, 0});
+    return kExitOk;
+  }
+  heartbeat.phase("simulates the trace");
   SimFlags sim = flags.sim;
   constexpr int kRanksOfHost = 8;
   sim.hosts = flags.job.hosts > 0 ? flags.job.hosts
@@ -84,6 +93,7 @@ int simulate_job(const ReplayFlags& flags) {
     throw Error(fmt::format("--hosts {}: the trace has {} ranks, and every host needs one",
                             sim.hosts, trace.ranks));
   const ReplayFabric fabric = fabric_of_flags(sim, trace.ranks);
+  if (!flags.goal.empty()) write_report(flags.goal, goal_of(trace, fabric), "--goal");
   Report report{&trace, where(fabric), in_words(fabric.machine, fabric.hosts > 1), {}, {}, 0};
   report.simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
   write(flags, report);
@@ -92,18 +102,28 @@ int simulate_job(const ReplayFlags& flags) {
 
 int play_job(const ReplayFlags& flags, World& world) {
   if (!flags.json.empty()) check_report(world, flags.json);
+  Heartbeat heartbeat(world.rank() == 0);
+  heartbeat.phase("reads the trace");
   JobTrace trace = fold(read_job(flags.files, flags.read), world.size());
-  if (trace.ranks < world.size())
-    trace.notes.push_back(fmt::format("ranks {} to {} of the job play nothing: the trace has {}",
-                                      trace.ranks, world.size() - 1, trace.ranks));
+  if (const int idle = world.size() - trace.ranks; idle > 0)
+    trace.notes.push_back(fmt::format("{} {} of the job {} nothing: the trace has {}", idle,
+                                      idle == 1 ? "rank" : "ranks", idle == 1 ? "plays" : "play",
+                                      trace.ranks));
   cut_messages(trace, parse_bytes("--most-bytes", flags.most_bytes));
   check_same_trace(world, trace);
+  if (trace.empty()) {
+    if (world.rank() == 0) write(flags, {&trace, "", "", {}, {}, 0});
+    return kExitOk;
+  }
   const ReplayFabric fabric =
       fabric_of_job(world.topology(), Internals::machine(world), trace.ranks);
   Report report{&trace, where(fabric), in_words(fabric.machine, fabric.hosts > 1), {}, {}, 0};
-  Played played = play(world, trace, flags.play);
+  PlayOptions options = flags.play;
+  options.heartbeat = &heartbeat;
+  Played played = play(world, trace, options);
   if (world.rank() != 0) return kExitOk;
   report.measured = Replay{std::move(played), 0, {}};
+  heartbeat.phase("simulates the trace");
   // The half of a rail is always simulated; what else is, --compare sets beside what was measured.
   Replay simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
   if (flags.compare) {
@@ -123,6 +143,7 @@ int run_replay(const ReplayFlags& flags) {
   if (flags.simulates && flags.compare)
     throw Error("--sim --compare: --compare plays for real and simulates beside it; leave out one");
   if (!flags.json.empty()) check_report(flags.json);
+  if (!flags.goal.empty()) check_report(flags.goal, "--goal");
   if (flags.simulates) {
     if (flags.job.ranks > 0)
       throw Error(
@@ -131,8 +152,16 @@ int run_replay(const ReplayFlags& flags) {
                       flags.job.ranks));
     return simulate_job(flags);
   }
-  // One message about a bad file, before ranks are started.
-  if (!launched()) (void)read_job(flags.files, flags.read);
+  // One message about a bad or empty file, before ranks are started.
+  if (!launched()) {
+    Heartbeat heartbeat(true);
+    heartbeat.phase("reads the trace");
+    const JobTrace trace = read_job(flags.files, flags.read);
+    if (trace.empty()) {
+      write(flags, {&trace, "", "", {}, {}, 0});
+      return kExitOk;
+    }
+  }
   return run_job("replay", flags.job, [&flags](World& world) { return play_job(flags, world); });
 }
 
@@ -142,7 +171,7 @@ void add_replay(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ReplayFlags>();
   CLI::App* command = app.add_subcommand(
       "replay",
-      "play the traffic of a job's trace (Chakra, PARAM, SimAI), here or in virtual time");
+      "play the traffic of a job's trace (Chakra, PyTorch, SimAI, GOAL), here or in virtual time");
   command->add_option("FILE", flags->files, "a trace of each rank, or one for all")->required();
   add_job_flags(*command, flags->job);
   section(*command, "What is played");
@@ -169,6 +198,8 @@ void add_replay(CLI::App& app, int& exit_code) {
   add_machine_options(*command, flags->sim.machine, MachineParts::kButRailRate);
   section(*command, "Output");
   add_json_option(*command, flags->json, "weft.replay/1");
+  command->add_option("--goal", flags->goal,
+                      "with --sim: write the messages as GOAL, which LogGOPSim and ATLAHS read");
   command->footer(
       "Example: weft replay -N 4 --hosts 2 --compare job.0.et job.1.et job.2.et job.3.et");
   command->callback([command, flags, &exit_code] {
@@ -178,7 +209,7 @@ void add_replay(CLI::App& app, int& exit_code) {
     else
       refuse_given(*command,
                    {"--machine", "--rail-us", "--host-gbps", "--host-us", "--spine-gbps",
-                    "--spine-us", "--wire", "--cpu-us", "--reduce-gbs", "--copy-gbs"},
+                    "--spine-us", "--wire", "--cpu-us", "--reduce-gbs", "--copy-gbs", "--goal"},
                    "it is about --sim");
     exit_code = run_replay(*flags);
   });

@@ -21,7 +21,9 @@ std::string group_words(const JobTrace& trace, const CallKey& key) {
 std::string call_words(const JobTrace& trace, const CallKey& key) {
   if (key.kind != NodeKind::kCollective || key.collective == Collective::kBarrier)
     return fmt::format("{}{}", word_of(key), key.bytes > 0 ? " of " + format_bytes(key.bytes) : "");
-  return fmt::format("{} of {} in {}", word_of(key), format_bytes(key.bytes),
+  if (key.group == 0)
+    return fmt::format("{} of {} over all ranks", word_of(key), format_bytes(key.bytes));
+  return fmt::format("{} of {} in group {}", word_of(key), format_bytes(key.bytes),
                      trace.groups[static_cast<std::size_t>(key.group)].name);
 }
 
@@ -72,6 +74,18 @@ void add_table(std::string& out, const Report& report) {
   out += align(table);
 }
 
+// Whether a rank's calls take longer together than the step: then several are under way at once.
+bool calls_overlap(const JobTrace& trace, const Played& played) {
+  double us = 0;
+  for (const Row& row : played.rows) {
+    const auto& lists = trace.groups[static_cast<std::size_t>(row.key.group)].lists;
+    const double ranks =
+        row.key.kind == NodeKind::kCollective ? static_cast<double>(lists[0].size()) : 1;
+    us += row.time_us * row.calls * ranks / trace.ranks;
+  }
+  return us > 1.01 * played.step_us;
+}
+
 void add_step(std::string& out, const Report& report, const Replay& replay, const char* how) {
   out += wrapped(fmt::format("{} step {}: {}", how, ms(replay.played.step_us),
                              limits(*report.trace, replay)),
@@ -84,7 +98,7 @@ void add_left_out(std::string& out, const JobTrace& trace) {
   std::uint64_t all = 0;
   for (const auto& [name, count] : trace.left_out) all += count;
   constexpr std::size_t kMost = 8;
-  if (all > 0) out += fmt::format("not played: {} nodes of the files\n", all);
+  if (all > 0) out += fmt::format("not played: {} entries of the files\n", all);
   for (const auto& [name, count] : largest(trace.left_out, kMost))
     out += fmt::format("  {:>8}  {}\n", count, name);
   if (trace.left_out.size() > kMost)
@@ -123,8 +137,7 @@ nlohmann::ordered_json json_of(const Report& report, const Replay& replay) {
 std::string limits(const JobTrace& trace, const Replay& replay) {
   const Played& p = replay.played;
   if (p.step_us <= 0) return "nothing takes time";
-  std::vector<std::pair<double, std::string>> parts = {
-      {p.compute_us / p.mean_step_us, "computation"}};
+  std::vector<std::pair<double, std::string>> parts = {{p.compute_us / p.step_us, "computation"}};
   double rest = 1 - parts[0].first;
   for (const Row& row : p.rows) {
     rest -= row.share_of_step;
@@ -141,13 +154,23 @@ std::string limits(const JobTrace& trace, const Replay& replay) {
 
 std::string text(const Report& report) {
   const JobTrace& trace = *report.trace;
+  std::string out = fmt::format("weft replay: a {} trace of {} {}", trace.format, trace.ranks,
+                                trace.ranks == 1 ? "rank" : "ranks");
+  if (!report.measured && !report.simulated) {
+    out +=
+        ", which is empty: it has no communication that weft plays, and no computation that "
+        "states its time";
+    out = wrapped(out, kColumns, "  ") + "\n";
+    for (const std::string& note : trace.notes) out += note + "\n";
+    add_left_out(out, trace);
+    return out;
+  }
   const Replay& main = report.measured ? *report.measured : *report.simulated;
-  std::string out =
-      fmt::format("weft replay: a {} trace of {} ranks, {} on {}\n", trace.format, trace.ranks,
-                  report.measured && report.simulated ? "played and simulated"
-                  : report.measured                   ? "played"
-                                                      : "simulated",
-                  report.where);
+  out += fmt::format(", {} on {}\n",
+                     report.measured && report.simulated ? "played and simulated"
+                     : report.measured                   ? "played"
+                                                         : "simulated",
+                     report.where);
   if (report.simulated || main.half_rail_us > 0) out += report.machine + "\n";
   for (const std::string& note : trace.notes) out += note + "\n";
   out += "\n";
@@ -155,6 +178,13 @@ std::string text(const Report& report) {
     out += "the trace has no communication\n";
   else
     add_table(out, report);
+  const char* what =
+      calls_overlap(trace, main.played)
+          ? "us: from a call's post to its end, and calls overlap here: it holds the "
+            "time in the queue behind other calls of the rank. `weft perf` times a "
+            "call alone."
+          : "us: from a call's post to its end.";
+  if (!main.played.rows.empty()) out += wrapped(what, kColumns, "  ") + "\n";
   out += "\n";
   if (report.measured) add_step(out, report, *report.measured, "measured");
   if (report.simulated) add_step(out, report, *report.simulated, "simulated");
@@ -177,6 +207,7 @@ nlohmann::ordered_json to_json(const Report& report) {
   nlohmann::ordered_json out = {{"schema", "weft.replay/1"}, {"format", trace.format},
                                 {"ranks", trace.ranks},      {"where", report.where},
                                 {"machine", report.machine}, {"notes", trace.notes}};
+  out["empty"] = !report.measured && !report.simulated;
   if (report.measured) out["measured"] = json_of(report, *report.measured);
   if (report.simulated) out["simulated"] = json_of(report, *report.simulated);
   out["timed_by_model"] = report.by_model;

@@ -20,9 +20,9 @@ struct Replay {
 
 struct Report {
   const JobTrace* trace = nullptr;
-  std::string where;    // "4 hosts x 2 rails"
-  std::string machine;  // of the simulation, in words
-  std::optional<Replay> measured, simulated;
+  std::string where;                          // "4 hosts x 2 rails"
+  std::string machine;                        // of the simulation, in words
+  std::optional<Replay> measured, simulated;  // neither: the trace is empty
   int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
 };
 

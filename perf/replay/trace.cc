@@ -1,15 +1,12 @@
-// Joins the files of a job into one trace. Knows no file format and no time.
+// What a trace answers, and the order of its nodes. Knows no file format and no time.
 #include "perf/replay/trace.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <queue>
 #include <set>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -17,11 +14,6 @@
 
 namespace weft::replay {
 namespace {
-
-std::string words_of(const TraceNode& node) {
-  return node.name.empty() ? fmt::format("node {}", node.id)
-                           : fmt::format("node {} ({})", node.id, node.name);
-}
 
 // A node on a circle of nodes that wait for each other, and the next ones on it.
 std::string circle(const Program& nodes, const std::vector<std::vector<int>>& after,
@@ -45,172 +37,12 @@ std::string circle(const Program& nodes, const std::vector<std::vector<int>>& af
   return text + (path.size() > 6 ? " ..." : "");
 }
 
-bool same(const TraceNode& a, const TraceNode& b) {
-  const auto all = [](const TraceNode& n) {
-    return std::tie(n.kind, n.compute_us, n.collective, n.back, n.type, n.bytes, n.group, n.root,
-                    n.peer, n.after);
-  };
-  return all(a) == all(b);
-}
-
-// Gives every file its rank: all files say theirs, or none does and their order counts.
-void number_files(std::vector<RankTrace>& files) {
-  std::set<int> seen;
-  const bool said = std::ranges::all_of(files, [](const RankTrace& f) { return f.rank >= 0; });
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    if (!said || files.size() == 1) files[i].rank = static_cast<int>(i);
-    if (!seen.insert(files[i].rank).second)
-      throw Error(fmt::format("{}: a second file of rank {}", files[i].file, files[i].rank));
-  }
-  std::ranges::sort(files, {}, &RankTrace::rank);
-}
-
-// A lone file's messages name ranks that do something else.
-void drop_messages(JobTrace& trace, Program& nodes) {
-  for (TraceNode& node : nodes)
-    if (node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
-      ++trace.left_out[fmt::format("{} with rank {}, whose file is not given",
-                                   word_of(key_of(node)), node.peer)];
-      node.kind = NodeKind::kCompute;
-      node.compute_us = 0;
-    }
-}
-
-// The ranks of one list, and those that do the same beside it: lists of the same length and steps
-// that cover all ranks. Throws Error where they cannot.
-std::vector<std::vector<Rank>> tiled(const std::string& file, const std::string& name,
-                                     const std::vector<Rank>& list, int ranks) {
-  const int size = static_cast<int>(list.size()), step = size > 1 ? list[1] - list[0] : 1;
-  std::vector<std::vector<Rank>> lists;
-  for (Rank first = 0; step > 0 && first < ranks; ++first) {
-    if (first / step % size != 0) continue;
-    std::vector<Rank>& next = lists.emplace_back();
-    for (int i = 0; i < size; ++i) next.push_back(first + i * step);
-  }
-  if (step <= 0 || ranks % (size * step) != 0 || std::ranges::find(lists, list) == lists.end())
-    throw Error(
-        fmt::format("{}: group '{}' of ranks {}: {} ranks cannot be dealt into such groups, "
-                    "so that one file cannot stand for all; give the files of all ranks",
-                    file, name, fmt::join(list, ","), ranks));
-  return lists;
-}
-
-class GroupTable {
- public:
-  GroupTable(JobTrace& trace, const std::vector<RankTrace>& files,
-             const std::map<std::string, std::vector<Rank>>& more)
-      : trace_(trace), lone_(files.size() == 1) {
-    std::vector<Rank> all(static_cast<std::size_t>(trace.ranks));
-    std::iota(all.begin(), all.end(), 0);
-    trace.groups = {{"all", {all}, true}};
-    for (const auto& [name, ranks] : more) add("--groups", name, ranks);
-    std::map<std::string, std::vector<Rank>> members;
-    for (const RankTrace& file : files) {
-      for (const auto& [name, ranks] : file.groups) add(file.file, name, ranks);
-      for (const auto& [name, size] : file.member_of) members[name].push_back(file.rank);
-    }
-    for (const RankTrace& file : files)
-      for (const auto& [name, size] : file.member_of)
-        if (size != static_cast<int>(members[name].size()))
-          throw Error(
-              fmt::format("{}: group '{}' has {} ranks, and {} files say that theirs is one",
-                          file.file, name, size, members[name].size()));
-    for (const auto& [name, ranks] : members) add(files[0].file, name, ranks);
-  }
-
-  int index(const std::string& file, const TraceNode& node, Rank rank) const {
-    int found = 0;
-    if (const auto it = by_name_.find(node.group_name); it != by_name_.end())
-      found = it->second;
-    else if (!everybody(node.group_name))
-      throw Error(
-          fmt::format("{}: {}: there is no group '{}'; there are: {}. --groups FILE names "
-                      "the ranks of groups",
-                      file, words_of(node), node.group_name, names()));
-    if (trace_.list_of(found, rank) == nullptr)
-      throw Error(fmt::format("{}: {}: rank {} is not in its group '{}'", file, words_of(node),
-                              rank, node.group_name));
-    return found;
-  }
-
- private:
-  static bool everybody(const std::string& name) {
-    return name.empty() || name == "0" || name == "default_pg" || name == "all";
-  }
-
-  void add(const std::string& file, const std::string& name, std::vector<Rank> ranks) {
-    if (ranks.empty()) return;  // all ranks, as PyTorch writes its default group
-    for (const Rank r : ranks)
-      if (r < 0 || r >= trace_.ranks)
-        throw Error(fmt::format("{}: group '{}': there is no rank {}; the trace has {} ranks", file,
-                                name, r, trace_.ranks));
-    if (const std::set<Rank> once(ranks.begin(), ranks.end()); once.size() != ranks.size())
-      throw Error(fmt::format("{}: group '{}': a rank is in it twice", file, name));
-    if (const auto it = by_name_.find(name); it != by_name_.end()) {
-      std::vector<std::vector<Rank>>& lists =
-          trace_.groups[static_cast<std::size_t>(it->second)].lists;
-      if (std::ranges::find(lists, ranks) != lists.end()) return;
-      for (const std::vector<Rank>& other : lists)
-        for (const Rank r : ranks)
-          if (std::ranges::find(other, r) != other.end())
-            throw Error(
-                fmt::format("{}: group '{}' has other ranks than another file says", file, name));
-      lists.push_back(std::move(ranks));  // PyTorch gives the groups of an axis one name
-      return;
-    }
-    by_name_[name] = static_cast<int>(trace_.groups.size());
-    const bool near = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
-    std::vector<std::vector<Rank>> lists = {ranks};
-    if (lone_) lists = tiled(file, name, ranks, trace_.ranks);
-    trace_.groups.push_back({name, std::move(lists), near});
-  }
-
-  std::string names() const {
-    std::string text = "all";
-    for (const auto& [name, index] : by_name_) text += ", " + name;
-    return text;
-  }
-
-  JobTrace& trace_;
-  const bool lone_;
-  std::map<std::string, int> by_name_;
-};
-
-// A file of a few bytes can claim any number.
-int believed(const std::string& file, int ranks) {
-  constexpr int kMost = 1 << 20;
-  if (ranks <= kMost) return ranks;
-  throw Error(fmt::format("{}: a job of {} ranks: weft takes up to {}", file, ranks, kMost));
-}
-
-int ranks_of(const std::vector<RankTrace>& files, int asked) {
-  int said = 0;
-  for (const RankTrace& file : files) said = std::max(said, file.job_ranks);
-  const int count = static_cast<int>(files.size());
-  if (count == 1) {
-    if (asked > 0 && said > 0 && asked != said)
-      throw Error(fmt::format("--trace-ranks {}: {} says that its job has {} ranks", asked,
-                              files[0].file, said));
-    return believed(files[0].file, std::max({asked, said, 1}));
-  }
-  const int last = believed(files[0].file, std::max({said, asked, files.back().rank + 1}));
-  std::vector<int> missing;
-  for (int r = 0, i = 0; r < last; ++r)
-    if (i < count && files[static_cast<std::size_t>(i)].rank == r)
-      ++i;
-    else
-      missing.push_back(r);
-  if (missing.empty()) return last;
-  const std::size_t more = missing.size() > 8 ? missing.size() - 8 : 0;
-  missing.resize(missing.size() - more);
-  throw Error(
-      fmt::format("{}: the job has {} ranks, and there is no file of rank {}{}; give all, "
-                  "or one, which then stands for all",
-                  files[0].file, last, fmt::join(missing, ", "),
-                  more ? fmt::format(" and {} more", more) : ""));
-}
-
 }  // namespace
+
+std::string words_of(const TraceNode& node) {
+  return node.name.empty() ? fmt::format("node {}", node.id)
+                           : fmt::format("node {} ({})", node.id, node.name);
+}
 
 const char* word_of(const CallKey& key) {
   return key.kind == NodeKind::kSend   ? "send"
@@ -230,25 +62,35 @@ bool JobTrace::alike() const {
   });
 }
 
+bool JobTrace::empty() const {
+  return std::ranges::all_of(programs, [](const Program& program) {
+    return std::ranges::all_of(program, [](const TraceNode& node) {
+      return node.kind == NodeKind::kCompute && node.compute_us <= 0;
+    });
+  });
+}
+
 const std::vector<Rank>* JobTrace::list_of(int group, Rank r) const {
   for (const auto& list : groups[static_cast<std::size_t>(group)].lists)
     if (std::ranges::find(list, r) != list.end()) return &list;
   return nullptr;
 }
 
-void put_in_order(const std::string& file, Program& nodes) {
+std::uint64_t put_in_order(const std::string& file, Program& nodes) {
   std::unordered_map<std::uint64_t, int> by_id;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (!by_id.emplace(nodes[i].id, static_cast<int>(i)).second)
       throw Error(fmt::format("{}: {}: a second node of this number", file, words_of(nodes[i])));
   std::vector<std::vector<int>> after(nodes.size()), next(nodes.size());
   std::vector<int> missing(nodes.size(), 0);
+  std::uint64_t absent = 0;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     for (const std::uint64_t id : nodes[i].after_ids) {
       const auto it = by_id.find(id);
-      if (it == by_id.end())
-        throw Error(fmt::format("{}: {} waits for node {}, which the file does not have", file,
-                                words_of(nodes[i]), id));
+      if (it == by_id.end()) {
+        ++absent;
+        continue;
+      }
       after[i].push_back(it->second);
       next[static_cast<std::size_t>(it->second)].push_back(static_cast<int>(i));
       ++missing[i];
@@ -273,6 +115,7 @@ void put_in_order(const std::string& file, Program& nodes) {
     throw Error(fmt::format("{}: nodes wait for each other in a circle: {}", file,
                             circle(nodes, after, missing)));
   nodes = std::move(ordered);
+  return absent;
 }
 
 void drop_lonely_calls(JobTrace& trace) {
@@ -288,50 +131,6 @@ void drop_lonely_calls(JobTrace& trace) {
       node.compute_us = 0;
     }
   }
-}
-
-JobTrace assemble(std::string format, std::vector<RankTrace> files, int ranks,
-                  const std::map<std::string, std::vector<Rank>>& groups) {
-  if (files.empty()) throw Error("no trace: name at least one file");
-  number_files(files);
-  JobTrace trace;
-  trace.format = std::move(format);
-  trace.ranks = ranks_of(files, ranks);
-  const GroupTable table(trace, files, groups);
-  const bool lone = files.size() == 1 && trace.ranks > 1;
-  for (RankTrace& file : files) {
-    for (TraceNode& node : file.nodes) {
-      if (node.kind == NodeKind::kCollective) {
-        node.group = table.index(file.file, node, file.rank);
-        const bool grows =
-            node.collective == Collective::kAllGather || node.collective == Collective::kGather;
-        if (!node.is_whole && grows) node.bytes *= trace.list_of(node.group, file.rank)->size();
-        node.is_whole = true;
-      }
-      const bool message = node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
-      const Rank named = message ? node.peer : node.kind == NodeKind::kCollective ? node.root : 0;
-      if (named < 0 || named >= trace.ranks)
-        throw Error(fmt::format("{}: {}: there is no rank {}; the trace has {} ranks", file.file,
-                                words_of(node), named, trace.ranks));
-    }
-    put_in_order(file.file, file.nodes);
-    for (const auto& [name, count] : file.left_out) trace.left_out[name] += count;
-    trace.untimed += file.untimed;
-    if (lone) drop_messages(trace, file.nodes);
-    const auto known = std::ranges::find_if(trace.programs, [&](const Program& program) {
-      return std::ranges::equal(program, file.nodes, same);
-    });
-    trace.program_of.push_back(static_cast<int>(known - trace.programs.begin()));
-    if (known == trace.programs.end()) trace.programs.push_back(std::move(file.nodes));
-  }
-  if (lone) {
-    trace.program_of.assign(static_cast<std::size_t>(trace.ranks), 0);
-    trace.notes.push_back(
-        fmt::format("{} stands for all {} ranks of its job", files[0].file, trace.ranks));
-  }
-  drop_lonely_calls(trace);
-  check_that_it_ends(trace);
-  return trace;
 }
 
 CallKey key_of(const TraceNode& node) {

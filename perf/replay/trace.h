@@ -17,6 +17,9 @@ namespace weft::replay {
 
 enum class NodeKind : std::uint8_t { kCompute, kCollective, kSend, kRecv };
 
+// Ranks of a job that readers believe: a file of a few bytes can claim any number.
+inline constexpr int kMostRanks = 1 << 20;
+
 struct TraceNode {
   NodeKind kind = NodeKind::kCompute;
   std::uint64_t id = 0;  // in its file
@@ -30,13 +33,18 @@ struct TraceNode {
   // assemble() makes the whole.
   std::uint64_t bytes = 0;
   bool is_whole = true;
-  std::string group_name;                // ""; a reader's name for the group
-  int group = 0;                         // index into JobTrace::groups, set by assemble()
-  Rank root = 0;                         // of a rooted collective: a rank of the job
-  Rank peer = kNoRank;                   // of a message: a rank of the job
+  bool may_differ = false;      // ranks may have different `bytes`; assemble() takes the mean
+  std::string group_name;       // ""; a reader's name for the group
+  int group = 0;                // index into JobTrace::groups, set by assemble()
+  Rank root = 0;                // of a rooted collective: a rank of the job
+  Rank peer = kNoRank;          // of a message: a rank of the job
+  bool ranks_of_group = false;  // root and peer count within the group; assemble() ends it
+  std::int64_t tag = 0;         // of a message: it meets only those of its tag
   std::vector<std::uint64_t> after_ids;  // nodes that must end first, by id
   std::vector<int> after;                // the same by index, set by assemble()
 };
+
+std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
 
 // What one file says, of one rank.
 struct RankTrace {
@@ -46,6 +54,9 @@ struct RankTrace {
   std::vector<TraceNode> nodes;  // in the order in which the rank issued them
   std::map<std::string, std::vector<Rank>> groups;
   std::map<std::string, int> member_of;  // groups that the rank is in, and how many ranks they have
+  std::map<std::string, int> group_sizes;         // of groups whose ranks may not be said
+  std::map<std::string, std::string> titles;      // of groups: what people call them ("tensor")
+  bool sends_are_eager = false;                   // see JobTrace
   std::map<std::string, std::uint64_t> left_out;  // what is not played, by name
   std::uint64_t untimed = 0;                      // computations whose time the file does not state
 };
@@ -60,8 +71,11 @@ struct TraceGroup {
 using Program = std::vector<TraceNode>;
 
 struct JobTrace {
-  std::string format;  // "chakra", "param", "simai"
+  std::string format;  // "chakra", "param", "simai", "goal"
   int ranks = 0;
+  // A send is over for its rank when it is posted, as in Chakra and GOAL, whether or not the peer
+  // has posted its receive.
+  bool sends_are_eager = false;
   std::vector<TraceGroup> groups;  // [0]: all ranks
   std::vector<Program> programs;   // a node's `after` are nodes before it
   std::vector<int> program_of;     // by rank
@@ -74,6 +88,8 @@ struct JobTrace {
   }
   // Whether all ranks do the same without messages, so that one of them shows it all.
   bool alike() const;
+  // Whether there is nothing to play: neither a call nor a computation that takes time.
+  bool empty() const;
   // The list of the group that rank r is in; nullptr: none.
   const std::vector<Rank>* list_of(int group, Rank r) const;
 };
@@ -84,8 +100,10 @@ JobTrace assemble(std::string format, std::vector<RankTrace> files, int ranks = 
                   const std::map<std::string, std::vector<Rank>>& groups = {});
 
 // Puts the nodes into an order in which each one comes after those it waits for, as near to the
-// list's own order as can be, and sets `after`. Throws Error naming a missing node or a cycle.
-void put_in_order(const std::string& file, Program& nodes);
+// list's own order as can be, and sets `after`. Returns how many dependencies name a node that the
+// file does not have: traces that begin or end in the middle of a job have such. Throws Error
+// naming a cycle.
+std::uint64_t put_in_order(const std::string& file, Program& nodes);
 
 // Plays the job without times: throws Error where calls of a group differ from rank to rank, where
 // messages find no partner, or where ranks wait for each other in a circle.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <optional>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -31,14 +32,17 @@ Order order_of(const Program& program) {
   order.next.resize(program.size());
   order.issued_after.assign(program.size(), -1);
   order.issues.assign(program.size(), -1);
-  std::map<std::tuple<NodeKind, int>, int> last;  // by kind, and group or peer
+  // By kind, group or peer, and tag: receives of other tags need not wait for each other. Sends do,
+  // since weft's messages of a pair arrive in their order.
+  std::map<std::tuple<NodeKind, int, std::int64_t>, int> last;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const TraceNode& node = program[i];
     for (const int a : node.after)
       order.next[static_cast<std::size_t>(a)].push_back(static_cast<int>(i));
     if (node.kind == NodeKind::kCompute) continue;
     const int whom = node.kind == NodeKind::kCollective ? node.group : node.peer;
-    const auto [it, first] = last.try_emplace({node.kind, whom}, static_cast<int>(i));
+    const std::int64_t tag = node.kind == NodeKind::kRecv ? node.tag : 0;
+    const auto [it, first] = last.try_emplace({node.kind, whom, tag}, static_cast<int>(i));
     if (first) continue;
     order.issued_after[i] = it->second;
     order.issues[static_cast<std::size_t>(it->second)] = static_cast<int>(i);
@@ -70,12 +74,16 @@ class VirtualPlay {
           first.emplace_back(static_cast<Rank>(r), static_cast<int>(i));
     for (const auto& [r, i] : first) ready(r, i);
     while (left_ > 0) {
+      for (; !over_.empty() && left_ > 0; over_.pop())
+        ended(over_.front().first, over_.front().second);
+      if (left_ == 0) break;
       double next = computing_.empty() ? kNever : computing_.top().at_us;
       share();
       for (const Active& a : active_) next = std::min(next, now_us_ + a.left_us / a.speed);
       if (next == kNever) throw Error(why_stuck());
       step_to(next);
     }
+    if (!messages_.empty()) throw Error(why_unmet());
     std::vector<Tally> sums(keys_.size());
     double compute_us = 0;
     for (const Member& m : members_) {
@@ -88,7 +96,7 @@ class VirtualPlay {
         sums[k].alone_us += t.alone_us;
       }
     }
-    return summarize(keys_, sums, static_cast<int>(members_.size()), compute_us, {now_us_},
+    return summarize(keys_, sums, static_cast<int>(members_.size()), compute_us, now_us_,
                      calls_of(trace_, keys_));
   }
 
@@ -105,9 +113,9 @@ class VirtualPlay {
     std::vector<int> missing, calls;
     std::set<int> to_compute;
     bool computes = false;
-    int rails = 0, inside = 0;                      // calls under way
-    std::map<int, int> issued;                      // by group: calls so far
-    std::map<std::pair<bool, Rank>, int> messages;  // by direction and peer
+    int rails = 0, inside = 0;                                     // calls under way
+    std::map<int, int> issued;                                     // by group: calls so far
+    std::map<std::tuple<bool, Rank, std::int64_t>, int> messages;  // by direction, peer and tag
   };
   struct Computing {
     double at_us;
@@ -117,6 +125,9 @@ class VirtualPlay {
       return std::tie(at_us, rank) > std::tie(o.at_us, o.rank);
     }
   };
+  // A list of a group, or two ranks of a message and its tag, and the number of the call among
+  // them.
+  using Place = std::tuple<const void*, Rank, Rank, std::int64_t, int>;
   // A call that some of its ranks have posted.
   struct Waiting {
     std::vector<std::pair<Rank, int>> posted;  // rank and node
@@ -127,9 +138,13 @@ class VirtualPlay {
     double left_us = 0;
     bool rails = false;
     double speed = 1;
+    std::optional<Place> eager = {};  // the message that its sender does not wait for
   };
-  // A list of a group, or two ranks of a message, and the number of the call among them.
-  using Place = std::tuple<const void*, Rank, Rank, int>;
+  // A message whose sender does not wait: who has posted it so far, and whether it has arrived.
+  struct Message {
+    std::optional<std::pair<Rank, int>> sent, received;
+    bool arrived = false;
+  };
 
   Member& member(Rank r) { return members_[static_cast<std::size_t>(r)]; }
 
@@ -166,14 +181,19 @@ class VirtualPlay {
         throw Error(fmt::format("rank {} calls {} in group '{}' that it is not in", r,
                                 name(node.collective),
                                 trace_.groups[static_cast<std::size_t>(node.group)].name));
-      place = {list, 0, 0, m.issued[node.group]++};
+      place = {list, 0, 0, 0, m.issued[node.group]++};
       ranks = *list;
       wanted = alone ? 1 : list->size();
     } else {
       const bool sends = node.kind == NodeKind::kSend;
       const Rank from = sends ? r : node.peer, to = sends ? node.peer : r;
-      place = {nullptr, from, to, m.messages[{sends, node.peer}]++};
+      place = {nullptr, from, to, node.tag, m.messages[{sends, node.peer, node.tag}]++};
       ranks = {from, to};
+      if (trace_.sends_are_eager) {
+        post_message(r, i, node, place, ranks);
+        if (const int next = m.order.issues[static_cast<std::size_t>(i)]; next >= 0) met(r, next);
+        return;
+      }
     }
     Waiting& w = waiting_[place];
     if (!w.posted.empty()) check_same(r, node, w.posted[0]);
@@ -182,10 +202,34 @@ class VirtualPlay {
       const CallCost cost = cost_(node, ranks);
       for (const auto& [rank, n] : w.posted)
         ++(cost.rails ? member(rank).rails : member(rank).inside);
-      active_.push_back({std::move(w.posted), cost.us, cost.rails, 1});
+      active_.push_back({std::move(w.posted), cost.us, cost.rails, 1, {}});
       waiting_.erase(place);
     }
     if (const int next = m.order.issues[static_cast<std::size_t>(i)]; next >= 0) met(r, next);
+  }
+
+  // The bytes leave when they are sent, and the receive ends when they are there.
+  void post_message(Rank r, int i, const TraceNode& node, const Place& place,
+                    const std::vector<Rank>& ranks) {
+    Message& message = messages_[place];
+    const bool sends = node.kind == NodeKind::kSend;
+    (sends ? message.sent : message.received) = {r, i};
+    if (const auto& other = sends ? message.received : message.sent) check_same(r, node, *other);
+    if (sends) {
+      const CallCost cost = cost_(node, ranks);
+      for (const Rank rank : ranks) ++(cost.rails ? member(rank).rails : member(rank).inside);
+      active_.push_back({{{r, i}}, cost.us, cost.rails, 1, place});
+      over_.emplace(r, i);
+    } else if (message.arrived) {
+      received(place);
+    }
+  }
+
+  void received(const Place& place) {
+    const auto [r, i] = *messages_.at(place).received;
+    member(r).ledger.done(member(r).calls[static_cast<std::size_t>(i)], now_us_);
+    over_.emplace(r, i);
+    messages_.erase(place);
   }
 
   void check_same(Rank r, const TraceNode& node, const std::pair<Rank, int>& other) {
@@ -213,8 +257,9 @@ class VirtualPlay {
   void share() {
     for (Active& a : active_) {
       int most = 1;
-      for (const auto& [r, i] : a.posted)
-        most = std::max(most, a.rails ? member(r).rails : member(r).inside);
+      const auto users = [&](Rank r) { return a.rails ? member(r).rails : member(r).inside; };
+      for (const auto& [r, i] : a.posted) most = std::max(most, users(r));
+      if (a.eager) most = std::max(most, users(std::get<2>(*a.eager)));
       a.speed = 1.0 / most;
     }
   }
@@ -234,11 +279,18 @@ class VirtualPlay {
       over.push_back(std::move(*a));
       a = active_.erase(a);
     }
-    for (const Active& a : over)
+    for (const Active& a : over) {
       for (const auto& [r, i] : a.posted) {
         --(a.rails ? member(r).rails : member(r).inside);
         member(r).ledger.done(member(r).calls[static_cast<std::size_t>(i)], us);
       }
+      if (!a.eager) continue;
+      const Rank receiver = std::get<2>(*a.eager);
+      --(a.rails ? member(receiver).rails : member(receiver).inside);
+      Message& message = messages_.at(*a.eager);
+      message.arrived = true;
+      if (message.received) received(*a.eager);
+    }
     std::vector<std::pair<Rank, int>> computed;
     while (!computing_.empty() && computing_.top().at_us <= us) {
       const auto [at_us, r, i] = computing_.top();
@@ -248,11 +300,29 @@ class VirtualPlay {
       computed.emplace_back(r, i);
     }
     for (const Active& a : over)
-      for (const auto& [r, i] : a.posted) ended(r, i);
+      if (!a.eager)
+        for (const auto& [r, i] : a.posted) ended(r, i);
     for (const auto& [r, i] : computed) {
       ended(r, i);
       compute_next(r);
     }
+  }
+
+  // Of a message that only one of its two ranks knows, once the job is over or cannot go on.
+  std::string why_unmet() const {
+    for (const auto& [place, message] : messages_) {
+      if (message.sent && message.received) continue;
+      const auto [r, i] = message.sent ? *message.sent : *message.received;
+      const Member& m = members_[static_cast<std::size_t>(r)];
+      const TraceNode& node = m.program[static_cast<std::size_t>(i)];
+      return fmt::format(
+          "rank {}, node {}{}: {} of {} bytes{} waits for rank {} for ever: that rank never {}, or "
+          "waits for this rank itself",
+          r, node.id, node.name.empty() ? "" : " (" + node.name + ")", word_of(key_of(node)),
+          node.bytes, node.tag ? fmt::format(" and tag {}", node.tag) : "", node.peer,
+          message.sent ? "receives it" : "sends it");
+    }
+    return "the job does not end";
   }
 
   std::string why_stuck() const {
@@ -271,7 +341,7 @@ class VirtualPlay {
           r, node.id, node.name.empty() ? "" : " (" + node.name + ")", word_of(key_of(node)),
           node.bytes, whom);
     }
-    return "the job does not end";
+    return why_unmet();
   }
 
   const JobTrace& trace_;
@@ -284,6 +354,8 @@ class VirtualPlay {
   double now_us_ = 0;
   std::priority_queue<Computing, std::vector<Computing>, std::greater<>> computing_;
   std::map<Place, Waiting> waiting_;
+  std::map<Place, Message> messages_;      // of senders that do not wait
+  std::queue<std::pair<Rank, int>> over_;  // nodes that ended at once, whose successors are due
   std::list<Active> active_;
 };
 

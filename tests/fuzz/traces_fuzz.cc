@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "perf/replay/fold.h"
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace {

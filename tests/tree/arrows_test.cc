@@ -76,6 +76,7 @@ constexpr Arrows kRooms[] = {
     {"coll/bindings/mpi", "coll coll/api coll/runtime"},
     {"coll/bindings/torch/csrc", ""},
 
+    {"perf/replay/formats", "perf/replay"},
     {"perf/validate/facts", ""},
     {"perf/validate/probes", "perf/validate/facts perf/pair"},
     {"perf/validate/locate", "perf/validate/facts perf/validate/probes"},

@@ -26,18 +26,32 @@ struct Operation {
   std::string name, word, type, group;
   std::uint64_t bytes = 0;
   int members = 0;
-  Rank root = 0, leader = 0;
+  Rank root = 0;  // a rank of the job; of a message: the peer
+};
+// A group as PyTorch describes one; Chakra's name is a number, since ASTRA-sim takes no other.
+struct NamedGroup {
+  std::string name;
+  std::vector<Rank> ranks;
+};
+struct Operations {
+  std::vector<Operation> list;
+  std::map<std::string, NamedGroup> named;  // by Chakra's name
+  std::map<std::string, int> unnamed;       // how many ranks they have
 };
 
-std::vector<Operation> operations_of(const std::string& file) {
+Operations operations_of(const std::string& file) {
   std::ifstream in(file);
   const auto all = nlohmann::json::parse(in, nullptr, false);
   if (all.is_discarded()) throw Error(fmt::format("--trace {}: cannot be read again", file));
-  std::vector<Operation> operations;
+  const auto& about = all.at("otherData");
+  std::map<std::uint64_t, NamedGroup> communicators;
+  for (const auto& c : about.at("communicators"))
+    communicators[c.at("communicator")] = {c.at("name"), c.at("ranks")};
+  Operations result;
   for (const auto& event : all.at("traceEvents")) {
     if (event.value("cat", "") != "operation" || !event.at("args").at("ok").get<bool>()) continue;
     const auto& args = event.at("args");
-    Operation& o = operations.emplace_back();
+    Operation o;
     o.begin_us = event.at("ts");
     o.end_us = o.begin_us + event.at("dur").get<double>();
     o.name = event.at("name");
@@ -45,51 +59,85 @@ std::vector<Operation> operations_of(const std::string& file) {
     o.type = args.at("type");
     o.members = args.at("members");
     o.root = args.at("root");
-    o.leader = args.at("leader");
     o.bytes = args.at("bytes");
     const auto collective = collective_from(o.word);
     if (collective && by_blocks(*collective) && !args.at("uneven").get<bool>())
       o.bytes *= static_cast<std::uint64_t>(o.members);
-    o.group =
-        fmt::format("{}.{}.{}", args.at("communicator").get<std::uint64_t>(), o.leader, o.members);
+    if (collective) {
+      if (o.members == 1) continue;
+      const Rank leader = args.at("leader");
+      const std::uint64_t number = args.at("communicator");
+      const NamedGroup& group = communicators[number];
+      const bool known =
+          static_cast<int>(group.ranks.size()) == o.members && group.ranks[0] == leader;
+      if (known) {
+        o.group = std::to_string(number);
+        o.root = group.ranks.at(static_cast<std::size_t>(o.root));
+        result.named[o.group] = group;
+      } else if (o.members == about.at("ranks")) {
+        o.group = "0";  // all ranks, to ASTRA-sim and PyTorch
+      } else {
+        o.group = fmt::format("{}.{}.{}", number, leader, o.members);
+        o.root = leader;
+        result.unnamed[o.group] = o.members;
+      }
+    }
+    result.list.push_back(std::move(o));
   }
-  std::ranges::stable_sort(operations, {}, &Operation::begin_us);
-  return operations;
+  std::ranges::stable_sort(result.list, {}, &Operation::begin_us);
+  return result;
 }
 
-void set(chakra::Node& node, std::string_view name, std::uint64_t value) {
+chakra::Attribute& add(chakra::Node& node, std::string_view name) {
   auto& attribute = *node.add_attributes();
   attribute.set_name(std::string(name));
-  attribute.set_uint64_val(value);
-}
-void set(chakra::Node& node, std::string_view name, const std::string& value) {
-  auto& attribute = *node.add_attributes();
-  attribute.set_name(std::string(name));
-  attribute.set_string_val(value);
+  return attribute;
 }
 
+// Chakra's feeder reads each attribute from the field of one type, and takes others for 0.
 void describe(const Operation& o, chakra::Node& node) {
   using chakra::Type;
   node.set_name(o.name);
+  add(node, chakra::kIsCpu).set_bool_val(false);
   const bool sends = o.word == "send";
   if (sends || o.word == "recv") {
     node.set_type(static_cast<unsigned>(sends ? Type::kSend : Type::kRecv));
-    set(node, sends ? chakra::kCommDst : chakra::kCommSrc, static_cast<std::uint64_t>(o.root));
-    set(node, chakra::kCommSize, o.bytes);
+    add(node, sends ? chakra::kCommDst : chakra::kCommSrc).set_int32_val(o.root);
+    add(node, chakra::kCommTag).set_int32_val(0);
+    add(node, chakra::kCommSize).set_int64_val(static_cast<std::int64_t>(o.bytes));
     return;
   }
   const Collective collective = collective_from(o.word).value();
   node.set_type(static_cast<unsigned>(Type::kCollective));
   const auto number =
       std::ranges::find(chakra::kCollectiveOf, collective) - std::begin(chakra::kCollectiveOf);
-  set(node, chakra::kCommType, static_cast<std::uint64_t>(number));
+  add(node, chakra::kCommType).set_int64_val(number);
   const bool grows = collective == Collective::kAllGather || collective == Collective::kGather;
-  set(node, chakra::kCommSize,
-      grows && o.members > 0 ? o.bytes / static_cast<std::uint64_t>(o.members) : o.bytes);
-  set(node, chakra::kWholeBytes, o.bytes);
-  set(node, chakra::kDataType, o.type);
-  set(node, chakra::kGroupName, o.group);
-  if (rooted(collective)) set(node, chakra::kRoot, static_cast<std::uint64_t>(o.leader));
+  const std::uint64_t put_in =
+      grows && o.members > 0 ? o.bytes / static_cast<std::uint64_t>(o.members) : o.bytes;
+  add(node, chakra::kCommSize).set_int64_val(static_cast<std::int64_t>(put_in));
+  add(node, chakra::kWholeBytes).set_uint64_val(o.bytes);
+  add(node, chakra::kDataType).set_string_val(o.type);
+  add(node, chakra::kGroupName).set_string_val(o.group);
+  if (rooted(collective))
+    add(node, chakra::kRoot).set_uint64_val(static_cast<std::uint64_t>(o.root));
+}
+
+// The groups in the form of PyTorch's converter, which ASTRA-sim reads: ['[{...}, ...]'].
+chakra::Node groups_of(const Operations& operations, std::uint64_t id) {
+  auto list = nlohmann::json::array();
+  for (const auto& [number, group] : operations.named)
+    list.push_back({{"pg_name", number},
+                    {"pg_desc", group.name},
+                    {"ranks", group.ranks},
+                    {"group_size", group.ranks.size()}});
+  chakra::Node node;
+  node.set_id(id);
+  node.set_name("## process_group:init ##");
+  node.set_type(static_cast<unsigned>(chakra::Type::kMetadata));
+  add(node, chakra::kIsCpu).set_bool_val(true);
+  node.mutable_inputs()->set_values(fmt::format("['{}']", list.dump()));
+  return node;
 }
 
 class Writer {
@@ -108,36 +156,35 @@ class Writer {
 }  // namespace
 
 void write_chakra_trace(const std::string& path, Rank rank) {
-  const std::vector<Operation> operations = operations_of(file_of_rank(path, rank));
+  const Operations operations = operations_of(file_of_rank(path, rank));
   const std::string file = chakra_file(path, rank);
   std::string bytes;
   {
     Writer writer(bytes);
     chakra::Metadata metadata;
     metadata.set_version(std::string(chakra::kVersion));
-    std::map<std::string, int> groups;
-    for (const Operation& o : operations)
-      if (o.word != "send" && o.word != "recv") groups[o.group] = o.members;
-    for (const auto& [name, members] : groups) {
+    for (const auto& [name, members] : operations.unnamed) {
       auto& attribute = *metadata.add_attributes();
       attribute.set_name(fmt::format("{}{}", chakra::kMember, name));
       attribute.set_uint64_val(static_cast<std::uint64_t>(members));
     }
     writer.write(metadata);
     std::uint64_t id = 0, computed = 0;
-    double since_us = operations.empty() ? 0 : operations[0].begin_us;
+    if (!operations.named.empty()) writer.write(groups_of(operations, ++id));
+    double since_us = operations.list.empty() ? 0 : operations.list[0].begin_us;
     struct Open {
       std::uint64_t id;
       double end_us;
     };
     std::vector<Open> open;
-    for (const Operation& o : operations) {
+    for (const Operation& o : operations.list) {
       // The computation before the operation waits for what was over by then.
       chakra::Node between;
       between.set_id(++id);
       between.set_name("computation");
       between.set_type(static_cast<unsigned>(chakra::Type::kCompute));
-      if (computed > 0) between.add_ctrl_deps(computed);
+      add(between, chakra::kIsCpu).set_bool_val(false);
+      if (computed > 0) between.add_data_deps(computed);
       std::erase_if(open, [&](const Open& before) {
         if (before.end_us > o.begin_us) return false;
         between.add_data_deps(before.id);
@@ -150,7 +197,7 @@ void write_chakra_trace(const std::string& path, Rank rank) {
       computed = id;
       chakra::Node node;
       node.set_id(++id);
-      node.add_ctrl_deps(computed);
+      node.add_data_deps(computed);
       node.set_start_time_micros(static_cast<std::uint64_t>(std::max(0.0, o.begin_us)));
       describe(o, node);
       writer.write(node);

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <sstream>
+#include <utility>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 
 namespace weft::train {
 
@@ -85,11 +87,20 @@ Mesh::Mesh(World& world, const MeshShape& s)
   ends = Axis(pipeline.comm().split(is_end ? 0 : Communicator::kNoColor, at.pipeline));
   for (Axis* axis : {&data, &tensor, &shard, &replica, &ends})
     choose_algorithm(*axis, shape.algorithm);
+  for (const auto& [axis, name] : {std::pair{&all, "job"},
+                                   {&data, "data"},
+                                   {&tensor, "tensor"},
+                                   {&pipeline, "pipeline"},
+                                   {&shard, "shard"},
+                                   {&replica, "replica"},
+                                   {&ends, "ends"}})
+    if (axis->comm()) Internals::name_communicator(axis->comm(), name);
 }
 
 Axis Mesh::replica_again() {
   Axis again(replica.comm().duplicate());
   choose_algorithm(again, shape.algorithm);
+  Internals::name_communicator(again.comm(), "replica");
   return again;
 }
 

@@ -61,6 +61,18 @@ inline ChakraNode compute(std::uint64_t id, std::uint64_t us,
   return {id, 4, std::move(after), us, {}, ""};
 }
 
+// type: 5 sends to the peer, 6 receives from it.
+inline ChakraNode message(std::uint64_t id, int type, int peer, std::uint64_t bytes,
+                          std::vector<std::uint64_t> after = {}) {
+  return {id,
+          type,
+          std::move(after),
+          0,
+          {{type == 5 ? "comm_dst" : "comm_src", static_cast<std::uint64_t>(peer)},
+           {"comm_size", bytes}},
+          ""};
+}
+
 // A step of four kinds of calls: 500 us of computation, beside which an all_reduce may hide.
 inline std::string small_chakra() {
   return metadata() + chakra(collective(1, 0, 1 << 20)) + chakra(compute(2, 500)) +

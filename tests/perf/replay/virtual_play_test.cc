@@ -5,8 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "perf/replay/heartbeat.h"
+#include "support/process/read_file.h"
+#include "support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {
@@ -98,6 +105,40 @@ TEST(VirtualPlay, MessagesMeetInTheirOrder) {
   EXPECT_DOUBLE_EQ(play_virtually(trace, by_bytes).step_us, 25);
 }
 
+JobTrace eager(std::vector<RankTrace> files) {
+  for (RankTrace& each : files) each.sends_are_eager = true;
+  return assemble("test", std::move(files));
+}
+
+TEST(VirtualPlay, SendsOfChakraWaitForNobody) {
+  const auto rank = [](int r) {
+    return file(r, {moves(1, NodeKind::kSend, 1 - r), computes(2, 3, {1}),
+                    moves(3, NodeKind::kRecv, 1 - r, {2})});
+  };
+  const Played played = play_virtually(eager({rank(0), rank(1)}), by_bytes);
+  EXPECT_DOUBLE_EQ(played.step_us, 20) << "two messages share the links of both ranks";
+  EXPECT_DOUBLE_EQ(played.rows[0].time_us, 20) << "the send is under way beside the computation";
+  EXPECT_DOUBLE_EQ(played.rows[1].time_us, 17);
+}
+
+TEST(VirtualPlay, MessagesMeetByTheirTags) {
+  const auto tagged = [](TraceNode node, int tag) {
+    node.tag = tag;
+    return node;
+  };
+  const JobTrace trace = eager({file(0, {tagged(moves(1, NodeKind::kSend, 1), 5), computes(2, 7),
+                                         tagged(moves(3, NodeKind::kSend, 1, {2}), 6)}),
+                                file(1, {tagged(moves(1, NodeKind::kRecv, 0), 6),
+                                         tagged(moves(2, NodeKind::kRecv, 0, {1}), 5)})});
+  EXPECT_DOUBLE_EQ(play_virtually(trace, by_bytes).step_us, 20) << "they overlap from 7 to 13";
+  EXPECT_THAT(
+      [&] {
+        (void)eager({file(0, {tagged(moves(1, NodeKind::kSend, 1), 5)}),
+                     file(1, {tagged(moves(1, NodeKind::kRecv, 0), 6)})});
+      },
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("and tag")));
+}
+
 TEST(VirtualPlay, GroupsThatWaitForEachOtherAreNamed) {
   const std::map<std::string, std::vector<Rank>> groups = {{"a", {0, 1}}, {"b", {0, 1}}};
   EXPECT_THAT(
@@ -108,6 +149,21 @@ TEST(VirtualPlay, GroupsThatWaitForEachOtherAreNamed) {
                        0, groups);
       },
       ::testing::ThrowsMessage<Error>(::testing::HasSubstr("waits for the other ranks of group")));
+}
+
+// However long it takes until the thread runs.
+TEST(Heartbeat, SaysWhatIsDoneAndHowFarItIs) {
+  const weft::testing::TemporaryFolder folder;
+  std::FILE* out = std::fopen((folder / "out").c_str(), "w");
+  ASSERT_NE(out, nullptr);
+  {
+    Heartbeat heartbeat(true, out, std::chrono::milliseconds(1));
+    heartbeat.phase("plays", 3);
+    heartbeat.done_one();
+    while (read_file(folder / "out").find("weft replay: plays: 1 of 3\n") == std::string::npos)
+      std::this_thread::yield();
+  }
+  std::fclose(out);
 }
 
 }  // namespace

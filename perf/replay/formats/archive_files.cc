@@ -1,5 +1,5 @@
 // Unpacks by libarchive; built only where that was found.
-#include "perf/replay/archive_files.h"
+#include "perf/replay/formats/archive_files.h"
 
 #include <archive.h>
 #include <archive_entry.h>

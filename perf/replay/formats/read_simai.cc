@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
+#include <cctype>
+#include <charconv>
+#include <cmath>
 #include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "perf/replay/read.h"
+#include "perf/replay/formats/read.h"
 #include "topo/base/status.h"
 
 namespace weft::replay {
@@ -22,13 +24,19 @@ struct Axes {
   std::int64_t all = 0, tp = 0, ep = 1, pp = 1;
 };
 
+// AICB writes some whole numbers as Python's floats: "65536.0".
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
                         const std::string& word) {
-  char* end = nullptr;
-  const unsigned long long value = std::strtoull(word.c_str(), &end, 10);
-  if (word.empty() || word[0] == '-' || *end != '\0')
+  const char *begin = word.data(), *end = begin + word.size();
+  std::uint64_t value = 0;
+  if (const auto [at, error] = std::from_chars(begin, end, value);
+      error == std::errc() && at == end)
+    return value;
+  double real = 0;
+  const auto [at, error] = std::from_chars(begin, end, real);
+  if (error != std::errc() || at != end || !(real >= 0 && real < 1e18))
     throw Error(fmt::format("{}: line {}: {} '{}' is no number from 0 on", file, line, what, word));
-  return value;
+  return static_cast<std::uint64_t>(std::llround(real));
 }
 
 std::vector<Rank> every(std::int64_t step, std::int64_t size) {
@@ -182,7 +190,7 @@ class SimaiJob {
     for (const char* end : {"_DP_EP", "_EP", "_DP", "_TP"})
       if (word.ends_with(end)) {
         group = end + 1;
-        word.resize(word.size() - std::string_view(end).size());
+        word.erase(word.size() - std::string_view(end).size());
         break;
       }
     const Collective collective = collective_in_trace(file_, layer.line, word);

@@ -1,0 +1,28 @@
+// A node of a Chakra trace, out of protobuf or JSON, and what weft plays of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "perf/replay/trace.h"
+
+namespace weft::replay {
+
+struct ChakraNode {
+  std::uint64_t id = 0, type = 0, us = 0;
+  std::string name;
+  std::vector<std::uint64_t> after;
+  std::map<std::string, std::int64_t, std::less<>> numbers;  // attributes
+  std::map<std::string, std::string, std::less<>> texts;
+  std::string inputs;  // of a metadata node: process groups, as PyTorch writes them
+};
+
+// Adds the node to the trace, or counts in left_out what weft does not play of it. Throws Error.
+void add_chakra_node(const ChakraNode& node, RankTrace& trace);
+
+// Takes the groups out of the text of a "process_group:init" node, a JSON list.
+void add_process_groups(const std::string& text, RankTrace& trace);
+
+}  // namespace weft::replay
