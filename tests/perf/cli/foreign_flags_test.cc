@@ -121,12 +121,17 @@ TEST(ForeignFlags, ThePageTellsTheTruthOfPerftest) {
   page_is_true("Flags of perftest", {"weft", "perf", "bw"}, kPerftest);
 }
 
-// lat has fewer options, so more of them are ignored; none stops a script.
+// lat has fewer options, so more of them are ignored; none stops a script. The help of both says
+// how one host has both ends.
 TEST(ForeignFlags, EveryFlagOfPerftestIsTakenByLat) {
   CLI::App app;
   int exit_code = 0;
   add_perf(app, exit_code);
-  const CLI::App* lat = app.get_subcommand("perf")->get_subcommand("lat");
+  CLI::App* perf = app.get_subcommand("perf");
+  for (const char* pair : {"bw", "lat"})
+    EXPECT_THAT(perf->get_subcommand(pair)->get_footer(),
+                HasSubstr(fmt::format("weft launch -N 2 -- weft perf {} --op shm", pair)));
+  const CLI::App* lat = perf->get_subcommand("lat");
   std::istringstream words(kPerftest);
   for (std::string word; words >> word;) {
     const Taken taken = take({"weft", "perf", "lat", word, "host"});
