@@ -271,9 +271,12 @@ class ByteDivisor {
  public:
   explicit ByteDivisor(int n) : factor_(static_cast<std::uint16_t>((1 << 16) / n + 1)) {}
   T quotient(T x) const {
-    if constexpr (std::is_unsigned_v<T>) return of_magnitude(x);
-    const std::uint8_t q = of_magnitude(static_cast<std::uint8_t>(x < 0 ? -x : x));
-    return static_cast<T>(x < 0 ? -q : q);
+    if constexpr (std::is_unsigned_v<T>) {
+      return of_magnitude(x);
+    } else {
+      const std::uint8_t q = of_magnitude(static_cast<std::uint8_t>(x < 0 ? -x : x));
+      return static_cast<T>(x < 0 ? -q : q);
+    }
   }
 
  private:

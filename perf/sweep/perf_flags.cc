@@ -9,7 +9,7 @@
 #include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
 #include "perf/cli/parse_errors.h"
-#include "perf/sweep/perf_table.h"
+#include "perf/sweep/perf_report.h"
 #include "topo/base/status.h"
 #include "transport/launch/local_job.h"
 
