@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -55,16 +56,25 @@ std::string format_bytes(std::uint64_t bytes) {
   return fmt::format("{}{}", bytes, unit);
 }
 
-std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end,
-                                       std::uint64_t factor) {
+std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end, std::uint64_t factor,
+                                       std::uint64_t step) {
+  constexpr std::uint64_t kMostSizes = 100000;
   if (begin > end)
     throw Error(fmt::format("-b {} is above -e {}: the first size cannot exceed the last",
                             format_bytes(begin), format_bytes(end)));
-  if (factor < 2) throw Error(fmt::format("-f {}: the factor between sizes is at least 2", factor));
+  if (begin == end) return {begin};
+  if (step == 0 && factor < 2)
+    throw Error(fmt::format("-f {}: the factor between sizes is at least 2", factor));
+  if (step > 0 && (end - begin) / step >= kMostSizes)
+    throw Error(
+        fmt::format("-i {}: {} sizes from {} to {}, and {} are the most; take a larger step",
+                    format_bytes(step), (end - begin) / step + 1, format_bytes(begin),
+                    format_bytes(end), kMostSizes));
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = begin;; size *= factor) {
+  for (std::uint64_t size = begin;;) {
     sizes.push_back(size);
-    if (size > end / factor) return sizes;
+    if (step > 0 ? size > end - std::min(step, end) : size > end / factor) return sizes;
+    size = step > 0 ? size + step : size * factor;
   }
 }
 

@@ -15,8 +15,9 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 // Returns the shortest exact form: 65536 -> "64K", 1000 -> "1000".
 std::string format_bytes(std::uint64_t bytes);
 
-// Returns begin, begin * factor, ... up to `end`. Throws Error when begin > end or factor < 2.
-std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end,
-                                       std::uint64_t factor);
+// Returns begin, begin * factor, ... up to `end`; with a step, begin, begin + step, ... . Throws
+// Error when begin > end, where a factor below 2 is needed, and for more sizes than anyone reads.
+std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end, std::uint64_t factor,
+                                       std::uint64_t step = 0);
 
 }  // namespace weft

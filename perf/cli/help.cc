@@ -36,7 +36,8 @@ class Help : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override {
     std::istringstream lines(app->get_footer());
     std::string text;
-    for (std::string line; std::getline(lines, line);) text += wrapped(line, kColumns) + "\n";
+    for (std::string line; std::getline(lines, line);)  // a line that fits may be of a table
+      text += (line.size() <= kColumns ? line : wrapped(line, kColumns)) + "\n";
     return text;
   }
 

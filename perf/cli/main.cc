@@ -51,14 +51,6 @@ std::string version() {
   return text;
 }
 
-// Where a launcher starts many of this process, one of them warns; weft's own launcher has warned.
-bool speaks_for_all() {
-  if (std::getenv("WEFT_RANK") != nullptr) return false;
-  for (const char* name : {"PMIX_RANK", "PMI_RANK", "RANK"})
-    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
-  return true;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,7 +90,7 @@ int main(int argc, char** argv) {
     arguments.push_back(help.data());
   }
   weft::keep_mark(arguments);
-  const std::vector<std::string> ignored = weft::leave_out_ignored(arguments);
+  const std::vector<std::string> ignored = weft::take_foreign(arguments);
   argc = static_cast<int>(arguments.size());
   argv = arguments.data();
   if (argc == 1) {
@@ -112,12 +104,8 @@ int main(int argc, char** argv) {
       return weft::kExitError;
     }
   }
-  if (speaks_for_all()) {
-    for (const std::string& warning : weft::misspelt_variables(environ))
-      std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
-    for (const std::string& warning : ignored)
-      std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
-  }
+  if (std::getenv("WEFT_RANK") == nullptr) weft::warn(weft::misspelt_variables(environ), false);
+  if (!ignored.empty()) weft::warn(ignored);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <regex>
@@ -145,6 +146,22 @@ void refuse_given(const CLI::App& command, std::initializer_list<const char*> op
   for (const char* option : options)
     if (command.get_option(option)->count() > 0)
       throw Error(fmt::format("{} would be ignored: {}; leave it out", option, why));
+}
+
+void warn(const std::vector<std::string>& warnings, bool about_command_line) {
+  constexpr const char* kWarned = "_WEFT_WARNED";  // no setting: told to the ranks
+  static bool warned_here = false;
+  if (about_command_line && !warned_here && std::getenv(kWarned) != nullptr) return;
+  for (const char* name : {"WEFT_RANK", "PMIX_RANK", "PMI_RANK", "RANK"})
+    if (const char* rank = std::getenv(name)) {
+      if (std::string_view(rank) != "0") return;
+      break;
+    }
+  for (const std::string& warning : warnings)
+    std::fprintf(stderr, "weft: warning: %s\n", warning.c_str());
+  if (!about_command_line) return;
+  warned_here = true;
+  setenv(kWarned, "1", 1);
 }
 
 }  // namespace weft

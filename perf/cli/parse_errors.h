@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft {
 
@@ -22,5 +23,9 @@ void refuse_what_is_not_finite(CLI::App& app);
 // Throws Error where one of the options was given, which the run would ignore for this reason.
 void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
                   std::string_view why);
+
+// Prints "weft: warning: ..." for each, on one process of a job that a launcher started. Where they
+// are about the command line, the ranks that this process starts do not repeat them.
+void warn(const std::vector<std::string>& warnings, bool about_command_line = true);
 
 }  // namespace weft

@@ -7,9 +7,10 @@
 
 namespace weft {
 
-// Removes from the command line of `weft perf COLLECTIVE` the options of nccl-tests that mean
-// nothing here, with their values, so that its scripts run. Returns a warning for each.
-std::vector<std::string> leave_out_ignored(std::vector<char*>& arguments);
+// Makes scripts for nccl-tests and perftest run: in the command line of `weft perf`, replaces their
+// options by those that mean the same here, and removes the ones that mean nothing, with their
+// values. Returns a warning for each that is removed, and for -N where it is likely nccl-tests'.
+std::vector<std::string> take_foreign(std::vector<char*>& arguments);
 
 // Returns what to type in place of an option that this command does not have, as a sentence:
 // "ranks are -N". Empty where nothing is known of the option.

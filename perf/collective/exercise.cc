@@ -8,8 +8,8 @@
 #include <cstring>
 #include <new>
 
-#include "perf/collective/stats.h"
 #include "topo/base/clock.h"
+#include "transport/job/bootstrap.h"
 #include "transport/launch/failures.h"
 
 namespace weft {
@@ -74,8 +74,9 @@ Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
   const bool scatters = c == Collective::kReduceScatter || c == Collective::kScatter;
   if (gathers || all_to_all) output_count_ *= n;
   if (scatters || all_to_all) input_count_ *= n;
-  unsigned char* whole = memory.out.data();
-  in_ = case_.in_place ? whole : memory.in.data();
+  const std::size_t shift = case_.shift * size;
+  unsigned char* whole = memory.out.data() + shift;
+  in_ = case_.in_place ? whole : memory.in.data() + shift;
   out_ = whole;
   if (case_.in_place && gathers) in_ = whole + mine * size;
   if (case_.in_place && scatters) out_ = whole + mine * size;
@@ -193,14 +194,15 @@ Mismatch Exercise::check() const {
   return all;
 }
 
-std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
-                              const std::function<void(int)>& shown) {
+std::vector<std::vector<double>> time_runs(Job& job, Communicator& comm, Exercise& exercise,
+                                           int runs, Rhythm rhythm,
+                                           const std::function<void(int)>& shown) {
   std::vector<double> mine;
-  mine.reserve(static_cast<std::size_t>(runs / batch) + 1);
+  mine.reserve(static_cast<std::size_t>(runs / rhythm.runs) + 1);
   double last = now_us();
-  for (int done = 0; done < runs; done += batch) {
-    const int n = std::min(batch, runs - done);
-    require(comm.barrier());
+  for (int done = 0; done < runs; done += rhythm.runs) {
+    const int n = std::min(rhythm.runs, runs - done);
+    if (rhythm.barriers || done == 0) require(comm.barrier());
     const double start = now_us();
     for (int i = 0; i < n; ++i) require(exercise.run());
     const double end = now_us();
@@ -217,7 +219,7 @@ std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, 
     all.emplace_back(bytes.size() / sizeof(double));
     if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
   }
-  return slowest_rank(all);
+  return all;
 }
 
 }  // namespace weft

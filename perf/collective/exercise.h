@@ -36,6 +36,7 @@ struct Case {
   bool in_place = false;
   std::size_t count = 0;    // elements, as the Communicator's call takes them
   std::uint64_t bytes = 0;  // of the whole buffer, from which bandwidth is computed
+  std::size_t shift = 0;    // elements by which both buffers begin behind their pages
 };
 
 // Returns the case with the largest whole buffer of at most `bytes`, but at least one element per
@@ -78,11 +79,17 @@ class Exercise {
   unsigned char *in_ = nullptr, *out_ = nullptr, *guard_ = nullptr;
 };
 
-// Returns the microseconds of each of so many runs, measured on the run's slowest rank. A barrier
-// precedes each run; with batch > 1, each batch, whose mean is one entry. Calls `shown` now and
-// then with the number of finished runs. Collective over `comm`, which is the whole job. Throws
-// JobFailed.
-std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
-                              const std::function<void(int)>& shown = {});
+// How runs follow each other.
+struct Rhythm {
+  int runs = 1;          // that are timed together, one directly after the other
+  bool barriers = true;  // before each of these, else only before the first
+};
+
+// Returns, for every rank of the job, the microseconds of its runs; those that are timed together
+// are one entry, their mean. Calls `shown` now and then with the number of finished runs.
+// Collective over `comm`, which is the whole job. Throws JobFailed.
+std::vector<std::vector<double>> time_runs(Job& job, Communicator& comm, Exercise& exercise,
+                                           int runs, Rhythm rhythm = {},
+                                           const std::function<void(int)>& shown = {});
 
 }  // namespace weft

@@ -28,6 +28,48 @@ std::vector<double> slowest_rank(std::span<const std::vector<double>> times) {
   return slowest;
 }
 
+std::vector<double> times_of(std::span<const std::vector<double>> ranks, OfRanks which) {
+  if (which == OfRanks::kFirst) return ranks.front();
+  if (which == OfRanks::kMost) return slowest_rank(ranks);
+  std::vector<double> times = ranks.front();
+  for (std::size_t r = 1; r < ranks.size(); ++r)
+    for (std::size_t i = 0; i < times.size(); ++i)
+      times[i] = which == OfRanks::kMean ? times[i] + ranks[r][i] : std::min(times[i], ranks[r][i]);
+  if (which == OfRanks::kMean)
+    for (double& t : times) t /= static_cast<double>(ranks.size());
+  return times;
+}
+
+IterationStats iteration_stats(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  IterationStats s;
+  const auto n = static_cast<double>(samples.size());
+  for (const double t : samples) s.mean += t / n;
+  double squares = 0;
+  for (const double t : samples) squares += (t - s.mean) * (t - s.mean);
+  s.deviation = std::sqrt(squares / n);
+  s.min = samples.front();
+  s.max = samples.back();
+  s.p50 = percentile(samples, 50);
+  s.p95 = percentile(samples, 95);
+  s.p99 = percentile(samples, 99);
+  return s;
+}
+
+std::vector<bool> out_of_line(const std::vector<double>& values, bool high_is_bad) {
+  if (values.empty()) return {};
+  const double middle = median(values);
+  std::vector<double> distances;
+  for (const double v : values) distances.push_back(std::abs(v - middle));
+  const double usual = 1.4826 * median(distances);
+  std::vector<bool> marked;
+  for (const double v : values) {
+    const double worse = high_is_bad ? v - middle : middle - v;
+    marked.push_back(worse > 0.1 * middle && worse > 3 * usual);
+  }
+  return marked;
+}
+
 double busbw_factor(Collective collective, int nranks) {
   const double n = nranks;
   switch (collective) {

@@ -23,6 +23,22 @@ Summary summarize(std::vector<double> samples);  // not empty
 // rank has the same number of samples.
 std::vector<double> slowest_rank(std::span<const std::vector<double>> times);
 
+// What several ranks took for the same operation, in one number.
+enum class OfRanks { kFirst, kMean, kLeast, kMost };
+// Returns each operation's time on rank 0, or the mean, least or most of all ranks.
+std::vector<double> times_of(std::span<const std::vector<double>> ranks, OfRanks which);
+
+// What nccl-tests says of the times of a row's iterations.
+struct IterationStats {
+  double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0;
+  double percent() const { return mean > 0 ? 100 * deviation / mean : 0; }  // deviation of mean
+};
+IterationStats iteration_stats(std::vector<double> samples);  // not empty
+
+// Says which of the values are out of line: worse than the median by more than a tenth, and by more
+// than three times what the values commonly differ (1.4826 x their median distance to it).
+std::vector<bool> out_of_line(const std::vector<double>& values, bool high_is_bad);
+
 // busbw = algbw * factor.
 double busbw_factor(Collective collective, int nranks);
 // algbw = bytes / time, in GB/s (10^9 B/s). `bytes` is the whole buffer.

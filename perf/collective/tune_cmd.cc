@@ -54,7 +54,8 @@ struct Comparison {
   // Medians of the rounds after these, in which `auto` and the fastest algorithms take turns: only
   // times of the same minutes compare.
   double auto_us = 0, best_us = 0;
-  std::string best;  // the fastest fixed algorithm in these
+  std::map<std::string, double> in_turns_us;  // of these rounds, by algorithm, without `auto`
+  std::string best;                           // the fastest of in_turns_us
   double ratio() const { return auto_us / best_us; }
 };
 
@@ -82,10 +83,10 @@ double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorit
   comm_.set_algorithm(c, algorithm);
   const double budget_us = 1e3 * flags_.budget_ms;
   if (runs == 0) {
-    const double once_us = time_runs(job_of(world_), comm_, exercise, 2, 1).back();
+    const double once_us = slowest_rank(time_runs(job_of(world_), comm_, exercise, 2)).back();
     runs = static_cast<int>(std::clamp(budget_us / once_us, 1.0, 200.0));
   }
-  return median(time_runs(job_of(world_), comm_, exercise, runs, 1));
+  return median(slowest_rank(time_runs(job_of(world_), comm_, exercise, runs)));
 }
 
 Comparison Tune::measure(const Case& what) {
@@ -129,10 +130,8 @@ Comparison Tune::measure(const Case& what) {
   row.picked = comm_.last_algorithm();
   row.auto_us = median(entries.back().us);
   entries.pop_back();
-  const Entry& best =
-      *std::ranges::min_element(entries, {}, [](const Entry& e) { return median(e.us); });
-  row.best = best.name;
-  row.best_us = median(best.us);
+  for (const Entry& e : entries) row.in_turns_us[e.name] = median(e.us);
+  std::tie(row.best, row.best_us) = *std::ranges::min_element(row.in_turns_us, {}, by_time);
   return row;
 }
 
@@ -153,11 +152,14 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
     std::getline(table, line);
     fmt::print("{}\n", line);
     if (r.fixed_us.size() < 2) continue;
-    std::string first = "in earlier rounds, us:";
-    for (const auto& [name, us] : r.fixed_us) first += fmt::format(" {} {},", name, format_us(us));
-    first.pop_back();
     const std::string indent(9, ' ');
-    fmt::print("{}{}\n", indent, wrapped(first, kColumns - 9, indent));
+    for (const auto& [title, times] : {std::pair{"in the same rounds, us:", &r.in_turns_us},
+                                       {"in earlier rounds, us:", &r.fixed_us}}) {
+      std::string text = title;
+      for (const auto& [name, us] : *times) text += fmt::format(" {} {},", name, format_us(us));
+      text.pop_back();
+      fmt::print("{}{}\n", indent, wrapped(text, kColumns - 9, indent));
+    }
   }
   const auto slow =
       std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });
@@ -203,6 +205,7 @@ int Tune::run() {
                        {"best", r.best},
                        {"best_us", r.best_us},
                        {"ratio", r.ratio()},
+                       {"in_turns_us", r.in_turns_us},
                        {"fixed_us", r.fixed_us}});
   }
   if (world_.rank() != 0 || flags_.json.empty()) return kExitOk;

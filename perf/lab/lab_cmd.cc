@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -157,6 +158,34 @@ int run_lab(const LabOptions& options) {
   return code;
 }
 
+// The script's own list, so that the two cannot differ.
+std::string faults() {
+  std::string list;
+  try {
+    run_helper({find_script("tests/lab/netlab"), "fault"}, &list);
+  } catch (const Error& e) {
+    list = e.what();
+  }
+  return list;
+}
+
+void add_fault(CLI::App& netlab, int& exit_code) {
+  CLI::App* fault =
+      netlab.add_subcommand("fault", "break something in a lab that is up; none: print the faults");
+  const auto lab = std::make_shared<std::string>();
+  const auto words = std::make_shared<std::vector<std::string>>();
+  fault->add_option("--lab", *lab, "name of the lab (default: WEFT_LAB)");
+  fault->add_option("words", *words, "KIND PLACE STRENGTH, as below");
+  fault->footer(
+      [] { return "Example: weft lab netlab fault --lab demo rate h2r1:tx 50%\n\n" + faults(); });
+  fault->callback([lab, words, &exit_code] {
+    std::vector<std::string> argv = {find_script("tests/lab/netlab"), "fault"};
+    if (!lab->empty()) argv.insert(argv.end(), {"--lab", *lab});
+    argv.insert(argv.end(), words->begin(), words->end());
+    exit_code = run_helper(argv);
+  });
+}
+
 }  // namespace
 
 void add_lab(CLI::App& app, int& exit_code) {
@@ -191,17 +220,21 @@ void add_lab(CLI::App& app, int& exit_code) {
                    "milliseconds that ranks may run on after the first one failed")
       ->check(CLI::Range(0, 86400000))
       ->capture_default_str();
-  netlab
-      ->add_option("command", options.command,
-                   "-- and the command of every rank; `weft` is this binary")
-      ->required();
+  netlab->add_option("command", options.command,
+                     "-- and the command of every rank; `weft` is this binary");
   netlab->footer(
       "Example: weft lab netlab --hosts 4 --ppn 2 --rails 2 -- weft perf all_reduce -e 1M\n"
-      "Faults in a lab that --keep left up: the script tests/lab/netlab (share/weft/netlab where "
-      "weft is installed), `netlab fault` for the list.");
+      "Faults in a lab that --keep left up: weft lab netlab fault --help. The script "
+      "tests/lab/netlab "
+      "(share/weft/netlab where weft is installed) has more commands.");
+  add_fault(*netlab, exit_code);
   add_softroce(*lab, exit_code);
   add_matrix(*lab, exit_code);
-  netlab->callback([&exit_code] { exit_code = run_lab(options); });
+  netlab->callback([netlab, &exit_code] {
+    if (!netlab->get_subcommands().empty()) return;
+    if (options.command.empty()) throw CLI::RequiredError("command");
+    exit_code = run_lab(options);
+  });
 }
 
 }  // namespace weft

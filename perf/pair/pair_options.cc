@@ -118,12 +118,24 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->default_str("0");
   section(command, "Output and pairs");
   command.add_flag("--check", o.validate, "compare what arrived with what was sent");
+  command.add_flag("--ports", o.ports, "below each row, what the counters of both ends' ports did");
+  if (bandwidth) {
+    command
+        .add_option("-w,--min-rate", o.min_rate,
+                    "rate that each pair must reach at its best size, else exit code 2")
+        ->check(CLI::PositiveNumber);
+    command
+        .add_option("-y,--min-msgrate", o.min_msgrate,
+                    "the same of its message rate, in million a second")
+        ->check(CLI::PositiveNumber);
+  }
   add_json_option(command, o.json, "weft.pair/1; the client writes it");
   command
-      .add_option("--pairs", o.pairs,
-                  "pairs of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
-                  "hosts), random; the pairs of a round run at the same time, RDMA on "
-                  "the client's rail at both ends")
+      .add_option(
+          "--pairs", o.pairs,
+          "pairs of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
+          "hosts), random; the pairs of a round run at the same time, RDMA on "
+          "the client's rail at both ends")
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))
       ->capture_default_str();
   command.add_option("--seed", o.seed, "seed of --pairs random")->capture_default_str();

@@ -37,10 +37,12 @@ struct PairOptions {
   int gpu = -1;  // >= 0: messages in the memory of this GPU
   std::string json;
   bool validate = false;
+  bool ports = false;                    // what their counters did, below each row
+  double min_rate = 0, min_msgrate = 0;  // in the table's unit, and Mpps; 0: none
   std::string pairs = "all";
   std::uint64_t seed = 1;
   int timeout_ms = 30000;  // without any progress
-  int limit_s = 300;   // the longest time of one size
+  int limit_s = 300;       // the longest time of one size
   // Not a flag: messages of so many bytes or more are sent with one bit changed (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 

@@ -6,6 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
+#include <utility>
+
+#include "perf/collective/stats.h"
+#include "topo/base/text.h"
 
 namespace weft {
 namespace {
@@ -53,9 +58,9 @@ std::string bandwidth_line(const std::string& bytes, const std::string& iteratio
 
 std::string latency_line(const std::string& bytes, const std::string& iterations,
                          const std::array<std::string, 8>& times) {
-  return fmt::format(" {:<7} {:<11} {:<7} {:<7} {:<9} {:<7} {:<7} {:<7} {:<7} {}", bytes, iterations,
-                     times[0], times[1], times[2], times[3], times[4], times[5], times[6],
-                     times[7]);
+  return fmt::format(" {:<7} {:<11} {:<7} {:<7} {:<9} {:<7} {:<7} {:<7} {:<7} {}", bytes,
+                     iterations, times[0], times[1], times[2], times[3], times[4], times[5],
+                     times[6], times[7]);
 }
 
 }  // namespace
@@ -98,16 +103,16 @@ std::string pair_header(const PairOptions& o, bool named) {
   const std::string pair = named ? fmt::format(" {:<9}", "#pair") : "";
   const char* bytes = named ? "bytes" : "#bytes";
   if (o.test == PairTest::kBandwidth)
-    return pair + bandwidth_line(bytes, "#iterations",
-                                 {fmt::format("BW peak[{}]", unit(o)),
-                                  fmt::format("BW average[{}]", unit(o)), "MsgRate[Mpps]",
-                                  fmt::format("BW min[{}]", unit(o))});
+    return pair + bandwidth_line(
+                      bytes, "#iterations",
+                      {fmt::format("BW peak[{}]", unit(o)), fmt::format("BW average[{}]", unit(o)),
+                       "MsgRate[Mpps]", fmt::format("BW min[{}]", unit(o))});
   std::array<std::string, 8> units;
   units.fill("[usec]");
   return pair +
-         latency_line(bytes, "#iterations",
-                      {"t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%",
-                       "99.99%"}) +
+         latency_line(
+             bytes, "#iterations",
+             {"t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%", "99.99%"}) +
          "\n" + (named ? fmt::format(" {:<9}", "#") : "") +
          latency_line(named ? "" : "#", "", units);
 }
@@ -116,13 +121,12 @@ std::string pair_line(const PairOptions& o, const PairRow& row, bool named) {
   const std::string pair = named ? fmt::format(" {:<9}", pair_name(row)) : "";
   const std::string bytes = fmt::format("{}", row.bytes);
   if (o.test == PairTest::kBandwidth)
-    return pair +
-           bandwidth_line(bytes,
-                          fmt::format("{}", static_cast<std::uint64_t>(both(row, "messages"))),
-                          {fmt::format("{:.2f}", in_unit(o, both(row, "best_100ms"))),
-                           fmt::format("{:.2f}", in_unit(o, both(row, "average"))),
-                           fmt::format("{:.6f}", both(row, "messages_per_second") / 1e6),
-                           fmt::format("{:.2f}", in_unit(o, both(row, "worst_100ms")))});
+    return pair + bandwidth_line(
+                      bytes, fmt::format("{}", static_cast<std::uint64_t>(both(row, "messages"))),
+                      {fmt::format("{:.2f}", in_unit(o, both(row, "best_100ms"))),
+                       fmt::format("{:.2f}", in_unit(o, both(row, "average"))),
+                       fmt::format("{:.6f}", both(row, "messages_per_second") / 1e6),
+                       fmt::format("{:.2f}", in_unit(o, both(row, "worst_100ms")))});
   const auto& j = row.at_client;
   const auto& p = j["percentiles_us"];
   return pair + latency_line(bytes, fmt::format("{}", j["messages"].get<std::uint64_t>()),
@@ -149,21 +153,111 @@ std::string pair_remarks(const PairRow& row) {
   return text;
 }
 
-std::string pair_summary(const PairOptions& o, const std::vector<PairRow>& rows) {
-  std::map<std::uint64_t, std::vector<const PairRow*>> sizes;
-  for (const PairRow& row : rows) sizes[row.bytes].push_back(&row);
+std::string pair_ports(const PairRow& row) {
   std::string text;
-  for (auto& [bytes, group] : sizes) {
+  for (const auto* end : {&row.at_client, &row.at_server}) {
+    if (!end->contains("counters") || (*end)["counters"].empty()) continue;
+    std::vector<CounterDelta> moved;
+    for (const auto& [counter, change] : (*end)["counters"].items())
+      moved.push_back({counter, change.get<std::int64_t>()});
+    const char* who = end == &row.at_client ? "client" : "server";
+    text +=
+        " " + wrapped(fmt::format("# {}: {}", who, to_string(moved)), kColumns - 1, " #   ") + "\n";
+  }
+  return text.empty() ? " # no counter of a port moved\n" : text;
+}
+
+namespace {
+
+using OfSize = std::map<std::uint64_t, std::vector<const PairRow*>>;
+
+OfSize by_size(const std::vector<PairRow>& rows) {
+  OfSize sizes;
+  for (const PairRow& row : rows) sizes[row.bytes].push_back(&row);
+  return sizes;
+}
+
+std::vector<bool> slow_pairs(const PairOptions& o, const std::vector<const PairRow*>& group) {
+  std::vector<double> values;
+  for (const PairRow* row : group) values.push_back(typical(o, *row));
+  return out_of_line(values, o.test == PairTest::kLatency);
+}
+
+// Clients down, servers across.
+std::string pair_table(const PairOptions& o, const std::vector<const PairRow*>& group,
+                       const std::vector<bool>& slow) {
+  std::map<int, std::map<int, std::string>> cells;
+  std::set<int> servers;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    cells[group[i]->client][group[i]->server] =
+        fmt::format("{:.2f}{}", typical(o, *group[i]), slow[i] ? "*" : " ");
+    servers.insert(group[i]->server);
+  }
+  std::string text = fmt::format(" # {:<8}", unit(o));
+  for (const int server : servers) text += fmt::format("{:>10} ", fmt::format("->{}", server));
+  text.erase(text.find_last_not_of(' ') + 1);
+  for (const auto& [client, to] : cells) {
+    text += fmt::format("\n # {:<8}", client);
+    for (const int server : servers) {
+      const auto found = to.find(server);
+      text += fmt::format("{:>11}", found == to.end() ? "" : found->second);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string pair_summary(const PairOptions& o, const std::vector<PairRow>& rows) {
+  constexpr std::size_t kMostServers = 8, kMostNamed = 10;
+  std::string text;
+  for (auto& [bytes, group] : by_size(rows)) {
     if (group.size() < 2) continue;
-    std::sort(group.begin(), group.end(),
-              [&](const PairRow* a, const PairRow* b) { return typical(o, *a) < typical(o, *b); });
-    const PairRow &low = *group.front(), &middle = *group[(group.size() - 1) / 2],
-                  &high = *group.back();
+    std::vector<const PairRow*> order = group;
+    std::ranges::sort(order, {}, [&](const PairRow* row) { return typical(o, *row); });
+    const PairRow &low = *order.front(), &middle = *order[(order.size() - 1) / 2],
+                  &high = *order.back();
     text += fmt::format(" # {} bytes, {} pairs: {:.2f} ({}) to {:.2f} ({}), median {:.2f} {}\n",
                         bytes, group.size(), typical(o, low), pair_name(low), typical(o, high),
                         pair_name(high), typical(o, middle), unit(o));
+    const std::vector<bool> slow = slow_pairs(o, group);
+    std::set<int> servers;
+    for (const PairRow* row : group) servers.insert(row->server);
+    if (o.pairs == "all" && group.size() > 2 && servers.size() <= kMostServers)
+      text += pair_table(o, group, slow);
+    std::size_t named = 0;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (!slow[i] || ++named > kMostNamed) continue;
+      text +=
+          fmt::format(" # SLOW: {}, {} to {}: {:.2f} {}, {:.2f} of the median\n",
+                      pair_name(*group[i]), group[i]->client_host, group[i]->server_host,
+                      typical(o, *group[i]), unit(o), typical(o, *group[i]) / typical(o, middle));
+    }
+    if (named > kMostNamed)
+      text += fmt::format(" # SLOW: {} more pairs: --json has all\n", named - kMostNamed);
   }
   return text;
+}
+
+std::vector<std::string> missed_limits(const PairOptions& o, const std::vector<PairRow>& rows) {
+  std::map<std::pair<int, int>, std::pair<double, double>> best;  // rate and messages
+  for (const PairRow& row : rows) {
+    auto& [rate, messages] = best[{row.client, row.server}];
+    rate = std::max(rate, in_unit(o, both(row, "average")));
+    messages = std::max(messages, both(row, "messages_per_second") / 1e6);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [pair, reached] : best) {
+    const std::string who = fmt::format("{}->{}", pair.first, pair.second);
+    if (o.min_rate > 0 && !(reached.first >= o.min_rate))
+      lines.push_back(fmt::format("{}: {:.2f} {} is below --min-rate {:g}", who, reached.first,
+                                  unit(o), o.min_rate));
+    if (o.min_msgrate > 0 && !(reached.second >= o.min_msgrate))
+      lines.push_back(fmt::format("{}: {:.6f} Mpps is below --min-msgrate {:g}", who,
+                                  reached.second, o.min_msgrate));
+  }
+  return lines;
 }
 
 nlohmann::ordered_json to_json(const PairOptions& o, const std::vector<PairRow>& rows,
@@ -174,6 +268,13 @@ nlohmann::ordered_json to_json(const PairOptions& o, const std::vector<PairRow>&
       {"events", o.events},           {"validated", o.validate}};
   json["pairs"] = nlohmann::ordered_json::array();
   for (const auto& pair : pairs) json["pairs"].push_back(pair);
+  std::set<const PairRow*> slow;
+  for (const auto& [bytes, group] : by_size(rows)) {
+    const std::vector<bool> marked = slow_pairs(o, group);
+    for (std::size_t i = 0; i < group.size(); ++i)
+      if (marked[i]) slow.insert(group[i]);
+  }
+  if (const auto missed = missed_limits(o, rows); !missed.empty()) json["missed"] = missed;
   for (const PairRow& row : rows) {
     for (auto& pair : json["pairs"]) {
       if (pair["client"] != row.client || pair["server"] != row.server) continue;
@@ -185,6 +286,7 @@ nlohmann::ordered_json to_json(const PairOptions& o, const std::vector<PairRow>&
       } else {
         size["typical_us"] = number(row.at_client, "typical_us");
       }
+      size["slow"] = slow.contains(&row);
       size["at_client"] = row.at_client;
       size["at_server"] = row.at_server;
       pair["sizes"].push_back(size);

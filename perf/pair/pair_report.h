@@ -27,6 +27,7 @@ struct PairRow {
   std::uint64_t bytes = 0;
   // The JSON of an EndResult, "counters", "trouble" (text) and "wrong" (text).
   nlohmann::ordered_json at_client, at_server;
+  std::string client_host, server_host;
 };
 
 // With `named`, each line begins with the pair.
@@ -34,8 +35,15 @@ std::string pair_header(const PairOptions& options, bool named);
 std::string pair_line(const PairOptions& options, const PairRow& row, bool named);
 // Returns lines about the faults of either end; empty for none.
 std::string pair_remarks(const PairRow& row);
-// Names the slowest, the middle and the fastest of many pairs at one size.
+// Returns a line for each counter of either end's port that moved, for --ports.
+std::string pair_ports(const PairRow& row);
+// Names the slowest, the middle and the fastest of many pairs at one size, and those that are
+// slower than the others differ; of all pairs of few ranks, also their table.
 std::string pair_summary(const PairOptions& options, const std::vector<PairRow>& rows);
+
+// Returns a line for each pair that did not reach --min-rate or --min-msgrate at its best size.
+std::vector<std::string> missed_limits(const PairOptions& options,
+                                       const std::vector<PairRow>& rows);
 
 nlohmann::ordered_json to_json(const PairOptions& options, const std::vector<PairRow>& rows,
                                const std::vector<nlohmann::ordered_json>& pairs);

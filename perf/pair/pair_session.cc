@@ -160,18 +160,22 @@ class PairSession {
     if (speaks()) fmt::print("{}\n", pair_header(o_, named_));
     std::fflush(stdout);
     for (const auto& round : rounds) measure_round(round);
-    if (speaks()) fmt::print("{}", pair_summary(o_, rows_));
+    const std::vector<std::string> missed = missed_limits(o_, rows_);
+    if (speaks()) {
+      fmt::print("{}", pair_summary(o_, rows_));
+      for (const std::string& line : missed) fmt::print(" # MISSED: {}\n", line);
+    }
     if (writes() && !o_.json.empty())
       write_report(o_.json, to_json(o_, rows_, pairs_).dump(2) + "\n");
     job_->all_gather("");  // nobody leaves while another still reads
     job_->leave();
-    const bool wrong = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
-      return row.at_client.contains("wrong") || row.at_server.contains("wrong");
-    });
-    const bool cut = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
-      return row.at_client.contains("ended_by_limit") || row.at_server.contains("ended_by_limit");
-    });
-    return wrong ? kExitCritical : cut ? kExitWarn : kExitOk;
+    const auto either = [&](const char* key) {
+      return std::ranges::any_of(rows_, [key](const PairRow& row) {
+        return row.at_client.contains(key) || row.at_server.contains(key);
+      });
+    };
+    const bool wrong = either("wrong"), cut = either("ended_by_limit");
+    return wrong || !missed.empty() ? kExitCritical : cut ? kExitWarn : kExitOk;
   }
 
   void measure_round(const std::vector<RankPair>& round) {
@@ -277,9 +281,12 @@ class PairSession {
     for (const RankPair& p : round) {
       rows_.push_back({p.client, p.server, bytes,
                        Json::parse(all[static_cast<std::size_t>(p.client)]),
-                       Json::parse(all[static_cast<std::size_t>(p.server)])});
+                       Json::parse(all[static_cast<std::size_t>(p.server)]),
+                       topology_->host_name(topology_->host(p.client)),
+                       topology_->host_name(topology_->host(p.server))});
       if (!speaks()) continue;
-      fmt::print("{}\n{}", pair_line(o_, rows_.back(), named_), pair_remarks(rows_.back()));
+      fmt::print("{}\n{}{}", pair_line(o_, rows_.back(), named_),
+                 o_.ports ? pair_ports(rows_.back()) : "", pair_remarks(rows_.back()));
       std::fflush(stdout);
     }
   }

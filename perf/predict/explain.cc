@@ -48,10 +48,9 @@ std::string why_chosen(const Explanation& e) {
   const Candidate &best = e.candidates.front(), &chosen = e.chosen;
   const double us = chosen.prediction.time_us, best_us = best.prediction.time_us;
   if (q.algorithm != "auto")
-    return best.algorithm == chosen.algorithm
-               ? "asked for by name, and the fastest"
-               : fmt::format("asked for by name; {} would take {} us", best.algorithm->name,
-                             format_us(best_us));
+    return us <= best_us ? "asked for by name, and the fastest"
+                         : fmt::format("asked for by name; {} would take {} us",
+                                       best.algorithm->name, format_us(best_us));
   if (chosen.measured_us > 0) {
     const auto fastest = std::ranges::min_element(e.candidates, {}, [](const Candidate& c) {
       return c.measured_us > 0 ? c.measured_us : std::numeric_limits<double>::infinity();
@@ -63,7 +62,7 @@ std::string why_chosen(const Explanation& e) {
                        measured, fastest->algorithm->name, format_us(fastest->measured_us),
                        q.profile.topology);
   }
-  if (best.algorithm == chosen.algorithm)
+  if (us <= best_us)
     return fmt::format("the fastest by the cost model of {} that apply", e.candidates.size());
   const std::string than = fmt::format("{} ({} us)", best.algorithm->name, format_us(best_us));
   if (us <= kAsGood * best_us)
@@ -121,9 +120,10 @@ std::vector<double> chunk_bytes(const Schedule& s, Collective collective, double
 std::string text(const Explanation& e) {
   const ModelCall& call = e.question.call;
   const Prediction& p = e.chosen.prediction;
-  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n{}\n\n",
+  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n{}{}\n\n",
                                 name(call.collective), format_bytes(call.bytes), name(call.type),
-                                where(call), in_words(call.machine, call.shape.hosts.size() > 1));
+                                where(call), unequal_hosts_in_words(call),
+                                in_words(call.machine, call.shape.hosts.size() > 1));
   std::vector<std::vector<std::string>> facts = {
       {"  algorithm", fmt::format("{}: {}", e.chosen.algorithm->name, e.chosen.algorithm->about)},
       {"  why", why_chosen(e)},

@@ -2,10 +2,14 @@
 #include "perf/predict/model_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "coll/jobs/session.h"
 #include "coll/sim/simulate.h"
@@ -110,6 +114,17 @@ std::string where(const ModelCall& call) {
       fmt::format("{} ranks on {} {}", call.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
   if (hosts == 1) return on;
   return fmt::format("{} x {} {}", on, call.rails, call.rails == 1 ? "rail" : "rails");
+}
+
+std::string unequal_hosts_in_words(const ModelCall& call) {
+  std::map<std::size_t, int, std::greater<>> hosts_with;
+  for (const auto& ranks : call.shape.hosts) ++hosts_with[ranks.size()];
+  if (hosts_with.size() < 2) return "";
+  std::vector<std::string> parts;
+  for (const auto& [ranks, hosts] : hosts_with)
+    parts.push_back(
+        fmt::format("{} {} {} ranks", hosts, hosts == 1 ? "host has" : "hosts have", ranks));
+  return fmt::format("the blocks of ranks are unequal: {}\n", fmt::join(parts, ", "));
 }
 
 std::string above_bound_in_words(double of_bound, const char* what) {

@@ -57,6 +57,8 @@ void set_model(ModelCall& call, int rails);
 
 // "64 ranks on 8 hosts x 8 rails", "8 ranks on 1 host".
 std::string where(const ModelCall& call);
+// "": all hosts have as many ranks. Else a line that says how many hosts have how many.
+std::string unequal_hosts_in_words(const ModelCall& call);
 
 // "": what is next to the bound is not above 1. Else a sentence that says so, and why.
 std::string above_bound_in_words(double of_bound, const char* what);

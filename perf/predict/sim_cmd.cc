@@ -121,10 +121,10 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
                  const Algorithm* picked) {
   const SimFabricOptions& f = job.fabric;
   std::string out =
-      fmt::format("weft sim {}: {} bytes of {} over {}\n{}\nlower bound {} us ({})\n\n",
+      fmt::format("weft sim {}: {} bytes of {} over {}\n{}{}\nlower bound {} us ({})\n\n",
                   name(job.collective), format_bytes(job.bytes), name(job.type), where(job),
-                  in_words(job.machine, job.shape.hosts.size() > 1), format_us(job.bound.us),
-                  job.bound.limiting);
+                  unequal_hosts_in_words(job), in_words(job.machine, job.shape.hosts.size() > 1),
+                  format_us(job.bound.us), job.bound.limiting);
   std::vector<std::vector<std::string>> table = {{"  algorithm", "time us", "busbw GB/s",
                                                   "of_bound", "messages", "cross-rail MiB",
                                                   "busiest, % of the time"}};

@@ -154,5 +154,21 @@ TEST(Kernels, HalvesMayLieAtOddAddresses) {
   }
 }
 
+// Every byte by every divisor that differs: a byte has a division of its own.
+template <class T>
+void divides_every_byte(DType type) {
+  T in[256], out[256];
+  for (int i = 0; i < 256; ++i) in[i] = static_cast<T>(i + std::numeric_limits<T>::min());
+  for (int n = 1; n <= 300; ++n) {
+    scale(out, in, type, n, 256);
+    for (int i = 0; i < 256; ++i) ASSERT_EQ(out[i], in[i] / n) << int{in[i]} << " / " << n;
+  }
+}
+
+TEST(Kernels, BytesAreDividedTowardsZero) {
+  divides_every_byte<std::int8_t>(DType::kInt8);
+  divides_every_byte<std::uint8_t>(DType::kUInt8);
+}
+
 }  // namespace
 }  // namespace weft

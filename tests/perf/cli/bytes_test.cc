@@ -61,5 +61,13 @@ TEST(Bytes, LaddersEndAtOrBelowTheLastSize) {
   EXPECT_THROW(size_ladder(8, 16, 0), Error);
 }
 
+TEST(SizeLadder, MayGrowByASum) {
+  EXPECT_THAT(size_ladder(8, 20, 4, 4), ::testing::ElementsAre(8, 12, 16, 20));
+  EXPECT_THAT(size_ladder(8, 21, 1, 5), ::testing::ElementsAre(8, 13, 18));
+  EXPECT_THAT(size_ladder(8, 9, 1, 100), ::testing::ElementsAre(8));
+  EXPECT_THAT(size_ladder(8, 8, 1), ::testing::ElementsAre(8)) << "nothing grows";
+  EXPECT_THROW(size_ladder(8, std::uint64_t{8} << 30, 2, 1), Error);
+}
+
 }  // namespace
 }  // namespace weft

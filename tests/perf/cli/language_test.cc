@@ -140,8 +140,8 @@ TEST(Language, JsonGoesToStandardOutputOrAFile) {
 TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
   const std::string replay = WEFT_SOURCE_DIR "/nowhere";
   for (const auto& [typed, option] : std::vector<std::pair<std::string, std::string>>{
-           {"perf all_reduce --root 1", "--root"},
-           {"perf all_gather -o max", "--op"},
+           {"perf barrier --min-busbw 8", "--min-busbw"},
+           {"perf sendrecv --expect 0.9", "--expect"},
            {"perf barrier -b 8", "--begin"},
            {"perf barrier -d double", "--type"},
            {"explain all_reduce --rank 1", "--rank"},

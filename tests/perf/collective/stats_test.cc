@@ -60,5 +60,21 @@ TEST(Stats, IterationsFillTheBudgetWithinLimits) {
   EXPECT_EQ(iterations_for(0, 500e3), 2000);
 }
 
+TEST(Stats, RanksGiveOneTimeAsNcclTestsHasIt) {
+  const std::vector<std::vector<double>> times = {{1, 9, 3}, {5, 2, 8}, {3, 1, 1}};
+  EXPECT_THAT(times_of(times, OfRanks::kFirst), ElementsAre(1, 9, 3));
+  EXPECT_THAT(times_of(times, OfRanks::kMean), ElementsAre(3, 4, 4));
+  EXPECT_THAT(times_of(times, OfRanks::kLeast), ElementsAre(1, 1, 1));
+  EXPECT_THAT(times_of(times, OfRanks::kMost), ElementsAre(5, 9, 8));
+}
+
+TEST(Stats, OutOfLineIsWorseThanTheOthersDiffer) {
+  EXPECT_THAT(out_of_line({10, 10, 5}, false), ElementsAre(false, false, true));
+  EXPECT_THAT(out_of_line({10, 10, 5}, true), ElementsAre(false, false, false));
+  EXPECT_THAT(out_of_line({10, 10, 9.5}, false), ElementsAre(false, false, false));  // a tenth
+  EXPECT_THAT(out_of_line({6, 8, 10, 12, 14}, false), ::testing::Each(false));
+  EXPECT_TRUE(out_of_line({}, true).empty());
+}
+
 }  // namespace
 }  // namespace weft

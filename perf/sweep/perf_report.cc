@@ -1,5 +1,5 @@
 // Writes the report of `weft perf` as text and JSON. Does not measure.
-#include "perf/collective/perf_report.h"
+#include "perf/sweep/perf_report.h"
 
 #include <fmt/format.h>
 
@@ -75,12 +75,60 @@ std::string above_bound(const PerfReport& report) {
 // As nccl-tests ends.
 std::string average(const PerfReport& report) {
   if (report.rows.empty() || report.collective == Collective::kBarrier) return "";
-  double sum = 0, halves = 0;
-  for_each_half(report, [&](const PerfRow& row, const PerfHalf& half) {
-    sum += busbw(report, row, half);
-    ++halves;
-  });
-  return fmt::format("# Avg bus bandwidth    : {:.4g}\n", sum / halves);
+  return fmt::format("# Avg bus bandwidth    : {:.4g}\n", average_busbw(report));
+}
+
+// "1048576 bytes of float sum, in place" for a line about one half.
+std::string named(const PerfReport& report, const PerfRow& row, const PerfHalf& half) {
+  const bool in_place = row.in_place && &half == &*row.in_place;
+  return fmt::format("{} bytes of {}{}{}", row.bytes, name(row.type),
+                     reduces(report.collective) ? fmt::format(" {}", name(row.op)) : "",
+                     in_place ? ", in place" : "");
+}
+
+std::string ranks_in_words(const std::vector<Rank>& ranks) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    text += fmt::format("{}{}", i > 0 ? "," : "", ranks[i]);
+  return text + (ranks.size() > kMost ? ",..." : "");
+}
+
+// What each group of a split run reached at the largest size, slow ones marked.
+std::string groups_in_words(const PerfReport& report) {
+  if (report.groups.empty() || report.rows.empty()) return "";
+  const PerfRow& row = report.rows.back();
+  const PerfHalf& half = first_half(row);
+  const bool rates = report.collective != Collective::kBarrier;
+  std::vector<double> values;
+  for (std::size_t g = 0; g < report.groups.size(); ++g)
+    values.push_back(rates ? busbw(report, row, half, g) : half.group_us[g]);
+  const std::vector<bool> slow = out_of_line(values, !rates);
+  std::vector<std::vector<std::string>> lines = {
+      {"#   group", "ranks", rates ? "busbw GB/s" : "us", ""}};
+  for (std::size_t g = 0; g < values.size(); ++g)
+    lines.push_back(
+        {fmt::format("#   {}", report.groups[g].color), ranks_in_words(report.groups[g].ranks),
+         rates ? format_GBps(values[g]) : format_us(values[g]),
+         slow[g] ? paint(Paint::kBad,
+                         fmt::format("SLOW: {:.2f} of the median", values[g] / median(values)))
+                 : ""});
+  return fmt::format("# groups of {}, {}:\n{}", report.split, named(report, row, half),
+                     align(lines));
+}
+
+const char* of_ranks_in_words(OfRanks which) {
+  switch (which) {
+    case OfRanks::kFirst:
+      return "on rank 0";
+    case OfRanks::kMean:
+      return "mean of the ranks";
+    case OfRanks::kLeast:
+      return "on the fastest rank";
+    case OfRanks::kMost:
+      return "on the slowest rank";
+  }
+  return "";
 }
 
 }  // namespace
@@ -124,10 +172,88 @@ double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half)
   return algbw(row, half) * busbw_factor(report.collective, report.ranks);
 }
 
+double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half,
+             std::size_t group) {
+  const auto n = static_cast<int>(report.groups[group].ranks.size());
+  const std::uint64_t bytes =
+      with_bytes({report.collective, row.type}, row.bytes, n).bytes;  // blocks divide otherwise
+  return algbw_gbps(bytes, half.group_us[group]) * busbw_factor(report.collective, n);
+}
+
+double average_busbw(const PerfReport& report) {
+  double sum = 0, halves = 0;
+  for_each_half(report, [&](const PerfRow& row, const PerfHalf& half) {
+    sum += busbw(report, row, half);
+    ++halves;
+  });
+  return halves > 0 ? sum / halves : 0;
+}
+
+IterationStats statistics(const PerfReport& report, const PerfHalf& half) {
+  std::vector<double> times = slowest_rank(half.rank_us);
+  const auto skipped = static_cast<std::size_t>(report.skip_iterations);
+  if (skipped < times.size())
+    times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(skipped));
+  return iteration_stats(std::move(times));
+}
+
+std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& unknown) {
+  std::vector<std::string> lines;
+  const PerfLimits& limits = report.limits;
+  std::uint64_t largest = 0;
+  for (const PerfRow& row : report.rows) largest = std::max(largest, row.bytes);
+  for_each_half(report, [&](const PerfRow& row, const PerfHalf& half) {
+    const double GBps = busbw(report, row, half);
+    if (limits.busbw > 0 && row.bytes == largest && !(GBps >= limits.busbw))
+      lines.push_back(fmt::format("{}: busbw {} GB/s is below --min-busbw {:g}",
+                                  named(report, row, half), format_GBps(GBps), limits.busbw));
+    if (limits.share <= 0) return;
+    const double share = half.predicted_us / half.time_us.p50;
+    if (half.predicted_us <= 0) {
+      ++unknown;
+      lines.push_back(fmt::format("{}: nothing is predicted of {}, which --expect asks for",
+                                  named(report, row, half), half.algorithm));
+    } else if (!(share >= limits.share)) {
+      lines.push_back(fmt::format(
+          "{}: {} us, {} us predicted of {}: {:.2f} of the expected speed is below --expect {:g}",
+          named(report, row, half), format_us(half.time_us.p50), format_us(half.predicted_us),
+          half.algorithm, share, limits.share));
+    }
+  });
+  constexpr double kOfAverage = 0.9;  // as nccl-tests judges
+  if (limits.average_busbw > 0 && !(average_busbw(report) >= kOfAverage * limits.average_busbw))
+    lines.push_back(
+        fmt::format("the average bus bandwidth, {:.4g} GB/s, is below 0.9 of "
+                    "NCCL_TESTS_MIN_BW={:g}",
+                    average_busbw(report), limits.average_busbw));
+  return lines;
+}
+
 std::optional<double> of_bound(const PerfHalf& half) {
   if (half.bound_us <= 0 || half.time_us.p50 <= 0) return std::nullopt;
   return half.bound_us / half.time_us.p50;
 }
+
+namespace {
+
+std::string time_in_words(const PerfReport& report) {
+  const std::string ranks = of_ranks_in_words(report.of_ranks);
+  const std::string runs = report.aggregate > 1
+                               ? fmt::format("iterations of {} operations", report.aggregate)
+                               : "operations";
+  if (!report.back_to_back)
+    return fmt::format("median of the {}, {}, a barrier before each", runs, ranks);
+  return report.per_iteration ? fmt::format("median of the {}, {}, no barrier between", runs, ranks)
+                              : fmt::format("total / operations, back to back, {}", ranks);
+}
+
+std::string split_in_words(const PerfReport& report) {
+  if (report.split.empty()) return "";
+  return fmt::format("# {}: {} groups run at the same time; rows are about all, busbw is of one\n",
+                     report.split, report.groups.size());
+}
+
+}  // namespace
 
 std::string header(const PerfReport& report) {
   std::string place =
@@ -144,16 +270,27 @@ std::string header(const PerfReport& report) {
                      !report.out_of_place ? ", in place"
                      : !report.in_place   ? ", out of place"
                                           : "",
-                     report.back_to_back
-                         ? "total / operations, back to back, of the slowest rank"
-                         : "median of the operations, on the slowest rank, a barrier before each") +
-         place_in_words(report) + bound_in_words(report);
+                     time_in_words(report)) +
+         split_in_words(report) + place_in_words(report) + bound_in_words(report);
 }
 
 std::string footer(const PerfReport& report) {
   std::string ports;
   for (const std::string& line : trouble(report.counts)) ports += fmt::format("# {}\n", line);
-  return ports + above_bound(report) + average(report) + verdict(report);
+  std::size_t unknown = 0;
+  std::string limits;
+  for (const std::string& line : missed_limits(report, unknown))
+    limits += paint(Paint::kBad, wrapped("# MISSED: " + line, kColumns, "#   ")) + "\n";
+  return ports + groups_in_words(report) + above_bound(report) + average(report) + report.memory +
+         limits + verdict(report);
+}
+
+std::string port_lines(const PerfRow& row) {
+  std::string lines;
+  for (const RailCount& c : row.ports)
+    if (const std::string line = evidence(c.rail, c.host, c.changes); !line.empty())
+      lines += wrapped("# " + line, kColumns, "#   ") + "\n";
+  return lines.empty() ? "# no counter of a port moved\n" : lines;
 }
 
 namespace {
@@ -176,6 +313,12 @@ void add_half(nlohmann::ordered_json& json, const PerfReport& report, const Perf
     json["bound_us"] = half.bound_us;
   }
   if (half.wrong) json["wrong"] = *half.wrong;
+  if (half.predicted_us > 0) json["predicted_us"] = half.predicted_us;
+  if (!half.rank_us.empty()) json["rank_us"] = half.rank_us;
+  for (std::size_t g = 0; g < half.group_us.size(); ++g) {
+    json["group_us"].push_back(half.group_us[g]);
+    json["group_busbw_GBps"].push_back(busbw(report, row, half, g));
+  }
 }
 
 }  // namespace
@@ -207,8 +350,14 @@ nlohmann::ordered_json to_json(const PerfReport& report) {
       r["in_place"] = nullptr;
       if (row.in_place) add_half(r["in_place"], report, row, *row.in_place);
     }
+    if (report.ports) r["ports"] = to_json(row.ports);
     json["rows"].push_back(std::move(r));
   }
+  if (!report.split.empty()) json["split"] = report.split;
+  for (const PerfGroup& g : report.groups)
+    json["groups"].push_back({{"color", g.color}, {"ranks", g.ranks}});
+  std::size_t unknown = 0;
+  if (const auto missed = missed_limits(report, unknown); !missed.empty()) json["missed"] = missed;
   if (!report.counts.empty()) json["ports"] = to_json(report.counts);
   if (!report.failure.ok()) {
     json["error"] = {{"code", name(report.failure.code())}, {"message", report.failure.message()}};

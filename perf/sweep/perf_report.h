@@ -20,9 +20,12 @@ namespace weft {
 struct PerfHalf {
   std::string algorithm;
   Summary time_us;
-  double bound_us = 0;  // 0: unknown
+  double bound_us = 0;      // 0: unknown
+  double predicted_us = 0;  // by the cost model, for --expect; 0: not predicted
   int iterations = 0;
-  std::optional<std::uint64_t> wrong;  // empty: not checked
+  std::optional<std::uint64_t> wrong;        // empty: not checked
+  std::vector<std::vector<double>> rank_us;  // of each rank's iterations, with --per-iteration
+  std::vector<double> group_us;              // of a split run: the median of each group
 };
 
 struct PerfRow {
@@ -32,20 +35,43 @@ struct PerfRow {
   RedOp op = RedOp::kSum;
   Rank root = kNoRank;
   std::optional<PerfHalf> out_of_place, in_place;  // at least one
+  std::string finished;                            // "2026-11-26 14:03:59"
+  std::vector<RailCount> ports;                    // what they counted meanwhile, with --ports
+};
+
+// The group of a split run, of which a row has a time.
+struct PerfGroup {
+  int color = 0;
+  std::vector<Rank> ranks;
+};
+
+// What a run must reach; 0: nothing.
+struct PerfLimits {
+  double busbw = 0;          // GB/s at the largest size (--min-busbw)
+  double share = 0;          // of the predicted speed at every size (--expect)
+  double average_busbw = 0;  // GB/s (NCCL_TESTS_MIN_BW)
 };
 
 struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
-  bool emulated = false;              // several hosts on one machine
-  int ranks_here = 1, cores = 1;      // of rank 0's machine
-  bool unbound = false;               // a rank may move from core to core
-  std::string transport;              // "auto", "shm", "tcp", "ucx", "verbs"
-  std::string between_hosts = "tcp";  // with "auto"
-  bool memory_shared = true;          // by the ranks of each host
-  std::string buffers;                // "malloc", "weft", "cuda"
+  bool emulated = false;                      // several hosts on one machine
+  int ranks_here = 1, cores = 1;              // of rank 0's machine
+  bool unbound = false;                       // a rank may move from core to core
+  std::string transport;                      // "auto", "shm", "tcp", "ucx", "verbs"
+  std::string between_hosts = "tcp";          // with "auto"
+  bool memory_shared = true;                  // by the ranks of each host
+  std::string buffers;                        // "malloc", "weft", "cuda"
   bool out_of_place = true, in_place = true;  // the halves that are asked for
   bool back_to_back = false;
+  OfRanks of_ranks = OfRanks::kMost;
+  int aggregate = 1;        // operations that are timed together
+  int skip_iterations = 0;  // of --per-iteration, before its statistics begin
+  bool per_iteration = false, timestamps = false, ports = false;
+  PerfLimits limits;
+  std::string split;              // "NCCL_TESTS_SPLIT=MOD 2"; empty: one group
+  std::vector<PerfGroup> groups;  // of a split run; the first is rank 0's
+  std::string memory;             // what --memory says; empty: not asked for
   RailRate rail;
   // Hosts that are emulated over shared memory have no rails, unless the user declares a rate.
   bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
@@ -71,11 +97,20 @@ const PerfHalf& first_half(const PerfRow& row);
 const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" where nothing reduces
 double algbw(const PerfRow& row, const PerfHalf& half);
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
+// Of one group of a split run.
+double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half, std::size_t group);
 // Empty where no bound is known.
 std::optional<double> of_bound(const PerfHalf& half);
+double average_busbw(const PerfReport& report);
+// What --per-iteration says of a half, without the first iterations that it skips.
+IterationStats statistics(const PerfReport& report, const PerfHalf& half);
+
+// A line for each limit that was not reached; `unknown` of them could not be judged.
+std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& unknown);
 
 std::string header(const PerfReport& report);  // '#' lines before the table's header
 std::string footer(const PerfReport& report);  // '#' lines after the table
+std::string port_lines(const PerfRow& row);    // '#' lines below a row, with --ports
 nlohmann::ordered_json to_json(const PerfReport& report);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // The rows and the JSON of `weft perf`: nccl-tests' columns, at most 100 of them.
-#include "perf/collective/perf_table.h"
+#include "perf/sweep/perf_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(PerfTable, HasTheColumnsOfNcclTests) {
   report.ranks = 2;
   const DType types[] = {DType::kFloat32};
   const RedOp ops[] = {RedOp::kSum};
-  const PerfTable table(report, {1 << 20, types, ops}, false);
+  const PerfTable table(report, {1 << 20, types, ops}, PerfLines::kRows);
   std::istringstream header(table.header());
   std::string halves, titles;
   std::getline(header, halves);
@@ -69,16 +69,17 @@ TEST(PerfTable, TellsHalvesThatAreNotThereFromThoseThatAreNotAskedFor) {
   const RedOp ops[] = {RedOp::kSum};
   PerfRow row = row_of(64);
   row.in_place.reset();
-  const PerfTable both(report, {64, types, ops}, false);
+  const PerfTable both(report, {64, types, ops}, PerfLines::kRows);
   EXPECT_THAT(both.row(row), HasSubstr("N/A    N/A"));
   report.in_place = false;
-  const PerfTable one(report, {64, types, ops}, false);
+  const PerfTable one(report, {64, types, ops}, PerfLines::kRows);
   EXPECT_THAT(one.row(row), AllOf(Not(HasSubstr("N/A")), HasSubstr("hierarchical_leader")));
   EXPECT_THAT(words(one.header()), ::testing::Contains("of_bound"));
 }
 
 TEST(PerfTable, FitsAHundredColumns) {
-  for (const bool percentiles : {false, true})
+  for (const PerfLines lines_of :
+       {PerfLines::kRows, PerfLines::kPercentiles, PerfLines::kIterations})
     for (const bool in_place : {false, true})
       for (const std::uint64_t largest : {std::uint64_t{64} << 20, std::uint64_t{1} << 30}) {
         PerfReport report;
@@ -86,9 +87,10 @@ TEST(PerfTable, FitsAHundredColumns) {
         report.in_place = in_place;
         const DType types[] = {DType::kFloat32, DType::kBFloat16};
         const RedOp ops[] = {RedOp::kSum, RedOp::kAvg};
-        const PerfTable table(report, {largest, types, ops}, percentiles);
+        const PerfTable table(report, {largest, types, ops}, lines_of);
         PerfRow row = row_of(largest);
         row.out_of_place->time_us = {499999, 999999, 999999, 999999};
+        for (auto* half : {&row.out_of_place, &row.in_place}) (*half)->rank_us = {{1, 999999}};
         row.type = DType::kBFloat16;
         std::istringstream lines(table.header() + table.row(row));
         for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
@@ -99,7 +101,7 @@ TEST(PerfTable, PercentilesHaveALineForEachHalf) {
   PerfReport report;
   const DType types[] = {DType::kFloat32};
   const RedOp ops[] = {RedOp::kSum};
-  const PerfTable table(report, {64, types, ops}, true);
+  const PerfTable table(report, {64, types, ops}, PerfLines::kPercentiles);
   std::istringstream lines(table.row(row_of(64)));
   std::string out, in;
   std::getline(lines, out);
@@ -108,6 +110,66 @@ TEST(PerfTable, PercentilesHaveALineForEachHalf) {
                                       "0", "out", "hierarchical_leader"));
   EXPECT_THAT(words(in), ElementsAre("64", "25.0", "50.0", "100.0", "0.001", "0.000", "0.250", "0",
                                      "in", "hierarchical_leader"));
+}
+
+// -I and -S of nccl-tests: its names of the columns, and the date at the end.
+TEST(PerfTable, IterationsAndTimeStampsHaveTheColumnsOfNcclTests) {
+  PerfReport report;
+  report.ranks = 2;
+  report.timestamps = true;
+  report.skip_iterations = 1;
+  const DType types[] = {DType::kFloat32};
+  const RedOp ops[] = {RedOp::kSum};
+  PerfRow row = row_of(64);
+  row.finished = "2026-11-26 14:03:59";
+  row.in_place.reset();
+  row.out_of_place->rank_us = {{90, 1, 2, 2}, {1, 2, 4, 1}};  // the slowest: 90, 2, 4, 2
+  const PerfTable table(report, {64, types, ops}, PerfLines::kIterations);
+  EXPECT_THAT(words(table.header()),
+              ::testing::IsSupersetOf({"i_min", "i_max", "i_p99", "i_cv", "timestamp"}));
+  EXPECT_THAT(words(table.row(row)),
+              ElementsAre("64", "100.0", "0.001", "0.001", "0", "2.00", "4.00", "4.00", "35.4",
+                          "out", "2026-11-26", "14:03:59"));
+  const PerfTable rows(report, {64, types, ops}, PerfLines::kRows);
+  EXPECT_THAT(words(rows.header()), ::testing::Contains("in-place"));
+  EXPECT_THAT(rows.row(row), HasSubstr("2026-11-26 14:03:59\n"));
+}
+
+TEST(PerfLimits, AreNamedWhereTheyAreMissed) {
+  PerfReport report;
+  report.ranks = 2;
+  report.rows = {row_of(1000), row_of(2000)};  // busbw 0.01 and 0.02, 0.02 and 0.04
+  std::size_t unknown = 0;
+  EXPECT_TRUE(missed_limits(report, unknown).empty());
+  report.limits.busbw = 0.03;
+  EXPECT_THAT(missed_limits(report, unknown),
+              ElementsAre("2000 bytes of float sum: busbw 0.020 GB/s is below --min-busbw 0.03"));
+  report.limits = {0, 0.9, 0};
+  for (PerfRow& row : report.rows) row.out_of_place->predicted_us = row.in_place->predicted_us = 45;
+  EXPECT_THAT(missed_limits(report, unknown),
+              ElementsAre(HasSubstr("1000 bytes of float sum: 100.0 us, 45.0 us predicted"),
+                          HasSubstr("2000 bytes of float sum: 100.0 us, 45.0 us predicted")));
+  EXPECT_EQ(unknown, 0u);
+  report.rows[0].out_of_place->predicted_us = 0;
+  EXPECT_EQ(missed_limits(report, unknown).size(), 2u);
+  EXPECT_EQ(unknown, 1u) << "what is not predicted is not reached";
+  report.limits = {0, 0, 0.026};  // the average is 0.0225, and 0.9 of the limit do
+  EXPECT_THAT(missed_limits(report, unknown),
+              ElementsAre(HasSubstr("the average bus bandwidth, 0.0225 GB/s, is below")));
+  report.limits.average_busbw = 0.024;
+  EXPECT_TRUE(missed_limits(report, unknown).empty());
+  EXPECT_THAT(footer(report), Not(HasSubstr("MISSED")));
+}
+
+TEST(PerfGroups, SlowOnesAreMarked) {
+  PerfReport report;
+  report.ranks = 2;
+  report.split = "NCCL_TESTS_SPLIT=DIV 2";
+  for (int g = 0; g < 4; ++g) report.groups.push_back({g, {2 * g, 2 * g + 1}});
+  report.rows = {row_of(1000)};
+  report.rows[0].out_of_place->group_us = {100, 102, 250, 99};
+  EXPECT_THAT(footer(report), ::testing::ContainsRegex("2 +4,5 +0.004 +SLOW: 0.41 of the median"));
+  EXPECT_EQ(footer(report).find("SLOW"), footer(report).rfind("SLOW"));
 }
 
 TEST(PerfTable, AFooterHasTheAverageOfAllHalvesAndTheAlgorithms) {

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "perf/cli/table.h"
-#include "perf/collective/perf_report.h"
+#include "perf/sweep/perf_report.h"
 
 namespace weft {
 
@@ -17,19 +18,25 @@ struct PerfExtent {
   std::span<const RedOp> ops;
 };
 
-// Rows of at most 100 columns. Both halves: nccl-tests' columns. One half: these of the half, the
-// algorithm and of_bound. With percentiles: a line for each half, with min, p50 and p99.
+// A row has one line, as nccl-tests has it, or one for each half: with min, p50 and p99, or with
+// nccl-tests' columns of --per-iteration.
+enum class PerfLines { kRows, kPercentiles, kIterations };
+
+// Rows of at most 100 columns, time stamps not counted. Both halves: nccl-tests' columns. One half:
+// these of the half, the algorithm and of_bound.
 class PerfTable {
  public:
-  PerfTable(const PerfReport& report, const PerfExtent& extent, bool percentiles);
+  PerfTable(const PerfReport& report, const PerfExtent& extent, PerfLines lines);
   std::string header() const;
   std::string row(const PerfRow& row) const;
   bool shows_algorithms() const { return table_.has("algorithm"); }
 
  private:
-  bool both() const { return !shows_algorithms(); }
+  bool both() const { return lines_ == PerfLines::kRows && !shows_algorithms(); }
+  std::string lines_of_halves(const PerfRow& row) const;
+  std::vector<std::string> rates(const PerfRow& row, const PerfHalf& half) const;
   const PerfReport& report_;
-  bool percentiles_;
+  PerfLines lines_;
   Table table_;
 };
 

@@ -229,6 +229,9 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"perf all_reduce --json /nowhere/x", "/nowhere/x", "written"},
       {"perf barrier --in-place", "--in-place", "barrier"},
       {"perf broadcast -N 2 --root 2", "--root 2", "0 to 1"},
+      {"perf broadcast -N 2 --root x", "--root x", "not in the range"},
+      {"perf all_reduce -N 1 --expect 0.9 -e 8", "--expect", "-N 2 or more"},
+      {"perf all_reduce -i 1 -e 8G", "-i 1", "larger step"},
       {"perf all_reduce --frobnicate", "--frobnicate", ""},
       {"explain all_reduce --algo rings", "rings", "ring"},
       {"explain all_reduce --ranks 4 --hosts 5", "--hosts 5", "--ranks 4"},
@@ -403,6 +406,8 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   for (const auto& row : json["rows"]) {
     EXPECT_GT(row["fixed_us"].size(), 1u);
     EXPECT_TRUE(row["fixed_us"].contains(row["best"])) << row;
+    for (const auto& [algorithm, us] : row["in_turns_us"].items()) EXPECT_GE(us, row["best_us"]);
+    EXPECT_EQ(row["in_turns_us"][row["best"].get<std::string>()], row["best_us"]) << row;
     EXPECT_GT(row["ratio"], 0);
   }
   EXPECT_TRUE(std::filesystem::exists(profile));

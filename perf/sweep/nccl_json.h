@@ -1,0 +1,32 @@
+// The report of `weft perf` in the JSON that nccl-tests writes with -J (its version 3), so that
+// scripts for that read it. Does not measure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "perf/sweep/perf_report.h"
+
+namespace weft {
+
+// A rank, as nccl-tests lists devices.
+struct NcclDevice {
+  int group = 0, pid = 0, device = 0;
+  std::string host, info;
+};
+
+struct NcclRun {
+  std::string started, ended;                              // "2026-11-26 14:03:59"
+  std::vector<NcclDevice> devices;                         // of each rank
+  std::uint64_t begin = 0, end = 0, factor = 0, step = 0;  // step > 0: in place of the factor
+  int warm_up = -1, checks = 1, blocking = 0;
+};
+
+// `args` and `env` are those of this process. Of the environment, only variables of weft, of NCCL
+// and of launchers are told, and never WEFT_SECRET: reports are passed on.
+nlohmann::ordered_json to_nccl_json(const PerfReport& report, const NcclRun& run);
+
+std::string time_stamp();  // of now, as nccl-tests writes it
+
+}  // namespace weft
