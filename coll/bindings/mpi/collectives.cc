@@ -163,7 +163,6 @@ Way allgather(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void*
               MPI_Count nout, MPI_Datatype tout) {
   const bool here = in == MPI_IN_PLACE;
   Bytes& to = r.keep(Bytes::to_receive(out, {nout, r.ranks()}, tout, here), true);
-  if (!here) expect_apart(in, out, to.count(0) != 0);
   const std::byte* const from =
       here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at();
   r.all_gather(from, to.at(), to.count(0));
@@ -174,7 +173,6 @@ Way allgatherv(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void
                Numbers counts, Numbers at, MPI_Datatype tout) {
   const bool here = in == MPI_IN_PLACE;
   Bytes& to = r.keep(Bytes::to_receive(out, r.blocks(counts, at), tout, here), true);
-  if (!here) expect_apart(in, out, nin != 0);
   const std::byte* const from =
       here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at();
   r.all_gather_v(from, to.at(), to.blocks());
@@ -190,7 +188,6 @@ Way gather(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* ou
   }
   const bool here = in == MPI_IN_PLACE;
   Bytes& to = r.keep(Bytes::to_receive(out, {nout, r.ranks()}, tout, here), true);
-  if (!here) expect_apart(in, out, to.count(0) != 0);
   r.gather(here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at(), to.at(),
            to.count(0), root);
   return Way::kWeft;
@@ -205,7 +202,6 @@ Way scatter(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* o
   }
   const bool here = out == MPI_IN_PLACE;
   const Bytes& from = r.keep(Bytes::to_send(in, {nin, r.ranks()}, tin));
-  if (!here) expect_apart(in, out, from.count(0) != 0);
   r.scatter(from.at(),
             here ? from.block(r.me()) : r.keep(Bytes::to_receive(out, {nout}, tout), true).at(),
             from.count(0), root);
@@ -223,7 +219,6 @@ Way gatherv(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* o
       messages.push_back(Message::to(root, from.at(), from.count(0), DType::kUInt8));
   }
   if (receives) {
-    if (!here) expect_apart(in, out, nin != 0);
     const Bytes& to = r.keep(Bytes::to_receive(out, r.blocks(counts, at), tout, here), true);
     for (int p = 0; p < r.ranks(); ++p) {
       const auto b = static_cast<std::size_t>(p);
@@ -240,7 +235,6 @@ Way scatterv(Running& r, const void* in, Numbers counts, Numbers at, MPI_Datatyp
   std::vector<Message> messages;
   const bool sends = r.is_root(root), here = sends && out == MPI_IN_PLACE;
   if (sends) {
-    if (!here) expect_apart(in, out, nout != 0);
     const Bytes& from = r.keep(Bytes::to_send(in, r.blocks(counts, at), tin));
     for (int p = 0; p < r.ranks(); ++p) {
       const auto b = static_cast<std::size_t>(p);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coll/runtime/internals.h"
@@ -76,6 +77,18 @@ std::string from_rank_0(std::string text) {
   text.resize(static_cast<std::size_t>(bytes));
   PMPI_Bcast(text.data(), bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
   return text;
+}
+
+// A launcher ends a job one of whose processes has ended. That process, not one that saw it end,
+// shall be the one whose exit code and message the user sees, as it is without weft.
+constexpr std::chrono::seconds kLauncherEndsJob(5);
+
+bool ends_the_job(MPI_Comm comm) {
+  MPI_Errhandler handler;
+  PMPI_Comm_get_errhandler(comm, &handler);
+  const bool ends = handler == MPI_ERRORS_ARE_FATAL;
+  PMPI_Errhandler_free(&handler);
+  return ends;
 }
 
 }  // namespace
@@ -215,6 +228,8 @@ void keep_moving() {
 
 int answer(MPI_Comm comm, const Status& status) {
   if (status.ok()) return MPI_SUCCESS;
+  if (status.code() == Code::kPeerFailed && ends_the_job(comm))
+    std::this_thread::sleep_for(kLauncherEndsJob);
   std::string text = "weft: " + status.to_string();
   text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
   const int error = library().error;

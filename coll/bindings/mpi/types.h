@@ -38,7 +38,7 @@ inline std::size_t elements(MPI_Count count) {
 }
 // A buffer that is not MPI_IN_PLACE, and not null where it is used. Open MPI takes null.
 void expect_buffer(const void* data, bool used);
-// Two buffers that are not the same. Open MPI takes them.
+// Two buffers that are not the same. Open MPI takes those, too.
 void expect_apart(const void* in, const void* out, bool used);
 
 // An array of the user's: of int, MPI_Count or MPI_Aint. Not a copy.

@@ -1,8 +1,10 @@
 /* Small programs of MPI, most from a sentence of the standard (MPI 4.0; the chapter stands beside
    each). Each prints a hash of all that each rank has seen, and must print the same with and without
    weft. It knows nothing of weft.
-   programs [NAME...]: all, or those; PROGRAMS_SAY=1 prints what goes into the hashes, and
-   PROGRAMS_LATE=1 frees handles late, for Open MPI, which needs that. The last line comes after MPI_Finalize, which a handler at exit calls. */
+   programs [NAME...]: all, or those. PROGRAMS_SAY=1 prints what goes into the hashes.
+   PROGRAMS_ALONE=1: without weft, which frees handles late, as Open MPI needs it, and leaves out
+   calls at which MPIs crash. PROGRAMS_END=return, signal, abort: how the last rank ends while the
+   others wait. The last line comes after MPI_Finalize, which a handler at exit calls. */
 #include "programs.h"
 
 #include <math.h>
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 
 int rank, size;
-static int say, late; /* late: handles are freed after the calls */
+static int say, alone;
 static uint64_t hash;
 int in[kMost], out[kMost];
 
@@ -54,11 +56,11 @@ static void free_type(void) {
     if (which == 4) MPI_Iscatter(in, 1, type, out, 1, type, size - 1, WORLD, &r);
     if (which == 5) MPI_Iallgatherv(in, 1, type, out, ones, at, type, WORLD, &r);
     if (which == 6) MPI_Ialltoallv(in, ones, at, type, out, ones, at, type, WORLD, &r);
-    if (!late) MPI_Type_free(&type);
+    if (!alone) MPI_Type_free(&type);
     MPI_Type_contiguous(3, MPI_CHAR, &other); /* takes the place of the freed one */
     MPI_Type_commit(&other);
     MPI_Wait(&r, NOWHERE);
-    if (late) MPI_Type_free(&type);
+    if (alone) MPI_Type_free(&type);
     MPI_Type_free(&other);
     see_out("type");
   }
@@ -73,12 +75,12 @@ static void free_communicator(void) {
     MPI_Iallreduce(in, out, 100, MPI_INT, MPI_SUM, made, &r[0]);
     MPI_Ibcast(out + 200, 100, MPI_INT, 0, made, &r[1]);
     MPI_Ibarrier(made, &r[2]);
-    if (way == 0 && !late) MPI_Comm_free(&made);
+    if (way == 0 && !alone) MPI_Comm_free(&made);
     MPI_Comm_split(WORLD, 0, -rank, &later);
     MPI_Allreduce(MPI_IN_PLACE, out + 400, 1, MPI_INT, MPI_SUM, later);
     MPI_Waitall(3, r, MPI_STATUSES_IGNORE);
     if (way == 1) MPI_Comm_disconnect(&made);
-    if (way == 0 && late) MPI_Comm_free(&made);
+    if (way == 0 && alone) MPI_Comm_free(&made);
     MPI_Comm_free(&later);
     see_out("communicator");
   }
@@ -307,22 +309,22 @@ static const struct {
                 {"wrong_operators", wrong_operators},
                 {"wrong_buffers", wrong_buffers},
                 {"handlers", handlers},
-                {"wrong_counts", wrong_counts}}; /* this one only by name */
+                {"wrong_counts", wrong_counts}}; /* needs weft */
 
 static void finalize(void) {
   int initialized;
   MPI_Initialized(&initialized);
   if (!initialized) return;
   MPI_Finalize();
-  if (rank == 0) printf("over\n");
+  if (rank == 0) printf("= over\n");
 }
 
 int main(int argc, char** argv) {
   int provided;
   uint64_t all[kRanks];
-  const char* end = getenv("PROGRAMS_END"); /* how the last rank ends while the others wait */
+  const char* end = getenv("PROGRAMS_END");
   say = getenv("PROGRAMS_SAY") != NULL;
-  late = getenv("PROGRAMS_LATE") != NULL;
+  alone = getenv("PROGRAMS_ALONE") != NULL;
   if (!end) atexit(finalize);
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(WORLD, &rank);
@@ -337,14 +339,14 @@ int main(int argc, char** argv) {
     return MPI_Barrier(WORLD);
   }
   for (size_t p = 0; p < sizeof programs / sizeof programs[0]; ++p) {
-    int wanted = argc == 1 && programs[p].run != wrong_counts;
+    int wanted = argc == 1 && !(alone && programs[p].run == wrong_counts);
     for (int a = 1; a < argc; ++a) wanted |= !strcmp(argv[a], programs[p].name);
     if (!wanted) continue;
     hash = 14695981039346656037u;
     programs[p].run();
     PMPI_Gather(&hash, 8, MPI_BYTE, all, 8, MPI_BYTE, 0, WORLD);
     if (rank) continue;
-    printf("%-20s", programs[p].name);
+    printf("= %-20s", programs[p].name);
     for (int r = 0; r < size; ++r) printf(" %016llx", (unsigned long long)all[r]);
     printf("\n");
     fflush(stdout);
