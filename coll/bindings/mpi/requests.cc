@@ -74,11 +74,10 @@ int poll(void*, MPI_Status*) {
 }
 
 int wait(int count, void** of, double, MPI_Status*) {
-  for (int i = 0; i < count; ++i)
-    while (!static_cast<Open*>(of[i])->over.load(std::memory_order_acquire)) {
-      poll(nullptr, nullptr);
-      yield_core();
-    }
+  for (int i = 0; i < count; ++i) {
+    const std::atomic<bool>& over = static_cast<Open*>(of[i])->over;
+    for (advance(); !over.load(std::memory_order_acquire); poll(nullptr, nullptr)) yield_core();
+  }
   return MPI_SUCCESS;
 }
 #endif
