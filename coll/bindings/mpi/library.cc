@@ -6,23 +6,34 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coll/runtime/internals.h"
 #include "transport/job/bootstrap.h"
 
+// weft's objects stay when the process exits: a process that ends without MPI_Finalize waits for
+// nobody, and a handler at exit may still call MPI. So what the compiler registers to destroy
+// static objects of this library is not registered.
+extern "C" [[gnu::visibility("hidden")]] int __cxa_atexit(void (*)(void*), void*,
+                                                          void*) {  // NOLINT
+  return 0;
+}
+
 namespace weft::mpi {
 namespace {
 
-constexpr const char* kWayNames[kWays] = {"weft",       "weft is off",  "other communicator",
-                                          "one rank",   "element type", "operator",
-                                          "not offered"};
+constexpr const char* kWayNames[kWays] = {"weft",     "weft is off",  "other communicator",
+                                          "one rank", "element type", "operator",
+                                          "argument", "not offered"};
 
 struct Library {
   std::unique_ptr<World> world;
   std::unique_ptr<Communicator> everybody;  // serves MPI_COMM_WORLD
   int key = MPI_KEYVAL_INVALID;             // the attribute of a communicator that weft serves
   int error = MPI_ERR_OTHER;                // the code of weft's failures
+  MPI_Comm own = MPI_COMM_NULL;
+  bool requests = false;  // whether MPI can wait for weft
 };
 
 Library& library() {
@@ -53,7 +64,8 @@ int size_of(MPI_Comm comm) {
 }
 
 // A communicator that serves is the value of an attribute, and ends with the attribute.
-int forget(MPI_Comm, int, void* value, void*) {
+int forget(MPI_Comm comm, int, void* value, void*) {
+  leave(comm);
   delete static_cast<Communicator*>(value);
   return MPI_SUCCESS;
 }
@@ -67,10 +79,16 @@ std::string from_rank_0(std::string text) {
   return text;
 }
 
-// A rank that waits in weft moves what MPI has under way: a peer may wait for that first.
-void move_mpi() {
-  int there = 0;
-  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE);
+// A launcher ends a job one of whose processes has ended. That process, not one that saw it end,
+// shall be the one whose exit code and message the user sees, as it is without weft.
+constexpr std::chrono::seconds kLauncherEndsJob(5);
+
+bool ends_the_job(MPI_Comm comm) {
+  MPI_Errhandler handler;
+  PMPI_Comm_get_errhandler(comm, &handler);
+  const bool ends = handler == MPI_ERRORS_ARE_FATAL;
+  PMPI_Errhandler_free(&handler);
+  return ends;
 }
 
 }  // namespace
@@ -110,6 +128,7 @@ void start() {
     // A program of MPI may compute for as long as it likes before it comes to a call.
     if (!std::getenv("WEFT_TIMEOUT_MS"))
       Internals::set_timeout(*l.world, std::chrono::hours(24 * 365));
+    // A peer may wait for what MPI has under way here before it comes to the call.
     Internals::while_waiting(*l.world, move_mpi);
   } catch (const std::exception& e) {
     why = e.what();
@@ -127,7 +146,10 @@ void start() {
   int error_class = 0;
   PMPI_Add_error_class(&error_class);
   PMPI_Add_error_code(error_class, &l.error);
+  PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &l.own);
+  PMPI_Comm_set_errhandler(l.own, MPI_ERRORS_RETURN);
   l.everybody = std::make_unique<Communicator>(l.world->world());
+  l.requests = watch_from_mpi(true);
 }
 
 void finish() {
@@ -136,6 +158,8 @@ void finish() {
     finish_all();
     PMPI_Barrier(MPI_COMM_WORLD);
     l.everybody.reset();
+    watch_from_mpi(false);
+    PMPI_Comm_free(&l.own);
   }
   if (on("WEFT_MPI_COUNTS", false)) print_counts();
   l.world.reset();
@@ -164,6 +188,10 @@ Communicator* serving(MPI_Comm comm, Way& way) {
   if (!inter && size_of(comm) == 1) way = Way::kAlone;
   return nullptr;
 }
+
+bool hands_out() { return library().requests; }
+
+MPI_Comm own_communicator() { return library().own; }
 
 int adopt(int returned, MPI_Comm parent, const MPI_Comm* comm) {
   Way way;
@@ -200,6 +228,8 @@ void keep_moving() {
 
 int answer(MPI_Comm comm, const Status& status) {
   if (status.ok()) return MPI_SUCCESS;
+  if (status.code() == Code::kPeerFailed && ends_the_job(comm))
+    std::this_thread::sleep_for(kLauncherEndsJob);
   std::string text = "weft: " + status.to_string();
   text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
   const int error = library().error;

@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "coll/api/communicator.h"
 
@@ -25,9 +26,10 @@ enum class Way : std::uint8_t {
   kAlone,         // a communicator of one rank
   kType,          // an element type that weft does not reduce
   kOperator,      // a user's operator, or one that weft does not have
+  kArgument,      // an argument that MPI refuses
   kNotOffered,    // weft has no such collective
 };
-inline constexpr std::size_t kWays = 7;
+inline constexpr std::size_t kWays = 8;
 
 // The calls of one function of MPI so far. One static object per function; thread-safe.
 class Count {
@@ -51,6 +53,8 @@ void start();
 void finish();
 // The communicator that serves `comm`; null: none, and `way` says why.
 Communicator* serving(MPI_Comm comm, Way& way);
+// Whether weft can hand out requests. The same on all ranks.
+bool hands_out();
 // Makes weft serve `made`, which a call over all ranks of `parent` has made (MPI_COMM_NULL: not on
 // this rank). Every rank of `parent` calls it. Returns what the MPI call returned.
 int adopt(int returned, MPI_Comm parent, const MPI_Comm* made);
@@ -61,12 +65,23 @@ void print_counts();
 // Makes a thread move what is under way in weft, while the program is elsewhere.
 void keep_moving();
 
+// A communicator of this rank alone, which returns errors.
+MPI_Comm own_communicator();
+
 // ---- open requests (requests.cc)
 class Running;
-// Hands out a request of MPI that ends when `running` has ended. Takes `running` over.
-int hand_out(Running* running, MPI_Request* request);
-// Moves the open requests along. Returns at once where there are none.
+// Hands out a request of MPI that ends when `running` has ended. Where that has failed already,
+// returns what the error handler does instead.
+int hand_out(std::unique_ptr<Running> running, MPI_Request* request);
+// Ends the open requests whose collectives are over. Returns at once where there are none, and in
+// calls of MPI that weft makes.
 void advance();
+// Makes MPI call advance() wherever it waits; `on` false: no longer. Returns whether this MPI can.
+bool watch_from_mpi(bool on);
+// Moves what MPI has under way.
+void move_mpi();
+// The program is about to free `comm`: open requests do without it.
+void leave(MPI_Comm comm);
 // Waits for all open requests.
 void finish_all();
 

@@ -1,6 +1,6 @@
-// The beginning and end of MPI, the calls that make communicators, and the collectives that weft
-// does not have, which are counted and passed on.
-#include "coll/bindings/mpi/library.h"
+// The beginning and end of MPI, the calls that make communicators, and what is counted and passed
+// on: the collectives that weft does not have, persistent collectives and partitioned messages.
+#include "coll/bindings/mpi/functions.h"
 
 using namespace weft::mpi;  // NOLINT: MPI's names are global
 
@@ -80,55 +80,44 @@ int MPI_Dist_graph_create_adjacent(MPI_Comm comm, int nin, const int sources[], 
 
 // ---- collectives that MPI does
 
-#define WEFT_PASSED(NAME, TYPED, ...)            \
-  static Count count_##NAME("MPI_" #NAME);       \
-  extern "C" int MPI_##NAME(WEFT_UNWRAP TYPED) { \
-    count_##NAME.add(Way::kNotOffered);          \
-    return PMPI_##NAME(__VA_ARGS__);             \
-  }
-#define WEFT_UNWRAP(...) __VA_ARGS__
+#define WEFT_BOTH(NAME, INAME, C, START, TYPED, ...)                                               \
+  WEFT_PASSED(MPI_##NAME##C, (WEFT_UNWRAP TYPED, MPI_Comm comm), __VA_ARGS__, comm)                \
+  WEFT_PASSED(MPI_##INAME##C, (WEFT_UNWRAP TYPED, MPI_Comm comm, MPI_Request * made), __VA_ARGS__, \
+              comm, made)
+WEFT_LEFT(WEFT_BOTH, , int, int)
+#ifdef WEFT_LARGE_COUNTS
+WEFT_LEFT(WEFT_BOTH, _c, MPI_Count, MPI_Aint)
+#endif
 
-WEFT_PASSED(Scan, (const void* in, void* out, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c), in,
-            out, n, t, op, c)
-WEFT_PASSED(Exscan, (const void* in, void* out, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c), in,
-            out, n, t, op, c)
-WEFT_PASSED(Iscan,
-            (const void* in, void* out, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c,
-             MPI_Request* q),
-            in, out, n, t, op, c, q)
-WEFT_PASSED(Iexscan,
-            (const void* in, void* out, int n, MPI_Datatype t, MPI_Op op, MPI_Comm c,
-             MPI_Request* q),
-            in, out, n, t, op, c, q)
-WEFT_PASSED(Alltoallw,
-            (const void* in, const int ni[], const int ai[], const MPI_Datatype ti[], void* out,
-             const int no[], const int ao[], const MPI_Datatype to[], MPI_Comm c),
-            in, ni, ai, ti, out, no, ao, to, c)
-WEFT_PASSED(Ialltoallw,
-            (const void* in, const int ni[], const int ai[], const MPI_Datatype ti[], void* out,
-             const int no[], const int ao[], const MPI_Datatype to[], MPI_Comm c, MPI_Request* q),
-            in, ni, ai, ti, out, no, ao, to, c, q)
-WEFT_PASSED(Neighbor_allgather,
-            (const void* in, int ni, MPI_Datatype ti, void* out, int no, MPI_Datatype to,
-             MPI_Comm c),
-            in, ni, ti, out, no, to, c)
-WEFT_PASSED(Neighbor_alltoall,
-            (const void* in, int ni, MPI_Datatype ti, void* out, int no, MPI_Datatype to,
-             MPI_Comm c),
-            in, ni, ti, out, no, to, c)
-WEFT_PASSED(Neighbor_allgatherv,
-            (const void* in, int ni, MPI_Datatype ti, void* out, const int no[], const int ao[],
-             MPI_Datatype to, MPI_Comm c),
-            in, ni, ti, out, no, ao, to, c)
-WEFT_PASSED(Neighbor_alltoallv,
-            (const void* in, const int ni[], const int ai[], MPI_Datatype ti, void* out,
-             const int no[], const int ao[], MPI_Datatype to, MPI_Comm c),
-            in, ni, ai, ti, out, no, ao, to, c)
-WEFT_PASSED(Ineighbor_allgather,
-            (const void* in, int ni, MPI_Datatype ti, void* out, int no, MPI_Datatype to,
-             MPI_Comm c, MPI_Request* q),
-            in, ni, ti, out, no, to, c, q)
-WEFT_PASSED(Ineighbor_alltoall,
-            (const void* in, int ni, MPI_Datatype ti, void* out, int no, MPI_Datatype to,
-             MPI_Comm c, MPI_Request* q),
-            in, ni, ti, out, no, to, c, q)
+// Persistent ones are counted where they are made.
+#ifdef WEFT_PERSISTENT
+#define WEFT_INIT(NAME, INAME, C, START, TYPED, ...) \
+  WEFT_MADE(WEFT_PERSISTENT, NAME##_init##C, TYPED, __VA_ARGS__)
+#define WEFT_MADE(PREFIX, NAME, TYPED, ...) WEFT_MADE_BY(PREFIX, NAME, TYPED, __VA_ARGS__)
+#define WEFT_MADE_BY(PREFIX, NAME, TYPED, ...)                                                     \
+  WEFT_PASSED(PREFIX##NAME, (WEFT_UNWRAP TYPED, MPI_Comm comm, MPI_Info info, MPI_Request * made), \
+              __VA_ARGS__, comm, info, made)
+WEFT_TAKEN(WEFT_INIT, , int, int)
+WEFT_LEFT(WEFT_INIT, , int, int)
+#define WEFT_BARRIER(PREFIX) WEFT_BARRIER_BY(PREFIX)
+#define WEFT_BARRIER_BY(PREFIX)                                                               \
+  WEFT_PASSED(PREFIX##Barrier_init, (MPI_Comm comm, MPI_Info info, MPI_Request * made), comm, \
+              info, made)
+WEFT_BARRIER(WEFT_PERSISTENT)
+#ifdef WEFT_LARGE_COUNTS
+WEFT_TAKEN(WEFT_INIT, _c, MPI_Count, MPI_Aint)
+WEFT_LEFT(WEFT_INIT, _c, MPI_Count, MPI_Aint)
+#endif
+#endif
+
+// Partitioned messages.
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+WEFT_PASSED(MPI_Psend_init,
+            (const void* data, int parts, MPI_Count count, MPI_Datatype type, int to, int tag,
+             MPI_Comm comm, MPI_Info info, MPI_Request* made),
+            data, parts, count, type, to, tag, comm, info, made)
+WEFT_PASSED(MPI_Precv_init,
+            (void* data, int parts, MPI_Count count, MPI_Datatype type, int from, int tag,
+             MPI_Comm comm, MPI_Info info, MPI_Request* made),
+            data, parts, count, type, from, tag, comm, info, made)
+#endif

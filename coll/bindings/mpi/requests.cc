@@ -1,8 +1,12 @@
-// Requests of MPI for collectives that weft has under way, and MPI's calls that wait for requests.
+// Requests of MPI for collectives that weft has under way.
 //
 // A request is a generalized one (MPI 4.0, chapter 13.2), so that every call of MPI takes it. It
-// ends when weft has been seen to be done: by the calls below, which look at weft and at MPI in
-// turn. The progress thread moves weft's collectives while the program is in other calls of MPI.
+// ends when weft has been seen to be done, on a thread of the program: MPI calls weft wherever it
+// waits for the request, by whatever name. How it can be made to do so is no matter of the
+// standard, but Open MPI and MPICH both have a way. The progress thread moves weft's collectives
+// while the program is elsewhere.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -19,11 +23,13 @@ struct Open {
   std::unique_ptr<Running> running;
   MPI_Request request = MPI_REQUEST_NULL;
   int error = MPI_SUCCESS;  // read by MPI once the request is complete
+  std::atomic<bool> over{false};
 };
 
 std::mutex mutex;
 std::vector<Open*> open;  // under `mutex`
 std::atomic<std::size_t> nopen{0};
+thread_local bool advances = false;  // this thread is in advance() or in weft's wait
 
 int query(void* of, MPI_Status* status) {
   PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -42,34 +48,116 @@ int cancel(void*, int) { return MPI_SUCCESS; }
 
 bool none_open() { return nopen.load(std::memory_order_acquire) == 0; }
 
-// Calls `look`, which sets a flag, until the flag is set or the call fails.
-template <class Look>
-int look_until(const Look& look) {
-  for (;;) {
-    advance();
-    int over = 0;
-    if (const int error = look(over); error != MPI_SUCCESS || over) return error;
-    yield_core();
+// One that is over, and is not open any more; null: none.
+Open* take_over() {
+  const std::lock_guard lock(mutex);
+  const auto at = std::ranges::find_if(open, [](Open* one) { return one->running->test(); });
+  if (at == open.end()) return nullptr;
+  Open* const one = *at;
+  open.erase(at);
+  nopen.store(open.size(), std::memory_order_release);
+  return one;
+}
+
+#ifdef OPEN_MPI
+// Open MPI's progress, which every call that waits runs, calls this.
+int progress() {
+  advance();
+  return 0;
+}
+#else
+// MPICH looks at a request of its extended kind by these. It does nothing else meanwhile.
+int poll(void*, MPI_Status*) {
+  advance();
+  move_mpi();
+  return MPI_SUCCESS;
+}
+
+int wait(int count, void** of, double, MPI_Status*) {
+  for (int i = 0; i < count; ++i) {
+    const std::atomic<bool>& over = static_cast<Open*>(of[i])->over;
+    for (advance(); !over.load(std::memory_order_acquire); poll(nullptr, nullptr)) yield_core();
   }
+  return MPI_SUCCESS;
+}
+#endif
+
+template <class Function>
+Function* find(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
 }  // namespace
 
-int Running::end() {
-  if (!waits_) status_ = is_batch_ ? batch_.wait() : request_.wait();
-  if (status_.ok()) {
-    for (std::size_t i = 0; i < noutputs_; ++i) outputs_[i]->unpack();
-    if (result_bytes_) std::memcpy(result_to_, result_.get(), result_bytes_);
-  }
-  return answer(comm_, status_);
+#ifdef OPEN_MPI
+bool watch_from_mpi(bool on) {
+  using Change = int(int (*)());
+  auto* const change = find<Change>(on ? "opal_progress_register" : "opal_progress_unregister");
+  return change && change(progress) == 0;
 }
 
-int hand_out(Running* running, MPI_Request* request) {
+int start_request(Open* one) {
+  return PMPI_Grequest_start(query, release, cancel, one, &one->request);
+}
+#else
+decltype(PMPIX_Grequest_start)* start_extended = nullptr;
+
+bool watch_from_mpi(bool on) {
+  if (on) start_extended = find<decltype(PMPIX_Grequest_start)>("PMPIX_Grequest_start");
+  return start_extended;
+}
+
+int start_request(Open* one) {
+  return start_extended(query, release, cancel, poll, wait, one, &one->request);
+}
+#endif
+
+void move_mpi() {
+  const bool before = std::exchange(advances, true);
+  int there = 0;
+  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE);
+  advances = before;
+}
+
+Running::~Running() {
+  if (errhandler_ != MPI_ERRHANDLER_NULL) PMPI_Errhandler_free(&errhandler_);
+}
+
+void Running::leave_communicator() {
+  PMPI_Comm_get_errhandler(comm_, &errhandler_);
+  comm_ = MPI_COMM_NULL;
+}
+
+bool Running::failed() {
+  if (!waits_) status_ = is_batch_ ? batch_.wait() : request_.wait();
+  return !status_.ok();
+}
+
+int Running::end() {
+  try {
+    if (!failed()) {
+      for (std::size_t i = 0; i < noutputs_; ++i) outputs_[i]->unpack();
+      if (result_bytes_) std::memcpy(result_to_, result_.get(), result_bytes_);
+      return MPI_SUCCESS;
+    }
+  } catch (const std::exception& e) {
+    status_ = Status(Code::kInternal, e.what());
+  }
+  if (comm_ != MPI_COMM_NULL) return answer(comm_, status_);
+  MPI_Comm instead;  // another communicator with the same error handler
+  PMPI_Comm_split(own_communicator(), 0, 0, &instead);
+  PMPI_Comm_set_errhandler(instead, errhandler_);
+  const int error = answer(instead, status_);
+  PMPI_Comm_free(&instead);
+  return error;
+}
+
+int hand_out(std::unique_ptr<Running> running, MPI_Request* request) {
+  if (running->test() && running->failed()) return running->end();  // arguments that weft refuses
   keep_moving();
   auto one = std::make_unique<Open>();
-  one->running.reset(running);
-  const int error = PMPI_Grequest_start(query, release, cancel, one.get(), &one->request);
-  if (error != MPI_SUCCESS) return error;
+  one->running = std::move(running);
+  if (const int error = start_request(one.get()); error != MPI_SUCCESS) return error;
   *request = one->request;
   const std::lock_guard lock(mutex);
   open.push_back(one.release());
@@ -78,22 +166,21 @@ int hand_out(Running* running, MPI_Request* request) {
 }
 
 void advance() {
-  if (none_open()) return;
-  std::vector<Open*> over;
-  {
-    const std::lock_guard lock(mutex);
-    std::erase_if(open, [&](Open* one) {
-      const bool done = one->running->test();
-      if (done) over.push_back(one);
-      return done;
-    });
-    nopen.store(open.size(), std::memory_order_release);
-  }
-  for (Open* one : over) {
+  if (none_open() || std::exchange(advances, true)) return;
+  while (Open* const one = take_over()) {
     one->error = one->running->end();
     one->running.reset();
-    PMPI_Grequest_complete(one->request);  // may release `one`
+    one->over.store(true, std::memory_order_release);
+    MPI_Request request = one->request;
+    PMPI_Grequest_complete(request);  // may release `one`
   }
+  advances = false;
+}
+
+void leave(MPI_Comm comm) {
+  const std::lock_guard lock(mutex);
+  for (Open* one : open)
+    if (one->running->comm() == comm) one->running->leave_communicator();
 }
 
 void finish_all() {
@@ -105,58 +192,8 @@ void finish_all() {
 
 }  // namespace weft::mpi
 
-using namespace weft::mpi;  // NOLINT: MPI's names are global
-
-extern "C" {
-
-int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-  if (none_open()) return PMPI_Wait(request, status);
-  return look_until([&](int& over) { return PMPI_Test(request, &over, status); });
-}
-
-int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
-  advance();
-  return PMPI_Test(request, flag, status);
-}
-
-int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
-  if (none_open()) return PMPI_Waitall(count, requests, statuses);
-  return look_until([&](int& over) { return PMPI_Testall(count, requests, &over, statuses); });
-}
-
-int MPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[]) {
-  advance();
-  return PMPI_Testall(count, requests, flag, statuses);
-}
-
-int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
-  if (none_open()) return PMPI_Waitany(count, requests, index, status);
-  return look_until([&](int& over) { return PMPI_Testany(count, requests, index, &over, status); });
-}
-
-int MPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
-  advance();
-  return PMPI_Testany(count, requests, index, flag, status);
-}
-
-int MPI_Waitsome(int count, MPI_Request requests[], int* done, int indices[],
-                 MPI_Status statuses[]) {
-  if (none_open()) return PMPI_Waitsome(count, requests, done, indices, statuses);
-  return look_until([&](int& over) {
-    const int error = PMPI_Testsome(count, requests, done, indices, statuses);
-    over = *done != 0;  // MPI_UNDEFINED: there is no active request
-    return error;
-  });
-}
-
-int MPI_Testsome(int count, MPI_Request requests[], int* done, int indices[],
-                 MPI_Status statuses[]) {
-  advance();
-  return PMPI_Testsome(count, requests, done, indices, statuses);
-}
-
-int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
-  advance();
+// The only call that does not make MPICH look.
+extern "C" int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
+  weft::mpi::advance();
   return PMPI_Request_get_status(request, flag, status);
-}
 }

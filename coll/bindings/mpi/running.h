@@ -17,10 +17,23 @@ class Running {
       : comm_(comm), by_(by), waits_(waits) {}
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
+  ~Running();
 
   MPI_Comm comm() const { return comm_; }
+  // The program is about to free comm().
+  void leave_communicator();
   std::size_t me() const { return static_cast<std::size_t>(by_.rank()); }
   int ranks() const { return by_.size(); }
+  // Throws Refused for a root that is no rank.
+  bool is_root(int root) const {
+    expect(root >= 0 && root < ranks());
+    return by_.rank() == root;
+  }
+  // One block per rank. Throws Refused without the arrays.
+  Layout blocks(Numbers counts, Numbers at) const {
+    expect(counts && at);
+    return {0, ranks(), counts, at};
+  }
 
   // Each starts one collective of weft; where the call waits, the collective also ends.
   void all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op) {
@@ -78,6 +91,7 @@ class Running {
   Bytes& keep(Bytes&& bytes, bool output = false) {
     Bytes& kept = bytes_[nbytes_++] = std::move(bytes);
     if (output) outputs_[noutputs_++] = &kept;
+    if (output && !waits_) kept.keep_type();
     return kept;
   }
   // Memory for a result that goes to `to` at the end.
@@ -92,6 +106,8 @@ class Running {
   bool test() { return waits_ || (is_batch_ ? batch_.test() : request_.test()); }
   // Of one that is over: brings the results to the user, and returns what MPI's call returns.
   int end();
+  // Of one that is over.
+  bool failed();
 
  private:
   template <class Blocking, class Async, class... Args>
@@ -102,7 +118,8 @@ class Running {
       request_ = (by_.*async)(args...);
   }
 
-  const MPI_Comm comm_;
+  MPI_Comm comm_;                                    // MPI_COMM_NULL: freed
+  MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // of a communicator that is freed
   Communicator by_;
   const bool waits_;
   bool is_batch_ = false;

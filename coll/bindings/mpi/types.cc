@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace weft::mpi {
 namespace {
@@ -22,37 +23,84 @@ constexpr DType integer() {
 }
 
 // MPI_CHAR and MPI_WCHAR are letters: MPI does not reduce them.
-const std::vector<Known>& known_types() {
-  static const std::vector<Known> types{{MPI_DOUBLE, DType::kFloat64},
-                                        {MPI_FLOAT, DType::kFloat32},
-                                        {MPI_INT, integer<int>()},
-                                        {MPI_LONG, integer<long>()},
-                                        {MPI_UNSIGNED, integer<unsigned>()},
-                                        {MPI_UNSIGNED_LONG, integer<unsigned long>()},
-                                        {MPI_LONG_LONG, integer<long long>()},
-                                        {MPI_UNSIGNED_LONG_LONG, integer<unsigned long long>()},
-                                        {MPI_SIGNED_CHAR, DType::kInt8},
-                                        {MPI_UNSIGNED_CHAR, DType::kUInt8},
-                                        {MPI_SHORT, DType::kInt16},
-                                        {MPI_UNSIGNED_SHORT, DType::kUInt16},
-                                        {MPI_INT8_T, DType::kInt8},
-                                        {MPI_UINT8_T, DType::kUInt8},
-                                        {MPI_INT16_T, DType::kInt16},
-                                        {MPI_UINT16_T, DType::kUInt16},
-                                        {MPI_INT32_T, DType::kInt32},
-                                        {MPI_UINT32_T, DType::kUInt32},
-                                        {MPI_INT64_T, DType::kInt64},
-                                        {MPI_UINT64_T, DType::kUInt64},
-                                        {MPI_AINT, integer<MPI_Aint>()},
-                                        {MPI_OFFSET, integer<MPI_Offset>()},
-                                        {MPI_COUNT, integer<MPI_Count>()},
-                                        {MPI_BYTE, DType::kUInt8},
-                                        {MPI_C_BOOL, DType::kBool}};
+std::span<const Known> known_types() {
+  static const Known types[] = {{MPI_DOUBLE, DType::kFloat64},
+                                {MPI_FLOAT, DType::kFloat32},
+                                {MPI_INT, integer<int>()},
+                                {MPI_LONG, integer<long>()},
+                                {MPI_UNSIGNED, integer<unsigned>()},
+                                {MPI_UNSIGNED_LONG, integer<unsigned long>()},
+                                {MPI_LONG_LONG, integer<long long>()},
+                                {MPI_UNSIGNED_LONG_LONG, integer<unsigned long long>()},
+                                {MPI_SIGNED_CHAR, DType::kInt8},
+                                {MPI_UNSIGNED_CHAR, DType::kUInt8},
+                                {MPI_SHORT, DType::kInt16},
+                                {MPI_UNSIGNED_SHORT, DType::kUInt16},
+                                {MPI_INT8_T, DType::kInt8},
+                                {MPI_UINT8_T, DType::kUInt8},
+                                {MPI_INT16_T, DType::kInt16},
+                                {MPI_UINT16_T, DType::kUInt16},
+                                {MPI_INT32_T, DType::kInt32},
+                                {MPI_UINT32_T, DType::kUInt32},
+                                {MPI_INT64_T, DType::kInt64},
+                                {MPI_UINT64_T, DType::kUInt64},
+                                {MPI_AINT, integer<MPI_Aint>()},
+                                {MPI_OFFSET, integer<MPI_Offset>()},
+                                {MPI_COUNT, integer<MPI_Count>()},
+                                {MPI_BYTE, DType::kUInt8},
+                                {MPI_C_BOOL, DType::kBool}};
   return types;
 }
 
 // PMPI_Pack counts bytes in an int.
 constexpr std::size_t kMostPacked = std::size_t{1} << 30;
+
+// `bytes` bytes as one element.
+MPI_Datatype piece_of(std::size_t bytes) {
+  constexpr int kUnit = 1 << 20;
+  MPI_Datatype unit, piece, types[] = {MPI_DATATYPE_NULL, MPI_BYTE};
+  PMPI_Type_contiguous(kUnit, MPI_BYTE, &unit);
+  types[0] = unit;
+  const int counts[] = {static_cast<int>(bytes / kUnit), static_cast<int>(bytes % kUnit)};
+  const MPI_Aint at[] = {0, static_cast<MPI_Aint>(bytes - bytes % kUnit)};
+  PMPI_Type_create_struct(2, counts, at, types, &piece);
+  PMPI_Type_commit(&piece);
+  PMPI_Type_free(&unit);
+  return piece;
+}
+
+// Moves what PMPI_Pack cannot: `count` elements of any size at any address, `bytes` bytes in all,
+// as a message to this rank itself.
+int move_by_message(std::byte* user, int count, MPI_Datatype type, std::byte* packed,
+                    std::size_t bytes, bool out) {
+  MPI_Datatype piece = piece_of(bytes);
+  const int error = out ? PMPI_Sendrecv(packed, 1, piece, 0, 0, user, count, type, 0, 0,
+                                        own_communicator(), MPI_STATUS_IGNORE)
+                        : PMPI_Sendrecv(user, count, type, 0, 0, packed, 1, piece, 0, 0,
+                                        own_communicator(), MPI_STATUS_IGNORE);
+  PMPI_Type_free(&piece);
+  return error;
+}
+
+// What describes elements in memory: not null, and committed.
+bool describes(MPI_Datatype type) {
+  if (type == MPI_DATATYPE_NULL) return false;
+  char nothing = 0;
+  int position = 0;
+  return PMPI_Pack(&nothing, 0, type, &nothing, 0, &position, own_communicator()) == MPI_SUCCESS;
+}
+
+// Throws Refused where the blocks of `layout` are nothing that MPI takes.
+void expect_blocks(const void* data, const Layout& layout, MPI_Datatype type, bool is_plain) {
+  std::size_t most = elements(layout.count);
+  for (int b = 0; layout.counts && b < layout.blocks; ++b)
+    most = std::max(most, elements(layout.counts[b]));
+  expect(is_plain || describes(type));
+  MPI_Aint begin = 0, extent = 0;
+  // MPI_BOTTOM, with addresses in the type, is null, too.
+  if (!data && most != 0) PMPI_Type_get_true_extent(type, &begin, &extent);
+  expect_buffer(data, most != 0 && begin == 0);
+}
 
 }  // namespace
 
@@ -84,6 +132,7 @@ std::optional<RedOp> op_of(MPI_Op op, MPI_Datatype type) {
 
 bool plain(MPI_Datatype type) {
   if (type == MPI_CHAR || dtype_of(type)) return true;
+  if (type == MPI_DATATYPE_NULL) return false;
   int integers = 0, addresses = 0, types = 0, combiner = 0;
   if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
       combiner != MPI_COMBINER_NAMED)
@@ -94,17 +143,38 @@ bool plain(MPI_Datatype type) {
 }
 
 std::size_t bytes_of(MPI_Datatype type) {
-  int bytes = 0;
-  PMPI_Type_size(type, &bytes);
-  return static_cast<std::size_t>(std::max(bytes, 0));
+  MPI_Count bytes = 0;
+  PMPI_Type_size_x(type, &bytes);
+  return static_cast<std::size_t>(bytes);
+}
+
+void expect_buffer(const void* data, bool used) {
+  expect(data != MPI_IN_PLACE);
+#ifdef OPEN_MPI
+  (void)used;
+#else
+  expect(data || !used);
+#endif
+}
+
+void expect_apart(const void* in, const void* out, bool used) {
+#ifdef OPEN_MPI
+  (void)in, (void)out, (void)used;
+#else
+  expect(in != out || !in || !used);
+#endif
 }
 
 Bytes Bytes::to_send(const void* data, const Layout& layout, MPI_Datatype type, bool copy) {
-  return {const_cast<void*>(data), layout, type, copy || !plain(type), true};
+  const bool is_plain = plain(type);
+  expect_blocks(data, layout, type, is_plain);
+  return {const_cast<void*>(data), layout, type, copy || !is_plain, true};
 }
 
 Bytes Bytes::to_receive(void* data, const Layout& layout, MPI_Datatype type, bool reads) {
-  return {data, layout, type, !plain(type), reads};
+  const bool is_plain = plain(type);
+  expect_blocks(data, layout, type, is_plain);
+  return {data, layout, type, !is_plain, reads};
 }
 
 Bytes::Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, bool reads)
@@ -116,9 +186,9 @@ Bytes::Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, b
   PMPI_Type_get_extent(type, &first, &extent);
   MPI_Aint next = 0;
   for (int b = 0; b < layout.blocks; ++b) {
-    const int count = layout.counts ? layout.counts[b] : layout.count;
-    begins_.push_back(layout.at ? layout.at[b] * extent : next);
-    next = begins_.back() + count * extent;
+    const MPI_Count count = layout.counts ? layout.counts[b] : layout.count;
+    begins_.push_back(layout.at ? static_cast<MPI_Aint>(layout.at[b]) * extent : next);
+    next = begins_.back() + static_cast<MPI_Aint>(count) * extent;
     counts_.push_back(static_cast<std::size_t>(count) * element);
   }
   if (!copies) {
@@ -142,6 +212,12 @@ Bytes::Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, b
   if (reads) move(false);
 }
 
+void Bytes::keep_type() {
+  if (!copy_) return;
+  kept_ = KeptType(type_);
+  type_ = kept_.get();
+}
+
 void Bytes::unpack() {
   if (copy_) move(true);
 }
@@ -157,13 +233,19 @@ void Bytes::move(bool out) {
     std::byte* user = data_ + begins_[b];
     std::byte* packed = at_ + offsets_[b];
     for (std::size_t left = counts_[b] / element; left != 0;) {
-      const std::size_t now = std::min(left, most);
-      const int bytes = static_cast<int>(now * element);
-      int position = 0;
-      if (out)
-        PMPI_Unpack(packed, bytes, &position, user, static_cast<int>(now), type_, MPI_COMM_SELF);
+      const std::size_t now = std::min(left, most), bytes = now * element;
+      int position = 0, error = MPI_SUCCESS;
+      // MPICH packs nothing at MPI_BOTTOM.
+      if (element > kMostPacked || !data_)
+        error = move_by_message(user, static_cast<int>(now), type_, packed, bytes, out);
+      else if (out)
+        error = PMPI_Unpack(packed, static_cast<int>(bytes), &position, user, static_cast<int>(now),
+                            type_, own_communicator());
       else
-        PMPI_Pack(user, static_cast<int>(now), type_, packed, bytes, &position, MPI_COMM_SELF);
+        error = PMPI_Pack(user, static_cast<int>(now), type_, packed, static_cast<int>(bytes),
+                          &position, own_communicator());
+      if (error != MPI_SUCCESS)
+        throw Error("MPI does not pack the elements of this call's type: an error in the type");
       user += static_cast<MPI_Aint>(now) * extent;
       packed += bytes;
       left -= now;

@@ -1,7 +1,7 @@
 // labels: multiproc
 // sanitize: no
 // MPI programs on weft: a suite (bindings/mpi/suite.c) that compares each collective with MPI's
-// own, by both MPIs, preloaded and linked in front.
+// own, and small programs (bindings/mpi/programs.c), by both MPIs, preloaded and linked in front.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -143,6 +143,46 @@ TEST_P(MpiPrograms, RanksThatDisagreeLearnWhoDid) {
     ASSERT_NE(at, std::string::npos) << output.text;
     const std::string line = output.text.substr(at + 14, output.text.find('\n', at) - at - 14);
     EXPECT_NE(line.find("rank 1"), std::string::npos) << line;
+  }
+}
+
+// What the small programs (bindings/mpi/programs.c) have seen.
+std::string seen(const Output& output) {
+  std::istringstream lines(output.text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("= ") && !line.starts_with("= wrong_counts")) all += line + "\n";
+  return all;
+}
+
+TEST_P(MpiPrograms, SeeWhatTheySeeWithoutWeft) {
+  const bool openmpi = GetParam().name == "openmpi";
+  const int ranks = openmpi ? 4 : 2;
+  const std::string program = GetParam().program("programs");
+  const Output plain = start(ranks, program, {{"PROGRAMS_ALONE", "1"}});
+  const Output output = start(ranks, program, {{"LD_PRELOAD", GetParam().library()}});
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_NE(seen(output).find("= over"), std::string::npos) << output.text;
+  EXPECT_EQ(seen(output), seen(plain)) << output.text << plain.text;
+  for (const char* function : {"MPI_Iallgather", "MPI_Ialltoallv", "MPI_Iallreduce"})
+    EXPECT_GT(calls_of(output, function).weft, 0) << function << "\n" << output.text;
+  EXPECT_NE(calls_of(output, "MPI_Bcast").why.find("argument"), std::string::npos) << output.text;
+  for (const char* function : {"MPI_Neighbor_alltoallw", "MPI_Ineighbor_allgatherv"})
+    EXPECT_GT(calls_of(output, function).mpi, 0) << function << "\n" << output.text;
+  EXPECT_GT(calls_of(output, openmpi ? "MPIX_Allreduce_init" : "MPI_Allreduce_init").mpi, 0);
+  if (openmpi) return;
+  EXPECT_GT(calls_of(output, "MPI_Psend_init").mpi, 0) << output.text;
+  EXPECT_GT(calls_of(output, "MPI_Allgatherv_c").weft, 0) << output.text;
+}
+
+// The others wait for the rank that ends; the launcher ends them, with its code.
+TEST_P(MpiPrograms, EndAsWithoutWeft) {
+  const bool openmpi = GetParam().name == "openmpi";
+  for (const auto& [how, code] : {std::pair("return", 7), std::pair("signal", openmpi ? 137 : 9)}) {
+    const Output output = start(2, GetParam().program("programs"),
+                                {{"LD_PRELOAD", GetParam().library()}, {"PROGRAMS_END", how}});
+    EXPECT_EQ(output.exit_code, code) << how << "\n" << output.text;
+    EXPECT_EQ(output.text.find("weft:"), std::string::npos) << output.text;
   }
 }
 
