@@ -10,9 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coll/types.h"
+#include "perf/collective/exercise.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 
@@ -193,6 +196,28 @@ TEST_F(Damage, AMissingRankIsFound) {
 TEST_F(Damage, ARankCountedTwiceIsFound) {
   for (std::size_t i = 0; i < kCount; ++i) data_[i] += static_cast<float>(payload_.value(3, i));
   EXPECT_GT(compare().wrong, kCount / 2);
+}
+
+// A byte behind the result, and one of the input, are reported where they were written.
+TEST(Exercise, SeesWhatIsWrittenBesideTheResult) {
+  testing::run_ranks(testing::places({1}), {}, [](World& world) {
+    Communicator comm = world.world();
+    constexpr std::size_t kCount = 1000, kBytes = kCount * sizeof(float);
+    Memory memory(kBytes, false, false);
+    Exercise exercise(comm, {.count = kCount, .bytes = kBytes}, memory);
+    exercise.prepare();
+    ASSERT_TRUE(exercise.run().ok());
+    EXPECT_EQ(exercise.check().wrong, 0u);
+    for (const std::size_t behind : {std::size_t{0}, Memory::kGuard - 1}) {
+      unsigned char& byte = memory.out.data()[kBytes + behind];
+      const unsigned char before = std::exchange(byte, static_cast<unsigned char>(~byte));
+      EXPECT_EQ(exercise.check().wrong, 1u);
+      EXPECT_THAT(exercise.check().first, HasSubstr("behind the result"));
+      byte = before;
+    }
+    memory.in.data()[5] ^= 1;
+    EXPECT_THAT(exercise.check().first, HasSubstr("the input was changed"));
+  });
 }
 
 }  // namespace

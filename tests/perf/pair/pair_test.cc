@@ -129,6 +129,49 @@ TEST(RateMeter, WindowsOfAHundredMilliseconds) {
   EXPECT_DOUBLE_EQ(meter.best(), 4000);
 }
 
+// A ping that is answered after some polls, and how long each took.
+class EchoLink : public PairLink {
+ public:
+  explicit EchoLink(bool one_sided) : one_sided_(one_sided) {}
+  std::string offer() override { return ""; }
+  void connect(const std::string&) override {}
+  std::string path() const override { return "echo"; }
+  PairUse use() const override { return {1}; }
+  bool one_sided() const override { return one_sided_; }
+  void prepare(const PairRole&) override {}
+  int post(int) override { return 0; }
+  int last() const override { return 1; }
+  int post_last() override { return 1; }
+  PairProgress poll() override { return {}; }
+  void ping(std::uint64_t) override { start_ = std::chrono::steady_clock::now(); }
+  bool arrived(std::uint64_t turn) override {
+    const auto took = std::chrono::steady_clock::now() - start_;
+    if (took < std::chrono::milliseconds(2)) return false;
+    if (turn > 1) answered_ns += static_cast<double>(std::chrono::nanoseconds(took).count());
+    return true;
+  }
+  std::string check() override { return ""; }
+  double answered_ns = 0;  // of all turns but the first
+
+ private:
+  const bool one_sided_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+TEST(PairTimes, OfAPingPongAreOneWayAndOfAReadTheWhole) {
+  const auto job = local_jobs(1);
+  for (const bool one_sided : {false, true}) {
+    EchoLink link(one_sided);
+    Histogram times;
+    const double took_s =
+        run_ping_pong(link, {}, PairRole{8, false, true, false}, 1, 20, times, *job[0]);
+    ASSERT_EQ(times.count(), 19u);
+    const double total_ns = times.mean() * 19 * (one_sided ? 1 : 2);
+    EXPECT_GE(total_ns, 0.999 * link.answered_ns);
+    EXPECT_LE(total_ns, took_s * 1.001e9);
+  }
+}
+
 // A message that takes 2.5 s; `tells`: what moves meanwhile.
 class SlowLink : public PairLink {
  public:

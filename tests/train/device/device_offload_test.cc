@@ -69,6 +69,7 @@ TEST_F(DeviceOffloading, BringsBackWhatWasPut) {
 TEST_F(DeviceOffloading, ManyBytes) {
   Offload<T> offload(::testing::TempDir());
   constexpr std::size_t kEach = std::size_t{10} << 20;  // elements
+  constexpr std::size_t kWays = 2;                      // there and back
   for (std::uint64_t key = 0; key < 5; ++key) {
     std::vector<Tensor<T>> list;
     list.push_back(numbers(kEach, static_cast<float>(key)));
@@ -80,6 +81,7 @@ TEST_F(DeviceOffloading, ManyBytes) {
     ASSERT_EQ(list.size(), 1u);
     expect_numbers(list[0], static_cast<float>(key), std::to_string(key));
   }
+  EXPECT_EQ(offload.bytes_moved(), kWays * 5 * kEach * sizeof(T));
 }
 
 TEST_F(DeviceOffloading, NamesTheFolder) {

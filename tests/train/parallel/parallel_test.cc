@@ -1,4 +1,5 @@
-// Threads of an operator: every piece once, and the same bits with any number of threads.
+// Pipelines of a mesh. Threads of an operator: every piece once, and the same bits with any number
+// of threads.
 #include "train/parallel/parallel.h"
 
 #include <gtest/gtest.h>
@@ -13,9 +14,29 @@
 #include "support/process/no_threads.h"
 #include "topo/base/status.h"
 #include "train/operators/operators.h"
+#include "train/parallel/mesh.h"
 
 namespace weft::train {
 namespace {
+
+TEST(Mesh, APipelineHasOneRankOfEachStageAndOtherwiseItsOwnPlace) {
+  for (const char* order : {"tp,dp,pp", "pp,tp,dp", "dp,pp,tp"}) {
+    MeshShape shape{.data = 3, .tensor = 2, .pipeline = 4};
+    shape.order = order;
+    for (Rank r = 0; r < shape.ranks(); ++r) {
+      const Coordinates mine = coordinates(shape, r);
+      const std::vector<Rank> pipeline = pipeline_of(shape, r);
+      ASSERT_EQ(pipeline.size(), 4u);
+      EXPECT_EQ(pipeline[static_cast<std::size_t>(mine.pipeline)], r) << order;
+      for (int stage = 0; stage < 4; ++stage) {
+        const Coordinates at = coordinates(shape, pipeline[static_cast<std::size_t>(stage)]);
+        EXPECT_EQ(at.pipeline, stage) << order;
+        EXPECT_EQ(at.data, mine.data) << order;
+        EXPECT_EQ(at.tensor, mine.tensor) << order;
+      }
+    }
+  }
+}
 
 class Parallel : public ::testing::Test {
  protected:
