@@ -4,6 +4,7 @@
 // reductions on the type and the operator, which MPI wants to be the same on all. Data that is only
 // moved is moved as bytes, whatever its type: ranks may describe the same elements differently, so
 // a derived type on one of them cannot make the call MPI's.
+#include <algorithm>
 #include <new>
 #include <optional>
 
@@ -148,6 +149,8 @@ Way reduce_scatter(Running& r, const void* in, void* out, Numbers counts, MPI_Da
   expect(static_cast<bool>(counts));
   std::vector<std::size_t> blocks;
   for (int p = 0; p < r.ranks(); ++p) blocks.push_back(elements(counts[p]));
+  if (std::ranges::all_of(blocks, [&](std::size_t n) { return n == blocks[0]; }))
+    return reduce_scatter_block(r, in, out, counts[0], type, op);
   const std::size_t n = blocks[r.me()];
   const auto as = reduction(in, out, n, type, op, way);
   if (!as) return way;

@@ -150,6 +150,16 @@ TEST(WindowMeter, SpreadsMessagesOverTheirTime) {
   for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
 }
 
+TEST(PingTimes, AreOneWay) {
+  PingTimes times(60, false);
+  for (int i = 0; i < 40; ++i) times.add(i < 20 ? 300e-6 : 100e-6);
+  const LatencySample s = times.summary();
+  EXPECT_GT(s.samples, 20);
+  EXPECT_LT(s.samples, 40) << "the first ones warm up";
+  EXPECT_NEAR(s.min_us, 50, 1e-9);
+  EXPECT_NEAR(s.max_us, 150, 1e-9);
+}
+
 TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
   WindowMeter meter(1.6);  // windows of 100 ms
   for (int i = 0; i <= 200; ++i) meter.add(10 + i * 0.01, i < 40 ? 5000 : 1000);
