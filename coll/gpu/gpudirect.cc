@@ -46,7 +46,7 @@ GpuDirect::GpuDirect(DeviceLane& lane)
 
 GpuDirect::~GpuDirect() {
   gpus_.clear();
-  unless_streams_wait(PooledMemory::trim);
+  unless_streams_wait(PooledMemory::trim_gpus);
 }
 
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {

@@ -113,14 +113,18 @@ void PooledMemory::abandon() noexcept {
   p.abandoned.push_back(std::move(block_));
 }
 
-void PooledMemory::trim() noexcept {
+void PooledMemory::trim() noexcept { trim(false); }
+void PooledMemory::trim_gpus() noexcept { trim(true); }
+
+void PooledMemory::trim(bool all_of_gpus) noexcept {
   std::vector<std::unique_ptr<Block>> gone;
   Pool& p = pool();
   const MutexLock lock(p.mutex);
   const auto since = std::chrono::steady_clock::now() - kIdle;
   std::size_t pinned = 0;
   for (auto& block : p.kept)
-    if (block->gpu != kPinned || ((pinned += block->bytes) > kKept && block->used < since))
+    if (block->gpu == kPinned ? (pinned += block->bytes) > kKept && block->used < since
+                              : all_of_gpus || block->used < since)
       gone.push_back(std::move(block));
   std::erase(p.kept, nullptr);
 }
