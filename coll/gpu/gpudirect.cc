@@ -46,7 +46,7 @@ GpuDirect::GpuDirect(DeviceLane& lane)
 
 GpuDirect::~GpuDirect() {
   gpus_.clear();
-  unless_streams_wait(PooledMemory::trim_gpus);
+  unless_streams_wait(PooledMemory::trim);
 }
 
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {

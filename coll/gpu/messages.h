@@ -43,6 +43,8 @@ class DeviceMessages {
   // The host memory that sends may hold whose streams have gone on; the streams of further sends
   // wait until they hold less. A single exchange may hold more.
   static constexpr std::size_t kHeldBytes = std::size_t{256} << 20;
+  // The GPU memory of this process that is kept for what streams send to GPUs of the host.
+  static constexpr std::size_t kGpuRooms = std::size_t{256} << 20;
   // The callers of shorter sends do not wait for the receiver.
   static constexpr std::size_t kEagerBytes = 4096;
 

@@ -2,6 +2,8 @@
 // maps and copies them. Knows nothing of how offers travel.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +11,11 @@
 #include "topo/base/log.h"
 
 namespace weft {
+
+namespace {
+// A GPU takes memory in pieces of this size.
+constexpr std::size_t kLeastRoom = std::size_t{2} << 20;
+}  // namespace
 
 static_assert(sizeof(DeviceAddress) <= sizeof(MessageTask::Offer));
 
@@ -27,9 +34,14 @@ void DeviceMessages::take_gpu_room(MessagePart& leg, bool ordered) {
         device_address(device_, leg.message.data, bytes, device_.residence(leg.message.data));
     if (leg.address->exported.bytes > 0) return;
   }
+  // Of few sizes, as what peers have mapped is never given back.
+  const std::size_t room = std::bit_ceil(std::max(bytes, kLeastRoom));
+  const bool pooled = PooledMemory::pooled(leg.gpu, room);
+  if (!pooled && PooledMemory::shared_bytes() + room > kGpuRooms) return;
   try {
-    if (!lane_thread && !PooledMemory::pooled(leg.gpu, bytes)) settle(waiting_streams_of(&core_));
-    leg.gpu_room = PooledMemory(device_, leg.gpu, bytes);
+    if (!lane_thread && !pooled) settle(waiting_streams_of(&core_));
+    leg.gpu_room = PooledMemory(device_, leg.gpu, room);
+    leg.gpu_room.share();
     leg.address =
         device_address(device_, leg.gpu_room.get(), bytes, device_.residence(leg.gpu_room.get()));
   } catch (const Error& e) {

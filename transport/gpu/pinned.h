@@ -38,21 +38,23 @@ class PooledMemory {
   // Keeps the memory out of use for ever, as the GPU may still access it.
   void abandon() noexcept;
 
-  // Returns pooled memory that nobody has used for kIdle to the device: GPU memory, and pinned
-  // memory beyond kKept bytes. To pin it again for each long message would take as long as to send
-  // the message many times, and peers map GPU memory anew.
+  // Keeps GPU memory in the pool as long as the process lives, for peers may map it, and CUDA does
+  // not say what becomes of memory that is freed while it is mapped.
+  void share() noexcept;
+  static std::size_t shared_bytes() noexcept;  // of all memory for which share() was called
+
+  // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes that
+  // nobody has used for kIdle: to pin it again for each long message would take as long as to send
+  // the message many times.
   static constexpr std::size_t kKept = std::size_t{64} << 20;
   static constexpr std::chrono::seconds kIdle{10};
   static void trim() noexcept;
-  // Returns all pooled GPU memory, too: for where a user of it ends.
-  static void trim_gpus() noexcept;
 
  private:
   struct Block;
   struct Pool;
   static std::size_t rounded(std::size_t bytes) noexcept;
   static Pool& pool();
-  static void trim(bool all_of_gpus) noexcept;
   std::unique_ptr<Block> block_;
 };
 
