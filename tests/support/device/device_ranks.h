@@ -25,6 +25,7 @@ class OnFakeDevice : public ::testing::Test {
     late_before_ = fake_->late_calls();
   }
   void TearDown() override {
+    if (!fake_) return;  // SetUp() threw
     fake_->separate(false);
     EXPECT_EQ(fake_->late_calls(), late_before_);
   }
