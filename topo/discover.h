@@ -47,6 +47,7 @@ HostDescription discover_host(const std::string& sysfs_root = "/sys");
 std::vector<Nic> choose_rails(const HostDescription& host);
 
 // Describes this process. Its host identity is WEFT_HOST_ID where set, else hostname and boot id.
+// Its GPU is that of CUDA_VISIBLE_DEVICES where this names one, else not known.
 Place discover_place();
 
 }  // namespace weft

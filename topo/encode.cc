@@ -38,16 +38,19 @@ bool boolean(const json& object, const char* key) {
   return it->get<bool>();
 }
 
-int numa_node(const json& object) {
-  const auto it = object.find("numa_node");
+// A number from 0, or -1 where it is not known.
+int number(const json& object, const char* key, const char* what) {
+  const auto it = object.find(key);
   if (it == object.end()) return -1;
   constexpr int kMax = 1 << 16;
   if (it->is_number_integer()) {
-    const std::int64_t node = it->get<std::int64_t>();
-    if (node >= -1 && node < kMax) return static_cast<int>(node);
+    const std::int64_t value = it->get<std::int64_t>();
+    if (value >= -1 && value < kMax) return static_cast<int>(value);
   }
-  malformed("'numa_node' is not a node number or -1");
+  malformed(fmt::format("'{}' is not {} or -1", key, what));
 }
+
+int numa_node(const json& object) { return number(object, "numa_node", "a node number"); }
 
 double rate(const json& object) {
   const auto it = object.find("rate_gbps");
@@ -68,15 +71,14 @@ std::string encode(const Place& place) {
                      {"pci", nic.pci},
                      {"numa_node", nic.numa_node},
                      {"rate_gbps", nic.rate_gbps},
+                     {"from_gpu", nic.from_gpu},
                      {"address", nic.address},
                      {"ipv6", nic.ipv6},
                      {"up", nic.up}});
   }
-  const json result = {{"host", place.host},
-                       {"machine", place.machine},
-                       {"no_rdma", place.no_rdma},
-                       {"numa_node", place.numa_node},
-                       {"rails", std::move(rails)}};
+  const json result = {{"host", place.host},       {"machine", place.machine},
+                       {"no_rdma", place.no_rdma}, {"numa_node", place.numa_node},
+                       {"gpu", place.gpu},         {"rails", std::move(rails)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -91,6 +93,7 @@ Place decode_place(const std::string& encoded) {
   place.machine = text(value, "machine");
   place.no_rdma = text(value, "no_rdma");
   place.numa_node = numa_node(value);
+  place.gpu = text(value, "gpu");
   const auto rails = value.find("rails");
   if (rails == value.end()) return place;
   if (!rails->is_array()) malformed("'rails' is not an array");
@@ -104,6 +107,7 @@ Place decode_place(const std::string& encoded) {
     nic.pci = text(entry, "pci");
     nic.numa_node = numa_node(entry);
     nic.rate_gbps = rate(entry);
+    nic.from_gpu = number(entry, "from_gpu", "a distance");
     nic.address = text(entry, "address");
     nic.ipv6 = text(entry, "ipv6");
     nic.up = boolean(entry, "up");

@@ -44,6 +44,14 @@ int pci_distance(const std::string& a, const std::string& b, const std::string& 
          (two_nodes ? 2 * kFar : 0);
 }
 
+void set_gpu(Place& place, const std::string& pci, const std::string& sysfs_root) {
+  place.gpu = pci;
+  for (Nic& rail : place.rails) {
+    const int far = pci_distance(rail.pci, pci, sysfs_root);
+    rail.from_gpu = far == kUnknown ? -1 : far;
+  }
+}
+
 std::vector<int> nearest_gpus(const std::vector<std::string>& rails,
                               const std::vector<std::string>& gpus, const std::string& sysfs_root) {
   const int nranks = static_cast<int>(rails.size()), ngpus = static_cast<int>(gpus.size());

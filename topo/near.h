@@ -1,4 +1,5 @@
-// Which GPU each rank of a host takes: the one nearest to its rail in the PCI tree.
+// Which GPU each rank of a host takes: the one nearest to its rail in the PCI tree. And the other
+// way round: how near the rails are to the GPU that a rank has.
 #pragma once
 
 #include <string>
@@ -13,6 +14,9 @@ namespace weft {
 // value where the tree below `sysfs_root` does not say.
 int pci_distance(const std::string& a, const std::string& b,
                  const std::string& sysfs_root = "/sys");
+
+// Says in `place` that its rank has the GPU at this address, and how far each rail is from the GPU.
+void set_gpu(Place& place, const std::string& pci, const std::string& sysfs_root = "/sys");
 
 // Returns for each of a host's ranks the index of its GPU in `gpus`, -1 where there is none. rails:
 // the PCI address of each rank's rail, empty for a virtual one. No GPU has two ranks more than

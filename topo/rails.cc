@@ -15,6 +15,7 @@
 
 #include "topo/base/environment.h"
 #include "topo/discover.h"
+#include "topo/near.h"
 #include "topo/sysfs.h"
 
 namespace weft {
@@ -186,6 +187,12 @@ Place discover_place() {
       place.no_rdma = fmt::format("{}: {}", nic.name, why->second);
   place.numa_node =
       sysfs::numa_node_of(numa, sysfs::read_field("/proc/self/status", "Cpus_allowed_list:"));
+  // A rank that sees one GPU has that one.
+  if (is_set("CUDA_VISIBLE_DEVICES")) {
+    const std::vector<Gpu> gpus = visible_gpus(sysfs::discover_gpus("/sys", "/proc"),
+                                               environment("CUDA_VISIBLE_DEVICES").c_str());
+    if (gpus.size() == 1) set_gpu(place, gpus[0].pci);
+  }
   return place;
 }
 

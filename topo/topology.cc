@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 namespace weft {
@@ -104,8 +105,9 @@ void share_family(std::vector<Place>& places, std::size_t rail) {
     if (Nic& nic = place.rails[rail]; wanted && !only_ipv6(nic)) nic.address = nic.ipv6;
 }
 
-// The rail of each of a host's ranks: an even share of ranks on each rail, on the rank's NUMA node
-// where that leaves the shares even, else in the order of the ranks.
+// The rail of each of a host's ranks: an even share of ranks on each rail. Where that leaves the
+// shares even, it is the one nearest to the rank's GPU, the nearest pairs first, or one on the
+// rank's NUMA node; else in the order of the ranks.
 std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
                         int nrails, bool by_distance) {
   const int nlocal = static_cast<int>(ranks.size());
@@ -128,9 +130,19 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
       if (suits(rail)) take(local, rail);
     }
   };
+  std::vector<std::tuple<int, bool, int, int>> pairs;  // far, not the plain one, rank, rail
+  for (int local = 0; by_distance && local < nlocal; ++local) {
+    const std::vector<Nic>& rails = places[ranks[local]].rails;
+    for (int rail = 0; rail < std::min(nrails, static_cast<int>(rails.size())); ++rail)
+      if (const int far = rails[rail].from_gpu; far >= 0)
+        pairs.emplace_back(far, rail != plain(local), local, rail);
+  }
+  std::ranges::sort(pairs);
+  for (const auto& [far, not_plain, local, rail] : pairs)
+    if (result[local] < 0) take(local, rail);
   for (int local = 0; by_distance && local < nlocal; ++local) {
     const Place& place = places[ranks[local]];
-    if (place.numa_node < 0) continue;
+    if (place.numa_node < 0 || result[local] >= 0) continue;
     take_any(local, [&](int rail) {
       return rail < static_cast<int>(place.rails.size()) &&
              place.rails[rail].numa_node == place.numa_node;
@@ -166,7 +178,7 @@ Topology::Topology(std::vector<Place> places)
   for (std::size_t rail = 0; rail < fewest; ++rail) share_family(places_, rail);
 
   // Ranks of equal local index meet on one rail, so hosts of equal size must choose the same. Where
-  // their processes are bound differently, NUMA has no say in it.
+  // their processes are bound differently, or have other GPUs, distance has no say in it.
   std::unordered_map<std::size_t, std::vector<int>> chosen;
   for (const std::vector<Rank>& ranks : hosts_) {
     const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());

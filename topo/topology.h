@@ -24,6 +24,7 @@ struct Nic {
   bool up = false;
   bool tunnel = false;  // its packets leave by another interface; set for this host only
   bool closed = false;  // a verbs device that this process cannot open; set for this host only
+  int from_gpu = -1;    // pci_distance() to the rank's GPU, in a Place; -1: unknown
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -33,6 +34,7 @@ struct Place {
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
+  std::string gpu;         // the PCI address of the GPU that is this rank's; empty: none is yet
   int numa_node = -1;      // the node of the cores this process may run on
 };
 
@@ -43,11 +45,11 @@ Place decode_place(const std::string& text);  // throws Error on malformed text
 class Topology {
  public:
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
-  // `local index * R / L` unless NUMA distances give it a closer NIC; hosts of equal size choose
-  // alike, so ranks of equal local index share a rail. place(r).rails is sorted in the order of
-  // host 0's PCI slots, with addresses of a family that all hosts share: callers use place(r), not
-  // the place that r sent. Throws Error when there are no ranks, or when ranks of one host list
-  // different rails.
+  // `local index * R / L` unless one is closer: in the PCI tree to the rank's GPU, where that is
+  // known, else by NUMA nodes to its cores. Hosts of equal size choose alike, so ranks of equal
+  // local index share a rail. place(r).rails is sorted in the order of host 0's PCI slots, with
+  // addresses of a family that all hosts share: callers use place(r), not the place that r sent.
+  // Throws Error when there are no ranks, or when ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }

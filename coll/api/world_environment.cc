@@ -13,7 +13,9 @@
 #include "coll/runtime/core.h"
 #include "coll/select/profile.h"
 #include "topo/discover.h"
+#include "topo/near.h"
 #include "transport/fault.h"
+#include "transport/gpu/device.h"
 #include "transport/job/bootstrap.h"
 #include "transport/job/unique_id.h"
 
@@ -71,6 +73,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
   (void)declared_rail_gbps(o.rail_gbps);  // throws before there is a job to wait for
   const JobSpec spec = describe(o);
   Place place = discover_place();
+  if (const Device* const d = device(); d && d->chosen() >= 0) set_gpu(place, d->pci(d->chosen()));
   // Emulated rails (weft launch --rails): the same device several times.
   if (std::getenv("WEFT_EMULATE_RAILS") && !std::getenv("WEFT_RAILS")) {
     const auto rails = static_cast<std::size_t>(environment_number("WEFT_EMULATE_RAILS", 1));

@@ -75,7 +75,10 @@ void Run::give_bring(std::uint32_t lane) {
       const bool here = plan_->scratch_of[static_cast<std::size_t>(c)] < 0;
       give_copy(work, lane, c, here ? Where::kOut : Where::kScratch);
     }
-  if (work.slices.empty()) return begin_round(lane);
+  if (work.slices.empty()) {
+    if (packed()) copy_in_packed();  // a rank without input passes on what others send
+    return begin_round(lane);
+  }
   compute_->give(std::move(work));
 }
 

@@ -2,8 +2,6 @@
 // Knows no collectives.
 #include "coll/gpu/messages.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -91,7 +89,7 @@ DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> 
 
 // Takes pinned memory before the stream waits, as a GPU may let what takes it wait for the stream.
 // What is called far ahead of its stream takes it when the stream has come, to hold less at once.
-void DeviceMessages::take_rooms(MessageGroup& f) {
+void DeviceMessages::take_rooms(MessageGroup& f, bool ordered) {
   {
     const MutexLock lock(mutex_);
     std::size_t ahead = 0;
@@ -102,6 +100,7 @@ void DeviceMessages::take_rooms(MessageGroup& f) {
   for (MessagePart& leg : f.legs) {
     const std::size_t bytes = leg.bytes();
     if (bytes == 0 || (!leg.message.sends && (leg.own || leg.gpu < 0))) continue;
+    take_gpu_room(leg, ordered);
     leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes, &waiting_streams_of(&core_));
   }
 }
@@ -111,16 +110,18 @@ void DeviceMessages::enter(MessageGroup& f) {
     if (leg.own) continue;
     const Message& m = leg.message;
     leg.op = new MessageTask(f.captured ? *replays_ : group_, m.sends, m.peer, m.count, m.type);
-    if (!m.sends && leg.gpu >= 0) leg.op->tell_slices(leg.landed);
+    if (m.sends || leg.gpu < 0) continue;
+    leg.op->tell_slices(leg.landed);
+    leg.op->take_offers();
   }
 }
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Task* handle) {
-  unless_streams_wait(PooledMemory::trim);
+  map_wanted();
   if (stream) prepare_gpu(device_, device_.gpu_of(*stream));
   MessageGroup f = flight_of(messages);
-  take_rooms(f);  // of captured messages: into the pool, for their replays
+  take_rooms(f, stream.has_value());  // of captured messages: into the pool, for their replays
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -203,7 +204,7 @@ bool DeviceMessages::turn() {
     for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
     core_.run_callbacks(lock);
   }
-  open_gates();
+  if (open_gates()) map_wanted();
   let_go();
   return moved;
 }
@@ -223,7 +224,7 @@ void DeviceMessages::set_out(MessageGroup& f) {
       if (leg.op) leg.slice_bytes = leg.op->slice_bytes();
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
       if (leg.message.sends) {
-        take_down(leg);
+        if (!take_aside(leg, f.gate.done)) take_down(leg);
       } else if (!leg.own) {
         if (leg.gpu >= 0 && !leg.room)
           leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
@@ -238,7 +239,7 @@ void DeviceMessages::set_out(MessageGroup& f) {
 void DeviceMessages::take_down(MessagePart& leg) {
   const std::size_t bytes = leg.bytes();
   if (bytes && !leg.room) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
-  auto* const from = static_cast<const std::byte*>(leg.message.data);
+  auto* const from = leg.gpu_room ? leg.gpu_room.get() : static_cast<std::byte*>(leg.message.data);
   if (leg.gpu < 0) {
     if (bytes) std::memcpy(leg.room.get(), from, bytes);
     leg.ready = leg.slices;
@@ -274,11 +275,15 @@ bool DeviceMessages::end_copies(MessagePart& leg) {
     if (!device_.reached(leg.copies.front())) {
       if (!stop_ || Clock::now() < leave_at_) break;
       (leg.source ? leg.source->room : leg.room).abandon();
+      leg.gpu_room.abandon();
+      leg.mapped = false;
     }
     device_.free_event(leg.copies.front());
     leg.copies.pop_front();
     ++(leg.message.sends ? leg.ready : leg.taken);
   }
+  if (leg.copies.empty() && std::exchange(leg.mapped, false))
+    device_peers().release(*leg.address, leg.gpu);
   return any;
 }
 
@@ -288,6 +293,8 @@ bool DeviceMessages::look_at_device(MessageGroup& f) {
     try {
       moved = end_copies(leg) || moved;
       if (!f.status.ok()) continue;
+      if (leg.message.sends && std::exchange(leg.declined, false)) take_down(leg);
+      if (leg.offered && !leg.message.sends && !leg.fetching) fetch(leg, f.captured);
       if (leg.source)
         for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
       moved = moved || !leg.arrived.empty();
@@ -307,7 +314,10 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
     if (!op) continue;
     if (!f.status.ok() && !op->under_way()) {
       core_.finish(op, f.status);
-    } else if (f.status.ok() && op->slices_ready() < leg.ready) {
+    } else if (f.status.ok() && look_at_offer(leg)) {
+      moved = true;
+    } else if (f.status.ok() && !(leg.message.sends && leg.offered) &&
+               op->slices_ready() < leg.ready) {
       op->let_go(leg.room ? leg.room.get() : leg.message.data, leg.ready);
       moved = true;
     }
@@ -318,83 +328,14 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
     if (!op->over) continue;
     moved = true;
     if (f.status.ok()) f.status = op->status;
+    // The receiver's GPU may still read.
+    if (leg.offered && op->under_way() && !op->status.ok()) leg.gpu_room.abandon();
     std::exchange(leg.op, nullptr)->release();
-    if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
+    if (!leg.message.sends || !leg.copies.empty()) continue;
+    leg.room.give_back();
+    leg.gpu_room.give_back();
   }
   return moved;
-}
-
-void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
-  CoreLock lock(core_.mutex);
-  const char* const verb = f.legs.size() > 1         ? "exchange"
-                           : f.legs[0].message.sends ? "send"
-                                                     : "recv";
-  core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
-              group_.ranks[static_cast<std::size_t>(group_.me)]},
-             &group_, lock);
-  f.status = group_.failure;
-}
-
-Status DeviceMessages::why_given_up() const {
-  if (group_.broken) return group_.failure;
-  return {Code::kAborted, "the World of this Communicator has ended"};
-}
-
-bool DeviceMessages::MessageGroup::over(const MessagePart& leg) const {
-  if (!set_out || leg.op || !leg.copies.empty()) return false;
-  if (!status.ok()) return true;
-  if (leg.message.sends) return leg.ready == leg.slices;
-  return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed where it belongs
-}
-
-bool DeviceMessages::MessageGroup::passed(const MessagePart& leg) const {
-  return over(leg) || (set_out && leg.message.sends && leg.ready == leg.slices);
-}
-
-std::size_t DeviceMessages::MessageGroup::held() const {
-  std::size_t bytes = 0;
-  for (const MessagePart& leg : legs)
-    if (leg.message.sends && !leg.own && !over(leg)) bytes += leg.bytes();
-  return bytes;
-}
-
-// Streams go on once what they sent is copied and what they receive has landed.
-void DeviceMessages::open_gates() {
-  std::size_t held = 0;
-  for (const MessageGroup& f : flights_) held += f.open ? f.held() : 0;
-  for (MessageGroup& f : flights_) {
-    const bool ready =
-        std::ranges::all_of(f.legs, [&](const MessagePart& leg) { return f.passed(leg); });
-    const std::size_t own = f.open ? 0 : f.held();
-    if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
-    held += own;
-    const MutexLock lock(mutex_);
-    f.open = true;
-    --closed_;
-    if (f.gate.done) gates_.open(f.gate, f.captured);
-  }
-}
-
-// Those that are over.
-void DeviceMessages::let_go() {
-  std::list<MessageGroup> over;
-  {
-    const MutexLock lock(mutex_);
-    for (auto it = flights_.begin(); it != flights_.end();) {
-      const auto f = it++;
-      if (f->open &&
-          std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
-        over.splice(over.end(), flights_, f);
-    }
-    under_way_ = flights_.size();
-  }
-  if (over.empty()) return;
-  changed_.notify_all();
-  CoreLock lock(core_.mutex);
-  for (MessageGroup& f : over)
-    if (f.handle) core_.finish(f.handle, f.status);
-  core_.device_done.notify_all();
-  core_.run_callbacks(lock);
 }
 
 }  // namespace weft

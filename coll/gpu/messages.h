@@ -4,7 +4,12 @@
 // has come: no message waits for another message's stream or peer. A send first copies its data to
 // pinned host memory, and then its stream goes on: two ranks that both send and then receive do not
 // wait for each other. A receive into device memory lands in host memory and is copied up. Messages
-// between hosts go in slices: one slice is copied while others are on their way. A message
+// between hosts go in slices: one slice is copied while others are on their way.
+//
+// From GPU to GPU of a host no byte passes host memory (gpu/offers.cc). The sender copies its data
+// to GPU memory of weft's, and then its stream goes on; out of streams, the data stay where they
+// are. It offers them, and the receiver maps and copies them, and says so. A receiver that cannot,
+// or not yet, as a stream waits, asks for the bytes, which then go through host memory. A message
 // takes its number in its pair of ranks when it is called, so it also meets messages of host memory
 // and of no stream; a captured message takes its number at each replay, among replayed messages.
 // Messages of device memory outside of streams come here as well, and wait for no stream.
@@ -27,6 +32,7 @@
 #include "coll/runtime/message_task.h"
 #include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
+#include "transport/gpu/device_peers.h"
 #include "transport/gpu/gates.h"
 #include "transport/gpu/pinned.h"
 
@@ -37,6 +43,10 @@ class DeviceMessages {
   // The host memory that sends may hold whose streams have gone on; the streams of further sends
   // wait until they hold less. A single exchange may hold more.
   static constexpr std::size_t kHeldBytes = std::size_t{256} << 20;
+  // The GPU memory of this process that is kept for what streams send to GPUs of the host.
+  static constexpr std::size_t kGpuRooms = std::size_t{256} << 20;
+  // The callers of shorter sends do not wait for the receiver.
+  static constexpr std::size_t kEagerBytes = 4096;
 
   // The communicator outlives its DeviceMessages.
   DeviceMessages(Device& device, GroupState& group);
@@ -61,9 +71,10 @@ class DeviceMessages {
   // receive posts each slice, and takes it from `room` when it is over.
   struct MessagePart {
     Message message;
-    int gpu = -1;  // GPU of the memory; -1: the host may touch it
+    int gpu = -1;      // GPU of the memory; -1: the host may touch it
+    bool own = false;  // to or from this rank itself
     MessageTask* op = nullptr;
-    PooledMemory room = {};
+    PooledMemory room = {}, gpu_room = {};  // gpu_room: of a send that is offered
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
     std::uint32_t ready = 0;  // slices, from the first, that may be posted (own: taken)
@@ -72,7 +83,10 @@ class DeviceMessages {
     std::vector<std::uint32_t> arrived = {};  // landed slices that the thread is to take
     std::deque<Device::Event> copies = {};    // copies under way, in the order of their stream
     MessagePart* source = nullptr;            // of a receive from this rank itself: the send
-    bool own = false;                         // to or from this rank itself
+    // A send: is offered, and has been declined. A receive: was offered, and is being fetched.
+    bool offered = false, declined = false, fetching = false;
+    bool mapped = false;                        // the memory at `address`
+    std::optional<DeviceAddress> address = {};  // where the offered bytes are
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
   // Messages that go together.
@@ -86,7 +100,8 @@ class DeviceMessages {
     Status status;
     bool over(const MessagePart& leg) const;
     bool passed(const MessagePart& leg) const;  // later work of the stream may touch its memory
-    std::size_t held() const;                   // bytes of its sends that lie in rooms
+    bool over_for_caller() const;
+    std::size_t held() const;  // bytes of its sends that lie in rooms
   };
   struct Captured {
     std::vector<Message> messages;
@@ -94,7 +109,7 @@ class DeviceMessages {
   };
 
   MessageGroup flight_of(std::span<const Message> messages) const;
-  void take_rooms(MessageGroup& f) WEFT_EXCLUDES(mutex_);
+  void take_rooms(MessageGroup& f, bool ordered) WEFT_EXCLUDES(mutex_);
   void enter(MessageGroup& f) WEFT_REQUIRES(core_.mutex);
   void serve() WEFT_EXCLUDES(mutex_);
   bool take_arrivals() WEFT_REQUIRES(mutex_);
@@ -105,6 +120,13 @@ class DeviceMessages {
   void set_out(MessageGroup& f);
   bool look_at_device(MessageGroup& f);
   bool look_at_transports(MessageGroup& f, bool clock) WEFT_REQUIRES(core_.mutex);
+  // ---- offers.cc
+  bool may_offer(const MessagePart& leg) const;
+  void take_gpu_room(MessagePart& leg, bool ordered);
+  bool take_aside(MessagePart& leg, bool ordered);
+  void fetch(MessagePart& leg, bool now);
+  bool look_at_offer(MessagePart& leg) WEFT_REQUIRES(core_.mutex);
+
   void take_down(MessagePart& leg);
   void take_up(MessagePart& leg, std::uint32_t slice);
   void copy(MessagePart& leg, std::uint32_t slice, int stream, std::byte* to,
@@ -114,7 +136,8 @@ class DeviceMessages {
   Status why_given_up() const WEFT_REQUIRES(core_.mutex);
   bool all_over() const WEFT_REQUIRES(mutex_) { return closed_ == 0 && under_way_ == 0; }
   bool given_up() const { return stop_ || group_.broken.load(std::memory_order_relaxed); }
-  void open_gates();
+  void map_wanted();
+  bool open_gates();
   void let_go();
 
   Device& device_;
@@ -136,6 +159,7 @@ class DeviceMessages {
   std::chrono::steady_clock::time_point leave_at_{};
 
   unsigned looks_ = 0;
+  bool told_ = false;  // the log, that a peer's GPU memory cannot be mapped
   std::thread thread_;
 };
 

@@ -96,6 +96,13 @@ struct Core : std::enable_shared_from_this<Core> {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
   int link_of(Rank a, Rank b) const;  // the index into `links` of a pair of world ranks
+  // Whether messages with that world rank may be offered (message_task.h). What is fetched by a GPU
+  // cannot be checked.
+  bool offers_messages(Rank peer) const {
+    return !options.integrity && shm_peer[static_cast<std::size_t>(peer)] &&
+           has_device[static_cast<std::size_t>(job->rank())] &&
+           has_device[static_cast<std::size_t>(peer)];
+  }
   // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
   // Where ranks of it are gone, the communicator is over from the start.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,

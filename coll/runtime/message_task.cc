@@ -1,4 +1,4 @@
-// Posts the slices of a message, and takes their ends.
+// Posts the slices of a message, and takes their ends; the same of an offer and its answer.
 // This file does not know whether the memory is a GPU's.
 #include "coll/runtime/message_task.h"
 
@@ -11,6 +11,17 @@
 #include "coll/runtime/agreement.h"
 
 namespace weft {
+namespace {
+
+// A tag has the number of a slice in so many bits; the two above them say that the transfer is an
+// offer or its answer.
+constexpr int kNumberBits = kMessageBit - 2;
+constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
+constexpr std::uint64_t kOfferBit = kNumbers + 1, kAnswerBit = kOfferBit << 1;
+// In place of a slice's number, in the id of the transfer.
+constexpr std::uint32_t kAside = ~std::uint32_t{0} - 1;
+
+}  // namespace
 
 MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count, DType type)
     : core_(*g.core),
@@ -20,7 +31,8 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
       slice_bytes_(core_.shm_peer[static_cast<std::size_t>(peer_)] ? SIZE_MAX
                                                                    : core_.message_slice),
       slices_(slices_of(bytes_, slice_bytes_)),
-      left_(slices_) {
+      left_(slices_),
+      may_be_offered_(core_.offers_messages(peer_)) {
   core_.mutex.assert_held();
   const auto with = static_cast<std::size_t>(peer);
   std::uint64_t& slices = (sends ? g.sent_slices : g.received_slices)[with];
@@ -37,7 +49,7 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
   what.sends = sends;
   what.count = bytes_;
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
-             (slices & ((std::uint64_t{1} << (kMessageBit - 1)) - 1));
+             (slices & kNumbers);
   slices += slices_;
   record = core_.telemetry->begin(what);
 }
@@ -52,22 +64,53 @@ MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* 
 void MessageTask::let_go(void* data, std::uint32_t end) {
   core_.mutex.assert_held();
   data_ = static_cast<std::byte*>(data);
-  if (std::exchange(ready_, end) == 0) return core_.submit(this);
+  const bool first = !under_way();
+  ready_ = end;
+  if (first) return core_.submit(this);
   post();
+}
+
+void MessageTask::offer(const Offer& offer) {
+  core_.mutex.assert_held();
+  offer_ = offer;
+  offered_ = true;
+  core_.submit(this);
+}
+
+void MessageTask::answer(Answer answer) {
+  core_.mutex.assert_held();
+  answer_ = answer;
+  post_aside(true, true);
 }
 
 void MessageTask::start() {
   core_.mutex.assert_held();
   core_.enlist(this);
   core_.telemetry->starting(*this);
+  if (sends_ ? offered_ : may_be_offered_) post_aside(sends_, false);
+  if (sends_ && offered_) post_aside(false, true);
   post();
+}
+
+void MessageTask::post_aside(bool sends, bool answer) {
+  core_.mutex.assert_held();
+  Transfer t;
+  t.kind = sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+  t.peer = peer_;
+  t.tag = call.tag | (answer ? kAnswerBit : kOfferBit);
+  t.id = static_cast<std::uint64_t>(id) << 32 | (kAside + answer);
+  t.data = answer ? static_cast<void*>(&answer_) : &offer_;
+  t.bytes = answer ? sizeof answer_ : sizeof offer_;
+  if (!answer) t.head = &call.head;
+  const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
+  core_.use_link(link);
+  core_.links[link]->post({&t, 1});
 }
 
 void MessageTask::post() {
   core_.mutex.assert_held();
   // A peer that does not receive yet has to keep what comes: of long messages a little.
   constexpr std::uint32_t kSentAhead = 2;
-  constexpr std::uint64_t kNumbers = (std::uint64_t{1} << (kMessageBit - 1)) - 1;
   const std::uint32_t end = sends_ ? std::min(ready_, slices_ - left_ + kSentAhead) : ready_;
   Transfer t;
   t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
@@ -90,8 +133,18 @@ void MessageTask::complete(const Completion& transfer) {
     failed_ = transfer.code;
     return;
   }
+  const auto slice = static_cast<std::uint32_t>(transfer.id);
+  if (slice == kAside) {
+    offered_ = true;
+    if (!sends_ && !takes_offers_) answer(Answer::kDeclined);
+    return;
+  }
+  if (slice > kAside) {
+    if (answer_ == Answer::kTaken) left_ = 0;
+    return;
+  }
   --left_;
-  if (slices_over_) slices_over_->push_back(static_cast<std::uint32_t>(transfer.id));
+  if (slices_over_) slices_over_->push_back(slice);
 }
 
 Task::Step MessageTask::progress() {
@@ -99,6 +152,13 @@ Task::Step MessageTask::progress() {
     return Step::kFailed;
   if (posted_ < ready_) post();
   return left_ == 0 ? Step::kDone : Step::kGoOn;
+}
+
+// A receive of bytes or an offer, whichever did not come.
+void MessageTask::done() {
+  core_.mutex.assert_held();
+  if (sends_ || !may_be_offered_) return;
+  core_.links[static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_))]->cancel(id);
 }
 
 bool MessageTask::survey(Recorder::Stalled& how_far) const {

@@ -1,6 +1,11 @@
 // MessageTask: one point-to-point message, as one transfer or as a transfer per slice.
+//
+// Between two ranks of a host that both have a GPU, a sender may offer a message instead of sending
+// its bytes: the offer says where they are, and the receiver takes them from there, or asks for the
+// bytes after all. A receive that does not take offers asks for the bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,6 +20,10 @@ inline std::uint32_t slices_of(std::size_t bytes, std::size_t slice) {
 
 class MessageTask final : public Task {
  public:
+  // What an offer says; the transport and the task do not interpret it.
+  using Offer = std::array<std::byte, 128>;
+  enum class Answer : std::uint8_t { kNone, kTaken, kDeclined };
+
   // Fixes the message's place among the messages of the pair. peer: a rank of the group. The
   // caller of both functions holds the core's mutex.
   MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type);
@@ -24,7 +33,20 @@ class MessageTask final : public Task {
 
   // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
   void let_go(void* data, std::uint32_t end);
-  bool under_way() const { return ready_ > 0; }
+  // A send: offers the message before its first let_go(), and returns at once.
+  void offer(const Offer& offer);
+  // A send: what the receiver says to the offer. kTaken: the task is over; kDeclined: let_go().
+  // A receive: what it said.
+  Answer answer() const { return answer_; }
+  // A receive, before its first let_go(): the caller answers the offer, by answer().
+  void take_offers() { takes_offers_ = true; }
+  // The offer that waits for an answer; nullptr: there is none.
+  const Offer* offered() const {
+    return !sends_ && offered_ && answer_ == Answer::kNone ? &offer_ : nullptr;
+  }
+  void answer(Answer answer);
+
+  bool under_way() const { return ready_ > 0 || (sends_ && offered_); }
   std::uint32_t slices_ready() const { return ready_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
   // Makes `over` get the number of each slice that ends.
@@ -33,6 +55,7 @@ class MessageTask final : public Task {
   void start() override;
   void complete(const Completion& transfer) override;
   Step progress() override;
+  void done() override;
   Rank waiting_for() const override { return peer_; }
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override;
@@ -41,6 +64,7 @@ class MessageTask final : public Task {
 
  private:
   void post();
+  void post_aside(bool sends, bool answer);
 
   Core& core_;
   const bool sends_;
@@ -50,6 +74,10 @@ class MessageTask final : public Task {
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;
   std::vector<std::uint32_t>* slices_over_ = nullptr;
+  // A send has made an offer, or a receive has one.
+  bool may_be_offered_, takes_offers_ = false, offered_ = false;
+  Answer answer_ = Answer::kNone;
+  Offer offer_ = {};
   Code failed_ = Code::kOk;
   Run::Traffic traffic_;
 };

@@ -61,13 +61,16 @@ View look(const Options& options) {
       view.host.gpus, view.tree.empty() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr);
   const int ngpus = static_cast<int>((visible.empty() ? view.host.gpus : visible).size());
   view.ppn = options.ppn.value_or(ngpus > 0 ? ngpus : 8);
-  // Topology itself says where ranks would go that are bound to their GPU's NUMA node.
+  // Topology itself says where ranks would go that have their GPU, and are bound to its NUMA node.
   std::vector<Place> places(view.ppn);
   for (int local = 0; local < view.ppn; ++local) {
     places[local].rails = view.rails;
     const int gpu = ngpus > 0 ? static_cast<int>(std::int64_t{local} * ngpus / view.ppn) : -1;
-    if (gpu >= 0)
-      places[local].numa_node = (visible.empty() ? view.host.gpus : visible)[gpu].numa_node;
+    if (gpu >= 0) {
+      const Gpu& own = (visible.empty() ? view.host.gpus : visible)[static_cast<std::size_t>(gpu)];
+      places[local].numa_node = own.numa_node;
+      set_gpu(places[local], own.pci, options.sysfs);
+    }
     view.node_of.push_back(places[local].numa_node);
   }
   const Topology topology(std::move(places));

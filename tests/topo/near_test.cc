@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "fake_sysfs.h"
+#include "topo/sysfs.h"
+#include "topo/topology.h"
 
 namespace weft {
 namespace {
@@ -102,6 +104,63 @@ TEST(NearestGpus, InTurnWhereNothingIsKnown) {
               ElementsAre(0, 1, 2, 3, 0, 1));
   EXPECT_THAT(nearest_gpus({"", ""}, {"", "", "", ""}, tree.root()), ElementsAre(0, 1));
   EXPECT_THAT(nearest_gpus({"", ""}, {}, tree.root()), ElementsAre(-1, -1));
+}
+
+// The rails of ranks of one host that have these GPUs, and run on these NUMA nodes.
+std::vector<int> rails_of(const std::vector<std::string>& nics,
+                          const std::vector<std::string>& gpus, const FakeSysfs& tree,
+                          const std::vector<int>& nodes = {}) {
+  std::vector<Place> places(gpus.size());
+  for (std::size_t r = 0; r < gpus.size(); ++r) {
+    places[r].host = "a";
+    for (const std::string& pci : nics) {
+      Nic nic;
+      nic.name = nic.pci = pci;
+      nic.numa_node = sysfs::pci_numa_node(tree.root(), pci);
+      places[r].rails.push_back(nic);
+    }
+    if (!nodes.empty()) places[r].numa_node = nodes[r];
+    if (!gpus[r].empty()) set_gpu(places[r], gpus[r], tree.root());
+  }
+  const Topology topology(places);
+  std::vector<int> rails;
+  for (Rank r = 0; r < topology.nranks(); ++r) rails.push_back(topology.rail(r));
+  return rails;
+}
+
+// The NICs come in another order than the GPUs, and a NUMA node has four of each.
+TEST(NearestRails, ARankTakesTheOneBehindTheSwitchOfItsGpu) {
+  const Dgx dgx;
+  const std::vector<int> nodes{0, 0, 0, 0, 1, 1, 1, 1};
+  EXPECT_THAT(rails_of(dgx.nics, dgx.gpus, dgx.tree, nodes), ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
+  // Nodes that say the contrary, as of ranks that are bound elsewhere.
+  const std::vector<int> elsewhere{1, 1, 1, 1, 0, 0, 0, 0};
+  EXPECT_THAT(rails_of(dgx.nics, dgx.gpus, dgx.tree, elsewhere),
+              ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
+  // Fewer ranks than GPUs, in any order; a GPU that nothing is known of leaves the choice to nodes.
+  EXPECT_THAT(rails_of(dgx.nics, {dgx.gpus[5], dgx.gpus[2]}, dgx.tree), ElementsAre(2, 5));
+  EXPECT_THAT(rails_of(dgx.nics, {"0000:ff:00.0", dgx.gpus[2]}, dgx.tree, {1, 0}),
+              ElementsAre(0, 5));
+  // As many ranks on each rail: two with one GPU take the two nearest rails.
+  EXPECT_THAT(
+      rails_of({dgx.nics[3], dgx.nics[7], dgx.nics[6]}, {dgx.gpus[0], dgx.gpus[0]}, dgx.tree),
+      ElementsAre(2, 1));
+}
+
+// Two NICs on one node, each behind the switch of two GPUs: NUMA does not tell them apart.
+TEST(NearestRails, NodesDoNotTellApartWhatSwitchesDo) {
+  const FakeSysfs tree;
+  const std::vector<std::string> gpus{"0000:12:00.0", "0000:22:00.0", "0000:13:00.0",
+                                      "0000:23:00.0"};
+  const std::vector<std::string> nics{"0000:14:00.0", "0000:24:00.0"};
+  for (const auto& pci : {gpus[0], gpus[1], gpus[2], gpus[3], nics[0], nics[1]}) {
+    const std::string bus = pci.substr(5, 1);
+    add(tree,
+        fmt::format("pci0000:{0}0/0000:{0}0:01.0/0000:{0}1:00.0/0000:{0}1:0{1}.0", bus, pci[6]),
+        pci, 0);
+  }
+  EXPECT_THAT(rails_of(nics, gpus, tree, {0, 0, 0, 0}), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(rails_of(nics, {"", "", "", ""}, tree, {0, 0, 0, 0}), ElementsAre(0, 0, 1, 1));
 }
 
 TEST(VisibleGpus, AreNamedByNumberAndUuid) {

@@ -14,6 +14,7 @@ Place example() {
   place.host = "node \"7\" \n ü";
   place.machine = "boot:1:0";
   place.numa_node = 1;
+  place.gpu = "0000:3a:00.0";
   Nic nic;
   nic.name = "mlx5_0";
   nic.rdma = true;
@@ -21,6 +22,7 @@ Place example() {
   nic.pci = "0000:3b:00.0";
   nic.numa_node = 0;
   nic.rate_gbps = 0.4;
+  nic.from_gpu = 4;
   nic.address = "10.0.0.1";
   nic.ipv6 = "fd00::1";
   nic.up = true;
@@ -44,6 +46,7 @@ TEST(PlaceEncoding, RoundTrip) {
   EXPECT_EQ(after.host, before.host);
   EXPECT_EQ(after.machine, before.machine);
   EXPECT_EQ(after.numa_node, before.numa_node);
+  EXPECT_EQ(after.gpu, before.gpu);
   ASSERT_EQ(after.rails.size(), before.rails.size());
   for (std::size_t i = 0; i < before.rails.size(); ++i) {
     EXPECT_EQ(after.rails[i].name, before.rails[i].name);
@@ -52,6 +55,7 @@ TEST(PlaceEncoding, RoundTrip) {
     EXPECT_EQ(after.rails[i].pci, before.rails[i].pci);
     EXPECT_EQ(after.rails[i].numa_node, before.rails[i].numa_node);
     EXPECT_EQ(after.rails[i].rate_gbps, before.rails[i].rate_gbps);
+    EXPECT_EQ(after.rails[i].from_gpu, before.rails[i].from_gpu);
     EXPECT_EQ(after.rails[i].address, before.rails[i].address);
     EXPECT_EQ(after.rails[i].ipv6, before.rails[i].ipv6);
     EXPECT_EQ(after.rails[i].up, before.rails[i].up);

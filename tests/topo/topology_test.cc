@@ -56,6 +56,22 @@ TEST(Topology, OneRank) {
   EXPECT_TRUE(topology.uniform());
 }
 
+// Where hosts would choose differently, ranks of equal local index still meet.
+TEST(Topology, HostsWhoseRanksHaveOtherGpusChooseAlike) {
+  const auto far = [](int first, int second) {
+    std::vector<Nic> both = rails(2);
+    both[0].from_gpu = first;
+    both[1].from_gpu = second;
+    return both;
+  };
+  EXPECT_THAT(rail_of_each(Topology({place("a", far(9, 2)), place("a", far(2, 9)),
+                                     place("b", far(9, 2)), place("b", far(2, 9))})),
+              ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(rail_of_each(Topology({place("a", far(9, 2)), place("a", far(2, 9)),
+                                     place("b", far(2, 9)), place("b", far(9, 2))})),
+              ElementsAre(0, 1, 0, 1));
+}
+
 TEST(Topology, NoRanksIsAnError) { EXPECT_THROW(Topology({}), Error); }
 
 TEST(Topology, InterleavedRanksOfUnevenHosts) {

@@ -26,7 +26,8 @@ foreach(room IN ITEMS coll/api coll/bindings/c coll/gpu coll/runtime
 endforeach()
 
 set(text "")
-foreach(source IN ITEMS coll/gpu/lane.cc coll/gpu/messages.cc coll/runtime/waiting.cc)
+foreach(source IN ITEMS coll/gpu/lane.cc coll/gpu/messages.cc coll/gpu/message_ends.cc
+                        coll/runtime/waiting.cc)
   file(READ ${SOURCE}/${source} of_source)
   string(REGEX REPLACE "const (Core|Mutex)Lock lock\\([a-z_.]+\\);" "" of_source "${of_source}")
   string(APPEND text "${of_source}")

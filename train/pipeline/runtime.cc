@@ -135,14 +135,25 @@ void PipelineRuntime<T>::post_receives(std::size_t from) {
     const PipelineAction& a = mine[next_receive_];
     if (!receives(a.op)) continue;
     const Use use = a.op == PipeOp::kRecvActivation ? Use::kActivations : Use::kErrors;
-    Receive r{a, StageMessage<T>(message_count(a), use), {}};
-    r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(a));
-    posted_.push_back(std::move(r));
+    posted_.push_back({a, StageMessage<T>(Tensor<T>(message_count(a), use))});
+  }
+  call_receives();
+}
+
+// Receives keep their order.
+template <class T>
+void PipelineRuntime<T>::call_receives() {
+  for (Receive& r : posted_) {
+    if (r.called) continue;
+    if (!r.data.ready()) break;
+    r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(r.action));
+    r.called = true;
   }
 }
 
 template <class T>
 void PipelineRuntime<T>::receive(const PipelineAction& a) {
+  for (; !posted_.front().called; poll()) std::this_thread::sleep_for(kLook);
   Receive r = std::move(posted_.front());
   posted_.pop_front();
   while (device_owes() && !r.handle.wait_for(kLook)) poll();
@@ -181,6 +192,7 @@ void PipelineRuntime<T>::see_ends() {
 template <class T>
 void PipelineRuntime<T>::poll() {
   see_ends();
+  call_receives();
   for (Receive& r : posted_) r.handle.test();
   for (Send& s : sending_) {
     if (s.called) continue;

@@ -65,7 +65,8 @@ class PipelineRuntime {
   struct Receive {
     PipelineAction action;
     StageMessage<T> data;
-    Request handle;
+    bool called = false;  // the device leaves the memory, and `handle` moves the message
+    Request handle{};
   };
   struct Send {
     StageMessage<T> data;
@@ -82,11 +83,13 @@ class PipelineRuntime {
   Stage<T>& stage(int s) { return *stages_[static_cast<std::size_t>(s / schedule_.shape.ranks)]; }
   std::size_t message_count(const PipelineAction& a);
   void post_receives(std::size_t from);
+  void call_receives();
   void receive(const PipelineAction& a);
   void send(const PipelineAction& a);
   void compute(const PipelineAction& a, bool with_weights);
   bool device_owes() const {  // the host has to look whether the device has done something
-    return !computing_.empty() || (!sending_.empty() && !sending_.back().called);
+    return !computing_.empty() || (!sending_.empty() && !sending_.back().called) ||
+           (!posted_.empty() && !posted_.back().called);
   }
   void see_ends();
   void poll();

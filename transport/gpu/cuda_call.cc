@@ -100,13 +100,24 @@ OnGpu::~OnGpu() {
   if (pushed_) contexts().pop(&popped);
 }
 
+namespace {
+bool used(int gpu) noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  return contexts().state && contexts().state(gpu, &flags, &active) == CUDA_SUCCESS && active;
+}
+}  // namespace
+
+// Whoever has set a device has mostly set another one than the first, which is set from the start.
+int gpu_chosen() noexcept {
+  if (const int gpu = current_gpu(); gpu >= 0) return gpu;
+  int chosen = 0, count = 0;
+  if (cudaGetDevice(&chosen) == cudaSuccess && (chosen > 0 || used(chosen))) return chosen;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count == 1 ? 0 : -1;
+}
+
 int gpu_in_use() noexcept {
   if (const int gpu = current_gpu(); gpu >= 0) return gpu;
-  const auto used = [](int gpu) {
-    unsigned flags = 0;
-    int active = 0;
-    return contexts().state && contexts().state(gpu, &flags, &active) == CUDA_SUCCESS && active;
-  };
   int chosen = 0, count = 0;
   if (cudaGetDevice(&chosen) == cudaSuccess && used(chosen)) return chosen;
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;

@@ -23,6 +23,8 @@ class OnGpu {
   bool pushed_ = false;
 };
 
+// Returns the GPU that this thread has chosen, or the only one; -1: neither.
+int gpu_chosen() noexcept;
 // Returns the current GPU if the process uses it, else another GPU in use; -1: none is in use.
 int gpu_in_use() noexcept;
 

@@ -56,6 +56,7 @@ class CudaDevice final : public Device {
   }
 
   int count() const noexcept override { return count_; }
+  int chosen() const noexcept override { return cuda::gpu_chosen(); }
   std::string describe(int gpu) const override {
     const auto g = static_cast<std::size_t>(gpu);
     return fmt::format("GPU {} ({}, {})", gpu, names_.at(g), addresses_.at(g));

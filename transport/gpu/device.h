@@ -85,6 +85,8 @@ class Device {
   }
   // Returns a text that is equal in every process that sees this GPU.
   virtual std::string identity(int gpu) const = 0;
+  // Returns the GPU that the program has chosen, or the only one; -1 where it has not chosen yet.
+  virtual int chosen() const noexcept { return -1; }
   // Returns whether work on `gpu` may access memory of `other`, both GPUs of this process.
   virtual bool reaches(int gpu, int other) const = 0;
 

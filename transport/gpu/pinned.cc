@@ -2,6 +2,7 @@
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -44,12 +45,14 @@ struct PooledMemory::Block {
   const std::size_t bytes;
   std::byte* memory = nullptr;
   std::unique_ptr<DeviceRegion> region;
+  bool shared = false;
   std::chrono::steady_clock::time_point used = {};  // by whom gave it back
 };
 
 struct PooledMemory::Pool {
   Mutex mutex;
   std::vector<std::unique_ptr<Block>> kept WEFT_GUARDED_BY(mutex), abandoned WEFT_GUARDED_BY(mutex);
+  std::atomic<std::size_t> shared{0};
 };
 
 // Never destroyed: at the end of the process the device may be gone before.
@@ -91,6 +94,13 @@ std::size_t PooledMemory::rounded(std::size_t bytes) noexcept {
   return (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
 }
 
+bool PooledMemory::pooled(int gpu, std::size_t bytes) noexcept {
+  Pool& p = pool();
+  const MutexLock lock(p.mutex);
+  return std::ranges::any_of(p.kept,
+                             [&](const auto& block) { return block->serves(gpu, rounded(bytes)); });
+}
+
 std::byte* PooledMemory::get() const { return block_ ? block_->memory : nullptr; }
 std::size_t PooledMemory::size() const { return block_ ? block_->bytes : 0; }
 
@@ -109,6 +119,11 @@ void PooledMemory::abandon() noexcept {
   p.abandoned.push_back(std::move(block_));
 }
 
+void PooledMemory::share() noexcept {
+  if (!std::exchange(block_->shared, true)) pool().shared += block_->bytes;
+}
+std::size_t PooledMemory::shared_bytes() noexcept { return pool().shared; }
+
 void PooledMemory::trim() noexcept {
   std::vector<std::unique_ptr<Block>> gone;
   Pool& p = pool();
@@ -116,7 +131,8 @@ void PooledMemory::trim() noexcept {
   const auto since = std::chrono::steady_clock::now() - kIdle;
   std::size_t pinned = 0;
   for (auto& block : p.kept)
-    if (block->gpu != kPinned || ((pinned += block->bytes) > kKept && block->used < since))
+    if ((block->gpu != kPinned && !block->shared) ||
+        (block->gpu == kPinned && (pinned += block->bytes) > kKept && block->used < since))
       gone.push_back(std::move(block));
   std::erase(p.kept, nullptr);
 }

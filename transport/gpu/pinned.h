@@ -32,12 +32,19 @@ class PooledMemory {
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
   PooledMemory& operator=(PooledMemory&& other) noexcept;
+  // Whether the pool has a block for so many bytes now; another thread may take it.
+  static bool pooled(int gpu, std::size_t bytes) noexcept;
   std::byte* get() const;
   std::size_t size() const;
   explicit operator bool() const { return block_ != nullptr; }
   void give_back() noexcept;
   // Keeps the memory out of use for ever, as the GPU may still access it.
   void abandon() noexcept;
+
+  // Keeps GPU memory in the pool as long as the process lives, for peers may map it, and CUDA does
+  // not say what becomes of memory that is freed while it is mapped.
+  void share() noexcept;
+  static std::size_t shared_bytes() noexcept;  // of all memory for which share() was called
 
   // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes that
   // nobody has used for kIdle: to pin it again for each long message would take as long as to send

@@ -105,6 +105,19 @@ TEST_F(DeviceCollectives, ANamedAlgorithmRunsOnTheHost) {
   });
 }
 
+// A rank between root and leaf has blocks of several ranks in one message, and no input of its own.
+TEST_F(DeviceCollectives, ATreePassesOnBlocksOfOthers) {
+  run_ranks(places({2, 2}), patient(), [](World& world) {
+    TestStream work(*device(), world.rank());
+    Communicator comm = world.world();
+    comm.set_algorithm(Collective::kScatter, "tree");
+    for (Rank root = 0; root < 4; ++root)
+      run_device_case(
+          comm, work,
+          {.collective = Collective::kScatter, .count = 333, .type = DType::kInt64, .root = root});
+  });
+}
+
 TEST_F(DeviceCollectives, ManagedMemoryIsTakenAsItIs) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();

@@ -9,6 +9,7 @@
 #include "support/device/device_cards.h"
 #include "support/device/device_ranks.h"
 #include "support/jobs/ranks.h"
+#include "transport/gpu/rank_gpu.h"
 
 namespace weft {
 namespace {
@@ -52,6 +53,19 @@ TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
         messages.wait();
       }
     });
+}
+
+// What the program chooses before the first World says which rail is near, and is what a rank
+// takes.
+TEST_F(DeviceFirstUse, ARankHasTheGpuThatTheProgramHasChosen) {
+  fake_->choose(2, "0000:2b:00.0");
+  const auto world = World::from_id(World::unique_id(), 0, 1);
+  fake_->choose(-1);
+  EXPECT_EQ(world->topology().place(0).gpu, "0000:2b:00.0");
+  fake_->choose(2, "0000:2b:00.0");
+  EXPECT_EQ(gpu_of_rank(world->topology(), 0, *fake_), 2);
+  fake_->choose(-1);
+  EXPECT_EQ(gpu_of_rank(world->topology(), 0, *fake_), 0);  // seen no more
 }
 
 class DeviceFirstUseOfCards : public OnFakeCards {

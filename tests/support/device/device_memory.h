@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/gpu/device.h"
+#include "transport/gpu/gates.h"
 
 namespace weft::testing {
 
@@ -28,7 +29,7 @@ class TestStream {
   TestStream& operator=(const TestStream&) = delete;
   void wait() {
     device_.record(event_, stream_);
-    while (!device_.reached(event_)) std::this_thread::yield();
+    for (Backoff patience; !device_.reached(event_);) patience.pause();
   }
   Device::Stream get() const { return stream_; }
   Device& device() const { return device_; }

@@ -26,6 +26,7 @@ class OnFakeDevice : public ::testing::Test {
     late_before_ = fake_->late_calls();
   }
   void TearDown() override {
+    if (!fake_) return;  // SetUp() threw
     fake_->separate(false);
     EXPECT_EQ(fake_->late_calls(), late_before_);
   }
@@ -140,7 +141,11 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   put_expected(want.data(), c, comm.rank(), comm.size(), out_count);
   if (got != want) {
     const auto at = std::ranges::mismatch(got, want).in1 - got.begin();
-    FAIL() << what << ": element " << static_cast<std::size_t>(at) / e << " of " << out_count;
+    std::size_t last = got.size() - 1;
+    while (got[last] == want[last]) --last;
+    FAIL() << what << ": elements " << static_cast<std::size_t>(at) / e << " to " << last / e
+           << " of " << out_count << ": got " << std::to_integer<int>(got[last]) << ", not "
+           << std::to_integer<int>(want[last]) << ", in byte " << last;
   }
   EXPECT_TRUE(whole.intact_around() && other.intact_around()) << what << ": wrote past the end";
   if (!in_place) {

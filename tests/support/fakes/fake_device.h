@@ -34,6 +34,8 @@ class FakeDevice final : public Device {
   int count() const noexcept override { return kGpus; }
   std::string describe(int gpu) const override;
   std::string identity(int gpu) const override;
+  std::string pci(int gpu) const override { return gpu == chosen_ ? chosen_pci_ : ""; }
+  int chosen() const noexcept override { return chosen_; }
   bool reaches(int gpu, int other) const override;
   Residence residence(const void* pointer) const noexcept override;
   void* alloc(int gpu, std::size_t bytes) override;
@@ -80,6 +82,11 @@ class FakeDevice final : public Device {
   void* alloc_managed(std::size_t bytes);
   // Where the processor finds device memory: what a test writes and reads after synchronize().
   void* local(const void* pointer) const;
+  // The program has chosen this GPU, which is at this PCI address; -1: none.
+  void choose(int gpu, std::string pci = {}) {
+    chosen_ = gpu;
+    chosen_pci_ = std::move(pci);
+  }
   // From now on GPUs do not reach each other's memory.
   void separate(bool on) { separate_ = on; }
   // From now on RDMA NICs reach its memory (fake_nic.cc makes one of any transport). In
@@ -156,6 +163,8 @@ class FakeDevice final : public Device {
   bool fail_of_memory_ WEFT_GUARDED_BY(mutex_) = false;
   std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
   std::atomic<int> events_{0};
+  int chosen_ = -1;
+  std::string chosen_pci_;
   std::atomic<bool> separate_{false};
   std::atomic<bool> nics_{false};
   std::atomic<int> hidden_{-1};

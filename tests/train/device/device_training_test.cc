@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "support/fakes/fake_device.h"
 #include "support/train/train_on_device_cases.h"
 #include "train/device/context.h"
+#include "train/pipeline/runtime.h"
 
 namespace weft::train {
 namespace {
@@ -124,6 +128,63 @@ TEST_F(DeviceTraining, MemoryIsGivenBack) {
     EXPECT_LE(context.used() - before, DeviceContext::kProductScratch);
     EXPECT_EQ(MemoryLedger::of_this_rank().total, 0u);
   });
+}
+
+// Hands on what it gets, by copies in the order of the operators; a loss and a first input are
+// kept.
+class Relay : public Stage<OnDevice<Fp32>> {
+ public:
+  using T = OnDevice<Fp32>;
+  Relay(std::size_t in, std::size_t out, const std::vector<float>& samples)
+      : in_(in), out_(out), kept_(std::max(in, out), Use::kWorkspace) {
+    rank_device().upload(kept_.data(), samples.data(), samples.size() * sizeof(float));
+  }
+  std::size_t input_count() const override { return in_; }
+  std::size_t output_count() const override { return out_; }
+  void forward(int, const T* in, T* out) override { hand_on(in, in_, out, out_); }
+  void backward_input(int, const T* in, T* out) override { hand_on(in, out_, out, in_); }
+  void backward_weight(int) override {}
+  std::vector<Parameter<T>>& parameters() override { return none_; }
+  const T* kept() const { return kept_.data(); }
+
+ private:
+  void hand_on(const T* in, std::size_t nin, T* out, std::size_t nout) {
+    if (nin > 0) rank_device().copy(kept_.data(), in, nin * sizeof(T));
+    if (nout > 0) rank_device().copy(out, kept_.data(), nout * sizeof(T));
+  }
+  std::size_t in_, out_;
+  Tensor<T> kept_;
+  std::vector<Parameter<T>> none_;
+};
+
+// Between hosts the same messages pass through host memory, and as many bytes count as sent.
+TEST_F(DeviceTraining, StageMessagesBetweenGpusOfAHostPassNoHostMemory) {
+  constexpr int kMicroBatches = 5;
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, std::vector<int>{1, 1}})
+    for (const std::size_t count : {1, 333, 700'001}) {
+      std::vector<float> samples(count);
+      std::iota(samples.begin(), samples.end(), 1.0f);
+      testing::run_ranks(testing::places(hosts), testing::patient(), [&](World& world) {
+        const bool first = world.rank() == 0;
+        DeviceContext& context = DeviceContext::make(world.rank());
+        Relay relay(first ? 0 : count, first ? count : 0, first ? samples : std::vector<float>());
+        PipelineRuntime<Relay::T> pipeline(make_pipeline_schedule("1f1b", {2, kMicroBatches, 1}),
+                                           world.world(), {&relay});
+        context.wait();
+        ASSERT_TRUE(world.world().barrier().ok());
+        const std::size_t before = fake_device()->host_copies();
+        ASSERT_TRUE(world.world().barrier().ok());
+        EXPECT_EQ(pipeline.run().bytes_sent, kMicroBatches * count * sizeof(float));
+        context.wait();
+        ASSERT_TRUE(world.world().barrier().ok());
+        const std::size_t copies = fake_device()->host_copies() - before;
+        ASSERT_TRUE(world.world().barrier().ok());
+        EXPECT_EQ(copies > 0, hosts.size() > 1) << copies;
+        std::vector<float> got(count);
+        context.download(got.data(), relay.kept(), count * sizeof(float));
+        EXPECT_EQ(got, samples) << count;
+      });
+    }
 }
 
 }  // namespace
