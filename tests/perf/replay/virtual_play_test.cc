@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "perf/replay/costs.h"
 #include "perf/replay/heartbeat.h"
 #include "support/process/read_file.h"
 #include "support/process/temporary_folder.h"
@@ -149,6 +150,23 @@ TEST(VirtualPlay, GroupsThatWaitForEachOtherAreNamed) {
                        0, groups);
       },
       ::testing::ThrowsMessage<Error>(::testing::HasSubstr("waits for the other ranks of group")));
+}
+
+// Two hosts of two ranks each and one rail, which both pairs of ranks use at once.
+TEST(CallCosts, GroupsThatUseTheSameRailShareIt) {
+  SimFlags flags;
+  flags.hosts = 2;
+  flags.rails = 1;
+  TraceNode node = calls(1, 64 << 20);
+  const auto us_of = [&](std::vector<std::vector<Rank>> lists) {
+    JobTrace trace;
+    trace.ranks = 4;
+    trace.groups = {{"pairs", std::move(lists)}};
+    CallCosts costs(trace, fabric_of_flags(flags, 4));
+    return costs(node, {0, 2}).us;
+  };
+  EXPECT_NEAR(us_of({{0, 2}, {1, 3}}) / us_of({{0, 2}}), 2, 0.2);
+  EXPECT_NEAR(us_of({{0, 2}, {1}, {3}}) / us_of({{0, 2}}), 1, 1e-9);
 }
 
 // However long it takes until the thread runs.
