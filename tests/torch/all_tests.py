@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests of weft_torch, a line for each: the backend's own, training beside Gloo, and PyTorch's distributed tests.
 
-    all_tests.py [--all] [--only WORD] [--backend weft|gloo]
+    all_tests.py [--ranks N,N] [--pytorch FILE] [--only WORD] [--backend weft|gloo]
 
-`--all`: what passes with Gloo, with 2 and 4 ranks (minutes), instead of a few. Ends with 1 where a test failed. What
-GTEST_OUTPUT=xml:FILE names gets the report that GoogleTest would write."""
+Ends with 1 where a test failed. What GTEST_OUTPUT=xml:FILE names gets the report that GoogleTest would write."""
 
 import argparse
 import os
@@ -17,11 +16,6 @@ from xml.sax.saxutils import quoteattr
 import backend_test
 import distributed_tests
 import training
-
-# Of each kind of call one.
-SOME = """test_all_reduce_sum test_all_gather_coalesced_simple test_send_recv_with_tag test_send_recv_any_source
-test_sparse_all_reduce_sum test_monitored_barrier_gloo test_barrier_timeout_global test_gather_object test_get_future
-test_DistributedDataParallelCPU test_isend_torch_profiler""".split()
 
 
 class Report(unittest.TestResult):
@@ -76,10 +70,12 @@ def tests_of(suite):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--ranks", default="2,4", help="of training and of PyTorch's tests (2,4)")
+    parser.add_argument("--pytorch", metavar="FILE", help="PyTorch's test_c10d_backend_collectives.py")
     parser.add_argument("--only", default="", help="tests with this in their names")
     parser.add_argument("--backend", choices=["weft", "gloo"], default="weft")
     a = parser.parse_args()
+    several = [int(n) for n in a.ranks.split(",")]
     report = Report()
 
     def run(suite):
@@ -89,11 +85,10 @@ def main():
 
     if a.backend == "weft":
         run(unittest.defaultTestLoader.loadTestsFromModule(backend_test))
-        for ranks in (2, 4) if a.all else (2,):
+        for ranks in several:
             run(training.tests(ranks))
     # Last: from here on, weft has Gloo's name.
-    for ranks in (2, 4) if a.all else (4,):
-        distributed_tests.run(ranks, None if a.all else SOME, a.backend, run)
+    distributed_tests.run(several, a.pytorch, a.backend, run)
     outcomes = [row[3] for row in report.rows]
     print(
         f"{outcomes.count('ok')} passed, {outcomes.count('FAILED')} failed, "

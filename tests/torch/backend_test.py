@@ -1,16 +1,21 @@
 """The backend's own tests: types, operators, uneven calls, bad input, failures, torchrun."""
 
+import json
 import os
 import pathlib
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.flight_recorder import fr_trace
 
 import jobs
 
@@ -207,6 +212,31 @@ def aborted(_):
         fails("rank 0", work.get_future().wait)
 
 
+# Rank 1 never makes the last call, and has not asked whether its call before that is over. Rank 2 uses the older names.
+def missed(rank, folder):
+    buffer, file = ("FR_BUFFER_SIZE", "FR_DUMP_TEMP_FILE")
+    if rank == 2:
+        os.environ.pop("TORCH_FR_DUMP_TEMP_FILE", None)
+        buffer, file = ("NCCL_TRACE_BUFFER_SIZE", "NCCL_DEBUG_INFO_TEMP_FILE")
+    os.environ.update({f"TORCH_{buffer}": "100", f"TORCH_{file}": f"{folder}/rank_"})
+    me, n = group(timeout=timedelta(seconds=4))
+    dist.barrier()
+    dist.all_reduce(torch.ones(2))
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    if me == 1:
+        time.sleep(8)
+        return None
+    work.wait()
+    doctor = None
+    if me == 0:
+        command = [os.environ["WEFT_PROGRAM"], "doctor", "--pid", str(os.getpid()), "--json"]
+        doctor = subprocess.Popen(
+            ["sh", "-c", 'sleep 1.5; exec "$@"', "sh", *command], stdout=subprocess.PIPE
+        )
+    text = fails("rank 1 never called all_reduce", lambda: dist.all_reduce(torch.ones(4)))
+    return text, doctor and json.loads(doctor.communicate(timeout=60)[0])
+
+
 class Backend(unittest.TestCase):
     def all_right(self, said):
         for rank, (word, value) in said.items():
@@ -230,6 +260,27 @@ class Backend(unittest.TestCase):
 
     def test_rank_that_is_late(self):
         self.all_right(jobs.run(late, 2))
+
+    def test_flight_recorder_and_doctor_name_the_same_rank(self):
+        folder = tempfile.mkdtemp(prefix="weft_torch_")
+        self.addCleanup(shutil.rmtree, folder)
+        said = jobs.run(missed, 3, folder)
+        self.all_right(said)
+        fr_trace.main([folder, "-p", "rank_", "-o", f"{folder}/analysis"])
+        with open(f"{folder}/analysis", "rb") as file:
+            _, analysis = pickle.load(file)
+        [[_, [job]]] = [said[0][1]]
+        self.assertEqual(job["rank"], 1, job)
+        calls = [(c.collective_name, c.input_sizes, c.missing_ranks) for c in analysis.collectives]
+        self.assertEqual(
+            calls,
+            [
+                ("weft:barrier", [], None),
+                ("weft:all_reduce", [[2]], None),
+                ("weft:all_reduce", [[3]], None),
+                ("weft:all_reduce", [[4]], {1}),
+            ],
+        )
 
     def test_abort(self):
         self.all_right(jobs.run(aborted, 2))

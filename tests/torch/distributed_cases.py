@@ -1,31 +1,23 @@
 """PyTorch's own distributed tests, with weft where they say Gloo.
 
-The tests look at the backend's name to know what they may ask of it, so weft is registered under
-Gloo's. Processes that run a test are forks of the one that imports this module (distributed_tests.py).
+The tests look at the backend's name to know what they may ask of it, so weft is registered under Gloo's. When they are
+imported they look at the number of ranks: distributed_tests.py imports this module for each. Processes that run tests
+are forks of the one that does.
 """
 
+import importlib.util
 import os
 import shutil
 import unittest.mock
+from datetime import timedelta
 
-import torch
 import torch.distributed as dist
-import torch.multiprocessing
+from torch.testing._internal.distributed import distributed_test
 
-if os.environ.get("WEFT_TEST_BACKEND", "weft") == "weft":
-    import weft_torch
+import served_ranks
 
-    dist.Backend._ensure_backend_registered("gloo")
-    weft_torch.register("gloo")
-
-from torch.testing._internal.distributed import distributed_test  # noqa: E402
-
-_sync = distributed_test.Barrier.sync.__func__
-
-
-# Ten seconds are too short for four ranks on two busy cores.
-distributed_test.Barrier.sync = classmethod(
-    lambda cls, wait_for=None, timeout=120: _sync(cls, wait_for, max(timeout, 120))
+distributed_test.Barrier.sync = lambda *_, **__: served_ranks.Ranks.barrier.wait(
+    served_ranks.LIMIT
 )
 
 
@@ -41,15 +33,33 @@ distributed_test.cleanup_temp_dir = lambda: None
 
 
 class Cases(
-    distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase
+    served_ranks.Served,
+    distributed_test.TestDistBackend,
+    distributed_test.DistributedTest._DistTestBase,
 ):
-    def setUp(self):
-        super().setUp()
-        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+    def run_as_rank(self, name):
+        dist.init_process_group(
+            "gloo",
+            init_method=self.init_method,
+            world_size=int(self.world_size),
+            rank=self.rank,
+            timeout=timedelta(seconds=distributed_test.default_pg_timeout),
+        )
+        super().run_as_rank(name)
 
-    if os.environ.get("WEFT_TEST_BACKEND", "weft") == "weft":
+    if os.environ["WEFT_TEST_BACKEND"] == "weft":
 
         def test_ddp_logging_data_cpu(self):
             # PyTorch's log calls every backend that is not its own "custom".
             with unittest.mock.patch.object(dist, "get_backend", lambda group=None: "custom"):
                 super().test_ddp_logging_data_cpu()
+
+
+def collectives(path, ranks):
+    """The tests of Gloo in PyTorch's test_c10d_backend_collectives.py, which no wheel has, with so many ranks."""
+    spec = importlib.util.spec_from_file_location("test_c10d_backend_collectives", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    bases = (served_ranks.Served, module.BackendCollectivesTest)
+    case = type(f"Collectives{ranks}", bases, {"world_size": ranks})
+    return case, [name for name in dir(case) if name.startswith("test_") and "_gloo" in name]

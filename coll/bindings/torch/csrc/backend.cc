@@ -72,6 +72,7 @@ World::~World() {
   // Callbacks that are still to come may want Python's lock, and the World waits for them.
   PyThreadState* const python =
       Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  if (hooks) hooks->leave();
   devices.reset();
   weft_world_free(world);
   weft_comm_free(device_comm);
@@ -108,6 +109,7 @@ WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
     }
   }
   must(weft_world_from_id(&id, rank, size, &o, &world->world), "setting up the process group");
+  world->hooks = std::make_shared<Hooks>(world->world);
   must(weft_world_comm(world->world, &world->comm), "setting up the process group");
   // Messages of GPUs and of the CPU must not meet: each have a communicator of their own.
   std::uint8_t gpu = at::hasCUDA() ? 1 : 0;
@@ -130,7 +132,27 @@ void WeftBackend::shutdown() {
 }
 
 void WeftBackend::give_up(const std::string& reason) {
-  if (const auto world = world_) weft_world_abort(world->world, reason.c_str());
+  const auto world = world_;
+  if (!world) return;
+  weft_world_abort(world->world, reason.c_str());
+  world->hooks->abort();
+}
+
+void WeftBackend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
+  world()->hooks->add(id, std::move(hook));
+}
+
+void WeftBackend::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {
+  world()->hooks->add(id, std::move(hook));
+}
+
+// PyTorch may take its hooks back after the end of the group.
+void WeftBackend::unregisterAbortHook(std::int64_t id) {
+  if (const auto world = world_) world->hooks->remove_abort(id);
+}
+
+void WeftBackend::unregisterCompletionHook(std::int64_t id) {
+  if (const auto world = world_) world->hooks->remove_completion(id);
 }
 
 const std::shared_ptr<World>& WeftBackend::world() const {

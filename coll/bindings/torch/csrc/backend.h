@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device.h"
+#include "hooks.h"
 #include "messages.h"
 #include "work.h"
 
@@ -24,6 +25,7 @@ struct World {
   weft_comm_t* comm = nullptr;
   weft_comm_t* device_comm = nullptr;  // of calls on GPUs; null: no rank has one
   std::unique_ptr<DeviceCalls> devices;
+  std::shared_ptr<Hooks> hooks;
   // Leaves together with the other ranks.
   ~World();
 };
@@ -49,6 +51,13 @@ class WeftBackend : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
 
   void abort() override { give_up("abort() of the process group"); }
   // Ends what is under way on all ranks. Any thread.

@@ -19,12 +19,13 @@ CallOf WeftBackend::call_of(const char* name, OpType type, std::chrono::millisec
     const std::lock_guard lock(mutex);
     title = titles->insert(options_->backend + ":" + name).first->c_str();
   }
-  return {name,         title,       type,
-          rank_,        ++sequence_, timeout.count() < 0 ? options_->timeout : timeout,
-          global_ranks_};
+  return {name,          title,         type,
+          rank_,         ++sequence_,   timeout.count() < 0 ? options_->timeout : timeout,
+          global_ranks_, world()->hooks};
 }
 
 WeftBackend::WorkPtr WeftBackend::hand_out(const c10::intrusive_ptr<WeftWork>& work) {
+  work->call().hooks->started(work);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -40,7 +41,7 @@ WeftBackend::WorkPtr WeftBackend::run(const char* name, OpType type, const Endin
     const auto failure =
         failure_of(work->call(), result, weft_last_error_rank(), weft_last_error());
     work->end(failure);
-    std::rethrow_exception(failure);
+    work->rethrow();
   };
   Tensors all = inputs;
   for (const at::Tensor& t : work->result()) all.push_back(t);

@@ -89,8 +89,17 @@ WeftWork::WeftWork(const CallOf& call, const std::vector<at::Tensor>& inputs,
     : Work(call.rank, call.type, call.title, inputs), call_(call), outputs_(std::move(outputs)) {}
 
 WeftWork::~WeftWork() {
-  if (pending_ && !pending_->requests.empty())
-    Pending::when_over(std::move(pending_), [](weft_result_t, int, const std::string&) {});
+  if (!pending_ || pending_->requests.empty()) {
+    call_.hooks->forget(call_.sequence);
+    return;
+  }
+  Pending::when_over(std::move(pending_), [hooks = call_.hooks, key = call_.sequence](
+                                              weft_result_t result, int, const std::string&) {
+    if (result == WEFT_OK)
+      hooks->completed(key);
+    else
+      hooks->forget(key);
+  });
 }
 
 void WeftWork::under_way(std::shared_ptr<Pending> pending) { pending_ = std::move(pending); }
@@ -98,6 +107,8 @@ void WeftWork::under_way(std::shared_ptr<Pending> pending) { pending_ = std::mov
 void WeftWork::end(std::exception_ptr failure, int source) {
   source_ = source;
   finish(failure);
+  // What is on a device is over when somebody has asked it.
+  if (!failure && !device_end_) call_.hooks->completed(call_.sequence);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);
@@ -135,8 +146,14 @@ bool WeftWork::isSuccess() const {
 }
 
 void WeftWork::rethrow() const {
-  const std::lock_guard lock(mutex_);
-  if (exception_) std::rethrow_exception(exception_);
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = exception_;
+  }
+  if (!failure) return;
+  call_.hooks->look();
+  std::rethrow_exception(failure);
 }
 
 bool WeftWork::drive(std::int64_t ms) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device.h"
+#include "hooks.h"
 
 namespace weft_torch {
 
@@ -27,6 +28,7 @@ struct CallOf {
   std::uint64_t sequence;
   std::chrono::milliseconds timeout;
   std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; empty: the same
+  std::shared_ptr<Hooks> hooks;
 };
 
 // The exception of a call that failed: a DistBackendError that names the rank. A time-out reads as
@@ -61,6 +63,8 @@ class WeftWork : public c10d::Work {
   // (from `source`), a failure.
   void end(std::exception_ptr failure = nullptr, int source = -1);
   const CallOf& call() const { return call_; }
+  // Throws the failure of a Work that has ended, if it has one.
+  void rethrow() const;
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -70,13 +74,13 @@ class WeftWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   int sourceRank() const override { return source_; }
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
+  std::uint64_t getCompletionKey() const override { return call_.sequence; }
   std::chrono::milliseconds getTimeout() const override { return call_.timeout; }
 
  private:
   bool completed() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
   void complete(c10::ivalue::Future& future) const;
-  void rethrow() const;
   // Waits for the requests, or asks about them where `ms` is 0; `ms` < 0: for ever. True: over.
   bool drive(std::int64_t ms);
 
