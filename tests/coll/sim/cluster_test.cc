@@ -42,6 +42,14 @@ double of_bound(Collective collective, const char* name, const Shape& shape, std
   return lower_bound_us(collective, shape, bytes, model_of(cluster(shape))) / r.time_us;
 }
 
+// A predicted time is that of the rails that there are: here each has half of its rate.
+TEST(Cluster, SlowRailsAreInTheModel) {
+  SimFabricOptions slow = cluster(uniform(4, 8));
+  const double sound = model_of(slow).rail.us_per_byte;
+  slow.rail_scale.assign(8, 0.5);
+  EXPECT_NEAR(model_of(slow).rail.us_per_byte, 2 * sound, 1e-12);
+}
+
 // The stages of the hierarchy overlap, and enough is in flight for the latency of a rail.
 TEST(Cluster, RailsAreKeptBusy) {
   const auto all_reduce = [](const char* name, int hosts, std::size_t bytes) {

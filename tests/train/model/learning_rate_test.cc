@@ -34,6 +34,13 @@ TEST(LossScaler, SkipsAndHalvesThenGrows) {
   EXPECT_EQ(scaler.scale(), 256);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(scaler.step(1));
   EXPECT_EQ(scaler.scale(), 512);
+  // Of the three good steps that the scale needs to grow, none was before the halving.
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(scaler.step(1));
+  EXPECT_FALSE(scaler.step(std::numeric_limits<double>::infinity()));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(scaler.step(1));
+  EXPECT_EQ(scaler.scale(), 256);
+  EXPECT_TRUE(scaler.step(1));
+  EXPECT_EQ(scaler.scale(), 512);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <string>
 
 #include "support/train/train_runs.h"
@@ -12,12 +14,12 @@
 namespace weft::train {
 namespace {
 
-// One step of plain descent at rate 1 without clipping takes the gradient away from the weights,
-// so that it can be read from them, whole, whatever rank has it.
-NamedValues gradients(TrainOptions o) {
+// One step of plain descent at rate 1, by default without clipping, takes the gradient away from
+// the weights, so that it can be read from them, whole, whatever rank has it.
+NamedValues gradients(TrainOptions o, double clip = 0) {
   o.optimizer = {.adam = false, .decay = 0, .momentum = 0};
   o.rate = {.peak = 1, .warm_up = 0};
-  o.clip = 0;
+  o.clip = clip;
   NamedValues difference = train<double>(o, 0).weights;
   const NamedValues after = train<double>(o, 1).weights;
   for (auto& [name, values] : difference)
@@ -50,6 +52,21 @@ TEST(Gradients, OfEveryLayoutAreThoseOfOneProcess) {
     o.schedule = schedule;
     o.chunks = schedule == "interleaved" ? 2 : 1;
     expect_gradients(want, o);
+  }
+}
+
+TEST(Gradients, AreClippedToTheirNorm) {
+  for (const auto& sizes : {std::array{1, 1, 1}, {2, 1, 2}}) {
+    const TrainOptions o = narrow({sizes[0], sizes[1], sizes[2]}, 8);
+    const auto norm_of = [](const NamedValues& gradients) {
+      double squares = 0;
+      for (const auto& [name, values] : gradients)
+        for (const double v : values) squares += v * v;
+      return std::sqrt(squares);
+    };
+    const double whole = norm_of(gradients(o));
+    EXPECT_NEAR(norm_of(gradients(o, whole / 10)), whole / 10, whole * 1e-5);
+    EXPECT_NEAR(norm_of(gradients(o, whole * 10)), whole, whole * 1e-9);
   }
 }
 
