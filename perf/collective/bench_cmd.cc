@@ -1,6 +1,6 @@
 // `weft bench`: runs scripts. perf/peers/compare builds other libraries and runs their collectives
-// next to weft's, perf/peers/choice compares `auto` with the best fixed algorithm. Their options are
-// declared here, and handed on as they are typed.
+// next to weft's, perf/peers/choice compares `auto` with the best fixed algorithm. Their options
+// are declared here, and handed on as they are typed.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ constexpr ScriptOption kPeerOptions[] = {
      "labs, as hosts x ranks per host x rails @ Mbit/s, with netlab (default: "
      "2x1x1@400,4x1x1@400,8x1x1@400,4x2x2@200,4x2x2@400)"},
     {"--sizes", "TEXT", "bytes of the whole buffer: 8,16K,64M (default: by collective)"},
-    {"--collectives", "TEXT", "default: all_reduce,all_gather,reduce_scatter,broadcast"},
+    {"--collectives", "TEXT",
+     "default: all_reduce,all_gather,reduce_scatter,broadcast; also all_to_all"},
     {"--in-place", "", "input and output are one buffer"},
     {"--back-to-back", "", "no barrier between operations"},
     {"--targets", "", "exactly the cases that have a target, in place and back to back included"},

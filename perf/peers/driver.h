@@ -4,7 +4,8 @@
 //
 //   DRIVER COLLECTIVE [--in-place] [--back-to-back] [--budget SECONDS] BYTES:ITERATIONS...
 //
-// BYTES is the whole buffer: the result of an all_gather, the input of a reduce_scatter.
+// BYTES is the whole buffer: the result of an all_gather, the input of a reduce_scatter, either of
+// an all_to_all.
 // --back-to-back leaves the barriers between operations out: time = total / iterations.
 // Rank 0 prints one line of JSON for each size.
 #pragma once
@@ -66,8 +67,8 @@ class Peer {
   // Replaces each value by its maximum over ranks, on every rank.
   virtual void max_over_ranks(std::vector<double>& values) = 0;
   // Makes an operation that is called many times. The whole buffer has `count` floats, a multiple
-  // of size() for all_gather and reduce_scatter; a rank has part `rank` of it. in == out means in
-  // place. Throws std::runtime_error when the library has no such collective.
+  // of size() for all_gather, reduce_scatter and all_to_all; a rank has part `rank` of it. in ==
+  // out means in place. Throws std::runtime_error when the library has no such collective.
   virtual std::function<void()> prepare(const std::string& collective, float* in, float* out,
                                         std::size_t count) = 0;
 };
@@ -129,6 +130,8 @@ class Buffers {
   float expected(std::size_t i) const {
     if (options_.collective == "broadcast") return value(0, i);
     if (options_.collective == "all_gather") return value(static_cast<int>(i / part_), i % part_);
+    if (options_.collective == "all_to_all")
+      return value(static_cast<int>(i / part_), rank_ * part_ + i % part_);
     if (options_.collective == "reduce_scatter") i += rank_ * part_;
     float sum = 0;
     for (int r = 0; r < size_; ++r) sum += value(r, i);
@@ -172,7 +175,8 @@ inline std::vector<double> measure(Peer& peer, const std::function<void()>& run,
 
 // Returns the number of wrong elements over all ranks and sizes.
 inline double run_all(Peer& peer, const Options& options) {
-  const bool parts = options.collective == "all_gather" || options.collective == "reduce_scatter";
+  const bool parts = options.collective == "all_gather" || options.collective == "reduce_scatter" ||
+                     options.collective == "all_to_all";
   double wrong_in_all = 0;
   for (const auto& [bytes, wanted] : options.sizes) {
     std::size_t count = bytes / sizeof(float);

@@ -33,6 +33,9 @@ class Mpi : public peers::Peer {
     if (collective == "reduce_scatter") {
       return [=] { MPI_Reduce_scatter_block(from, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
     }
+    if (collective == "all_to_all") {
+      return [=] { MPI_Alltoall(from, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD); };
+    }
     if (collective == "broadcast") {
       return [=] { MPI_Bcast(out, n, MPI_FLOAT, 0, MPI_COMM_WORLD); };
     }

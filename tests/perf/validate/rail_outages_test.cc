@@ -33,6 +33,15 @@ TEST(Outages, NameTheRailAndTheHostThatAllHaveInCommon) {
   EXPECT_EQ(findings[1].where.rail, 1);
 }
 
+TEST(Outages, ARailThatStayedOutOnOnePathIsOut) {
+  for (const bool back : {false, true}) {
+    const auto findings = judge_outages(std::vector<RailOutage>{{1, "a", "b", true, "no answer"},
+                                                                {1, "a", "c", back, "no answer"}});
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].severity, back ? Severity::kWarn : Severity::kFail);
+  }
+}
+
 TEST(Outages, EachOfTwoHostsAtFaultIsNamed) {
   std::vector<RailOutage> outages;
   for (const char* host : {"a", "b", "c", "d", "e"})

@@ -38,6 +38,9 @@ TEST(WrongPairs, NobodyIsNamedWithoutReason) {
   Counts few = square(4, 0);
   few[1] = {1, 0, 1, 0};
   EXPECT_EQ(most_wrong(few, square(4, 60)).host, -1) << "two events are chance";
+  Counts several = square(4, 4);
+  several[1] = {9, 0, 9, 9};
+  EXPECT_EQ(most_wrong(several, square(4, 60)).host, -1) << "most came from other hosts";
 }
 
 }  // namespace

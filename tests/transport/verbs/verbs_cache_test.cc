@@ -57,6 +57,23 @@ Cache cache_on(Board& board, std::size_t entries, std::size_t bytes) {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
+// What is kept serves any use, also where the first one only reads.
+TEST(VerbsCache, WhatIsKeptMayBeWritten) {
+  Board board;
+  std::vector<Use> uses;
+  Cache cache(
+      [&](void* p, std::size_t n, Use use) {
+        uses.push_back(use);
+        return FakeMemory(board, p, n);
+      },
+      8, 64 * kMiB);
+  void* const memory = weft::alloc(kMiB);
+  { const auto lease = cache.acquire(memory, 10, Use::kRead); }
+  { const auto lease = cache.acquire(memory, 10, Use::kWrite); }
+  EXPECT_THAT(uses, ::testing::ElementsAre(Use::kWrite));
+  weft::free(memory);
+}
+
 // Memory of a GPU that is weft's own, until it goes; not that of users.
 TEST(VerbsCache, DeviceRegionsAreRegisteredOnceUntilTheyGo) {
   Board board;
