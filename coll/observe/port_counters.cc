@@ -51,12 +51,14 @@ std::string PortCounters::trouble(int rail) const {
   const auto r = static_cast<std::size_t>(rail);
   CounterSnapshot now = read_rail(rails_[r]);
   const MutexLock lock(mutex_);
-  // What a connection counted goes with it; the host's own count is what remains.
+  // What a connection counted goes with it; the host's own count is what remains. Connections may
+  // have come and gone since the mark: on a host of one rail its count is told by its own name.
   if (!rails_[r].rdma && mark_[r].contains(kOfHost)) {
     const CounterSnapshot& then = mark_[r];
     if (now["tcp.connections"] < then.at("tcp.connections"))
       now["tcp.retransmits"] = then.at("tcp.retransmits") + now[kOfHost] - then.at(kOfHost);
-    now.erase(kOfHost);
+    if (rails_.size() > 1 || now["tcp.retransmits"] > then.at("tcp.retransmits"))
+      now.erase(kOfHost);
   }
   return evidence(rail, host_, signs_of_trouble(difference(mark_[r], now)));
 }
