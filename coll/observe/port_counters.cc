@@ -51,14 +51,14 @@ std::string PortCounters::trouble(int rail) const {
   const auto r = static_cast<std::size_t>(rail);
   CounterSnapshot now = read_rail(rails_[r]);
   const MutexLock lock(mutex_);
-  // What a connection counted goes with it; the host's own count is what remains. Connections may
-  // have come and gone since the mark: on a host of one rail its count is told by its own name.
+  // A connection takes its count along when it closes, and only the count of the host remains. A
+  // connection may also have opened and closed since the mark, which a host with one rail shows.
   if (!rails_[r].rdma && mark_[r].contains(kOfHost)) {
     const CounterSnapshot& then = mark_[r];
-    if (now["tcp.connections"] < then.at("tcp.connections"))
+    const bool none = rails_.size() == 1 && now["tcp.retransmits"] <= then.at("tcp.retransmits");
+    if (none || now["tcp.connections"] < then.at("tcp.connections"))
       now["tcp.retransmits"] = then.at("tcp.retransmits") + now[kOfHost] - then.at(kOfHost);
-    if (rails_.size() > 1 || now["tcp.retransmits"] > then.at("tcp.retransmits"))
-      now.erase(kOfHost);
+    now.erase(kOfHost);
   }
   return evidence(rail, host_, signs_of_trouble(difference(mark_[r], now)));
 }

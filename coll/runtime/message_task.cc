@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-// A tag has the number of a slice in so many bits; the two above them say that the transfer is an
-// offer or its answer.
+// The lowest kNumberBits bits of a tag hold the number of the slice. The two bits above them mark a
+// transfer as an offer, or as the answer to an offer.
 constexpr int kNumberBits = kMessageBit - 2;
 constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
 constexpr std::uint64_t kOfferBit = kNumbers + 1, kAnswerBit = kOfferBit << 1;

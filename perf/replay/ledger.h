@@ -60,8 +60,8 @@ struct Played {
   std::vector<Row> rows;  // one per key, in the order of keys_of()
 };
 
-// Makes rows of the tallies of one step, which are summed over so many ranks. `calls_of_job` says
-// how many calls of each key the job has.
+// Makes the rows of one step. `sums` has the tallies of that step, summed over `ranks` ranks;
+// `calls_of_job` has the number of calls of each key in the job.
 Played summarize(const std::vector<CallKey>& keys, const std::vector<Tally>& sums, int ranks,
                  double compute_us, double step_us, const std::vector<double>& calls_of_job);
 

@@ -74,7 +74,7 @@ void add_timing(CLI::App& command, PerfFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--run-cycles", flags.cycles,
-                  "so many times over all sizes; 0: until Ctrl-C (nccl-tests' -N)")
+                  "how often to repeat all sizes; 0: until Ctrl-C (nccl-tests' -N)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
@@ -83,7 +83,8 @@ void add_timing(CLI::App& command, PerfFlags& flags) {
       ->capture_default_str();
   command
       .add_option("-c,--check", flags.check,
-                  "compare all results bit by bit in so many runs before and after the timed ones")
+                  "number of runs before and after the timed ones in which all results are "
+                  "compared bit by bit")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
 }

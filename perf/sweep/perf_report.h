@@ -39,7 +39,7 @@ struct PerfRow {
   std::vector<RailCount> ports;                    // what they counted meanwhile, with --ports
 };
 
-// The group of a split run, of which a row has a time.
+// One group of a split run (NCCL_TESTS_SPLIT), with its own time in a row.
 struct PerfGroup {
   int color = 0;
   std::vector<Rank> ranks;

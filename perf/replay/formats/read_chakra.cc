@@ -25,8 +25,8 @@ std::optional<std::uint64_t> find(const ChakraNode& node, std::string_view name,
   const auto it = node.numbers.find(name);
   if (it == node.numbers.end()) return {};
   if (it->second < 0)
-    throw Error(fmt::format("{}: {}: {} {} is no number from 0 on", trace.file, named(node), name,
-                            it->second));
+    throw Error(fmt::format("{}: {}: {} {} is not a number from 0 up", trace.file, named(node),
+                            name, it->second));
   return static_cast<std::uint64_t>(it->second);
 }
 

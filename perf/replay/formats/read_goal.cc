@@ -89,7 +89,7 @@ class GoalReader {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size())
-      fail(fmt::format("{} '{}' is no number from 0 on", what, word));
+      fail(fmt::format("{} '{}' is not a number from 0 up", what, word));
     return value;
   }
   std::uint64_t number(const char* what) { return number(what, need(what)); }

@@ -35,7 +35,8 @@ std::uint64_t number_in(const std::string& file, std::size_t line, const std::st
   double real = 0;
   const auto [at, error] = std::from_chars(begin, end, real);
   if (error != std::errc() || at != end || !(real >= 0 && real < 1e18))
-    throw Error(fmt::format("{}: line {}: {} '{}' is no number from 0 on", file, line, what, word));
+    throw Error(
+        fmt::format("{}: line {}: {} '{}' is not a number from 0 up", file, line, what, word));
   return static_cast<std::uint64_t>(std::llround(real));
 }
 

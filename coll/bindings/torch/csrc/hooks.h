@@ -25,8 +25,8 @@ class Hooks {
   Hooks& operator=(const Hooks&) = delete;
 
   void add(std::int64_t id, c10d::CompletionHook hook);
-  // The first one starts a thread that looks for failures: a rank that makes no call hears of them,
-  // too, and it is the one that the others may miss.
+  // The first hook starts a thread that looks for failures. Without the thread, a rank that makes
+  // no call would not notice a failure, and that rank may be the one for which the others wait.
   void add(std::int64_t id, c10d::AbortHook hook);
   void remove_completion(std::int64_t id);
   void remove_abort(std::int64_t id);

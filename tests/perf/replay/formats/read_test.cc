@@ -233,7 +233,7 @@ TEST(Simai, RefusesWhatIsWrongByLine) {
   for (const char* size : {"-4", "0x10", "1e400", "nan", "4.0b"})
     EXPECT_THAT(
         refusal({simai(fmt::format("a -1 1 ALLREDUCE {} 1 NONE 0 1 NONE 0 1\n", size), 1)}, "txt"),
-        HasSubstr(fmt::format("the size '{}' is no number from 0 on", size)));
+        HasSubstr(fmt::format("the size '{}' is not a number from 0 up", size)));
   EXPECT_THAT(refusal({simai("a -1 1 ALLROTATE 8 1 NONE 0 1 NONE 0 1\n", 1)}, "txt"),
               HasSubstr("node 3: 'ALLROTATE' is no collective"));
   EXPECT_THAT(refusal({"MICRO all_gpus: 8\n1\n" + layer}, "txt"),
@@ -270,7 +270,7 @@ TEST(Goal, RefusesWhatIsWrongByLine) {
            {of_rank_0("recv 8b from 1 tag -1"), "a recv of any tag (-1)"},
            {of_rank_0("a requires b"), "there is no operation 'a' before this line"},
            {of_rank_0("send 8b to 1 tag 4294967296"), "the tag 4294967296 has over 32 bits"},
-           {of_rank_0("calc ten"), "line 3: the time in ns 'ten' is no number"},
+           {of_rank_0("calc ten"), "line 3: the time in ns 'ten' is not a number from 0 up"},
            {of_rank_0("calc 1 cpu 0 xyz"), "'xyz' is one word too many"},
            {of_rank_0("put 8b to 1"), "'put' is no send, recv, calc, requires or irequires"},
            {of_rank_0("send 8b to 1"), "that rank never receives it"},
