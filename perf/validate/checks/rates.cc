@@ -46,6 +46,16 @@ void excuse_by_stops(const Observed& observed, const Cause& cause, double share,
   }
 }
 
+// Hosts that share a kernel, over devices made of software whose rate nobody declares: kernel threads
+// that no flow sees waiting move the bytes, so the rate is that of the cores.
+bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
+  const HostFacts* host = host_of(observed, cause.port.host);
+  const PortFacts* port = port_of(observed, cause.port);
+  const bool path = cause.place == CausePlace::kPath || cause.place == CausePlace::kPair;
+  const Flow flow{cause.port, path ? cause.peer : cause.port};
+  return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
+}
+
 // What the localisation hears: a flow that was held up, and is fast all the same, acquits.
 Graded heard_of(const Observed& observed) {
   return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
@@ -67,6 +77,7 @@ Judged rates_at(const Check& check, const Observed& observed,
     if (share >= limits.warn_rate) continue;
     Finding finding = finding_from(check, observed, cause, Unit::kGbps);
     if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
+    if (is_rate_of_cores(observed, cause)) finding.severity = Severity::kInfo;
     doubt_remote_cores(observed, cause, finding);
     excuse_by_stops(observed, cause, share, finding);
     all.findings.push_back(std::move(finding));

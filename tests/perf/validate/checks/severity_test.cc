@@ -94,6 +94,30 @@ TEST(Severity, ARateBetweenTheThresholdsIsAWarning) {
   EXPECT_EQ(at(0.99 * limits.fail_rate), std::vector{kFail});
 }
 
+// Kernel threads move the bytes of software RDMA, and no flow sees these wait for a core.
+TEST(Severity, OfSoftwareRdmaOnOneKernelTheDeclaredRateAccuses) {
+  const auto told = [](FleetKind kind, bool emulated, double declared_gbps) {
+    Fleet fleet = healthy_fleet(kind);
+    for (std::size_t h = 0; h < fleet.hosts.size(); ++h) {
+      fleet.host(static_cast<int>(h)).emulated = emulated;
+      for (PortInfo& port : fleet.hosts[h].ports) port.expected_gbps = declared_gbps;
+    }
+    Cause path;
+    path.place = CausePlace::kPath;
+    path.port = {0, 0};
+    path.peer = {1, 0};
+    path.expected = 1.5;
+    path.value = 1.14;
+    path.samples = 6;
+    fleet.causes = {path};
+    return told_by("path-rate", fleet);
+  };
+  EXPECT_EQ(told(FleetKind::kSoftRoce, true, 0), std::vector{kInfo});
+  EXPECT_EQ(told(FleetKind::kSoftRoce, true, 1.5), std::vector{kFail});
+  EXPECT_EQ(told(FleetKind::kSoftRoce, false, 0), std::vector{kFail}) << "each has its own kernel";
+  EXPECT_EQ(told(FleetKind::kPlain, true, 0), std::vector{kFail}) << "a shaped interface";
+}
+
 TEST(Severity, OfADriftFollowsFromTheThresholds) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   const Thresholds& limits = fleet.policy.thresholds;
