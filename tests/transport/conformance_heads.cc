@@ -85,7 +85,8 @@ TEST_P(Conformance, HeadsThatDifferEndTheReceive) {
 // Neither is a shorter message taken for the whole, nor a longer one written past its receive.
 TEST_P(Conformance, SizesThatDifferEndTheReceiveUnderTheSameHead) {
   std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
-  for (const auto& [sent, expected] : {std::pair{8, 4096}, {4096, 8}, {0, 8}, {4096, 70000}})
+  using Sizes = std::pair<std::size_t, std::size_t>;
+  for (const auto& [sent, expected] : {Sizes{8, 4096}, {4096, 8}, {0, 8}, {4096, 70000}})
     for (const bool send_first : {true, false}) {
       SCOPED_TRACE(::testing::Message() << sent << " bytes where " << expected << " are expected"
                                         << (send_first ? ", send first" : ""));
@@ -93,7 +94,7 @@ TEST_P(Conformance, SizesThatDifferEndTheReceiveUnderTheSameHead) {
       ASSERT_TRUE(net.connect());
       const Head both = head(7), also = head(7);
       Buffer& from = sources.emplace_back(sent);
-      Buffer to(static_cast<std::size_t>(expected));
+      Buffer to(expected);
       const auto send = [&, bytes = from.bytes()] {
         net[0].post_with_head(Transfer::Kind::kSend, 1, 5, from.data(), bytes, both, 2);
       };
