@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <utility>
 
 #include "transport/conformance.h"
 
@@ -79,6 +80,36 @@ TEST_P(Conformance, HeadsThatDifferEndTheReceive) {
           EXPECT_TRUE(same(found, theirs));
           net[0].cancel(2);
         }
+}
+
+// Neither is a shorter message taken for the whole, nor a longer one written past its receive.
+TEST_P(Conformance, SizesThatDifferEndTheReceiveUnderTheSameHead) {
+  std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
+  using Sizes = std::pair<std::size_t, std::size_t>;
+  for (const auto& [sent, expected] : {Sizes{8, 4096}, {4096, 8}, {0, 8}, {4096, 70000}})
+    for (const bool send_first : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << sent << " bytes where " << expected << " are expected"
+                                        << (send_first ? ", send first" : ""));
+      Net net = make(2);
+      ASSERT_TRUE(net.connect());
+      const Head both = head(7), also = head(7);
+      Buffer& from = sources.emplace_back(sent);
+      Buffer to(expected);
+      const auto send = [&, bytes = from.bytes()] {
+        net[0].post_with_head(Transfer::Kind::kSend, 1, 5, from.data(), bytes, both, 2);
+      };
+      if (send_first) send();
+      if (send_first) net.settle();
+      const auto got =
+          net[1].post_with_head(Transfer::Kind::kRecv, 0, 5, to.data(), to.bytes(), also);
+      net.settle();
+      if (!send_first) send();
+      ASSERT_TRUE(net.until([&] { return net[1].done(got); }));
+      EXPECT_EQ(net[1].result(got).code, Code::kMismatch);
+      EXPECT_TRUE(to.guards_intact());
+      EXPECT_FALSE(net[1].transport().cause(0).ok());
+      net[0].cancel(2);
+    }
 }
 
 TEST_P(Conformance, UnclaimedHeadsAreSeenAndStay) {

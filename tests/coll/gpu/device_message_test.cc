@@ -184,6 +184,27 @@ TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   }
 }
 
+// Messages of many slices each, of which a few are on their way at a time.
+TEST_F(DeviceMessageOrder, LongOnesBetweenHostsAreUnderWayTogether) {
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    Communicator comm = world.world();
+    constexpr std::size_t kCount = 1'000'001;
+    const Rank me = comm.rank(), peer = 1 - me;
+    std::vector<Values> mine, got(3, Values(kCount, -1));
+    std::vector<Request> all;
+    for (Rank k = 0; k < 3; ++k) mine.push_back(values(me + k * 100, peer, kCount));
+    for (Values& to : got) all.push_back(comm.recv_async(to.data(), kCount, kElement, peer));
+    for (const Values& from : mine)
+      all.push_back(comm.send_async(from.data(), kCount, kElement, peer));
+    for (Request& one : all) {
+      const Status s = one.wait();
+      EXPECT_TRUE(s.ok()) << s.to_string();
+    }
+    for (Rank k = 0; k < 3; ++k)
+      EXPECT_TRUE(got[static_cast<std::size_t>(k)] == values(peer + k * 100, me, kCount)) << k;
+  });
+}
+
 // A receive that waits for its peer is in nobody's way: neither other streams' messages nor
 // collectives wait for it.
 TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {

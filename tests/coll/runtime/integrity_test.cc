@@ -189,6 +189,8 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
     }
     EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();
     EXPECT_NE(s.message().find("all_reduce #2"), std::string::npos) << s.message();
+    EXPECT_NE(s.message().find(fmt::format("rank {} to rank", s.rank())), std::string::npos)
+        << "blames rank " << s.rank() << ": " << s.message();
     EXPECT_EQ(s.message(), world.failure().message()) << "the same on both ranks";
     EXPECT_EQ(again.to_string(), s.to_string()) << "it sticks";
   });

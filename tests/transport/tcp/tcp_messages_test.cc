@@ -175,5 +175,33 @@ TEST(TcpCancel, AHalfSentMessageIsNotReceived) {
   });
 }
 
+// What a sender has withdrawn half way and says anew lands at the beginning of its receive.
+TEST(TcpCancel, AWithdrawnMessageIsForgotten) {
+  constexpr std::size_t kBytes = 2 * tcp::kMostEager, kHalf = kBytes / 2;
+  RawPeer raw;
+  const Fd fd = Fd::from([&] { return raw.connect_as_peer(); });
+  raw.poll();
+  ASSERT_TRUE(raw.welcomes(fd.get()));
+  std::vector<char> got(kBytes, '-');
+  raw.receive(5, got.data(), kBytes, 1);
+  const auto say = [&](tcp::FrameKind kind, const std::string& bytes) {
+    const tcp::Frame f{.kind = kind,
+                       .length = static_cast<std::uint32_t>(bytes.size()),
+                       .tag = 5,
+                       .bytes = kind == tcp::FrameKind::kPiece ? kBytes : 0};
+    RawPeer::say(fd.get(), std::string(reinterpret_cast<const char*>(&f), sizeof f) + bytes);
+    raw.poll();
+  };
+  say(tcp::FrameKind::kPiece, std::string(kHalf, 'o'));
+  ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), got[kHalf - 1] == 'o'; }));
+  say(tcp::FrameKind::kWithdraw, "");
+  say(tcp::FrameKind::kPiece, std::string(kHalf, 'n'));
+  say(tcp::FrameKind::kPiece, std::string(kHalf, 'e'));
+  ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
+  EXPECT_EQ(raw.completions[0].code, Code::kOk);
+  EXPECT_TRUE(std::string(got.data(), kBytes) == std::string(kHalf, 'n') + std::string(kHalf, 'e'));
+  EXPECT_TRUE(raw.transport->cause(1).ok());
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -105,6 +105,66 @@ TEST(UcxPeer, IsNotDroppedForEver) {
   fake.slow = false;
 }
 
+// A posted receive belongs to no connection: UCX alone would let it wait for ever.
+TEST(UcxPeer, ThatIsGoneEndsTheReceivesThatWaitForIt) {
+  FakeUcx& fake = FakeUcx::get();
+  const auto transport = rank_0_of_3();
+  char gone[8], there[] = "untouched";
+  Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = gone, .bytes = 8, .id = 1};
+  transport->post({&t, 1});
+  t.peer = 2;
+  t.data = there;
+  t.id = 2;
+  transport->post({&t, 1});
+  fake.lose(fake.endpoints.front());
+  Completion out[2];
+  ASSERT_EQ(transport->poll(out), 1u);
+  EXPECT_EQ(out[0].id, 1u);
+  EXPECT_EQ(out[0].code, Code::kPeerFailed);
+  EXPECT_EQ(transport->cause(1).rank(), 1);
+  EXPECT_THAT(transport->cause(1).message(), HasSubstr("connection lost"));
+  EXPECT_TRUE(transport->cause(2).ok());
+  fake.arrive(ucp_tag_t{2} << kTagBits | 5, "from two");
+  ASSERT_EQ(transport->poll(out), 1u);
+  EXPECT_EQ(out[0].id, 2u);
+  EXPECT_EQ(out[0].code, Code::kOk);
+  EXPECT_STREQ(there, "from twod");
+}
+
+// The memory of a receive that is given up is left alone, also where its message was being taken;
+// the message stays for the next one.
+TEST(UcxPeer, WhoseMessageWasBeingTakenWritesToNoReceiveThatIsGivenUp) {
+  FakeUcx& fake = FakeUcx::get();
+  const auto transport = rank_0_of_3();
+  Completion out[2];
+  Head head;
+  fake.slow = true;
+  fake.arrive(ucp_tag_t{1} << kTagBits | 5, headed(17));
+  EXPECT_EQ(transport->poll(out), 0u);
+  EXPECT_EQ(transport->unclaimed(1, 5, ~std::uint64_t{0}, head), kNoRank) << "bytes are to come";
+  head.sign = 17;
+  std::string given_up = "given up", later(8, ' ');
+  Transfer t{.kind = Transfer::Kind::kRecv,
+             .peer = 1,
+             .tag = 5,
+             .data = given_up.data(),
+             .bytes = 8,
+             .id = std::uint64_t{7} << 32,
+             .head = &head};
+  transport->post({&t, 1});
+  transport->cancel(7);
+  EXPECT_EQ(transport->poll(out), 0u);
+  fake.slow = false;
+  EXPECT_EQ(given_up, "given up");
+  t.data = later.data();
+  t.id = std::uint64_t{8} << 32;
+  transport->post({&t, 1});
+  ASSERT_EQ(transport->poll(out), 1u);
+  EXPECT_EQ(out[0].id, t.id);
+  EXPECT_EQ(out[0].code, Code::kOk);
+  EXPECT_EQ(later, "12345678");
+}
+
 // ---- GPU memory ----------------------------------------------------------------------------
 
 class UcxGpu : public ::testing::Test {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -412,6 +413,49 @@ TEST_F(VerbsLetters, DoNotCloseWhatIsInUse) {
   // And a new one is made when there is something to say.
   send(1);
   EXPECT_EQ(last(1).what, VerbsLetter::kInvite);
+}
+
+// Both ends want to close, and a message of the peer comes after its letter.
+TEST(VerbsPlaces, AreGivenAwayWhenAllThatWasSentHasCome) {
+  setenv("WEFT_VERBS_CONNECTIONS", "1", 1);
+  VerbsPeers net(3, {}, 16, false);
+  unsetenv("WEFT_VERBS_CONNECTIONS");
+  net.connect(1);
+  std::uint64_t got = 0, word = 5;
+  const Transfer both[] = {
+      {.kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = &got, .bytes = 8, .id = 1},
+      {.peer = 2, .tag = 6, .data = &word, .bytes = 8, .id = 2}};
+  net.transport->post(both);
+  std::vector<Completion> over;
+  const auto poll = [&] {
+    Completion out[8];
+    for (int i = 0; i < 8; ++i) over.insert(over.end(), out, out + net.transport->poll(out));
+  };
+  const auto said = [&](Rank to, VerbsLetter what) {
+    return std::ranges::any_of(net.mail->sent, [&](const ForgedMail::Sent& sent) {
+      VerbsLetterFront front;
+      std::memcpy(&front, sent.bytes.data(), sizeof front);
+      return sent.to == to && front.what == what;
+    });
+  };
+  poll();
+  ASSERT_TRUE(said(1, VerbsLetter::kClose)) << "rank 2 needs the only place";
+  std::string counts(VerbsPeers::kQps * sizeof(std::uint64_t), '\0');
+  counts[0] = 1;
+  net.letter(1, VerbsLetter::kClose, 1, counts);
+  poll();
+  ASSERT_NE(net.pair(1), nullptr) << "a message is on its way";
+  VerbsMessageFront front;
+  front.what = VerbsMessage::kData;
+  front.tag = 5;
+  front.bytes = 8;
+  ASSERT_TRUE(net.message(1, 0, front, std::uint64_t{7}));
+  poll();
+  ASSERT_EQ(over.size(), 1u);
+  EXPECT_EQ(over[0].code, Code::kOk);
+  EXPECT_EQ(got, 7u);
+  EXPECT_EQ(net.pair(1), nullptr);
+  EXPECT_TRUE(said(2, VerbsLetter::kInvite));
 }
 
 // Who has met by way of rails may want to close before this rank has.

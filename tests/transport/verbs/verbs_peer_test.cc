@@ -111,6 +111,33 @@ TEST_F(VerbsPeer, GetsWhatItGranted) {
   EXPECT_EQ(codes_.at(id), Code::kOk);
 }
 
+// The device reads the memory of a send until its own last write is acknowledged, whatever was
+// acknowledged before it on the same queue pair.
+TEST_F(VerbsPeer, EndsEachSendByItsOwnAcknowledgement) {
+  std::uint64_t ids[3];
+  std::uint32_t numbers[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    ids[i] = post(Transfer::Kind::kSend, 1, 5 + i, 2500);
+    numbers[i] = announced(1);
+  }
+  send_cts(1, numbers[0], 0);  // queue pairs take turns
+  send_cts(1, numbers[1], 1);
+  net_->take(1, 1);
+  poll();
+  ASSERT_TRUE(over(ids[1]) && !over(ids[0]));
+  send_cts(1, numbers[2], 1);
+  FakeVerbs::Request left;
+  do {
+    ASSERT_TRUE(net_->fake.leave(*net_->pair(1, 0), &left));
+  } while (left.opcode != IBV_WR_RDMA_WRITE_WITH_IMM ||
+           VerbsImmediate::unpack(left.immediate).kind != VerbsImmediate::Kind::kWindow);
+  poll();
+  EXPECT_TRUE(over(ids[0]));
+  EXPECT_FALSE(over(ids[2])) << "its bytes have not left";
+  EXPECT_EQ(written(1), std::string(2500, '\1'));
+  EXPECT_TRUE(over(ids[2]));
+}
+
 TEST_F(VerbsPeer, DoesNotGetWhatIsForAnother) {
   const std::uint64_t id = post(Transfer::Kind::kSend, 2, 5, 2500);
   const std::uint32_t number = announced(2);

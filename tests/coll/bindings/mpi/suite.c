@@ -136,9 +136,10 @@ static void reductions(MPI_Comm comm) {
         MPI_Reduce_scatter_block(MPI_IN_PLACE, a, each, type, ops[o], comm);
         same(a, b, block, "reduce_scatter_block in place", each, types[t].name);
         int counts[kRanks], left = count;
-        for (int i = 0; i < n; ++i) {
-          counts[i] = i % 3 == 1 ? 0 : left / 2;
-          left -= counts[i];
+        for (int i = 0; i < n; ++i) { /* the root's is the largest */
+          const int at = (root + i) % n;
+          counts[at] = i % 3 == 1 ? 0 : left / 2;
+          left -= counts[at];
         }
         memset(a, 0, bytes + 16);
         memset(b, 0, bytes + 16);
@@ -478,6 +479,30 @@ static void rounds(MPI_Comm comm) {
     }
 }
 
+/* ---- types without a sign. MPICH 4.0.2 itself takes numbers of their upper half for negative ones,
+   so these are compared with what is right. */
+#define WITHOUT_SIGN(T, type)                                            \
+  do {                                                                   \
+    const T mine = rank == 0 ? (T)-1 : (T)rank, high = (T)-1, low = 1;   \
+    T most = 0, least = 0;                                               \
+    MPI_Allreduce(&mine, &most, 1, type, MPI_MAX, MPI_COMM_WORLD);       \
+    MPI_Allreduce(&mine, &least, 1, type, MPI_MIN, MPI_COMM_WORLD);      \
+    same(&most, &high, sizeof most, "allreduce, maximum", 1, #type);     \
+    same(&least, &low, sizeof least, "allreduce, minimum", 1, #type);    \
+  } while (0)
+
+static void without_sign(void) {
+  WITHOUT_SIGN(unsigned char, MPI_UNSIGNED_CHAR);
+  WITHOUT_SIGN(unsigned short, MPI_UNSIGNED_SHORT);
+  WITHOUT_SIGN(unsigned, MPI_UNSIGNED);
+  WITHOUT_SIGN(unsigned long, MPI_UNSIGNED_LONG);
+  WITHOUT_SIGN(unsigned long long, MPI_UNSIGNED_LONG_LONG);
+  WITHOUT_SIGN(uint8_t, MPI_UINT8_T);
+  WITHOUT_SIGN(uint16_t, MPI_UINT16_T);
+  WITHOUT_SIGN(uint32_t, MPI_UINT32_T);
+  WITHOUT_SIGN(uint64_t, MPI_UINT64_T);
+}
+
 /* Ranks that disagree learn so, each by the error handler of the communicator. */
 static int disagree(void) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -517,6 +542,7 @@ int main(int argc, char** argv) {
     requests(MPI_COMM_WORLD);
     communicators();
     rounds(MPI_COMM_WORLD);
+    without_sign();
   }
   long all = 0;
   int bad = 0;
