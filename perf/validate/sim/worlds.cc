@@ -234,9 +234,10 @@ SimWorld make_world(const std::string& name, int hosts, int rails, double rate_g
   world.hosts = hosts;
   world.rails = rails;
   // A part breaks a host of its own, and a path breaks two.
-  if (hosts <= 2 * static_cast<int>(parts.size()) || rails < 1)
-    throw Error(fmt::format("--world {}: {} hosts with {} rails; {} parts need {} hosts and a rail",
-                            name, hosts, rails, parts.size(), 2 * parts.size() + 1));
+  const int least = 2 * static_cast<int>(parts.size()) + 1;
+  if (hosts < least || rails < 1)
+    throw Error(fmt::format("--world {}: {} hosts with {} rails; give --hosts {} or more", name,
+                            hosts, rails, least));
   world.port_gbps.assign(static_cast<std::size_t>(hosts),
                          std::vector<double>(static_cast<std::size_t>(rails), rate_gbps));
   world.recovery = static_cast<Recovery>(splitmix64(seed) % 3);
@@ -255,8 +256,9 @@ std::string line_of(const Effect& effect) {
   constexpr std::array kPlaces = {"port", "member", "NUMA node", "path", "rail", "uplink"};
   constexpr std::array kWays = {"", " transmit", " receive"};
   std::string line =
-      fmt::format("{}: {} {:.3g} at {}", effect.part, kKinds[static_cast<std::size_t>(effect.kind)],
-                  effect.strength, kPlaces[static_cast<std::size_t>(effect.place)]);
+      fmt::format("{}: {}", effect.part, kKinds[static_cast<std::size_t>(effect.kind)]);
+  if (effect.kind != Kind::kCut) line += fmt::format(" {:.3g}", effect.strength);
+  line += fmt::format(" at {}", kPlaces[static_cast<std::size_t>(effect.place)]);
   if (effect.place == Place::kMember || effect.place == Place::kUplink)
     line += fmt::format(" {} of", effect.member);
   if (effect.place != Place::kRail) line += fmt::format(" h{} rail", effect.port.host);

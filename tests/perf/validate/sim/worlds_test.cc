@@ -280,7 +280,7 @@ TEST(World, RefusesWhatItCannotMake) {
   EXPECT_THAT(refusal("lossy-uplink"), HasSubstr("add clos"));
   EXPECT_THAT(refusal("slow-member"), HasSubstr("needs bonded"));
   EXPECT_THAT(refusal("slow-rail", 16, 1), HasSubstr("--rails 2"));
-  EXPECT_THAT(refusal("slow-path+spells", 4), HasSubstr("need 5 hosts"));
+  EXPECT_THAT(refusal("slow-path+spells", 4), HasSubstr("--hosts 5 or more"));
   EXPECT_EQ(refusal("slow-path+spells", 5), "");
   WorldFabric fabric(make_world("noise", 4, 1, 400, 1));
   EXPECT_THROW(rates_of(fabric, {{{0, 0}, {1, 1}}}), Error);
