@@ -104,6 +104,9 @@ TEST(WorldScore, UnknownIsAMissWithAFaultAndAFalseAlarmWithout) {
   EXPECT_TRUE(missed.unknown);
   EXPECT_FALSE(missed.faults[0].found);
   EXPECT_FALSE(missed.false_alarm);
+  Report tester = reporting({});
+  tester.verdict = Verdict::kTester;
+  EXPECT_TRUE(score(with(slow(Effect::Place::kPort)), tester).unknown);
   const SimWorld clean = make_world("noise", 16, 2, 400, 1);
   EXPECT_TRUE(score(clean, report).false_alarm);
   EXPECT_FALSE(score(clean, reporting({})).false_alarm);
