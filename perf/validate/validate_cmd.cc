@@ -292,9 +292,9 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                    "a simulated fleet has --hosts and --rails");
     if (!flags->world.empty())
       refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
-    if (flags->list)
+    if (flags->list || flags->worlds)
       refuse_given(*command, {"--json", "--html", "--prometheus", "--baseline"},
-                   "--list tests nothing");
+                   flags->list ? "--list tests nothing" : "--worlds tests nothing");
     exit_code = validate(*flags);
   });
 }

@@ -34,6 +34,7 @@ TEST(WorldCommand, ListsThePartsAndRefusesOthers) {
     EXPECT_THAT(list.text, HasSubstr(part.text));
     EXPECT_THAT(wrong.text, HasSubstr(part.name));
   }
+  EXPECT_THAT(validate_world("--worlds --json -").text, HasSubstr("--worlds tests nothing"));
   EXPECT_THAT(validate_world("--world clos").text, HasSubstr("belongs to --simulate"));
   EXPECT_THAT(validate_world("--simulate --world clos --random-faults 1").text,
               HasSubstr("a world names its faults"));
