@@ -8,6 +8,7 @@
 
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/sim/simulate.h"
+#include "perf/validate/sim/world_fabric.h"
 
 namespace weft::fabric {
 namespace {
@@ -26,9 +27,7 @@ std::string line_of(const SimFault& fault, bool named) {
   return line + (named ? ": named" : ": NOT named");
 }
 
-}  // namespace
-
-Simulation simulate(const SimulationOptions& options) {
+Simulated run_plain(const SimulationOptions& options) {
   SimulateOptions simulated;
   simulated.fabric.hosts = options.hosts;
   simulated.fabric.rails = options.rails;
@@ -37,7 +36,32 @@ Simulation simulate(const SimulationOptions& options) {
   simulated.random_faults = options.random_faults;
   simulated.plan = options.plan;
   simulated.thresholds = options.policy.thresholds;
-  Simulated run = simulate_fleet(simulated);
+  return simulate_fleet(simulated);
+}
+
+Simulated run_world(const SimulationOptions& options, const SimWorld& world) {
+  WorldFabric fabric(world);
+  Simulated run;
+  run.conducted = conduct(fabric, options.plan, options.policy.thresholds);
+  run.virtual_s = fabric.now_s();
+  run.hosts = fabric.hosts();
+  run.facts = facts_of(run.hosts, 0, run.virtual_s);
+  for (std::size_t h = 0; h < run.hosts.size(); ++h)
+    for (PortFacts& port : run.facts.hosts[h].ports) {
+      port.after = fabric.counters({static_cast<int>(h), port.rail});
+      for (const auto& [name, reading] : port.after) port.before[name] = {reading.state, 0};
+    }
+  return run;
+}
+
+}  // namespace
+
+Simulation simulate(const SimulationOptions& options) {
+  std::optional<SimWorld> world;
+  if (!options.world.empty())
+    world = make_world(options.world, options.hosts, options.rails, options.rate_gbps,
+                       options.plan.seed);
+  Simulated run = world ? run_world(options, *world) : run_plain(options);
 
   Simulation result;
   Report& report = result.report;
@@ -70,6 +94,15 @@ Simulation simulate(const SimulationOptions& options) {
   report.verdict = verdict_of(report.judgement.findings);
   for (std::size_t i = 0; i < run.faults.size(); ++i)
     result.injected.push_back(line_of(run.faults[i], run.named[i]));
+  if (!world) return result;
+  result.score = score(*world, report);
+  for (std::size_t e = 0; e < world->effects.size(); ++e) {
+    const auto [found, placed] = result.score->faults[e];
+    result.injected.push_back(fmt::format("{}: {}", line_of(world->effects[e]),
+                                          placed  ? "named"
+                                          : found ? "found, and NOT named"
+                                                  : "NOT found"));
+  }
   return result;
 }
 

@@ -36,6 +36,8 @@ struct ValidateFlags {
   std::vector<const CLI::Option*> of_like;  // options that mean something with --like only
   TrafficPlanner plan_traffic;
   int random_faults = 0;
+  std::string world;
+  bool worlds = false;
   bool list = false, verbose = false, cost = false, simulate = false;
 };
 
@@ -96,6 +98,12 @@ int print_list() {
   return kExitOk;
 }
 
+int print_worlds() {
+  for (const fabric::WorldPart& part : fabric::world_parts())
+    fmt::print("{:13} {}\n", part.name, part.text);
+  return kExitOk;
+}
+
 int refuse_unknown_launcher(const std::string& launcher) {
   fmt::print(
       "verdict: UNKNOWN - started by {}, which weft cannot join: every rank would test itself\n"
@@ -143,6 +151,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   options.plan = flags.plan;
   options.policy = policy;
   options.random_faults = flags.random_faults;
+  options.world = flags.world;
   if (flags.job.hosts > 0) options.hosts = flags.job.hosts;
   if (flags.job.rails > 0) options.rails = flags.job.rails;
   if (flags.job.rail_gbps > 0) options.rate_gbps = flags.job.rail_gbps;
@@ -157,6 +166,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
 
 int validate(ValidateFlags& flags) {
   if (flags.list) return print_list();
+  if (flags.worlds) return print_worlds();
   if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
   if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
@@ -173,6 +183,8 @@ int validate(ValidateFlags& flags) {
   }
   if (flags.random_faults > 0 && !flags.simulate)
     throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
+  if (!flags.world.empty() && !flags.simulate)
+    throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
   options.like = traffic_asked(flags);
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
@@ -262,6 +274,9 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
       ->add_option("--random-faults", flags->random_faults,
                    "break so many places of the simulated fleet (--seed)")
       ->check(CLI::Range(0, 1000));
+  command->add_option("--world", flags->world,
+                      "of parts that '+' joins: clos+slow-port; --worlds lists them");
+  command->add_flag("--worlds", flags->worlds, "print the parts of worlds");
   command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
   CLI::App* history =
       command->add_subcommand("history", "print the reports (--json) of a folder side by side");
@@ -275,9 +290,11 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
     if (flags->simulate)
       refuse_given(*command, {"--ranks", "--transport", "--timeout-ms"},
                    "a simulated fleet has --hosts and --rails");
-    if (flags->list)
+    if (!flags->world.empty())
+      refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
+    if (flags->list || flags->worlds)
       refuse_given(*command, {"--json", "--html", "--prometheus", "--baseline"},
-                   "--list tests nothing");
+                   flags->list ? "--list tests nothing" : "--worlds tests nothing");
     exit_code = validate(*flags);
   });
 }

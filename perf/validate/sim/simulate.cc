@@ -181,6 +181,30 @@ bool Simulated::right() const {
   return wrong_causes == 0 && std::ranges::all_of(named, [](bool found) { return found; });
 }
 
+FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, double seconds) {
+  FleetFacts fleet;
+  for (const FleetHost& host : hosts) {
+    HostFacts facts;
+    facts.host = facts.hostname = host.name;
+    facts.first_rank = static_cast<int>(fleet.hosts.size());
+    facts.cores = host.cores;
+    for (std::size_t rail = 0; rail < host.ports.size(); ++rail) {
+      const PortInfo& info = host.ports[rail];
+      PortFacts port;
+      port.rail = static_cast<int>(rail);
+      port.device = info.device;
+      port.rate_gbps = port.most_rate_gbps =
+          info.expected_gbps > 0 ? info.expected_gbps : rate_gbps;
+      port.mtu = info.mtu;
+      port.address = info.address;
+      facts.ports.push_back(std::move(port));
+    }
+    fleet.hosts.push_back(std::move(facts));
+  }
+  fleet.seconds = seconds;
+  return fleet;
+}
+
 Simulated simulate_fleet(const SimulateOptions& options) {
   SimOptions fabric = options.fabric;
   for (const SimFault& fault : random_faults(fabric, options.random_faults, fabric.seed))
@@ -200,23 +224,7 @@ Simulated simulate_fleet(const SimulateOptions& options) {
   result.virtual_s = sim.now_s();
   result.hosts = sim.hosts();
   result.faults = fabric.faults;
-  for (const FleetHost& host : result.hosts) {
-    HostFacts facts;
-    facts.host = facts.hostname = host.name;
-    facts.first_rank = static_cast<int>(result.facts.hosts.size());
-    facts.cores = host.cores;
-    for (std::size_t rail = 0; rail < host.ports.size(); ++rail) {
-      PortFacts port;
-      port.rail = static_cast<int>(rail);
-      port.device = host.ports[rail].device;
-      port.rate_gbps = port.most_rate_gbps = fabric.rate_gbps;
-      port.mtu = host.ports[rail].mtu;
-      port.address = host.ports[rail].address;
-      facts.ports.push_back(std::move(port));
-    }
-    result.facts.hosts.push_back(std::move(facts));
-  }
-  result.facts.seconds = result.virtual_s;
+  result.facts = facts_of(result.hosts, fabric.rate_gbps, result.virtual_s);
   for (const SimFault& fault : fabric.faults)
     result.named.push_back(silent(fault) ||
                            std::ranges::any_of(result.conducted.causes, [&](const Cause& cause) {

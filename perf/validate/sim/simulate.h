@@ -32,6 +32,10 @@ struct Simulated {
 // Throws Error where a fault's place does not exist.
 Simulated simulate_fleet(const SimulateOptions& options);
 
+// What simulated hosts say of themselves after `seconds`: names, rates, MTUs and addresses. Ports
+// that do not know their rate have `rate_gbps`.
+FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, double seconds);
+
 // Faults of all kinds that localisation can name, at hosts and rails that differ: no fault hides
 // another one. Black holes of one path only in fleets whose plan has a flow on every path.
 std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);

@@ -1,0 +1,105 @@
+// A world as a fabric under test: flows share links step by step in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "perf/validate/facts/counter.h"
+#include "perf/validate/sim/world.h"
+
+namespace weft::fabric {
+
+// Whether an effect is in one of its spells. Asked for times that do not fall.
+class SpellClock {
+ public:
+  SpellClock(const Spells& spells, std::uint64_t seed);
+  bool at(double time_s);
+
+ private:
+  double between(double low, double high) {
+    return std::uniform_real_distribution<>(low, high)(random_);
+  }
+  Spells spells_;
+  std::mt19937_64 random_;
+  double begin_s_, end_s_, next_s_;
+};
+
+// A factor on rates that wanders (an Ornstein-Uhlenbeck process of its logarithm) and dips. Asked
+// for times that do not fall.
+class Wander {
+ public:
+  Wander(double deviation, double correlation_s, double dips_per_s, double pareto,
+         std::uint64_t seed);
+  double at(double time_s);
+
+ private:
+  double uniform() { return std::uniform_real_distribution<>(1e-9, 1)(random_); }
+  const double deviation_, correlation_s_, dips_per_s_, pareto_;
+  std::mt19937_64 random_;
+  double time_s_ = 0, log_ = 0, dip_ = 1, dip_begin_s_, dip_end_s_ = 0;
+};
+
+// Not thread-safe.
+class WorldFabric : public Fabric {
+ public:
+  explicit WorldFabric(SimWorld world);
+
+  const std::vector<FleetHost>& hosts() const override { return hosts_; }
+  int most_flows() const override { return 0; }
+  // A flow is SimWorld::streams connections. Without a label their source ports are new ones in
+  // each round, as the kernel chooses them; with one, they take the same ways in every round.
+  // Throws Error where a flow has an end that the fleet lacks.
+  std::vector<FlowSample> run(const Round& round) override;
+  double now_s() const override { return now_s_; }
+
+  // What the port has counted since the fabric was made: "hw.out_of_sequence" where packets of a
+  // flow take several ways. Empty: nothing.
+  Readings counters(Port port) const;
+  // The largest share of its nominal rate that any link has carried at any time.
+  double fullest_link() const { return fullest_; }
+
+ private:
+  struct Link {
+    double nominal = 0, rate = 1, loss = 0;
+    bool cut = false;
+  };
+  struct Running {         // a connection of a flow of a round
+    std::size_t flow = 0;  // of the round
+    std::vector<int> links;
+    double own = 1;   // factor on its rate
+    double loss = 0;  // per packet, now
+    double lost = 0;  // packets, so far
+    double silent_until_s = 0;
+    bool queued = false;       // gets less than it could send
+    std::vector<double> gbps;  // by step
+  };
+
+  int port_link(Port port, bool transmits, int member) const;
+  int uplink(int leaf, bool up, int number) const;
+  std::vector<int> way(const Flow& flow, int stream);
+  void apply(const Effect& effect, std::vector<Link>& links) const;
+  bool advance(double time_s);
+  std::vector<double> share(const Round& round, std::vector<Running>& flows) const;
+  void step(const Round& round, std::vector<Running>& flows, double time_s, bool first);
+  void measure_rate(FlowSample& sample, Running& flow, double step_s, std::size_t steps_a_window);
+  void measure_latency(FlowSample& sample, const Running& flow, double hosts_factor);
+  double noise(double deviation);
+
+  const SimWorld world_;
+  std::vector<FleetHost> hosts_;
+  double now_s_ = 0, fullest_ = 0;
+  std::uint64_t connections_ = 0;
+  std::mt19937_64 random_;
+  std::vector<Link> links_, now_;   // as built, and as they are now
+  std::vector<SpellClock> clocks_;  // by effect
+  std::vector<bool> active_;
+  Wander fleet_;
+  std::vector<Wander> host_;
+  std::vector<double> share_, asked_, host_factor_;  // by flow, by link, by host
+  double fleet_factor_ = 1;
+  std::vector<double> out_of_order_;  // packets, by port
+};
+
+}  // namespace weft::fabric

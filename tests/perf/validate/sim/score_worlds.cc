@@ -1,0 +1,109 @@
+// Plays worlds over many seeds and prints how right `weft validate --simulate` was: the table of
+// docs/worlds.md. Some seeds are kept for whoever wants numbers that nobody has worked towards.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "perf/validate/simulation.h"
+#include "topo/base/status.h"
+
+namespace {
+
+using weft::fabric::Simulation;
+
+constexpr int kFirstReserved = 90000, kLastReserved = 90999;
+
+std::vector<std::string> all_worlds() {
+  std::vector<std::string> worlds;
+  for (const std::string base : {"noise", "planes", "capped", "bonded", "clos", "spray", "bursts",
+                                 "pauses", "spells", "cuts", "numa"}) {
+    worlds.push_back(base);
+    for (const char* fault : {"+slow-port", "+lossy-port", "+slow-path", "+slow-rail"})
+      worlds.push_back(base + fault);
+    const bool uplinks = base == "clos" || base == "spray";
+    for (const char* link : {"uplink", "member"})
+      if (uplinks ? link[0] == 'u' : base == "bonded" && link[0] == 'm')
+        for (const char* fault : {"+slow-", "+lossy-"}) worlds.push_back(base + fault + link);
+  }
+  return worlds;
+}
+
+struct Row {
+  int runs = 0, false_alarms = 0, blaming = 0, unknown = 0;
+  std::vector<int> found, placed;  // by fault
+};
+
+// "98 + 100": percent of the runs.
+std::string shares(const std::vector<int>& counts, int runs) {
+  std::string text;
+  for (const int count : counts)
+    text += fmt::format("{}{:.0f}", text.empty() ? "" : " + ", 100.0 * count / runs);
+  return text.empty() ? "-" : text;
+}
+
+Row play(weft::fabric::SimulationOptions options, int first, int seeds) {
+  Row row;
+  for (int seed = first; seed < first + seeds; ++seed) {
+    options.plan.seed = static_cast<std::uint64_t>(seed);
+    const Simulation run = weft::fabric::simulate(options);
+    const auto& faults = run.score->faults;
+    row.found.resize(faults.size());
+    row.placed.resize(faults.size());
+    for (std::size_t f = 0; f < faults.size(); ++f) {
+      row.found[f] += faults[f].found;
+      row.placed[f] += faults[f].placed;
+    }
+    ++row.runs;
+    row.false_alarms += run.score->false_alarm;
+    row.blaming += run.score->innocents > 0;
+    row.unknown += run.score->unknown;
+  }
+  return row;
+}
+
+void print_row(const std::string& world, const Row& row) {
+  const bool clean = row.found.empty();
+  fmt::print("| {} | {} | {} | {} | {} | {:.0f} | {:.0f} |\n", world, row.runs,
+             shares(row.found, row.runs), shares(row.placed, row.runs),
+             clean ? shares({row.false_alarms}, row.runs) : "-", 100.0 * row.blaming / row.runs,
+             100.0 * row.unknown / row.runs);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("How right `weft validate --simulate` is in worlds that its detector did not make");
+  weft::fabric::SimulationOptions options;
+  options.hosts = 16;
+  int first = 1, seeds = 200;
+  bool reserved = false;
+  std::vector<std::string> worlds;
+  app.add_option("--world", worlds, "only these; `weft validate --worlds` lists their parts");
+  app.add_option("--first", first, "the first seed")->check(CLI::Range(0, 1000000));
+  app.add_option("--seeds", seeds, "how many seeds a world")->check(CLI::Range(1, 100000));
+  app.add_option("--hosts", options.hosts)->check(CLI::Range(2, 4096));
+  app.add_option("--rails", options.rails)->check(CLI::Range(1, 64));
+  app.add_flag("--reserved", reserved, "play the seeds that nobody works towards");
+  CLI11_PARSE(app, argc, argv);
+  if (!reserved && first <= kLastReserved && first + seeds > kFirstReserved) {
+    fmt::print(stderr, "seeds {} to {} are reserved; give --reserved where the numbers count\n",
+               kFirstReserved, kLastReserved);
+    return 4;
+  }
+  try {
+    fmt::print("| world | runs | found | named | false alarms | blaming innocents | UNKNOWN |\n");
+    fmt::print("|---|---|---|---|---|---|---|\n");
+    for (const std::string& world : worlds.empty() ? all_worlds() : worlds) {
+      options.world = world;
+      print_row(world, play(options, first, seeds));
+    }
+  } catch (const weft::Error& e) {
+    fmt::print(stderr, "{}\n", e.what());
+    return 4;
+  }
+  return 0;
+}
