@@ -72,7 +72,7 @@ Score score(const std::vector<TrialResult>& results) {
     add(row_of(score.rows, name), result);
     const auto faults = result.trial.faults.size();
     if (faults == 1) add(score.faults, result);
-    if (faults == 1 && name != result.trial.faults[0].kind)
+    if (faults == 1 && !name.ends_with(result.trial.faults[0].kind))
       add(row_of(score.kinds, result.trial.faults[0].kind), result);
     if (faults < 2)
       ++score.confusion[faults == 0 ? "clean" : result.trial.faults[0].kind][told_as(result)];
