@@ -31,8 +31,10 @@ target_compile_features(weft_shared INTERFACE cxx_std_20)
 install(TARGETS weft)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(PROGRAMS tests/lab/netlab tests/lab/netlab_faults tests/lab/softroce tests/lab/softroce_guest
-        tests/lab/softroce_faults DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
+install(PROGRAMS tests/lab/netlab tests/lab/netlab_faults tests/lab/netlab_partial tests/lab/come_and_go
+        tests/lab/flow_member
+        tests/lab/softroce tests/lab/softroce_guest tests/lab/softroce_faults tests/lab/softroce_partial
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
 install(PROGRAMS perf/validate/slurm/prolog perf/validate/slurm/epilog perf/validate/slurm/node_check
         DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/slurm OPTIONAL)
 install(DIRECTORY perf/validate/kubernetes/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/kubernetes

@@ -52,6 +52,14 @@ constexpr FaultRow kRows[] = {
     {"flap", "flap", "flap", "p", "200ms", "link-flaps", "critical", true, true},
     {"blackhole", "blackhole", "blackhole", "x", "", WEFT_REACH_IDS, "critical", false, true},
     {"leaf", "leaf", "leaf", "l", "50%", WEFT_RATE_IDS " bisection", "critical", false, false},
+    // What comes and goes, and what is of some flows only: the tester may see it as a rate or as a
+    // loss.
+    {"spell", "spell", "spell", "trp", "10%:500ms/2s 20%:1s/3s 50%:1s/2s",
+     WEFT_RATE_IDS " unstable-rate", "critical warn", false, false},
+    {"cut", "cut", "cut", "trp", "20ms/500ms 30ms/1s 50ms/3s",
+     WEFT_LOSS_IDS " unstable-rate latency-tail", "critical warn", false, false},
+    {"ecmp", "ecmp", "ecmp", "trp", "loss:3% loss:5% loss:9% rate:10%",
+     WEFT_RATE_IDS " " WEFT_LOSS_IDS " unstable-rate ecmp-entropy", "critical warn", false, false},
     {"slow-cpu", "cpu", "", "h", "5% 8%", WEFT_TESTER_IDS, "tester", false, false},
     {"stall", "stall", "stall", "h", "50ms/500ms", WEFT_TESTER_IDS, "warn tester", false, false},
     {"flipped-bit", "flip", "flip", "h", "", "collective-wrong", "critical", false, false},
@@ -191,6 +199,38 @@ Trial draw_pair(const std::vector<Cell>& cells, const MatrixLab& lab, Draw& draw
 
 double draw_moment(Draw& draw) { return 1.0 + draw.below(40) / 10.0; }
 
+// Each run has a seed of its own, so that other --faults, --runs or --repeat do not change what is
+// drawn for this one.
+Trial draw_run(const Cell& cell, int run, const MatrixOptions& options) {
+  Trial trial;
+  trial.id = fmt::format("{}/{}", cell.name(), run);
+  std::seed_seq words(trial.id.begin(), trial.id.end());
+  std::uint32_t mixed[2];
+  words.generate(mixed, mixed + 2);
+  Draw draw(options.seed ^ (std::uint64_t{mixed[0]} << 32 | mixed[1]));
+  trial.faults = {draw_fault(*cell.row, cell.place, options.lab, draw)};
+  if (cell.row->in_mid_run) trial.inject_after_s = draw_moment(draw);
+  return trial;
+}
+
+// A run of every kind, then another one of every kind; the places of a kind take turns.
+std::vector<Trial> draw_kinds_in_turn(const std::vector<Cell>& cells,
+                                      const MatrixOptions& options) {
+  std::vector<std::vector<Cell>> kinds;
+  for (const Cell& cell : cells) {
+    if (kinds.empty() || kinds.back()[0].row != cell.row) kinds.emplace_back();
+    kinds.back().push_back(cell);
+  }
+  std::vector<Trial> trials;
+  for (int turn = 0; turn < options.repeat; ++turn) {
+    for (const std::vector<Cell>& places : kinds) {
+      const int n = static_cast<int>(places.size());
+      trials.push_back(draw_run(places[static_cast<std::size_t>(turn % n)], turn / n, options));
+    }
+  }
+  return trials;
+}
+
 }  // namespace
 
 std::span<const FaultRow> fault_rows() { return kRows; }
@@ -260,21 +300,11 @@ LabFault fault_from_json(const nlohmann::ordered_json& json) {
 std::vector<Trial> draw_trials(const MatrixOptions& options) {
   const std::vector<Cell> cells = cells_of(options);
   std::vector<Trial> faulty;
-  for (int run = 0; run < options.runs; ++run) {
-    for (const Cell& cell : cells) {
-      // Each run has a seed of its own, so that other --faults or --runs do not change what is
-      // drawn for this one.
-      const std::string id = fmt::format("{}/{}", cell.name(), run);
-      std::seed_seq words(id.begin(), id.end());
-      std::uint32_t mixed[2];
-      words.generate(mixed, mixed + 2);
-      Draw draw(options.seed ^ (std::uint64_t{mixed[0]} << 32 | mixed[1]));
-      Trial trial;
-      trial.id = id;
-      trial.faults = {draw_fault(*cell.row, cell.place, options.lab, draw)};
-      if (cell.row->in_mid_run) trial.inject_after_s = draw_moment(draw);
-      faulty.push_back(std::move(trial));
-    }
+  if (options.repeat > 0) {
+    faulty = draw_kinds_in_turn(cells, options);
+  } else {
+    for (int run = 0; run < options.runs; ++run)
+      for (const Cell& cell : cells) faulty.push_back(draw_run(cell, run, options));
   }
   Draw pairs(options.seed + 0x9e3779b97f4a7c15);
   for (int pair = 0; pair < options.pairs; ++pair) {

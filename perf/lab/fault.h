@@ -66,6 +66,7 @@ struct MatrixOptions {
   MatrixLab lab;
   std::uint64_t seed = 1;
   int runs = 10;   // of each kind of fault and class of place
+  int repeat = 0;  // in place of `runs`: runs of each kind, whose classes of place take turns
   int pairs = 0;   // runs with two faults
   int clean = 10;  // runs without one, spread evenly among the others
   bool busy_core = false;

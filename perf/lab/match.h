@@ -32,17 +32,18 @@ struct Seen {
 // Throws Error naming what is missing where the report is not of the schema weft.validate/2.
 Seen seen_from_json(const nlohmann::ordered_json& report);
 
-// How well the report named one fault.
+// How well the report named one fault. A report that does not know (verdict "unknown") has named
+// none, save those of which that is the right verdict.
 struct Named {
   bool kind = false;   // a claim at the fault's place, or near it, names the kind
   bool place = false;  // such claims cover host, rail and direction, no more and no less
 };
 
 struct Match {
-  std::vector<Named> faults;  // as in the trial
-  bool verdict = false;       // is one of those that are right
-  std::vector<std::string>
-      false_alarms;  // "port-rate at port h3r1:tx": claims away from every fault
+  std::vector<Named> faults;              // as in the trial
+  bool verdict = false;                   // is one of those that are right
+  std::vector<std::string> false_alarms;  // "port-rate at port h3r1:tx": claims away from every
+                                          // fault; "verdict unknown" where there was none
 };
 
 Match match(const Trial& trial, const Seen& seen, const MatrixLab& lab);

@@ -98,7 +98,11 @@ int in_a_new_guest(const MatrixFlags& flags) {
   const MatrixOptions& options = flags.options;
   add({"--", this_binary(), "lab", "matrix", "--lab", "softroce", "--out", "/out"});
   add({"--hosts", std::to_string(flags.hosts), "--rails", std::to_string(options.lab.rails)});
-  add({"--rate", flags.rate, "--runs", std::to_string(options.runs)});
+  add({"--rate", flags.rate});
+  if (options.repeat > 0)
+    add({"--repeat", std::to_string(options.repeat)});
+  else
+    add({"--runs", std::to_string(options.runs)});
   add({"--pairs", std::to_string(options.pairs), "--clean", std::to_string(options.clean)});
   add({"--seed", std::to_string(options.seed), "--limit-s", std::to_string(flags.limit_s)});
   add({"--stop-after-s", std::to_string(flags.stop_after_s)});
@@ -169,9 +173,15 @@ void add_matrix(CLI::App& lab, int& exit_code) {
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
   matrix->add_option("--rate", flags.rate, "rate of a port (400mbit; softroce 80mbit)");
-  matrix->add_option("--runs", options.runs, "runs of each kind of fault and class of place")
-      ->check(CLI::Range(0, 10000))
-      ->capture_default_str();
+  auto* runs =
+      matrix->add_option("--runs", options.runs, "runs of each kind of fault and class of place")
+          ->check(CLI::Range(0, 10000))
+          ->capture_default_str();
+  matrix
+      ->add_option("--repeat", options.repeat,
+                   "instead: runs of each kind of fault, whose classes of place take turns")
+      ->check(CLI::Range(1, 10000))
+      ->excludes(runs);
   matrix->add_option("--pairs", options.pairs, "runs with two faults")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();

@@ -28,6 +28,15 @@ std::string told_as(const TrialResult& result) {
   return "nothing";
 }
 
+// The row of this name, a new one where there is none.
+ScoreRow& row_of(std::vector<ScoreRow>& rows, const std::string& name) {
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const ScoreRow& other) { return other.name == name; });
+  if (row != rows.end()) return *row;
+  rows.emplace_back().name = name;
+  return rows.back();
+}
+
 nlohmann::ordered_json row_json(const ScoreRow& row) {
   return {{"name", row.name},
           {"runs", row.runs},
@@ -60,15 +69,11 @@ Score score(const std::vector<TrialResult>& results) {
   for (const TrialResult& result : results) {
     const std::string& id = result.trial.id;
     const std::string name = id.substr(0, id.rfind('/'));
-    auto row = std::find_if(score.rows.begin(), score.rows.end(),
-                            [&](const ScoreRow& other) { return other.name == name; });
-    if (row == score.rows.end()) {
-      row = score.rows.emplace(row);
-      row->name = name;
-    }
-    add(*row, result);
+    add(row_of(score.rows, name), result);
     const auto faults = result.trial.faults.size();
     if (faults == 1) add(score.faults, result);
+    if (faults == 1 && !name.ends_with(result.trial.faults[0].kind))
+      add(row_of(score.kinds, result.trial.faults[0].kind), result);
     if (faults < 2)
       ++score.confusion[faults == 0 ? "clean" : result.trial.faults[0].kind][told_as(result)];
   }
@@ -76,10 +81,12 @@ Score score(const std::vector<TrialResult>& results) {
 }
 
 nlohmann::ordered_json to_json(const Score& score) {
-  auto rows = nlohmann::ordered_json::array();
+  auto rows = nlohmann::ordered_json::array(), kinds = rows;
   for (const ScoreRow& row : score.rows) rows.push_back(row_json(row));
+  for (const ScoreRow& row : score.kinds) kinds.push_back(row_json(row));
   return {{"schema", "weft.matrix_score/1"},
           {"rows", rows},
+          {"kinds", kinds},
           {"one_fault", row_json(score.faults)},
           {"confusion", score.confusion}};
 }

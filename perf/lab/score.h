@@ -23,7 +23,9 @@ struct ScoreRow {
 
 struct Score {
   std::vector<ScoreRow> rows;  // in the order in which the results have them first
-  ScoreRow faults;             // all runs with one fault, together
+  std::vector<ScoreRow>
+      kinds;        // the same for runs with one fault by its kind, where rows have its places
+  ScoreRow faults;  // all runs with one fault, together
   // How often a fault of the first kind, alone, was told by the second; "nothing": no claim, "-":
   // no report. Of a run with several claims the first one counts: a report has the heaviest first.
   std::map<std::string, std::map<std::string, int>> confusion;

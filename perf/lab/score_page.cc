@@ -37,14 +37,19 @@ bool went_wrong(const TrialResult& result) {
                       [](const Named& named) { return named.kind && named.place; });
 }
 
+// All rows, those of kinds with several places, and the one of all, called `last`.
+std::vector<ScoreRow> rows_to_show(const Score& score, const std::string& last) {
+  std::vector<ScoreRow> rows = score.rows;
+  for (const ScoreRow& kind : score.kinds) rows.emplace_back(kind).name = "all of " + kind.name;
+  rows.emplace_back(score.faults).name = last;
+  return rows;
+}
+
 std::string figures_of(const Score& score) {
   std::string text =
       "| fault | runs | kind right | place right | verdict right | runs with a false alarm | "
       "median | longest |\n|---|---|---|---|---|---|---|---|\n";
-  std::vector<ScoreRow> rows = score.rows;
-  rows.push_back(score.faults);
-  rows.back().name = "**all with one fault**";
-  for (const ScoreRow& row : rows) {
+  for (const ScoreRow& row : rows_to_show(score, "**all with one fault**")) {
     const bool faulty = has_fault(row);
     text += fmt::format("| {} | {} | {} | {} | {} | {} | {:.0f} s | {:.0f} s |\n", row.name,
                         row.runs, faulty ? share(row.kind, row.runs) : "",
@@ -90,10 +95,7 @@ std::string to_text(const Score& score) {
   std::string text =
       fmt::format("{:<24}{:>6}{:>8}{:>8}{:>9}{:>8}{:>11}{:>10}{:>10}\n", "fault", "runs", "kind",
                   "place", "verdict", "false", "no report", "median s", "longest s");
-  std::vector<ScoreRow> rows = score.rows;
-  rows.push_back(score.faults);
-  rows.back().name = "all with one fault";
-  for (const ScoreRow& row : rows) {
+  for (const ScoreRow& row : rows_to_show(score, "all with one fault")) {
     const auto right = [&](int count) {
       return has_fault(row) ? std::to_string(count) : std::string();
     };
@@ -113,8 +115,11 @@ std::string to_markdown(const std::vector<MatrixResults>& labs) {
       "seed. This page is written by\nthe command. *Kind right*: a finding at the fault's place "
       "names its kind. *Place right*: such findings cover host,\nrail and direction, no more and "
       "no "
-      "less. *False alarm*: a finding away from every fault. Times are from the start\nof the "
-      "command to its end. Of pairs, both faults must be right. What the faults are: "
+      "less; either direction of a port that comes and goes in both, and of one bad path of four "
+      "the "
+      "port or\nits rail's switch. A report that is UNKNOWN has named nothing. *False alarm*: a "
+      "finding away from every fault,\nor UNKNOWN where there was none. Times are from the start "
+      "of the command to its end. Of pairs, both faults must be\nright. What the faults are: "
       "[the labs](../lab.md).\n";
   for (const MatrixResults& lab : labs) {
     const Score counted = score(lab.runs);

@@ -2,20 +2,17 @@
 // heal ends all of them. Needs root.
 // labels: lab
 // ctest: whole alone
-#include <arpa/inet.h>
+#include "tests/lab/netlab_faults.h"
+
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "support/process/shell.h"
-#include "tests/lab/shared_lab.h"
 
 namespace {
 
@@ -23,69 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using weft::Output;
 using weft::run;
-
-const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
-
-// One lab of three hosts for all tests, as healed as the test before has left it.
-class NetlabFaults : public weft::testing::LabTest {
- protected:
-  void SetUp() override {
-    LabTest::SetUp();
-    if (!IsSkipped()) lab_ = lab(3, 2);
-  }
-  void TearDown() override {
-    if (broken_ || HasFailure()) lab_to_break(3, 2);
-    LabTest::TearDown();
-  }
-
-  Output fault(const std::string& words) {
-    broken_ = true;
-    return netlab("fault", lab_, words);
-  }
-  void inject(const std::string& words) {
-    const Output output = fault(words);
-    ASSERT_EQ(output.exit_code, 0) << words << ": " << output.text;
-  }
-  void heal() {
-    const Output output = netlab("heal", lab_);
-    ASSERT_EQ(output.exit_code, 0) << output.text;
-    broken_ = false;
-  }
-  std::string in(const std::string& host, const std::string& command) const {
-    return run(fmt::format("{} exec --lab {} {} {}", kScript, lab_, host, command)).text;
-  }
-  std::string at_the_switch(const std::string& command) const {
-    return run(fmt::format("ip netns exec weft-{}-sw {}", lab_, command)).text;
-  }
-  // The rates of a port as its two shapers have them.
-  std::string sends(int host, int rail) const {
-    return in(fmt::format("h{}", host), fmt::format("tc qdisc show dev rail{} root", rail));
-  }
-  std::string receives(int host, int rail) const {
-    return at_the_switch(fmt::format("tc qdisc show dev h{}-r{} root", host, rail));
-  }
-  // How many of `count` datagrams from one host arrive at another one.
-  int arrived(int from, int to, int rail, int count, int bytes = 100) const {
-    const std::string host = fmt::format("h{}", to);
-    const int before = datagrams_of(host);
-    const std::string sender = fmt::format("{} --datagrams 10.{}.0.{} {} {}",
-                                           std::filesystem::read_symlink("/proc/self/exe").string(),
-                                           rail, to, count, bytes);
-    EXPECT_EQ(in(fmt::format("h{}", from), sender), "");
-    return datagrams_of(host) - before;
-  }
-
- private:
-  // Datagrams to a port that nobody has are counted, too.
-  int datagrams_of(const std::string& host) const {
-    return std::atoi(in(host, "awk '/^Udp: [0-9]/ { print $2 + $3 }' /proc/net/snmp").c_str());
-  }
-
-  bool broken_ = false;
-
- protected:
-  std::string lab_;
-};
+using weft::testing::kNetlab;
+using weft::testing::NetlabFaults;
 
 TEST_F(NetlabFaults, ARateIsThatOfOneDirectionAPortAHostOrARail) {
   inject("rate h2r1:tx 50%");
@@ -217,7 +153,7 @@ TEST_F(NetlabFaults, AHostHasLessOfACore) {
 
 TEST_F(NetlabFaults, AHostStandsStillNowAndThen) {
   inject("stall h2 2s/3s");
-  run(fmt::format("sh -c '{} exec --lab {} h2 sleep 100' >/dev/null 2>&1 &", kScript, lab_));
+  run(fmt::format("sh -c '{} exec --lab {} h2 sleep 100' >/dev/null 2>&1 &", kNetlab, lab_));
   const std::string states = fmt::format(
       "for i in $(seq 200); do for p in $(ip netns pids weft-{}-h2); do "
       "grep -q '^State:.T' /proc/$p/status 2>/dev/null && echo stopped && exit; done; "
@@ -245,37 +181,26 @@ TEST_F(NetlabFaults, WhatMakesNoSenseIsNamedAndDoesNotStay) {
   refused("mtu h2r1 5", "mtu 5 of h2r1");
   refused("swap h2 rail0", "name two rails");
   refused("cpu h2 much", "write a share of one core like 20%");
+  refused("spell h2r1 20%", "spell 20%: write the times like 30ms/1s");
+  refused("spell h2r1 20%:3s/1s", "spell 20%:3s/1s: write the times like");
+  refused("spell h2r1 200%:1s/3s", "write the rate like 20%");
+  refused("cut h2r1 30ms", "cut 30ms: write the times like 30ms/1s");
+  refused("ecmp h2r1 5%", "ecmp 5%: write it like loss:5% or rate:10%");
+  refused("ecmp h2r1 loss:much", "loss much: write it like 0.1%");
+  refused("ecmp h2r1 rate:100%", "ecmp rate:100%: write the rate like 20%");
   refused("gremlins h2 1", "unknown fault gremlins");
   EXPECT_EQ(arrived(1, 2, 1, 10), 10);
   inject("rate h2r1 50%");
-  EXPECT_THAT(run(kScript + " fault").text, HasSubstr("blackhole  PLACES"));
-}
-
-// Sends datagrams to the port 9 of an address.
-int send_datagrams(const char* address, int count, std::size_t bytes) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(9);
-  inet_pton(AF_INET, address, &to.sin_addr);
-  const int fd = socket(AF_INET, SOCK_DGRAM, 0);
-  const std::vector<char> datagram(bytes);
-  for (int i = 0; i < count; ++i) {
-    if (sendto(fd, datagram.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to) <
-        0)
-      std::perror("sendto");
-  }
-  usleep(300'000);  // what is still in the queues of the ports
-  return 0;
+  EXPECT_THAT(run(kNetlab + " fault").text, HasSubstr("blackhole  PLACES"));
 }
 
 }  // namespace
 
 // The same program is also what sends datagrams from the hosts.
 int main(int argc, char** argv) {
-  if (argc == 5 && std::string(argv[1]) == "--datagrams") {
-    return send_datagrams(argv[2], std::atoi(argv[3]),
-                          static_cast<std::size_t>(std::atoi(argv[4])));
-  }
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && (words[0] == "--datagrams" || words[0] == "--seconds"))
+    return weft::testing::send_as_a_host(words);
   ::testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();
 }

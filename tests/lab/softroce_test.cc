@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -200,6 +201,32 @@ TEST_F(Guest, RanksAreToldWhoTheyAre) {
   EXPECT_EQ(mistyped.code, 0) << "a loss that cannot be stays in the way of a rate: "
                               << mistyped.text;
 }
+
+// Packets that a queue of the guest has sent or lost; -1: there is no such queue.
+struct QueueCounts {
+  int sent = -1, lost = -1;
+};
+QueueCounts counts_of(const std::string& text, const std::string& queue) {
+  std::smatch match;
+  const std::regex line("qdisc " + queue + R"([^\n]*\n Sent \d+ bytes (\d+) pkt \(dropped (\d+),)");
+  if (!std::regex_search(text, match, line)) return {};
+  return {std::stoi(match[1]), std::stoi(match[2])};
+}
+
+// 32 queue pairs have as many source ports, of which one member of four loses packets.
+TEST_F(Guest, FaultsOfSomeFlowsSpareTheOthers) {
+  expect_good_pair("bw_partial");
+  const std::string text = result("queues").text;
+  const QueueCounts others = counts_of(text, "bfifo 31: dev h0r0");
+  const QueueCounts member = counts_of(text, "netem 22: dev h0r0");
+  EXPECT_GT(member.lost, 0) << text;
+  EXPECT_GT(member.sent, 0) << text;
+  EXPECT_GT(others.sent, 0) << text;
+  EXPECT_EQ(others.lost, 0) << text;
+  EXPECT_THAT(text, ContainsRegex("netem 22: dev h0r1 [^\n]*loss gemodel"));
+}
+
+TEST_F(Guest, FaultsComeAndGo) { EXPECT_EQ(left("spells"), "rate 4Mbit\ncorrupt 1%\nloss 100%\n"); }
 
 // Commands of the pages, as in a guest of their own.
 class Page : public Guest, public ::testing::WithParamInterface<Block> {};

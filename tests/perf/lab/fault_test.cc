@@ -99,6 +99,26 @@ TEST(Faults, EachRoundHasEveryKindAndCleanRunsAreSpread) {
   for (std::size_t i = 1; i < clean.size(); ++i) EXPECT_GT(clean[i], clean[i - 1] + 1);
 }
 
+// As many of each kind, over all its classes of place, and the same runs as those of --runs.
+TEST(Faults, RepeatedKindsTakeTheirPlacesInTurn) {
+  MatrixOptions options = netlab_of(5, 2);
+  options.faults = {"spell", "mtu", "loss"};
+  options.clean = 0;
+  options.runs = 4;
+  std::map<std::string, std::string> all;
+  for (const Trial& trial : draw_trials(options)) all[trial.id] = all_words({trial});
+  options.repeat = 4;
+  std::vector<std::string> ids;
+  for (const Trial& trial : draw_trials(options)) {
+    ids.push_back(trial.id);
+    EXPECT_EQ(all_words({trial}), all[trial.id]);
+  }
+  EXPECT_EQ(ids, (std::vector<std::string>{"loss-transmit/0", "mtu/0", "spell-transmit/0",
+                                           "loss-receive/0", "mtu/1", "spell-receive/0",
+                                           "loss-port/0", "mtu/2", "spell-port/0", "loss-host/0",
+                                           "mtu/3", "spell-transmit/1"}));
+}
+
 TEST(Faults, PairsCanBeToldApart) {
   MatrixOptions options = netlab_of(6, 2);
   options.runs = 1;

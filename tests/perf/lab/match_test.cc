@@ -93,9 +93,55 @@ TEST(Matching, ConsequencesAndWhatIsUnknownAreNoFalseAlarms) {
   Claim explained = claim("port-rate", "port", "h4", 0), unknown = claim("loss", "port", "h4", 1);
   explained.explained = true;
   unknown.unknown = true;
-  EXPECT_THAT(matched({}, {explained, unknown}, "unknown").false_alarms, IsEmpty());
+  EXPECT_THAT(matched({}, {explained, unknown}).false_alarms, IsEmpty());
   EXPECT_THAT(matched({}, {claim("loss", "rail", "", 1)}).false_alarms,
               ElementsAre("loss at rail rail1"));
+}
+
+TEST(Matching, AReportThatDoesNotKnowMissesAFaultAndIsAFalseAlarmWithoutOne) {
+  const LabFault slow = fault("rate", FaultPlace::kTransmit, "h2", 1);
+  const Match miss = matched({slow}, {claim("port-rate", "port", "h2", 1, "transmit")}, "unknown");
+  EXPECT_FALSE(miss.faults[0].kind || miss.faults[0].place || miss.verdict);
+  EXPECT_THAT(miss.false_alarms, IsEmpty());
+  EXPECT_THAT(matched({}, {}, "unknown").false_alarms, ElementsAre("verdict unknown"));
+}
+
+TEST(Matching, WhatComesAndGoesIsAPortInOneDirectionOrEither) {
+  for (const char* const kind : {"spell", "cut"}) {
+    const std::string id = kind == std::string("spell") ? "unstable-rate" : "loss";
+    const LabFault sends = fault(kind, FaultPlace::kTransmit, "h2", 1);
+    const auto place = [&](const LabFault& where, const std::string& direction) {
+      return matched({where}, {claim(id, "port", "h2", 1, direction)}, "warn");
+    };
+    EXPECT_TRUE(place(sends, "transmit").faults[0].place);
+    EXPECT_TRUE(place(sends, "transmit").verdict);
+    EXPECT_FALSE(place(sends, "both").faults[0].place);
+    EXPECT_FALSE(place(sends, "receive").faults[0].place);
+    EXPECT_THAT(place(sends, "receive").false_alarms, IsEmpty()) << "the same port";
+    const LabFault both = fault(kind, FaultPlace::kPort, "h2", 1);
+    for (const char* const direction : {"transmit", "receive", "both"})
+      EXPECT_TRUE(place(both, direction).faults[0].place);
+    EXPECT_FALSE(matched({both}, {claim(id, "host", "h2", -1)}).faults[0].place);
+    EXPECT_THAT(matched({both}, {claim(id, "port", "h2", 0)}).false_alarms,
+                ElementsAre(id + " at port h2r0"));
+  }
+}
+
+TEST(Matching, OneBadPathOfFourIsThePortOrTheSwitch) {
+  const LabFault member = fault("ecmp", FaultPlace::kReceive, "h2", 1);
+  for (const Claim& right :
+       {claim("loss", "port", "h2", 1), claim("port-rate", "port", "h2", 1, "transmit"),
+        claim("switch-rate", "switch", "", 1), claim("ecmp-entropy", "rail", "", 1)}) {
+    const Match named = matched({member}, {right}, "warn");
+    EXPECT_TRUE(named.faults[0].kind && named.faults[0].place) << in_words(right);
+    EXPECT_THAT(named.false_alarms, IsEmpty()) << in_words(right);
+  }
+  for (const Claim& wrong :
+       {claim("host-rate", "host", "h2", -1), claim("path-rate", "path", "h3", 1, "both", "h2"),
+        claim("fleet-rate", "fleet", "", -1)})
+    EXPECT_FALSE(matched({member}, {wrong}, "warn").faults[0].place) << in_words(wrong);
+  EXPECT_THAT(matched({member}, {claim("loss", "port", "h3", 1)}).false_alarms,
+              ElementsAre("loss at port h3r1"));
 }
 
 TEST(Matching, ABlackHoleIsNamedByThePairAndClearsBothHosts) {
@@ -131,7 +177,7 @@ TEST(Matching, ADeadRankIsNamedInWords) {
 
 TEST(Matching, OfTwoFaultsEachOneIsNamed) {
   const std::vector<LabFault> two = {fault("rate", FaultPlace::kTransmit, "h2", 1),
-                                  fault("loss", FaultPlace::kPort, "h4", 0)};
+                                     fault("loss", FaultPlace::kPort, "h4", 0)};
   const Match one = matched(two, {claim("port-rate", "port", "h2", 1, "transmit")});
   EXPECT_TRUE(one.faults[0].place);
   EXPECT_FALSE(one.faults[1].kind);

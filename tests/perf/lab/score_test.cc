@@ -19,8 +19,8 @@ using ::testing::Not;
 
 const MatrixHead kHead = {{"netlab", {"h1", "h2"}, 2}, 7, "400mbit", "--budget 20s"};
 
-TrialResult result_of(const std::string& id, std::vector<LabFault> faults, std::vector<Claim> claims,
-                      const std::string& verdict, double seconds) {
+TrialResult result_of(const std::string& id, std::vector<LabFault> faults,
+                      std::vector<Claim> claims, const std::string& verdict, double seconds) {
   TrialResult result;
   result.trial = {id, std::move(faults)};
   result.seen = {verdict, std::move(claims)};
@@ -75,6 +75,10 @@ TEST(MatrixScore, CountsWhatWasRight) {
   EXPECT_EQ(counted.rows[1].false_alarms, 1);
   EXPECT_EQ(counted.rows[2].kind, 1);
   EXPECT_EQ(counted.faults.runs, 4);
+  ASSERT_EQ(counted.kinds.size(), 1);
+  EXPECT_EQ(counted.kinds[0].name, "rate");
+  EXPECT_EQ(counted.kinds[0].runs, 4) << "of all places";
+  EXPECT_THAT(to_text(counted), HasSubstr("all of rate"));
   EXPECT_EQ(counted.confusion.at("rate").at("port-rate"), 2);
   EXPECT_EQ(counted.confusion.at("rate").at("nothing"), 1);
   EXPECT_EQ(counted.confusion.at("rate").at("-"), 1);
