@@ -209,6 +209,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
       b.status = core.wait(b.task, lock, give_way);
     } else if (!core.tasks.empty()) [[unlikely]] {
       // Who makes many calls that need not wait may make no others for long.
+      core.come_by();
       core.progress();
       core.run_callbacks(lock);
     }
@@ -273,11 +274,12 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   // A lane has checked the call, and its Compute finds the buffers.
   {
     CoreLock lock(core.mutex);
+    core.come_by();
     if (state_->compute || begins_on_host(b, lock)) b.task = begin(core, b, lock);
   }
   Request handle(state_, b.task);
   if (!b.status.ok()) handle.status_ = std::move(b.status);
-  if (b.task && core.served) core.to_serve.notify_one();
+  if (b.task) core.wake_server();
   return handle;
 }
 Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
@@ -319,8 +321,9 @@ Request Communicator::message(bool send, void* data, std::size_t count, DType ty
     handle.status_ = g.failure;
     return handle;
   }
+  core.come_by();
   handle.op_ = MessageTask::begin(g, send, peer, data, count, type);
-  if (core.served) core.to_serve.notify_one();
+  if (core.asleep) core.to_serve.notify_one();
   return handle;
 }
 Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {

@@ -47,6 +47,7 @@ bool Request::test() {
   if (!unfinished()) return true;
   Core& core = *group_->core;
   CoreLock lock(core.mutex);
+  core.come_by();
   if (!op_->over) {
     core.progress();
     core.check_deadline(op_, std::chrono::steady_clock::now());

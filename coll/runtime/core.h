@@ -209,6 +209,17 @@ struct Core : std::enable_shared_from_this<Core> {
   // Ends the progress thread.
   void stop_serving() noexcept WEFT_EXCLUDES(mutex);
   void serve() WEFT_EXCLUDES(mutex);  // the progress thread's loop
+  // Until the thread is woken, or rails want to be polled.
+  void sleep(CoreLock& lock) WEFT_REQUIRES(mutex);
+  // A thread of the program starts a task, or moves tasks along.
+  void come_by() WEFT_REQUIRES(mutex) {
+    visits.store(visits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // After a task was started, without the mutex: the program may be elsewhere next.
+  void wake_server() WEFT_EXCLUDES(mutex) {
+    if (asleep) [[unlikely]]
+      to_serve.notify_one();
+  }
   // Starts the thread that runs the GPU lanes' callbacks, which may wait for a lane's own work.
   void start_calling() WEFT_REQUIRES(mutex);
   void stop_calling() noexcept WEFT_EXCLUDES(mutex);  // ends that thread
@@ -311,6 +322,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::atomic<bool> served{false};                  // whether there is a progress thread
   // Called without the mutex by a thread of the program that waits while nothing moves; null: none.
   void (*while_waiting)() = nullptr;
+  std::atomic<bool> asleep{false};       // it waits for `to_serve`
+  std::atomic<std::uint64_t> visits{0};  // rises whenever the program comes by
   std::condition_variable_any to_serve, to_call;
   std::thread server, caller;                   // the progress thread, the thread of callbacks
   bool calls WEFT_GUARDED_BY(mutex) = false;    // whether there is a thread of callbacks

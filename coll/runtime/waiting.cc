@@ -23,10 +23,21 @@ constexpr std::chrono::milliseconds kLookAround{1};
 constexpr int kTurnsBetween = 8;
 // Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};
+// The progress thread moves tasks once the program has not come by for so long: at first, and after
+// it has come by again and again. Then each look of the thread takes a core from the program, for a
+// few us, in vain.
+constexpr std::chrono::microseconds kLeastGrace{50}, kMostGrace{400};
 
 // ---- giving way ----------------------------------------------------------------------------
 
 namespace {
+
+// Lets the mutex go until others have had it.
+void let_in(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
+  lock.without([&] {
+    for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
+  });
+}
 
 // The polling of one thread, from the first turn of a wait to the wait's end.
 class Polling {
@@ -58,10 +69,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
   const bool moved = core.progress();
   core.run_callbacks(lock);
-  if (now_and_then && core.mutex.wanted())
-    lock.without([&] {
-      for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
-    });
+  if (now_and_then && core.mutex.wanted()) let_in(core, lock);
   if (moved) {
     idle_ = 0;
     return due;
@@ -143,6 +151,7 @@ bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
     }
   } else if (!task->over) {
     Polling polling(*this, while_waiting);
+    come_by();
     ++waiters;
     bool in_time = true;
     while (!task->over && in_time) {
@@ -163,7 +172,7 @@ inline void Core::end_wait(const Task* task, CoreLock& lock) {
   telemetry->moving();
   run_callbacks(lock);
   // Where nothing is left to move, waking the progress thread only takes the core from this one.
-  if (served && waiters == 0 && (rails || !tasks.empty())) to_serve.notify_one();
+  if (asleep && waiters == 0 && !tasks.empty()) to_serve.notify_one();
 }
 
 Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
@@ -220,21 +229,45 @@ void Core::call_ended(CoreLock& lock) {
   }
 }
 
+void Core::sleep(CoreLock& lock) {
+  asleep = true;
+  if (!rails) {
+    to_serve.wait(lock);
+  } else {  // a peer may ask for what was lost with a rail
+    to_serve.wait_for(lock, kRailsEvery);
+    if (waiters == 0 && tasks.empty()) poll_rails();
+  }
+  asleep = false;
+}
+
+// Programs mostly wait for what they have started, and move it along meanwhile: a second thread
+// that moves it takes the mutex from them, and where cores are scarce, the core. So this one stands
+// back while the program comes by, and looks by naps whether it still does: waking the thread for
+// each call would cost more than a small call.
 void Core::serve() {
   CoreLock lock(mutex);
   Polling polling(*this, nullptr);
+  std::chrono::microseconds grace = kLeastGrace;
+  std::uint64_t seen = visits;
   while (served) {
-    // Whoever waits makes progress for all.
-    if (waiters > 0 || tasks.empty()) {
-      if (waiters > 0 || !rails) {
-        to_serve.wait(lock);
-      } else {  // a peer may ask for what was lost with a rail
-        to_serve.wait_for(lock, kRailsEvery);
-        poll_rails();
-      }
+    if (visits != seen) {
+      lock.without([&] {
+        do {
+          seen = visits;
+          std::this_thread::sleep_for(grace);
+          grace = std::min(2 * grace, kMostGrace);
+        } while (served && visits != seen);
+      });
       continue;
     }
-    if (polling.turn(*this, lock) == Polling::Turn::kPollOn) continue;
+    if (waiters > 0 || tasks.empty()) {  // whoever waits makes progress for all
+      sleep(lock);
+      continue;
+    }
+    grace = kLeastGrace;
+    const Polling::Turn turn = polling.turn(*this, lock);
+    if (mutex.wanted()) let_in(*this, lock);
+    if (turn == Polling::Turn::kPollOn) continue;
     const auto now = Clock::now();
     for (std::size_t i = 0; i < tasks.size(); ++i) check_deadline(tasks[i], now);
     settle(lock);

@@ -73,9 +73,9 @@ class Running;
 // Hands out a request of MPI that ends when `running` has ended. Where that has failed already,
 // returns what the error handler does instead.
 int hand_out(std::unique_ptr<Running> running, MPI_Request* request);
-// Ends the open requests whose collectives are over. Returns at once where there are none, and in
-// calls of MPI that weft makes.
-void advance();
+// Ends the open requests whose collectives are over, and returns how many. Returns at once where
+// there are none, and in calls of MPI that weft makes.
+int advance();
 // Makes MPI call advance() wherever it waits; `on` false: no longer. Returns whether this MPI can.
 bool watch_from_mpi(bool on);
 // Moves what MPI has under way.

@@ -60,11 +60,9 @@ Open* take_over() {
 }
 
 #ifdef OPEN_MPI
-// Open MPI's progress, which every call that waits runs, calls this.
-int progress() {
-  advance();
-  return 0;
-}
+// Open MPI's progress, which every call that waits runs, calls this. It yields the core where
+// nothing says that it has moved.
+int progress() { return advance(); }
 #else
 // MPICH looks at a request of its extended kind by these. It does nothing else meanwhile.
 int poll(void*, MPI_Status*) {
@@ -165,9 +163,10 @@ int hand_out(std::unique_ptr<Running> running, MPI_Request* request) {
   return MPI_SUCCESS;
 }
 
-void advance() {
-  if (none_open() || std::exchange(advances, true)) return;
-  while (Open* const one = take_over()) {
+int advance() {
+  if (none_open() || std::exchange(advances, true)) return 0;
+  int ended = 0;
+  for (; Open* const one = take_over(); ++ended) {
     one->error = one->running->end();
     one->running.reset();
     one->over.store(true, std::memory_order_release);
@@ -175,6 +174,7 @@ void advance() {
     PMPI_Grequest_complete(request);  // may release `one`
   }
   advances = false;
+  return ended;
 }
 
 void leave(MPI_Comm comm) {
