@@ -116,6 +116,14 @@ int pci_numa_node(const std::string& root, const std::string& pci) {
   return node >= 0 && node < (1 << 16) ? static_cast<int>(node) : -1;
 }
 
+std::vector<int> cpus_beside(const std::string& root, const std::string& pci) {
+  if (pci.empty()) return {};
+  std::string cpus = read_line(root + "/bus/pci/devices/" + pci + "/local_cpulist");
+  if (const int node = pci_numa_node(root, pci); cpus.empty() && node >= 0)
+    cpus = read_line(root + "/devices/system/node/node" + std::to_string(node) + "/cpulist");
+  return parse_cpulist(cpus);
+}
+
 bool before(const Nic& a, const Nic& b) {
   // A longer PCI address has a longer domain, which is a greater number.
   const auto key = [](const Nic& nic) {

@@ -38,6 +38,10 @@ std::string pci_address(const std::string& device);
 // Returns the NUMA node of a PCI function below `root`, -1 where unknown.
 int pci_numa_node(const std::string& root, const std::string& pci);
 
+// Returns the CPUs beside a PCI function: those of its local_cpulist, else of its NUMA node; none
+// where neither is known.
+std::vector<int> cpus_beside(const std::string& root, const std::string& pci);
+
 // Orders rails: by PCI address, virtual devices last, then by name.
 bool before(const Nic& a, const Nic& b);
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "perf/pair/pair_options.h"
 #include "topo/topology.h"
@@ -58,6 +59,13 @@ class PairLink {
   // Starts the last() last messages, or none; returns how many.
   virtual int post_last() = 0;
   virtual PairProgress poll() = 0;
+  // Of the queue pairs of a stream: messages that have completed, and the UDP source port that the
+  // options' label asks of the device (0: none). Empty where the link has no queue pairs.
+  struct Queue {
+    std::uint64_t sent = 0;
+    int port = 0;
+  };
+  virtual std::vector<Queue> queues() const { return {}; }
   // Transport::moved_bytes().
   virtual std::optional<std::uint64_t> moved_bytes() const { return std::nullopt; }
 

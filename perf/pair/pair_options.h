@@ -41,8 +41,9 @@ struct PairOptions {
   double min_rate = 0, min_msgrate = 0;  // in the table's unit, and Mpps; 0: none
   std::string pairs = "all";
   std::uint64_t seed = 1;
-  int timeout_ms = 30000;  // without any progress
-  int limit_s = 300;       // the longest time of one size
+  int timeout_ms = 30000;        // without any progress
+  int limit_s = 300;             // the longest time of one size
+  std::uint32_t flow_label = 0;  // not a flag: of the first queue pair; 0: the device's own choice
   // Not a flag: messages of so many bytes or more are sent with one bit changed (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 

@@ -77,6 +77,7 @@ VerbsPair::VerbsPair(const PairOptions& options, const Nic& rail, std::size_t mo
       {kReadsUnderWay, device_.limits().max_qp_rd_atom, device_.limits().max_qp_init_rd_atom});
   inline_bytes_ = q.inline_bytes;
   for (int i = 0; i < o_.qps; ++i) {
+    if (o_.flow_label > 0) q.flow_label = o_.flow_label + static_cast<std::uint32_t>(i);
     qps_.push_back(std::make_unique<VerbsQp>(device_, sends_, recvs_, q));
     inline_bytes_ = std::min(inline_bytes_, qps_.back()->inline_bytes());
   }

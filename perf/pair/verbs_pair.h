@@ -34,6 +34,7 @@ class VerbsPair final : public PairLink {
   int last() const override { return o_.qps; }
   int post_last() override;
   PairProgress poll() override;
+  std::vector<PairLink::Queue> queues() const override;
   void ping(std::uint64_t turn) override;
   bool arrived(std::uint64_t turn) override;
   void sleep() override;
@@ -48,6 +49,7 @@ class VerbsPair final : public PairLink {
     int out = 0;  // posted messages without a completion
     int unsignalled = 0;
     int receives = 0;  // posted receives
+    std::uint64_t sent = 0;
   };
   struct Receive {
     int q, slot;

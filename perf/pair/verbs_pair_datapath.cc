@@ -51,6 +51,15 @@ PairProgress VerbsPair::poll() {
   return progress;
 }
 
+std::vector<PairLink::Queue> VerbsPair::queues() const {
+  std::vector<PairLink::Queue> all;
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    const auto label = o_.flow_label + static_cast<std::uint32_t>(i);
+    all.push_back({queues_[i].sent, o_.flow_label > 0 ? ibv_flow_label_to_udp_sport(label) : 0});
+  }
+  return all;
+}
+
 void VerbsPair::ping(std::uint64_t turn) {
   if (!read_) *last_byte(source(0)) = stamp(turn);
   if (queues_[0].out >= depth_) wait_for_room();
@@ -159,7 +168,9 @@ int VerbsPair::poll_sends() {
   for (int i = 0; i < n; ++i) {
     if (wcs[i].status != IBV_WC_SUCCESS) failed(wcs[i], o_.op.c_str());
     const int covered = static_cast<int>(wcs[i].wr_id & 0xffffffffU);
-    queues_[static_cast<std::size_t>(wcs[i].wr_id >> 32)].out -= covered;
+    Queue& queue = queues_[static_cast<std::size_t>(wcs[i].wr_id >> 32)];
+    queue.out -= covered;
+    queue.sent += static_cast<std::uint64_t>(covered);
     sent += covered;
   }
   return sent;

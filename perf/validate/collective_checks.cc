@@ -25,7 +25,12 @@ constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
 constexpr std::size_t kLargeCount = 65539;                    // a prime: no chunk divides it
 constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // of a buffer, however many ranks
 
-constexpr std::size_t kTimedBytes = 4 << 20;  // of the all_reduce that is timed
+constexpr std::size_t kTimedBytes[] = {4 << 20, 16 << 20, 64 << 20};  // of the all_reduce
+
+double busbw_of(std::size_t bytes, double us, std::size_t ranks) {
+  const auto n = static_cast<double>(ranks);
+  return 8e-3 * static_cast<double>(bytes) / us * 2 * (n - 1) / n;
+}
 
 constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
 
@@ -182,11 +187,51 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
   return results;
 }
 
-std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
+CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                     const Players& players, const CostModel& costs) {
+  CollectiveResult expected;
+  expected.collective = name(Collective::kAllReduce);
+  expected.algorithm = "auto";
+  expected.timed_bytes = kTimedBytes[0];
+  const SlowestPort slowest = slowest_port(samples);
+  if (slowest.gbps <= 0) return expected;
+  expected.limiting_link = in_short(slowest, hosts);
+  std::vector<Rank> all(players.rail.size());
+  std::iota(all.begin(), all.end(), 0);
+  // Rails that no rank of the host has are shared by those of its ranks.
+  const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
+  std::set<int> used;
+  for (const Rank r : players.hosts[static_cast<std::size_t>(slowest.port.host)])
+    used.insert(players.rail[static_cast<std::size_t>(r)]);
+  const double gbps = slowest.gbps * static_cast<double>(std::max(host.ports.size(), used.size())) /
+                      static_cast<double>(used.size());
+  CostModel links;
+  links.host = links.rail = {0, 1e-9, 0};
+  links.step_us = links.reduce_us_per_byte = links.fan_in_penalty = 0;
+  CollectiveResult shortest;
+  for (const std::size_t bytes : kTimedBytes) {
+    const auto busbw = [&](const CostModel& model) {
+      const double us = predicted_us(Collective::kAllReduce, bytes, {all}, players, model, gbps);
+      return busbw_of(bytes, us, players.rail.size());
+    };
+    CollectiveResult longer = expected;
+    longer.timed_bytes = bytes;
+    longer.predicted_busbw_gbps = busbw(costs);
+    longer.link_busbw_gbps = busbw(links);
+    if (longer.held_by_links()) return longer;
+    if (bytes == kTimedBytes[0]) shortest = longer;
+  }
+  return shortest;
+}
+
+std::vector<CollectiveResult> time_all_reduce(World& world, CollectiveResult expected,
+                                              double budget_s) {
   if (world.topology().nhosts() < 2) return {};
   constexpr int kMost = 20, kLeast = 3;
   Communicator comm = world.world();
-  std::vector<float> data(kTimedBytes / sizeof(float), 0.0F);
+  expected.timed_bytes =
+      std::stoull(told_by_root(job_of(world), std::to_string(expected.timed_bytes)));
+  std::vector<float> data(expected.timed_bytes / sizeof(float), 0.0F);
   std::vector<double> seconds;
   const auto once = [&] {
     const auto start = std::chrono::steady_clock::now();
@@ -200,33 +245,9 @@ std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
   const int n = std::clamp(static_cast<int>(budget_s / of_root), kLeast, kMost);
   for (int i = 0; i < n; ++i) seconds.push_back(once());
   std::ranges::sort(seconds);
-  CollectiveResult result;
-  result.collective = name(Collective::kAllReduce);
-  result.algorithm = "auto";
-  const double ranks = world.size();
-  result.busbw_gbps = 8e-9 * kTimedBytes / seconds[seconds.size() / 2] * 2 * (ranks - 1) / ranks;
-  return {result};
-}
-
-void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
-             const Samples& samples, const Players& players, const CostModel& costs) {
-  const SlowestPort slowest = slowest_port(samples);
-  if (slowest.gbps <= 0) return;
-  const double ranks = static_cast<double>(players.rail.size());
-  std::vector<Rank> all(players.rail.size());
-  std::iota(all.begin(), all.end(), 0);
-  // Rails that no rank of the host has are shared by those of its ranks.
-  const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
-  std::set<int> used;
-  for (const Rank r : players.hosts[static_cast<std::size_t>(slowest.port.host)])
-    used.insert(players.rail[static_cast<std::size_t>(r)]);
-  const double gbps = slowest.gbps * static_cast<double>(std::max(host.ports.size(), used.size())) /
-                      static_cast<double>(used.size());
-  const double us = predicted_us(Collective::kAllReduce, kTimedBytes, {all}, players, costs, gbps);
-  for (CollectiveResult& result : timed) {
-    result.predicted_busbw_gbps = 8e-3 * kTimedBytes / us * 2 * (ranks - 1) / ranks;
-    result.limiting_link = in_short(slowest, hosts);
-  }
+  expected.busbw_gbps = busbw_of(data.size() * sizeof(float), 1e6 * seconds[seconds.size() / 2],
+                                 static_cast<std::size_t>(world.size()));
+  return {expected};
 }
 
 }  // namespace weft::fabric

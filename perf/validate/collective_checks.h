@@ -22,11 +22,14 @@ std::vector<Case> validation_cases(Collective collective, int nranks);
 std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
                                               const std::function<void(const std::string&)>& show);
 
-// Times an all_reduce between hosts. Collective; nothing where the job has one host.
-std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s);
-// Fills in the busbw of timed results that the cost model predicts where all rails run at the rate
-// of the slowest port, and that port. Pure.
-void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
-             const Samples& samples, const Players& players, const CostModel& costs);
+// The all_reduce that is worth timing, and the busbw that the cost model predicts for it where all
+// rails run at the rate of the slowest port, with and without latencies and cores. The shortest of
+// 4, 16 and 64 MiB that links hold up most; 4 MiB where none is, or no rate is known. Pure.
+CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                     const Players& players, const CostModel& costs);
+// Times the all_reduce that rank 0 expects, between hosts. Collective; nothing where the job has
+// one host.
+std::vector<CollectiveResult> time_all_reduce(World& world, CollectiveResult expected,
+                                              double budget_s);
 
 }  // namespace weft::fabric

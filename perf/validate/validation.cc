@@ -93,6 +93,7 @@ void Validation::probe(World& world) {
   if (world.rank() != 0) return fabric.serve();
   report_.hosts = fabric.hosts();
   show_("probes");
+  report_.streams = fabric.calibrate();
   PlanOptions plan = options_.plan;
   plan.budget_s = left_s() * (1 - kCollectiveShare - (options_.like ? kJobShare : 0));
   Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
@@ -133,9 +134,9 @@ void Validation::collectives(World& world) {
     }
   }
   phase_ = "all_reduce, timed";
-  std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
-  predict(timed, report_.hosts, report_.samples, players_of(world.topology()),
-          Internals::costs(world));
+  const CollectiveResult expected = expected_all_reduce(
+      report_.hosts, report_.samples, players_of(world.topology()), Internals::costs(world));
+  const std::vector<CollectiveResult> timed = time_all_reduce(world, expected, 1.0);
   report_.collectives.insert(report_.collectives.end(), timed.begin(), timed.end());
   if (options_.like) job_traffic(world);
 }
@@ -160,11 +161,16 @@ void Validation::count_again(World& world) {
 }
 
 Observed Validation::observed() const {
-  return {report_.facts,         report_.hosts,
-          report_.samples,       report_.causes,
-          options_.policy,       report_.collectives,
-          report_.failure,       report_.like ? &*report_.like : nullptr,
-          report_.plan.left_out, outages_,
+  return {report_.facts,
+          report_.hosts,
+          report_.samples,
+          report_.causes,
+          options_.policy,
+          report_.collectives,
+          report_.failure,
+          report_.like ? &*report_.like : nullptr,
+          report_.plan.left_out,
+          outages_,
           report_.baseline.empty() ? nullptr : &report_.drift};
 }
 

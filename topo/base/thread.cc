@@ -1,4 +1,4 @@
-// Starts threads with all signals blocked. Knows nothing of what the threads do.
+// Starts threads with all signals blocked, and places them. Knows nothing of what they do.
 #include "topo/base/thread.h"
 
 #include <fmt/format.h>
@@ -17,6 +17,20 @@ SignalsBlocked::SignalsBlocked() {
 }
 
 SignalsBlocked::~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+RunsOn::RunsOn(const std::vector<int>& cpus) noexcept {
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  for (const int cpu : cpus)
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &wanted);
+  // The kernel leaves out what the cpuset forbids, and refuses a set of which nothing is left.
+  moved_ = CPU_COUNT(&wanted) > 0 && sched_getaffinity(0, sizeof before_, &before_) == 0 &&
+           sched_setaffinity(0, sizeof wanted, &wanted) == 0;
+}
+
+RunsOn::~RunsOn() {
+  if (moved_) sched_setaffinity(0, sizeof before_, &before_);
+}
 
 std::thread start_thread(const char* what, std::function<void()> body) {
   const SignalsBlocked blocked;

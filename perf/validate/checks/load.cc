@@ -364,8 +364,8 @@ constexpr Check kLoadRows[] = {
      "one pair, many source ports or flow labels", ">= 87 % of the median label",
      "Some source ports or flow labels of this pair are slow, and others are fast: one of several "
      "equal paths is bad or overloaded.",
-     "Map the slow labels to switch paths (`traceroute` with that source port) and look at the "
-     "links that only these use.",
+     "Map the slow labels to switch paths (`traceroute` with the source port that `streams` of the "
+     "flow has in `--json`) and look at the links that only these use.",
      entropy},
 };
 

@@ -71,8 +71,8 @@ struct HostFacts {
   int first_rank = 0;
   int ranks = 1;
   int cores = 0;                               // usable by this process
-  std::optional<std::string> allowed_cpus;     // "0-3"
-  std::optional<int> numa_node;                // of the cores that this process may use
+  std::optional<std::string> allowed_cpus;     // "0-3": that probes may move to (RunsOn)
+  std::optional<int> numa_node;                // of these
   std::optional<std::uint64_t> memlock_bytes;  // soft limit; absent: unlimited is UINT64_MAX
   std::optional<std::string> governor;         // cpufreq of the first usable core
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded

@@ -10,6 +10,7 @@
 
 #include "perf/validate/facts/sources.h"
 #include "topo/base/environment.h"
+#include "topo/base/thread.h"
 #include "topo/sysfs.h"
 
 namespace weft::fabric {
@@ -47,12 +48,16 @@ std::optional<bool> dmabuf_of(const std::string& proc, const std::string& kernel
 }
 
 void read_cores(HostFacts& host, const Sources& sources) {
-  const std::string allowed =
-      sysfs::read_field(sources.proc + "/self/status", "Cpus_allowed_list:");
+  std::string allowed = sysfs::read_field(sources.proc + "/self/status", "Cpus_allowed_list:");
   const std::vector<int> cpus = sysfs::parse_cpulist(allowed);
   if (cpus.empty()) return;
-  host.allowed_cpus = allowed;
   host.cores = static_cast<int>(cpus.size());
+  if (sources.live) {  // probes run beside their ports wherever the cpuset lets them (RunsOn)
+    const RunsOn anywhere(
+        sysfs::parse_cpulist(sysfs::read_line(sources.sysfs + "/devices/system/cpu/online")));
+    allowed = sysfs::read_field(sources.proc + "/thread-self/status", "Cpus_allowed_list:");
+  }
+  host.allowed_cpus = allowed;
   const int node = sysfs::numa_node_of(sysfs::discover_numa(sources.sysfs), allowed);
   if (node >= 0) host.numa_node = node;
   host.governor = line_of(sources.sysfs + "/devices/system/cpu/cpu" + std::to_string(cpus.front()) +

@@ -48,7 +48,8 @@ Json to_json(const EndOrder& o) {
           {"sends", o.sends},     {"probe", static_cast<int>(o.probe)},
           {"rail", o.rail},       {"peer_rail", o.peer_rail},
           {"seconds", o.seconds}, {"pace_gbps", o.pace_gbps},
-          {"label", o.label},     {"victim", o.victim}};
+          {"label", o.label},     {"victim", o.victim},
+          {"streams", o.streams}};
 }
 
 EndOrder end_order_from_json(const Json& j) {
@@ -63,6 +64,7 @@ EndOrder end_order_from_json(const Json& j) {
   o.pace_gbps = j.at("pace_gbps");
   o.label = j.at("label");
   o.victim = j.at("victim");
+  o.streams = j.at("streams");
   return o;
 }
 
@@ -89,6 +91,11 @@ Json to_json(const EndSample& s) {
   put(j, "passed_mtu", s.passed_mtu);
   put(j, "failed_mtu", s.failed_mtu);
   put(j, "arrived_rail", s.arrived_rail);
+  for (const StreamSample& stream : s.streams) {
+    Json& one = j["streams"].emplace_back(Json{{"port", stream.port}, {"bytes", stream.bytes}});
+    put(one, "packets", stream.packets);
+    put(one, "retransmits", stream.retransmits);
+  }
   return j;
 }
 
@@ -117,6 +124,13 @@ EndSample end_sample_from_json(const Json& j) {
   get(j, "passed_mtu", s.passed_mtu);
   get(j, "failed_mtu", s.failed_mtu);
   get(j, "arrived_rail", s.arrived_rail);
+  for (const Json& one : j.value("streams", Json::array())) {
+    StreamSample& stream = s.streams.emplace_back();
+    stream.port = strict<int>(one, "port");
+    stream.bytes = strict<std::uint64_t>(one, "bytes");
+    get(one, "packets", stream.packets);
+    get(one, "retransmits", stream.retransmits);
+  }
   return s;
 }
 
@@ -130,9 +144,24 @@ std::string why_impossible(const EndSample& s) {
   if (!is_share(s.receiver_limited) || !is_share(s.sender_limited) || !is_share(s.sender_idle))
     return "a share of the time is none";
   if (s.min_rtt_us && *s.min_rtt_us < 0) return fmt::format("min_rtt_us {}", *s.min_rtt_us);
-  constexpr std::uint64_t kHandshakes = 64;  // which are sent again, too, and are no data
-  if (s.retransmits && s.packets && *s.retransmits > *s.packets + kHandshakes)
-    return fmt::format("retransmits {} of {} packets", *s.retransmits, *s.packets);
+  const auto too_many = [](const auto& sample, std::uint64_t streams) {
+    constexpr std::uint64_t kHandshakes = 64;  // which are sent again, too, and are no data
+    return sample.retransmits && sample.packets &&
+                   *sample.retransmits > *sample.packets + kHandshakes * streams
+               ? fmt::format("retransmits {} of {} packets", *sample.retransmits, *sample.packets)
+               : std::string();
+  };
+  if (s.streams.size() > kMostStreams) return fmt::format("{} streams", s.streams.size());
+  if (const auto why = too_many(s, std::max<std::size_t>(s.streams.size(), 1)); !why.empty())
+    return why;
+  std::uint64_t in_streams = 0;
+  for (const StreamSample& stream : s.streams) {
+    if (stream.port < 0 || stream.port > 65535) return fmt::format("source port {}", stream.port);
+    if (const std::string why = too_many(stream, 1); !why.empty()) return why;
+    if (stream.bytes > s.bytes - in_streams)
+      return fmt::format("more than {} bytes in streams", s.bytes);
+    in_streams += stream.bytes;
+  }
   double in_windows = 0;
   for (const double gbps : s.window_gbps) {
     if (!(gbps >= 0 && gbps < 1e6)) return fmt::format("window_gbps {}", gbps);
@@ -147,6 +176,29 @@ std::string why_impossible(const EndSample& s) {
       return fmt::format("latency p50_us {}, p99_us {}", l->p50_us, l->p99_us);
   }
   return "";
+}
+
+void add_streams(EndSample& end, const std::vector<EndSample>& streams) {
+  const auto sum = [](auto& all, const auto& one) {
+    if (one) all = all.value_or(0) + *one;
+  };
+  const auto mean = [&](auto& all, const auto& one) {
+    if (one) all = all.value_or(0) + *one / static_cast<double>(streams.size());
+  };
+  for (const EndSample& one : streams) {
+    if (end.error.empty()) end.error = one.error;
+    end.seconds = std::max(end.seconds, one.seconds);
+    end.bytes += one.bytes;
+    end.starved += one.starved / static_cast<double>(streams.size());
+    sum(end.packets, one.packets);
+    sum(end.retransmits, one.retransmits);
+    mean(end.receiver_limited, one.receiver_limited);
+    mean(end.sender_limited, one.sender_limited);
+    mean(end.sender_idle, one.sender_idle);
+    if (one.min_rtt_us)
+      end.min_rtt_us = std::min(*one.min_rtt_us, end.min_rtt_us.value_or(*one.min_rtt_us));
+    end.streams.insert(end.streams.end(), one.streams.begin(), one.streams.end());
+  }
 }
 
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver) {
@@ -170,6 +222,10 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   s.passed_mtu = sender.passed_mtu;
   s.failed_mtu = sender.failed_mtu;
   if (receiver.arrived_rail) s.arrived_at = Port{flow.to.host, *receiver.arrived_rail};
+  s.streams = sender.streams;  // packets are known here, and there what came of them
+  if (receiver.bytes > 0)
+    for (std::size_t i = 0; i < std::min(s.streams.size(), receiver.streams.size()); ++i)
+      s.streams[i].bytes = receiver.streams[i].bytes;
   s.sender_starved = sender.starved;
   s.receiver_starved = receiver.starved;
   s.error = !sender.error.empty() ? sender.error : receiver.error;

@@ -17,6 +17,10 @@
 
 namespace weft::fabric {
 
+inline constexpr int kMostStreams = 16;  // of a flow
+// The number that a label gives to a stream of its flow: it stands for a source port.
+constexpr int way_of(int label, int stream) { return label * kMostStreams + stream; }
+
 // What an end is told to do.
 struct EndOrder {
   int flow = 0;  // index in the round
@@ -28,6 +32,7 @@ struct EndOrder {
   double pace_gbps = 0;  // 0: as fast as the flow can
   int label = 0;
   bool victim = false;
+  int streams = 1;
 };
 
 // What an end saw. The sender and the receiver each fill in what they know.
@@ -45,6 +50,7 @@ struct EndSample {
   std::optional<int> passed_mtu, failed_mtu;
   std::optional<int> arrived_rail;
   double starved = 0;
+  std::vector<StreamSample> streams;  // see FlowSample
 };
 nlohmann::ordered_json to_json(const EndOrder& order);
 EndOrder end_order_from_json(const nlohmann::ordered_json& json);
@@ -55,6 +61,10 @@ EndSample end_sample_from_json(const nlohmann::ordered_json& json);
 // Why an end cannot have seen this: a negative time, windows that hold more than came; empty: it
 // can.
 std::string why_impossible(const EndSample& sample);
+
+// Adds what the streams of an end saw to what the end saw: sums of bytes and packets, means of
+// shares, and the first error.
+void add_streams(EndSample& end, const std::vector<EndSample>& streams);
 
 // Joins what the two ends of a flow saw.
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver);

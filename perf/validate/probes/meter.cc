@@ -2,8 +2,10 @@
 #include "perf/validate/probes/meter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "topo/base/clock.h"
@@ -20,12 +22,12 @@ std::uint64_t run_delay_ns() {
 
 }  // namespace
 
-WindowMeter::WindowMeter(double seconds)
-    : window_s_(std::clamp(seconds / 16, 0.005, 0.1)), until_(seconds) {}
+WindowMeter::WindowMeter(double seconds, std::optional<double> first_s)
+    : window_s_(std::clamp(seconds / 16, 0.005, 0.1)), until_(seconds), begin_(first_s) {}
 
 void WindowMeter::add(double now_s, std::uint64_t bytes) {
   if (bytes == 0) return;
-  if (bytes_ == 0) first_ = now_s;
+  if (bytes_ == 0) first_ = begin_.value_or(now_s);
   last_ = now_s;
   bytes_ += bytes;
   put(now_s, static_cast<double>(bytes));
@@ -41,6 +43,15 @@ void WindowMeter::add_message(double now_s, std::uint64_t bytes) {
     if (end > begin)
       put(first_ + (begin + end) / 2, static_cast<double>(bytes) * (end - begin) / (until - from));
   }
+}
+
+void WindowMeter::add(const WindowMeter& other) {
+  if (other.bytes_ == 0) return;
+  first_ = other.first_;
+  last_ = std::max(last_, other.last_);
+  bytes_ += other.bytes_;
+  in_window_.resize(std::max(in_window_.size(), other.in_window_.size()));
+  for (std::size_t i = 0; i < other.in_window_.size(); ++i) in_window_[i] += other.in_window_[i];
 }
 
 void WindowMeter::put(double at_s, double bytes) {
@@ -68,7 +79,20 @@ double Starvation::share() const {
 }
 
 PingTimes::PingTimes(double seconds, bool may_go_on)
-    : seconds_(seconds), start_s_(now_s()), until_(start_s_ + seconds), may_go_on_(may_go_on) {}
+    : seconds_(seconds),
+      start_s_(now_s()),
+      until_(start_s_ + seconds),
+      due_s_(start_s_),
+      may_go_on_(may_go_on) {}
+
+double PingTimes::next() {
+  constexpr double kPeriod = 500e-6;
+  const double free_s = now_s();
+  if (free_s < due_s_) std::this_thread::sleep_for(std::chrono::duration<double>(due_s_ - free_s));
+  const double began = scheduled(due_s_, free_s, now_s());
+  due_s_ = began + kPeriod;
+  return began;
+}
 
 bool PingTimes::more() const {
   constexpr std::size_t kEnough = 50, kMost = 2000;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "perf/validate/probes/samples.h"
@@ -13,10 +14,12 @@ namespace weft::fabric {
 class WindowMeter {
  public:
   // A window is a sixteenth of the flow's time, but at least 5 ms and at most 100 ms.
-  explicit WindowMeter(double seconds);
+  // With `first_s`, windows count from that moment on, as those of other meters do.
+  explicit WindowMeter(double seconds, std::optional<double> first_s = {});
   void add(double now_s, std::uint64_t bytes);
   // Of messages that a window holds few of: spreads the bytes over the time since the last ones.
   void add_message(double now_s, std::uint64_t bytes);
+  void add(const WindowMeter& other);  // whose windows count from the same moment on
 
   std::uint64_t bytes() const { return bytes_; }
   double seconds() const { return bytes_ > 0 ? last_ - first_ : 0; }
@@ -29,6 +32,7 @@ class WindowMeter {
   void put(double at_s, double bytes);
 
   double window_s_, until_;
+  std::optional<double> begin_;
   double first_ = 0, last_ = 0;
   std::uint64_t bytes_ = 0;
   std::vector<double> in_window_;
@@ -49,10 +53,20 @@ class Starvation {
 
 // Round trips one after the other: ten to warm up or as many as a quarter of the time takes, then
 // for the time of the round. Where pings are slow and may go on, until there are fifty, for at most
-// six times as long.
+// six times as long. Scheduled ones go every 500 us, so that a late answer does not hide those that
+// would have been late behind it (coordinated omission): a ping that had to wait for an answer
+// counts from the moment that it was due at. One that was sent late because the thread slept for
+// too long counts from then, and the later ones go that much later.
 class PingTimes {
  public:
   PingTimes(double seconds, bool may_go_on);
+  // Sleeps until the next scheduled ping is due, and returns when it begins: see scheduled().
+  double next();
+  // When a ping begins that is due at some moment, for which the thread was free at `free_s`, and
+  // which is sent at `sent_s`. The one after it is due a period later.
+  static double scheduled(double due_s, double free_s, double sent_s) {
+    return free_s <= due_s ? sent_s : due_s;
+  }
   bool more() const;
   void add(double round_trip_s);
   double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // when more() ends
@@ -60,7 +74,7 @@ class PingTimes {
   LatencySample summary() const;                                              // of half round trips
 
  private:
-  double seconds_, start_s_, until_;
+  double seconds_, start_s_, until_, due_s_;
   bool may_go_on_;
   int turns_ = 0;
   std::vector<double> us_;

@@ -2,6 +2,7 @@
 #include "perf/validate/probes/round_messages.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -27,7 +28,7 @@ std::string dumped(const Json& json) {
 }
 
 EndOrder order_of(const Round& round, std::size_t index, bool sends,
-                  const std::vector<FleetHost>& hosts, double full_pace) {
+                  const std::vector<FleetHost>& hosts, double full_pace, int streams) {
   const Flow& flow = round.flows[index];
   const Port& own = sends ? flow.from : flow.to;
   const Port& peer = sends ? flow.to : flow.from;
@@ -45,6 +46,8 @@ EndOrder order_of(const Round& round, std::size_t index, bool sends,
                                .expected_gbps;
   order.label = flow.label;
   order.victim = flow.victim;
+  if (!flow.victim && round.probe != Probe::kLatency && round.probe != Probe::kEntropy)
+    order.streams = streams;
   return order;
 }
 
@@ -79,14 +82,20 @@ const Flow& flow_at(const Round& round, int flow, bool sends, int host) {
 }  // namespace
 
 std::vector<std::string> orders_of(const Round& round, const std::vector<FleetHost>& hosts,
-                                   double full_pace) {
+                                   double full_pace, int streams) {
   std::vector<Json> orders(hosts.size(), Json::array());
-  for (std::size_t i = 0; i < round.flows.size(); ++i)
-    for (const bool sends : {true, false}) {
-      const Port& own = sends ? round.flows[i].from : round.flows[i].to;
-      orders[static_cast<std::size_t>(own.host)].push_back(
-          to_json(order_of(round, i, sends, hosts, full_pace)));
-    }
+  std::map<std::pair<Port, bool>, int> flows_at;  // true: that the port sends
+  for (const Flow& flow : round.flows) {
+    ++flows_at[{flow.from, true}];
+    ++flows_at[{flow.to, false}];
+  }
+  for (std::size_t i = 0; i < round.flows.size(); ++i) {
+    const Flow& flow = round.flows[i];
+    const int shared = std::max(flows_at[{flow.from, true}], flows_at[{flow.to, false}]);
+    for (const bool sends : {true, false})
+      orders[static_cast<std::size_t>((sends ? flow.from : flow.to).host)].push_back(
+          to_json(order_of(round, i, sends, hosts, full_pace, std::max(1, streams / shared))));
+  }
   std::vector<std::string> texts;
   for (const Json& one : orders) texts.push_back(one.dump());
   return texts;

@@ -18,9 +18,11 @@
 namespace weft::fabric {
 
 // By host: the orders for its ends; "[]" for a host without any. Flows at full speed are paced at
-// `full_pace` times the expected rate; 0: not paced.
+// `full_pace` times the expected rate; 0: not paced. `streams`: of a flow, or of all flows of a
+// port together where these are fewer. Pings have one stream, and flows of kEntropy, too, where
+// others would take what a bad way leaves.
 std::vector<std::string> orders_of(const Round& round, const std::vector<FleetHost>& hosts,
-                                   double full_pace = 0);
+                                   double full_pace = 0, int streams = 1);
 
 // `offers` by the host that made them; returns them by the host that needs them.
 std::vector<std::string> route_offers(const Round& round, const std::vector<FleetHost>& hosts,

@@ -87,6 +87,12 @@ nlohmann::ordered_json to_json(const FlowSample& sample) {
   put("passed_mtu_bytes", sample.passed_mtu);
   put("failed_mtu_bytes", sample.failed_mtu);
   if (sample.arrived_at) json["arrived_at"] = port_json(*sample.arrived_at);
+  for (const StreamSample& stream : sample.streams) {
+    auto& one = json["streams"].emplace_back();
+    one = {{"source_port", stream.port}, {"bytes", stream.bytes}};
+    if (stream.packets) one["packets"] = *stream.packets;
+    if (stream.retransmits) one["retransmits"] = *stream.retransmits;
+  }
   json["sender_starved_share"] = sample.sender_starved;
   json["receiver_starved_share"] = sample.receiver_starved;
   return json;

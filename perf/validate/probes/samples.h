@@ -53,6 +53,13 @@ struct LatencySample {
   double min_us = 0, p50_us = 0, p99_us = 0, p999_us = 0, max_us = 0;
 };
 
+// A stream of a flow that has several: a TCP connection, or a queue pair.
+struct StreamSample {
+  int port = 0;             // the source port of TCP or UDP; 0: the device's own choice
+  std::uint64_t bytes = 0;  // that arrived, else (of a sender) that were sent
+  std::optional<std::uint64_t> packets, retransmits;
+};
+
 // What one end of a flow saw.
 struct FlowSample {
   int round = 0;  // index into Samples::rounds
@@ -76,6 +83,8 @@ struct FlowSample {
   std::optional<int> passed_mtu,
       failed_mtu;                  // bytes: the largest that arrived, the smallest that did not
   std::optional<Port> arrived_at;  // of kReach: the port at which the packet came in
+  // Of a flow of several streams, or with a label: each stream's part of the sums above.
+  std::vector<StreamSample> streams;
   // The share of the flow's time that the tester's threads waited for a core (schedstat), at each
   // end.
   double sender_starved = 0, receiver_starved = 0;
@@ -91,10 +100,14 @@ struct CollectiveResult {
   int cases = 0, wrong = 0, left_out = 0;
   std::string first_wrong;          // rank, chunk and element, where any
   double busbw_gbps = 0;            // of the largest case; 0: not timed
-  double predicted_busbw_gbps = 0;  // what the measured pairs allow; 0: not known
-  std::string limiting_link;        // "h3 rail 1 transmit"
-  std::string wrong_host = {};      // whose messages arrive changed, where messages told so
-  bool wrong_sends = false;         // the host sends them; false: it receives them
+  double predicted_busbw_gbps = 0;  // what measured pairs, latencies and cores allow; 0: not known
+  // Whether links hold the call up, more than latencies and cores do.
+  bool held_by_links() const { return predicted_busbw_gbps >= 0.8 * link_busbw_gbps; }
+  std::string limiting_link;      // "h3 rail 1 transmit"
+  std::string wrong_host = {};    // whose messages arrive changed, where messages told so
+  bool wrong_sends = false;       // the host sends them; false: it receives them
+  double link_busbw_gbps = 0;     // what the pairs alone would allow; 0: not known
+  std::uint64_t timed_bytes = 0;  // of the call that was timed
 };
 
 // What every rank of a job calls alike in a step, and what the ranks that there are played of that.

@@ -19,6 +19,8 @@
 #include "perf/validate/probes/flow_end.h"
 #include "perf/validate/probes/meter.h"
 #include "topo/base/clock.h"
+#include "topo/base/thread.h"
+#include "topo/sysfs.h"
 #include "transport/control/address.h"
 #include "transport/control/socket.h"
 #include "transport/tcp/socket.h"
@@ -30,7 +32,8 @@ constexpr double kConnectSeconds = 2.5;  // a lost SYN is repeated after 1 s
 constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no way there
 constexpr double kTailSeconds = 1.5;     // for what waits in a shaper when the sender stops
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
-constexpr double kVictimPeriod = 500e-6;  // seconds between scheduled pings
+// Source ports of labels: a label's own, or one of those that are a step behind it.
+constexpr int kFirstPort = 20000, kPorts = 12000, kPortStep = kPorts / 8;
 
 std::string errno_text(const char* what) {
   return fmt::format("{}: {}", what, std::generic_category().message(errno));
@@ -45,7 +48,8 @@ bool wait_for(int fd, short event, double until_s) {
 
 class TcpEnd final : public FlowEnd {
  public:
-  TcpEnd(const EndOrder& order, const Nic& rail) : order_(order), rail_(rail) {
+  TcpEnd(const EndOrder& order, const Nic& rail)
+      : order_(order), rail_(rail), streams_(static_cast<std::size_t>(order.streams)) {
     sample_.flow = order.flow;
     sample_.sends = order.sends;
   }
@@ -53,7 +57,7 @@ class TcpEnd final : public FlowEnd {
   std::string offer() override {
     if (order_.sends) return "";
     listener_ = tcp::open_socket(device(), rail_.address);
-    if (!listener_ || listen(listener_.get(), 4) != 0) {
+    if (!listener_ || listen(listener_.get(), 4 + order_.streams) != 0) {
       fail(errno_text("listen"));
       return "";
     }
@@ -71,46 +75,55 @@ class TcpEnd final : public FlowEnd {
     if (order_.sends)
       dial(theirs);
     else
-      accept_one();
+      accept_all();
   }
 
   EndSample run() override {
-    if (!failed() && !fd_) fail("not connected");
-    if (!failed()) {
+    for (const Stream& stream : streams_)
+      if (!failed() && !stream.fd) fail("not connected");
+    if (failed()) return sample_;
+    const RunsOn beside(sysfs::cpus_beside("/sys", rail_.pci));
+    if (order_.probe == Probe::kLatency || order_.victim) {
       const Starvation starvation;
-      if (order_.probe == Probe::kLatency || order_.victim)
-        order_.sends ? ping() : echo();
-      else
-        order_.sends ? send_stream() : recv_stream();
+      order_.sends ? ping(streams_[0]) : echo(streams_[0].fd);
       sample_.starved = starvation.share();
+    } else {
+      order_.sends ? send_all() : receive_all();
     }
     return sample_;
   }
 
  private:
+  struct Stream {
+    Fd fd;
+    EndSample seen;
+  };
   const std::string& device() const { return rail_.netdev.empty() ? rail_.name : rail_.netdev; }
   bool failed() const { return !sample_.error.empty(); }
   void fail(std::string why) {
     if (sample_.error.empty()) sample_.error = std::move(why);
   }
 
-  // Binds to a port that the label chooses, so that a hash over the ports takes another path.
-  void bind_label() {
+  // Binds to a port that label and stream choose, so that a hash over the ports takes another path;
+  // where another socket has that port, to the next one of the label's.
+  void bind_label(Fd& fd, int stream) {
     if (order_.label <= 0) return;
-    Address here;
-    if (!parse_address(rail_.address, static_cast<std::uint16_t>(20000 + order_.label % 12000),
-                       here))
+    for (int step = 0; step < kPorts; step += kPortStep) {
+      const int port = kFirstPort + (way_of(order_.label, stream) + step) % kPorts;
+      Address here;
+      if (!parse_address(rail_.address, static_cast<std::uint16_t>(port), here)) return;
+      Fd other = Fd::from([&] {
+        return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      });
+      const int on = 1;  // connections that ended may still hold the port
+      setsockopt(other.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      setsockopt(other.get(), SOL_SOCKET, SO_BINDTODEVICE, device().c_str(),
+                 static_cast<socklen_t>(device() == "lo" ? 0 : device().size()));
+      if (bind(other.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0)
+        continue;
+      fd = std::move(other);
       return;
-    const int on = 1;
-    setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    Fd other = Fd::from([&] {
-      return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    });
-    setsockopt(other.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(other.get(), SOL_SOCKET, SO_BINDTODEVICE, device().c_str(),
-               static_cast<socklen_t>(device() == "lo" ? 0 : device().size()));
-    if (bind(other.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) == 0)
-      fd_ = std::move(other);
+    }
   }
 
   double patience_s() const {
@@ -122,162 +135,203 @@ class TcpEnd final : public FlowEnd {
     std::string address;
     std::uint16_t port = 0;
     if (!(in >> address >> port >> token_)) return fail("the receiver could not listen");
-    fd_ = tcp::open_socket(device(), rail_.address);
-    if (!fd_) return fail(errno_text("socket"));
-    bind_label();
-    if (const int error = tcp::start(fd_, address, port)) {
-      errno = error;
-      return fail(errno_text("connect"));
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      Fd& fd = streams_[i].fd = tcp::open_socket(device(), rail_.address);
+      if (!fd) return fail(errno_text("socket"));
+      bind_label(fd, static_cast<int>(i));
+      if (const int error = tcp::start(fd, address, port)) {
+        errno = error;
+        return fail(errno_text("connect"));
+      }
     }
     const double until = now_s() + patience_s();
-    if (!wait_for(fd_.get(), POLLOUT, until)) {
-      errno = ETIMEDOUT;
-      return fail(errno_text("connect"));
-    }
-    int error = 0;
+    for (std::size_t i = 0; i < streams_.size(); ++i)
+      finish_dial(streams_[i].fd, token_ + i, until);
+  }
+
+  void finish_dial(const Fd& fd, std::uint64_t token, double until) {
+    int error = wait_for(fd.get(), POLLOUT, until) ? 0 : ETIMEDOUT;
     socklen_t bytes = sizeof error;
-    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
-    if (error != 0) {
-      errno = error;
-      return fail(errno_text("connect"));
-    }
-    tcp::tune(fd_);
-    if (send(fd_.get(), &token_, sizeof token_, MSG_NOSIGNAL) != sizeof token_)
+    if (error == 0) getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    errno = error;
+    if (error != 0) return fail(errno_text("connect"));
+    tcp::tune(fd);
+    if (send(fd.get(), &token, sizeof token, MSG_NOSIGNAL) != sizeof token)
       fail(errno_text("send"));
   }
 
-  // Takes the connection whose first bytes are the token; strangers are turned away.
-  void accept_one() {
+  // Takes the connections whose first bytes are a stream's token; strangers are turned away.
+  void accept_all() {
     const double until = now_s() + patience_s() + 0.2;
-    while (wait_for(listener_.get(), POLLIN, until)) {
+    std::size_t missing = streams_.size();
+    while (missing > 0 && wait_for(listener_.get(), POLLIN, until)) {
       Fd caller = Fd::from(
           [&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
       std::uint64_t token = 0;
       if (!caller || !wait_for(caller.get(), POLLIN, until)) continue;
-      if (recv(caller.get(), &token, sizeof token, MSG_WAITALL) != sizeof token || token != token_)
+      if (recv(caller.get(), &token, sizeof token, MSG_WAITALL) != sizeof token ||
+          token - token_ >= streams_.size() || streams_[token - token_].fd)
         continue;
       tcp::tune(caller);
-      fd_ = std::move(caller);
-      listener_.reset();
-      return;
+      streams_[token - token_].fd = std::move(caller);
+      --missing;
     }
+    listener_.reset();
+    if (missing == 0) return;
     errno = ETIMEDOUT;
     fail(errno_text("accept"));
   }
 
-  void send_stream() {
+  // Calls body(i) for all streams at once, in threads of their own, and adds what these have seen.
+  template <typename Body>
+  void each_stream(const Body& body) {
+    const auto watched = [&](std::size_t i) {
+      const Starvation starvation;
+      body(i);
+      streams_[i].seen.starved = starvation.share();
+    };
+    std::vector<std::thread> threads;
+    try {
+      for (std::size_t i = 1; i < streams_.size(); ++i)
+        threads.push_back(start_thread("the thread of a stream", [&watched, i] { watched(i); }));
+    } catch (const std::exception& e) {
+      fail(e.what());
+    }
+    watched(0);
+    for (std::thread& thread : threads) thread.join();
+    std::vector<EndSample> seen;
+    for (Stream& stream : streams_) {
+      EndSample& one = seen.emplace_back(stream.seen);
+      if (streams_.size() > 1 || order_.label > 0)
+        one.streams = {
+            {order_.sends ? port_of(stream.fd.get()) : 0, one.bytes, one.packets, one.retransmits}};
+    }
+    add_streams(sample_, seen);
+  }
+
+  void send_all() {
+    const double start = now_s();
+    each_stream([&](std::size_t i) { send_stream(streams_[i].fd, start, streams_[i].seen); });
+  }
+
+  void send_stream(const Fd& fd, double start, EndSample& seen) {
     if (order_.pace_gbps > 0) {
-      const auto rate = static_cast<std::uint64_t>(order_.pace_gbps * 1e9 / 8);
-      setsockopt(fd_.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+      const auto rate = static_cast<std::uint64_t>(order_.pace_gbps * 1e9 / 8 / order_.streams);
+      setsockopt(fd.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
     }
     const std::vector<char> block(kBlock, 'w');
-    const double start = now_s(), until = start + order_.seconds;
+    const double until = start + order_.seconds;
     while (now_s() < until) {
-      const ssize_t n = send(fd_.get(), block.data(), block.size(), MSG_NOSIGNAL);
+      const ssize_t n = send(fd.get(), block.data(), block.size(), MSG_NOSIGNAL);
       if (n > 0) {
-        sample_.bytes += static_cast<std::uint64_t>(n);
+        seen.bytes += static_cast<std::uint64_t>(n);
       } else if (errno == EAGAIN) {
-        wait_for(fd_.get(), POLLOUT, until);
+        wait_for(fd.get(), POLLOUT, until);
       } else {
-        fail(errno_text("send"));
+        seen.error = errno_text("send");
         break;
       }
     }
-    sample_.seconds = now_s() - start;
-    read_idle();
-    shutdown(fd_.get(), SHUT_WR);
+    seen.seconds = now_s() - start;
+    read_idle(fd, seen);
+    shutdown(fd.get(), SHUT_WR);
     // The tail counts too: a packet that is lost there is repeated after the sender has stopped.
     char end;
-    if (!failed() && wait_for(fd_.get(), POLLIN, now_s() + kTailSeconds) &&
-        recv(fd_.get(), &end, 1, 0) < 0)
-      fail(errno_text("recv"));
-    read_tcp_info();
+    if (seen.error.empty() && wait_for(fd.get(), POLLIN, now_s() + kTailSeconds) &&
+        recv(fd.get(), &end, 1, 0) < 0)
+      seen.error = errno_text("recv");
+    read_tcp_info(fd, seen);
   }
 
   // The share of the time so far in which the socket had nothing to send: what the sender's waits
   // for a core cost the stream. The kernel counts in its ticks.
-  void read_idle() {
+  void read_idle(const Fd& fd, EndSample& seen) const {
     tcp_info info{};
     socklen_t bytes = sizeof info;
-    if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
-    if (bytes <= offsetof(tcp_info, tcpi_busy_time) || sample_.seconds <= 0) return;
+    if (getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+    if (bytes <= offsetof(tcp_info, tcpi_busy_time) || seen.seconds <= 0) return;
     const double busy_s = 1e-6 * static_cast<double>(info.tcpi_busy_time);
-    sample_.sender_idle = std::clamp(1 - busy_s / sample_.seconds, 0.0, 1.0);
+    seen.sender_idle = std::clamp(1 - busy_s / seen.seconds, 0.0, 1.0);
   }
 
-  void read_tcp_info() {
+  void read_tcp_info(const Fd& fd, EndSample& seen) const {
     tcp_info info{};
     socklen_t bytes = sizeof info;
-    if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+    if (getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
     const auto has = [&](std::size_t offset) { return bytes > offset; };
     if (has(offsetof(tcp_info, tcpi_data_segs_out))) {
-      sample_.packets = info.tcpi_data_segs_out;
+      seen.packets = info.tcpi_data_segs_out;
       std::uint32_t needless = 0;  // the receiver had the packet already, and says so (DSACK)
       if (has(offsetof(tcp_info, tcpi_dsack_dups))) needless = info.tcpi_dsack_dups;
-      sample_.retransmits = info.tcpi_total_retrans - std::min(needless, info.tcpi_total_retrans);
-      sample_.min_rtt_us = info.tcpi_min_rtt;
+      seen.retransmits = info.tcpi_total_retrans - std::min(needless, info.tcpi_total_retrans);
+      seen.min_rtt_us = info.tcpi_min_rtt;
     }
     if (has(offsetof(tcp_info, tcpi_sndbuf_limited)) && info.tcpi_busy_time > 0) {
       const auto busy = static_cast<double>(info.tcpi_busy_time);
-      sample_.receiver_limited = static_cast<double>(info.tcpi_rwnd_limited) / busy;
-      sample_.sender_limited = static_cast<double>(info.tcpi_sndbuf_limited) / busy;
+      seen.receiver_limited = static_cast<double>(info.tcpi_rwnd_limited) / busy;
+      seen.sender_limited = static_cast<double>(info.tcpi_sndbuf_limited) / busy;
     }
   }
 
-  void recv_stream() {
-    WindowMeter meter(order_.seconds);
-    std::vector<char> block(kBlock);
+  // Windows count from the first byte of any stream on, so that they can be added.
+  void receive_all() {
     const double until = now_s() + order_.seconds + kTailSeconds;
+    std::vector<pollfd> fds;
+    for (const Stream& stream : streams_) fds.push_back({stream.fd.get(), POLLIN, 0});
+    poll(fds.data(), fds.size(), static_cast<int>((until - now_s()) * 1e3));
+    const WindowMeter fresh(order_.seconds, now_s());
+    std::vector<WindowMeter> meters(streams_.size(), fresh);
+    each_stream(
+        [&](std::size_t i) { recv_stream(streams_[i].fd, until, meters[i], streams_[i].seen); });
+    WindowMeter all = fresh;
+    for (const WindowMeter& meter : meters) all.add(meter);
+    sample_.seconds = all.seconds();
+    sample_.window_gbps = all.windows();
+    sample_.window_s = all.window_s();
+    if (sample_.bytes == 0) fail("connected, and no byte arrived");
+  }
+
+  void recv_stream(const Fd& fd, double until, WindowMeter& meter, EndSample& seen) const {
+    std::vector<char> block(kBlock);
     while (true) {
-      const ssize_t n = recv(fd_.get(), block.data(), block.size(), 0);
+      const ssize_t n = recv(fd.get(), block.data(), block.size(), 0);
       if (n > 0) {
         meter.add(now_s(), static_cast<std::uint64_t>(n));
       } else if (n == 0) {
         break;
       } else if (errno != EAGAIN) {
-        fail(errno_text("recv"));
+        seen.error = errno_text("recv");
         break;
-      } else if (!wait_for(fd_.get(), POLLIN, until)) {
+      } else if (!wait_for(fd.get(), POLLIN, until)) {
         break;
       }
       if (now_s() > until) break;
     }
-    sample_.bytes = meter.bytes();
-    sample_.seconds = meter.seconds();
-    sample_.window_gbps = meter.windows();
-    sample_.window_s = meter.window_s();
-    if (sample_.bytes == 0) fail("connected, and no byte arrived");
-    shutdown(fd_.get(), SHUT_WR);
+    seen.bytes = meter.bytes();
+    shutdown(fd.get(), SHUT_WR);
   }
 
-  bool move_ping(bool out, char* data, double until) {
+  static bool move_ping(const Fd& fd, bool out, char* data, double until) {
     std::size_t done = 0;
     while (done < kPing) {
-      const ssize_t n = out ? send(fd_.get(), data + done, kPing - done, MSG_NOSIGNAL)
-                            : recv(fd_.get(), data + done, kPing - done, 0);
+      const ssize_t n = out ? send(fd.get(), data + done, kPing - done, MSG_NOSIGNAL)
+                            : recv(fd.get(), data + done, kPing - done, 0);
       if (n > 0)
         done += static_cast<std::size_t>(n);
-      else if (n == 0 || errno != EAGAIN || !wait_for(fd_.get(), out ? POLLOUT : POLLIN, until))
+      else if (n == 0 || errno != EAGAIN || !wait_for(fd.get(), out ? POLLOUT : POLLIN, until))
         return false;
     }
     return true;
   }
 
-  // Round trips one after the other; under load at fixed times, so that a late answer does not hide
-  // the ones that would have been late behind it (coordinated omission).
-  void ping() {
+  // Round trips one after the other; under load at fixed times.
+  void ping(const Stream& stream) {
     char data[kPing] = {};
     PingTimes times(order_.seconds, !order_.victim);
-    const double start = now_s();
-    for (int i = 0; times.more(); ++i) {
-      double began = now_s();
-      if (order_.victim) {
-        const double due = start + i * kVictimPeriod;
-        if (due > began) std::this_thread::sleep_for(std::chrono::duration<double>(due - began));
-        began = std::max(due, start);
-      }
+    while (times.more()) {
+      const double began = order_.victim ? times.next() : now_s();
       const double until = times.latest() + kTailSeconds;
-      if (!move_ping(true, data, until) || !move_ping(false, data, until)) {
+      if (!move_ping(stream.fd, true, data, until) || !move_ping(stream.fd, false, data, until)) {
         errno = ETIMEDOUT;
         fail(errno_text("ping"));
         break;
@@ -286,21 +340,23 @@ class TcpEnd final : public FlowEnd {
     }
     sample_.seconds = times.seconds();
     sample_.latency = times.summary();
-    shutdown(fd_.get(), SHUT_WR);
-    read_tcp_info();
+    shutdown(stream.fd.get(), SHUT_WR);
+    read_tcp_info(stream.fd, sample_);
   }
 
-  void echo() {
+  void echo(const Fd& fd) {
     char data[kPing];
     const double until = now_s() + order_.seconds + kTailSeconds;
-    while (move_ping(false, data, until) && move_ping(true, data, until)) sample_.bytes += kPing;
+    while (move_ping(fd, false, data, until) && move_ping(fd, true, data, until))
+      sample_.bytes += kPing;
   }
 
   const EndOrder order_;
   const Nic rail_;
   EndSample sample_;
   std::uint64_t token_ = 0;
-  Fd listener_, fd_;
+  Fd listener_;
+  std::vector<Stream> streams_;
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "perf/validate/probes/flow_end.h"
 #include "perf/validate/probes/meter.h"
 #include "topo/base/clock.h"
+#include "topo/base/thread.h"
+#include "topo/sysfs.h"
 
 namespace weft::fabric {
 namespace {
@@ -26,15 +28,19 @@ class VerbsEnd final : public FlowEnd {
   VerbsEnd(const EndOrder& order, Nic rail)
       : order_(order),
         latency_(order.probe == Probe::kLatency || order.victim),
-        rail_(std::move(rail)) {
+        rail_(std::move(rail)),
+        beside_(sysfs::cpus_beside("/sys", rail_.pci)) {
     sample_.flow = order.flow;
     sample_.sends = order.sends;
     options_.op = latency_ ? "send" : "write";
     options_.test = latency_ ? PairTest::kLatency : PairTest::kBandwidth;
+    options_.qps = order.streams;
+    if (order.label > 0) options_.flow_label = static_cast<std::uint32_t>(way_of(order.label, 0));
   }
 
   std::string offer() override {
     return guarded([&] {
+      const RunsOn beside(beside_);  // memory lies where it is touched first
       link_ = make_verbs_pair(options_, rail_, latency_ ? kRdmaPing : kRdmaMessage);
       return link_->offer();
     });
@@ -56,6 +62,7 @@ class VerbsEnd final : public FlowEnd {
   }
 
   EndSample run() override {
+    const RunsOn beside(beside_);
     const Starvation starvation;
     guarded([&] {
       if (latency_)
@@ -124,6 +131,13 @@ class VerbsEnd final : public FlowEnd {
     if (sample_.seconds > 0) sample_.sender_idle = std::clamp(idle_s / sample_.seconds, 0.0, 1.0);
     sample_.window_gbps = meter.windows();
     sample_.window_s = meter.window_s();
+    if (order_.streams == 1 && order_.label == 0) return;
+    std::uint64_t left = sample_.bytes;  // what completed after the time does not count
+    for (const PairLink::Queue& queue : link_->queues()) {
+      const std::uint64_t bytes = std::min(left, queue.sent * kRdmaMessage);
+      sample_.streams.push_back({queue.port, bytes, {}, {}});
+      left -= bytes;
+    }
   }
 
   // Polls, offers the core, and sleeps: the slower an answer is, the more do others want the core.
@@ -143,7 +157,7 @@ class VerbsEnd final : public FlowEnd {
   void ping() {
     PingTimes times(order_.seconds, !order_.victim);
     for (std::uint64_t turn = 1; times.more(); ++turn) {
-      const double began = now_s();
+      const double began = order_.victim ? times.next() : now_s();
       link_->ping(turn);
       if (!await(turn, times.latest() + kRdmaTailSeconds)) {
         sample_.error = "no answer to a ping";
@@ -167,6 +181,7 @@ class VerbsEnd final : public FlowEnd {
   const EndOrder order_;
   const bool latency_;
   const Nic rail_;
+  const std::vector<int> beside_;
   PairOptions options_;
   EndSample sample_;
   std::unique_ptr<PairLink> link_;

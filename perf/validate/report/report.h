@@ -26,6 +26,7 @@ struct Report {
   bool simulated = false;
   std::string transport;  // of the probes: "tcp", "verbs"
   int ranks = 0, rails = 0;
+  int streams = 1;  // TCP connections or queue pairs of a flow, as many as fill a port
   FleetFacts facts;
   Policy policy;
   std::vector<FleetHost> hosts;

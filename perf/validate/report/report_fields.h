@@ -59,6 +59,18 @@ struct FieldsOf<LatencySample> {
   }
 };
 
+template <>
+struct FieldsOf<StreamSample> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& s) {
+    a("source_port", s.port);
+    a("bytes", s.bytes);
+    a("packets", s.packets);
+    a("retransmits", s.retransmits);
+  }
+};
+
 // The keys of probes/samples.cc, which writes flows.
 template <>
 struct FieldsOf<FlowSample> {
@@ -88,6 +100,7 @@ struct FieldsOf<FlowSample> {
     a("passed_mtu_bytes", s.passed_mtu);
     a("failed_mtu_bytes", s.failed_mtu);
     a("arrived_at", s.arrived_at);
+    a("streams", s.streams);
     a("sender_starved_share", s.sender_starved);
     a("receiver_starved_share", s.receiver_starved);
   }
@@ -151,6 +164,8 @@ struct FieldsOf<CollectiveResult> {
     a("first_wrong", c.first_wrong);
     a("busbw_gbps", c.busbw_gbps);
     a("predicted_busbw_gbps", c.predicted_busbw_gbps);
+    a("link_busbw_gbps", c.link_busbw_gbps);
+    a("timed_bytes", c.timed_bytes);
     a("limiting_link", c.limiting_link);
     a("wrong_host", c.wrong_host);
     a("wrong_sends", c.wrong_sends);
@@ -282,6 +297,7 @@ struct FieldsOf<Report> {
     a("transport", r.transport);
     a("ranks", r.ranks);
     a("rails", r.rails);
+    a("streams_of_flow", r.streams);
     a("failure", r.failure);
     a("plan", r.plan);
     a("causes", r.causes);

@@ -248,6 +248,8 @@ Lines Screen::covered() const {
                                       percent(report_.policy.thresholds.confidence)),
                           1, "  would see   "));
   append(lines, coverage());
+  if (report_.streams > 1)
+    lines.push_back(fmt::format("  rates       with {} flows a port", report_.streams));
   if (!report_.policy.skipped_checks.empty()) {
     std::string skipped;
     for (const std::string& id : report_.policy.skipped_checks)

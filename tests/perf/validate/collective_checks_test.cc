@@ -50,19 +50,56 @@ TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {
     s.window_gbps = {gbps};
     samples.flows.push_back(s);
   }
-  std::vector<CollectiveResult> timed(1);
   const Players players{{{0, 1}, {2, 3}}, {0, 1, 0, 1}, 2};
   CostModel costs;  // links that only rates limit, and inside a host nothing does
   costs.host = costs.rail = {0, 1e-9, 0};
   costs.step_us = costs.reduce_us_per_byte = 0;
-  predict(timed, hosts, samples, players, costs);
+  CollectiveResult expected = expected_all_reduce(hosts, samples, players, costs);
   // 2 rails at 4 Gb/s carry algbw 8 for 2 hosts, of which each sends the whole message once.
-  EXPECT_NEAR(timed[0].predicted_busbw_gbps, 8 * 1.5, .05 * 8 * 1.5);
-  EXPECT_EQ(timed[0].limiting_link, "h rail 1 transmit");
+  EXPECT_NEAR(expected.predicted_busbw_gbps, 8 * 1.5, .05 * 8 * 1.5);
+  EXPECT_EQ(expected.limiting_link, "h rail 1 transmit");
+  EXPECT_TRUE(expected.held_by_links());
+  EXPECT_EQ(expected.timed_bytes, 4u << 20);
   // Cores that take as long as the rails leave half of it, or a little more.
   costs.reduce_us_per_byte = 8e-3 / 4;
-  predict(timed, hosts, samples, players, costs);
-  EXPECT_LT(timed[0].predicted_busbw_gbps, .9 * 8 * 1.5);
+  expected = expected_all_reduce(hosts, samples, players, costs);
+  EXPECT_LT(expected.predicted_busbw_gbps, .9 * 8 * 1.5);
+}
+
+CollectiveResult expected_at(int hosts, int rails, double gbps) {
+  const std::vector<FleetHost> fleet(
+      static_cast<std::size_t>(hosts),
+      FleetHost{"h", false, 64, std::vector<PortInfo>(static_cast<std::size_t>(rails))});
+  Samples samples;
+  samples.rounds.push_back({});
+  FlowSample sample;
+  sample.flow = {{0, 0}, {1, 0}};
+  sample.window_gbps = {gbps};
+  samples.flows.push_back(sample);
+  Players players;
+  players.rails = rails;
+  for (int h = 0; h < hosts; ++h) {
+    players.hosts.emplace_back();
+    for (int r = 0; r < rails; ++r) {
+      players.hosts.back().push_back(static_cast<Rank>(players.rail.size()));
+      players.rail.push_back(r);
+    }
+  }
+  return expected_all_reduce(fleet, samples, players, CostModel());
+}
+
+TEST(Collectives, OfAFastFleetAreHeldUpByLatenciesAndCoresAndNotByLinks) {
+  const CollectiveResult fast = expected_at(512, 8, 400);
+  EXPECT_EQ(fast.timed_bytes, 4u << 20) << "none of the lengths reaches the links";
+  EXPECT_FALSE(fast.held_by_links());
+  EXPECT_GT(fast.link_busbw_gbps, 0.8 * 8 * 400);
+  EXPECT_LT(fast.predicted_busbw_gbps, 0.5 * fast.link_busbw_gbps);
+}
+
+TEST(Collectives, OfASlowFleetAreHeldUpByLinks) {
+  const CollectiveResult slow = expected_at(2, 1, 1);
+  EXPECT_TRUE(slow.held_by_links());
+  EXPECT_NEAR(slow.predicted_busbw_gbps, 1, 0.2);
 }
 
 }  // namespace

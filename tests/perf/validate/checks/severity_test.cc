@@ -50,6 +50,17 @@ TEST(Severity, OfALatencyFollowsFromTheFleets) {
   EXPECT_EQ(told_by("latency", fleet), std::vector{kFail});
 }
 
+TEST(Severity, OfACollectiveIsAWarningOnlyWhereLinksHoldItUp) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  CollectiveResult& timed = fleet.collectives[0];
+  timed.predicted_busbw_gbps = 300;
+  timed.busbw_gbps = 100;
+  timed.link_busbw_gbps = 320;
+  EXPECT_EQ(told_by("busbw", fleet), std::vector{kWarn});
+  timed.link_busbw_gbps = 3200;  // the model says that cores or latencies do
+  EXPECT_EQ(told_by("busbw", fleet), std::vector{kInfo});
+}
+
 TEST(Severity, FirmwareIsComparedWithWhatThePolicyDeclares) {
   Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
   const PortFacts& port = fleet.port(0);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,6 +15,7 @@
 namespace weft::fabric {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // Runs a round of rate flows over loopback among three hosts; what rank 2 says to rank 0 passes
@@ -33,6 +35,7 @@ class LyingJob final : public testing::JobAround {
 struct Seen {
   std::vector<FlowSample> samples;
   std::vector<FalseReport> lies;
+  int streams = 0;  // that fill a port
 };
 
 Seen run_round(const std::function<std::string(std::string)>& lie) {
@@ -55,6 +58,7 @@ Seen run_round(const std::function<std::string(std::string)>& lie) {
     ranks.emplace_back([&, job = job.get()] {
       AgentFabric fabric(*job, topology, facts, Policy{}, 0, "tcp");
       if (job->rank() == 0) {
+        seen.streams = fabric.calibrate();
         seen.samples = fabric.run(round);
         fabric.stop();
         seen.lies = fabric.false_reports();
@@ -70,6 +74,7 @@ Seen run_round(const std::function<std::string(std::string)>& lie) {
 TEST(AgentFabricOverThreads, HonestHostsAreMeasured) {
   const Seen seen = run_round([](std::string text) { return text; });
   EXPECT_THAT(seen.lies, IsEmpty());
+  EXPECT_EQ(seen.streams, 1) << "loopback is held to a rate that one stream fills";
   ASSERT_EQ(seen.samples.size(), 3u);
   for (const FlowSample& s : seen.samples) {
     EXPECT_TRUE(s.reached) << s.error;
@@ -93,6 +98,65 @@ TEST(AgentFabricOverThreads, ALiarIsNamedAndTheOthersAreMeasured) {
     EXPECT_FALSE(seen.samples[1].reached);
     EXPECT_TRUE(seen.samples[2].reached) << seen.samples[2].error;
   }
+}
+
+using Rates = std::map<int, double>;  // by streams, the median of what is measured
+
+struct Tried {
+  int streams;
+  std::vector<int> tried;
+};
+Tried tried(double expected_gbps, const Rates& rates) {
+  Tried found{};
+  found.streams = streams_that_fill(expected_gbps, [&](int streams) {
+    found.tried.push_back(streams);
+    const double rate = rates.at(streams);
+    return std::vector<double>{0.9 * rate, rate, 1.01 * rate};
+  });
+  return found;
+}
+
+TEST(StreamsThatFill, AreTheFewestThatReachTheBest) {
+  const Tried sublinear = tried(0, {{1, 30}, {2, 58}, {4, 97}, {8, 98}});
+  EXPECT_EQ(sublinear.streams, 4);
+  EXPECT_THAT(sublinear.tried, ElementsAre(1, 2, 4, 8)) << "16 would add nothing, as 8 did";
+  EXPECT_EQ(tried(0, {{1, 30}, {2, 30.5}}).streams, 1);
+  EXPECT_EQ(tried(0, {{1, 30}, {2, 25}}).streams, 1);
+  EXPECT_EQ(tried(400, {{1, 30}, {2, 60}, {4, 120}, {8, 240}, {16, 391}}).streams, 16);
+  EXPECT_EQ(streams_that_fill(400, [](int) { return std::vector<double>(); }), 1);
+}
+
+TEST(StreamsThatFill, OneThatReachesTheDeclaredRateIsAllThatIsTried) {
+  EXPECT_THAT(tried(100, {{1, 96}}).tried, ElementsAre(1));
+  // A port that is at fault does not hide that another one's stream fills it.
+  int calls = 0;
+  EXPECT_EQ(streams_that_fill(100,
+                              [&](int) {
+                                return ++calls, std::vector<double>{50, 51, 96};
+                              }),
+            1);
+  EXPECT_EQ(calls, 1);
+}
+
+// Ports of an RDMA device with this driver: whether labels choose their ways.
+bool labels_work(const char* link_layer, const char* driver, const char* transport) {
+  const Topology topology = loopback_topology(2, 1, 1);
+  std::vector<std::unique_ptr<Job>> jobs = local_jobs(2);
+  FleetFacts facts;
+  for (int h = 0; h < 2; ++h) {
+    PortFacts& port = facts.hosts.emplace_back().ports.emplace_back();
+    port.pci = "0000:3b:00.0";
+    port.link_layer = link_layer;
+    port.driver = driver;
+  }
+  return AgentFabric(*jobs[0], topology, facts, Policy{}, 0, transport).supports(Probe::kEntropy);
+}
+
+TEST(AgentFabric, AsksForWaysWhereTheTransportLetsLabelsChooseThem) {
+  EXPECT_TRUE(labels_work("Ethernet", "mlx5_core", "verbs"));
+  EXPECT_FALSE(labels_work("InfiniBand", "mlx5_core", "verbs"));
+  EXPECT_FALSE(labels_work("Ethernet", "rdma_rxe", "verbs"));
+  EXPECT_TRUE(labels_work("", "", "tcp"));
 }
 
 // One rank of a job without other ranks: keeps what it brings to each gather, and on rank 0 gets

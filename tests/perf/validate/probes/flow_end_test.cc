@@ -5,14 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "perf/validate/probes/meter.h"
+#include "topo/base/clock.h"
+#include "transport/control/address.h"
+#include "transport/control/socket.h"
 
 namespace weft::fabric {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -85,11 +90,102 @@ TEST(TcpEnd, APingPongHasPercentilesInOrder) {
   EXPECT_LE(s.latency->p999_us, s.latency->max_us);
 }
 
-TEST(TcpEnd, ALabelChoosesTheSourcePort) {
+std::vector<int> ports_of(const FlowSample& s) {
+  std::vector<int> ports;
+  for (const StreamSample& stream : s.streams) ports.push_back(stream.port);
+  return ports;
+}
+
+TEST(TcpEnd, ALabelChoosesTheSourcePortOfEachStream) {
   EndOrder sender = order_of(Probe::kEntropy, true);
   sender.label = 7;
+  FlowSample s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_THAT(ports_of(s), ElementsAre(20000 + way_of(7, 0)));
+  sender.streams = 3;
+  s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_THAT(ports_of(s), ElementsAre(20112, 20113, 20114));
+}
+
+TEST(TcpEnd, ALabelWhosePortIsInUseTakesItsNextOne) {
+  Address taken;
+  ASSERT_TRUE(parse_address("127.0.0.1", 20000 + way_of(300, 1), taken));
+  const Fd other = Fd::from([] { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  ASSERT_EQ(bind(other.get(), reinterpret_cast<sockaddr*>(&taken.bytes), taken.length), 0);
+  ASSERT_EQ(listen(other.get(), 1), 0);
+  EndOrder sender = order_of(Probe::kRate, true);
+  sender.label = 300;
+  sender.streams = 2;
   const FlowSample s = over_tcp(sender);
   EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_THAT(ports_of(s), ElementsAre(24800, 24801 + 1500));
+}
+
+TEST(TcpEnd, StreamsAddUpToTheFlow) {
+  EndOrder sender = order_of(Probe::kRate, true);
+  sender.streams = 4;
+  const FlowSample s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_THAT(s.window_gbps, Not(IsEmpty()));
+  ASSERT_EQ(s.streams.size(), 4u);
+  std::set<int> ports;
+  std::uint64_t bytes = 0, packets = 0;
+  for (const StreamSample& stream : s.streams) {
+    ports.insert(stream.port);
+    bytes += stream.bytes;
+    ASSERT_TRUE(stream.packets && stream.retransmits);
+    packets += *stream.packets;
+    EXPECT_GT(stream.bytes, 0u);
+  }
+  EXPECT_EQ(ports.size(), 4u);
+  EXPECT_EQ(bytes, s.bytes);
+  EXPECT_EQ(packets, s.packets);
+}
+
+TEST(TcpEnd, StreamsShareThePace) {
+  EndOrder sender = order_of(Probe::kLowLoad, true);
+  sender.seconds = 0.4;
+  sender.pace_gbps = 0.05;
+  sender.streams = 4;
+  const FlowSample s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_LT(s.gbps(), 0.05 * 3) << "a stream alone has a quarter of it; a burst may go first";
+}
+
+TEST(EndSample, OfSeveralStreamsHasSumsAndMeans) {
+  EndSample fast, slow;
+  fast.bytes = 300;
+  fast.seconds = 0.2;
+  fast.packets = 3;
+  fast.retransmits = 0;
+  fast.sender_idle = 0.2;
+  fast.min_rtt_us = 20;
+  fast.streams = {{1001, 300, 3, 0}};
+  slow.bytes = 100;
+  slow.seconds = 0.3;
+  slow.packets = 1;
+  slow.retransmits = 1;
+  slow.sender_idle = 0.4;
+  slow.min_rtt_us = 10;
+  slow.starved = 0.5;
+  slow.error = "send: Connection reset by peer";
+  slow.streams = {{1002, 100, 1, 1}};
+  EndSample all;
+  add_streams(all, {fast, slow});
+  EXPECT_EQ(all.bytes, 400u);
+  EXPECT_EQ(all.seconds, 0.3);
+  EXPECT_EQ(all.packets, 4u);
+  EXPECT_EQ(all.retransmits, 1u);
+  EXPECT_NEAR(all.sender_idle.value_or(0), 0.3, 1e-9);
+  EXPECT_EQ(all.min_rtt_us, 10);
+  EXPECT_EQ(all.starved, 0.25);
+  EXPECT_EQ(all.receiver_limited, std::nullopt);
+  EXPECT_EQ(all.error, slow.error);
+  EXPECT_EQ(why_impossible(all), "");
+  ASSERT_EQ(all.streams.size(), 2u);
+  all.streams[1].bytes = 101;
+  EXPECT_THAT(why_impossible(all), HasSubstr("more than 400 bytes in streams"));
 }
 
 TEST(TcpEnd, WhoeverIsNotThereIsAnErrorAndNoWait) {
@@ -148,6 +244,39 @@ TEST(WindowMeter, SpreadsMessagesOverTheirTime) {
   meter = WindowMeter(1.6);
   for (int i = 0; i < 60; i += 6) meter.add_message(1e7 + i * kMessage_s, 6 * kMessage);
   for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
+}
+
+TEST(WindowMeter, AddsWindowsOfOneBeginning) {
+  WindowMeter early(1.6, 10.0), late(1.6, 10.0), all(1.6, 10.0);
+  for (int i = 0; i < 160; ++i) early.add(10 + i * 0.01, 1000);
+  for (int i = 80; i < 160; ++i) late.add(10 + i * 0.01, 1000);
+  all.add(early);
+  all.add(late);
+  all.add(WindowMeter(1.6, 10.0));  // of a stream that got nothing
+  EXPECT_EQ(all.bytes(), 240'000u);
+  EXPECT_NEAR(all.seconds(), 1.59, 1e-9);
+  const std::vector<double> sums = all.windows(), ones = early.windows();
+  ASSERT_EQ(sums.size(), ones.size());
+  EXPECT_NEAR(sums.front(), ones.front(), 1e-9);
+  EXPECT_NEAR(sums.back(), 2 * ones.back(), 1e-9);
+}
+
+// Times in us of a thread that sleeps until 500, wakes at 560, and hears the answer `late` later.
+TEST(PingTimes, OverslepIsNoLatencyAndALateAnswerIs) {
+  EXPECT_EQ(PingTimes::scheduled(500, 30, 560), 560) << "the thread slept for too long";
+  EXPECT_EQ(PingTimes::scheduled(1000, 1400, 1400), 1000) << "the answer before it was late";
+  PingTimes times(60, false);
+  double before = times.next();
+  for (int i = 0; i < 20; ++i) {  // no answer is late: at least a period apart, not in the future
+    const double began = times.next();
+    EXPECT_GE(began, before + 499e-6);
+    EXPECT_LE(began, weft::now_s());
+    before = began;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // an answer that comes late
+  const double heard = weft::now_s();
+  EXPECT_LT(times.next(), heard - 15e-3);
+  EXPECT_LT(times.next(), heard - 15e-3) << "the one behind it would have been late, too";
 }
 
 TEST(PingTimes, AreOneWay) {

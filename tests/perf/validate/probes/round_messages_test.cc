@@ -165,6 +165,33 @@ TEST_F(Liar, SilenceIsNoSample) {
   EXPECT_EQ(samples[0].error, "this end reports nothing");
 }
 
+TEST(RoundMessages, OrderStreamsForAllFlowsButPingsAndWays) {
+  const std::vector<FleetHost> hosts = fleet_hosts(2, 1);
+  const auto streams_of = [&](Probe probe, bool victim) {
+    Round round = ring_round(2, 1);
+    round.probe = probe;
+    round.flows[0].victim = victim;
+    const Json orders = Json::parse(orders_of(round, hosts, 0, 4)[0]);
+    return end_order_from_json(orders[0]).streams;
+  };
+  EXPECT_EQ(streams_of(Probe::kRate, false), 4);
+  EXPECT_EQ(streams_of(Probe::kLowLoad, false), 4);
+  EXPECT_EQ(streams_of(Probe::kVictim, false), 4);
+  EXPECT_EQ(streams_of(Probe::kVictim, true), 1);
+  EXPECT_EQ(streams_of(Probe::kLatency, false), 1);
+  EXPECT_EQ(streams_of(Probe::kEntropy, false), 1);
+}
+
+TEST(RoundMessages, FlowsOfOnePortShareItsStreams) {
+  const std::vector<FleetHost> hosts = fleet_hosts(4, 1);
+  Round round;
+  round.probe = Probe::kIncast;
+  round.flows = {{{1, 0}, {0, 0}}, {{2, 0}, {0, 0}}, {{3, 0}, {0, 0}}};
+  for (const auto& [streams, each] : {std::pair(8, 2), std::pair(2, 1)})
+    for (const Json& order : Json::parse(orders_of(round, hosts, 0, streams)[0]))
+      EXPECT_EQ(end_order_from_json(order).streams, each);
+}
+
 TEST_F(Liar, NumbersThatCannotBeNameTheirHost) {
   const std::vector<std::pair<const char*, Json>> cases = {
       {"seconds", -1},
@@ -182,6 +209,13 @@ TEST_F(Liar, NumbersThatCannotBeNameTheirHost) {
       {"packets", -1},
       {"retransmits", 99'999'999},
       {"window_gbps", Json::array({nullptr})},
+      {"streams", Json::array({{{"port", 70'000}, {"bytes", 1}}})},
+      {"streams", Json::array({{{"port", 1}, {"bytes", 99'938'271'605}}})},
+      {"streams", Json::array({{{"port", 1}, {"bytes", -1}}})},
+      {"streams", Json::array({Json::object()})},
+      {"streams", Json::parse("[" + std::string("{\"port\":1,\"bytes\":1},") +
+                              "{\"port\":1,\"bytes\":1,\"packets\":1,\"retransmits\":99}]")},
+      {"streams", Json(17, {{"port", 1}, {"bytes", 1}})},
       {"latency_us", Json::array({5, 9, 8, 7, 6, 5})}};
   for (const auto& [key, value] : cases) {
     (void)samples_after_field(key, value);

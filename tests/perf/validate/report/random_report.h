@@ -40,6 +40,10 @@ class RandomReport {
         result.first_wrong = text();
         result.limiting_link = text();
       }
+    report.streams = 1 << below(5);
+    for (FlowSample& flow : report.samples.flows)
+      for (int i = below(3); i > 0; --i)
+        flow.streams.push_back({below(65536), flow.bytes / 2, flow.packets, flow.retransmits});
     if (below(3) == 0) report.like = job();
     return report;
   }
@@ -48,7 +52,14 @@ class RandomReport {
   int below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
 
   double number() {
-    constexpr double kOdd[] = {0, 1e-9, 3e-5, 0.5, 1, 99.96, 187, 1e12,
+    constexpr double kOdd[] = {0,
+                               1e-9,
+                               3e-5,
+                               0.5,
+                               1,
+                               99.96,
+                               187,
+                               1e12,
                                std::numeric_limits<double>::infinity(),
                                std::numeric_limits<double>::quiet_NaN()};
     if (below(6) == 0) return kOdd[below(10)];
@@ -56,9 +67,12 @@ class RandomReport {
   }
 
   std::string text() {
-    constexpr std::string_view kParts[] = {"h3", " ", "rack-12-node-0001.cluster.example.org", "\n",
-                                           "\033[31m", "\xff\xfe", "\xc3\xa4", "\xc2\x9b", "<script>",
-                                           "\"'&\\", "{}", "\xe2\x82\xac", "\t"};
+    constexpr std::string_view kParts[] = {
+        "h3",       " ",        "rack-12-node-0001.cluster.example.org",
+        "\n",       "\033[31m", "\xff\xfe",
+        "\xc3\xa4", "\xc2\x9b", "<script>",
+        "\"'&\\",   "{}",       "\xe2\x82\xac",
+        "\t"};
     std::string text;
     for (int i = below(12); i > 0; --i) text += kParts[below(13)];
     if (below(8) == 0) text += std::string(300, 'x');
@@ -86,8 +100,10 @@ class RandomReport {
   Finding finding(const Report& report) {
     Finding f;
     const auto known = checks();
-    f.id = below(5) == 0 ? text() : std::string(known[static_cast<std::size_t>(
-                                        below(static_cast<int>(known.size())))].id);
+    f.id = below(5) == 0
+               ? text()
+               : std::string(
+                     known[static_cast<std::size_t>(below(static_cast<int>(known.size())))].id);
     f.severity = static_cast<Severity>(below(4));
     f.unknown = below(4) == 0;
     f.where.kind = static_cast<PlaceKind>(below(7));
@@ -111,7 +127,8 @@ class RandomReport {
     if (below(4) == 0 && !report.judgement.findings.empty())
       f.explained_by = report.judgement.findings[0].id;
     for (int i = below(4); i > 0; --i)
-      f.evidence.push_back({"hw." + text(), text(), below(3) - 1, number(), number(), Unit::kCount, ""});
+      f.evidence.push_back(
+          {"hw." + text(), text(), below(3) - 1, number(), number(), Unit::kCount, ""});
     return f;
   }
 

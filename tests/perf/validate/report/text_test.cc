@@ -78,6 +78,13 @@ faults, the heaviest first
            also: sending: packets sent again: 98, 0 expected
 )";
 
+TEST(ReportText, SaysHowManyFlowsFillAPort) {
+  Report report = healthy_report();
+  EXPECT_THAT(to_text(report, {}), Not(HasSubstr("flows a port")));
+  report.streams = 4;
+  EXPECT_THAT(to_text(report, {}), HasSubstr("\n  rates       with 4 flows a port\n"));
+}
+
 TEST(ReportText, OneSlowPort) {
   EXPECT_EQ(screen(slow_port_report()),
             "verdict: CRITICAL - h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s\n" +
