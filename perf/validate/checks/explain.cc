@@ -17,7 +17,7 @@ enum class Reach {
   kWithin,  // the finding is a sum over ports: anywhere inside its own place
 };
 
-using Ids = std::array<std::string_view, 12>;  // empty at the end
+using Ids = std::array<std::string_view, 13>;  // empty at the end
 
 struct Rule {
   std::string_view id;
@@ -30,9 +30,10 @@ constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",
                         "loss",       "host-rate",   "false-report"};
 constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
                           "path-mtu",   "loss",       "congestion-loss",   "discards"};
-constexpr Ids kSums = {"link-state", "link-rate",   "link-flaps", "unreachable",
-                       "loss",       "port-rate",   "host-rate",  "path-rate",
-                       "rail-rate",  "switch-rate", "fleet-rate", "congestion-loss"};
+constexpr Ids kSums = {"link-state",   "link-rate",   "link-flaps", "unreachable",
+                       "loss",         "port-rate",   "host-rate",  "path-rate",
+                       "rail-rate",    "switch-rate", "fleet-rate", "congestion-loss",
+                       "unstable-rate"};
 constexpr Ids kDamage = {"loss", "link-flaps"};
 
 constexpr Rule kRules[] = {
@@ -47,7 +48,9 @@ constexpr Rule kRules[] = {
     {"port-rate", Reach::kPlace, kRates},
     {"host-rate", Reach::kPlace, kRates},
     {"path-rate", Reach::kPlace, kRates},
-    {"latency", Reach::kPlace, {"link-flaps", "duplicate-address", "loss"}},
+    {"latency", Reach::kPlace, {"link-flaps", "duplicate-address", "loss", "unstable-rate"}},
+    {"latency-tail", Reach::kPlace, {"link-flaps", "loss", "unstable-rate"}},
+    {"loopback", Reach::kPlace, kSums},
     {"unstable-rate",
      Reach::kPlace,
      {"link-state", "link-flaps", "unreachable", "loss", "port-rate", "host-rate", "path-rate"}},

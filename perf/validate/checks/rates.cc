@@ -46,8 +46,8 @@ void excuse_by_stops(const Observed& observed, const Cause& cause, double share,
   }
 }
 
-// Hosts that share a kernel, over devices made of software whose rate nobody declares: kernel threads
-// that no flow sees waiting move the bytes, so the rate is that of the cores.
+// Hosts that share a kernel, over devices made of software whose rate nobody declares: kernel
+// threads that no flow sees waiting move the bytes, so the rate is that of the cores.
 bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   const HostFacts* host = host_of(observed, cause.port.host);
   const PortFacts* port = port_of(observed, cause.port);
@@ -218,9 +218,27 @@ Judged unstable_rate(const Check& check, const Observed& observed) {
     ++all.total;
     all.judged += !starved(sample);
   }
-  for (const Cause& cause : observed.causes)
-    if (cause.kind == CauseKind::kUnstable)
-      all.findings.push_back(finding_from(check, observed, cause, Unit::kGbps));
+  const Thresholds& limits = observed.policy.thresholds;
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kUnstable) continue;
+    Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kGbps));
+    // What the place passes on average is what a job gets of it.
+    const double depth = cause.expected > 0 ? 1 - cause.value / cause.expected : 1;
+    const double left = 1 - cause.share * depth;
+    if (cause.share > 0 && left < limits.fail_rate) finding.severity = Severity::kFail;
+    if (is_rate_of_cores(observed, cause)) finding.severity = Severity::kInfo;
+    if (cause.share > 0) excuse_by_stops(observed, cause, left, finding);
+    const auto add = [&](const char* name, double value, Unit unit) {
+      if (value > 0)
+        finding.evidence.push_back(number_evidence(name, finding.where, value, kNoNumber, unit));
+    };
+    add(cause.of_flows ? "share_of_flows" : "share_of_time", cause.share, Unit::kShare);
+    add("share.low", cause.share_low, Unit::kShare);
+    add("share.high", cause.share_high, Unit::kShare);
+    add("spell", 1e6 * cause.spell_s, Unit::kMicroseconds);
+    add("period", 1e6 * cause.period_s, Unit::kMicroseconds);
+    for (const int label : cause.labels) add("flow_label", label, Unit::kCount);
+  }
   return all;
 }
 
@@ -274,11 +292,14 @@ constexpr Check kRatesRows[] = {
      "Run again while the network and the hosts' cores are idle, or with a larger --budget: more "
      "flows of each port tell more. Where the noise stays, look for what else uses the links.",
      rate_noise},
-    {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates do not dip",
-     "the slowest window of each stream", "about the average",
-     "The rate at this place breaks down for moments. Averages hide such dips, and synchronous "
-     "jobs wait for each of them.",
-     "Look for flaps, pause, and loss at the place; then for other jobs that share the links.",
+    {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates are the same at all times",
+     "streams at many times of the run, each from a source port of its own",
+     "no port or path is slow at times; < 87 % on average fails",
+     "The place is slow at times, or for some flows only: repeats of the same source ports tell "
+     "which. Averages hide such a fault, and synchronous jobs wait for each spell.",
+     "Slow at times: look for flaps, pause, and loss at the place, then for other jobs that share "
+     "the links. Slow for some flows: compare the members of the ECMP or link group on the way to "
+     "the place; the named flow labels select the bad one.",
      unstable_rate},
     {"drift", CheckKind::kActive, Severity::kWarn, "no port is worse than in the baseline",
      "rates and latencies of the ports against the file of --baseline",

@@ -36,6 +36,11 @@ struct Cause {
   int samples = 0;            // flows that speak for the cause
   bool loaded_only = false;   // of kLoss: paced flows lose nothing, so load makes the loss
   bool load_unclear = false;  // of kLoss: somewhat more paced packets would tell
+  // Of kUnstable: the share of the time in which the place is bad, or of the flows that it hits.
+  double share = 0, share_low = 0, share_high = 0;
+  double spell_s = 0, period_s = 0;  // of the time; 0: not known
+  bool of_flows = false;             // it hits the same flows again, and spares the others
+  std::vector<int> labels = {};      // of flows that it hits (Flow::label)
 };
 
 }  // namespace weft::fabric

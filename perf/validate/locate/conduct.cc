@@ -8,7 +8,9 @@
 #include <set>
 #include <tuple>
 
+#include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/power.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/locate/suspects.h"
 
@@ -18,7 +20,8 @@ namespace {
 constexpr double kPlanShare = 0.65;   // of the budget: the plan's rounds as planned
 constexpr double kLatestPlan = 0.75;  // what is not begun by then is left out
 constexpr double kLatestRound = 0.9;  // the rest is for reports
-constexpr int kMostFurtherRounds = 60;
+constexpr int kMostFurtherRounds = 150;
+constexpr int kFirstLabel = 100;  // of flows of kRate; those of kEntropy come before
 
 class Conductor {
  public:
@@ -28,11 +31,10 @@ class Conductor {
   Conducted run() {
     PlanOptions planned = options_;
     planned.budget_s = kPlanShare * options_.budget_s;
-    done_.plan = plan_rounds(fabric_.hosts(), fabric_.most_flows(), planned, thresholds_);
-    const std::vector<Round> rounds = done_.plan.rounds;
-    for (const Round& round : rounds)
-      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
+    done_.plan = plan_rounds(fabric_.hosts(), fabric_.most_flows(), planned);
+    measure_plan();
     locate_and_test();
+    measure_left_out();
     done_.samples.seconds = fabric_.now_s() - start_s_;
     done_.samples.false_reports = fabric_.false_reports();
     settle_plan();
@@ -44,7 +46,12 @@ class Conductor {
     const double end_s = start_s_ + share * options_.budget_s + options_.soak_s;
     return fabric_.now_s() + round.seconds + overhead_s_ <= end_s;
   }
-  void measure(const Round& round);
+  void measure(Round round);
+  void measure_plan() {
+    for (const Round& round : done_.plan.rounds)
+      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
+  }
+  void measure_left_out();
   void locate_and_test();
   void settle_plan();
 
@@ -53,15 +60,20 @@ class Conductor {
   const Thresholds& thresholds_;
   double start_s_;
   double overhead_s_ = 0;  // of a round, the longest of the recent ones
+  int label_ = kFirstLabel;
   Conducted done_;
 };
 
-void Conductor::measure(const Round& round) {
+// Each flow at full speed has a source port of its own, but for repeats.
+void Conductor::measure(Round round) {
   const double before_s = fabric_.now_s();
+  round.at_s = before_s - start_s_;
+  for (Flow& flow : round.flows)
+    if (round.probe == Probe::kRate && flow.label == 0) flow.label = label_++;
   std::vector<FlowSample> samples = fabric_.run(round);
   overhead_s_ = std::max(0.7 * overhead_s_, fabric_.now_s() - before_s - round.seconds);
   const int index = static_cast<int>(done_.samples.rounds.size());
-  done_.samples.rounds.push_back(round);
+  done_.samples.rounds.push_back(std::move(round));
   for (FlowSample& sample : samples) {
     sample.round = index;
     done_.samples.flows.push_back(std::move(sample));
@@ -79,6 +91,22 @@ void Conductor::locate_and_test() {
     ++done_.further_rounds;
     done_.causes = locate(hosts, done_.samples, thresholds_);
   }
+}
+
+// The time that the other probes left goes to those for which the plan had none.
+void Conductor::measure_left_out() {
+  PlanOptions rest = options_;
+  rest.only = done_.plan.left_out;
+  rest.soak_s = 0;
+  rest.budget_s = start_s_ + kLatestRound * options_.budget_s + options_.soak_s - fabric_.now_s();
+  if (rest.only.empty() || rest.budget_s <= 0) return;
+  const Plan plan = plan_rounds(fabric_.hosts(), fabric_.most_flows(), rest);
+  for (const Round& round : plan.rounds)
+    if (fabric_.supports(round.probe) && fits(round, kLatestRound)) measure(round);
+  if (plan.rounds.empty()) return;
+  done_.plan.left_out = plan.left_out;
+  done_.plan.rounds.insert(done_.plan.rounds.end(), plan.rounds.begin(), plan.rounds.end());
+  locate_and_test();
 }
 
 // What the plan promised, by what was really measured.
@@ -105,14 +133,18 @@ void Conductor::settle_plan() {
     packets[{sample.flow.from, true}] += sent;
     packets[{sample.flow.to, false}] += sent;
   }
+  done_.plan.smallest_share = smallest_share(fabric_.hosts(), done_.samples, thresholds_);
   done_.plan.smallest_rate_cut = smallest_rate_cut(fabric_.hosts(), done_.samples, thresholds_);
   std::ranges::fill(done_.plan.measured_paths, 0);
   for (const auto& [rail, from, to] : paths)
     ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];
   double least = packets.empty() ? 0 : std::numeric_limits<double>::infinity();
   for (const auto& [port, count] : packets) least = std::min(least, count);
-  done_.plan.smallest_loss =
-      std::min(1.0, -std::log(1 - thresholds_.confidence) / std::max(1e-9, least));
+  const std::size_t flows = full.size();
+  done_.plan.smallest_loss = least_share(shape_of(fabric_.hosts()), flows, least,
+                                         {.threshold = thresholds_.fail_loss,
+                                          .background = background_loss(thresholds_),
+                                          .confidence = thresholds_.confidence});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
@@ -14,7 +15,7 @@
 namespace weft::fabric {
 namespace {
 
-// Share of healthy flows that fail altogether, or stand still, while no end waits for a core.
+// Share of healthy flows that fail altogether.
 constexpr double kNever = 1e-9;
 constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
 constexpr int kTailFlows = 3;                   // fewer do not tell a 99th percentile
@@ -42,13 +43,13 @@ class Locator {
 
   std::vector<Cause> run() {
     swapped();
+    unstable();
     unreachable();
     mtu();
     losses();
     latencies(false);
     latencies(true);
     rates();
-    unstable();
     drop_consequences();
     std::ranges::stable_sort(
         causes_, [](const Cause& a, const Cause& b) { return a.confidence > b.confidence; });
@@ -149,14 +150,14 @@ void Locator::swapped() {
 }
 
 void Locator::unreachable() {
-  const std::vector<Sight> sights = dead_sights(hosts_, samples_, ignoring({}));
+  const std::vector<Sight> sights = dead_sights(hosts_, samples_, ignoring({CauseKind::kUnstable}));
   for (const Place& place :
        counted(sights, {.directed = false, .background = kNever}, alike_always))
     causes_.push_back(cause(CauseKind::kUnreachable, place));
 }
 
 void Locator::mtu() {
-  const Ignored ignored = ignoring({CauseKind::kUnreachable});
+  const Ignored ignored = ignoring({CauseKind::kUnreachable, CauseKind::kUnstable});
   for (const Place& place :
        counted(mtu_sights(hosts_, samples_, ignored), {.background = kNever}, alike_always)) {
     Cause found = cause(CauseKind::kMtu, place);
@@ -174,7 +175,8 @@ void Locator::mtu() {
 // at full speed also count by themselves, but only far above what is usual: TCP loses packets at
 // full speed by design. Packets that are too large for a place are no losses.
 void Locator::losses() {
-  const Ignored ignored = ignoring({CauseKind::kUnreachable, CauseKind::kMtu});
+  const Ignored ignored =
+      ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable});
   const std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
   const std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
   const bool clean = clean_at_full_speed(shape_, full, thresholds_);
@@ -187,9 +189,9 @@ void Locator::losses() {
   const double usual = clean || shares.empty() ? 0 : quantile(shares, 0.75);
   const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
                      .background = std::max(3 * usual, thresholds_.fail_loss)};
-  const std::vector<Sight> rest =
-      loss_sights(hosts_, samples_, true,
-                  ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kLoss}));
+  const std::vector<Sight> rest = loss_sights(
+      hosts_, samples_, true,
+      ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable, CauseKind::kLoss}));
   for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);
 }
 
@@ -236,8 +238,9 @@ std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
 }
 
 void Locator::latencies(bool p99) {
-  const Graded graded = latency_sights(hosts_, samples_, p99,
-                                       ignoring({CauseKind::kUnreachable, CauseKind::kLatency}));
+  const Graded graded = latency_sights(
+      hosts_, samples_, p99,
+      ignoring({CauseKind::kUnreachable, CauseKind::kUnstable, CauseKind::kLatency}));
   if (graded.sights.empty()) return;
   const double threshold = std::log(p99 ? thresholds_.fail_latency : thresholds_.warn_latency);
   double best = std::numeric_limits<double>::infinity();
@@ -279,8 +282,9 @@ void Locator::add_rate(const Place& place, const Graded& graded, bool absolute) 
 }
 
 void Locator::rates() {
-  const Graded graded = rate_sights(hosts_, samples_, thresholds_,
-                                    ignoring({CauseKind::kUnreachable, CauseKind::kMtu}));
+  const Graded graded =
+      rate_sights(hosts_, samples_, thresholds_,
+                  ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable}));
   if (graded.sights.empty()) return;
   const double threshold = -std::log(thresholds_.warn_rate);
   const Scale scale{.sigma = graded.sigma,
@@ -306,25 +310,45 @@ void Locator::rates() {
 }
 
 void Locator::unstable() {
-  const std::vector<Sight> sights =
-      still_sights(hosts_, samples_, ignoring({CauseKind::kUnreachable}));
-  const Scale scale{.directed = false, .intermittent = true, .background = kNever};
-  for (const Place& place : counted(sights, scale, alike_always)) {
-    Cause found = cause(CauseKind::kUnstable, place);
-    std::vector<double> lowest, usual;
-    for (const FlowSample& sample : samples_.flows) {
-      const bool rate =
-          samples_.rounds[static_cast<std::size_t>(sample.round)].probe == Probe::kRate;
-      if (!rate || !passes(found, sample.flow.from, sample.flow.to)) continue;
-      lowest.push_back(sample.lowest_gbps());
-      usual.push_back(sample.gbps());
+  std::vector<Intermittent> found =
+      find_intermittent(hosts_, samples_, thresholds_, ignoring({CauseKind::kSwapped}));
+  std::erase_if(found, [](const Intermittent& one) { return !one.named; });
+  std::vector<Place> places;
+  for (const Intermittent& one : found) {
+    Place& place = places.emplace_back();
+    place.place = one.place;
+    place.port = one.port;
+    place.peer = one.peer;
+    place.level = one.share;
+    place.confidence = 1 - one.chance;
+    place.flows = one.bad;
+  }
+  for (const Place& place : merge(hosts_, places, alike_always)) {
+    Cause cause = this->cause(CauseKind::kUnstable, place);
+    const Intermittent* most = nullptr;  // the worst part of a merged place
+    for (const Intermittent& one : found) {
+      const bool part = one.place == CausePlace::kPath
+                            ? passes(cause, one.port, one.peer)
+                            : passes(cause, one.port, {-1, one.port.rail}) ||
+                                  passes(cause, {-1, one.port.rail}, one.port);
+      if (part && (!most || one.share > most->share)) most = &one;
     }
-    if (!lowest.empty()) {
-      found.value = quantile(lowest, 0);
-      found.expected = quantile(usual, 0.5);
+    if (!most) continue;
+    cause.value = most->bad_gbps;
+    cause.expected = most->usual_gbps;
+    cause.low = cause.high = cause.value;
+    cause.share = most->share;
+    cause.share_low = most->low;
+    cause.share_high = most->high;
+    cause.of_flows = bound_of(*most) == Bound::kFlows;
+    if (!cause.of_flows) {
+      cause.spell_s = most->spell_s;
+      cause.period_s = most->period_s;
     }
-    found.low = found.high = found.value;
-    causes_.push_back(found);
+    for (const auto& [flow, bad] : most->flows)
+      if (cause.of_flows && bad && !std::ranges::count(cause.labels, flow.label))
+        cause.labels.push_back(flow.label);
+    causes_.push_back(cause);
   }
 }
 

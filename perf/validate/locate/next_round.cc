@@ -1,10 +1,13 @@
 // Chooses the flows that tell most about causes that are not yet clear.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 
 #include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/locate/suspects.h"
@@ -41,37 +44,55 @@ Probe probe_for(const Cause& cause, bool clean) {
 class Chooser {
  public:
   Chooser(const std::vector<FleetHost>& hosts, const Samples& samples,
-          const std::vector<Cause>& causes, Probe probe, int most_flows)
+          const std::vector<Cause>& causes, Probe probe, int most_flows, int repeats = 0)
       : hosts_(hosts),
         causes_(causes),
         most_(most_flows),
-        repeats_(std::max(kMostRepeats,
-                          kMostSamples / std::max(1, static_cast<int>(hosts.size()) - 1))) {
+        repeats_(repeats > 0
+                     ? repeats
+                     : std::max(kMostRepeats,
+                                kMostSamples / std::max(1, static_cast<int>(hosts.size()) - 1))) {
     round_.probe = probe;
     round_.seconds = probe == Probe::kRate ? 0.3 : probe == Probe::kLowLoad ? 0.3 : 0.05;
     for (const FlowSample& sample : samples.flows) {
       const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
       if (round.probe != probe) continue;
-      ++tried_[{sample.flow.from, sample.flow.to}];
+      const Port from = sample.flow.from, to = sample.flow.to;
+      ++tried_[key_of({from, to})];
+      ++all_sent_[from];
+      ++all_received_[to];
       if (probe == Probe::kRate || probe == Probe::kLowLoad)
         round_.seconds = std::max(round_.seconds, round.seconds);
       if (probe != Probe::kLowLoad && held_up(sample)) continue;
-      ++spoken_[{sample.flow.from, sample.flow.to}];
-      ++sent_[sample.flow.from];
-      ++received_[sample.flow.to];
+      ++spoken_[key_of({from, to})];
+      ++sent_[key_of(from)];
+      ++received_[key_of(to)];
     }
   }
 
   void test(const Cause& cause);
+  void look(const Cause& cause) {
+    cause.place == CausePlace::kPath ? void(add(cause.port, cause.peer)) : test(cause);
+  }
   void hear_the_unheard();
+  void repeat(const Flow& flow) {
+    if (add(flow.from, flow.to)) round_.flows.back().label = flow.label;
+  }
   std::optional<Round> round() {
     if (round_.flows.empty()) return std::nullopt;
     return std::move(round_);
   }
 
  private:
-  static int count(const auto& map, const auto& key) {
-    const auto found = map.find(key);
+  // By host and rail; by both ends.
+  static std::uint64_t key_of(Port port) {
+    return static_cast<std::uint64_t>(port.host) << 8 | static_cast<std::uint64_t>(port.rail);
+  }
+  static std::uint64_t key_of(std::pair<Port, Port> path) {
+    return key_of(path.first) << 32 | key_of(path.second);
+  }
+  static int count(const std::unordered_map<std::uint64_t, int>& map, const auto& of) {
+    const auto found = map.find(key_of(of));
     return found == map.end() ? 0 : found->second;
   }
   bool has(Port port) const {
@@ -132,8 +153,8 @@ class Chooser {
   const std::vector<Cause>& causes_;
   int most_, repeats_;  // flows at a time; of one path
   Round round_;
-  std::map<std::pair<Port, Port>, int> tried_, spoken_;
-  std::map<Port, int> sent_, received_;
+  std::unordered_map<std::uint64_t, int> tried_, spoken_, sent_, received_;
+  std::map<Port, int> all_sent_, all_received_;
   std::set<Port> busy_;
 };
 
@@ -195,15 +216,92 @@ void Chooser::test(const Cause& cause) {
 
 // Ports all of whose flows were starved, as long as that may have passed.
 void Chooser::hear_the_unheard() {
-  std::map<Port, int> sent, received;
-  for (const auto& [path, times] : tried_) {
-    sent[path.first] += times;
-    received[path.second] += times;
-  }
-  for (const auto& [port, times] : sent)
+  for (const auto& [port, times] : all_sent_)
     if (count(sent_, port) == 0 && times < 2 * kMostRepeats) send_from(port);
-  for (const auto& [port, times] : received)
+  for (const auto& [port, times] : all_received_)
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
+}
+
+constexpr int kMostOfWay = 3;  // looks at a way that one look found slow
+
+// Ways that the plan looks at once (labels of a pair, another rail, the own host) and that were
+// slow: again, each alone.
+std::optional<Round> ways_again(const Samples& samples, const Thresholds& thresholds,
+                                int most_flows) {
+  constexpr Probe kWays[] = {Probe::kEntropy, Probe::kCrossRail, Probe::kLoopback};
+  for (const Probe probe : kWays) {
+    struct Way {
+      double best = 0;
+      int looks = 0;
+    };
+    std::map<std::tuple<Port, Port, int>, Way> ways;
+    Round round{probe, {}, 0};
+    for (const FlowSample& sample : samples.flows) {
+      const Round& of = samples.rounds[static_cast<std::size_t>(sample.round)];
+      if (of.probe != probe || !sample.reached) continue;
+      Way& way = ways[{sample.flow.from, sample.flow.to, sample.flow.label}];
+      way.best = std::max(way.best, sample.gbps());
+      ++way.looks;
+      round.seconds = std::max(round.seconds, of.seconds);
+    }
+    std::vector<double> rates;
+    for (const auto& [flow, way] : ways) rates.push_back(way.best);
+    if (rates.empty()) continue;
+    const double usual = quantile(rates, 0.75);
+    std::set<Port> busy;
+    for (const auto& [flow, way] : ways) {
+      const auto& [from, to, label] = flow;
+      if (way.best >= thresholds.warn_rate * usual || way.looks >= kMostOfWay) continue;
+      if (most_flows > 0 && static_cast<int>(round.flows.size()) >= most_flows) break;
+      if (busy.contains(from) || busy.contains(to)) continue;
+      busy.insert({from, to});
+      round.flows.push_back({from, to, 1, label});
+    }
+    if (!round.flows.empty()) return round;
+  }
+  return {};
+}
+
+constexpr int kMostLooks = 1000;  // of one path: a sequential test ends by itself
+
+// Looks at places that may be bad at times, or for some flows, until that is known.
+std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const std::vector<Cause>& causes, const Thresholds& thresholds,
+                                int most_flows) {
+  const std::vector<Intermittent> places =
+      find_intermittent(hosts, samples, thresholds, [&](Port from, Port to) {
+        return std::ranges::any_of(causes, [&](const Cause& cause) {
+          return cause.kind != CauseKind::kUnstable && cause.confidence >= thresholds.confidence &&
+                 passes(cause, from, to);
+        });
+      });
+  std::vector<Cause> open;
+  for (const Intermittent& one : places) {
+    Cause cause;
+    cause.kind = CauseKind::kUnstable;
+    cause.place = one.place;
+    cause.port = one.port;
+    cause.peer = one.peer;
+    // An end stands for its paths, and a direction for the port.
+    const auto open_end = [&](const Cause& other) { return passes(other, one.port, one.peer); };
+    if (one.place == CausePlace::kPort) continue;
+    if (one.place == CausePlace::kPath && std::ranges::any_of(open, open_end)) continue;
+    if (!one.named) open.push_back(cause);
+  }
+  std::vector<Cause> suspects = causes;
+  suspects.insert(suspects.end(), open.begin(), open.end());
+  for (const std::vector<Cause>& avoided : {suspects, causes}) {
+    Chooser chooser(hosts, samples, avoided, Probe::kRate, most_flows, kMostLooks);
+    for (const Intermittent& one : places)
+      if (one.named)
+        for (const Flow& flow : flows_to_repeat(one)) chooser.repeat(flow);
+    for (const Cause& cause : open) chooser.look(cause);
+    if (std::optional<Round> round = chooser.round()) {
+      round->seconds = kLook_s;
+      return round;
+    }
+  }
+  return {};
 }
 
 Cause whole_rail(int rail) {
@@ -240,6 +338,9 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
+  if (std::optional<Round> round = next_looks(hosts, samples, causes, thresholds, most_flows))
+    return round;
+  if (std::optional<Round> round = ways_again(samples, thresholds, most_flows)) return round;
   Chooser paced(hosts, samples, causes, Probe::kLowLoad, most_flows);
   for (const Cause& cause : causes)
     if (cause.load_unclear) paced.test(cause);

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
+#include "perf/validate/locate/power.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -13,6 +16,10 @@ namespace {
 
 constexpr int kFewFlows = 8;                   // fewer do not tell their own noise
 constexpr std::size_t kEnoughDifferences = 8;  // these tell more than the windows of a flow
+
+std::uint64_t path_of(const Sight& s) {
+  return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);
+}
 
 // Standard deviation of normal values of which those up to the median are `better`; the other half
 // can have met a fault. 1.4826: a normal variable's deviation per median of its absolute values.
@@ -31,10 +38,10 @@ struct Repeated {
 };
 Repeated repeated_sigma(const std::vector<Sight>& sights) {
   constexpr std::size_t kLeastDifferences = 4;
-  std::map<std::pair<int, int>, double> last;
+  std::unordered_map<std::uint64_t, double> last;
   std::vector<double> differences;
   for (const Sight& s : sights) {
-    const auto [before, first] = last.try_emplace({s.from, s.to}, s.value);
+    const auto [before, first] = last.try_emplace(path_of(s), s.value);
     if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
   }
   // 1.0483: a normal variable's deviation per median absolute difference of two of them.
@@ -47,15 +54,15 @@ Repeated repeated_sigma(const std::vector<Sight>& sights) {
 double usual_of(const std::vector<Sight>& sights) {
   constexpr int kIterations = 6;
   constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
-  std::map<std::pair<int, int>, std::vector<double>> by_path;
-  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
+  std::unordered_map<std::uint64_t, std::vector<double>> by_path;
+  for (const Sight& s : sights) by_path[path_of(s)].push_back(s.value);
   std::vector<double> paths;
   std::map<int, std::vector<double>> by_sender;
   std::size_t fewest = sights.size();
   for (auto& [path, values] : by_path) {
     fewest = std::min(fewest, values.size());
     paths.push_back(quantile(values, 0.5));
-    by_sender[path.first].push_back(paths.back());
+    by_sender[static_cast<int>(path >> 32)].push_back(paths.back());
   }
   std::vector<double> better, near;
   for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));

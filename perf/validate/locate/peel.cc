@@ -8,17 +8,18 @@
 #include <numeric>
 #include <queue>
 
+#include "perf/validate/locate/power.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
 
-constexpr double kFalseAlarm = 1e-3;
 constexpr double kAgreeGraded = 0.75;  // share of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
-constexpr double kAgreeWide = 0.9;  // of a rail or the fleet: two bad ports of five are no rail
-constexpr double kHuber = 2;        // in sigmas; further out, evidence grows linearly
-constexpr double kTelling = 3;      // events expected of a flow that would show the fault
+constexpr double kAgreeWide = 0.9;      // of a rail or the fleet: two bad ports of five are no rail
+constexpr double kHuber = 2;            // in sigmas; further out, evidence grows linearly
+constexpr std::size_t kLeastPaths = 4;  // of a place that could do without one
+constexpr double kTelling = 3;          // events expected of a flow that would show the fault
 
 struct Fit {
   bool valid = false;
@@ -48,7 +49,11 @@ double huber(double z) {
 class Peeler {
  public:
   Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale)
-      : shape_(shape), sights_(sights), scale_(scale), covered_(sights.size(), 0) {
+      : shape_(shape),
+        sights_(sights),
+        scale_(scale),
+        covered_(sights.size(), 0),
+        places_(kJudged) {
     add_ends();
     add_paths();
     // Of events, the few that a port saw in each direction tell more together.
@@ -82,7 +87,7 @@ class Peeler {
   const Scale& scale_;
   std::vector<char> covered_;
   std::vector<Candidate> candidates_;
-  double places_ = 1;  // tested; for Bonferroni
+  double places_;  // tested; for Bonferroni
   bool unsure_ = false;
 };
 
@@ -107,7 +112,7 @@ void Peeler::add_ends() {
                                               : CausePlace::kReceive;
     candidates_.push_back({place, static_cast<int>(e % ports), -1, std::move(ends[e]), {}});
   }
-  places_ += static_cast<double>(ends.size());
+  places_ += kJudged * static_cast<double>(ends.size());
 }
 
 // Paths with at least one bad flow, with all flows of each.
@@ -133,7 +138,7 @@ void Peeler::add_paths() {
                            ends.second,
                            std::move(sights),
                            {}});
-  places_ += static_cast<double>(sights_.size());
+  places_ += kJudged * static_cast<double>(sights_.size());
 }
 
 // Ports or hosts with a bad flow, with the flows of both directions.
@@ -147,7 +152,7 @@ void Peeler::add_wholes(CausePlace place) {
   for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
     for (const int end : {whole(sight(i).from), whole(sight(i).to)})
       if (const auto found = wholes.find(end); found != wholes.end()) found->second.push_back(i);
-  places_ += place == CausePlace::kPort ? shape_.ports() : shape_.hosts;
+  places_ += kJudged * (place == CausePlace::kPort ? shape_.ports() : shape_.hosts);
   for (auto& [end, sights] : wholes) candidates_.push_back({place, end, -1, std::move(sights), {}});
 }
 
@@ -184,20 +189,40 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
   return fit;
 }
 
-// Level: events per trial. Chernoff: a Poisson variable of mean m reaches E > m with a chance of at
-// most exp(-gain), gain = E ln(E / m) - (E - m).
+// Level: events per trial.
 Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const {
   Fit fit;
+  std::vector<int> flows = sights;
   double events = 0, trials = 0;
-  for (const int s : sights) {
-    events += sight(s).value;
-    trials += sight(s).trials;
+  const auto count = [&] {
+    events = trials = 0;
+    for (const int s : flows) {
+      events += sight(s).value;
+      trials += sight(s).trials;
+    }
+    fit.level = trials > 0 ? events / trials : 0;
+  };
+  count();
+  if (events <= 0) return fit;
+  const bool many = std::ranges::all_of(sights, [&](int s) { return sight(s).trials > 1; });
+  double together = many ? dispersion(sights_, flows, fit.level) : 1;
+  std::map<std::pair<int, int>, double> excess;  // of a path
+  for (const int s : sights)
+    excess[{sight(s).from, sight(s).to}] += sight(s).value - fit.level * sight(s).trials;
+  if (together > 1 && excess.size() >= kLeastPaths) {
+    // What a place does, it does without its worst path, too, which may have met another fault.
+    const auto worst =
+        std::ranges::max_element(excess, {}, [](const auto& path) { return path.second; })->first;
+    std::erase_if(flows, [&](int s) { return std::pair(sight(s).from, sight(s).to) == worst; });
+    count();
+    if (events <= 0) return fit;
+    together = dispersion(sights_, flows, fit.level);
   }
-  if (events <= 0 || trials <= 0) return fit;
-  fit.level = events / trials;
+  events /= together;
+  trials /= together;
   const double mean = trials * scale_.background;
   if (events <= mean) return fit;
-  fit.gain = events * std::log(events / mean) - (events - mean);
+  fit.gain = poisson_gain(events, mean);
   int telling = 0, agree = 0, with_events = 0;
   for (const int s : sights) {
     with_events += sight(s).value > 0;
@@ -365,19 +390,6 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
 }
 
 }  // namespace
-
-// 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
-double median_error(double sigma, std::size_t flows, double usual_error) {
-  const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
-  return std::hypot(own, usual_error);
-}
-
-double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale) {
-  const double error = median_error(scale.sigma, flows, scale.usual_error);
-  const double places = 1 + 2.0 * shape.ports() + static_cast<double>(sights);
-  const double beyond_noise = error * normal_quantile(1 - kFalseAlarm / places);
-  return std::max(scale.threshold, beyond_noise) + error * normal_quantile(scale.confidence);
-}
 
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale) {
   if (scale.counted) return explain_counts(shape, sights, scale);

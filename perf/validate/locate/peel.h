@@ -28,6 +28,7 @@ struct Sight {
   int from = 0, to = 0;  // ports, of one rail
   double value = 0;      // graded: the log of how much worse than usual; counted: events
   double trials = 1;     // counted: events and what were none
+  int flow = -1;         // index into Samples::flows; -1: of none
 };
 
 // How sights are judged.
@@ -58,18 +59,12 @@ struct Place {
 
 // A chance below kFalseAlarm (per call, Bonferroni over all places) of naming a place where values
 // are normal with `sigma`, or events Poisson at `background`.
+// Events of a flow come together: what one flow counts more unevenly than chance does counts less
+// (quasi-Poisson: P. McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3).
 // Confidence of a place: agreeing * (1 - chance of noise) * (1 - transient^flows): the share of its
 // flows that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places,
 // and the chance that each flow alone met something that has passed since.
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
-
-// Standard deviation of the median of `flows` values that are normal with `sigma`, against what is
-// usual, which is known with an error of its own.
-double median_error(double sigma, std::size_t flows, double usual_error);
-
-// The least level of an end with so many flows that peel() names with a chance of
-// scale.confidence, where all other flows of `sights` are healthy.
-double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale);
 
 enum class Look : char { kGood, kBad, kSetAside };  // of a flow
 

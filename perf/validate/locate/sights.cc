@@ -43,8 +43,6 @@ double still_s(const FlowSample& sample) {
   return static_cast<double>(still) * sample.window_s;
 }
 
-bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
-
 // Gb/s; of a TCP flow with a starved end those of the better windows. A window of RDMA holds few
 // messages, whole ones, and the NIC goes on while the core is away.
 double rate_of(const FlowSample& sample) {
@@ -75,6 +73,8 @@ bool says_little(const FlowSample& sample, bool declared) {
 }
 
 }  // namespace
+
+bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
 
 bool starved(const FlowSample& sample) {
   return std::max(sample.sender_starved, sample.receiver_starved) > kStarved;
@@ -155,6 +155,7 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
       }
     }
     graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
+    graded.sights.back().flow = static_cast<int>(sample - samples.flows.data());
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
   settle(shape, graded, {.least = 0.01, .of_few = 0.02, .of_windows = error});
@@ -332,16 +333,6 @@ std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Sampl
   each(samples, Probe::kReach, ignored, [&](const FlowSample& sample) {
     if (sample.reached && sample.arrived_at)
       sights.push_back(sight_of(shape, sample, *sample.arrived_at == sample.flow.to ? 0 : 1));
-  });
-  return sights;
-}
-
-std::vector<Sight> still_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                const Ignored& ignored) {
-  const Shape shape = shape_of(hosts);
-  std::vector<Sight> sights;
-  each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
-    if (!starved(sample)) sights.push_back(sight_of(shape, sample, stood_still(sample) ? 1 : 0));
   });
   return sights;
 }

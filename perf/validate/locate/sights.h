@@ -89,8 +89,7 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
 // Flows whose packets came in at another port than the one they were sent to.
 std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const Ignored& ignored);
-// Flows that stood still for 60 ms and more between times at speed.
-std::vector<Sight> still_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                const Ignored& ignored);
+// Whether the flow stood still for 60 ms and more between times at speed.
+bool stood_still(const FlowSample& sample);
 
 }  // namespace weft::fabric

@@ -9,6 +9,7 @@
 
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/power.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/probes/statistics.h"
 

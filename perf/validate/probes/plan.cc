@@ -3,7 +3,7 @@
 #include "perf/validate/probes/plan.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -21,6 +21,11 @@ constexpr int kAllToAllPeers = 8;    // of each port; more flows say the same
 constexpr int kReachAll = 32;        // hosts up to which a few packets try every path
 constexpr int kReachAllByTurns = 6;  // likewise, where flows run one after the other
 constexpr int kLabels = 8;
+// Looks at each port and direction, spread over the run, for what is bad now and then: 29 looks
+// meet what is bad a tenth of the time with a chance of 95 % (0.9^29 = 0.047).
+constexpr int kLooks = 29;
+constexpr double kLooksShare = 0.17;  // of the budget that they take at most
+constexpr int kMostLooks = 60'000;    // of all ports: rank 0 judges them after every further round
 
 // Rounds that make sense only together: both directions of a matching, say.
 using Piece = std::vector<Round>;
@@ -30,6 +35,7 @@ struct Stage {
   double least_s, most_s;  // of a round
   std::vector<Piece> pieces;
   int least_pieces = 1;  // fewer tell nothing
+  bool spread = false;   // over the whole run, between the pieces of the others
 };
 
 class Planner {
@@ -99,6 +105,7 @@ class Planner {
   }
 
   Stage rate();
+  Stage looks(std::size_t others);
   Stage incast();
   Stage victim();
   Stage across_rails(Probe probe);
@@ -113,7 +120,7 @@ class Planner {
 };
 
 Stage Planner::rate() {
-  Stage stage{Probe::kRate, 0.1, 0.3, {}};
+  Stage stage{Probe::kRate, 0.1, 0.2, {}};
   std::vector<Matching> cover = xor_cover(n_);
   const int every = all_pairs_rounds(n_), flows = std::max(1, n_ / 2 * rails_);
   const double rounds = 2.0 * every * (most_ > 0 ? (flows + most_ - 1) / most_ : 1);
@@ -127,6 +134,23 @@ Stage Planner::rate() {
   }
   for (const Matching& matching : cover)
     stage.pieces.push_back(matched(Probe::kRate, matching, true));
+  return stage;
+}
+
+// Further rounds of rates beside the `others`, over all pairs again and again.
+Stage Planner::looks(std::size_t others) {
+  Stage stage{Probe::kRate, 0.1, 0.2, {}, 1, true};
+  double left_s = kLooksShare * options_.budget_s;
+  const auto most =
+      static_cast<std::size_t>(std::min(kLooks, kMostLooks / std::max(1, n_ * rails_)));
+  while (n_ > 1) {
+    for (const Matching& matching : random_matchings(n_, kLooks, random_)) {
+      Piece piece = matched(Probe::kRate, matching, true);
+      left_s -= static_cast<double>(piece.size()) * (stage.least_s + kRoundOverhead_s);
+      if (stage.pieces.size() + others >= most || left_s < 0 || piece.empty()) return stage;
+      stage.pieces.push_back(std::move(piece));
+    }
+  }
   return stage;
 }
 
@@ -252,9 +276,10 @@ std::vector<Stage> Planner::stages() {
     mtu.pieces.push_back(matched(mtu.probe, m, true));
   for (const Matching& m : random_matchings(n_, 3, random_))
     low.pieces.push_back(matched(low.probe, m, true, kLowPace));
+  const Stage rates = rate();
   return {reach,
           latency,
-          rate(),
+          rates,
           mtu,
           low,
           incast(),
@@ -263,7 +288,8 @@ std::vector<Stage> Planner::stages() {
           across_rails(Probe::kLoopback),
           bisection(),
           all_to_all(),
-          entropy()};
+          entropy(),
+          looks(rates.pieces.size())};
 }
 
 std::vector<Round> Planner::soak_rounds() {
@@ -291,49 +317,56 @@ double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
       return piece.empty() ||
              std::ranges::all_of(piece, [](const Round& r) { return r.flows.empty(); });
     });
-    if (stage.pieces.empty()) plan.not_here.push_back(stage.probe);
+    if (stage.pieces.empty() && !stage.spread) plan.not_here.push_back(stage.probe);
     const bool planned = !stage.pieces.empty();
     std::size_t kept = 0;
     double used = 0;
     while (kept < stage.pieces.size() && used + shortest(stage, stage.pieces[kept]) <= left)
       used += shortest(stage, stage.pieces[kept++]);
     if (kept < std::max<std::size_t>(1, static_cast<std::size_t>(stage.least_pieces))) kept = 0;
-    if (planned && kept == 0) plan.left_out.push_back(stage.probe);
+    if (planned && kept == 0 && !stage.spread) plan.left_out.push_back(stage.probe);
     stage.pieces.resize(kept);
     if (kept > 0) left -= used;
   }
   return left;
 }
 
-// What the rounds can see: the losses that a port's paced packets would show, and the paths.
-void say_what_is_seen(Plan& plan, const std::vector<FleetHost>& hosts, double confidence) {
-  std::map<Port, double> packets;
+// The pieces in the order of their stages, and those of stages that are spread evenly between them,
+// but for what needs an idle network.
+std::vector<Piece> in_order(std::vector<Stage>& stages) {
+  std::vector<Piece> all, pieces, spread;
+  for (Stage& stage : stages) {
+    const bool idle = stage.probe == Probe::kReach || stage.probe == Probe::kLatency;
+    std::ranges::move(stage.pieces, std::back_inserter(stage.spread ? spread
+                                                       : idle       ? all
+                                                                    : pieces));
+  }
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    all.push_back(std::move(pieces[i]));
+    for (; next < spread.size() * (i + 1) / pieces.size(); ++next)
+      all.push_back(std::move(spread[next]));
+  }
+  std::move(spread.begin() + static_cast<std::ptrdiff_t>(next), spread.end(),
+            std::back_inserter(all));
+  return all;
+}
+
+// The directed pairs of hosts that the rounds measure, by rail.
+void count_paths(Plan& plan, const std::vector<FleetHost>& hosts) {
   std::set<std::tuple<int, int, int>> paths;
   std::size_t rails = 0;
   for (const FleetHost& host : hosts) rails = std::max(rails, host.ports.size());
   for (const Round& round : plan.rounds)
-    for (const Flow& flow : round.flows) {
-      const PortInfo& port = hosts[static_cast<std::size_t>(flow.from.host)]
-                                 .ports[static_cast<std::size_t>(flow.from.rail)];
-      const double bytes = port.mtu > 0 ? port.mtu : 1500;
-      if (round.probe == Probe::kLowLoad)
-        packets[flow.from] += flow.pace * port.expected_gbps * 1e9 / 8 / bytes * round.seconds;
+    for (const Flow& flow : round.flows)
       if (round.probe == Probe::kRate) paths.insert({flow.from.rail, flow.from.host, flow.to.host});
-    }
-  const auto least = [](const std::map<Port, double>& of) {
-    double value = of.empty() ? 0 : of.begin()->second;
-    for (const auto& [port, count] : of) value = std::min(value, count);
-    return value;
-  };
-  plan.smallest_loss = std::min(1.0, -std::log(1 - confidence) / std::max(1e-9, least(packets)));
   plan.measured_paths.assign(rails, 0);
   for (const auto& [rail, from, to] : paths) ++plan.measured_paths[static_cast<std::size_t>(rail)];
 }
 
 }  // namespace
 
-Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const PlanOptions& options,
-                 const Thresholds& thresholds) {
+Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const PlanOptions& options) {
   Planner planner(hosts, most_flows, options);
   std::vector<Stage> stages = planner.stages();
   if (!options.only.empty())
@@ -349,16 +382,18 @@ Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const Plan
   const double stretch = wanted > 0 ? std::clamp(spare / wanted, 0.0, 1.0) : 0;
   for (Stage& stage : stages)
     for (Piece& piece : stage.pieces)
-      for (Round& round : piece) {
+      for (Round& round : piece)
         round.seconds = stage.least_s + stretch * (stage.most_s - stage.least_s);
-        plan.seconds += round.seconds + kRoundOverhead_s;
-        plan.rounds.push_back(std::move(round));
-      }
+  for (Piece& piece : in_order(stages))
+    for (Round& round : piece) {
+      plan.seconds += round.seconds + kRoundOverhead_s;
+      plan.rounds.push_back(std::move(round));
+    }
   for (Round& round : planner.soak_rounds()) {
     plan.seconds += round.seconds + kRoundOverhead_s;
     plan.rounds.push_back(std::move(round));
   }
-  say_what_is_seen(plan, hosts, thresholds.confidence);
+  count_paths(plan, hosts);
   return plan;
 }
 

@@ -36,7 +36,7 @@ const char* name(Probe probe);  // "rate"
 struct Flow {
   Port from, to;
   double pace = 1;      // share of the expected rate; 1: as fast as the flow can
-  int label = 0;        // selects the source port or flow label of kEntropy
+  int label = 0;        // selects the source port or flow label; 0: any
   bool victim = false;  // of kVictim: this flow measures latency, the others are load
 };
 
@@ -45,6 +45,7 @@ struct Round {
   Probe probe = Probe::kRate;
   std::vector<Flow> flows;
   double seconds = 0.3;
+  double at_s = 0;  // when it began, from the start of the run; set as it is run
 };
 
 // Latencies in microseconds, one way: half a round trip.

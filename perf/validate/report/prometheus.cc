@@ -92,7 +92,7 @@ void add_run(const Report& report, Exposition& out) {
   out.family("hosts", "Hosts that took part.");
   out.add({}, static_cast<double>(report.hosts.size()));
   out.family("smallest_loss_ratio", "Loss per packet that the run would have seen.");
-  out.add({}, positive(report.plan.smallest_loss));
+  out.add({}, report.plan.smallest_loss < 1 ? positive(report.plan.smallest_loss) : std::nullopt);
   out.family("smallest_rate_cut_ratio", "Share of a port's rate whose loss the run would have seen.");
   out.add({}, positive(report.plan.smallest_rate_cut));
 }

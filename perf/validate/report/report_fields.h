@@ -148,6 +148,14 @@ struct FieldsOf<Cause> {
     a("confidence", c.confidence);
     a("flows", c.samples);
     a("loaded_only", c.loaded_only);
+    if (c.kind != CauseKind::kUnstable) return;
+    a("bad_share", c.share);
+    a("bad_share_low", c.share_low);
+    a("bad_share_high", c.share_high);
+    a("spell_s", c.spell_s);
+    a("period_s", c.period_s);
+    a("of_flows", c.of_flows);
+    a("labels", c.labels);
   }
 };
 
@@ -274,6 +282,7 @@ struct FieldsOf<Plan> {
     a("time_s", p.seconds);
     a("smallest_loss_per_packet", p.smallest_loss);
     a("smallest_rate_cut_share", p.smallest_rate_cut);
+    a("smallest_share_of_time", p.smallest_share);
     a("left_out", p.left_out);
     a("not_here", p.not_here);
     a("measured_paths_of_rails", p.measured_paths);

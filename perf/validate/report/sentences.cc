@@ -135,6 +135,26 @@ std::string collective_sentence(const Finding& f) {
                      first.empty() ? "" : ": ", first);
 }
 
+// The number of the evidence of such a name; 0 where there is none.
+double number_in_evidence(const Finding& f, std::string_view name) {
+  const auto found = std::ranges::find(f.evidence, name, &Evidence::name);
+  return found == f.evidence.end() ? 0 : found->value;
+}
+
+// "h3 rail 1 sends at 80 of 400 Gb/s for 33 % of the time (1 s of every 3 s)".
+std::string unstable_sentence(const Finding& f) {
+  std::string text = rate_sentence(f);
+  if (const double flows = number_in_evidence(f, "share_of_flows"); flows > 0)
+    return text + fmt::format(" for {} of the flows, always the same ones", percent(flows));
+  const double share = number_in_evidence(f, "share_of_time");
+  text += share > 0 ? fmt::format(" for {} of the time", percent(share)) : " at times";
+  const double spell = number_in_evidence(f, "spell"), period = number_in_evidence(f, "period");
+  if (spell > 0 && period > 0)
+    text += fmt::format(" (about {} of every {})", in_unit(spell, Unit::kMicroseconds),
+                        in_unit(period, Unit::kMicroseconds));
+  return text;
+}
+
 std::string busbw_sentence(const Finding& f) {
   const std::string what = text_in_evidence(f, "collective");
   const std::string limit = text_in_evidence(f, "limiting_link");
@@ -256,7 +276,7 @@ constexpr Sentence kSentences[] = {
     {"switch-rate", rate_sentence, ""},
     {"fleet-rate", rate_sentence, ""},
     {"rate-noise", noise_sentence, kAlsoUnknown},
-    {"unstable-rate", nullptr, "{place}{direction}: the rate dips to {numbers}"},
+    {"unstable-rate", unstable_sentence, ""},
     {"loss", loss_sentence, ""},
     {"congestion-loss", congestion_sentence, ""},
     {"incast", nullptr, "{place}: many senders at once reach {numbers}"},

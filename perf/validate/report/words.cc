@@ -246,6 +246,9 @@ std::string limits_in_words(const Plan& plan) {
   if (plan.smallest_rate_cut > 0)
     text +=
         fmt::format("{}rate cuts >= {}", text.empty() ? "" : ", ", percent(plan.smallest_rate_cut));
+  if (plan.smallest_share < 1)
+    text += fmt::format("{}a port slow >= {} of the time", text.empty() ? "" : ", ",
+                        percent(plan.smallest_share));
   return text;
 }
 

@@ -122,7 +122,7 @@ TEST(Conduct, PromisesTheRateCutThatItsNoiseShows) {
   const double quiet = conduct(sound, {}, {}).plan.smallest_rate_cut;
   EXPECT_GT(quiet, 1 - Thresholds{}.warn_rate) << "a smaller cut is no fault";
   EXPECT_LT(quiet, 0.1);
-  options.noise = 0.05;
+  options.noise = 0.08;
   SimFabric noisy(options);
   EXPECT_GT(conduct(noisy, {}, {}).plan.smallest_rate_cut, 1.3 * quiet);
   for (int host = 0; host < options.hosts; ++host)

@@ -1,0 +1,423 @@
+// Looks, subjects, and the sequential test of each.
+#include "perf/validate/locate/intermittent.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kBadLevel = 0.11;       // log of the rate's share: a look of 90 % is bad
+constexpr double kBadSigmas = 5;         // likewise, beyond the noise of this run
+constexpr double kHealthyBad = 3e-3;     // share of bad looks in a healthy fleet, at least
+constexpr double kHealthyStill = 3e-4;   // likewise, of looks that stand still
+constexpr double kFalseName = 1e-3;      // per run, over all places
+constexpr double kMissed = 0.025;        // of places that are bad for kShareToSee of the time
+constexpr double kSteady = 0.25;         // share of good looks below which a fault is steady
+constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
+constexpr int kRepeats = 5;              // of flows of each sort that tell whether flows are bound
+constexpr double kSameAgain = 0.75;      // share of the repeats that are as the first time
+constexpr int kTogether = 3;             // flows of a rail that are bad at a time
+constexpr double kCommon = 0.5;          // share of a round's flows that one kernel makes bad
+
+struct TimedLook {
+  int from = 0, to = 0;  // ports
+  bool bad = false, still = false;
+  double level = 0, gbps = 0, at_s = 0;
+  int round = 0;
+  const Flow* flow = nullptr;
+};
+
+struct Subject {
+  CausePlace place;
+  int port, peer;
+  std::vector<int> looks;
+};
+
+struct Decision {
+  enum { kNone, kOpen, kNamed } state = kNone;
+  double llr = 0;
+  Intermittent told;
+};
+
+class Watcher {
+ public:
+  Watcher(const std::vector<FleetHost>& hosts, const Samples& samples, const Thresholds& thresholds,
+          const Ignored& ignored)
+      : shape_(shape_of(hosts)), thresholds_(thresholds) {
+    look(hosts, samples, ignored);
+    drop_common(hosts);
+    drop_steady();
+    background();
+  }
+
+  std::vector<Intermittent> run();
+
+ private:
+  void look(const std::vector<FleetHost>& hosts, const Samples& samples, const Ignored& ignored);
+  void drop_common(const std::vector<FleetHost>& hosts);
+  void drop_steady();
+  void background();
+  std::vector<Subject> subjects() const;
+  Decision judge(const Subject& subject, const std::vector<char>& covered) const;
+  void tell(const Subject& subject, const std::vector<int>& looks, Intermittent& told) const;
+  bool is_apart(const std::vector<int>& looks) const;
+  bool may_be_intermittent(const Subject& subject, const std::vector<int>& looks) const;
+  const TimedLook& at(int l) const { return looks_[static_cast<std::size_t>(l)]; }
+
+  Shape shape_;
+  const Thresholds& thresholds_;
+  std::vector<TimedLook> looks_;
+  double bad_level_ = kBadLevel;
+  double places_ = 1, healthy_bad_ = kHealthyBad, healthy_still_ = kHealthyStill;
+};
+
+void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
+                   const Ignored& ignored) {
+  const Graded graded = rate_sights(hosts, samples, thresholds_, ignored);
+  bad_level_ = std::max(kBadLevel, kBadSigmas * graded.sigma);
+  std::vector<const Sight*> by_flow(samples.flows.size(), nullptr);
+  for (const Sight& s : graded.sights) by_flow[static_cast<std::size_t>(s.flow)] = &s;
+  for (std::size_t f = 0; f < samples.flows.size(); ++f) {
+    const FlowSample& sample = samples.flows[f];
+    const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
+    const Flow& flow = sample.flow;
+    if (round.probe != Probe::kRate || flow.from.rail != flow.to.rail) continue;
+    if (ignored(flow.from, flow.to)) continue;
+    TimedLook look{shape_.index(flow.from), shape_.index(flow.to)};
+    look.still = sample.reached && stood_still(sample);
+    if (!by_flow[f] && (!look.still || starved(sample))) continue;
+    look.level = by_flow[f] ? by_flow[f]->value : bad_level_;
+    look.bad = look.still || look.level >= bad_level_;
+    look.gbps = sample.reached ? sample.gbps() : 0;
+    if (look.still) look.gbps = sample.lowest_gbps();
+    look.at_s = round.at_s;
+    look.round = sample.round;
+    look.flow = &sample.flow;
+    looks_.push_back(look);
+  }
+}
+
+// Flows that are bad together have a reason in common, such as an uplink that they share: they
+// accuse no end of theirs. Hosts that share a kernel share its bad moments, which no thread of the
+// tester may see.
+void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
+  const bool one_kernel = std::ranges::any_of(hosts, &FleetHost::emulated);
+  struct Count {
+    int bad = 0, all = 0;
+  };
+  std::map<int, Count> rounds;
+  struct Together {
+    int bad = 0, most = 0;  // of all, and at one port
+    std::map<int, int> ports;
+    void add(int port) { most = std::max(most, ++ports[port]); }
+  };
+  std::map<std::pair<int, int>, Together> rails;  // of a round and rail
+  const auto rail = [&](const TimedLook& look) {
+    return std::pair(look.round, shape_.port(look.from).rail);
+  };
+  for (const TimedLook& look : looks_) {
+    rounds[look.round].bad += look.bad;
+    ++rounds[look.round].all;
+    if (!look.bad) continue;
+    Together& together = rails[rail(look)];
+    ++together.bad;
+    together.add(look.from);
+    together.add(look.to);
+  }
+  std::erase_if(looks_, [&](const TimedLook& look) {
+    const Count& count = rounds[look.round];
+    const bool stalled = one_kernel && count.all > 2 && count.bad > kCommon * count.all;
+    if (stalled || !look.bad) return stalled;
+    const Together& together = rails[rail(look)];
+    return together.bad - together.most + 1 >= kTogether;
+  });
+}
+
+// What is slow at nearly every look is no fault that comes and goes, and its looks accuse no
+// partner.
+void Watcher::drop_steady() {
+  const double slow = -std::log(thresholds_.warn_rate) / 2;
+  std::unordered_map<std::uint64_t, std::vector<double>> levels;  // of a path, or of an end
+  const auto places = [](const TimedLook& look) {
+    const auto from = static_cast<std::uint64_t>(look.from + 1) << 32;
+    const auto to = static_cast<std::uint64_t>(look.to + 1);
+    return std::array{from | to, from, to};
+  };
+  for (const TimedLook& look : looks_)
+    for (const std::uint64_t place : places(look))
+      levels[place].push_back(look.still ? 0 : look.level);
+  std::unordered_set<std::uint64_t> steady;
+  for (auto& [place, values] : levels)
+    if (values.size() >= kSteadyLooks && quantile(values, kSteady) >= slow) steady.insert(place);
+  if (steady.empty()) return;
+  std::erase_if(looks_, [&](const TimedLook& look) {
+    return std::ranges::any_of(places(look), [&](std::uint64_t p) { return steady.contains(p); });
+  });
+}
+
+// How often healthy looks are bad: those between ends that are not of the worst quarter. Twice as
+// often, since the worst quarter also had bad luck.
+void Watcher::background() {
+  std::map<int, std::pair<double, double>> ends;  // bad, all
+  const auto receiver = [&](const TimedLook& look) { return shape_.ports() + look.to; };
+  for (const TimedLook& look : looks_)
+    for (const int end : {look.from, receiver(look)}) {
+      ends[end].first += look.bad;
+      ends[end].second += 1;
+    }
+  places_ = std::max<double>(1, static_cast<double>(ends.size()));
+  std::vector<std::pair<double, int>> shares;
+  for (const auto& [end, counts] : ends) shares.emplace_back(counts.first / counts.second, end);
+  std::ranges::sort(shares, std::greater{});
+  std::set<int> worst;
+  for (std::size_t i = 0; i < (shares.size() + 3) / 4; ++i) worst.insert(shares[i].second);
+  double bad = 0, still = 0, all = 0;
+  for (const TimedLook& look : looks_) {
+    if (worst.contains(look.from) || worst.contains(receiver(look))) continue;
+    bad += look.bad;
+    still += look.still;
+    ++all;
+  }
+  if (all <= 0) return;
+  healthy_bad_ = std::max(kHealthyBad, 2 * bad / all);
+  healthy_still_ = std::max(kHealthyStill, 2 * still / all);
+}
+
+std::vector<Subject> Watcher::subjects() const {
+  std::map<std::tuple<CausePlace, int, int>, std::vector<int>> all;
+  const auto places_of = [&](const TimedLook& look) {
+    std::vector<std::tuple<CausePlace, int, int>> places{{CausePlace::kPath, look.from, look.to}};
+    if (shape_.hosts > 2)
+      places.insert(places.end(), {{CausePlace::kTransmit, look.from, -1},
+                                   {CausePlace::kReceive, look.to, -1},
+                                   {CausePlace::kPort, look.from, -1},
+                                   {CausePlace::kPort, look.to, -1}});
+    return places;
+  };
+  for (const TimedLook& look : looks_)
+    if (look.bad)
+      for (const auto& place : places_of(look)) all[place];
+  if (all.empty()) return {};
+  std::vector<char> hit(static_cast<std::size_t>(shape_.ports()), 0);
+  for (const TimedLook& look : looks_)
+    if (look.bad)
+      hit[static_cast<std::size_t>(look.from)] = hit[static_cast<std::size_t>(look.to)] = 1;
+  const auto touches = [&](const TimedLook& look) {
+    return hit[static_cast<std::size_t>(look.from)] || hit[static_cast<std::size_t>(look.to)];
+  };
+  for (int l = 0; l < static_cast<int>(looks_.size()); ++l) {
+    if (!touches(at(l))) continue;
+    for (const auto& place : places_of(at(l)))
+      if (const auto found = all.find(place); found != all.end()) found->second.push_back(l);
+  }
+  std::vector<Subject> subjects;
+  for (auto& [place, looks] : all)
+    subjects.push_back({std::get<0>(place), std::get<1>(place), std::get<2>(place), looks});
+  return subjects;
+}
+
+// Whether bad looks are apart from good ones, and not the worse half of one kind.
+bool Watcher::is_apart(const std::vector<int>& looks) const {
+  std::vector<double> bad, good;
+  for (const int l : looks) {
+    if (at(l).still) return true;
+    (at(l).bad ? bad : good).push_back(at(l).level);
+  }
+  return good.empty() || quantile(bad, 0.5) - quantile(good, 0.5) >= bad_level_;
+}
+
+// Several partners saw the end bad, and paths that were bad once were good at another time.
+bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>& looks) const {
+  std::map<std::pair<int, int>, std::pair<int, int>> paths;  // bad, good
+  for (const int l : looks) {
+    auto& [bad_looks, good_looks] = paths[{at(l).from, at(l).to}];
+    bad_looks += at(l).bad;
+    good_looks += !at(l).bad || at(l).still;
+  }
+  const auto hit = [](const auto& p) { return p.second.first > 0; };
+  const auto mixed = [](const auto& p) { return p.second.first > 0 && p.second.second > 0; };
+  if (subject.place == CausePlace::kPath) return std::ranges::any_of(paths, mixed);
+  return std::ranges::count_if(paths, hit) >= 2 && std::ranges::count_if(paths, mixed) >= 2;
+}
+
+Decision Watcher::judge(const Subject& subject, const std::vector<char>& covered) const {
+  const double name_at = std::log((1 - kMissed) * places_ / kFalseName);
+  const double clear_at = std::log(kMissed);
+  Decision decision;
+  bool selected = false, reached = false;
+  bool before[2] = {false, false};  // of a port: by direction
+  std::vector<int> looks;
+  for (const int l : subject.looks) {
+    const TimedLook& look = at(l);
+    if (covered[static_cast<std::size_t>(l)]) continue;
+    looks.push_back(l);
+    const bool again = std::exchange(before[look.from == subject.port], look.bad) && !look.still;
+    if (!selected) {
+      selected = look.bad;
+      decision.llr = 0;
+      continue;
+    }
+    const double healthy = look.still ? healthy_still_ : healthy_bad_;
+    const double share = std::max(kShareToSee, 4 * healthy);
+    if (!look.bad)
+      decision.llr += std::log((1 - share) / (1 - healthy_bad_));
+    else if (!again)
+      decision.llr += std::log(share / healthy);
+    reached = reached || decision.llr >= name_at;
+    if (!reached && decision.llr <= clear_at) selected = false;  // until the next bad look
+  }
+  if (!selected || !is_apart(looks)) return decision;
+  const bool named = reached && may_be_intermittent(subject, looks);
+  decision.state = named ? Decision::kNamed : Decision::kOpen;
+  tell(subject, looks, decision.told);
+  decision.told.named = named;
+  decision.told.chance = std::min(1.0, places_ * std::exp(-decision.llr));
+  return decision;
+}
+
+void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
+                   Intermittent& told) const {
+  told.place = subject.place;
+  told.port = shape_.port(subject.port);
+  if (subject.peer >= 0) told.peer = shape_.port(subject.peer);
+  std::vector<double> usual, bad;
+  int runs = 0, all_runs = 0;
+  bool selected = false, before = false;
+  for (const int l : looks) {
+    const TimedLook& look = at(l);
+    (look.bad ? bad : usual).push_back(look.gbps);
+    told.flows.emplace_back(*look.flow, look.bad);
+    all_runs += look.bad && !before;
+    if (selected) {
+      ++told.looks;
+      told.bad += look.bad;
+      runs += look.bad && !before;
+    }
+    before = look.bad;
+    selected = selected || look.bad;
+  }
+  // Looks of one spell say the same, so that as many count as there were spells.
+  const double run = runs > 0 ? std::max(1.0, static_cast<double>(told.bad) / runs) : 1;
+  const Interval interval = wilson(told.bad / run, told.looks / run, thresholds_.confidence);
+  told.share = told.looks > 0 ? static_cast<double>(told.bad) / told.looks : 0;
+  told.low = interval.low;
+  told.high = interval.high;
+  if (!usual.empty()) told.usual_gbps = quantile(usual, 0.5);
+  if (!bad.empty()) told.bad_gbps = quantile(bad, 0.5);
+  const double span_s = at(looks.back()).at_s - at(looks.front()).at_s;
+  if (all_runs >= 3 && span_s > 0) {
+    told.period_s = span_s / all_runs;
+    told.spell_s = told.share * told.period_s;
+  }
+}
+
+std::vector<Intermittent> Watcher::run() {
+  const std::vector<Subject> all = subjects();
+  std::vector<char> covered(looks_.size(), 0);
+  std::vector<Intermittent> named, open;
+  for (;;) {
+    open.clear();
+    double most = 0;
+    const Subject* best = nullptr;
+    Intermittent told;
+    for (const Subject& subject : all) {
+      const Decision decision = judge(subject, covered);
+      if (decision.state == Decision::kOpen) open.push_back(decision.told);
+      if (decision.state != Decision::kNamed || decision.llr <= most) continue;
+      most = decision.llr;
+      best = &subject;
+      told = decision.told;
+    }
+    if (!best) break;
+    named.push_back(std::move(told));
+    for (const int l : best->looks) covered[static_cast<std::size_t>(l)] = 1;
+  }
+  std::ranges::stable_sort(open, {}, &Intermittent::chance);
+  std::ranges::move(open, std::back_inserter(named));
+  return named;
+}
+
+using Identity = std::tuple<Port, Port, int>;
+
+// The looks of each flow that has a label, in their order; true: bad. The first one chose its sort.
+std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
+  std::map<Identity, std::vector<bool>> flows;
+  for (const auto& [flow, bad] : place.flows)
+    if (flow.label > 0) flows[{flow.from, flow.to, flow.label}].push_back(bad);
+  return flows;
+}
+
+}  // namespace
+
+std::vector<Intermittent> find_intermittent(const std::vector<FleetHost>& hosts,
+                                            const Samples& samples, const Thresholds& thresholds,
+                                            const Ignored& ignored) {
+  return Watcher(hosts, samples, thresholds, ignored).run();
+}
+
+Bound bound_of(const Intermittent& place) {
+  std::pair<double, double> bad, good;  // repeats that are bad, all repeats
+  for (const auto& [identity, looks] : by_identity(place)) {
+    auto& [again, all] = looks.front() ? bad : good;
+    all += static_cast<double>(looks.size() - 1);
+    again += static_cast<double>(std::count(looks.begin() + 1, looks.end(), true));
+  }
+  if (bad.second < kRepeats || good.second < kRepeats) return Bound::kUnknown;
+  const bool same =
+      bad.first >= kSameAgain * bad.second && good.first <= (1 - kSameAgain) * good.second;
+  return same ? Bound::kFlows : Bound::kTime;
+}
+
+// Bad and good ones in turns: a spell that lasts is not taken for a flow that is bad.
+std::vector<Flow> flows_to_repeat(const Intermittent& place) {
+  if (bound_of(place) != Bound::kUnknown) return {};
+  std::vector<Flow> once[2];
+  std::size_t repeats[2] = {0, 0};
+  for (const auto& [identity, looks] : by_identity(place)) {
+    const auto& [from, to, label] = identity;
+    const int sort = looks.front();
+    if (looks.size() > 1)
+      repeats[sort] += looks.size() - 1;
+    else
+      once[sort].push_back({from, to, 1, label});
+  }
+  const int first = repeats[1] <= repeats[0];
+  std::vector<Flow> flows = once[first];
+  flows.insert(flows.end(), once[1 - first].begin(), once[1 - first].end());
+  return flows;
+}
+
+double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
+                      const Thresholds& thresholds) {
+  const Shape shape = shape_of(hosts);
+  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  std::map<int, int> looks;  // of an end
+  for (int h = 0; h < shape.hosts; ++h)
+    for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
+      looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;
+  for (const Sight& s : graded.sights) {
+    ++looks[s.from];
+    ++looks[shape.ports() + s.to];
+  }
+  int fewest = looks.empty() ? 0 : looks.begin()->second;
+  for (const auto& [end, count] : looks) fewest = std::min(fewest, count);
+  if (fewest == 0) return 1;
+  // One bad look selects the place, and then the sequential test misses it in kMissed of the cases.
+  const double unselected = 1 - thresholds.confidence / (1 - kMissed);
+  return unselected <= 0 ? 1 : std::max(kShareToSee, 1 - std::pow(unselected, 1.0 / fewest));
+}
+
+}  // namespace weft::fabric

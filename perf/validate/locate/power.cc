@@ -1,0 +1,68 @@
+// Poisson and normal laws, and the least faults that stand out from them.
+#include "perf/validate/locate/power.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+
+double poisson_gain(double events, double mean) {
+  return events * std::log(events / mean) - (events - mean);
+}
+
+double dispersion(std::span<const Sight> sights, const std::vector<int>& flows, double share) {
+  double squares = 0;
+  for (const int f : flows) {
+    const Sight& s = sights[static_cast<std::size_t>(f)];
+    squares += (s.value - share * s.trials) * (s.value - share * s.trials) / (share * s.trials);
+  }
+  const auto k = static_cast<double>(flows.size()) - 1;
+  // The 95 % quantile of chi-squared (E. Wilson, M. Hilferty, 1931).
+  const double v = 2 / (9 * k), quantile = k * std::pow(1 - v + 1.645 * std::sqrt(v), 3);
+  return k < 1 || squares <= quantile ? 1 : squares / k;
+}
+
+// 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
+double median_error(double sigma, std::size_t flows, double usual_error) {
+  const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
+  return std::hypot(own, usual_error);
+}
+
+double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale) {
+  const double error = median_error(scale.sigma, flows, scale.usual_error);
+  const double places = kJudged * (1 + 2.0 * shape.ports() + static_cast<double>(sights));
+  const double beyond_noise = error * normal_quantile(1 - kFalseAlarm / places);
+  return std::max(scale.threshold, beyond_noise) + error * normal_quantile(scale.confidence);
+}
+
+double least_share(const Shape& shape, std::size_t sights, double trials, const Scale& scale) {
+  if (trials < 1) return 1;
+  const double places = kJudged * (1 + 3.0 * shape.ports() + static_cast<double>(sights));
+  const double mean = trials * scale.background;
+  double events = std::floor(mean) + 1;
+  while (places * std::exp(-poisson_gain(events, mean)) > kFalseAlarm ||
+         wilson(events, trials, scale.confidence).low <= scale.threshold) {
+    if (events >= trials) return 1;
+    ++events;
+  }
+  // The chance that a Poisson variable of that mean stays below `events`.
+  const auto missed = [&](double share) {
+    double term = std::exp(-share * trials), sum = 0;
+    for (double e = 0; e < events; term *= share * trials / ++e) sum += term;
+    return sum;
+  };
+  // Half of what may be missed is for flows that chance makes look uneven (see dispersion()).
+  double low = 0, high = 1;
+  if (trials > 700) high = std::min(1.0, 700 / trials);  // exp() of more is 0
+  if (events > 400) {                                    // many events are normal
+    const double z = normal_quantile((1 + scale.confidence) / 2);
+    return std::min(1.0, (events + z * std::sqrt(events) + z * z) / trials);
+  }
+  for (int i = 0; i < 60; ++i)
+    (missed((low + high) / 2) > (1 - scale.confidence) / 2 ? low : high) = (low + high) / 2;
+  return high;
+}
+
+}  // namespace weft::fabric

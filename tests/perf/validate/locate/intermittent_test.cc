@@ -1,0 +1,268 @@
+// Faults that come and go, and faults of some flows: named at their place, as what they are, and
+// with the power that the report promises.
+#include "perf/validate/locate/intermittent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/power.h"
+#include "perf/validate/probes/matchings.h"
+
+namespace weft::fabric {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+std::vector<FleetHost> fleet_of(int hosts) {
+  std::vector<FleetHost> fleet;
+  for (int h = 0; h < hosts; ++h)
+    fleet.push_back({"h" + std::to_string(h), false, 4, {{"eth", std::to_string(h), 100, 4096}}});
+  return fleet;
+}
+
+// A flow at a time and the share of its rate that it gets.
+using Share = std::function<double(double at_s, const Flow& flow)>;
+
+// `rounds` random matchings, one each quarter of a second, each in both directions.
+Samples looks(int hosts, int rounds, const Share& share, std::uint64_t seed = 1) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<> noise(1, 0.01);
+  Samples samples;
+  int label = 100;
+  for (int r = 0; r < rounds; ++r)
+    for (const bool back : {false, true}) {
+      Round round{Probe::kRate, {}, 0.2};
+      round.at_s = 0.25 * static_cast<double>(samples.rounds.size());
+      const Matching matching = random_matchings(hosts, 1, random).front();
+      for (const auto& [a, b] : matching) {
+        FlowSample sample;
+        sample.round = static_cast<int>(samples.rounds.size());
+        sample.flow = {{back ? b : a, 0}, {back ? a : b, 0}, 1, label++};
+        sample.window_gbps.assign(9, 100 * noise(random) * share(round.at_s, sample.flow));
+        sample.window_s = 0.02;
+        samples.flows.push_back(sample);
+      }
+      samples.rounds.push_back(round);
+    }
+  return samples;
+}
+
+bool in_spell(double at_s, double spell_s, double period_s) {
+  return std::fmod(at_s, period_s) < spell_s;
+}
+
+TEST(Intermittent, APortThatIsSlowAtTimesIsNamedAndNotItsPartners) {
+  const auto fleet = fleet_of(8);
+  const Samples samples = looks(8, 80, [](double at_s, const Flow& flow) {
+    return flow.from.host == 3 && in_spell(at_s, 1, 3.3) ? 0.4 : 1;
+  });
+  const auto causes = locate(fleet, samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  const Cause& cause = causes[0];
+  EXPECT_EQ(cause.kind, CauseKind::kUnstable);
+  EXPECT_EQ(cause.place, CausePlace::kTransmit);
+  EXPECT_EQ(cause.port.host, 3);
+  EXPECT_NEAR(cause.value, 40, 2);
+  EXPECT_NEAR(cause.expected, 100, 2);
+  EXPECT_LE(cause.share_low, 1 / 3.3);
+  EXPECT_GE(cause.share_high, 1 / 3.3);
+  EXPECT_GT(cause.confidence, 0.99);
+  EXPECT_NEAR(cause.period_s, 3.3, 1.5);
+  EXPECT_NEAR(cause.spell_s, 1, 0.6);
+}
+
+TEST(Intermittent, BothDirectionsAreThePort) {
+  const Samples samples = looks(8, 80, [](double at_s, const Flow& flow) {
+    return (flow.from.host == 3 || flow.to.host == 3) && in_spell(at_s, 0.7, 3.7) ? 0.2 : 1;
+  });
+  const auto causes = locate(fleet_of(8), samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].place, CausePlace::kPort);
+  EXPECT_EQ(causes[0].port.host, 3);
+}
+
+TEST(Intermittent, OfTwoHostsThePathIsNamed) {
+  const Samples samples = looks(2, 80, [](double at_s, const Flow& flow) {
+    return flow.from.host == 0 && in_spell(at_s, 0.6, 2.9) ? 0.5 : 1;
+  });
+  const auto causes = locate(fleet_of(2), samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].kind, CauseKind::kUnstable);
+  EXPECT_EQ(causes[0].place, CausePlace::kPath);
+}
+
+// A steady fault of a tenth lies at the edge of what a single look tells: bad now, good then.
+TEST(Intermittent, ASteadyFaultIsNotOne) {
+  const auto fleet = fleet_of(8);
+  for (const double left : {0.4, 0.85, 0.9})
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      const Samples samples = looks(
+          8, 30, [&](double, const Flow& flow) { return flow.to.host == 5 ? left : 1; }, seed);
+      for (const Cause& cause : locate(fleet, samples, {}))
+        EXPECT_NE(cause.kind, CauseKind::kUnstable) << left << " seed " << seed;
+    }
+}
+
+// Half of the fleet shares an uplink: whether a path is slow depends on who else sends.
+TEST(Intermittent, FlowsThatMeetOnAnUplinkAccuseNoEnd) {
+  const auto fleet = fleet_of(16);
+  std::mt19937_64 random(3);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::map<double, double> left;  // by time: as many flows cross as chance has it
+    const Samples samples = looks(
+        16, 40,
+        [&](double at_s, const Flow& flow) {
+          const auto [of, first] = left.try_emplace(at_s, 1);
+          if (first) of->second = std::uniform_real_distribution<>(0.5, 1.2)(random);
+          const bool crosses = (flow.from.host < 8) != (flow.to.host < 8);
+          return crosses ? std::min(1.0, of->second) : 1;
+        },
+        seed);
+    for (const Cause& cause : locate(fleet, samples, {}))
+      EXPECT_NE(cause.kind, CauseKind::kUnstable) << "seed " << seed;
+  }
+}
+
+TEST(Intermittent, WhatHitsTheSameFlowsAgainIsOfFlows) {
+  const auto bad_member = [](const Flow& flow) { return flow.to.host == 2 && flow.label % 4 == 1; };
+  const auto share = [&](double at_s, const Flow& flow, bool of_flows) {
+    if (of_flows) return bad_member(flow) ? 0.1 : 1.0;
+    return flow.to.host == 2 && in_spell(at_s, 0.8, 3.1) ? 0.1 : 1.0;
+  };
+  for (const bool of_flows : {true, false}) {
+    Samples samples =
+        looks(8, 60, [&](double at_s, const Flow& flow) { return share(at_s, flow, of_flows); });
+    for (int more = 0; more < 60; ++more) {
+      const auto places =
+          find_intermittent(fleet_of(8), samples, {}, [](Port, Port) { return false; });
+      ASSERT_FALSE(places.empty());
+      ASSERT_TRUE(places[0].named);
+      EXPECT_EQ(places[0].place, CausePlace::kReceive);
+      EXPECT_EQ(places[0].port.host, 2);
+      const auto flows = flows_to_repeat(places[0]);
+      if (flows.empty()) break;
+      Round round{Probe::kRate, {}, 0.2};
+      round.at_s = 0.25 * static_cast<double>(samples.rounds.size());
+      FlowSample sample;
+      sample.flow = flows[0];
+      sample.round = static_cast<int>(samples.rounds.size());
+      sample.window_gbps.assign(9, 100 * share(round.at_s, flows[0], of_flows));
+      sample.window_s = 0.02;
+      samples.rounds.push_back(round);
+      samples.flows.push_back(sample);
+    }
+    const auto causes = locate(fleet_of(8), samples, {});
+    ASSERT_THAT(causes, SizeIs(1));
+    EXPECT_EQ(causes[0].of_flows, of_flows);
+    EXPECT_EQ(causes[0].labels.empty(), !of_flows);
+    for (const int label : causes[0].labels) EXPECT_EQ(label % 4, 1);
+  }
+}
+
+// A healthy fleet in which one look of 300 is bad, as the model has it.
+TEST(Intermittent, BadLooksByChanceAccuseNobody) {
+  const auto fleet = fleet_of(8);
+  int accused = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed + 1000);
+    const Samples samples = looks(
+        8, 60,
+        [&](double, const Flow&) { return std::bernoulli_distribution(3e-3)(random) ? 0.5 : 1; },
+        seed);
+    for (const Cause& cause : locate(fleet, samples, {})) accused += cause.confidence >= 0.95;
+  }
+  EXPECT_LE(accused, 1);
+}
+
+// Loses packets in bursts: few flows lose many, the others none. As many losses that are spread
+// evenly are a loss of the port.
+TEST(Intermittent, BurstsOfFewFlowsAreNoSteadyLoss) {
+  const auto fleet = fleet_of(8);
+  const auto lose = [&](Samples& samples, const std::function<std::uint64_t(int)>& lost) {
+    int n = 0;
+    for (FlowSample& sample : samples.flows) {
+      sample.packets = 3000;
+      sample.retransmits = sample.flow.from.host == 1 ? lost(n++) : 0;
+    }
+  };
+  Samples bursts = looks(8, 20, [](double, const Flow&) { return 1; });
+  lose(bursts, [](int n) { return n == 4 || n == 13 ? 30 : 0; });
+  EXPECT_THAT(locate(fleet, bursts, {}), IsEmpty());
+  lose(bursts, [](int) { return 3; });
+  const auto causes = locate(fleet, bursts, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].kind, CauseKind::kLoss);
+  EXPECT_EQ(causes[0].port.host, 1);
+}
+
+// The loss that a report promises to see is named in 95 of 100 runs, by the detector itself.
+TEST(Power, OfLossIsWhatIsPromised) {
+  const Shape shape{8, 1};
+  const Thresholds limits;
+  const Scale scale{.counted = true,
+                    .threshold = limits.fail_loss,
+                    .background = background_loss(limits),
+                    .confidence = limits.confidence};
+  constexpr int kFlowsOfAnEnd = 14;
+  for (const double packets : {3e3, 3e4, 3e5, 3e6}) {
+    const double trials = kFlowsOfAnEnd * packets;
+    const double loss = least_share(shape, 8 * kFlowsOfAnEnd, trials, scale);
+    int named = 0;
+    constexpr int kRuns = 1000;
+    std::mt19937_64 random(7);
+    for (int run = 0; run < kRuns; ++run) {
+      std::vector<Sight> sights;
+      for (int from = 0; from < 8; ++from)
+        for (int i = 0; i < kFlowsOfAnEnd; ++i) {
+          const int to = (from + 1 + i % 7) % 8;
+          const double mean = packets * (from == 2 ? loss : 0);
+          sights.push_back(
+              {from, to,
+               mean > 0 ? static_cast<double>(std::poisson_distribution<>(mean)(random)) : 0,
+               packets});
+        }
+      for (const Place& place : peel(shape, sights, scale))
+        named += place.place == CausePlace::kTransmit && place.port.host == 2;
+    }
+    EXPECT_GE(named, 0.93 * kRuns) << packets << " packets a flow, loss " << loss;
+    EXPECT_LE(named, 0.99 * kRuns) << packets << " packets a flow, loss " << loss;
+  }
+}
+
+// What a report promises of faults that come and go: looks that are bad as often as it says.
+TEST(Power, OfTheShareOfTimeIsWhatIsPromised) {
+  constexpr int kRounds = 29, kFurther = 120, kRuns = 200;
+  const auto fleet = fleet_of(8);
+  const double share =
+      smallest_share(fleet, looks(8, kRounds, [](double, const Flow&) { return 1; }), {});
+  EXPECT_GT(share, kShareToSee);
+  EXPECT_LT(share, 0.2);
+  int named = 0;
+  for (std::uint64_t seed = 1; seed <= kRuns; ++seed) {
+    std::mt19937_64 random(seed);
+    bool selected = false;
+    const Samples samples = looks(
+        8, kRounds + kFurther,
+        [&](double at_s, const Flow& flow) {
+          const bool bad = flow.from.host == 6 && std::bernoulli_distribution(share)(random);
+          if (at_s < 0.5 * kRounds) selected |= bad;
+          // Only a place that the plan's looks have selected gets further ones.
+          return bad && (selected || at_s < 0.5 * kRounds) ? 0.5 : 1;
+        },
+        seed);
+    for (const Cause& cause : locate(fleet, samples, {}))
+      named += cause.kind == CauseKind::kUnstable && cause.place == CausePlace::kTransmit &&
+               cause.port.host == 6;
+  }
+  EXPECT_GE(named, 0.92 * kRuns);
+}
+
+}  // namespace
+}  // namespace weft::fabric
