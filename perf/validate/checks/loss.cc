@@ -3,6 +3,7 @@
 // design, to find the rate: that is no fault.
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "perf/validate/checks/check.h"
@@ -174,6 +175,18 @@ Tally unexplained(const Observed& observed, int wanted) {
   return tally;
 }
 
+// The port and direction that most of the paths share, where one does.
+std::optional<std::pair<Port, Direction>> common_end(const std::set<std::pair<Port, Port>>& paths) {
+  std::map<std::pair<Port, Direction>, std::size_t> ends;
+  for (const auto& [from, to] : paths) {
+    ++ends[{from, Direction::kTransmit}];
+    ++ends[{to, Direction::kReceive}];
+  }
+  const auto most = std::ranges::max_element(ends, {}, [](const auto& end) { return end.second; });
+  if (most == ends.end() || most->second < 2 || 3 * most->second < 2 * paths.size()) return {};
+  return most->first;
+}
+
 constexpr std::size_t kFewPaths = 3;  // repeats of fewer TCP flows may be a time-out of a late core
 
 // A finding of what is lost where the localisation names no place.
@@ -181,10 +194,12 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   const Tally tally = unexplained(observed, load);
   if (tally.lost <= 0) return std::nullopt;
   const auto [from, to] = *tally.paths.begin();
+  const auto end = common_end(tally.paths);
   const PortFacts* port = port_of(observed, from);
   const bool lossless = observed.policy.lossless.value_or(!tally.tcp && port && port->rdma);
-  Finding finding =
-      make_finding(check, tally.paths.size() == 1 ? at_path(observed, from, to) : Where{});
+  Finding finding = make_finding(check, tally.paths.size() == 1 ? at_path(observed, from, to)
+                                        : end ? at_port(observed, end->first, end->second)
+                                              : Where{});
   const Interval interval =
       wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
   finding.unit = Unit::kPerPacket;

@@ -136,6 +136,8 @@ class Merger {
   Alike alike_;
 };
 
+constexpr std::size_t kEndPaths = 3;  // that lose packets, from which their common end is the cause
+
 bool contains(const std::vector<Port>& ports, Port port) {
   return std::ranges::find(ports, port) != ports.end();
 }
@@ -145,6 +147,26 @@ bool contains(const std::vector<Port>& ports, Port port) {
 std::vector<Place> merge(const std::vector<FleetHost>& hosts, std::vector<Place> places,
                          Alike alike) {
   return Merger(hosts, std::move(places), alike).run();
+}
+
+void unite_paths(std::vector<Place>& places) {
+  for (const CausePlace end : {CausePlace::kTransmit, CausePlace::kReceive}) {
+    std::map<Port, std::vector<Place>> ends;
+    const auto port_of = [&](const Place& p) {
+      return end == CausePlace::kTransmit ? p.port : p.peer;
+    };
+    for (const Place& p : places)
+      if (p.place == CausePlace::kPath) ends[port_of(p)].push_back(p);
+    for (const auto& [port, parts] : ends) {
+      if (parts.size() < kEndPaths) continue;
+      Place whole = united(end, parts);
+      whole.port = port;
+      std::erase_if(places, [&](const Place& p) {
+        return p.place == CausePlace::kPath && port_of(p) == port;
+      });
+      places.push_back(whole);
+    }
+  }
 }
 
 bool passes(const Cause& cause, Port from, Port to) {

@@ -16,6 +16,8 @@ using Alike = bool (*)(double one, double other);
 std::vector<Place> merge(const std::vector<FleetHost>& hosts, std::vector<Place> places,
                          Alike alike);
 
+// Several paths of one end become that end: bursts hit some of its flows, and spare others.
+void unite_paths(std::vector<Place>& places);
 // Whether flows from -> to pass the place of the cause.
 bool passes(const Cause& cause, Port from, Port to);
 

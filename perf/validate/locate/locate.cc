@@ -78,7 +78,9 @@ class Locator {
   std::vector<Place> counted(const std::vector<Sight>& sights, Scale scale, Alike alike) const {
     scale.counted = true;
     scale.confidence = thresholds_.confidence;
-    return merge(hosts_, peel(shape_, sights, scale), alike);
+    std::vector<Place> places = peel(shape_, sights, scale);
+    if (alike == alike_losses) unite_paths(places);
+    return merge(hosts_, places, alike);
   }
   static Cause cause(CauseKind kind, const Place& place) {
     Cause cause{kind, place.place, place.port, place.peer, place.ports};
