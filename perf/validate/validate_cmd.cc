@@ -275,7 +275,7 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                    "break so many places of the simulated fleet (--seed)")
       ->check(CLI::Range(0, 1000));
   command->add_option("--world", flags->world,
-                      "of parts that '+' joins: clos+slow-port; --worlds lists them");
+                      "parts joined by '+', such as clos+slow-port; --worlds lists them");
   command->add_flag("--worlds", flags->worlds, "print the parts of worlds");
   command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
   CLI::App* history =

@@ -157,9 +157,10 @@ void unite_paths(std::vector<Place>& places) {
     };
     for (const Place& p : places)
       if (p.place == CausePlace::kPath) ends[port_of(p)].push_back(p);
-    for (const auto& [port, parts] : ends) {
-      if (parts.size() < kEndPaths) continue;
-      Place whole = united(end, parts);
+    for (const auto& entry : ends) {
+      if (entry.second.size() < kEndPaths) continue;
+      const Port port = entry.first;
+      Place whole = united(end, entry.second);
       whole.port = port;
       std::erase_if(places, [&](const Place& p) {
         return p.place == CausePlace::kPath && port_of(p) == port;
