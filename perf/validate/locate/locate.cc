@@ -216,10 +216,11 @@ void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, doub
 }
 
 // Rails whose usual flow is worse than the reference, by more than noise that only slows flows
-// would make of it.
+// would make of it. Where most flows waited for cores, the few others lacked them as well.
 std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
                                        double threshold) const {
   std::vector<Place> places;
+  if (graded.silent.size() > graded.sights.size()) return places;
   for (int rail = 0; rail < shape_.rails; ++rail) {
     const auto r = static_cast<std::size_t>(rail);
     const double level = graded.usual[r] - reference;

@@ -251,6 +251,17 @@ TEST(Locate, StarvedFlowsAccuseOnlyBeyondTheirWaits) {
 // From netlab on a busy machine: a port shaped to 85 %, whose peers' programs waited for a core
 // while their kernels went on receiving; and sound ports, whose hosts stood still for one window of
 // ten.
+// A machine that is busy with something else slows all flows; some of them do not see it.
+TEST(Locate, AFewSlowFlowsAmongManyThatWaitedAreNotTheFleet) {
+  const auto fleet = declared_fleet(4, 2, 100);
+  Samples samples = rates(fleet, [](Port, Port) { return 0.6; });
+  ASSERT_THAT(locate(fleet, samples, {}), SizeIs(1)) << "nobody waited: it is the fleet";
+  int n = 0;
+  for (FlowSample& sample : samples.flows)
+    if (n++ % 4 != 0) sample.sender_starved = 0.5;
+  EXPECT_THAT(locate(fleet, samples, {}), IsEmpty());
+}
+
 TEST(Locate, WaitsThatTheBuffersBridgedAreNoExcuse) {
   const auto fleet = declared_fleet(5, 2, 100);
   Samples samples = rates(fleet, [](Port from, Port) { return from == Port{2, 1} ? 0.85 : 1; });
