@@ -32,8 +32,8 @@ struct Seen {
 // Throws Error naming what is missing where the report is not of the schema weft.validate/2.
 Seen seen_from_json(const nlohmann::ordered_json& report);
 
-// How well the report named one fault. A report that does not know (verdict "unknown") has named
-// none, save those of which that is the right verdict.
+// How well the report named one fault. A report with the verdict "unknown" names no fault, unless
+// "unknown" is the right verdict for the fault.
 struct Named {
   bool kind = false;   // a claim at the fault's place, or near it, names the kind
   bool place = false;  // such claims cover host, rail and direction, no more and no less

@@ -1,11 +1,10 @@
-// Faults that come and go, and faults of some flows only: places of which some looks are bad and
-// others are good. Pure.
+// Finds faults that come and go, and faults that hit only some flows. Pure.
 //
-// A look is a flow of kRate. The first bad look of a place selects it; the looks after that one
-// decide, by a sequential test (A. Wald, "Sequential tests of statistical hypotheses", Annals of
-// Mathematical Statistics 16, 1945) of "as often bad as in a healthy fleet" against "bad for
-// kShareToSee of the time". Bad looks in a row are one event, since what makes a look bad lasts.
-// docs/statistics.md has the model and its power.
+// Each flow of kRate is one look at its two ends and at its path. The first bad look at a place
+// selects the place; the looks after it decide, by a sequential test (A. Wald, "Sequential tests of
+// statistical hypotheses", Annals of Mathematical Statistics 16, 1945) of "as often bad as in a
+// healthy fleet" against "bad for kShareToSee of the time". Bad looks in a row are one event, since
+// what makes a look bad lasts. docs/statistics.md has the model and its power.
 #pragma once
 
 #include <utility>

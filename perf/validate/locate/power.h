@@ -1,5 +1,5 @@
-// How far chance reaches, and what peel() would see beyond that. Pure. docs/statistics.md has the
-// model.
+// The limits of what chance explains, and the smallest faults that peel() names beyond them. Pure.
+// docs/statistics.md has the model.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 namespace weft::fabric {
 
 inline constexpr double kFalseAlarm = 1e-3;  // of a judgement, over all places
-// Places are judged again as their flows come in, which are few times as many in the end as at
-// first: as if each place were so many. Simulations of healthy fleets bear this out
-// (docs/statistics.md).
+// peel() judges the places again whenever further flows come in, until each place has at most four
+// times its first flows. Multiplying the number of places by this factor pays for that;
+// simulations of healthy fleets confirm it (docs/statistics.md).
 inline constexpr double kJudged = 8;
 
 // What `events` of a Poisson variable of that mean are worth: it reaches them with a chance of at
@@ -28,12 +28,12 @@ double dispersion(std::span<const Sight> sights, const std::vector<int>& flows, 
 // usual, which is known with an error of its own.
 double median_error(double sigma, std::size_t flows, double usual_error);
 
-// The least level of an end with so many flows that peel() names with a chance of
-// scale.confidence, where all other flows of `sights` are healthy.
+// The smallest level that peel() names with a probability of scale.confidence at an end that has
+// `flows` flows, where all other flows of `sights` are healthy.
 double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale);
 
-// The least share of events at an end of so many trials that peel() names with a chance of
-// scale.confidence, where all other flows of `sights` are healthy. At most 1.
+// The smallest share of events that peel() names with a probability of scale.confidence at an end
+// that has `trials` trials, where all other flows of `sights` are healthy. At most 1.
 double least_share(const Shape& shape, std::size_t sights, double trials, const Scale& scale);
 
 }  // namespace weft::fabric
