@@ -230,12 +230,12 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
     ++telling;
     agree += sight(s).value > 0;
   }
-  const bool unanimous = telling == 0 || scale_.intermittent || place == CausePlace::kGroup;
+  const bool unanimous = telling == 0 || place == CausePlace::kGroup;
   const bool wide = place == CausePlace::kRail || place == CausePlace::kFleet;
   const double agreeing = unanimous ? 1 : static_cast<double>(agree) / telling;
   const double noise = std::min(1.0, places_ * std::exp(-fit.gain));
   const Interval interval = wilson(events, trials, scale_.confidence);
-  fit.flows = scale_.intermittent ? with_events : std::max(with_events, telling);
+  fit.flows = std::max(with_events, telling);
   fit.low = interval.low;
   fit.high = interval.high;
   const bool sure = noise <= kFalseAlarm && fit.low > scale_.threshold;
@@ -354,7 +354,7 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
   for (const Sight& s : sights)
     rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
   Peeler all(shape, sights, scale);
-  const bool wide = !scale.intermittent && shape.hosts > 2;
+  const bool wide = shape.hosts > 2;
   if (wide && shape.rails > 1) all.add_hosts();
   Explanation told;
   double parts_score = 0;
@@ -362,8 +362,7 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
   for (int rail = 0; rail < shape.rails; ++rail) {
     Peeler peeler(shape, rails[static_cast<std::size_t>(rail)], scale);
     peeler.set_places(all.places());
-    Explanation best = peeler.explain(false);
-    if (!scale.intermittent) best = better(std::move(best), peeler.explain(true));
+    Explanation best = better(peeler.explain(false), peeler.explain(true));
     double score = best.score;
     if (wide) {
       score = std::max(score, peeler.score_if_unsure());

@@ -34,13 +34,12 @@ struct Sight {
 // How sights are judged.
 struct Scale {
   bool counted = false;
-  bool directed = true;       // false: a flow speaks for both directions (round trips)
-  bool intermittent = false;  // counted: flows without an event do not speak against a fault
-  double sigma = 0;           // graded: standard deviation of a healthy flow's value
-  double usual_error = 0;     // graded: standard deviation of what values are compared with
-  double threshold = 0;       // the least level of a fault; counted: share of the trials
-  double background = 0;      // counted: share of events in a healthy fabric
-  double confidence = 0.95;   // of the intervals
+  bool directed = true;      // false: a flow speaks for both directions (round trips)
+  double sigma = 0;          // graded: standard deviation of a healthy flow's value
+  double usual_error = 0;    // graded: standard deviation of what values are compared with
+  double threshold = 0;      // the least level of a fault; counted: share of the trials
+  double background = 0;     // counted: share of events in a healthy fabric
+  double confidence = 0.95;  // of the intervals
   // Chance that one flow was bad for a reason that has passed. Hosts that share cores make this
   // larger: several flows in a row wait for the same core.
   double transient = 0.3;
