@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <mutex>
 
 #include "support/train/train_on_device_cases.h"
@@ -40,13 +41,21 @@ Run run_of(const TrainOptions& o) {
   testing::run_ranks(testing::places({o.mesh.ranks()}), testing::patient(), [&](World& world) {
     Trainer<T> trainer(world, o, data);
     trainer.step();
-    MemoryLedger::of_this_rank().forget_peaks();
-    const AxisBytes sent = trainer.step().sent;
+    MemoryLedger& ledger = MemoryLedger::of_this_rank();
+    AxisBytes sent;
+    // A pipeline's rank keeps what it sent until the peer has it, so a step beside other work may
+    // need more: the plan is of the step that needed the least.
+    std::size_t peak = std::numeric_limits<std::size_t>::max();
+    for (int step = 0; step < 2; ++step) {
+      ledger.forget_peaks();
+      sent = trainer.step().sent;
+      peak = std::min(peak, ledger.peak_total);
+    }
     const std::lock_guard lock(mutex);
     all.data += static_cast<double>(sent.data);
     all.tensor += static_cast<double>(sent.tensor);
     all.pipeline += static_cast<double>(sent.pipeline);
-    all.memory = std::max(all.memory, static_cast<double>(MemoryLedger::of_this_rank().peak_total));
+    all.memory = std::max(all.memory, static_cast<double>(peak));
   });
   return all;
 }
