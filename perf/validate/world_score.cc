@@ -83,13 +83,16 @@ WorldScore score(const SimWorld& world, const Report& report) {
   result.faults.resize(world.effects.size());
   for (const Finding& finding : report.judgement.findings) {
     if (!blames(finding)) continue;
-    bool innocent = true;
+    bool innocent = true, right = false;
     for (std::size_t e = 0; e < world.effects.size(); ++e) {
       innocent &= !shares(world, world.effects[e], finding.where);
       if (!touches(world, world.effects[e], finding.where)) continue;
       result.faults[e].found = true;
-      result.faults[e].placed |= is_at(world, world.effects[e], finding);
+      const bool placed = is_at(world, world.effects[e], finding);
+      result.faults[e].placed |= placed;
+      right |= placed;
     }
+    result.claims.push_back({finding.confidence, right});
     result.innocents += innocent;
   }
   result.unknown = report.verdict == Verdict::kUnknown || report.verdict == Verdict::kTester;

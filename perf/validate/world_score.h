@@ -15,7 +15,13 @@ struct WorldScore {
     bool found = false;   // a finding of WARN or more at a place that has the fault's port
     bool placed = false;  // ... that is the fault's own place and direction
   };
+  // A finding of WARN or more.
+  struct Claim {
+    double confidence = 1;  // that the finding states
+    bool right = false;     // its place and direction are a fault's own
+  };
   std::vector<Fault> faults;  // by effect of the world
+  std::vector<Claim> claims;
   int innocents = 0;  // findings of WARN or more at places that share no host, leaf or rail with a
                       // fault; of a world without effects, all of them
   bool unknown = false;      // the verdict is UNKNOWN or about the tester itself

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/validate/probes/statistics.h"
 #include "perf/validate/simulation.h"
 #include "topo/base/status.h"
 
@@ -31,6 +32,31 @@ std::vector<std::string> all_worlds() {
   return worlds;
 }
 
+// How often findings were right, by the confidence that they stated.
+struct Reliability {
+  struct Level {
+    double from;  // confidence
+    int claims = 0, right = 0;
+  };
+  std::vector<Level> levels{{0}, {0.9}, {0.95}, {0.99}, {0.999}, {1}};
+
+  void add(const weft::fabric::WorldScore::Claim& claim) {
+    auto level = levels.rbegin();
+    while (claim.confidence < level->from) ++level;
+    ++level->claims;
+    level->right += claim.right;
+  }
+  void print() const {
+    fmt::print("\n| confidence from | findings | right, % | 95 % interval |\n|---|---|---|---|\n");
+    for (const Level& level : levels) {
+      const weft::fabric::Interval range = weft::fabric::wilson(level.right, level.claims, 0.95);
+      fmt::print("| {} | {} | {:.1f} | {:.1f} to {:.1f} |\n", level.from, level.claims,
+                 level.claims == 0 ? 0 : 100.0 * level.right / level.claims, 100 * range.low,
+                 100 * range.high);
+    }
+  }
+};
+
 struct Row {
   int runs = 0, false_alarms = 0, blaming = 0, unknown = 0;
   std::vector<int> found, placed;  // by fault
@@ -44,7 +70,7 @@ std::string shares(const std::vector<int>& counts, int runs) {
   return text.empty() ? "-" : text;
 }
 
-Row play(weft::fabric::SimulationOptions options, int first, int seeds) {
+Row play(weft::fabric::SimulationOptions options, int first, int seeds, Reliability& reliability) {
   Row row;
   for (int seed = first; seed < first + seeds; ++seed) {
     options.plan.seed = static_cast<std::uint64_t>(seed);
@@ -56,6 +82,7 @@ Row play(weft::fabric::SimulationOptions options, int first, int seeds) {
       row.found[f] += faults[f].found;
       row.placed[f] += faults[f].placed;
     }
+    for (const auto& claim : run.score->claims) reliability.add(claim);
     ++row.runs;
     row.false_alarms += run.score->false_alarm;
     row.blaming += run.score->innocents > 0;
@@ -97,10 +124,12 @@ int main(int argc, char** argv) {
   try {
     fmt::print("| world | runs | found | named | false alarms | blaming innocents | UNKNOWN |\n");
     fmt::print("|---|---|---|---|---|---|---|\n");
+    Reliability reliability;
     for (const std::string& world : worlds.empty() ? all_worlds() : worlds) {
       options.world = world;
-      print_row(world, play(options, first, seeds));
+      print_row(world, play(options, first, seeds, reliability));
     }
+    reliability.print();
   } catch (const weft::Error& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 4;
