@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "coll/jobs/traffic.h"
 #include "topo/base/exit_code.h"
 
 namespace weft {
@@ -14,8 +13,7 @@ void add_launch(CLI::App& app, int& exit_code);
 void add_perf(CLI::App& app, int& exit_code);
 void add_pair_tests(CLI::App& perf, int& exit_code);  // below `weft perf`
 void add_explain(CLI::App& app, int& exit_code);
-// `traffic` plans the job of --like: the trainer's planner, which this library does not know.
-void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic);
+void add_validate(CLI::App& app, int& exit_code);
 void add_sim(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);

@@ -20,7 +20,6 @@
 #include "perf/cli/variables.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
-#include "train/plan/traffic.h"
 #include "transport/launch/closed_pipe.h"
 #include "transport/loaded/loaded.h"
 
@@ -62,7 +61,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", version, "Print the version and the libraries, and exit");
   int exit_code = weft::kExitOk;
   weft::add_perf(app, exit_code);
-  weft::add_validate(app, exit_code, weft::train::plan_traffic);
+  weft::add_validate(app, exit_code);
   weft::add_explain(app, exit_code);
   weft::add_sim(app, exit_code);
   weft::add_topo(app, exit_code);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -30,6 +31,44 @@ constexpr std::size_t kTimedBytes[] = {4 << 20, 16 << 20, 64 << 20};  // of the 
 double busbw_of(std::size_t bytes, double us, std::size_t ranks) {
   const auto n = static_cast<double>(ranks);
   return 8e-3 * static_cast<double>(bytes) / us * 2 * (n - 1) / n;
+}
+
+// The port and direction that is slowest at its best, of all ports that rate flows have crossed.
+struct SlowestPort {
+  Port port;
+  bool sends = true;
+  double gbps = 0;  // 0: no rate was measured
+};
+
+SlowestPort slowest_port(const Samples& samples) {
+  std::map<std::pair<Port, bool>, double> best;  // of a port and direction: the rate it has shown
+  for (const FlowSample& s : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
+    for (const bool sends : {true, false}) {
+      double& rate = best[{sends ? s.flow.from : s.flow.to, sends}];
+      rate = std::max(rate, s.gbps());
+    }
+  }
+  if (best.empty()) return {};
+  const auto slowest = std::ranges::min_element(
+      best, [](const auto& a, const auto& b) { return a.second < b.second; });
+  return {slowest->first.first, slowest->first.second, slowest->second};
+}
+
+// Microseconds of an all_reduce of `bytes` among all ranks, by the cost model with `costs`, whose
+// rails run at `gbps`.
+double all_reduce_us(std::uint64_t bytes, const Players& players, CostModel costs, double gbps) {
+  costs.rail.us_per_byte = 8e-3 / gbps;
+  costs.rails_per_host = 1;
+  for (const std::vector<Rank>& host : players.hosts) {
+    std::set<int> rails;
+    for (const Rank r : host) rails.insert(players.rail[static_cast<std::size_t>(r)]);
+    costs.rails_per_host = std::max(costs.rails_per_host, static_cast<int>(rails.size()));
+  }
+  Shape shape;
+  shape.nranks = static_cast<int>(players.rail.size());
+  shape.hosts = players.hosts;
+  return pick(Collective::kAllReduce, shape, bytes, costs).prediction.time_us;
 }
 
 constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
@@ -187,6 +226,13 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
   return results;
 }
 
+Players players_of(const Topology& topology) {
+  Players players;
+  for (int h = 0; h < topology.nhosts(); ++h) players.hosts.push_back(topology.ranks_of(h));
+  for (Rank r = 0; r < topology.nranks(); ++r) players.rail.push_back(topology.rail(r));
+  return players;
+}
+
 CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const Samples& samples,
                                      const Players& players, const CostModel& costs) {
   CollectiveResult expected;
@@ -195,11 +241,10 @@ CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const 
   expected.timed_bytes = kTimedBytes[0];
   const SlowestPort slowest = slowest_port(samples);
   if (slowest.gbps <= 0) return expected;
-  expected.limiting_link = in_short(slowest, hosts);
-  std::vector<Rank> all(players.rail.size());
-  std::iota(all.begin(), all.end(), 0);
   // Rails that no rank of the host has are shared by those of its ranks.
   const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
+  expected.limiting_link = fmt::format("{} rail {} {}", host.name, slowest.port.rail,
+                                       slowest.sends ? "transmit" : "receive");
   std::set<int> used;
   for (const Rank r : players.hosts[static_cast<std::size_t>(slowest.port.host)])
     used.insert(players.rail[static_cast<std::size_t>(r)]);
@@ -211,7 +256,7 @@ CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const 
   CollectiveResult shortest;
   for (const std::size_t bytes : kTimedBytes) {
     const auto busbw = [&](const CostModel& model) {
-      const double us = predicted_us(Collective::kAllReduce, bytes, {all}, players, model, gbps);
+      const double us = all_reduce_us(bytes, players, model, gbps);
       return busbw_of(bytes, us, players.rail.size());
     };
     CollectiveResult longer = expected;

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "coll/select/cost.h"
 #include "perf/collective/exercise.h"
-#include "perf/validate/job_traffic.h"
 #include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+#include "topo/topology.h"
 
 namespace weft::fabric {
 
@@ -21,6 +23,13 @@ std::vector<Case> validation_cases(Collective collective, int nranks);
 // Throws JobFailed.
 std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
                                               const std::function<void(const std::string&)>& show);
+
+// The ranks of a job, on their hosts and rails.
+struct Players {
+  std::vector<std::vector<Rank>> hosts;
+  std::vector<int> rail;  // by rank
+};
+Players players_of(const Topology& topology);
 
 // The all_reduce that is worth timing, and the busbw that the cost model predicts for it where all
 // rails run at the rate of the slowest port, with and without latencies and cores. The shortest of

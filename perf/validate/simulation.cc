@@ -89,7 +89,6 @@ Simulation simulate(const SimulationOptions& options) {
                             report.policy,
                             {},
                             {},
-                            nullptr,
                             report.plan.left_out});
   report.verdict = verdict_of(report.judgement.findings);
   for (std::size_t i = 0; i < run.faults.size(); ++i)

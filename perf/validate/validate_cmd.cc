@@ -32,9 +32,6 @@ struct ValidateFlags {
   JobFlags job;
   fabric::PlanOptions plan;
   std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history;
-  TrafficAsked like;                        // no model: none
-  std::vector<const CLI::Option*> of_like;  // options that mean something with --like only
-  TrafficPlanner plan_traffic;
   int random_faults = 0;
   std::string world;
   bool worlds = false;
@@ -122,21 +119,6 @@ void check_timeout(const JobFlags& job) {
                     job.timeout_ms, kLeastMs));
 }
 
-// The traffic of --like; nothing where it is not given. Throws Error.
-std::optional<JobTraffic> traffic_asked(const ValidateFlags& flags) {
-  for (const CLI::Option* option : flags.of_like)
-    if (flags.like.model.empty() && option->count() > 0)
-      throw Error(fmt::format("{} is about the job of --like: name its model, as in --like gpt3",
-                              option->get_name()));
-  if (flags.like.model.empty()) return std::nullopt;
-  if (flags.simulate)
-    throw Error(
-        fmt::format("--like {}: a simulated fleet has no ranks to play a job; leave out "
-                    "--simulate, or see `weft plan`",
-                    flags.like.model));
-  return flags.plan_traffic(flags.like);
-}
-
 int print_history(const ValidateFlags& flags) {
   fabric::TextOptions text;
   text.verbose = flags.verbose;
@@ -185,7 +167,6 @@ int validate(ValidateFlags& flags) {
     throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
   if (!flags.world.empty() && !flags.simulate)
     throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
-  options.like = traffic_asked(flags);
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
   options.baseline = flags.baseline;
@@ -231,9 +212,8 @@ int validate(ValidateFlags& flags) {
 
 }  // namespace
 
-void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
+void add_validate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ValidateFlags>();
-  flags->plan_traffic = std::move(traffic);
   flags->job.timeout_ms = 15000;
   CLI::App* command = app.add_subcommand("validate",
                                          "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 "
@@ -248,15 +228,6 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                       "TOML file with what this fleet is expected to be");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
   command->add_option("--soak", flags->soak, "repeat the rate rounds for so long: 30m");
-  section(*command, "A job's own traffic");
-  command->add_option("--like", flags->like.model,
-                      "play the traffic of a training step of this model too (gpt2 .. gpt3)");
-  flags->of_like = {
-      command->add_option("--tp", flags->like.tp, "with --like: tensor-parallel ranks"),
-      command->add_option("--pp", flags->like.pp, "with --like: pipeline stages"),
-      command->add_option("--dp", flags->like.dp, "with --like: data-parallel ranks"),
-      command->add_option("--batch", flags->like.batch, "with --like: sequences per step")
-          ->capture_default_str()};
   section(*command, "Output");
   command->add_option("--seed", flags->plan.seed, "seed of the random pairs")
       ->capture_default_str();

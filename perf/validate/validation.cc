@@ -14,7 +14,6 @@
 #include "perf/validate/facts/read_facts.h"
 #include "perf/validate/fleet_facts.h"
 #include "perf/validate/locate/conduct.h"
-#include "perf/validate/play_traffic.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"
@@ -27,8 +26,6 @@ namespace {
 
 // Of the budget, at most.
 constexpr double kCollectiveShare = 0.3;
-constexpr double kJobShare = 0.15;  // of a job's own traffic
-constexpr double kJobPlayed = 0.6;  // of the time left by then: setting up takes some, too
 
 }  // namespace
 
@@ -68,8 +65,6 @@ void Validation::describe(World& world) {
       mine_.emulated |= other != world.rank() && topology.same_kernel(other, world.rank());
     for (PortFacts& port : mine_.ports) port.before = read_counters(port, options_.sources);
   }
-  if (options_.like)
-    report_.like = to_play(*options_.like, fold(options_.like->job, players_of(topology)));
   gather_facts(world);
   for (const HostFacts& other : report_.facts.hosts) report_.emulated |= other.emulated;
 }
@@ -95,7 +90,7 @@ void Validation::probe(World& world) {
   show_("probes");
   report_.streams = fabric.calibrate();
   PlanOptions plan = options_.plan;
-  plan.budget_s = left_s() * (1 - kCollectiveShare - (options_.like ? kJobShare : 0));
+  plan.budget_s = left_s() * (1 - kCollectiveShare);
   Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
   report_.plan = std::move(conducted.plan);
   report_.samples = std::move(conducted.samples);
@@ -116,9 +111,7 @@ void Validation::collectives(World& world) {
   const double budget = std::stod(told_by_root(job_of(world), left));
   if (budget < 0) return;
   Internals::measure_costs(world);
-  const double job = options_.like ? kJobShare : 0;
-  const double share = 0.7 * kCollectiveShare / (kCollectiveShare + job);
-  report_.collectives = run_collectives(world, budget * share, [this](const std::string& what) {
+  report_.collectives = run_collectives(world, 0.7 * budget, [this](const std::string& what) {
     if (show_) show_(what);
   });
   // Rank 0 alone has heard what all ranks found.
@@ -138,15 +131,6 @@ void Validation::collectives(World& world) {
       report_.hosts, report_.samples, players_of(world.topology()), Internals::costs(world));
   const std::vector<CollectiveResult> timed = time_all_reduce(world, expected, 1.0);
   report_.collectives.insert(report_.collectives.end(), timed.begin(), timed.end());
-  if (options_.like) job_traffic(world);
-}
-
-void Validation::job_traffic(World& world) {
-  phase_ = "the traffic of " + options_.like->job.model;
-  if (world.rank() == 0) show_(phase_);
-  const FoldedJob job = fold(options_.like->job, players_of(world.topology()));
-  play(world, *options_.like, job, report_.hosts, report_.samples,
-       std::max(1.0, left_s() * kJobPlayed), *report_.like);
 }
 
 void Validation::count_again(World& world) {
@@ -161,17 +145,11 @@ void Validation::count_again(World& world) {
 }
 
 Observed Validation::observed() const {
-  return {report_.facts,
-          report_.hosts,
-          report_.samples,
-          report_.causes,
-          options_.policy,
-          report_.collectives,
-          report_.failure,
-          report_.like ? &*report_.like : nullptr,
-          report_.plan.left_out,
-          outages_,
-          report_.baseline.empty() ? nullptr : &report_.drift};
+  return {report_.facts,   report_.hosts,
+          report_.samples, report_.causes,
+          options_.policy, report_.collectives,
+          report_.failure, report_.plan.left_out,
+          outages_,        report_.baseline.empty() ? nullptr : &report_.drift};
 }
 
 Verdict Validation::run(World& world) {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "coll/api/communicator.h"
-#include "coll/jobs/traffic.h"
 #include "perf/validate/facts/facts.h"
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/probes/heartbeat.h"
@@ -22,8 +21,7 @@ struct ValidationOptions {
   std::string transport = "auto";  // of the probes: tcp, verbs, or what the job uses between hosts
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
-  std::optional<JobTraffic> like;  // a job whose own traffic is played
-  std::string baseline;            // a file to compare with, or to store in; empty: none
+  std::string baseline;  // a file to compare with, or to store in; empty: none
 };
 
 class Validation {
@@ -47,7 +45,6 @@ class Validation {
   void gather_facts(World& world);
   void probe(World& world);
   void collectives(World& world);
-  void job_traffic(World& world);
   Observed observed() const;
   void count_again(World& world);
   double left_s() const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 
 #include "coll/jobs/machine_options.h"
@@ -14,6 +15,7 @@
 #include "train/cli/options.h"
 #include "train/pipeline/schedule.h"
 #include "train/plan/plan.h"
+#include "train/plan/workload.h"
 
 namespace weft {
 namespace {
@@ -27,7 +29,7 @@ struct PlanArguments {
   MachineFlags machine;
   double tflops = 0;
   train::Wanted wanted;
-  std::string json;
+  std::string json, trace;
   bool half_sums = false;
 };
 
@@ -65,6 +67,13 @@ int plan(PlanArguments a, bool sequence_given) {
                         : fmt::format("--tp {} and --dp {} of --gpus {}", tp, dp, a.cluster.gpus)));
   const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
   if (!a.json.empty()) write_report(a.json, train::to_json(plan, a.rows));
+  if (!a.trace.empty()) {
+    const train::Layout& layout = (plan.layouts.empty() ? plan.closest : plan.layouts).front();
+    std::ofstream out(a.trace);
+    out << train::simai_workload(model, layout);
+    out.close();
+    if (!out) throw Error(fmt::format("--trace {}: cannot be written", a.trace));
+  }
   if (a.json != "-") std::fputs(train::to_text(plan, a.rows).c_str(), stdout);
   return plan.layouts.empty() ? kNothingFits : 0;
 }
@@ -107,6 +116,7 @@ void add_plan(CLI::App& app, int& exit_code) {
               "gradients of 16 bits are summed in 16 bits, not in fp32");
   section(*c, "Output");
   add("--rows", a->rows, "layouts to show", positive);
+  add("--trace", a->trace, "write a step of the first layout as a workload that weft replay plays");
   add_json_option(*c, a->json, "weft.plan/1");
   c->footer("Example: weft plan --model gpt3 --gpus 1024 --gpu-memory 80G");
   c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });

@@ -78,7 +78,6 @@ constexpr Rule kRules[] = {
     {"ecmp-entropy", Reach::kPlace, kSums},
     {"busbw", Reach::kWithin, kSums},
     {"drift", Reach::kPlace, kSums},
-    {"like-slower", Reach::kWithin, kSums},
     {"port-not-measured",
      Reach::kPlace,
      {"tester-starved", "link-state", "unreachable", "job-failed", "false-report"}},

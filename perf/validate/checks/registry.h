@@ -30,7 +30,6 @@ struct Observed {
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
   std::string_view failure = {};         // of the job, verbatim; empty: none
-  const JobPlayed* like = nullptr;       // nullptr: no job's traffic was asked for
   std::span<const Probe> left_out = {};  // for want of time
   std::span<const RailOutage> outages = {};
   const std::vector<Drift>* drift = nullptr;  // nullptr: there is no baseline

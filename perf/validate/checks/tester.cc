@@ -278,34 +278,6 @@ Judged busbw(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kMostOfPredicted = 1.5;  // as long as predicted: half of what is usual is noise
-
-// Kinds of a job's messages that take longer than the measured links explain.
-Judged like_slower(const Check& check, const Observed& observed) {
-  Judged all;
-  if (!observed.like) return all;
-  const bool emulated = std::ranges::any_of(observed.hosts, &FleetHost::emulated);
-  for (const TrafficKind& kind : observed.like->kinds) {
-    ++all.total;
-    if (kind.measured_us <= 0 || kind.predicted_us <= 0) continue;
-    ++all.judged;
-    if (kind.measured_us <= kMostOfPredicted * kind.predicted_us) continue;
-    Finding& finding = all.findings.emplace_back(make_finding(check, {}));
-    if (emulated) finding.severity = Severity::kInfo;  // the hosts share the cores that copy
-    finding.unit = Unit::kMicroseconds;
-    finding.value = kind.measured_us;
-    finding.expected = kind.predicted_us;
-    finding.evidence.push_back(text_evidence("axis", {}, kind.axis));
-    finding.evidence.push_back(text_evidence("collective", {}, kind.collective));
-    finding.evidence.push_back(number_evidence("bytes", {}, static_cast<double>(kind.played_bytes),
-                                               static_cast<double>(kind.bytes), Unit::kBytes));
-    if (!observed.like->limiting_link.empty())
-      finding.evidence.push_back(text_evidence("limiting_link", {}, observed.like->limiting_link));
-  }
-  if (all.judged == 0) all.findings.push_back(make_unknown(check, {}));
-  return all;
-}
-
 constexpr Check kTesterRows[] = {
     {"job-failed", CheckKind::kActive, Severity::kFatal, "the run came to its end",
      "the job of the tester itself", "no rank fails",
@@ -392,15 +364,6 @@ constexpr Check kTesterRows[] = {
      "Look for contention that pairs do not show (bisection, all-to-all, incast), and at the "
      "cores and memory of the hosts.",
      busbw},
-    {"like-slower", CheckKind::kActive, Severity::kWarn,
-     "a job's own traffic is as fast as its links",
-     "calls of the job of --like, against the measured links", "<= 1.5 x the prediction",
-     "Messages of this job take clearly longer than the links that they cross, each measured by "
-     "itself, explain.",
-     "Look for what many flows at once suffer from (bisection, all-to-all, incast), at the cores "
-     "and the memory of the hosts, and at how ranks are placed: `weft explain` shows the "
-     "algorithm.",
-     like_slower},
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "perf/validate/report/counters.h"
 #include "perf/validate/html/html_parts.h"
+#include "perf/validate/report/counters.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {
@@ -53,7 +53,8 @@ struct CounterOfFleet {
 std::string collectives_html(const Report& report) {
   if (report.collectives.empty()) return "";
   std::string html =
-      "<h2>Collectives, compared bit by bit</h2>\n<div class=\"wide\"><table><tr><th>collective</th>"
+      "<h2>Collectives, compared bit by bit</h2>\n<div "
+      "class=\"wide\"><table><tr><th>collective</th>"
       "<th>cases</th><th>wrong</th><th>left out</th><th>busbw Gb/s</th><th>the pairs allow</th>"
       "<th class=\"left\">limited by</th><th class=\"left\">first wrong</th></tr>\n";
   const auto positive = [](double value) {
@@ -61,7 +62,8 @@ std::string collectives_html(const Report& report) {
   };
   for (const CollectiveResult& c : report.collectives)
     html += fmt::format(
-        "<tr{}{}{}><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td>{}{}<td class=\"left\">{}</td><td "
+        "<tr{}{}{}><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td>{}{}<td "
+        "class=\"left\">{}</td><td "
         "class=\"left wrap\">{}</td></tr>\n",
         data("collective", c.collective), data("busbw-gbps", positive(c.busbw_gbps)),
         data("predicted-busbw-gbps", positive(c.predicted_busbw_gbps)), escaped(c.collective),
@@ -69,21 +71,6 @@ std::string collectives_html(const Report& report) {
         cell_of(positive(c.predicted_busbw_gbps)), escaped(c.limiting_link),
         escaped(c.first_wrong));
   return html + "</table></div>\n";
-}
-
-std::string job_html(const Report& report) {
-  if (!report.like) return "";
-  const JobPlayed& j = *report.like;
-  std::string html = fmt::format(
-      "<h2>The traffic of {}, tp {} x pp {} x dp {}</h2>\n<p class=\"soft\">played as tp {}, pp {} and dp "
-      "{} on {}</p>\n<ul>\n",
-      escaped(j.model), j.tp, j.pp, j.dp, j.played_tp, j.played_pp, j.played_dp,
-      counted(static_cast<std::size_t>(j.ranks), "rank"));
-  for (const TrafficKind& kind : j.kinds)
-    html += fmt::format("<li{}{}{}>{}</li>\n", data("axis", kind.axis),
-                        data("measured-us", kind.measured_us),
-                        data("predicted-us", kind.predicted_us), escaped(in_words(kind)));
-  return html + "</ul>\n";
 }
 
 std::string drift_html(const Report& report) {
@@ -116,15 +103,16 @@ std::string unknowns_html(const Report& report) {
 std::string limits_html(const Report& report) {
   std::string html;
   if (const std::string limits = limits_in_words(report.plan); !limits.empty())
-    html += fmt::format("<p>This run would have seen {}, with {} confidence.</p>\n", escaped(limits),
-                        percent(report.policy.thresholds.confidence));
+    html += fmt::format("<p>This run would have seen {}, with {} confidence.</p>\n",
+                        escaped(limits), percent(report.policy.thresholds.confidence));
   std::string skipped;
   for (const std::string& id : report.policy.skipped_checks)
     skipped += (skipped.empty() ? "" : ", ") + id;
   if (const std::string left_out = left_out_in_words(report); !left_out.empty())
     html += fmt::format("<p>Left out: {}.</p>\n", escaped(left_out));
   if (!skipped.empty())
-    html += fmt::format("<p>Skipped by {}: {}.</p>\n", escaped(report.policy.file), escaped(skipped));
+    html +=
+        fmt::format("<p>Skipped by {}: {}.</p>\n", escaped(report.policy.file), escaped(skipped));
   return html;
 }
 
@@ -135,8 +123,9 @@ std::string html_ports(const Page& page) {
   if (ports.empty()) return "";
   std::string html = "<h2>Ports</h2>\n";
   if (ports.size() < page.ports.size())
-    html += fmt::format("<p class=\"soft\">{} of {} ports: those with faults, then the slowest.</p>\n",
-                        ports.size(), page.ports.size());
+    html +=
+        fmt::format("<p class=\"soft\">{} of {} ports: those with faults, then the slowest.</p>\n",
+                    ports.size(), page.ports.size());
   html +=
       "<div class=\"wide\"><table class=\"ports\"><tr><th>port</th><th>sends Gb/s</th><th>receives "
       "Gb/s</th><th>lowest window</th><th>expected</th><th>p50 us</th><th>p99 us</th><th>p99.9 us"
@@ -176,26 +165,31 @@ std::string html_counters(const Page& page) {
       continue;
     }
     rows += fmt::format(
-        "<tr{}{}{}><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td><td class=\"left\">{}</td>"
+        "<tr{}{}{}><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td><td "
+        "class=\"left\">{}</td>"
         "<td>{}</td></tr>\n",
         data("counter", name), data("sum", static_cast<double>(of.sum)),
         data("most", static_cast<double>(of.most)), escaped(name), of.sum,
         fmt::format("{} of {}", of.moved, of.read), of.most, escaped(of.most_at), of.inexact);
   }
   std::string html = fmt::format(
-      "<h2>Counters</h2>\n<p class=\"soft\">What moved within {:.1f} s. A change is not exact where a "
+      "<h2>Counters</h2>\n<p class=\"soft\">What moved within {:.1f} s. A change is not exact "
+      "where a "
       "counter was reset or stands at its ceiling.</p>\n",
       page.report.facts.seconds);
   if (!rows.empty())
     html += fmt::format(
-        "<div class=\"wide\"><table class=\"counters\"><tr><th>counter</th><th>all ports</th><th>ports "
-        "where it moved</th><th>most at one port</th><th class=\"left\">which</th><th>not exact</th>"
+        "<div class=\"wide\"><table class=\"counters\"><tr><th>counter</th><th>all "
+        "ports</th><th>ports "
+        "where it moved</th><th>most at one port</th><th class=\"left\">which</th><th>not "
+        "exact</th>"
         "</tr>\n{}</table></div>\n",
         rows);
   if (!still.empty())
-    html += fmt::format("<details><summary>Counters that did not move</summary><p class=\"soft\">{}"
-                        "</p></details>\n",
-                        still);
+    html += fmt::format(
+        "<details><summary>Counters that did not move</summary><p class=\"soft\">{}"
+        "</p></details>\n",
+        still);
   return html;
 }
 
@@ -204,7 +198,8 @@ std::string html_coverage(const Page& page) {
   std::string html = "<h2>Covered, and what was not</h2>\n" + limits_html(report);
   if (!report.judgement.coverage.empty()) {
     html +=
-        "<div class=\"wide\"><table class=\"coverage\"><tr><th>check</th><th class=\"left\">what</th>"
+        "<div class=\"wide\"><table class=\"coverage\"><tr><th>check</th><th "
+        "class=\"left\">what</th>"
         "<th>judged</th><th>of</th><th></th></tr>\n";
     for (const Coverage& c : report.judgement.coverage) {
       const double part = c.total > 0 ? static_cast<double>(c.judged) / c.total : 0;
@@ -222,7 +217,7 @@ std::string html_coverage(const Page& page) {
   } else {
     html += "<p>No check judged anything.</p>\n";
   }
-  return html + unknowns_html(report) + collectives_html(report) + job_html(report) + drift_html(report);
+  return html + unknowns_html(report) + collectives_html(report) + drift_html(report);
 }
 
 }  // namespace weft::fabric

@@ -111,26 +111,6 @@ struct CollectiveResult {
   std::uint64_t timed_bytes = 0;  // of the call that was timed
 };
 
-// What every rank of a job calls alike in a step, and what the ranks that there are played of that.
-struct TrafficKind {
-  std::string axis;  // the ranks that a call is among: "tensor", "pipeline", "data"
-  std::string collective;
-  int group = 1, played_group = 1;     // ranks
-  std::uint64_t calls = 0, bytes = 0;  // in a step; of a call
-  std::uint64_t played_calls = 0, played_bytes = 0;
-  double predicted_us = 0, measured_us = 0;  // of a played call, the median; 0: not known
-};
-
-// A job's own traffic (--like).
-struct JobPlayed {
-  std::string model;
-  int tp = 1, pp = 1, dp = 1;
-  bool folded = false;  // the job has more ranks than there are
-  int played_tp = 1, played_pp = 1, played_dp = 1, ranks = 0;
-  std::vector<TrafficKind> kinds;
-  std::string limiting_link;  // of the prediction: "h3 rail 1 transmit"; empty: none was measured
-};
-
 // Something that a host reports and that cannot be true.
 struct FalseReport {
   std::string host;

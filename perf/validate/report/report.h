@@ -34,7 +34,6 @@ struct Report {
   Samples samples;
   std::vector<Cause> causes;
   std::vector<CollectiveResult> collectives;
-  std::optional<JobPlayed> like;  // --like
   Judgement judgement;
   std::vector<Drift> drift;
   std::string baseline;  // file; empty: none

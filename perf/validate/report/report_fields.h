@@ -181,43 +181,6 @@ struct FieldsOf<CollectiveResult> {
 };
 
 template <>
-struct FieldsOf<TrafficKind> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& k) {
-    a("axis", k.axis);
-    a("collective", k.collective);
-    a("group_ranks", k.group);
-    a("played_group_ranks", k.played_group);
-    a("calls_per_step", k.calls);
-    a("call_bytes", k.bytes);
-    a("played_calls", k.played_calls);
-    a("played_call_bytes", k.played_bytes);
-    a("predicted_us", k.predicted_us);
-    a("measured_us", k.measured_us);
-  }
-};
-
-template <>
-struct FieldsOf<JobPlayed> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& j) {
-    a("model", j.model);
-    a("tp", j.tp);
-    a("pp", j.pp);
-    a("dp", j.dp);
-    a("folded", j.folded);
-    a("played_tp", j.played_tp);
-    a("played_pp", j.played_pp);
-    a("played_dp", j.played_dp);
-    a("played_ranks", j.ranks);
-    a("kinds", j.kinds);
-    a("limiting_link", j.limiting_link);
-  }
-};
-
-template <>
 struct FieldsOf<Drift> {
   static constexpr bool named = true;
   template <typename A, typename T>
@@ -311,7 +274,6 @@ struct FieldsOf<Report> {
     a("plan", r.plan);
     a("causes", r.causes);
     a("collectives", r.collectives);
-    a("like", r.like);
     a("baseline", r.baseline);
     a("drift", r.drift);
     a("policy", r.policy);

@@ -162,14 +162,6 @@ std::string busbw_sentence(const Finding& f) {
                      limit.empty() ? "" : ", limited by ", limit);
 }
 
-std::string like_sentence(const Finding& f) {
-  if (f.unknown) return "no call of the job of --like was played";
-  const std::string limit = text_in_evidence(f, "limiting_link");
-  return fmt::format("the job's {} {} takes {} a call{}{}", text_in_evidence(f, "axis"),
-                     text_in_evidence(f, "collective"), against(f),
-                     limit.empty() ? "" : ", limited by ", limit);
-}
-
 std::string job_failed_sentence(const Finding& f) {
   return fmt::format("the job failed: {}", printable(f.text));
 }
@@ -260,7 +252,6 @@ constexpr Sentence kSentences[] = {
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},
     {"busbw", busbw_sentence, ""},
-    {"like-slower", like_sentence, kAlsoUnknown},
     {"false-report", nullptr, "{place} reports what cannot be true: {numbers}"},
     {"unreachable", unreachable_sentence, ""},
     {"cables-swapped", swapped_sentence, ""},

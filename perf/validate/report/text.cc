@@ -41,7 +41,6 @@ class Screen {
   Lines coverage() const;
   Lines unknowns() const;
   Lines collectives() const;
-  Lines job() const;
   Lines drift() const;
   Lines limited(const std::string& text, std::size_t most, std::string_view first) const {
     return at_most(wrap(text, columns_, first), most, columns_);
@@ -214,20 +213,6 @@ Lines Screen::collectives() const {
   return limited(text, 2, "  collectives ");
 }
 
-// The job of --like: how it was folded, then a line for each kind of its messages.
-Lines Screen::job() const {
-  if (!report_.like) return {};
-  const JobPlayed& j = *report_.like;
-  std::string text = fmt::format("{}, tp {} x pp {} x dp {}", printable(j.model), j.tp, j.pp, j.dp);
-  if (j.folded)
-    text += fmt::format(": folded to tp {}, pp {} and dp {} on {}", j.played_tp, j.played_pp,
-                        j.played_dp, counted(static_cast<std::size_t>(j.ranks), "rank"));
-  Lines lines = limited(text, 1, "  like        ");
-  for (const TrafficKind& kind : j.kinds)
-    append(lines, limited(in_words(kind), 2, "              "));
-  return lines;
-}
-
 Lines Screen::drift() const {
   if (report_.baseline.empty()) return {};
   std::string text = fmt::format("against {}: ", printable(report_.baseline));
@@ -261,7 +246,6 @@ Lines Screen::covered() const {
     append(lines, limited(left_out, 2, "  left out    "));
   append(lines, unknowns());
   append(lines, collectives());
-  append(lines, job());
   append(lines, drift());
   if (!lines.empty()) lines.insert(lines.begin(), {"", "covered, and what was not"});
   return lines;

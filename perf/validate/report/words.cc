@@ -187,22 +187,6 @@ std::string in_words(const Evidence& e) {
   return fmt::format("{}{}{} {}", printable(e.name), place.empty() ? "" : " of ", place, value);
 }
 
-std::string in_words(const TrafficKind& kind) {
-  const auto megabytes = [](std::uint64_t bytes) {
-    return three_digits(1e-6 * static_cast<double>(bytes)) + " MB";
-  };
-  std::string text = fmt::format("{} {}: {} x {} a step", printable(kind.axis),
-                                 printable(kind.collective), kind.calls, megabytes(kind.bytes));
-  if (kind.played_calls == 0) return text + ", not played";
-  text += fmt::format(", {} played", kind.played_calls);
-  if (static_cast<double>(kind.played_bytes) < 0.99 * static_cast<double>(kind.bytes))
-    text += " with " + megabytes(kind.played_bytes);
-  text += fmt::format(": {} ms a call", three_digits(1e-3 * kind.measured_us));
-  return kind.predicted_us > 0
-             ? text + fmt::format(", {} ms predicted", three_digits(1e-3 * kind.predicted_us))
-             : text;
-}
-
 std::string port_in_words(const Report& report, Port port) {
   const auto h = static_cast<std::size_t>(port.host), r = static_cast<std::size_t>(port.rail);
   if (h >= report.hosts.size()) return fmt::format("host {} rail {}", port.host, port.rail);

@@ -21,9 +21,9 @@ std::string_view word_of(PlaceKind kind);       // "port"
 std::string three_digits(double value);
 // "1.2e-4" and "0" for small shares, "1.2 %" from a thousandth on.
 std::string small_share(double value);
-std::string percent(double share);                 // "9.5 %"
-std::string in_unit(double value, Unit unit);      // "187 Gb/s", "1500 bytes", "1.2e-4 per packet"
-std::string certainty(double confidence);          // "99 % sure"; "certain" for 1
+std::string percent(double share);             // "9.5 %"
+std::string in_unit(double value, Unit unit);  // "187 Gb/s", "1500 bytes", "1.2e-4 per packet"
+std::string certainty(double confidence);      // "99 % sure"; "certain" for 1
 // "183 to 191 Gb/s at 95 %", the finding's interval; "" where the finding has none.
 std::string interval_in_words(const Finding& finding, double confidence);
 std::string counted(std::size_t n, std::string_view noun);  // "1 host", "2 hosts"
@@ -32,10 +32,9 @@ std::string counted(std::size_t n, std::string_view noun);  // "1 host", "2 host
 // blanks. Names and messages come from other hosts.
 std::string printable(std::string_view text);
 
-std::string in_words(const Where& where);       // "h3 rail 1 (mlx5_1)", "h3 -> h5 on rail 1"
+std::string in_words(const Where& where);        // "h3 rail 1 (mlx5_1)", "h3 -> h5 on rail 1"
 std::string in_words(const Evidence& evidence);  // "hw.out_of_sequence 98, 0 expected"
-// "tensor all_reduce: 6144 x 50.3 MB a step, 12 played: 31.2 ms a call, 28 ms predicted".
-std::string in_words(const TrafficKind& kind);
+
 std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5_1)"
 
 // Title and remedy of the registry; of an id that it does not know, the id as words and "".

@@ -50,7 +50,7 @@ TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {
     s.window_gbps = {gbps};
     samples.flows.push_back(s);
   }
-  const Players players{{{0, 1}, {2, 3}}, {0, 1, 0, 1}, 2};
+  const Players players{{{0, 1}, {2, 3}}, {0, 1, 0, 1}};
   CostModel costs;  // links that only rates limit, and inside a host nothing does
   costs.host = costs.rail = {0, 1e-9, 0};
   costs.step_us = costs.reduce_us_per_byte = 0;
@@ -77,7 +77,6 @@ CollectiveResult expected_at(int hosts, int rails, double gbps) {
   sample.window_gbps = {gbps};
   samples.flows.push_back(sample);
   Players players;
-  players.rails = rails;
   for (int h = 0; h < hosts; ++h) {
     players.hosts.emplace_back();
     for (int r = 0; r < rails; ++r) {

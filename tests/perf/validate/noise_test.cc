@@ -36,7 +36,6 @@ std::map<Verdict, int> verdicts(double noise, double left, std::uint64_t first_s
                                        {},
                                        {},
                                        {},
-                                       nullptr,
                                        run.conducted.plan.left_out});
     ++counts[verdict_of(judgement.findings)];
   }

@@ -24,14 +24,12 @@ struct Fleet {
   Policy policy;
   std::vector<CollectiveResult> collectives;
   std::string failure;
-  JobPlayed like;
   std::vector<Probe> left_out;
   std::vector<RailOutage> outages;
   std::vector<Drift> drift;
 
   Observed observed() const {
-    return {facts,   hosts, samples,  causes,  policy, collectives,
-            failure, &like, left_out, outages, &drift};
+    return {facts, hosts, samples, causes, policy, collectives, failure, left_out, outages, &drift};
   }
   Judgement judged() const { return judge(observed()); }
   PortFacts& port(int host, int rail = 0) {
@@ -267,8 +265,6 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   }
   Sampler(fleet, kind, 392).add_all();
   fleet.collectives = {{"all_reduce", "ring", 20, 0, 0, "", 300, 320, "h0 rail 0 transmit"}};
-  fleet.like.kinds = {{"tensor", "all_reduce", 8, 8, 6144, 50331648, 12, 50331648, 2000, 2400},
-                      {"data", "all_reduce", 8, 4, 442, 24962175, 3, 24962175, 1000, 1100}};
   return fleet;
 }
 

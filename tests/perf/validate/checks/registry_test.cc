@@ -171,8 +171,6 @@ const std::vector<Fault>& faults() {
        }, kFleet, "", -1, kBoth, kFatal},
       {"busbw", kPlain, [](Fleet& f) { f.collectives[0].busbw_gbps = 100; },
        kFleet, "", -1, kBoth, kWarn},
-      {"like-slower", kPlain, [](Fleet& f) { f.like.kinds[1].measured_us = 1600; },
-       kFleet, "", -1, kBoth, kWarn},
       {"false-report", kPlain, [](Fleet& f) {
          f.samples.false_reports = {{"h2", -1, "samples", "parse error"}};
        }, kHost, "h2"},
@@ -383,23 +381,6 @@ TEST(Registry, AFilterForDatagramsIsNoDeadLink) {
   EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
   for (FlowSample& sample : fleet.samples.flows) lose(sample);
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
-}
-
-TEST(Registry, AJobThatWasNotPlayedIsNotFast) {
-  Fleet fleet = healthy_fleet(FleetKind::kPlain);
-  fleet.like.kinds[0].measured_us = 0;
-  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "") << "the other kind was played";
-  fleet.like.kinds[1].measured_us = 0;
-  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "like-slower? /r-1>\n");
-}
-
-// Emulated hosts share the cores that copy: there a slow call says nothing.
-TEST(Registry, ASlowJobOfEmulatedHostsIsInformation) {
-  Fleet fleet = healthy_fleet(FleetKind::kPlain);
-  fleet.like.kinds[0].measured_us = 20000;
-  ASSERT_EQ(in_short(that_weigh(fleet.judged())), "like-slower /r-1>\n");
-  fleet.hosts[0].emulated = true;
-  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
 }
 
 TEST(Registry, ThePolicySkipsChecks) {

@@ -44,7 +44,6 @@ class RandomReport {
     for (FlowSample& flow : report.samples.flows)
       for (int i = below(3); i > 0; --i)
         flow.streams.push_back({below(65536), flow.bytes / 2, flow.packets, flow.retransmits});
-    if (below(3) == 0) report.like = job();
     return report;
   }
 
@@ -77,24 +76,6 @@ class RandomReport {
     for (int i = below(12); i > 0; --i) text += kParts[below(13)];
     if (below(8) == 0) text += std::string(300, 'x');
     return text;
-  }
-
-  JobPlayed job() {
-    JobPlayed job;
-    job.model = text();
-    job.tp = below(100);
-    job.folded = below(2) == 0;
-    job.limiting_link = text();
-    for (int i = below(4); i > 0; --i) {
-      TrafficKind& kind = job.kinds.emplace_back();
-      kind.axis = text();
-      kind.collective = text();
-      kind.bytes = static_cast<std::uint64_t>(below(1 << 30));
-      kind.played_calls = static_cast<std::uint64_t>(below(3));
-      kind.predicted_us = number();
-      kind.measured_us = number();
-    }
-    return job;
   }
 
   Finding finding(const Report& report) {

@@ -380,23 +380,5 @@ TEST(ReportWords, AFindingJoinsTheFaultThatExplainsIt) {
   EXPECT_EQ(faults_of(report).size(), 1U);
 }
 
-TEST(ReportText, AJobsTrafficIsALineForEachKind) {
-  Report report = healthy_report();
-  JobPlayed job{"gpt3", 8, 4, 8, true, 2, 2, 2, 4, {}, ""};
-  job.kinds = {{"tensor", "all_reduce", 8, 2, 6144, 50331648, 66, 50331648, 28000, 31200},
-               {"data", "all_reduce", 8, 2, 442, 25000000, 3, 6000000, 0, 5000},
-               {"pipeline", "sendrecv", 4, 1, 512, 6291456, 0, 0, 0, 0}};
-  report.like = job;
-  EXPECT_THAT(
-      to_text(report, {}),
-      HasSubstr(
-          "  like        gpt3, tp 8 x pp 4 x dp 8: folded to tp 2, pp 2 and dp 2 on 4 ranks\n"
-          "              tensor all_reduce: 6144 x 50.3 MB a step, 66 played: 31.2 ms a call, 28 "
-          "ms "
-          "predicted\n"
-          "              data all_reduce: 442 x 25 MB a step, 3 played with 6 MB: 5 ms a call\n"
-          "              pipeline sendrecv: 512 x 6.29 MB a step, not played\n"));
-}
-
 }  // namespace
 }  // namespace weft::fabric
