@@ -11,12 +11,12 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "topo/base/status.h"
+#include "topo/base/text.h"
 
 namespace weft::fabric {
 namespace {
@@ -58,22 +58,6 @@ constexpr CostKey kCosts[] = {{"gpu_hour_usd", kNoLimit},
                               {"gpu_watts", kNoLimit},
                               {"kwh_usd", kNoLimit},
                               {"communication_share", 1}};
-
-// How many letters must be added, removed or changed to make one word of the other (Levenshtein).
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 // A key of the file with its value, and the place to name in errors.
 class Entry {
@@ -206,21 +190,19 @@ constexpr PolicyKey kKeys[] = {
     {"thresholds", read_thresholds},
     {"cost", read_cost}};
 
-// The known key that is nearest to an unknown one, with the table that it belongs to.
-std::string nearest_key(const Entry& unknown) {
-  std::vector<std::string> known;
-  for (const PolicyKey& key : kKeys) known.emplace_back(key.name);
-  for (const NumberKey& key : kThresholds) known.push_back(fmt::format("thresholds.{}", key.name));
-  for (const CostKey& key : kCosts) known.push_back(fmt::format("cost.{}", key.name));
-  const auto distance = [&](const std::string& key) {
-    return std::min(edits(key, unknown.path()),
-                    edits(key.substr(key.rfind('.') + 1), unknown.leaf()));
-  };
-  return *std::ranges::min_element(known, {}, distance);
-}
-
 [[noreturn]] void refuse_unknown(const Entry& entry) {
-  entry.refuse(fmt::format("unknown key; the nearest known one is {}", nearest_key(entry)));
+  std::vector<std::string> leaves, keys;
+  const auto add = [&](std::string_view table, std::string_view leaf) {
+    leaves.emplace_back(leaf);
+    keys.push_back(fmt::format("{}{}", table, leaf));
+  };
+  for (const PolicyKey& key : kKeys) add("", key.name);
+  for (const NumberKey& key : kThresholds) add("thresholds.", key.name);
+  for (const CostKey& key : kCosts) add("cost.", key.name);
+  const std::string like = word_like(entry.leaf(), leaves);
+  if (like.empty()) entry.refuse("unknown key; docs/validate.md lists the keys of a policy");
+  const auto at = std::ranges::find(leaves, like) - leaves.begin();
+  entry.refuse(fmt::format("unknown key; did you mean {}?", keys[static_cast<std::size_t>(at)]));
 }
 
 void read_thresholds(const Entry& entry, Policy& policy) {

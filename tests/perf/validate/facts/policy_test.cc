@@ -99,16 +99,16 @@ TEST_F(FabricPolicy, OfAnEmptyFileAllIsByDefault) {
 
 TEST_F(FabricPolicy, NamesTheNearestKeyToAnUnknownOne) {
   EXPECT_EQ(refusal("mtu = 9000\nrats = \"400 Gb/s\"\n"),
-            "fleet.toml:2: rats = '400 Gb/s': unknown key; the nearest known one is rate");
+            "fleet.toml:2: rats = '400 Gb/s': unknown key; did you mean rate?");
   EXPECT_THAT(refusal("\n\npfc_priorty = 3"),
-              AllOf(HasSubstr(":3: pfc_priorty = 3"), HasSubstr("one is pfc_priority")));
+              AllOf(HasSubstr(":3: pfc_priorty = 3"), HasSubstr("mean pfc_priority")));
   EXPECT_THAT(
       refusal("[thresholds]\nwarnrate = 0.9"),
-      AllOf(HasSubstr(":2: thresholds.warnrate = 0.9"), HasSubstr("one is thresholds.warn_rate")));
+      AllOf(HasSubstr(":2: thresholds.warnrate = 0.9"), HasSubstr("mean thresholds.warn_rate")));
   // A key outside its table.
-  EXPECT_THAT(refusal("warn_rate = 0.9"), HasSubstr("one is thresholds.warn_rate"));
-  EXPECT_THAT(refusal("[cost]\ngpu_watt = 700"), HasSubstr("one is cost.gpu_watts"));
-  EXPECT_THAT(refusal("[threshold]\nwarn_rate = 0.9"), HasSubstr("one is thresholds"));
+  EXPECT_THAT(refusal("warn_rate = 0.9"), HasSubstr("mean thresholds.warn_rate"));
+  EXPECT_THAT(refusal("[cost]\ngpu_watt = 700"), HasSubstr("mean cost.gpu_watts"));
+  EXPECT_THAT(refusal("[threshold]\nwarn_rate = 0.9"), HasSubstr("mean thresholds"));
 }
 
 struct BadPolicy {
