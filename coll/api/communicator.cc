@@ -96,7 +96,8 @@ Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& 
 
 // Publishes this rank's message, waits for the members' messages and computes the result: the
 // shortest path of a call. Returns the task where that took too long, else null.
-Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUIRES(core.mutex) {
+Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
+                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core.mutex) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // Only now: the message is on its way meanwhile.
@@ -122,7 +123,8 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUI
   // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
   b.call.tag = g.tag_of(p.what.sequence - 1);
-  return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), p.what, record);
+  return submit(core, g, new BoardTask(g, b.collective, b.call, std::move(blocks), b.root, true),
+                p.what, record);
 }
 
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
@@ -164,11 +166,13 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   if (p.board) {
     seal(call.head);
     g.last_on_board = true;
-    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, p);
+    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, p, std::move(blocks));
   }
   const std::uint64_t record = record_of(g, p);
   call.tag = g.tag_of(sequence);
-  if (p.board) return submit(core, g, new BoardTask(g, c, call, b.root, false), p.what, record);
+  if (p.board)
+    return submit(core, g, new BoardTask(g, c, call, std::move(blocks), b.root, false), p.what,
+                  record);
   if (p.empty) {
     seal(call.head);
     g.remember(call.tag, call.head);
