@@ -43,6 +43,10 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
 // may never wait, and calls check otherwise only while they wait.
 constexpr std::uint64_t kLookEvery = 64;
 
+// A call that does not wait polls the board so often before it becomes a task. That takes less than
+// making the task and its Request.
+constexpr int kPollsAtStart = 64;
+
 // A collective that is about to begin.
 struct Beginning {
   GroupState& group;
@@ -72,7 +76,7 @@ bool pass_checks(Beginning& b) {
 // The same, at hardly any cost for a call that repeats the last one. Others are checked, and
 // offered, without the mutex.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
-  const Prepared& last = b.group.prepared[static_cast<std::size_t>(b.collective)];
+  const Prepared& last = b.group.prepared_for(b.collective, b.root);
   if (last.repeated_by(b.call, b.root, b.in_place) && !device()) [[likely]]
     return true;
   bool begins = false;
@@ -95,8 +99,10 @@ Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& 
 }
 
 // Publishes this rank's message, waits for the members' messages and computes the result: the
-// shortest path of a call. Returns the task where that took too long, else null.
-Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUIRES(core.mutex) {
+// shortest path of a call. Returns the task where that took too long, else null; a call that does
+// not wait for long, or whose peers have no core, becomes a task soon.
+Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
+                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core.mutex) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // Only now: the message is on its way meanwhile.
@@ -106,12 +112,12 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUI
     g.core->telemetry->end_at_once(record);
     return true;
   };
-  const int spins = core.oversubscribed ? 1 : core.tuning.spins;
+  const int spins = core.oversubscribed ? 1 : b.blocking ? core.tuning.spins : kPollsAtStart;
   for (int i = 0; i < spins; ++i) {
     if (finished()) return nullptr;
     if (i > kEager) relax();
   }
-  if (core.oversubscribed && core.tasks.empty()) {
+  if (b.blocking && core.oversubscribed && core.tasks.empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();
@@ -122,7 +128,8 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p) WEFT_REQUI
   // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
   b.call.tag = g.tag_of(p.what.sequence - 1);
-  return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), p.what, record);
+  return submit(core, g, new BoardTask(g, b.collective, b.call, std::move(blocks), b.root, true),
+                p.what, record);
 }
 
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
@@ -149,7 +156,7 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   }
   const std::uint64_t number = sequence + 1;
   const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
-  Prepared& p = g.prepared[static_cast<std::size_t>(c)];
+  Prepared& p = g.prepared_for(c, b.root);
   const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
                                   call.type,      call.op, b.in_place, g.shape.deterministic};
   if (call.is_vector || g.compute || p.of != given) [[unlikely]]
@@ -164,11 +171,13 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   if (p.board) {
     seal(call.head);
     g.last_on_board = true;
-    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, p);
+    if (g.board_queue.empty()) return run_on_board(core, b, p, std::move(blocks));
   }
   const std::uint64_t record = record_of(g, p);
   call.tag = g.tag_of(sequence);
-  if (p.board) return submit(core, g, new BoardTask(g, c, call, b.root, false), p.what, record);
+  if (p.board)
+    return submit(core, g, new BoardTask(g, c, call, std::move(blocks), b.root, false), p.what,
+                  record);
   if (p.empty) {
     seal(call.head);
     g.remember(call.tag, call.head);
@@ -182,6 +191,15 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   g.last = p.algorithm;
   g.last_on_board = false;
   return submit(core, g, ScheduleTask::take(g, p, call, std::move(blocks)), p.what, record);
+}
+
+// Who makes many calls that are over at once may make no others for long.
+void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
+  if (core.tasks.empty()) [[likely]]
+    return;
+  core.come_by();
+  core.progress();
+  core.run_callbacks(lock);
 }
 
 Status empty(std::string_view call) {
@@ -207,11 +225,8 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
       // A lane has taken the call, or it is over.
     } else if (b.task) {
       b.status = core.wait(b.task, lock, give_way);
-    } else if (!core.tasks.empty()) [[unlikely]] {
-      // Who makes many calls that need not wait may make no others for long.
-      core.come_by();
-      core.progress();
-      core.run_callbacks(lock);
+    } else {
+      move_others(core, lock);
     }
   }
   if (!on_host && b.task) [[unlikely]]
@@ -275,7 +290,10 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   {
     CoreLock lock(core.mutex);
     core.come_by();
-    if (state_->compute || begins_on_host(b, lock)) b.task = begin(core, b, lock);
+    if (state_->compute || begins_on_host(b, lock)) {
+      b.task = begin(core, b, lock);
+      if (!b.task) move_others(core, lock);
+    }
   }
   Request handle(state_, b.task);
   if (!b.status.ok()) handle.status_ = std::move(b.status);

@@ -24,12 +24,14 @@ bool comes_later(const Head& mine, const Head& theirs) {
   return apart != 0 && apart >> kSignatureSequenceBits == 0 && apart % kLap == 0;
 }
 
+// counts: those that this rank passed to the vector collective with the head `mine`.
 Status differ(const Core& core, const Head& mine, Rank peer, const Head& theirs,
-              const Run* run = nullptr) {
-  return {Code::kMismatch,
-          disagreement(core.job->rank(), mine, peer, theirs,
-                       run ? run->counts() : std::span<const std::size_t>()),
-          peer};
+              std::span<const std::size_t> counts = {}) {
+  return {Code::kMismatch, disagreement(core.job->rank(), mine, peer, theirs, counts), peer};
+}
+
+std::span<const std::size_t> counts_of(const Run* run) {
+  return run ? run->counts() : std::span<const std::size_t>();
 }
 
 Transport& link_to(const Core& core, Rank peer) {
@@ -47,19 +49,20 @@ Status unclaimed(const GroupState& g, std::uint64_t tag, const Head& usual,
     if (link_to(core, peer).unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
     const Head& mine = run ? run->head_for(peer, theirs) : usual;
     if (theirs.sign != mine.sign && !comes_later(mine, theirs))
-      return differ(core, mine, peer, theirs, run);
+      return differ(core, mine, peer, theirs, counts_of(run));
   }
   return {};
 }
 
 // What peers published on the board of g, in a round that this rank has not read. same: only what
 // has the same number as `mine` counts.
-Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool same) {
+Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool same,
+              std::span<const std::size_t> counts = {}) {
   for (std::size_t i = 0; i < g.ranks.size() && g.board; ++i) {
     if (static_cast<Rank>(i) == g.me || !g.board->read(static_cast<int>(i), round)) continue;
     const Head theirs = g.board->head(static_cast<int>(i), round);
     if (theirs.sign != mine.sign && !(same && !same_place(theirs, mine)))
-      return differ(*g.core, mine, g.ranks[i], theirs);
+      return differ(*g.core, mine, g.ranks[i], theirs, counts);
   }
   return {};
 }
@@ -80,7 +83,7 @@ Status disputed_call(const GroupState& g, const Run& run) {
     Head theirs;
     if (!link_to(core, peer).disputed(peer, theirs)) continue;
     const Head& mine = run.head_for(peer, theirs);
-    if (theirs.sign != mine.sign) return differ(core, mine, peer, theirs, &run);
+    if (theirs.sign != mine.sign) return differ(core, mine, peer, theirs, run.counts());
   }
   return {};
 }
@@ -109,7 +112,7 @@ Status unexpected_message(const Task& task, const Run* run) {
     for (const Past& past : g.past)
       if (past.head.sign && found.ok()) look(unread(g, g.board_round + 1, past.head, true));
   } else {
-    look(unread(g, g.board_round, mine, false));
+    look(unread(g, g.board_round, mine, false, task.call.counts));
   }
   if (found.ok()) look(unclaimed(g, task.call.tag, mine, run));
   for (const Past& past : g.past)
@@ -117,13 +120,15 @@ Status unexpected_message(const Task& task, const Run* run) {
   return found;
 }
 
-Status diverging_on_board(const GroupState& g, const Head& mine, int member) {
+Status diverging_on_board(const Task& task, int member) {
+  const GroupState& g = *task.group;
   const Head theirs = g.board->head(member, g.board_round);
   // The peer may be behind: what this rank passed there says more.
   const Past* past = std::ranges::find_if(
       g.past, [&](const Past& p) { return p.head.sign && same_place(p.head, theirs); });
-  const Head& ours = past == g.past.end() ? mine : past->head;
-  return differ(*g.core, ours, g.ranks[static_cast<std::size_t>(member)], theirs);
+  const Rank peer = g.ranks[static_cast<std::size_t>(member)];
+  if (past != g.past.end()) return differ(*g.core, past->head, peer, theirs);
+  return differ(*g.core, task.call.head, peer, theirs, task.call.counts);
 }
 
 Status leftover_of_last(const GroupState& g) {

@@ -14,8 +14,8 @@ Status disputed_message(const Core& core, const Head& mine, Rank peer);
 // Searches for a message, on a link or on a board, of a call that this rank does not run. run: that
 // of a task with a schedule. The search takes long: it is for when nothing moves.
 Status unexpected_message(const Task& task, const Run* run = nullptr);
-// The call of the member whose message in the board's round differs from `mine`.
-Status diverging_on_board(const GroupState& g, const Head& mine, int member);
+// The call of the member whose message in the board's round differs from that of `task`.
+Status diverging_on_board(const Task& task, int member);
 // After a collective of g: looks for a message of an earlier collective that is over here.
 Status leftover_of_last(const GroupState& g);
 // Looks for such messages of all communicators.

@@ -5,6 +5,7 @@
 #include "coll/runtime/board_task.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -19,16 +20,67 @@ bool publishes_product(Collective c, const Call& call) {
   return call.op == RedOp::kPreMulSum && reduces(c);
 }
 
+// The blocks of a vector call's `in`, one after the other: in place, or packed into `packed`.
+const void* in_one_piece(const Call& call, std::vector<std::byte>& packed, std::size_t& bytes) {
+  const std::size_t element = size_of(call.type);
+  const auto* const in = static_cast<const std::byte*>(call.in);
+  bool apart = false;
+  for (std::size_t i = 0; i < call.counts.size(); ++i) {
+    apart = apart || (call.counts[i] && call.offsets[i] * element != bytes);
+    bytes += call.counts[i] * element;
+  }
+  if (!apart) return in;
+  packed.resize(bytes);
+  std::byte* to = packed.data();
+  for (std::size_t i = 0; i < call.counts.size(); ++i) {
+    if (const std::size_t block = call.counts[i] * element) {
+      std::memcpy(to, in + call.offsets[i] * element, block);
+      to += block;
+    }
+  }
+  return packed.data();
+}
+
+// `from` has the messages of all members, in which blocks follow each other.
+void finish_uneven(const GroupState& g, Collective c, const Call& call, Rank root,
+                   const void** from) {
+  const std::size_t element = size_of(call.type), n = g.ranks.size();
+  const Part out = footprint(c, g.me, root).out;
+  const auto copy = [&](std::size_t to, const void* what, std::size_t count) {
+    if (count) std::memcpy(static_cast<std::byte*>(call.out) + to * element, what, count * element);
+  };
+  if (out == Part::kAll)
+    for (std::size_t i = 0; i < n; ++i) copy(call.offsets[i], from[i], call.counts[i]);
+  if (out != Part::kOne) return;
+  const auto me = static_cast<std::ptrdiff_t>(g.me);
+  const auto counts = call.counts.begin();
+  const std::size_t before = std::accumulate(counts, counts + me, std::size_t{0}),
+                    count = counts[me];
+  for (std::size_t i = 0; i < n; ++i)
+    from[i] = static_cast<const std::byte*>(from[i]) + before * element;
+  if (!reduces(c)) return copy(0, from[root], count);
+  reduce_kernel(call.type, call.op)(call.out, from, static_cast<int>(n), count);
+  if (call.op == RedOp::kAvg) scale(call.out, call.out, call.type, static_cast<int>(n), count);
+}
+
 }  // namespace
 
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) {
-  const std::size_t bytes =
-      call.count * size_of(call.type) * blocks_in(footprint(c, g.me, root).in, g.ranks.size());
-  if (!publishes_product(c, call))
-    return g.board->publish(++g.board_round, call.in, bytes, call.head);
-  std::vector<std::byte> product(bytes);
-  multiply(product.data(), call.in, call.type, call.factor, bytes / size_of(call.type));
-  g.board->publish(++g.board_round, product.data(), bytes, call.head);
+  const std::size_t element = size_of(call.type);
+  const Part in = footprint(c, g.me, root).in;
+  const void* data = call.in;
+  std::size_t bytes = call.count * element * blocks_in(in, g.ranks.size());
+  std::vector<std::byte> made;
+  if (call.is_vector) [[unlikely]] {
+    bytes = in == Part::kOne ? call.counts[static_cast<std::size_t>(g.me)] * element : 0;
+    if (in == Part::kAll) data = in_one_piece(call, made, bytes);
+  }
+  if (publishes_product(c, call)) {
+    if (made.empty()) made.resize(bytes);
+    multiply(made.data(), data, call.type, call.factor, bytes / element);
+    data = made.data();
+  }
+  g.board->publish(++g.board_round, data, bytes, call.head);
 }
 
 bool board_ready(const GroupState& g) {
@@ -42,12 +94,14 @@ bool board_ready(const GroupState& g) {
 
 BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int n = static_cast<int>(g.ranks.size());
-  const std::size_t bytes = call.count * size_of(call.type);
+  const std::size_t count =
+      call.is_vector ? call.counts[static_cast<std::size_t>(g.me)] : call.count;
+  const std::size_t bytes = count * size_of(call.type);
   const void* from[kMostOnBoard];
   const int other = g.board->collect(g.board_round, call.head.sign, from);
   if (other >= 0) [[unlikely]]
     return {other};
-  if (!publishes_product(c, call)) [[likely]]
+  if (!publishes_product(c, call) && !call.is_vector) [[likely]]
     from[g.me] = call.in;
   const auto copy = [&](int to, const void* what, int part) {
     if (bytes)
@@ -58,7 +112,9 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
   // Of what a rank published: all of it, or the block of this one.
   const int part = footprint(c).in == Part::kAll ? g.me : 0;
   const Part out = footprint(c, g.me, root).out;
-  if (out != Part::kNothing && reduces(c)) {
+  if (call.is_vector) [[unlikely]] {
+    finish_uneven(g, c, call, root, from);
+  } else if (out != Part::kNothing && reduces(c)) {
     for (int i = 0; i < n && part; ++i)
       from[i] = static_cast<const std::byte*>(from[i]) + static_cast<std::size_t>(part) * bytes;
     reduce_kernel(call.type, call.op)(call.out, from, n, call.count);
@@ -128,7 +184,7 @@ bool BoardTask::survey(Recorder::Stalled& how_far) const {
 }
 
 Status BoardTask::mismatch() const {
-  if (diverging_ >= 0) return diverging_on_board(*group, call.head, diverging_);
+  if (diverging_ >= 0) return diverging_on_board(*this, diverging_);
   return first() ? unexpected_message(*this) : Status();
 }
 

@@ -2,6 +2,9 @@
 // on the board, and all ranks read it.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "coll/runtime/core.h"
 
 namespace weft {
@@ -25,8 +28,10 @@ class BoardTask final : public Task {
  public:
   // collective, root: of the call, which may be a part of the user's. published: this rank's
   // message is on the board already, which only the first task of the group can have done.
-  BoardTask(GroupState& g, Collective collective, const Call& of, Rank root, bool published)
-      : collective_(collective), root_(root), published_(published) {
+  // blocks: what the spans of a vector call point into.
+  BoardTask(GroupState& g, Collective collective, const Call& of, std::vector<std::size_t>&& blocks,
+            Rank root, bool published)
+      : collective_(collective), root_(root), blocks_(std::move(blocks)), published_(published) {
     group = &g;
     call = of;
   }
@@ -45,6 +50,7 @@ class BoardTask final : public Task {
 
   const Collective collective_;
   const Rank root_;
+  const std::vector<std::size_t> blocks_;
   bool published_;
   int diverging_ = -1;
 };

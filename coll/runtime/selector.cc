@@ -151,7 +151,7 @@ void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number
   p.packed = book::pack(p.what);
   p.timed = !by_pairs(p.head);
   p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
-  p.board = !call.is_vector && !p.empty &&
+  p.board = !by_pairs(p.head) && !p.empty &&
             on_board(g, g.core->tuning, c, given.forced, p.total_bytes, given.root);
   p.of = given;
   // The blocks of a vector call differ from call to call, and a Compute's plans are its own.

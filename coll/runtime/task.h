@@ -137,7 +137,9 @@ struct GroupCache {
 };
 
 // What follows from the arguments of a call except its addresses. A communicator keeps that of each
-// collective's last call, since the next call mostly has the same arguments.
+// collective's last call, since the next call mostly has the same arguments; of a collective with a
+// root, of the last call with each of kKeptRoots roots, since roots often take turns.
+inline constexpr unsigned kKeptRoots = 4;
 struct Prepared {
   struct Arguments {
     std::uint64_t selection = 0;        // Core::selection; 0: of no call
@@ -254,7 +256,10 @@ struct GroupState {
     bool by_name = false;  // the user named the algorithm
   };
   std::array<Settled, kCollectives> settled;
-  std::array<Prepared, kCollectives> prepared;  // each collective's last call
+  std::array<std::array<Prepared, kKeptRoots>, kCollectives> prepared;
+  Prepared& prepared_for(Collective c, Rank root) {
+    return prepared[static_cast<std::size_t>(c)][static_cast<unsigned>(root) % kKeptRoots];
+  }
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream

@@ -24,7 +24,8 @@ constexpr DType integer() {
 
 // MPI_CHAR and MPI_WCHAR are letters: MPI does not reduce them.
 std::span<const Known> known_types() {
-  static const Known types[] = {{MPI_DOUBLE, DType::kFloat64},
+  static const Known types[] = {{MPI_BYTE, DType::kUInt8},
+                                {MPI_DOUBLE, DType::kFloat64},
                                 {MPI_FLOAT, DType::kFloat32},
                                 {MPI_INT, integer<int>()},
                                 {MPI_LONG, integer<long>()},
@@ -47,7 +48,6 @@ std::span<const Known> known_types() {
                                 {MPI_AINT, integer<MPI_Aint>()},
                                 {MPI_OFFSET, integer<MPI_Offset>()},
                                 {MPI_COUNT, integer<MPI_Count>()},
-                                {MPI_BYTE, DType::kUInt8},
                                 {MPI_C_BOOL, DType::kBool}};
   return types;
 }

@@ -54,6 +54,43 @@ TEST_P(Family, BlocksOfDifferentSizes) {
   });
 }
 
+// The last rank's block lies first, there is a gap before each, and rank 1 has none.
+TEST_P(Family, BlocksInAnyOrderAndApart) {
+  run([](Communicator comm) {
+    const auto n = static_cast<std::size_t>(comm.size()),
+               me = static_cast<std::size_t>(comm.rank());
+    for (const std::size_t scale : {std::size_t{3}, std::size_t{20001}}) {
+      std::vector<std::size_t> counts(n), at(n);
+      std::size_t end = 0;
+      for (std::size_t i = n; i-- > 0; end = at[i] + counts[i]) {
+        counts[i] = i == 1 ? 0 : scale + i;
+        at[i] = end + 2;
+      }
+      // Element k of rank r's buffer is 1000 r + k % 500.
+      std::vector<std::int32_t> in(end), own(counts[me], -1), all(end, -1), wanted(end, -1);
+      const auto element = [](std::size_t rank, std::size_t k) {
+        return static_cast<std::int32_t>(1000 * rank + k % 500);
+      };
+      for (std::size_t k = 0; k < end; ++k) in[k] = element(me, k);
+      const auto ranks = static_cast<std::int32_t>(n);
+      for (const Reduction op : {Reduction(RedOp::kSum), Reduction(RedOp::kAvg), premul_sum(3)}) {
+        comm.reduce_scatter_v(in.data(), own.data(), Blocks(counts, at), DType::kInt32, op).check();
+        for (std::size_t k = 0; k < counts[me]; ++k) {
+          std::int32_t sum = 0;
+          for (std::size_t r = 0; r < n; ++r) sum += element(r, at[me] + k);
+          ASSERT_EQ(own[k], op.op == RedOp::kAvg         ? sum / ranks
+                            : op.op == RedOp::kPreMulSum ? 3 * sum
+                                                         : sum);
+        }
+      }
+      comm.all_gather_v(in.data(), all.data(), Blocks(counts, at), DType::kInt32).check();
+      for (std::size_t r = 0; r < n; ++r)
+        for (std::size_t k = 0; k < counts[r]; ++k) wanted[at[r] + k] = element(r, k);
+      ASSERT_EQ(all, wanted) << "what lies between the blocks stays";
+    }
+  });
+}
+
 // Everybody to everybody and to itself, in an order that would deadlock one by one; some empty.
 TEST_P(Family, ExchangesProgressTogether) {
   run([](Communicator comm) {
