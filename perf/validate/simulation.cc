@@ -42,7 +42,12 @@ Simulated run_plain(const SimulationOptions& options) {
 Simulated run_world(const SimulationOptions& options, const SimWorld& world) {
   WorldFabric fabric(world);
   Simulated run;
-  run.conducted = conduct(fabric, options.plan, options.policy.thresholds);
+  const Streams streams = calibrate(fabric);
+  PlanOptions plan = options.plan;
+  plan.budget_s -= fabric.now_s();
+  run.conducted = conduct(fabric, plan, options.policy.thresholds);
+  run.conducted.samples.one_stream_gbps = streams.one_gbps;
+  run.streams = streams.of_flow;
   run.virtual_s = fabric.now_s();
   run.hosts = fabric.hosts();
   run.facts = facts_of(run.hosts, 0, run.virtual_s);
@@ -72,6 +77,7 @@ Simulation simulate(const SimulationOptions& options) {
   report.ranks = options.hosts;
   report.budget_s = options.plan.budget_s;
   report.seconds = run.virtual_s;
+  report.streams = run.streams;
   report.policy = options.policy;
   report.hosts = std::move(run.hosts);
   for (FleetHost& host : report.hosts)

@@ -19,6 +19,7 @@
 #include "perf/validate/report/baseline.h"
 #include "perf/validate/wrong_pairs.h"
 #include "topo/base/clock.h"
+#include "topo/base/environment.h"
 #include "transport/factory/transport_factory.h"
 
 namespace weft::fabric {
@@ -61,6 +62,7 @@ void Validation::describe(World& world) {
     mine_.host = topology.host_name(host);
     mine_.first_rank = world.rank();
     mine_.ranks = static_cast<int>(topology.ranks_of(host).size());
+    mine_.names_rails = is_set("WEFT_RAILS");
     for (const Rank other : agents)
       mine_.emulated |= other != world.rank() && topology.same_kernel(other, world.rank());
     for (PortFacts& port : mine_.ports) port.before = read_counters(port, options_.sources);
@@ -88,12 +90,14 @@ void Validation::probe(World& world) {
   if (world.rank() != 0) return fabric.serve();
   report_.hosts = fabric.hosts();
   show_("probes");
-  report_.streams = fabric.calibrate();
+  const Streams streams = calibrate(fabric);
+  report_.streams = streams.of_flow;
   PlanOptions plan = options_.plan;
   plan.budget_s = left_s() * (1 - kCollectiveShare);
   Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
   report_.plan = std::move(conducted.plan);
   report_.samples = std::move(conducted.samples);
+  report_.samples.one_stream_gbps = streams.one_gbps;
   report_.causes = std::move(conducted.causes);
   fabric.stop();
 }

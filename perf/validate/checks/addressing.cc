@@ -212,7 +212,15 @@ Judged rails_differ(const Check& check, const Observed& observed) {
   for (const HostFacts& host : observed.facts.hosts)
     counts.push_back({at_host(host.host), std::to_string(host.ports.size())});
   const int hosts = static_cast<int>(counts.size());
-  return {unlike(check, counts, std::nullopt, {}, "rails"), hosts, hosts};
+  Judged all{unlike(check, counts, std::nullopt, {}, "rails"), hosts, hosts};
+  // What a host declares is meant; what it finds may lack a rail that is down.
+  for (Finding& finding : all.findings)
+    if (std::ranges::all_of(observed.facts.hosts, [&](const HostFacts& host) {
+          return host.names_rails ||
+                 (!finding.where.host.empty() && host.host != finding.where.host);
+        }))
+      finding.severity = Severity::kInfo;
+  return all;
 }
 
 // Rails of one subnet that answer ARP for each other's addresses: a packet for one comes in at
@@ -240,7 +248,9 @@ constexpr Check kAddressingRows[] = {
      "the rails of each host (WEFT_RAILS, or the devices that are up)", "equal",
      "A host has fewer or more rails than most, and a job can use only as many as the host with "
      "the fewest.",
-     "Bring the missing rail up, or set WEFT_RAILS alike on all hosts.", rails_differ},
+     "Bring the missing rail up, or set WEFT_RAILS alike on all hosts. Of hosts whose WEFT_RAILS "
+     "names fewer rails, this is information.",
+     rails_differ},
     {"rails-one-subnet", CheckKind::kPassive, Severity::kWarn, "rails have subnets of their own",
      "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
      "Rails of a host are in one subnet, and each answers ARP for the addresses of all: what is "

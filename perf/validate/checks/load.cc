@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "perf/validate/checks/check.h"
+#include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -246,9 +247,13 @@ Judged cross_rail(const Check& check, const Observed& observed) {
   Judged all;
   const Thresholds& limits = observed.policy.thresholds;
   const double least = std::min(limits.warn_rate, beyond_noise(observed));
+  const std::vector<Spread> spreads =
+      find_spreads(observed.hosts, observed.samples, observed.causes, limits);
   for (const FlowSample* sample : flows) {
     ++all.total;
     if (starved(*sample) || apart) continue;
+    if (std::ranges::any_of(spreads, [&](const Spread& s) { return s.may_slow(*sample); }))
+      continue;
     ++all.judged;
     const Flow& flow = sample->flow;
     const double most = std::min(alone.gbps(flow.from, true), alone.gbps(flow.to, false));
@@ -272,16 +277,21 @@ constexpr double kLeastLoopback = 0.6;  // of the best one: cards and slots turn
 
 Judged loopback(const Check& check, const Observed& observed) {
   const std::vector<const FlowSample*> flows = best_flows_of(observed, Probe::kLoopback);
+  // Of what is declared; of undeclared ports all are owed the same.
+  const auto owed_to = [&](const FlowSample& sample) {
+    const double owed = expected_gbps(observed, sample.flow);
+    return owed > 0 ? owed : 1;
+  };
   double best = 0;
   for (const FlowSample* sample : flows)
-    if (sample->reached && !starved(*sample)) best = std::max(best, sample->gbps());
+    if (sample->reached && !starved(*sample))
+      best = std::max(best, sample->gbps() / owed_to(*sample));
   Judged all;
   for (const FlowSample* sample : flows) {
     ++all.total;
     if (starved(*sample) || !sample->reached) continue;
     ++all.judged;
-    const double owed = expected_gbps(observed, sample->flow);
-    const double most = owed > 0 ? std::min(owed, best) : best;
+    const double most = best * owed_to(*sample);
     if (sample->gbps() >= kLeastLoopback * most) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_port(observed, sample->flow.from)));

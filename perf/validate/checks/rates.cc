@@ -144,9 +144,20 @@ Judged switch_rate(const Check& check, const Observed& observed) {
   return rates_at(check, observed, {CausePlace::kGroup});
 }
 
+// What a stream reaches is a property of the hosts: where as many as a flow may have do not fill a
+// port, the port is not known to be slow.
+void excuse_by_streams(const Observed& observed, Finding& finding) {
+  const double one = observed.samples.one_stream_gbps;
+  if (one <= 0) return;
+  finding.severity = Severity::kInfo;
+  finding.evidence.push_back(number_evidence("one_stream", {}, one, kNoNumber, Unit::kGbps));
+  finding.evidence.push_back(number_evidence("streams", {}, kMostStreams, kNoNumber, Unit::kCount));
+}
+
 // The fleet against what its ports declare or advertise, where no cause says so already.
 Judged fleet_rate(const Check& check, const Observed& observed) {
   Judged all = rates_at(check, observed, {CausePlace::kFleet});
+  for (Finding& finding : all.findings) excuse_by_streams(observed, finding);
   std::vector<double> shares, rates;
   bool hardware = false;
   const Graded graded = heard_of(observed);
@@ -189,6 +200,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   finding.expected = rate / share;
   finding.evidence.push_back(
       number_evidence("flows", {}, static_cast<double>(shares.size()), kNoNumber, Unit::kCount));
+  excuse_by_streams(observed, finding);
   return all;
 }
 

@@ -82,6 +82,7 @@ void visit_host(Facts& h, Visit& visit) {
   visit("longest_stop_s", h.stops.longest_s);
   visit("stops", h.stops.count);
   visit("throttled_s", h.stops.throttled_s);
+  visit("names_rails", h.names_rails);
   visit("emulated", h.emulated);
   visit("ports", h.ports);
 }

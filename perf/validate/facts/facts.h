@@ -79,7 +79,8 @@ struct HostFacts {
   std::optional<bool> dmabuf;                  // driver and kernel export GPU memory to NICs
   int gpus = 0;
   Stops stops;
-  bool emulated = false;         // this host shares its kernel with another host of the job
+  bool names_rails = false;  // WEFT_RAILS names the rails: a device that is down leaves none out
+  bool emulated = false;     // this host shares its kernel with another host of the job
   std::vector<PortFacts> ports;  // by rail
 };
 

@@ -2,9 +2,14 @@
 #include "perf/validate/locate/causes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
+
+#include "perf/validate/locate/power.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -160,10 +165,14 @@ void unite_paths(std::vector<Place>& places) {
     for (const auto& entry : ends) {
       if (entry.second.size() < kEndPaths) continue;
       const Port port = entry.first;
-      Place whole = united(end, entry.second);
+      std::vector<Place> parts = entry.second;
+      for (const Place& p : places)  // the end itself, of the flows that no path has taken
+        if (p.place == end && p.port == port) parts.push_back(p);
+      Place whole = united(end, parts);
       whole.port = port;
       std::erase_if(places, [&](const Place& p) {
-        return p.place == CausePlace::kPath && port_of(p) == port;
+        return (p.place == CausePlace::kPath && port_of(p) == port) ||
+               (p.place == end && p.port == port);
       });
       places.push_back(whole);
     }
@@ -243,6 +252,73 @@ bool same_place(const Cause& outer, const Cause& inner) {
       return true;
   }
   return false;
+}
+
+namespace {
+
+// Calls visit(sample, slow) for the flows of kRate that a rate was read of.
+template <typename Visit>
+void each_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
+               const Thresholds& thresholds, const Ignored& ignored, const Visit& visit) {
+  const double slow = -std::log(thresholds.warn_rate);
+  for (const Sight& s : rate_sights(hosts, samples, thresholds, ignored).sights)
+    visit(samples.flows[static_cast<std::size_t>(s.flow)], s.value >= slow);
+}
+
+}  // namespace
+
+std::vector<Spread> find_spreads(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                 const std::vector<Cause>& causes, const Thresholds& thresholds) {
+  std::vector<Spread> spreads;
+  for (const Cause& cause : causes)
+    if (cause.kind == CauseKind::kRate &&
+        (cause.place == CausePlace::kReceive || cause.place == CausePlace::kPort))
+      spreads.push_back({cause.port, std::vector<bool>(samples.rounds.size(), false)});
+  if (spreads.empty()) return spreads;
+  for (Spread& spread : spreads)
+    for (const FlowSample& sample : samples.flows)
+      if (sample.flow.to == spread.receiver && !sample.flow.victim)
+        spread.rounds[static_cast<std::size_t>(sample.round)] = true;
+  struct Count {
+    double slow = 0, all = 0;
+  };
+  std::vector<std::pair<Count, Count>> counts(spreads.size());  // with and without the receiver
+  const auto at_a_receiver = [&](Port from, Port to) {
+    return std::ranges::any_of(
+        spreads, [&](const Spread& s) { return s.receiver == from || s.receiver == to; });
+  };
+  each_rate(hosts, samples, thresholds, at_a_receiver, [&](const FlowSample& sample, bool slow) {
+    for (std::size_t s = 0; s < spreads.size(); ++s) {
+      if (sample.flow.from.rail != spreads[s].receiver.rail) continue;
+      Count& count = spreads[s].may_slow(sample) ? counts[s].first : counts[s].second;
+      count.slow += slow;
+      ++count.all;
+    }
+  });
+  std::size_t next = 0;
+  std::erase_if(spreads, [&](const Spread&) {
+    const auto& [with, without] = counts[next++];
+    const double mean = with.all * (without.slow + 1) / std::max(1.0, without.all);
+    return with.slow <= mean || std::exp(-poisson_gain(with.slow, mean)) > kFalseAlarm;
+  });
+  return spreads;
+}
+
+Samples without_victims(const std::vector<FleetHost>& hosts, const Samples& samples,
+                        const std::vector<Spread>& spreads, const Thresholds& thresholds) {
+  std::vector<bool> victims(samples.flows.size(), false);
+  const auto none = [](Port, Port) { return false; };
+  each_rate(hosts, samples, thresholds, none, [&](const FlowSample& sample, bool slow) {
+    victims[static_cast<std::size_t>(&sample - samples.flows.data())] =
+        slow && std::ranges::any_of(spreads, [&](const Spread& spread) {
+          return spread.receiver.rail == sample.flow.from.rail && spread.may_slow(sample);
+        });
+  });
+  Samples rest = samples;
+  rest.flows.clear();
+  for (std::size_t f = 0; f < victims.size(); ++f)
+    if (!victims[f]) rest.flows.push_back(samples.flows[f]);
+  return rest;
 }
 
 }  // namespace weft::fabric

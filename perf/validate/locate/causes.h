@@ -4,9 +4,11 @@
 
 #include <vector>
 
+#include "perf/validate/facts/policy.h"
 #include "perf/validate/locate/cause.h"
 #include "perf/validate/locate/peel.h"
 #include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
 
 namespace weft::fabric {
 
@@ -24,5 +26,21 @@ bool passes(const Cause& cause, Port from, Port to);
 // Whether every flow of `inner` passes `outer`, and the two are as large: a port and a direction of
 // that port, say, but not a rail and a port.
 bool same_place(const Cause& outer, const Cause& inner);
+
+// A slow receiver of which others are the victims, as with PFC, which pauses whole links: flows to
+// other ports are slow in rounds in which somebody sends to it, and not in the other rounds.
+struct Spread {
+  Port receiver;
+  std::vector<bool> rounds;  // by round: whether somebody sends to the receiver
+  bool may_slow(const FlowSample& sample) const {
+    return sample.flow.to != receiver && sample.flow.from != receiver &&
+           rounds[static_cast<std::size_t>(sample.round)];
+  }
+};
+std::vector<Spread> find_spreads(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                 const std::vector<Cause>& causes, const Thresholds& thresholds);
+// The samples without the slow flows of kRate that a spread explains.
+Samples without_victims(const std::vector<FleetHost>& hosts, const Samples& samples,
+                        const std::vector<Spread>& spreads, const Thresholds& thresholds);
 
 }  // namespace weft::fabric

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/power.h"
@@ -53,6 +54,7 @@ class Conductor {
   }
   void measure_left_out();
   void locate_and_test();
+  std::optional<Round> next() const;
   void settle_plan();
 
   Fabric& fabric_;
@@ -80,12 +82,42 @@ void Conductor::measure(Round round) {
   }
 }
 
+// Victims of a slow receiver ask for no further looks, but for paths of which nothing else is
+// known.
+std::optional<Round> Conductor::next() const {
+  const auto next_of = [&](const Samples& samples) {
+    return next_round(fabric_.hosts(), samples, done_.causes, thresholds_, fabric_.most_flows());
+  };
+  const std::vector<Spread> spreads =
+      find_spreads(fabric_.hosts(), done_.samples, done_.causes, thresholds_);
+  if (spreads.empty()) return next_of(done_.samples);
+  const Samples rest = without_victims(fabric_.hosts(), done_.samples, spreads, thresholds_);
+  std::set<std::pair<Port, Port>> heard;
+  for (const FlowSample& sample : rest.flows)
+    if (rest.rounds[static_cast<std::size_t>(sample.round)].probe == Probe::kRate)
+      heard.insert({sample.flow.from, sample.flow.to});
+  Round round{Probe::kRate, {}, kLook_s};
+  std::set<Port> busy;
+  for (const Spread& spread : spreads) busy.insert(spread.receiver);
+  for (const FlowSample& sample : done_.samples.flows) {
+    const Port from = sample.flow.from, to = sample.flow.to;
+    const int most = fabric_.most_flows(), flows = static_cast<int>(round.flows.size());
+    if (done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate)
+      continue;
+    if (heard.contains({from, to}) || busy.contains(from) || busy.contains(to)) continue;
+    if (most > 0 && flows >= most) break;
+    busy.insert({from, to});
+    round.flows.push_back({from, to});
+  }
+  if (!round.flows.empty()) return round;
+  return next_of(rest);
+}
+
 void Conductor::locate_and_test() {
   const std::vector<FleetHost>& hosts = fabric_.hosts();
   done_.causes = locate(hosts, done_.samples, thresholds_);
   while (done_.further_rounds < kMostFurtherRounds) {
-    const std::optional<Round> round =
-        next_round(hosts, done_.samples, done_.causes, thresholds_, fabric_.most_flows());
+    const std::optional<Round> round = next();
     if (!round || !fits(*round, kLatestRound)) return;
     measure(*round);
     ++done_.further_rounds;
@@ -129,6 +161,7 @@ void Conductor::settle_plan() {
     if (probe == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail)
       paths.insert({sample.flow.from.rail, sample.flow.from.host, sample.flow.to.host});
     if (!tells_loss.contains(probe)) continue;
+    if (probe == Probe::kRate && outruns(fabric_.hosts(), sample.flow)) continue;
     const auto sent = static_cast<double>(sample.packets.value_or(0));
     packets[{sample.flow.from, true}] += sent;
     packets[{sample.flow.to, false}] += sent;

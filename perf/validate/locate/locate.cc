@@ -395,7 +395,10 @@ void Locator::drop_consequences() {
 
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds) {
-  return Locator(hosts, samples, thresholds).run();
+  std::vector<Cause> causes = Locator(hosts, samples, thresholds).run();
+  const std::vector<Spread> spreads = find_spreads(hosts, samples, causes, thresholds);
+  if (spreads.empty()) return causes;
+  return Locator(hosts, without_victims(hosts, samples, spreads, thresholds), thresholds).run();
 }
 
 }  // namespace weft::fabric

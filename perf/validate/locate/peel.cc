@@ -78,7 +78,7 @@ class Peeler {
   void take_greedily(Explanation& told);
   std::vector<int> open(const Candidate& candidate) const;
   Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
-  Fit fit_graded(const std::vector<int>& sights, bool crossing) const;
+  Fit fit_graded(const std::vector<int>& sights, CausePlace place) const;
   Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
   void take(const Candidate& candidate, const Fit& fit, Explanation& told);
 
@@ -164,11 +164,20 @@ std::vector<int> Peeler::open(const Candidate& candidate) const {
 }
 
 // Level: the median, of an even number the better of the middle two.
-Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
+Fit Peeler::fit_graded(const std::vector<int>& sights, CausePlace place) const {
   Fit fit;
+  // Of a flow that the other end holds below what this end may carry.
+  const auto spare = [&](int s) {
+    if (place == CausePlace::kTransmit) return sight(s).from_spare;
+    return place == CausePlace::kReceive ? sight(s).to_spare : 0.0;
+  };
   std::vector<double> values;
-  for (const int s : sights)
-    if (!crossing || bad(sight(s))) values.push_back(sight(s).value);
+  for (const int s : sights) {
+    if (bad(sight(s)))
+      values.push_back(sight(s).value + spare(s));
+    else if (place != CausePlace::kGroup && spare(s) <= 0)
+      values.push_back(sight(s).value);
+  }
   if (values.empty()) return fit;
   const auto k = static_cast<double>(values.size());
   fit.flows = static_cast<int>(values.size());
@@ -176,9 +185,11 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
   const double error = median_error(scale_.sigma, values.size(), scale_.usual_error);
   int agree = 0;
   for (const double value : values) agree += value > fit.level / 2;
-  for (const int s : sights)
+  for (const int s : sights) {
+    const double predicted = std::max(0.0, fit.level - spare(s));
     fit.gain +=
-        huber(sight(s).value / scale_.sigma) - huber((sight(s).value - fit.level) / scale_.sigma);
+        huber(sight(s).value / scale_.sigma) - huber((sight(s).value - predicted) / scale_.sigma);
+  }
   const double agreeing = agree / k, z = fit.level / error;
   const double noise = std::min(1.0, places_ * normal_tail(z));
   fit.valid = fit.level >= scale_.threshold && noise <= kFalseAlarm && agreeing >= kAgreeGraded;
@@ -257,7 +268,7 @@ Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) cons
   if (end && std::ranges::all_of(sights, [&](int s) { return partner(s) == partner(sights[0]); }))
     return {};
   return scale_.counted ? fit_counted(sights, candidate.place)
-                        : fit_graded(sights, candidate.place == CausePlace::kGroup);
+                        : fit_graded(sights, candidate.place);
 }
 
 // Sets the place's flows aside, but for those that are much worse than the place makes them.

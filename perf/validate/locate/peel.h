@@ -29,6 +29,9 @@ struct Sight {
   double value = 0;      // graded: the log of how much worse than usual; counted: events
   double trials = 1;     // counted: events and what were none
   int flow = -1;         // index into Samples::flows; -1: of none
+  // Graded: the log of how much more than the flow's ends allow together the one end may carry. A
+  // cut of that end shows in this flow less so much.
+  double from_spare = 0, to_spare = 0;
 };
 
 // How sights are judged.

@@ -154,8 +154,14 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
         continue;
       }
     }
-    graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
-    graded.sights.back().flow = static_cast<int>(sample - samples.flows.data());
+    Sight& sight = graded.sights.emplace_back(
+        sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
+    sight.flow = static_cast<int>(sample - samples.flows.data());
+    const auto spare = [&](Port port) {
+      return std::log(expected_gbps(hosts, port, port, graded.unit) / expected);
+    };
+    sight.from_spare = spare(sample->flow.from);
+    sight.to_spare = spare(sample->flow.to);
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
   settle(shape, graded, {.least = 0.01, .of_few = 0.02, .of_windows = error});
@@ -195,12 +201,18 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
   return graded;
 }
 
+bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow) {
+  const double receives = expected_gbps(hosts, flow.to, flow.to, 0);
+  return receives > 0 && expected_gbps(hosts, flow.from, flow.from, 0) > receives;
+}
+
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   std::vector<Sight> sights;
   each(samples, loaded ? Probe::kRate : Probe::kLowLoad, ignored, [&](const FlowSample& sample) {
     if (!sample.packets || *sample.packets == 0 || !sample.retransmits) return;
+    if (loaded && outruns(hosts, sample.flow)) return;
     sights.push_back(sight_of(shape, sample, static_cast<double>(*sample.retransmits),
                               static_cast<double>(*sample.packets)));
   });

@@ -55,8 +55,11 @@ bool least_tells_latency(const Samples& samples);
 Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
                       const Ignored& ignored);
 
-// Retransmits of packets: of paced flows, or of those at full speed. A starved end loses no
-// packets.
+// Whether the sender's port declares more than the receiver's. At full speed such a flow fills a
+// queue and loses packets there by design, as many senders of one port do.
+bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
+// Retransmits of packets: of paced flows, or of those at full speed that do not outrun their
+// receivers. A starved end loses no packets.
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored);
 bool sends_datagrams(Probe probe);  // over plain interfaces

@@ -8,7 +8,6 @@
 #include <set>
 #include <thread>
 
-#include "perf/validate/probes/statistics.h"
 #include "topo/base/clock.h"
 
 namespace weft::fabric {
@@ -35,11 +34,6 @@ double payload_share(const PortFacts& port, const std::string& transport) {
 // are held to a rate that cores bridge, and are sent a little more.
 constexpr double kLoopbackGbps = 0.5;
 constexpr double kLoopbackPace = 1.1;
-
-constexpr double kCalibration_s = 0.15;         // of a round
-constexpr std::size_t kCalibrated = 4;          // flows of a round, at most
-constexpr std::size_t kRates = 3;               // of a number of streams, at least
-constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate, of the best median
 
 // The UDP source port of a RoCE queue pair follows from its flow label in the drivers that call
 // rdma_get_udp_sport() with it (include/rdma/ib_verbs.h); elsewhere, from the queue pair's number.
@@ -88,23 +82,6 @@ double expected_gbps(const PortFacts& port, const Policy& policy, double declare
 int flows_of_one_machine(int cores, double gbps) {
   constexpr double kGbpsOfCore = 3;
   return gbps > 0 ? std::max(1, static_cast<int>(cores * kGbpsOfCore / gbps)) : 1;
-}
-
-int streams_that_fill(double expected_gbps,
-                      const std::function<std::vector<double>(int)>& rates_of) {
-  std::map<int, double> medians;
-  double best = 0;
-  for (int streams = 1; streams <= kMostStreams; streams *= 2) {
-    const std::vector<double> rates = rates_of(streams);
-    if (rates.empty()) break;
-    const double before = best;
-    best = std::max(best, medians[streams] = median_of(rates));
-    const bool full = expected_gbps > 0 && std::ranges::max(rates) >= kFills * expected_gbps;
-    if (full || kAlike * best < before) break;
-  }
-  for (const auto& [streams, median] : medians)
-    if (median >= kAlike * best) return streams;
-  return 1;
 }
 
 AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& facts,
@@ -202,40 +179,6 @@ std::vector<FlowSample> AgentFabric::run(const Round& round) {
   gather("");  // all ends are connected, or know why not
   scatter({}, "");
   return join_samples(round, hosts_, gather(round_->run()), false_reports_);
-}
-
-int AgentFabric::calibrate() {
-  Round round;
-  round.seconds = kCalibration_s;
-  const std::size_t hosts = hosts_.size(), most = static_cast<std::size_t>(most_flows_);
-  const std::size_t pairs = std::min({kCalibrated, hosts / 2, most > 0 ? most : kCalibrated});
-  double expected_gbps = 0;
-  for (std::size_t i = 0; i < pairs; ++i) {  // over the whole fleet
-    const int from = static_cast<int>(i * hosts / pairs);
-    const int to = from + static_cast<int>(hosts / (2 * pairs));
-    const int rail = static_cast<int>(i % rails_.size());
-    round.flows.push_back({{from, rail}, {to, rail}});
-    expected_gbps = std::max(
-        expected_gbps,
-        hosts_[static_cast<std::size_t>(from)].ports[static_cast<std::size_t>(rail)].expected_gbps);
-  }
-  streams_ = streams_that_fill(expected_gbps, [&](int streams) {
-    streams_ = streams;
-    std::vector<double> rates;
-    for (std::size_t n = 0; n < kRates && !round.flows.empty(); n += round.flows.size()) {
-      std::vector<Flow> reached;  // a dead link takes long, and tells nothing
-      for (const FlowSample& sample : run(round)) {
-        if (!sample.reached) continue;
-        reached.push_back(sample.flow);
-        rates.push_back(sample.gbps());
-      }
-      round.flows = reached;
-      if (expected_gbps > 0 && !rates.empty() && std::ranges::max(rates) >= kFills * expected_gbps)
-        break;
-    }
-    return rates;
-  });
-  return streams_;
 }
 
 void AgentFabric::serve() {

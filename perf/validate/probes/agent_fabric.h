@@ -38,13 +38,6 @@ double expected_gbps(const PortFacts& port, const Policy& policy, double declare
 // both ends together; 1 where the rate is not known.
 int flows_of_one_machine(int cores, double expected_gbps);
 
-// The fewest streams a flow that fill a port: 1, 2, 4, ... up to kMostStreams are tried for as long
-// as more of them reach more, and the fewest that come within 3 % of the best median are kept.
-// rates_of(streams) returns the Gb/s of some flows. Where one of them reaches 95 % of
-// `expected_gbps` (0: not known), nothing more is tried.
-int streams_that_fill(double expected_gbps,
-                      const std::function<std::vector<double>(int)>& rates_of);
-
 class AgentFabric final : public Fabric {
  public:
   // `transport` is "tcp" or "verbs", the same on all ranks. `facts` matters on rank 0 only.
@@ -56,9 +49,7 @@ class AgentFabric final : public Fabric {
   bool supports(Probe probe) const override;
   std::vector<FlowSample> run(const Round& round) override;  // rank 0
   std::vector<FalseReport> false_reports() const override { return false_reports_; }
-  // Rank 0, before the first round: finds by short rounds of some pairs how many streams the flows
-  // of all later rounds have, and returns it.
-  int calibrate();
+  void set_streams(int streams) override { streams_ = streams; }
   double now_s() const override;
 
   void serve();  // the other ranks: takes part in rounds until stop()

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 #include "topo/topology.h"
 
 namespace weft::fabric {
 
-inline constexpr int kMostStreams = 16;  // of a flow
 // The number that a label gives to a stream of its flow: it stands for a source port.
 constexpr int way_of(int label, int stream) { return label * kMostStreams + stream; }
 

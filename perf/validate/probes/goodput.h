@@ -1,13 +1,23 @@
 // What losses cost a flow. Pure.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 namespace weft::fabric {
 
 // Goodput as a share of the rate under go-back-N with `window` packets in flight. (1 - p) / (1 + p
 // (W - 1)): D. Bertsekas, R. Gallager, "Data Networks", 2.4.1.
-double go_back_n_goodput(double loss, double window);
+inline double go_back_n_goodput(double loss, double window) {
+  return (1 - loss) / (1 + loss * (std::max(1.0, window) - 1));
+}
+
 // Most Gb/s of one TCP flow: M. Mathis et al., "The macroscopic behavior of the TCP congestion
 // avoidance algorithm", CCR 1997.
-double mathis_gbps(double loss, double segment_bytes, double rtt_us);
+inline double mathis_gbps(double loss, double segment_bytes, double rtt_us) {
+  if (loss <= 0) return std::numeric_limits<double>::infinity();
+  return 8e-3 * segment_bytes / rtt_us * std::sqrt(1.5 / loss);
+}
 
 }  // namespace weft::fabric

@@ -46,8 +46,7 @@ EndOrder order_of(const Round& round, std::size_t index, bool sends,
                                .expected_gbps;
   order.label = flow.label;
   order.victim = flow.victim;
-  if (!flow.victim && round.probe != Probe::kLatency && round.probe != Probe::kEntropy)
-    order.streams = streams;
+  order.streams = streams;
   return order;
 }
 
@@ -84,17 +83,12 @@ const Flow& flow_at(const Round& round, int flow, bool sends, int host) {
 std::vector<std::string> orders_of(const Round& round, const std::vector<FleetHost>& hosts,
                                    double full_pace, int streams) {
   std::vector<Json> orders(hosts.size(), Json::array());
-  std::map<std::pair<Port, bool>, int> flows_at;  // true: that the port sends
-  for (const Flow& flow : round.flows) {
-    ++flows_at[{flow.from, true}];
-    ++flows_at[{flow.to, false}];
-  }
+  const std::vector<int> streams_of_flow = streams_of(round, streams);
   for (std::size_t i = 0; i < round.flows.size(); ++i) {
     const Flow& flow = round.flows[i];
-    const int shared = std::max(flows_at[{flow.from, true}], flows_at[{flow.to, false}]);
     for (const bool sends : {true, false})
       orders[static_cast<std::size_t>((sends ? flow.from : flow.to).host)].push_back(
-          to_json(order_of(round, i, sends, hosts, full_pace, std::max(1, streams / shared))));
+          to_json(order_of(round, i, sends, hosts, full_pace, streams_of_flow[i])));
   }
   std::vector<std::string> texts;
   for (const Json& one : orders) texts.push_back(one.dump());

@@ -135,6 +135,8 @@ struct Samples {
   std::vector<FlowSample> flows;
   std::vector<FalseReport> false_reports;
   double seconds = 0;  // that all rounds took
+  // What a stream reaches where as many as a flow may have do not fill a port; 0: they do.
+  double one_stream_gbps = 0;
 };
 
 nlohmann::ordered_json to_json(const FlowSample& sample);

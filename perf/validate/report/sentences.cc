@@ -55,6 +55,12 @@ std::string hosts_in_evidence(const Finding& f) {
   return hosts.empty() ? "" : fmt::format(" ({})", hosts);
 }
 
+// The number of the evidence of such a name; 0 where there is none.
+double number_in_evidence(const Finding& f, std::string_view name) {
+  const auto found = std::ranges::find(f.evidence, name, &Evidence::name);
+  return found == f.evidence.end() ? 0 : found->value;
+}
+
 // "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string rate_sentence(const Finding& f) {
   const std::string place = in_words(f.where), numbers = against(f);
@@ -65,6 +71,9 @@ std::string rate_sentence(const Finding& f) {
     case PlaceKind::kSwitch:
       return fmt::format("{}{} carries {} a port", place, hosts_in_evidence(f), numbers);
     case PlaceKind::kFleet:
+      if (const double one = number_in_evidence(f, "one_stream"); one > 0)
+        return fmt::format("a stream reaches {}, and {:.0f} of them do not fill a port: {}",
+                           in_unit(one, Unit::kGbps), number_in_evidence(f, "streams"), numbers);
       return fmt::format("every port runs at {}", numbers);
     default:
       return fmt::format("{} {} at {}", place, sends(f.where.direction), numbers);
@@ -133,12 +142,6 @@ std::string collective_sentence(const Finding& f) {
   return fmt::format("{}{}: wrong result in {} case{}{}{}", place, what,
                      in_unit(f.value, Unit::kCount), f.value == 1 ? "" : "s",
                      first.empty() ? "" : ": ", first);
-}
-
-// The number of the evidence of such a name; 0 where there is none.
-double number_in_evidence(const Finding& f, std::string_view name) {
-  const auto found = std::ranges::find(f.evidence, name, &Evidence::name);
-  return found == f.evidence.end() ? 0 : found->value;
 }
 
 // "h3 rail 1 sends at 80 of 400 Gb/s for 33 % of the time (1 s of every 3 s)".

@@ -188,6 +188,7 @@ FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, doubl
     facts.host = facts.hostname = host.name;
     facts.first_rank = static_cast<int>(fleet.hosts.size());
     facts.cores = host.cores;
+    facts.names_rails = true;
     for (std::size_t rail = 0; rail < host.ports.size(); ++rail) {
       const PortInfo& info = host.ports[rail];
       PortFacts port;

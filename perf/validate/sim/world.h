@@ -61,7 +61,7 @@ struct SimWorld {
   bool spray = false;    // packets of a flow take all uplinks; else a hash of the flow chooses one
   int members = 1;       // of each port; a hash of the flow chooses one
   double flow_gbps = 0;  // most that one connection reaches; 0: no limit
-  int streams = 1;       // connections that the tester opens for a flow
+  int streams = 1;  // connections that the tester opens for a flow, until it sets another number
   Recovery recovery = Recovery::kGoBackN;
   WorldNoise noise;
   std::vector<Effect> effects;

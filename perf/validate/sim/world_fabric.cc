@@ -79,6 +79,7 @@ double Wander::at(double time_s) {
 
 WorldFabric::WorldFabric(SimWorld world)
     : world_(std::move(world)),
+      streams_(world_.streams),
       random_(splitmix64(world_.seed ^ 0xfab)),
       fleet_(world_.noise.fleet, world_.noise.correlation_s, world_.noise.fleet_dips_per_s,
              world_.noise.pareto, world_.seed ^ 0xf1ee7) {
@@ -136,9 +137,9 @@ std::vector<int> WorldFabric::way(const Flow& flow, int stream) {
   const auto end = [](Port port) {
     return static_cast<std::uint64_t>(port.host) << 8 | static_cast<std::uint64_t>(port.rail);
   };
-  const std::uint64_t source =
-      flow.label > 0 ? static_cast<std::uint64_t>(flow.label * world_.streams + stream)
-                     : ++connections_ << 32;
+  const std::uint64_t source = flow.label > 0
+                                   ? static_cast<std::uint64_t>(flow.label * streams_ + stream)
+                                   : ++connections_ << 32;
   std::uint64_t hash =
       splitmix64(splitmix64(world_.seed ^ source) ^ end(flow.from) << 24 ^ end(flow.to));
   const auto choose = [&](int count) {
@@ -221,7 +222,7 @@ std::vector<double> WorldFabric::share(const Round& round, std::vector<Running>&
     Running& running = flows[f];
     const Flow& flow = round.flows[running.flow];
     // Who paces a flow paces its connections alike.
-    const double pace = flow.pace < 1 ? flow.pace / world_.streams : 1;
+    const double pace = flow.pace < 1 ? flow.pace / running.streams : 1;
     double rate = std::min(world_.gbps(flow.from) * pace,
                            world_.flow_gbps > 0 ? world_.flow_gbps / kPayload
                                                 : std::numeric_limits<double>::infinity());
@@ -231,7 +232,7 @@ std::vector<double> WorldFabric::share(const Round& round, std::vector<Running>&
       const Effect& effect = world_.effects[e];
       if (effect.place == Effect::Place::kPath && active_[e] && effect.port == flow.from &&
           effect.peer == flow.to)
-        rate = std::min(rate, world_.gbps(flow.from) * effect.strength / world_.streams);
+        rate = std::min(rate, world_.gbps(flow.from) * effect.strength / running.streams);
     }
     if (running.links.size() > 2) rate *= left[static_cast<std::size_t>(world_.leaf(flow.from))];
     running.loss = 1 - passes;
@@ -271,7 +272,7 @@ void WorldFabric::step(const Round& round, std::vector<Running>& flows, double t
     // What is under way is lost, and the flow is silent until a timer ends.
     if (cut) {
       if (time_s >= flow.silent_until_s)
-        flow.lost += world_.gbps(round.flows[flow.flow].from) / world_.streams * 2 * kSwitch_us *
+        flow.lost += world_.gbps(round.flows[flow.flow].from) / flow.streams * 2 * kSwitch_us *
                      1e3 / 8 / kPacket;
       flow.silent_until_s =
           time_s + timeout_s(world_.recovery) * std::uniform_real_distribution<>(0, 1)(random_);
@@ -341,11 +342,13 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
   const auto steps_a_window =
       static_cast<std::size_t>(std::max(1.0, std::ceil(window_s / kStep_s - 1e-9)));
   const double step_s = window_s / static_cast<double>(steps_a_window);
+  const std::vector<int> streams = streams_of(round, streams_);
   std::vector<Running> flows;  // the connections of a flow one after the other
   for (std::size_t f = 0; f < round.flows.size(); ++f)
-    for (int stream = 0; stream < world_.streams; ++stream) {
+    for (int stream = 0; stream < streams[f]; ++stream) {
       Running& connection = flows.emplace_back();
       connection.flow = f;
+      connection.streams = streams[f];
       connection.links = way(round.flows[f], stream);
       connection.own = noise(world_.noise.flow);
     }
@@ -362,11 +365,13 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
     }
   }
   std::vector<FlowSample> samples(round.flows.size());
+  std::size_t end = 0;  // of the flow's connections
   for (std::size_t f = 0; f < samples.size(); ++f) {
     FlowSample& sample = samples[f];
     sample.flow = round.flows[f];
     sample.seconds = round.seconds;
-    const std::size_t begin = f * static_cast<std::size_t>(world_.streams);
+    const std::size_t begin = end;
+    end += static_cast<std::size_t>(streams[f]);
     Running& whole = flows[begin];  // of whose connections a ping has the first
     whole.loss = losses[begin];
     if (round.probe == Probe::kReach) {
@@ -380,8 +385,7 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
                           host_factor_[static_cast<std::size_t>(sample.flow.from.host)] *
                           host_factor_[static_cast<std::size_t>(sample.flow.to.host)]);
     } else {
-      for (std::size_t other = begin + 1; other < begin + static_cast<std::size_t>(world_.streams);
-           ++other) {
+      for (std::size_t other = begin + 1; other < end; ++other) {
         whole.lost += flows[other].lost;
         for (std::size_t s = 0; s < steps; ++s) whole.gbps[s] += flows[other].gbps[s];
       }

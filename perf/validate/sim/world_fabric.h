@@ -48,9 +48,10 @@ class WorldFabric : public Fabric {
 
   const std::vector<FleetHost>& hosts() const override { return hosts_; }
   int most_flows() const override { return 0; }
-  // A flow is SimWorld::streams connections. Without a label their source ports are new ones in
-  // each round, as the kernel chooses them; with one, they take the same ways in every round.
-  // Throws Error where a flow has an end that the fleet lacks.
+  void set_streams(int streams) override { streams_ = streams; }
+  // A flow is as many connections as streams_of() says. Without a label their source ports are new
+  // ones in each round, as the kernel chooses them; with one, they take the same ways in every
+  // round. Throws Error where a flow has an end that the fleet lacks.
   std::vector<FlowSample> run(const Round& round) override;
   double now_s() const override { return now_s_; }
 
@@ -67,6 +68,7 @@ class WorldFabric : public Fabric {
   };
   struct Running {         // a connection of a flow of a round
     std::size_t flow = 0;  // of the round
+    int streams = 1;       // of that flow
     std::vector<int> links;
     double own = 1;   // factor on its rate
     double loss = 0;  // per packet, now
@@ -88,6 +90,7 @@ class WorldFabric : public Fabric {
   double noise(double deviation);
 
   const SimWorld world_;
+  int streams_;  // of a flow that has its ports to itself
   std::vector<FleetHost> hosts_;
   double now_s_ = 0, fullest_ = 0;
   std::uint64_t connections_ = 0;

@@ -76,6 +76,22 @@ TEST(Majority, APortThatAdvertisesLessThanTheOthersIsAWarning) {
   EXPECT_EQ(that_weigh(fleet.judged())[0].severity, Severity::kFatal);
 }
 
+TEST(Majority, AHostOfAnotherKindIsInformation) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband, 4, 2);
+  for (PortFacts& port : fleet.host(1).ports) port.rate_gbps = port.most_rate_gbps = 200;
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  fleet.port(1, 1).rate_gbps = fleet.port(1, 1).most_rate_gbps = 400;  // one port, then
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "link-rate h1/r0>\n");
+}
+
+TEST(Majority, AHostThatNamesFewerRailsMeansIt) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain, 4, 2);
+  fleet.host(2).ports.pop_back();
+  EXPECT_NE(in_short(that_weigh(fleet.judged())).find("rails-differ h2"), std::string::npos);
+  fleet.host(2).names_rails = true;
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())).find("rails-differ"), std::string::npos);
+}
+
 TEST(Addresses, OneInterfaceOfTwoEmulatedHostsIsNoDuplicate) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain, 2, 1);
   for (int h = 0; h < 2; ++h) {

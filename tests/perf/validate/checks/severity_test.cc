@@ -35,6 +35,16 @@ TEST(Severity, ALinkThatIsSlowerThanTheOthersIsAWarningWhereNobodySaysWhatItShou
   EXPECT_EQ(told_by("link-rate", fleet), std::vector{kWarn});
 }
 
+TEST(Severity, AFleetWhoseStreamsEndBeforeItsPortsIsInformation) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  fleet.each(Probe::kRate, [](FlowSample& sample) {
+    for (double& gbps : sample.window_gbps) gbps /= 2;
+  });
+  EXPECT_EQ(told_by("fleet-rate", fleet), std::vector{kFail});
+  fleet.samples.one_stream_gbps = 3;
+  EXPECT_EQ(told_by("fleet-rate", fleet), std::vector{Severity::kInfo});
+}
+
 TEST(Severity, OfALatencyFollowsFromTheFleets) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   Cause& cause = fleet.causes.emplace_back();

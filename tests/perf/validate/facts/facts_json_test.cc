@@ -30,6 +30,7 @@ HostFacts host_with_all_fields() {
   h.dmabuf = true;
   h.gpus = 8;
   h.stops = {20.5, 1.25, 0.0625, 7, 0.5};
+  h.names_rails = true;
   h.emulated = true;
   PortFacts p;
   p.rail = 1;

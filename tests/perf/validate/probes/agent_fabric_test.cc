@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -58,7 +59,7 @@ Seen run_round(const std::function<std::string(std::string)>& lie) {
     ranks.emplace_back([&, job = job.get()] {
       AgentFabric fabric(*job, topology, facts, Policy{}, 0, "tcp");
       if (job->rank() == 0) {
-        seen.streams = fabric.calibrate();
+        seen.streams = calibrate(fabric).of_flow;
         seen.samples = fabric.run(round);
         fabric.stop();
         seen.lies = fabric.false_reports();
@@ -124,6 +125,25 @@ TEST(StreamsThatFill, AreTheFewestThatReachTheBest) {
   EXPECT_EQ(tried(0, {{1, 30}, {2, 25}}).streams, 1);
   EXPECT_EQ(tried(400, {{1, 30}, {2, 60}, {4, 120}, {8, 240}, {16, 391}}).streams, 16);
   EXPECT_EQ(streams_that_fill(400, [](int) { return std::vector<double>(); }), 1);
+}
+
+TEST(StreamsThatFill, AreAllThatAFlowMayHaveWhereAHashChoosesALinkForEach) {
+  // Ports of two links: twice as many streams may meet no more of them, and half of the flows do.
+  const std::map<int, std::vector<double>> bonded = {{1, {195, 195, 195}},  {2, {195, 195, 195}},
+                                                     {4, {390, 195, 390}},  {8, {390, 390, 292}},
+                                                     {16, {390, 390, 390}}, {32, {390, 390, 390}}};
+  EXPECT_EQ(streams_that_fill(400, [&](int streams) { return bonded.at(streams); }), kMostStreams);
+}
+
+TEST(StreamsThatFill, AreToldByThePortsThatAreFast) {
+  EXPECT_EQ(
+      streams_that_fill(
+          400,
+          [](int streams) {
+            const double rate = std::min(390.0, 42.0 * streams);
+            return std::vector<double>{std::min(rate, 100.0), rate, rate, std::min(rate, 100.0)};
+          }),
+      16);
 }
 
 TEST(StreamsThatFill, OneThatReachesTheDeclaredRateIsAllThatIsTried) {

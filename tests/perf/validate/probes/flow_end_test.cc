@@ -105,7 +105,7 @@ TEST(TcpEnd, ALabelChoosesTheSourcePortOfEachStream) {
   sender.streams = 3;
   s = over_tcp(sender);
   EXPECT_TRUE(s.reached) << s.error;
-  EXPECT_THAT(ports_of(s), ElementsAre(20112, 20113, 20114));
+  EXPECT_THAT(ports_of(s), ElementsAre(20224, 20225, 20226));
 }
 
 TEST(TcpEnd, ALabelWhosePortIsInUseTakesItsNextOne) {
@@ -119,7 +119,7 @@ TEST(TcpEnd, ALabelWhosePortIsInUseTakesItsNextOne) {
   sender.streams = 2;
   const FlowSample s = over_tcp(sender);
   EXPECT_TRUE(s.reached) << s.error;
-  EXPECT_THAT(ports_of(s), ElementsAre(24800, 24801 + 1500));
+  EXPECT_THAT(ports_of(s), ElementsAre(29600, 29601 + 1500));
 }
 
 TEST(TcpEnd, StreamsAddUpToTheFlow) {

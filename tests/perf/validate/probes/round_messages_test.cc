@@ -215,7 +215,7 @@ TEST_F(Liar, NumbersThatCannotBeNameTheirHost) {
       {"streams", Json::array({Json::object()})},
       {"streams", Json::parse("[" + std::string("{\"port\":1,\"bytes\":1},") +
                               "{\"port\":1,\"bytes\":1,\"packets\":1,\"retransmits\":99}]")},
-      {"streams", Json(17, {{"port", 1}, {"bytes", 1}})},
+      {"streams", Json(kMostStreams + 1, {{"port", 1}, {"bytes", 1}})},
       {"latency_us", Json::array({5, 9, 8, 7, 6, 5})}};
   for (const auto& [key, value] : cases) {
     (void)samples_after_field(key, value);
