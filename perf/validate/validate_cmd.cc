@@ -38,7 +38,7 @@ struct ValidateFlags {
   int random_faults = 0;
   std::string world;
   bool worlds = false;
-  bool list = false, verbose = false, cost = false, simulate = false;
+  bool list = false, samples = false, verbose = false, cost = false, simulate = false;
 };
 
 // "60", "60s", "5m", "1h" in seconds. Throws Error.
@@ -78,7 +78,7 @@ std::string unknown_launcher() {
 }
 
 void write_reports(const ValidateFlags& flags, const Report& report) {
-  if (!flags.json.empty()) write_report(flags.json, json_text(report));
+  if (!flags.json.empty()) write_report(flags.json, json_text(report, flags.samples));
   if (!flags.html.empty()) write_report(flags.html, to_html(report));
   if (!flags.prometheus.empty()) write_report(flags.prometheus, to_prometheus(report));
 }
@@ -93,8 +93,11 @@ void print(const ValidateFlags& flags, const Report& report) {
   std::fflush(stdout);
 }
 
-int print_list() {
-  fmt::print("{}", fabric::list_text());
+int print_list(const ValidateFlags& flags) {
+  if (flags.json.empty())
+    fmt::print("{}", fabric::list_text());
+  else
+    write_report(flags.json, fabric::list_json());
   return kExitOk;
 }
 
@@ -165,7 +168,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
 }
 
 int validate(ValidateFlags& flags) {
-  if (flags.list) return print_list();
+  if (flags.list) return print_list(flags);
   if (flags.worlds) return print_worlds();
   if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
@@ -260,7 +263,8 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   section(*command, "Output");
   command->add_option("--seed", flags->plan.seed, "seed of the random pairs")
       ->capture_default_str();
-  add_json_option(*command, flags->json, "weft.validate/2");
+  add_json_option(*command, flags->json, "weft.validate/3");
+  command->add_flag("--samples", flags->samples, "with --json: every flow that was measured, too");
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,
                       "also write metrics to this file, for the textfile collector");
@@ -292,8 +296,9 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
                    "a simulated fleet has --hosts and --rails");
     if (!flags->world.empty())
       refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
+    if (flags->worlds) refuse_given(*command, {"--json"}, "--worlds tests nothing");
     if (flags->list || flags->worlds)
-      refuse_given(*command, {"--json", "--html", "--prometheus", "--baseline"},
+      refuse_given(*command, {"--html", "--prometheus", "--baseline"},
                    flags->list ? "--list tests nothing" : "--worlds tests nothing");
     exit_code = validate(*flags);
   });

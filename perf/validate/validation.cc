@@ -39,6 +39,7 @@ Validation::Validation(const ValidationOptions& options,
   report_.version = WEFT_VERSION;
   report_.budget_s = options.plan.budget_s;
   report_.policy = options.policy;
+  report_.declared_gbps = options.declared_gbps;
 }
 
 double Validation::left_s() const { return options_.plan.budget_s - (now_s() - start_s_); }

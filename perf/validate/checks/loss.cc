@@ -83,7 +83,7 @@ void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
     rate(".low", interval.low);
     rate(".high", interval.high);
     finding.evidence.push_back(number_evidence(std::string(name) + ".packets", finding.where,
-                                               tally.packets, 0, Unit::kCount));
+                                               tally.packets, kNoNumber, Unit::kCount));
   };
   add("loss_at_low_load", loads.low);
   add("loss_at_full_load", loads.full);
@@ -207,7 +207,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   finding.low = interval.low;
   finding.high = interval.high;
   finding.evidence.push_back(
-      number_evidence("packets", finding.where, tally.packets, 0, Unit::kCount));
+      number_evidence("packets", finding.where, tally.packets, kNoNumber, Unit::kCount));
   for (const auto& [sender, receiver] : tally.paths) {
     if (finding.evidence.size() > 8) break;
     finding.evidence.push_back(text_evidence("path", at_path(observed, sender, receiver),

@@ -68,9 +68,11 @@ std::string bare(double value, Unit unit) {
 
 }  // namespace
 
-std::string_view word_of(Severity severity) {
-  constexpr std::string_view words[] = {"INFO", "WARN", "FAIL", "FATAL"};
-  return words[static_cast<int>(severity)];
+std::string_view severity_in_words(const Finding& finding) {
+  if (finding.severity == Severity::kInfo) return "INFO";
+  if (finding.unknown) return word_of(Verdict::kUnknown);
+  if (finding.severity == Severity::kWarn) return word_of(Verdict::kWarn);
+  return word_of(finding.where.kind == PlaceKind::kTester ? Verdict::kTester : Verdict::kCritical);
 }
 
 std::string_view word_of(Verdict verdict) {
@@ -179,6 +181,7 @@ std::string in_words(const Where& where) {
 }
 
 std::string in_words(const Evidence& e) {
+  if (e.name == "flows") return counted(static_cast<std::size_t>(std::clamp(e.value, 0.0, 1e9)), "flow");
   std::string place = printable(e.host);
   if (e.rail >= 0) place += fmt::format("{}rail {}", place.empty() ? "" : " ", e.rail);
   std::string value = e.unit == Unit::kText ? printable(e.text) : in_unit(e.value, e.unit);
@@ -218,9 +221,39 @@ std::string title_of(std::string_view id) {
   return words;
 }
 
-std::string remedy_of(std::string_view id) {
-  const Check* check = find_check(id);
-  return check ? std::string(check->remedy) : "";
+namespace {
+
+bool is_measured_rate(std::string_view id) {
+  return id.ends_with("-rate") && id != "link-rate" && id != "drift";
+}
+
+// Where the expectation of a measured rate comes from; "" for all else.
+std::string origin_in_words(const Finding& f, const Report& report) {
+  if (f.unknown || f.unit != Unit::kGbps || !is_measured_rate(f.id) || !(f.expected > 0)) return "";
+  const auto host = std::ranges::find(report.hosts, f.where.host, &FleetHost::name);
+  const FleetHost* at = host != report.hosts.end()  ? &*host
+                        : report.hosts.empty()      ? nullptr
+                                                    : &report.hosts[0];
+  const int rail = std::max(f.where.rail, 0);
+  if (!at || static_cast<std::size_t>(rail) >= at->ports.size()) return "";
+  const double payload = at->ports[static_cast<std::size_t>(rail)].expected_gbps;
+  if (!(payload > 0) || std::abs(f.expected - payload) > 0.02 * payload)
+    return "; expected: what the others reach";
+  const double declared = report.policy.declared_gbps(rail).value_or(report.declared_gbps);
+  if (declared > 1.001 * payload)
+    return fmt::format("; expected: declared {} Gb/s, less headers {}", three_digits(declared),
+                       three_digits(payload));
+  return declared > 0 ? "; expected: as declared" : "; expected: the port's rate, less headers";
+}
+
+}  // namespace
+
+std::string detail_in_words(const Finding& f, const Report& report) {
+  if (f.unknown) return "not known";
+  std::string text = certainty(f.confidence);
+  const std::string interval = interval_in_words(f, report.policy.thresholds.confidence);
+  if (!interval.empty()) text += ", " + interval;
+  return text + origin_in_words(f, report);
 }
 
 std::string verdict_in_words(const Report& report) {
@@ -259,9 +292,9 @@ std::string left_out_in_words(const Report& report) {
     return text;
   };
   std::string text = listed(report.plan.left_out);
-  if (!text.empty()) text += fmt::format(" (no time in the budget of {:.0f} s)", report.budget_s);
+  if (!text.empty()) text = fmt::format("no time in the budget of {:.0f} s: {}", report.budget_s, text);
   if (const std::string others = listed(report.plan.not_here); !others.empty())
-    text += fmt::format("{}{} (not with these hosts, rails and ports)", text.empty() ? "" : "; ",
+    text += fmt::format("{}not with these hosts, rails and ports: {}", text.empty() ? "" : "; ",
                         others);
   return text;
 }

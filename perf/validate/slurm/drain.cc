@@ -70,8 +70,8 @@ bool is_of_a_node(const Json& finding, double confidence) {
 }  // namespace
 
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double confidence) {
-  if (!report.is_object() || report.value("schema", "") != "weft.validate/2")
-    throw Error("the report is not of the schema weft.validate/2");
+  if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" && report.value("schema", "") != "weft.validate/2"))
+    throw Error("the report is not of the schema weft.validate/3");
   std::vector<Drain> drains;
   try {
     if (report.at("exit_code").get<int>() != 2) return drains;
