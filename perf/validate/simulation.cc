@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "perf/validate/checks/registry.h"
+#include "perf/validate/report/soak.h"
 #include "perf/validate/sim/simulate.h"
 #include "perf/validate/sim/world_fabric.h"
 
@@ -27,6 +28,22 @@ std::string line_of(const SimFault& fault, bool named) {
   return line + (named ? ": named" : ": NOT named");
 }
 
+// Judges what a soak saw, by flows alone.
+EachMinute minutes_of(const SimulationOptions& options, const std::vector<FleetHost>& hosts) {
+  if (!options.soak_line) return {};
+  return [&options, hosts, told = std::size_t{0}](const Conducted& so_far, double seconds) mutable {
+    Report report;
+    report.hosts = hosts;
+    report.samples = so_far.samples;
+    const FleetFacts facts = facts_of(hosts, 0, seconds);
+    const Judgement judgement = judge({facts, report.hosts, report.samples, so_far.causes,
+                                       options.policy});
+    options.soak_line(soak_line(report, judgement.findings, told, seconds,
+                                options.plan.budget_s + options.plan.soak_s));
+    told = so_far.samples.flows.size();
+  };
+}
+
 Simulated run_plain(const SimulationOptions& options) {
   SimulateOptions simulated;
   simulated.fabric.hosts = options.hosts;
@@ -36,13 +53,15 @@ Simulated run_plain(const SimulationOptions& options) {
   simulated.random_faults = options.random_faults;
   simulated.plan = options.plan;
   simulated.thresholds = options.policy.thresholds;
+  simulated.each_minute = minutes_of(options, SimFabric(simulated.fabric).hosts());
   return simulate_fleet(simulated);
 }
 
 Simulated run_world(const SimulationOptions& options, const SimWorld& world) {
   WorldFabric fabric(world);
   Simulated run;
-  run.conducted = conduct(fabric, options.plan, options.policy.thresholds);
+  run.conducted = conduct(fabric, options.plan, options.policy.thresholds,
+                          minutes_of(options, fabric.hosts()));
   run.virtual_s = fabric.now_s();
   run.hosts = fabric.hosts();
   run.facts = facts_of(run.hosts, 0, run.virtual_s);

@@ -16,6 +16,7 @@
 #include "perf/cli/table.h"
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/report/history.h"
+#include "perf/validate/report/suggest_policy.h"
 #include "perf/validate/simulation.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"
@@ -31,13 +32,15 @@ using fabric::Report;
 struct ValidateFlags {
   JobFlags job;
   fabric::PlanOptions plan;
-  std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history;
+  std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history,
+                              suggest, drains;
   TrafficAsked like;                        // no model: none
   std::vector<const CLI::Option*> of_like;  // options that mean something with --like only
   TrafficPlanner plan_traffic;
   int random_faults = 0;
   std::string world;
   bool worlds = false;
+  bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
   bool list = false, samples = false, verbose = false, cost = false, simulate = false;
 };
 
@@ -81,10 +84,16 @@ void write_reports(const ValidateFlags& flags, const Report& report) {
   if (!flags.json.empty()) write_report(flags.json, json_text(report, flags.samples));
   if (!flags.html.empty()) write_report(flags.html, to_html(report));
   if (!flags.prometheus.empty()) write_report(flags.prometheus, to_prometheus(report));
+  if (!flags.suggest.empty()) fabric::suggest_policy(flags.suggest, report);
+}
+
+void say_soak(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
 }
 
 void print(const ValidateFlags& flags, const Report& report) {
-  if (flags.json == "-" || flags.html == "-" || flags.prometheus == "-") return;
+  if (flags.screen_is_silent()) return;
   fabric::TextOptions text;
   text.verbose = flags.verbose;
   text.cost = flags.cost;
@@ -155,6 +164,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   options.policy = policy;
   options.random_faults = flags.random_faults;
   options.world = flags.world;
+  if (!flags.screen_is_silent()) options.soak_line = say_soak;
   if (flags.job.hosts > 0) options.hosts = flags.job.hosts;
   if (flags.job.rails > 0) options.rails = flags.job.rails;
   if (flags.job.rail_gbps > 0) options.rate_gbps = flags.job.rail_gbps;
@@ -192,6 +202,7 @@ int validate(ValidateFlags& flags) {
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
   options.baseline = flags.baseline;
+  if (!flags.screen_is_silent()) options.soak_line = say_soak;
   options.transport = flags.job.transport;
   options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
   options.sources.excluded_devices = options.policy.excluded_devices;
@@ -224,6 +235,7 @@ int validate(ValidateFlags& flags) {
         if (world.rank() == 0) progress = std::make_unique<Progress>(flags.json != "-");
         const fabric::Verdict verdict = validation.run(world);
         if (world.rank() == 0) finish();
+        if (!flags.drains.empty()) write_report(flags.drains, validation.drains(), "--drains");
         return static_cast<int>(verdict);
       },
       [&](Rank me, const Status& failure) {
@@ -250,7 +262,7 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   command->add_option("--policy", flags->policy,
                       "TOML file with what this fleet is expected to be");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
-  command->add_option("--soak", flags->soak, "repeat the rate rounds for so long: 30m");
+  command->add_option("--soak", flags->soak, "repeat the rate rounds for so long (30m), with a line a minute");
   section(*command, "A job's own traffic");
   command->add_option("--like", flags->like.model,
                       "play the traffic of a training step of this model too (gpt2 .. gpt3)");
@@ -268,6 +280,10 @@ void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic) {
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,
                       "also write metrics to this file, for the textfile collector");
+  command->add_option("--suggest-policy", flags->suggest,
+                      "write what all ports agree on as a policy to this file, where the verdict is OK");
+  command->add_option("--drains", flags->drains,
+                      "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
   command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");

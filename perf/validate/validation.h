@@ -24,6 +24,7 @@ struct ValidationOptions {
   Sources sources;
   std::optional<JobTraffic> like;  // a job whose own traffic is played
   std::string baseline;            // a file to compare with, or to store in; empty: none
+  std::function<void(const std::string&)> soak_line;  // gets a line a minute; rank 0
 };
 
 class Validation {
@@ -41,6 +42,8 @@ class Validation {
   const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }
+  // On every rank: the nodes that the report wants drained, with reasons, a line each.
+  const std::string& drains() const { return drains_; }
 
  private:
   void describe(World& world);
@@ -62,7 +65,7 @@ class Validation {
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   std::vector<RailOutage> outages_;
-  std::string baseline_error_;
+  std::string baseline_error_, drains_;
   Report report_;
 };
 

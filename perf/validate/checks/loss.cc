@@ -216,7 +216,9 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   if (lossless) return finding;
   if (load != 0 || tally.paths.size() < kFewPaths) return std::nullopt;
   finding.severity = by_rate(observed, finding.low);
-  if (finding.low <= observed.policy.thresholds.fail_loss) return std::nullopt;
+  // A policy that asks for warnings gets them from a loss that no failing level would name.
+  const Thresholds& limits = observed.policy.thresholds;
+  if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss)) return std::nullopt;
   return finding;
 }
 

@@ -199,6 +199,7 @@ struct FieldsOf<Policy> {
     a("rail_rate_gbps", p.rail_rate_gbps);
     a("firmware", p.firmware);
     a("mtu_bytes", p.mtu);
+    a("rdma_mtu_bytes", p.rdma_mtu);
     a("pfc_priority", p.pfc_priority);
     a("dscp", p.dscp);
     a("trust", p.trust);

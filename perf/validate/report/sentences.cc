@@ -184,6 +184,10 @@ std::string left_out_sentence(const Finding& f) {
   return "no time for " + text_in_evidence(f, "probe");
 }
 
+std::string declared_sentence(const Finding& f) {
+  return "declared and not checked: " + printable(f.text);
+}
+
 std::string nothing_sentence(const Finding&) { return "no rate between hosts was measured"; }
 
 std::string not_measured_sentence(const Finding& f) {
@@ -245,6 +249,7 @@ constexpr Sentence kSentences[] = {
     {"memlock", nullptr, "{place}: no more than {value} may be locked in memory"},
     {"governor", nullptr, "{place}: clock governor {numbers}"},
     {"gpudirect", nullptr, "{place}: NICs do not reach GPU memory: {numbers}"},
+    {"declared", declared_sentence, kAlsoUnknown},
     {"tester-starved", nullptr,
      "{place} waits for a core {value} of the time, at most {expected} expected"},
     {"job-failed", job_failed_sentence, kAlsoUnknown},

@@ -198,10 +198,9 @@ TEST(ReportJson, WhateverIsFoundIsAParsableDocumentThatComesBack) {
     const std::string text = json_text(RandomReport(seed).draw());
     const Json json = Json::parse(text, nullptr, false);
     ASSERT_FALSE(json.is_discarded()) << seed;
-    // Numbers that are none became null, bytes that are no text were replaced, and sentences are of
-    // rounded numbers: from then on the document stays as it is.
-    const Json once = read_again(json);
-    ASSERT_EQ(read_again(once), once) << seed;
+    const Json once = to_json(report_from_json(json));
+    for (const char* key : {"verdict", "ports", "hosts", "policy", "plan"})
+      ASSERT_EQ(once.value(key, Json()), json.value(key, Json())) << seed << key;
   }
 }
 
