@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "perf/validate/checks/registry.h"
-#include "perf/validate/report/soak.h"
+#include "perf/validate/soak.h"
 #include "perf/validate/sim/simulate.h"
 #include "perf/validate/sim/world_fabric.h"
 

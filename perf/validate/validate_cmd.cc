@@ -16,7 +16,7 @@
 #include "perf/cli/table.h"
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/report/history.h"
-#include "perf/validate/report/suggest_policy.h"
+#include "perf/validate/suggest_policy.h"
 #include "perf/validate/simulation.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"

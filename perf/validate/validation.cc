@@ -18,7 +18,7 @@
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"
-#include "perf/validate/report/soak.h"
+#include "perf/validate/soak.h"
 #include "perf/validate/slurm/drain.h"
 #include "perf/validate/wrong_pairs.h"
 #include "topo/base/clock.h"

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "coll/jobs/report.h"
-#include "perf/validate/report/suggest_policy.h"
+#include "perf/validate/suggest_policy.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {

@@ -1,5 +1,5 @@
 // What a minute of a soak saw.
-#include "perf/validate/report/soak.h"
+#include "perf/validate/soak.h"
 
 #include <fmt/format.h>
 
