@@ -1,4 +1,4 @@
-// Reads what a validation found from its report (weft.validate/2), and compares that with the
+// Reads what a validation found from its report (weft.validate/3), and compares that with the
 // faults that were there. Pure: does not know how the lab was broken.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Seen {
   std::vector<Claim> claims;
 };
 
-// Throws Error naming what is missing where the report is not of the schema weft.validate/2.
+// Throws Error naming what is missing where the report is not of the schema weft.validate/3.
 Seen seen_from_json(const nlohmann::ordered_json& report);
 
 // How well the report named one fault. A report with the verdict "unknown" names no fault, unless

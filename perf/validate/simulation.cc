@@ -9,6 +9,7 @@
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/sim/simulate.h"
 #include "perf/validate/sim/world_fabric.h"
+#include "perf/validate/soak.h"
 
 namespace weft::fabric {
 namespace {
@@ -27,6 +28,22 @@ std::string line_of(const SimFault& fault, bool named) {
   return line + (named ? ": named" : ": NOT named");
 }
 
+// Judges what a soak saw, by flows alone.
+EachMinute minutes_of(const SimulationOptions& options, const std::vector<FleetHost>& hosts) {
+  if (!options.soak_line) return {};
+  return [&options, hosts, told = std::size_t{0}](const Conducted& so_far, double seconds) mutable {
+    Report report;
+    report.hosts = hosts;
+    report.samples = so_far.samples;
+    const FleetFacts facts = facts_of(hosts, 0, seconds);
+    const Judgement judgement =
+        judge({facts, report.hosts, report.samples, so_far.causes, options.policy});
+    options.soak_line(soak_line(report, judgement.findings, told, seconds,
+                                options.plan.budget_s + options.plan.soak_s));
+    told = so_far.samples.flows.size();
+  };
+}
+
 Simulated run_plain(const SimulationOptions& options) {
   SimulateOptions simulated;
   simulated.fabric.hosts = options.hosts;
@@ -36,6 +53,7 @@ Simulated run_plain(const SimulationOptions& options) {
   simulated.random_faults = options.random_faults;
   simulated.plan = options.plan;
   simulated.thresholds = options.policy.thresholds;
+  simulated.each_minute = minutes_of(options, SimFabric(simulated.fabric).hosts());
   return simulate_fleet(simulated);
 }
 
@@ -43,9 +61,10 @@ Simulated run_world(const SimulationOptions& options, const SimWorld& world) {
   WorldFabric fabric(world);
   Simulated run;
   const Streams streams = calibrate(fabric);
-  PlanOptions plan = options.plan;
-  plan.budget_s -= fabric.now_s();
-  run.conducted = conduct(fabric, plan, options.policy.thresholds);
+  SimulationOptions left = options;
+  left.plan.budget_s -= fabric.now_s();
+  run.conducted =
+      conduct(fabric, left.plan, options.policy.thresholds, minutes_of(left, fabric.hosts()));
   run.conducted.samples.one_stream_gbps = streams.one_gbps;
   run.streams = streams.of_flow;
   run.virtual_s = fabric.now_s();

@@ -2,6 +2,7 @@
 // one, over a simulated fabric in virtual time.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct SimulationOptions {
   std::string world;       // its name; empty: the plain fleet
   PlanOptions plan;        // the budget is virtual time
   Policy policy;
+  std::function<void(const std::string&)> soak_line;  // gets a line a minute
 };
 
 struct Simulation {

@@ -17,6 +17,7 @@
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/report/history.h"
 #include "perf/validate/simulation.h"
+#include "perf/validate/suggest_policy.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"
 #include "transport/job/bootstrap.h"
@@ -31,11 +32,13 @@ using fabric::Report;
 struct ValidateFlags {
   JobFlags job;
   fabric::PlanOptions plan;
-  std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history;
+  std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history, suggest,
+              drains;
   int random_faults = 0;
   std::string world;
   bool worlds = false;
-  bool list = false, verbose = false, cost = false, simulate = false;
+  bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
+  bool list = false, samples = false, verbose = false, cost = false, simulate = false;
 };
 
 // "60", "60s", "5m", "1h" in seconds. Throws Error.
@@ -75,13 +78,19 @@ std::string unknown_launcher() {
 }
 
 void write_reports(const ValidateFlags& flags, const Report& report) {
-  if (!flags.json.empty()) write_report(flags.json, json_text(report));
+  if (!flags.json.empty()) write_report(flags.json, json_text(report, flags.samples));
   if (!flags.html.empty()) write_report(flags.html, to_html(report));
   if (!flags.prometheus.empty()) write_report(flags.prometheus, to_prometheus(report));
+  if (!flags.suggest.empty()) fabric::suggest_policy(flags.suggest, report);
+}
+
+void say_soak(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
 }
 
 void print(const ValidateFlags& flags, const Report& report) {
-  if (flags.json == "-" || flags.html == "-" || flags.prometheus == "-") return;
+  if (flags.screen_is_silent()) return;
   fabric::TextOptions text;
   text.verbose = flags.verbose;
   text.cost = flags.cost;
@@ -90,8 +99,11 @@ void print(const ValidateFlags& flags, const Report& report) {
   std::fflush(stdout);
 }
 
-int print_list() {
-  fmt::print("{}", fabric::list_text());
+int print_list(const ValidateFlags& flags) {
+  if (flags.json.empty())
+    fmt::print("{}", fabric::list_text());
+  else
+    write_report(flags.json, fabric::list_json());
   return kExitOk;
 }
 
@@ -134,6 +146,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   options.policy = policy;
   options.random_faults = flags.random_faults;
   options.world = flags.world;
+  if (!flags.screen_is_silent()) options.soak_line = say_soak;
   if (flags.job.hosts > 0) options.hosts = flags.job.hosts;
   if (flags.job.rails > 0) options.rails = flags.job.rails;
   if (flags.job.rail_gbps > 0) options.rate_gbps = flags.job.rail_gbps;
@@ -147,7 +160,7 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
 }
 
 int validate(ValidateFlags& flags) {
-  if (flags.list) return print_list();
+  if (flags.list) return print_list(flags);
   if (flags.worlds) return print_worlds();
   if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
@@ -170,6 +183,7 @@ int validate(ValidateFlags& flags) {
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
   options.baseline = flags.baseline;
+  if (!flags.screen_is_silent()) options.soak_line = say_soak;
   options.transport = flags.job.transport;
   options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
   options.sources.excluded_devices = options.policy.excluded_devices;
@@ -202,6 +216,7 @@ int validate(ValidateFlags& flags) {
         if (world.rank() == 0) progress = std::make_unique<Progress>(flags.json != "-");
         const fabric::Verdict verdict = validation.run(world);
         if (world.rank() == 0) finish();
+        if (!flags.drains.empty()) write_report(flags.drains, validation.drains(), "--drains");
         return static_cast<int>(verdict);
       },
       [&](Rank me, const Status& failure) {
@@ -227,14 +242,21 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--policy", flags->policy,
                       "TOML file with what this fleet is expected to be");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
-  command->add_option("--soak", flags->soak, "repeat the rate rounds for so long: 30m");
+  command->add_option("--soak", flags->soak,
+                      "repeat the rate rounds for so long (30m), with a line a minute");
   section(*command, "Output");
   command->add_option("--seed", flags->plan.seed, "seed of the random pairs")
       ->capture_default_str();
-  add_json_option(*command, flags->json, "weft.validate/2");
+  add_json_option(*command, flags->json, "weft.validate/3");
+  command->add_flag("--samples", flags->samples, "with --json: every flow that was measured, too");
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,
                       "also write metrics to this file, for the textfile collector");
+  command->add_option(
+      "--suggest-policy", flags->suggest,
+      "write what all ports agree on as a policy to this file, where the verdict is OK");
+  command->add_option("--drains", flags->drains,
+                      "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
   command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
@@ -263,8 +285,9 @@ void add_validate(CLI::App& app, int& exit_code) {
                    "a simulated fleet has --hosts and --rails");
     if (!flags->world.empty())
       refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
+    if (flags->worlds) refuse_given(*command, {"--json"}, "--worlds tests nothing");
     if (flags->list || flags->worlds)
-      refuse_given(*command, {"--json", "--html", "--prometheus", "--baseline"},
+      refuse_given(*command, {"--html", "--prometheus", "--baseline"},
                    flags->list ? "--list tests nothing" : "--worlds tests nothing");
     exit_code = validate(*flags);
   });

@@ -17,6 +17,8 @@
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"
+#include "perf/validate/slurm/drain.h"
+#include "perf/validate/soak.h"
 #include "perf/validate/wrong_pairs.h"
 #include "topo/base/clock.h"
 #include "topo/base/environment.h"
@@ -37,6 +39,7 @@ Validation::Validation(const ValidationOptions& options,
   report_.version = WEFT_VERSION;
   report_.budget_s = options.plan.budget_s;
   report_.policy = options.policy;
+  report_.declared_gbps = options.declared_gbps;
 }
 
 double Validation::left_s() const { return options_.plan.budget_s - (now_s() - start_s_); }
@@ -94,7 +97,16 @@ void Validation::probe(World& world) {
   report_.streams = streams.of_flow;
   PlanOptions plan = options_.plan;
   plan.budget_s = left_s() * (1 - kCollectiveShare);
-  Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
+  std::size_t told = 0;
+  const EachMinute each_minute = [&](const Conducted& so_far, double seconds) {
+    if (!options_.soak_line) return;
+    report_.samples = so_far.samples;
+    report_.causes = so_far.causes;
+    options_.soak_line(
+        soak_line(report_, judge(observed()).findings, told, seconds, plan.budget_s + plan.soak_s));
+    told = so_far.samples.flows.size();
+  };
+  Conducted conducted = conduct(fabric, plan, options_.policy.thresholds, each_minute);
   report_.plan = std::move(conducted.plan);
   report_.samples = std::move(conducted.samples);
   report_.samples.one_stream_gbps = streams.one_gbps;
@@ -183,8 +195,13 @@ Verdict Validation::run(World& world) {
     use_baseline(store_baseline);
   }
   phase_ = "verdict";
-  const std::string mine = std::to_string(static_cast<int>(report_.verdict));
-  report_.verdict = static_cast<Verdict>(std::stoi(told_by_root(job_of(world), mine)));
+  std::string mine = std::to_string(static_cast<int>(report_.verdict)) + "\n";
+  if (world.rank() == 0 && report_.verdict == Verdict::kCritical)
+    for (const Drain& drain : nodes_to_drain(fabric::to_json(report_), kSureToDrain))
+      mine += fmt::format("{} {}\n", drain.node, drain.reason);
+  const std::string told = told_by_root(job_of(world), mine);
+  report_.verdict = static_cast<Verdict>(std::stoi(told));
+  drains_ = told.substr(told.find('\n') + 1);
   return report_.verdict;
 }
 

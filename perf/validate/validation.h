@@ -21,7 +21,8 @@ struct ValidationOptions {
   std::string transport = "auto";  // of the probes: tcp, verbs, or what the job uses between hosts
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
-  std::string baseline;  // a file to compare with, or to store in; empty: none
+  std::string baseline;            // a file to compare with, or to store in; empty: none
+  std::function<void(const std::string&)> soak_line;  // gets a line a minute; rank 0
 };
 
 class Validation {
@@ -39,6 +40,8 @@ class Validation {
   const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }
+  // On every rank: the nodes that the report wants drained, with reasons, a line each.
+  const std::string& drains() const { return drains_; }
 
  private:
   void describe(World& world);
@@ -59,7 +62,7 @@ class Validation {
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   std::vector<RailOutage> outages_;
-  std::string baseline_error_;
+  std::string baseline_error_, drains_;
   Report report_;
 };
 

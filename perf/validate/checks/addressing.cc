@@ -80,15 +80,16 @@ Judged mtu(const Check& check, const Observed& observed) {
                                             {.names = kOversize, .direction = Direction::kReceive});
     return oversize.value_or(std::vector<Finding>{});
   });
-  const auto declared =
-      observed.policy.mtu ? std::optional(fmt::format("{}", *observed.policy.mtu)) : std::nullopt;
-  add_unlike(check, interfaces, declared, "mtu", Unit::kBytes, all);
+  const auto in_text = [](std::optional<int> bytes) {
+    return bytes ? std::optional(fmt::format("{}", *bytes)) : std::nullopt;
+  };
+  add_unlike(check, interfaces, in_text(observed.policy.mtu), "mtu", Unit::kBytes, all);
   // A port whose interface is named above needs no second finding for what follows from that.
   std::set<std::pair<std::string, int>> named;
   for (const Finding& finding : all.findings)
     if (!finding.unknown) named.emplace(finding.where.host, finding.where.rail);
   Judged active;
-  add_unlike(check, ports, std::nullopt, "active_mtu", Unit::kBytes, active);
+  add_unlike(check, ports, in_text(observed.policy.rdma_mtu), "active_mtu", Unit::kBytes, active);
   for (Finding& finding : active.findings)
     if (!named.contains({finding.where.host, finding.where.rail}))
       all.findings.push_back(std::move(finding));

@@ -23,6 +23,7 @@ std::span<const Check> lossless_checks();
 std::span<const Check> addressing_checks();
 std::span<const Check> hardware_checks();
 std::span<const Check> host_checks();
+std::span<const Check> declared_checks();
 std::span<const Check> tester_checks();
 std::span<const Check> false_report_checks();
 std::span<const Check> reach_checks();

@@ -13,11 +13,12 @@ namespace {
 // How far from its reason a finding may be.
 enum class Reach {
   kPlace,   // at the same port, host or path
+  kHost,    // the flow has an end at another port of the same host
   kRail,    // the partners of a port see what goes wrong there: anywhere on its rail
   kWithin,  // the finding is a sum over ports: anywhere inside its own place
 };
 
-using Ids = std::array<std::string_view, 13>;  // empty at the end
+using Ids = std::array<std::string_view, 15>;  // empty at the end
 
 struct Rule {
   std::string_view id;
@@ -25,32 +26,35 @@ struct Rule {
   Ids reasons;  // the nearest first
 };
 
-constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",
-                        "pcie-link",  "pause-storm", "duplicate-address",
-                        "loss",       "host-rate",   "false-report"};
-constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
-                          "path-mtu",   "loss",       "congestion-loss",   "discards"};
-constexpr Ids kSums = {"link-state",   "link-rate",   "link-flaps", "unreachable",
-                       "loss",         "port-rate",   "host-rate",  "path-rate",
-                       "rail-rate",    "switch-rate", "fleet-rate", "congestion-loss",
-                       "unstable-rate"};
+constexpr Ids kRates = {"link-state",     "link-flaps",        "link-rate", "pcie-link",
+                        "pause-storm",    "duplicate-address", "loss",      "host-rate",
+                        "cables-swapped", "unreachable",       "path-mtu",  "false-report"};
+constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "mtu",
+                          "path-mtu",   "unreachable", "loss", "congestion-loss", "discards"};
+constexpr Ids kSums = {"link-state",  "link-rate",   "link-flaps",      "cables-swapped",
+                       "unreachable", "loss",        "host-rate",       "port-rate",
+                       "path-rate",   "rail-rate",   "switch-rate",     "fleet-rate",
+                       "path-mtu",    "unstable-rate", "congestion-loss"};
+constexpr Ids kVictim = {"latency", "latency-tail", "loss"};
 constexpr Ids kDamage = {"loss", "link-flaps"};
 
 constexpr Rule kRules[] = {
     {"unreachable",
      Reach::kPlace,
-     {"link-state", "link-flaps", "duplicate-address", "ib-subnet", "gid", "false-report"}},
-    {"path-mtu", Reach::kPlace, {"mtu"}},
+     {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "ib-subnet", "gid",
+      "false-report"}},
+    {"path-mtu", Reach::kPlace, {"mtu", "cables-swapped", "unreachable"}},
     {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
     {"congestion-loss",
      Reach::kPlace,
-     {"port-rate", "host-rate", "path-rate", "rail-rate", "switch-rate", "fleet-rate"}},
+     {"mtu", "path-mtu", "unreachable", "port-rate", "host-rate", "path-rate", "rail-rate",
+      "switch-rate", "fleet-rate"}},
     {"port-rate", Reach::kPlace, kRates},
     {"host-rate", Reach::kPlace, kRates},
     {"path-rate", Reach::kPlace, kRates},
     {"latency", Reach::kPlace, {"link-flaps", "duplicate-address", "loss", "unstable-rate"}},
     {"latency-tail", Reach::kPlace, {"link-flaps", "loss", "unstable-rate"}},
-    {"loopback", Reach::kPlace, kSums},
+    {"loopback", Reach::kHost, kSums},
     {"unstable-rate",
      Reach::kPlace,
      {"link-state", "link-flaps", "unreachable", "loss", "port-rate", "host-rate", "path-rate"}},
@@ -71,10 +75,11 @@ constexpr Rule kRules[] = {
       "congestion-loss", "discards", "retransmits"}},
     {"incast", Reach::kPlace, kSums},
     {"incast-fairness", Reach::kRail, kSums},
+    {"victim-flow", Reach::kHost, kVictim},
     {"victim-flow", Reach::kPlace, kSums},
     {"bisection", Reach::kWithin, kSums},
     {"all-to-all", Reach::kWithin, kSums},
-    {"cross-rail", Reach::kPlace, kSums},
+    {"cross-rail", Reach::kHost, kSums},
     {"ecmp-entropy", Reach::kPlace, kSums},
     {"busbw", Reach::kWithin, kSums},
     {"drift", Reach::kPlace, kSums},
@@ -83,11 +88,6 @@ constexpr Rule kRules[] = {
      {"tester-starved", "link-state", "unreachable", "job-failed", "false-report"}},
     {"nothing-measured", Reach::kWithin, {"job-failed", "tester-starved", "unreachable"}},
 };
-
-const Rule* rule_of(std::string_view id) {
-  const auto* rule = std::ranges::find(kRules, id, &Rule::id);
-  return rule == std::end(kRules) ? nullptr : rule;
-}
 
 bool overlap(Direction a, Direction b) {
   return a == Direction::kBoth || b == Direction::kBoth || a == b;
@@ -110,6 +110,15 @@ bool touches(const Where& where, const std::string& host, Direction direction) {
          overlap(turned(where.direction), direction);
 }
 
+// The other port of two whose cables are swapped.
+bool is_swapped_with(const Finding& reason, const Where& where) {
+  return reason.id == "cables-swapped" &&
+         std::ranges::any_of(reason.evidence, [&](const Evidence& one) {
+           return one.name == "swapped_with" && (where.rail < 0 || one.rail == where.rail) &&
+                  touches(where, one.host, Direction::kBoth);
+         });
+}
+
 bool is_place_of_switch(const Finding& reason, const std::string& host) {
   return std::ranges::any_of(
       reason.evidence, [&](const Evidence& one) { return one.name == "port" && one.host == host; });
@@ -128,7 +137,8 @@ bool covers(const Finding& reason, const Where& where) {
     case PlaceKind::kHost:
     case PlaceKind::kTester:
     case PlaceKind::kPort:
-      return same_rail(place, where) && touches(where, place.host, place.direction);
+      return (same_rail(place, where) && touches(where, place.host, place.direction)) ||
+             is_swapped_with(reason, where);
     case PlaceKind::kPath:
       if (!same_rail(place, where)) return false;
       if (where.kind == PlaceKind::kPath)
@@ -161,6 +171,9 @@ void add(Reasons& reasons, const Finding& finding, std::size_t index) {
   }
   reasons.by_host[where.host].push_back(index);
   if (!where.peer.empty()) reasons.by_host[where.peer].push_back(index);
+  for (const Evidence& one : finding.evidence)
+    if (one.name == "swapped_with" && one.host != where.host)
+      reasons.by_host[one.host].push_back(index);
 }
 
 std::optional<std::size_t> reason_among(const Reasons& reasons,
@@ -174,6 +187,13 @@ std::optional<std::size_t> reason_among(const Reasons& reasons,
   for (const std::size_t index : candidates)
     if (index != symptom && covers(findings[index], where)) return index;
   if (reach == Reach::kPlace) return std::nullopt;
+  if (reach == Reach::kHost) {
+    for (const std::size_t index : candidates) {
+      const Where& place = findings[index].where;
+      if (index != symptom && place.kind != PlaceKind::kPath && !place.host.empty()) return index;
+    }
+    return std::nullopt;
+  }
   for (const auto& [rail, index] : reasons.by_rail) {
     if (index == symptom) continue;
     const Where& place = findings[index].where;
@@ -203,17 +223,20 @@ void explain(std::vector<Finding>& findings) {
     if (finding.severity >= Severity::kWarn) add(reasons[finding.id], finding, i);
   }
   for (std::size_t i = 0; i < findings.size(); ++i) {
-    const Rule* rule = rule_of(findings[i].id);
     const bool unmeasured = findings[i].id.ends_with("-measured");
-    if (!rule || (findings[i].unknown && !unmeasured)) continue;
-    for (const std::string_view id : rule->reasons) {
-      const auto it = reasons.find(id);
-      if (id.empty() || it == reasons.end()) continue;
-      const auto reason = reason_among(it->second, findings, i, rule->reach);
-      if (!reason) continue;
-      findings[i].explained_by = id;
-      add_evidence(findings[i], findings[*reason]);
-      break;
+    if (findings[i].unknown && !unmeasured) continue;
+    for (const Rule& rule : kRules) {
+      if (rule.id != findings[i].id || findings[i].reason >= 0) continue;
+      for (const std::string_view id : rule.reasons) {
+        const auto it = reasons.find(id);
+        if (id.empty() || it == reasons.end()) continue;
+        const auto reason = reason_among(it->second, findings, i, rule.reach);
+        if (!reason) continue;
+        findings[i].explained_by = id;
+        findings[i].reason = static_cast<int>(*reason);
+        add_evidence(findings[i], findings[*reason]);
+        break;
+      }
     }
   }
 }

@@ -1,23 +1,16 @@
 // One verdict over findings, and findings as JSON.
 #include "perf/validate/checks/finding.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "perf/validate/probes/goodput.h"
 
 namespace weft::fabric {
 namespace {
 
 const char* word(Severity severity) {
-  switch (severity) {
-    case Severity::kInfo:
-      return "info";
-    case Severity::kWarn:
-      return "warn";
-    case Severity::kFail:
-      return "fail";
-    case Severity::kFatal:
-      break;
-  }
-  return "fatal";
+  return severity == Severity::kInfo ? "info" : severity == Severity::kWarn ? "warn" : "critical";
 }
 
 const char* word(Direction direction) {
@@ -47,27 +40,9 @@ const char* word(PlaceKind kind) {
 }
 
 // The end of a key that holds such a number.
-const char* suffix(Unit unit) {
-  switch (unit) {
-    case Unit::kGbps:
-      return "_gbps";
-    case Unit::kMicroseconds:
-      return "_us";
-    case Unit::kPerPacket:
-      return "_per_packet";
-    case Unit::kBytes:
-      return "_bytes";
-    case Unit::kCount:
-      return "_count";
-    case Unit::kShare:
-      return "_share";
-    case Unit::kRatio:
-      return "_ratio";
-    case Unit::kNone:
-    case Unit::kText:
-      break;
-  }
-  return "";
+std::string suffix(Unit unit) {
+  const std::string_view word = word_of(unit);
+  return word.empty() ? "" : "_" + std::string(word);
 }
 
 nlohmann::ordered_json where_json(const Where& where) {
@@ -115,6 +90,22 @@ Verdict verdict_of(const std::vector<Finding>& findings) {
   return unknown ? Verdict::kUnknown : Verdict::kOk;
 }
 
+double share_left(const Finding& finding) {
+  constexpr double kWindowPackets = 122;
+  if (finding.unknown) return 1;
+  if (finding.unit == Unit::kGbps && finding.expected > 0)
+    return std::clamp(finding.value / finding.expected, 0.0, 1.0);
+  if (finding.unit == Unit::kPerPacket && finding.id.find("loss") != std::string::npos)
+    return go_back_n_goodput(std::clamp(finding.value, 0.0, 1.0), kWindowPackets);
+  return 1;
+}
+
+std::string_view word_of(Unit unit) {
+  constexpr std::string_view words[] = {"",      "gbps",  "us",    "per_packet", "bytes",
+                                        "count", "share", "ratio", ""};
+  return words[static_cast<int>(unit)];
+}
+
 nlohmann::ordered_json to_json(const Finding& finding) {
   nlohmann::ordered_json json = {{"id", finding.id},
                                  {"severity", word(finding.severity)},
@@ -135,6 +126,7 @@ nlohmann::ordered_json to_json(const Finding& finding) {
   }
   json["confidence"] = finding.confidence;
   if (!finding.explained_by.empty()) json["explained_by"] = finding.explained_by;
+  if (finding.reason >= 0) json["reason"] = finding.reason;
   json["evidence"] = nlohmann::ordered_json::array();
   for (const Evidence& one : finding.evidence) json["evidence"].push_back(evidence_json(one));
   return json;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::fabric {
@@ -26,6 +27,7 @@ struct Where {
 
 // Units as suffixes of keys in JSON.
 enum class Unit { kNone, kGbps, kMicroseconds, kPerPacket, kBytes, kCount, kShare, kRatio, kText };
+std::string_view word_of(Unit unit);  // "gbps"; "" of kNone and kText
 
 // A number that a finding rests on.
 struct Evidence {
@@ -52,6 +54,7 @@ struct Finding {
   std::vector<Evidence> evidence;
   // Id of the finding at the same place that explains this one; empty: a fault of its own.
   std::string explained_by;
+  int reason = -1;  // its index among the findings; -1: not known
 };
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
@@ -60,6 +63,10 @@ enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 
 // place: the tester itself kept the checks from judging), warn, unknown, ok. A finding of kInfo
 // weighs nothing, and an unknown one weighs kUnknown: a worse verdict is never hidden by UNKNOWN.
 Verdict verdict_of(const std::vector<Finding>& findings);
+
+// The share of its rate that a link still has by this finding; 1: nothing is known to be lost. A loss
+// of p per packet costs what go-back-N with a window of 122 packets (400 Gb/s, 10 us, 4 KiB) loses.
+double share_left(const Finding& finding);
 
 nlohmann::ordered_json to_json(const Finding& finding);
 

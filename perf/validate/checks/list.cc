@@ -1,8 +1,8 @@
-// The rows of the registry as people read them: a table, and sections of a page.
+// The rows of the registry: a table, a JSON document, and sections of a page.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <nlohmann/json.hpp>
 
 #include "perf/validate/checks/registry.h"
 
@@ -13,9 +13,8 @@ std::string_view word_for(CheckKind kind) {
   return kind == CheckKind::kPassive ? "passive" : "active";
 }
 
-std::string_view word_for(Severity severity) {
-  constexpr std::array<std::string_view, 4> kWords = {"INFO", "WARN", "FAIL", "FATAL"};
-  return kWords[static_cast<std::size_t>(severity)];
+std::string_view word_for(const Check& check) {
+  return check.severity == Severity::kInfo ? "INFO" : check.severity == Severity::kWarn ? "WARN" : "CRITICAL";
 }
 
 // Lines of at most `columns`, broken at blanks; a word that is longer has a longer line to itself.
@@ -37,16 +36,16 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
 }  // namespace
 
 std::string list_text() {
-  constexpr std::size_t kHealthy = 25, kSource = 38;  // columns; the others take 37
-  std::string text = fmt::format("{:<17}  {:<7}  {:<5}  {:<{}}  {}\n", "check", "kind", "fails",
+  constexpr std::size_t kHealthy = 22, kSource = 38;  // columns; the others take 40
+  std::string text = fmt::format("{:<17}  {:<7}  {:<8}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {
     const auto healthy = wrapped(check.healthy, kHealthy), source = wrapped(check.source, kSource);
     for (std::size_t i = 0; i < std::max(healthy.size(), source.size()); ++i) {
       const bool first = i == 0;
       std::string line = fmt::format(
-          "{:<17}  {:<7}  {:<5}  {:<{}}  {}", first ? check.id : "",
-          first ? word_for(check.kind) : "", first ? word_for(check.severity) : "",
+          "{:<17}  {:<7}  {:<8}  {:<{}}  {}", first ? check.id : "",
+          first ? word_for(check.kind) : "", first ? word_for(check) : "",
           i < healthy.size() ? healthy[i] : "", kHealthy, i < source.size() ? source[i] : "");
       line.erase(line.find_last_not_of(' ') + 1);
       text += line + "\n";
@@ -55,12 +54,26 @@ std::string list_text() {
   return text;
 }
 
+std::string list_json() {
+  auto list = nlohmann::ordered_json::array();
+  for (const Check& check : checks())
+    list.push_back({{"id", check.id},
+                    {"kind", word_for(check.kind)},
+                    {"severity", word_for(check)},
+                    {"title", check.title},
+                    {"source", check.source},
+                    {"healthy", check.healthy},
+                    {"meaning", check.meaning},
+                    {"remedy", check.remedy}});
+  return nlohmann::ordered_json{{"schema", "weft.checks/1"}, {"checks", std::move(list)}}.dump(1) + "\n";
+}
+
 std::string list_markdown() {
   std::string text;
   for (const Check& check : checks())
     text +=
         fmt::format("### {}\n\n{} ({}, {}). Source: {}. Healthy: {}.\n\n{}\n\n*What to do.* {}\n\n",
-                    check.id, check.title, word_for(check.kind), word_for(check.severity),
+                    check.id, check.title, word_for(check.kind), word_for(check),
                     check.source, check.healthy, check.meaning, check.remedy);
   return text;
 }

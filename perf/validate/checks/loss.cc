@@ -83,7 +83,7 @@ void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
     rate(".low", interval.low);
     rate(".high", interval.high);
     finding.evidence.push_back(number_evidence(std::string(name) + ".packets", finding.where,
-                                               tally.packets, 0, Unit::kCount));
+                                               tally.packets, kNoNumber, Unit::kCount));
   };
   add("loss_at_low_load", loads.low);
   add("loss_at_full_load", loads.full);
@@ -207,7 +207,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   finding.low = interval.low;
   finding.high = interval.high;
   finding.evidence.push_back(
-      number_evidence("packets", finding.where, tally.packets, 0, Unit::kCount));
+      number_evidence("packets", finding.where, tally.packets, kNoNumber, Unit::kCount));
   for (const auto& [sender, receiver] : tally.paths) {
     if (finding.evidence.size() > 8) break;
     finding.evidence.push_back(text_evidence("path", at_path(observed, sender, receiver),
@@ -216,7 +216,9 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   if (lossless) return finding;
   if (load != 0 || tally.paths.size() < kFewPaths) return std::nullopt;
   finding.severity = by_rate(observed, finding.low);
-  if (finding.low <= observed.policy.thresholds.fail_loss) return std::nullopt;
+  // A policy that asks for warnings gets them from a loss that no failing level would name.
+  const Thresholds& limits = observed.policy.thresholds;
+  if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss)) return std::nullopt;
   return finding;
 }
 

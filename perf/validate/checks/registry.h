@@ -78,6 +78,8 @@ Judgement judge(const Observed& observed);
 
 // All rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
 std::string list_text();
+// All rows as a document of the schema weft.checks/1.
+std::string list_json();
 // All rows as a section of docs/validate.md each: what a wrong value means, and what to do.
 std::string list_markdown();
 

@@ -173,6 +173,7 @@ constexpr PolicyKey kKeys[] = {
     {"rail_rate", read_rail_rates},
     {"firmware", read_firmware},
     {"mtu", [](const Entry& e, Policy& p) { p.mtu = e.whole(68, 65535, "bytes"); }},
+    {"rdma_mtu", [](const Entry& e, Policy& p) { p.rdma_mtu = e.whole(256, 65535, "bytes"); }},
     {"pfc_priority", read_pfc_priority},
     {"dscp", [](const Entry& e, Policy& p) { p.dscp = e.whole(0, 63, "the DSCP of RDMA"); }},
     {"trust",

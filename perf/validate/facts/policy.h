@@ -28,7 +28,8 @@ struct Policy {
   std::optional<double> rate_gbps;              // of every rail
   std::map<int, double> rail_rate_gbps;         // of one rail
   std::map<std::string, std::string> firmware;  // by board id
-  std::optional<int> mtu;                       // bytes
+  std::optional<int> mtu;                       // bytes, of the interfaces
+  std::optional<int> rdma_mtu;                  // bytes, of the RDMA ports: active_mtu
   std::optional<int> pfc_priority;              // -1: none is expected
   std::optional<int> dscp;                      // of RDMA traffic
   std::optional<std::string> trust;             // "dscp", "pcp"
@@ -49,7 +50,8 @@ struct Policy {
 };
 
 // Reads a TOML file; every key may be left out:
-//   rate = "400 Gb/s"                     mtu = 9000            # bytes
+//   rate = "400 Gb/s"                     mtu = 9000            # bytes, interface
+//   rdma_mtu = 4096                       # bytes, active_mtu of the RDMA port
 //   pfc_priority = 3                      # -1: none is expected
 //   dscp = 26                             trust = "dscp"        # or "pcp"
 //   dcqcn = true                          lossless = true

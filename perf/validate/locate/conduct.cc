@@ -26,8 +26,13 @@ constexpr int kFirstLabel = 100;  // of flows of kRate; those of kEntropy come b
 
 class Conductor {
  public:
-  Conductor(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds)
-      : fabric_(fabric), options_(options), thresholds_(thresholds), start_s_(fabric.now_s()) {}
+  Conductor(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds,
+            const EachMinute& each_minute)
+      : fabric_(fabric),
+        options_(options),
+        thresholds_(thresholds),
+        each_minute_(each_minute),
+        start_s_(fabric.now_s()) {}
 
   Conducted run() {
     PlanOptions planned = options_;
@@ -50,8 +55,12 @@ class Conductor {
   void measure(Round round);
   void measure_plan() {
     for (const Round& round : done_.plan.rounds)
-      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
+      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) {
+        measure(round);
+        tell_minute();
+      }
   }
+  void tell_minute();
   void measure_left_out();
   void locate_and_test();
   std::optional<Round> next() const;
@@ -60,7 +69,9 @@ class Conductor {
   Fabric& fabric_;
   const PlanOptions& options_;
   const Thresholds& thresholds_;
+  const EachMinute& each_minute_;
   double start_s_;
+  int minutes_ = 0;  // told
   double overhead_s_ = 0;  // of a round, the longest of the recent ones
   int label_ = kFirstLabel;
   Conducted done_;
@@ -111,6 +122,14 @@ std::optional<Round> Conductor::next() const {
   }
   if (!round.flows.empty()) return round;
   return next_of(rest);
+}
+
+void Conductor::tell_minute() {
+  const double seconds = fabric_.now_s() - start_s_;
+  if (!each_minute_ || options_.soak_s <= 0 || seconds < 60 * (minutes_ + 1)) return;
+  minutes_ = static_cast<int>(seconds / 60);
+  done_.causes = locate(fabric_.hosts(), done_.samples, thresholds_);
+  each_minute_(done_, seconds);
 }
 
 void Conductor::locate_and_test() {
@@ -182,8 +201,9 @@ void Conductor::settle_plan() {
 
 }  // namespace
 
-Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds) {
-  return Conductor(fabric, options, thresholds).run();
+Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds,
+                  const EachMinute& each_minute) {
+  return Conductor(fabric, options, thresholds, each_minute).run();
 }
 
 }  // namespace weft::fabric

@@ -2,6 +2,7 @@
 // spent. Real and simulated fabrics are tested by this one function.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
@@ -20,8 +21,13 @@ struct Conducted {
   int further_rounds = 0;  // beyond the plan, to tell causes apart
 };
 
+// Gets what was measured so far, and the seconds since the begin.
+using EachMinute = std::function<void(const Conducted& so_far, double seconds)>;
+
 // Uses at most options.budget_s + options.soak_s of fabric.now_s(), but for the last round's end; a
-// tenth of the budget is left for what follows. Throws what Fabric::run throws.
-Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds);
+// tenth of the budget is left for what follows. With a soak, calls `each_minute` about once a minute.
+// Throws what Fabric::run throws.
+Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds,
+                  const EachMinute& each_minute = {});
 
 }  // namespace weft::fabric

@@ -135,7 +135,7 @@ Baseline read_baseline(const std::string& path) {
   Baseline baseline;
   const std::string schema = baseline.schema;
   try {
-    if (json.is_object() && json.value("schema", Document()) == Report().schema)
+    if (json.is_object() && json.value("schema", "").starts_with("weft.validate/"))
       return baseline_of(report_from_json(json));
     const FieldReader read(json, "");
     for (const char* key : {"schema", "hosts", "numbers"}) read.demand(key);

@@ -15,7 +15,6 @@ constexpr double kCommunicationShare = 0.30;
 constexpr double kGpusPerHost = 8;
 constexpr double kGpuWatts = 700;  // H100 SXM
 constexpr double kKwhUsd = 0;      // a rented GPU-hour includes its energy
-constexpr double kWindowPackets = 122;
 
 double price(const Policy& policy, const char* key, double otherwise) {
   const auto found = policy.cost.find(key);
@@ -29,18 +28,6 @@ double gpus_of(const Report& report) {
   double gpus = 0;
   for (const HostFacts& host : report.facts.hosts) gpus += host.gpus;
   return gpus > 0 ? gpus : kGpusPerHost * static_cast<double>(hosts);
-}
-
-// The share of its rate that a link still has by this finding; 1: nothing is known to be lost.
-double share_left(const Finding& finding) {
-  if (finding.unknown) return 1;
-  if (finding.unit == Unit::kGbps && finding.expected > 0)
-    return std::clamp(finding.value / finding.expected, 0.0, 1.0);
-  if (finding.unit == Unit::kPerPacket && finding.id.find("loss") != std::string::npos) {
-    const double p = std::clamp(finding.value, 0.0, 1.0);
-    return (1 - p) / (1 + p * (kWindowPackets - 1));
-  }
-  return 1;
 }
 
 }  // namespace

@@ -5,14 +5,22 @@ namespace weft::fabric {
 
 std::vector<CounterChange> counter_changes(const Report& report) {
   std::vector<CounterChange> rows;
-  for (const HostFacts& host : report.facts.hosts)
-    for (const PortFacts& port : host.ports) {
-      Readings before = port.before, after = port.after;
-      for (const auto& [name, reading] : port.before) after.try_emplace(name);
-      for (const auto& [name, reading] : after)
-        rows.push_back({host.host, port.device, port.rail, name,
-                        difference(before[name], reading, kind_of_counter(name))});
-    }
+  for (const HostFacts& host : report.facts.hosts) {
+    std::vector<CounterChange> of_host;
+    for (const PortFacts& port : host.ports)
+      for (const auto& [name, reading] : port.after) {
+        const auto before = port.before.find(name);
+        if (before == port.before.end()) continue;
+        const Change change = difference(before->second, reading, kind_of_counter(name));
+        if (change.state == ChangeState::kUnknown || (change.exact() && change.change == 0))
+          continue;
+        if (!name.starts_with("tcp."))
+          rows.push_back({host.host, port.device, port.rail, name, change});
+        else if (&port == &host.ports.front())
+          of_host.push_back({host.host, "", -1, name, change});
+      }
+    rows.insert(rows.end(), of_host.begin(), of_host.end());
+  }
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// What every counter of every port did within the run.
+// What the counters of ports did within the run.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace weft::fabric {
 
 struct CounterChange {
   std::string host, device;
-  int rail = 0;
+  int rail = 0;      // -1: of the host, as those of TCP are
   std::string name;  // "hw.out_of_sequence"
   Change change;
 };
 
-// A row for every counter that was read before or after, by host, rail and name.
+// A row for every counter that moved, by host, rail and name; those of the whole host come once.
 std::vector<CounterChange> counter_changes(const Report& report);
 
 std::string_view word_of(ChangeState state);  // "known"

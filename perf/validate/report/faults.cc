@@ -4,66 +4,73 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {
 namespace {
 
-// How near `reason` is to a finding that it may explain; 0: it does not.
-int explains(const Finding& reason, const Finding& finding) {
-  if (finding.explained_by != reason.id || &reason == &finding) return 0;
-  const Where &a = reason.where, &b = finding.where;
-  const bool same_host = a.host == b.host || a.host == b.peer || a.peer == b.host;
-  return 1 + 8 * same_host + 4 * (a.rail == b.rail) + 2 * (a.direction == b.direction) +
-         (a.kind == b.kind);
+// The finding that explains findings[i]; its own index: there is none. A report of the version before
+// names the check alone.
+std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
+  const Finding& f = findings[i];
+  if (f.reason >= 0 && static_cast<std::size_t>(f.reason) < findings.size())
+    return static_cast<std::size_t>(f.reason);
+  const auto found = std::ranges::find(findings, f.explained_by, &Finding::id);
+  return f.explained_by.empty() || found == findings.end()
+             ? i
+             : static_cast<std::size_t>(found - findings.begin());
 }
 
-// The finding among `known` that explains known[i]; its own index: there is none.
-std::size_t reason_of(const std::vector<const Finding*>& known, std::size_t i) {
-  std::size_t best = i;
-  int most = 0;
-  for (std::size_t k = 0; k < known.size() && !known[i]->explained_by.empty(); ++k)
-    if (const int score = explains(*known[k], *known[i]); score > most) {
-      most = score;
-      best = k;
-    }
-  return best;
+// The end of the chain of reasons; of a chain that runs in a circle, its first finding.
+std::size_t root_of(const std::vector<Finding>& findings, std::size_t i) {
+  std::size_t least = i;
+  for (std::size_t steps = 0; steps < 2 * findings.size(); ++steps) {
+    const std::size_t reason = reason_of(findings, i);
+    if (reason == i) return i;
+    i = reason;
+    least = steps < findings.size() ? i : std::min(least, i);
+  }
+  return least;
 }
+
+bool is_fault(const Finding& f) { return !f.unknown && f.severity > Severity::kInfo; }
 
 }  // namespace
 
 std::vector<Fault> faults_of(const Report& report) {
-  std::vector<const Finding*> known;
-  for (const Finding& finding : report.judgement.findings)
-    if (!finding.unknown && finding.severity > Severity::kInfo) known.push_back(&finding);
-  std::vector<std::size_t> reasons(known.size());
-  for (std::size_t i = 0; i < known.size(); ++i) reasons[i] = reason_of(known, i);
-  // The root of each chain of reasons; a chain that runs in a circle has its first finding as root.
-  const auto root_of = [&](std::size_t i) {
-    for (std::size_t steps = 0; reasons[i] != i; ++steps) {
-      if (steps > known.size()) return *std::min_element(reasons.begin(), reasons.end());
-      i = reasons[i];
-    }
-    return i;
-  };
+  const std::vector<Finding>& findings = report.judgement.findings;
   std::vector<Fault> faults;
-  std::vector<std::size_t> fault_of(known.size(), 0);
-  for (std::size_t i = 0; i < known.size(); ++i) {
-    if (root_of(i) != i) continue;
-    fault_of[i] = faults.size();
-    faults.push_back({known[i], {}});
-  }
-  for (std::size_t i = 0; i < known.size(); ++i)
-    if (const std::size_t root = root_of(i); root != i)
-      faults[fault_of[root]].also.push_back(known[i]);
+  std::map<std::size_t, std::size_t> fault_of;
+  for (const bool causes : {true, false})
+    for (std::size_t i = 0; i < findings.size(); ++i) {
+      if (!is_fault(findings[i])) continue;
+      std::size_t root = root_of(findings, i);
+      if (!is_fault(findings[root])) root = i;
+      if ((root == i) != causes) continue;
+      if (causes) {
+        fault_of[i] = faults.size();
+        faults.push_back({&findings[i], {}});
+      } else {
+        faults[fault_of.at(root)].also.push_back(&findings[i]);
+      }
+    }
   return faults;
 }
 
-std::vector<const Finding*> unknowns_of(const Report& report) {
-  std::vector<const Finding*> unknowns;
-  for (const Finding& finding : report.judgement.findings)
-    if (finding.unknown) unknowns.push_back(&finding);
+std::vector<Fault> unknowns_of(const Report& report) {
+  std::vector<Fault> unknowns;
+  for (const Finding& finding : report.judgement.findings) {
+    if (!finding.unknown || finding.severity == Severity::kInfo || !finding.explained_by.empty())
+      continue;
+    const auto known = std::ranges::find_if(
+        unknowns, [&](const Fault& fault) { return fault.first->id == finding.id; });
+    if (known == unknowns.end())
+      unknowns.push_back({&finding, {}});
+    else
+      ++known->places;
+  }
   return unknowns;
 }
 
@@ -87,15 +94,15 @@ std::string headline(const Report& report) {
     return fmt::format("the job failed: {}", printable(report.failure));
   if (first) {
     const std::string others =
-        faults.size() > 1 ? "; " + counted(faults.size() - 1, "more fault") : "";
+        faults.size() > 1 ? "; " + counted(faults.size() - 1, "more cause") : "";
     return in_words(*first->first) + others;
   }
   if (report.verdict == Verdict::kOk) {
     const std::string limits = limits_in_words(report.plan);
     return limits.empty() ? "no fault found" : "no fault found; would have seen " + limits;
   }
-  const std::vector<const Finding*> unknowns = unknowns_of(report);
-  return unknowns.empty() ? "no finding says why" : in_words(*unknowns[0]);
+  const std::vector<Fault> unknowns = unknowns_of(report);
+  return unknowns.empty() ? "no finding says why" : in_words(*unknowns[0].first);
 }
 
 }  // namespace weft::fabric

@@ -12,14 +12,15 @@ namespace weft::fabric {
 struct Fault {
   const Finding* first = nullptr;
   std::vector<const Finding*> also;
+  std::size_t places = 1;  // of what is not known: at how many
 };
 
-// Findings of WARN and above that are known, in the report's order. A finding that names another
-// one as its explanation is part of the fault of that one, the nearest where several have that id.
+// Findings of WARN and above that are known, in the report's order, each with those that it
+// explains, directly or not.
 std::vector<Fault> faults_of(const Report& report);
 
-// Findings that say that something could not be known, in the report's order.
-std::vector<const Finding*> unknowns_of(const Report& report);
+// What could not be known, the first place of each check, in the report's order.
+std::vector<Fault> unknowns_of(const Report& report);
 
 // The verdict's sentence without the verdict: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string headline(const Report& report);

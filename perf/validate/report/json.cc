@@ -1,7 +1,7 @@
-// The document of --json: the verdict and its reasons first, then what they rest on, down to raw
-// samples.
+// The document of --json: the verdict and its reasons first, then what they rest on.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "perf/validate/report/counters.h"
@@ -16,9 +16,17 @@ namespace {
 
 using ReportJson = nlohmann::ordered_json;
 
-template <typename T>
-void put(ReportJson& json, const char* key, const std::optional<T>& value) {
-  if (value) json[key] = *value;
+// Whole numbers as such, all others with five digits.
+void shorten(ReportJson& json) {
+  if (json.is_structured()) {
+    for (auto& item : json) shorten(item);
+  } else if (json.is_number_float()) {
+    const double value = json.get<double>();
+    if (value == std::floor(value) && std::abs(value) < 1e15)
+      json = static_cast<std::int64_t>(value);
+    else if (std::isfinite(value))
+      json = std::stod(fmt::format("{:.5g}", value));
+  }
 }
 
 ReportJson findings_json(const Report& report) {
@@ -26,51 +34,76 @@ ReportJson findings_json(const Report& report) {
   for (const Finding& finding : report.judgement.findings) {
     ReportJson json = to_json(finding);
     json["sentence"] = in_words(finding);
-    if (std::string remedy = remedy_of(finding.id); !remedy.empty())
-      json["remedy"] = std::move(remedy);
+    if (finding.explained_by.empty()) {
+      json["detail"] = detail_in_words(finding, report);
+      if (std::string remedy = remedy_of(finding); !remedy.empty())
+        json["remedy"] = std::move(remedy);
+    }
     list.push_back(std::move(json));
   }
   return list;
 }
 
+// By check: on how many places it had what it needs, of how many that it is for.
 ReportJson coverage_json(const Report& report) {
-  auto list = ReportJson::array();
+  auto all = ReportJson::object();
   for (const Coverage& row : report.judgement.coverage)
-    list.push_back({{"check", row.id}, {"judged", row.judged}, {"total", row.total}});
+    all[std::string(row.id)] = {row.judged, row.total};
+  return all;
+}
+
+ReportJson collectives_json(const Report& report) {
+  auto list = ReportJson::array();
+  for (const CollectiveResult& result : report.collectives) {
+    ReportJson json = FieldWriter::written(result);
+    for (const char* key : {"busbw_gbps", "predicted_busbw_gbps", "link_busbw_gbps", "timed_bytes"})
+      if (json[key] == 0) json.erase(key);
+    if (result.wrong_host.empty()) json.erase("wrong_sends");
+    list.push_back(std::move(json));
+  }
   return list;
 }
 
 ReportJson ports_json(const Report& report) {
   auto list = ReportJson::array();
-  for (const PortNumbers& p : port_numbers(report)) {
-    ReportJson json = {{"host", p.host}, {"rail", p.port.rail}, {"device", p.device}};
-    put(json, "expected_gbps", p.expected_gbps);
-    put(json, "transmit_gbps", p.transmit_gbps);
-    put(json, "receive_gbps", p.receive_gbps);
-    put(json, "lowest_window_gbps", p.lowest_gbps);
-    put(json, "p50_us", p.p50_us);
-    put(json, "p99_us", p.p99_us);
-    put(json, "p999_us", p.p999_us);
-    put(json, "loss_per_packet", p.loss_per_packet);
-    list.push_back(std::move(json));
+  for (const PortNumbers& port : port_numbers(report)) {
+    FieldWriter writer(true);
+    FieldsOf<PortNumbers>::visit(writer, port);
+    list.push_back(writer.take());
   }
   return list;
 }
 
-// A row for each port: the changes of its counters; of a change that is not exact, the state too.
+// A row for each port that sends: where to (an index of `hosts`), Gb/s, and microseconds of a
+// message. Gb/s of 0: nothing arrived.
+ReportJson paths_json(const Report& report) {
+  auto list = ReportJson::array();
+  for (const PathNumbers& path : path_numbers(report)) {
+    if (path.from.rail != path.to.rail) continue;
+    if (list.empty() || list.back()["rail"] != path.from.rail ||
+        list.back()["from"] != path.from.host)
+      list.push_back({{"rail", path.from.rail}, {"from", path.from.host}, {"to", ReportJson::array()}});
+    auto row = ReportJson::array({path.to.host, ReportJson(), ReportJson()});
+    if (path.gbps || !path.reached) row[1] = path.reached ? *path.gbps : 0;
+    if (path.p50_us) row[2] = *path.p50_us;
+    list.back()["to"].push_back(std::move(row));
+  }
+  return list;
+}
+
+// A row for each port, and for each host: the changes of its counters that moved; of a change that
+// is not exact, the state too.
 ReportJson counters_json(const Report& report) {
   auto list = ReportJson::array();
   for (const CounterChange& c : counter_changes(report)) {
-    if (list.empty() || list.back()["host"] != c.host || list.back()["rail"] != c.rail)
-      list.push_back({{"host", c.host},
-                      {"rail", c.rail},
-                      {"device", c.device},
-                      {"changes", ReportJson::object()}});
+    if (list.empty() || list.back()["host"] != c.host || list.back().value("rail", -1) != c.rail) {
+      list.push_back({{"host", c.host}});
+      if (c.rail >= 0) list.back().update({{"rail", c.rail}, {"device", c.device}});
+      list.back()["changes"] = ReportJson::object();
+    }
     ReportJson& change = list.back()["changes"][c.name];
     if (c.change.state == ChangeState::kKnown)
       change = c.change.change;
-    else if (c.change.state == ChangeState::kUnknown)
-      change = {{"state", word_of(c.change.state)}};
     else
       change = {{"state", word_of(c.change.state)}, {"change", c.change.change}};
   }
@@ -79,7 +112,12 @@ ReportJson counters_json(const Report& report) {
 
 ReportJson facts_json(const FleetFacts& facts) {
   auto hosts = ReportJson::array();
-  for (const HostFacts& host : facts.hosts) hosts.push_back(to_json(host));
+  for (const HostFacts& host : facts.hosts) {
+    ReportJson json = to_json(host);
+    for (ReportJson& port : json["ports"])
+      for (const char* readings : {"before", "after"}) port.erase(readings);
+    hosts.push_back(std::move(json));
+  }
   return {{"between_readings_s", facts.seconds}, {"hosts", std::move(hosts)}};
 }
 
@@ -123,28 +161,35 @@ void write_lines(const ReportJson& json, int levels, const std::string& indent, 
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const Report& report) {
+nlohmann::ordered_json to_json(const Report& report, bool samples) {
   FieldWriter writer;
   FieldsOf<Report>::visit(writer, report);
   ReportJson fields = writer.take(), json;
-  for (const char* key : {"schema", "verdict"}) json[key] = fields[key];
+  json["schema"] = Report().schema;
+  json["verdict"] = fields["verdict"];
   json["exit_code"] = static_cast<int>(report.verdict);
   json["headline"] = headline(report);
   json["findings"] = findings_json(report);
   for (auto& [key, value] : fields.items())
     if (!json.contains(key)) json[key] = std::move(value);
   if (!json.contains("hosts")) json["hosts"] = ReportJson::array();  // which a reader demands
+  if (!report.collectives.empty()) json["collectives"] = collectives_json(report);
   json["coverage"] = coverage_json(report);
   json["ports"] = ports_json(report);
+  json["paths"] = paths_json(report);
   json["counters"] = counters_json(report);
   json["facts"] = facts_json(report.facts);
-  json["samples"] = samples_json(report.samples);
+  if (samples) {
+    json["causes"] = FieldWriter::written(report.causes);
+    json["samples"] = samples_json(report.samples);
+  }
+  shorten(json);
   return json;
 }
 
-std::string json_text(const Report& report) {
+std::string json_text(const Report& report, bool samples) {
   std::string text;
-  write_lines(to_json(report), 2, "", text);
+  write_lines(to_json(report, samples), 2, "", text);
   return text + "\n";
 }
 

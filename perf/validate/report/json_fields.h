@@ -27,12 +27,18 @@ struct FieldsOf;  // of a struct
 template <typename E>
 struct EnumWords;  // of an enumeration: `words`, by value
 
-// Writes fields to an object. Empty optionals, texts, lists and maps are left out.
+// Writes fields to an object. Empty texts, lists and maps are left out, and empty optionals, too,
+// unless they are to be null.
 class FieldWriter {
  public:
+  explicit FieldWriter(bool nulls = false) : nulls_(nulls) {}
+
   template <typename T>
   void operator()(const char* key, const T& value) {
-    if (!is_empty(value)) json_[key] = written(value);
+    if (!is_empty(value))
+      json_[key] = written(value);
+    else if constexpr (requires { value.has_value(); })
+      if (nulls_) json_[key] = nullptr;
   }
   nlohmann::ordered_json take() { return std::move(json_); }
 
@@ -72,6 +78,7 @@ class FieldWriter {
       return false;
   }
 
+  const bool nulls_;
   nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
 };
 
@@ -128,7 +135,10 @@ class FieldReader {
     } else if constexpr (requires { typename T::mapped_type; }) {
       take_map(json, path, value);
     } else if constexpr (requires { value.has_value(); }) {
-      take(json, path, value.emplace());
+      if (json.is_null())
+        value.reset();
+      else
+        take(json, path, value.emplace());
     } else {
       if (!json.is_array()) refuse(json, path, "a list");
       value.clear();

@@ -17,8 +17,7 @@ void add(std::vector<double>& values, double value) {
 // Numbers of the flows that belong to one port or path.
 struct FlowsOf {
   std::vector<double> gbps, received_gbps, lowest_gbps, p50_us, p99_us, p999_us;
-  std::uint64_t packets = 0, retransmits = 0;
-  bool counted = false;  // some flow has counts of packets
+  std::uint64_t packets = 0, retransmits = 0;  // of flows that count them
 
   void add_latency(const LatencySample& latency) {
     add(p50_us, latency.p50_us);
@@ -27,12 +26,11 @@ struct FlowsOf {
   }
   void add_packets(const FlowSample& flow) {
     if (!flow.packets || !flow.retransmits) return;
-    counted = true;
     packets += *flow.packets;
     retransmits += *flow.retransmits;
   }
-  std::optional<double> loss_per_packet() const {
-    if (!counted || packets == 0) return {};
+  std::optional<double> lost() const {
+    if (packets == 0) return {};
     return static_cast<double>(retransmits) / static_cast<double>(packets);
   }
 };
@@ -62,12 +60,12 @@ const PortInfo* info_of(const Report& report, Port port) {
 }
 
 double gbps_of(const FlowSample& flow) { return flow.reached ? flow.gbps() : 0; }
-double lowest_of(const FlowSample& flow) { return flow.reached ? flow.lowest_gbps() : 0; }
 
 }  // namespace
 
 std::vector<PortNumbers> port_numbers(const Report& report) {
-  std::map<Port, FlowsOf> flows;
+  if (!report.ports.empty()) return report.ports;
+  std::map<Port, FlowsOf> flows, received;
   for (const FlowSample& flow : report.samples.flows) {
     if (!info_of(report, flow.flow.from) || !info_of(report, flow.flow.to)) continue;
     const auto round = static_cast<std::size_t>(flow.round);
@@ -75,10 +73,11 @@ std::vector<PortNumbers> port_numbers(const Report& report) {
     const Probe probe = report.samples.rounds[round].probe;
     FlowsOf& sent = flows[flow.flow.from];
     sent.add_packets(flow);
+    received[flow.flow.to].add_packets(flow);
     if (probe == Probe::kLatency && flow.latency) sent.add_latency(*flow.latency);
     if (probe != Probe::kRate) continue;
     add(sent.gbps, gbps_of(flow));
-    add(sent.lowest_gbps, lowest_of(flow));
+    if (flow.reached) add(sent.lowest_gbps, flow.lowest_gbps());
     add(flows[flow.flow.to].received_gbps, gbps_of(flow));
   }
   std::vector<PortNumbers> rows;
@@ -97,7 +96,8 @@ std::vector<PortNumbers> port_numbers(const Report& report) {
       row.p50_us = median(of.p50_us);
       row.p99_us = median(of.p99_us);
       row.p999_us = median(of.p999_us);
-      row.loss_per_packet = of.loss_per_packet();
+      row.sent_lost = of.lost();
+      row.received_lost = received[row.port].lost();
       rows.push_back(std::move(row));
     }
   return rows;
@@ -119,11 +119,9 @@ std::vector<PathNumbers> path_numbers(const Report& report) {
     Path& path = paths[{flow.flow.from, flow.flow.to}];
     path.reached |= flow.reached;
     if (!flow.reached) path.error = flow.error;
-    path.flows.add_packets(flow);
     if (flow.latency) path.flows.add_latency(*flow.latency);
     if (probe != Probe::kRate) continue;
     add(path.flows.gbps, gbps_of(flow));
-    add(path.flows.lowest_gbps, lowest_of(flow));
   }
   std::vector<PathNumbers> rows;
   for (const auto& [ends, path] : paths) {
@@ -132,11 +130,7 @@ std::vector<PathNumbers> path_numbers(const Report& report) {
     row.reached = path.reached;
     row.error = path.error;
     row.gbps = median(path.flows.gbps);
-    row.lowest_gbps = smallest(path.flows.lowest_gbps);
     row.p50_us = median(path.flows.p50_us);
-    row.p99_us = median(path.flows.p99_us);
-    row.p999_us = median(path.flows.p999_us);
-    row.loss_per_packet = path.flows.loss_per_packet();
     const double a = info_of(report, row.from)->expected_gbps;
     const double b = info_of(report, row.to)->expected_gbps;
     row.expected_gbps = a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
@@ -146,21 +140,6 @@ std::vector<PathNumbers> path_numbers(const Report& report) {
     return a.from.rail < b.from.rail;
   });
   return rows;
-}
-
-Health health_of(std::optional<double> gbps, double expected_gbps, const Thresholds& thresholds) {
-  if (!gbps) return Health::kNotKnown;
-  if (*gbps <= 0) return Health::kUnreached;
-  if (expected_gbps <= 0) return Health::kNotKnown;
-  const double share = *gbps / expected_gbps;
-  return share < thresholds.fail_rate   ? Health::kFailed
-         : share < thresholds.warn_rate ? Health::kWarned
-                                        : Health::kHealthy;
-}
-
-std::string_view word_of(Health health) {
-  constexpr std::string_view words[] = {"unreached", "failed", "warned", "healthy", "not-known"};
-  return words[static_cast<int>(health)];
 }
 
 }  // namespace weft::fabric

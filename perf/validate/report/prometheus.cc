@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "coll/jobs/report.h"
@@ -35,8 +36,9 @@ class Exposition {
     for (const auto& [label, text] : labels)
       list += fmt::format("{}{}=\"{}\"", list.empty() ? "" : ",", label, quoted(text));
     if (!seen_.insert(list).second) return;
-    samples_ += list.empty() ? fmt::format("{} {}\n", name_, *value)
-                             : fmt::format("{}{{{}}} {}\n", name_, list, *value);
+    const bool whole = *value == std::floor(*value) && std::abs(*value) < 1e15;
+    samples_ += fmt::format("{}{} {}\n", name_, list.empty() ? "" : "{" + list + "}",
+                            whole ? fmt::format("{:.0f}", *value) : fmt::format("{:.6g}", *value));
   }
   std::string take() {
     end_family();
@@ -97,30 +99,59 @@ void add_run(const Report& report, Exposition& out) {
   out.add({}, positive(report.plan.smallest_rate_cut));
 }
 
+// One line for each cause; what a cause explains is left out.
 void add_findings(const Report& report, Exposition& out) {
-  std::map<std::string_view, int> counts = {{"warn", 0}, {"fail", 0}, {"fatal", 0}, {"unknown", 0}};
-  constexpr std::string_view names[] = {"info", "warn", "fail", "fatal"};
-  for (const Finding& f : report.judgement.findings)
-    ++counts[f.unknown ? "unknown" : names[static_cast<int>(f.severity)]];
-  out.family("findings", "Findings by severity.");
-  for (const auto& [severity, count] : counts)
-    if (severity != "info") out.add({{"severity", std::string(severity)}}, count);
-  out.family("finding_confidence_ratio", "A finding: how sure it is that this is the cause there.");
+  std::map<std::string, int> counts = {{"warn", 0}, {"critical", 0}, {"unknown", 0}};
+  const auto severity_of = [](const Finding& f) {
+    return f.unknown ? "unknown" : f.severity > Severity::kWarn ? "critical" : "warn";
+  };
+  std::vector<std::pair<const Finding*, Labels>> rows;
   for (const Finding& f : report.judgement.findings) {
-    if (f.unknown || f.severity == Severity::kInfo) continue;
-    Labels labels = {{"check", f.id},
-                     {"severity", std::string(names[static_cast<int>(f.severity)])},
-                     {"place", std::string(word_of(f.where.kind))}};
+    if (f.severity == Severity::kInfo || !f.explained_by.empty()) continue;
+    ++counts[severity_of(f)];
+    if (f.unknown) continue;
+    Labels& labels = rows.emplace_back(&f, Labels{}).second;
+    labels = {{"check", f.id},
+              {"severity", severity_of(f)},
+              {"place", std::string(word_of(f.where.kind))}};
     if (!f.where.host.empty()) labels.emplace_back("host", f.where.host);
     if (f.where.rail >= 0) labels.emplace_back("rail", fmt::format("{}", f.where.rail));
     if (!f.where.peer.empty()) labels.emplace_back("peer", f.where.peer);
     labels.emplace_back("direction", std::string(word_of(f.where.direction)));
-    out.add(labels, f.confidence);
   }
-  out.family("check_judged", "Ports, hosts or paths that a check judged.");
-  for (const Coverage& c : report.judgement.coverage) out.add({{"check", std::string(c.id)}}, c.judged);
-  out.family("check_total", "Ports, hosts or paths that a check is for.");
-  for (const Coverage& c : report.judgement.coverage) out.add({{"check", std::string(c.id)}}, c.total);
+  out.family("findings", "Causes by severity.");
+  for (const auto& [severity, count] : counts) out.add({{"severity", severity}}, count);
+  out.family("finding_confidence_ratio", "A finding: how sure it is that this is the cause there.");
+  for (const auto& [f, labels] : rows) out.add(labels, f->confidence);
+  const auto numbers = [&](double Finding::* number) {
+    for (auto [f, labels] : rows) {
+      if (f->unit == Unit::kText || f->unit == Unit::kNone) continue;
+      labels.emplace_back("unit", std::string(word_of(f->unit)));
+      out.add(labels, f->*number);
+    }
+  };
+  out.family("finding_value", "What was measured or read there.");
+  numbers(&Finding::value);
+  out.family("finding_expected", "What the value is held against.");
+  numbers(&Finding::expected);
+  int judged = 0, left = 0;
+  for (const Coverage& c : report.judgement.coverage)
+    if (c.total > 0) ++(c.judged == c.total ? judged : left);
+  out.family("checks", "Checks that had what they need at all places that they are for, and others.");
+  out.add({{"checked", "true"}}, judged);
+  out.add({{"checked", "false"}}, left);
+}
+
+// What a counter of traffic did says nothing of faults, and node_exporter has it anyway.
+bool is_traffic(std::string_view name) {
+  if (name.starts_with("tcp."))
+    return name != "tcp.RetransSegs" && name != "tcp.InErrs" && name != "tcp.InCsumErrors" &&
+           name != "tcp.ListenDrops" && name != "tcp.TCPTimeouts";
+  for (const std::string_view word : {"bytes", "packets", "pkts", "_data", "multicast", "unicast"})
+    if (name.find(word) != name.npos)
+      return name.find("marked") == name.npos && name.find("oversize") == name.npos &&
+             name.find("missed") == name.npos;
+  return false;
 }
 
 void add_ports(const Report& report, Exposition& out) {
@@ -130,42 +161,45 @@ void add_ports(const Report& report, Exposition& out) {
     out.add(labels_of(p, {{"direction", "transmit"}}), scaled(p.transmit_gbps, 1e9));
     out.add(labels_of(p, {{"direction", "receive"}}), scaled(p.receive_gbps, 1e9));
   }
-  out.family("port_expected_rate_bits_per_second", "Declared or advertised rate of a port.");
+  out.family("port_expected_rate_bits_per_second", "Declared or advertised rate, less headers.");
   for (const PortNumbers& p : ports) out.add(labels_of(p), scaled(p.expected_gbps, 1e9));
-  out.family("port_lowest_rate_bits_per_second", "Lowest rate that a port sent at in any window.");
-  for (const PortNumbers& p : ports) out.add(labels_of(p), scaled(p.lowest_gbps, 1e9));
-  out.family("port_latency_seconds", "Latency one way of what a port sends, by percentile.");
+  out.family("port_latency_p99_seconds", "99th percentile of the latency of what a port sends.");
+  for (const PortNumbers& p : ports) out.add(labels_of(p), scaled(p.p99_us, 1e-6));
+  out.family("port_loss_ratio", "Packets sent again, per packet, where there are any.");
   for (const PortNumbers& p : ports) {
-    out.add(labels_of(p, {{"percentile", "50"}}), scaled(p.p50_us, 1e-6));
-    out.add(labels_of(p, {{"percentile", "99"}}), scaled(p.p99_us, 1e-6));
-    out.add(labels_of(p, {{"percentile", "99.9"}}), scaled(p.p999_us, 1e-6));
+    if (p.sent_lost > 0) out.add(labels_of(p, {{"direction", "transmit"}}), p.sent_lost);
+    if (p.received_lost > 0) out.add(labels_of(p, {{"direction", "receive"}}), p.received_lost);
   }
-  out.family("port_loss_ratio", "Retransmitted packets per packet that a port sends.");
-  for (const PortNumbers& p : ports) out.add(labels_of(p), p.loss_per_packet);
-  out.family("port_counter_change", "Change of a counter within the run, where it is exact.");
-  for (const CounterChange& c : counter_changes(report))
-    if (c.change.exact())
-      out.add({{"host", c.host},
-               {"rail", fmt::format("{}", c.rail)},
-               {"device", c.device},
-               {"counter", c.name}},
-              static_cast<double>(c.change.change));
+  out.family("counter_change", "Change of a counter that moved within the run, but of traffic.");
+  for (const CounterChange& c : counter_changes(report)) {
+    if (!c.change.exact() || is_traffic(c.name)) continue;
+    Labels labels = {{"host", c.host}};
+    if (c.rail >= 0)
+      labels.insert(labels.end(), {{"rail", fmt::format("{}", c.rail)}, {"device", c.device}});
+    labels.emplace_back("counter", c.name);
+    out.add(labels, static_cast<double>(c.change.change));
+  }
 }
 
 void add_collectives(const Report& report, Exposition& out) {
-  const auto labels = [](const CollectiveResult& c) {
-    return Labels{{"collective", c.collective}, {"algorithm", c.algorithm}};
-  };
-  out.family("collective_cases", "Cases of a collective that were compared bit by bit.");
-  for (const CollectiveResult& c : report.collectives) out.add(labels(c), c.cases);
+  if (report.collectives.empty()) return;
+  int cases = 0, wrong = 0;
+  std::optional<double> reached, allowed;
+  for (const CollectiveResult& c : report.collectives) {
+    cases += c.cases;
+    wrong += c.wrong;
+    if (c.busbw_gbps <= 0) continue;
+    reached = c.busbw_gbps;
+    allowed = positive(c.predicted_busbw_gbps);
+  }
+  out.family("collective_cases", "Cases of collectives that were compared bit by bit.");
+  out.add({}, cases);
   out.family("collective_wrong_cases", "Cases whose result was wrong.");
-  for (const CollectiveResult& c : report.collectives) out.add(labels(c), c.wrong);
-  out.family("collective_busbw_bits_per_second", "busbw of the largest case.");
-  for (const CollectiveResult& c : report.collectives)
-    out.add(labels(c), scaled(positive(c.busbw_gbps), 1e9));
-  out.family("collective_predicted_busbw_bits_per_second", "busbw that the measured pairs allow.");
-  for (const CollectiveResult& c : report.collectives)
-    out.add(labels(c), scaled(positive(c.predicted_busbw_gbps), 1e9));
+  out.add({}, wrong);
+  out.family("all_reduce_busbw_bits_per_second", "busbw of the all_reduce that was timed.");
+  out.add({}, scaled(reached, 1e9));
+  out.family("all_reduce_predicted_busbw_bits_per_second", "busbw that the measured pairs allow.");
+  out.add({}, scaled(allowed, 1e9));
 }
 
 }  // namespace

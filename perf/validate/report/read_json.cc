@@ -5,19 +5,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "perf/validate/report/report.h"
 #include "perf/validate/report/report_fields.h"
 
 namespace weft::fabric {
 
-// Words of checks/finding.cc, which writes findings.
+// Words of checks/finding.cc, which writes findings: one for both severities that fail a run.
 template <>
 struct EnumWords<Severity> {
-  static constexpr std::string_view words[] = {"info", "warn", "fail", "fatal"};
+  static constexpr std::string_view words[] = {"info", "warn", "critical", "fatal"};
 };
 template <>
 struct EnumWords<Direction> {
@@ -89,7 +87,10 @@ Finding finding_from_json(const Parsed& json, const std::string& path) {
   const FieldReader read(json, path);
   for (const char* key : {"id", "severity", "where"}) read.demand(key);
   read("id", finding.id);
-  read("severity", finding.severity);
+  if (json["severity"] == "fail")  // of weft.validate/2
+    finding.severity = Severity::kFail;
+  else
+    read("severity", finding.severity);
   read("unknown", finding.unknown);
   read("where", finding.where);
   read("text", finding.text);
@@ -99,60 +100,21 @@ Finding finding_from_json(const Parsed& json, const std::string& path) {
   read(("high" + end).c_str(), finding.high);
   read("confidence", finding.confidence);
   read("explained_by", finding.explained_by);
+  read("reason", finding.reason);
   for (const Parsed& item : json.value("evidence", Parsed::array()))
     finding.evidence.push_back(evidence_from(
         item, fmt::format("{}.evidence[{}]", path, finding.evidence.size())));
   return finding;
 }
 
-// An id that lasts as long as the program: that of the registry, or a copy of an unknown one.
-std::string_view lasting_id(const std::string& id) {
-  if (const Check* check = find_check(id)) return check->id;
-  static std::mutex mutex;
-  static std::set<std::string, std::less<>> unknown;
-  const std::scoped_lock lock(mutex);
-  return *unknown.insert(id).first;
-}
-
-Coverage coverage_from(const Parsed& json, const std::string& path) {
-  Coverage coverage;
-  const FieldReader read(json, path);
-  std::string id;
-  read.demand("check");
-  read("check", id);
-  coverage.id = lasting_id(id);
-  read("judged", coverage.judged);
-  read("total", coverage.total);
-  return coverage;
-}
-
 // Calls take(item, path) for each item of a list of the document, if there is one.
 template <typename Take>
-void each_item(const Parsed& json, const char* key, const std::string& path, const Take& take) {
+void each_item(const Parsed& json, const char* key, const Take& take) {
   const auto found = json.find(key);
   if (found == json.end()) return;
-  if (!found->is_array()) throw Error(fmt::format("{}{} is no list", path, key));
+  if (!found->is_array()) throw Error(fmt::format("{} is no list", key));
   std::size_t i = 0;
-  for (const Parsed& item : *found) take(item, fmt::format("{}{}[{}]", path, key, i++));
-}
-
-void read_samples(const Parsed& json, Samples& samples) {
-  const FieldReader read(json, "samples");
-  read("time_s", samples.seconds);
-  each_item(json, "rounds", "samples.", [&](const Parsed& item, const std::string& path) {
-    const FieldReader round(item, path);
-    round.demand("probe");
-    round("probe", samples.rounds.emplace_back().probe);
-    round("duration_s", samples.rounds.back().seconds);
-  });
-  each_item(json, "flows", "samples.", [&](const Parsed& item, const std::string& path) {
-    FlowSample& flow = samples.flows.emplace_back();
-    FieldReader::take(item, path, flow);
-    if (flow.round < 0 || static_cast<std::size_t>(flow.round) >= samples.rounds.size())
-      throw Error(fmt::format("{}.round is {}, and there are {} rounds", path, flow.round,
-                              samples.rounds.size()));
-    samples.rounds[static_cast<std::size_t>(flow.round)].flows.push_back(flow.flow);
-  });
+  for (const Parsed& item : *found) take(item, fmt::format("{}[{}]", key, i++));
 }
 
 }  // namespace
@@ -163,22 +125,12 @@ Report report_from_json(const nlohmann::ordered_json& json) {
   Report report;
   const std::string schema = report.schema;
   FieldReader::take(json, "", report);
-  if (report.schema != schema)
+  if (report.schema != schema && report.schema != "weft.validate/2")
     throw Error(fmt::format("the schema is \"{}\", and not {}", report.schema, schema));
-  each_item(json, "findings", "", [&](const Parsed& item, const std::string& path) {
+  read("ports", report.ports);
+  each_item(json, "findings", [&](const Parsed& item, const std::string& path) {
     report.judgement.findings.push_back(finding_from_json(item, path));
   });
-  each_item(json, "coverage", "", [&](const Parsed& item, const std::string& path) {
-    report.judgement.coverage.push_back(coverage_from(item, path));
-  });
-  if (const auto facts = json.find("facts"); facts != json.end()) {
-    FieldReader(*facts, "facts")("between_readings_s", report.facts.seconds);
-    each_item(*facts, "hosts", "facts.", [&](const Parsed& item, const std::string&) {
-      report.facts.hosts.push_back(host_facts_from_json(item));
-    });
-  }
-  if (const auto samples = json.find("samples"); samples != json.end())
-    read_samples(*samples, report.samples);
   return report;
 }
 

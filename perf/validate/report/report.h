@@ -17,14 +17,29 @@
 
 namespace weft::fabric {
 
+// Numbers of a port. Rates are medians over its flows of Probe::kRate; a flow that did not arrive
+// counts as 0. Latencies are medians over the flows of Probe::kLatency that the port sends.
+struct PortNumbers {
+  Port port;
+  std::string host, device;
+  std::optional<double> expected_gbps;  // of payload
+  std::optional<double> transmit_gbps, receive_gbps;
+  std::optional<double> lowest_gbps;  // of any window of a flow that arrived
+  std::optional<double> p50_us, p99_us, p999_us;
+  // Packets that were sent again, per packet: of all that the port sends, and of all that other
+  // ports send to it. Over TCP, congestion counts as well.
+  std::optional<double> sent_lost, received_lost;
+};
+
 struct Report {
-  std::string schema = "weft.validate/2";
+  std::string schema = "weft.validate/3";
   std::string started;  // ISO 8601, UTC
   std::string version;
   double seconds = 0, budget_s = 0;
   bool emulated = false;  // hosts share a kernel: rates are not those of a fabric
   bool simulated = false;
-  std::string transport;  // of the probes: "tcp", "verbs"
+  std::string transport;     // of the probes: "tcp", "verbs"
+  double declared_gbps = 0;  // of a rail, by --rail-gbps; 0: not declared
   int ranks = 0, rails = 0;
   int streams = 1;  // TCP connections or queue pairs of a flow, as many as fill a port
   FleetFacts facts;
@@ -32,6 +47,7 @@ struct Report {
   std::vector<FleetHost> hosts;
   Plan plan;
   Samples samples;
+  std::vector<PortNumbers> ports;  // as a file has them; empty: they follow from the samples
   std::vector<Cause> causes;
   std::vector<CollectiveResult> collectives;
   Judgement judgement;
@@ -48,16 +64,18 @@ struct TextOptions {
 };
 // One screen of at most 40 lines: verdict, causes in order, what was covered and what was not.
 std::string to_text(const Report& report, const TextOptions& options);
-nlohmann::ordered_json to_json(const Report& report);
+// Numbers have five digits, and what was not measured is null. `samples`: all flows and causes, too.
+nlohmann::ordered_json to_json(const Report& report, bool samples = false);
 std::string to_html(const Report& report);        // self-contained, offline, light and dark
 std::string to_prometheus(const Report& report);  // textfile collector; absent values omitted
 
 // The file of --json: to_json() with a line for each finding, port, host and flow. Bytes that are
 // no UTF-8 are replaced.
-std::string json_text(const Report& report);
+std::string json_text(const Report& report, bool samples = false);
 
-// Reads back what to_json() wrote, all but Plan::rounds. Throws Error that says what is missing or
-// of the wrong type.
+// Reads what later runs and people ask of an earlier run: verdict, findings, plan, policy, hosts and
+// ports. Knows weft.validate/3, and /2 of the version before. Throws Error that says what is missing
+// or of the wrong type.
 Report report_from_json(const nlohmann::ordered_json& json);
 
 // Reads a file of --json. Throws Error naming the file and what is wrong with the file.

@@ -46,67 +46,6 @@ struct FieldsOf<Port> {
 };
 
 template <>
-struct FieldsOf<LatencySample> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& l) {
-    a("samples", l.samples);
-    a("min_us", l.min_us);
-    a("p50_us", l.p50_us);
-    a("p99_us", l.p99_us);
-    a("p999_us", l.p999_us);
-    a("max_us", l.max_us);
-  }
-};
-
-template <>
-struct FieldsOf<StreamSample> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& s) {
-    a("source_port", s.port);
-    a("bytes", s.bytes);
-    a("packets", s.packets);
-    a("retransmits", s.retransmits);
-  }
-};
-
-// The keys of probes/samples.cc, which writes flows.
-template <>
-struct FieldsOf<FlowSample> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& s) {
-    a("round", s.round);
-    a("from", s.flow.from);
-    a("to", s.flow.to);
-    a("pace_share", s.flow.pace);
-    a("label", s.flow.label);
-    a("victim", s.flow.victim);
-    a("reached", s.reached);
-    a("error", s.error);
-    a("duration_s", s.seconds);
-    a("received_bytes", s.bytes);
-    a("sent_bytes", s.sent_bytes);
-    a("window_s", s.window_s);
-    a("window_gbps", s.window_gbps);
-    a("latency", s.latency);
-    a("packets", s.packets);
-    a("retransmits", s.retransmits);
-    a("receiver_limited_share", s.receiver_limited);
-    a("sender_limited_share", s.sender_limited);
-    a("sender_idle_share", s.sender_idle);
-    a("min_rtt_us", s.min_rtt_us);
-    a("passed_mtu_bytes", s.passed_mtu);
-    a("failed_mtu_bytes", s.failed_mtu);
-    a("arrived_at", s.arrived_at);
-    a("streams", s.streams);
-    a("sender_starved_share", s.sender_starved);
-    a("receiver_starved_share", s.receiver_starved);
-  }
-};
-
-template <>
 struct FieldsOf<PortInfo> {
   static constexpr bool named = true;
   template <typename A, typename T>
@@ -223,6 +162,7 @@ struct FieldsOf<Policy> {
     a("rail_rate_gbps", p.rail_rate_gbps);
     a("firmware", p.firmware);
     a("mtu_bytes", p.mtu);
+    a("rdma_mtu_bytes", p.rdma_mtu);
     a("pfc_priority", p.pfc_priority);
     a("dscp", p.dscp);
     a("trust", p.trust);
@@ -233,6 +173,26 @@ struct FieldsOf<Policy> {
     a("skipped_checks", p.skipped_checks);
     a("thresholds", p.thresholds);
     a("cost", p.cost);
+  }
+};
+
+template <>
+struct FieldsOf<PortNumbers> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& p) {
+    a("host", p.host);
+    a("rail", p.port.rail);
+    a("device", p.device);
+    a("expected_gbps", p.expected_gbps);
+    a("transmit_gbps", p.transmit_gbps);
+    a("receive_gbps", p.receive_gbps);
+    a("lowest_window_gbps", p.lowest_gbps);
+    a("p50_us", p.p50_us);
+    a("p99_us", p.p99_us);
+    a("p999_us", p.p999_us);
+    a("sent_lost_per_packet", p.sent_lost);
+    a("received_lost_per_packet", p.received_lost);
   }
 };
 
@@ -267,12 +227,12 @@ struct FieldsOf<Report> {
     a("emulated", r.emulated);
     a("simulated", r.simulated);
     a("transport", r.transport);
+    a("declared_gbps", r.declared_gbps);
     a("ranks", r.ranks);
     a("rails", r.rails);
     a("streams_of_flow", r.streams);
     a("failure", r.failure);
     a("plan", r.plan);
-    a("causes", r.causes);
     a("collectives", r.collectives);
     a("baseline", r.baseline);
     a("drift", r.drift);

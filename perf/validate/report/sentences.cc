@@ -96,10 +96,12 @@ std::string unreachable_sentence(const Finding& f) {
   const std::string place = in_words(f.where);
   const bool port = f.where.kind == PlaceKind::kPort || f.where.kind == PlaceKind::kHost;
   const std::string error = printable(f.text);
+  const std::string what = f.where.direction == Direction::kTransmit  ? "sent by " + place
+                           : f.where.direction == Direction::kReceive ? "sent to " + place
+                                                                      : "sent by or to " + place;
   if (port && f.severity == Severity::kFail)  // now and then
-    return fmt::format("not all arrives that {} {}{}{}", place, sends(f.where.direction),
-                       error.empty() ? "" : ": ", error);
-  if (port) return fmt::format("nothing arrives that {} {}", place, sends(f.where.direction));
+    return fmt::format("some of what is {} is lost{}{}", what, error.empty() ? "" : ": ", error);
+  if (port) return fmt::format("nothing {} arrives", what);
   return fmt::format("{}: nothing arrives{}{}", place, error.empty() ? "" : ": ", error);
 }
 
@@ -177,15 +179,19 @@ std::string left_out_sentence(const Finding& f) {
   return "no time for " + text_in_evidence(f, "probe");
 }
 
+std::string declared_sentence(const Finding& f) {
+  return "declared and not checked: " + printable(f.text);
+}
+
 std::string nothing_sentence(const Finding&) { return "no rate between hosts was measured"; }
 
 std::string not_measured_sentence(const Finding& f) {
-  return fmt::format("{}: not measured what the port {}", in_words(f.where),
+  return fmt::format("{}: what the port {} was not measured", in_words(f.where),
                      sends(f.where.direction));
 }
 
 std::string noise_sentence(const Finding& f) {
-  return fmt::format("rates are too noisy: a port could be {} too slow unseen, {} allowed",
+  return fmt::format("rate noise is too high: a port could be {} too slow unseen, {} allowed",
                      f.value < 1 ? in_unit(f.value, f.unit) : "far", in_unit(f.expected, f.unit));
 }
 
@@ -210,8 +216,7 @@ constexpr Sentence kSentences[] = {
     {"icrc-errors", nullptr, "{place}: packets damaged behind the link: {numbers}"},
     {"checksum-errors", nullptr, "{place}: damaged TCP segments: {numbers}"},
     {"pfc-config", nullptr, "{place}: flow control {numbers}"},
-    {"pause", nullptr,
-     "{place}{direction}: in pause for {value} of the time, at most {expected} expected"},
+    {"pause", nullptr, "{place}{direction}: PFC pause {value} of the time, limit {expected}"},
     {"pause-storm", nullptr, "{place}: pause storm: {numbers}"},
     {"class-leak", nullptr,
      "{place}{direction}: {value} of the RDMA bytes are outside their class"},
@@ -239,6 +244,7 @@ constexpr Sentence kSentences[] = {
     {"memlock", nullptr, "{place}: no more than {value} may be locked in memory"},
     {"governor", nullptr, "{place}: clock governor {numbers}"},
     {"gpudirect", nullptr, "{place}: NICs do not reach GPU memory: {numbers}"},
+    {"declared", declared_sentence, kAlsoUnknown},
     {"tester-starved", nullptr,
      "{place} waits for a core {value} of the time, at most {expected} expected"},
     {"job-failed", job_failed_sentence, kAlsoUnknown},
@@ -280,9 +286,9 @@ constexpr Sentence kSentences[] = {
      "{place}: load elsewhere makes p99 latency {value} as long, at most {expected} expected"},
     {"bisection", nullptr, "{place}: halves exchange {numbers} in all"},
     {"all-to-all", nullptr, "{place}: everyone to everyone reaches {numbers} in all"},
-    {"cross-rail", nullptr, "{place}: to another rail pass {numbers}"},
-    {"loopback", nullptr, "{place}: to the host's own ports pass {numbers}"},
-    {"ecmp-entropy", nullptr, "{place}: by some of the ways pass {numbers}"},
+    {"cross-rail", nullptr, "{place}: traffic to another rail reaches {numbers}"},
+    {"loopback", nullptr, "{place}: traffic to the host's own ports reaches {numbers}"},
+    {"ecmp-entropy", nullptr, "{place}: some ECMP paths reach only {numbers}"},
     {"drift", nullptr, "{place}{direction}: {value}, and {expected} in the baseline"},
 };
 

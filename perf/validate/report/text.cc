@@ -1,8 +1,8 @@
-// One screen for a terminal: the verdict, the faults in order, what was covered and what was not.
+// One screen for a terminal: the verdict, the causes in order, what was checked and what was not.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <utility>
 
 #include "perf/validate/report/faults.h"
@@ -16,7 +16,7 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kScreenLines = 40;
-constexpr std::size_t kFaultLines = 5;  // of the heaviest faults; of all others, one
+constexpr std::size_t kFaultLines = 8;  // of the first cause, and of how many others there are
 constexpr double kMostReach = 1.2;      // of what the pairs allow, in the line about collectives
 
 void append(Lines& to, Lines lines) {
@@ -38,8 +38,8 @@ class Screen {
 
  private:
   Lines fault(std::size_t number, const Fault& fault) const;
+  Lines also(const Fault& fault, std::string_view indent) const;
   Lines coverage() const;
-  Lines unknowns() const;
   Lines collectives() const;
   Lines drift() const;
   Lines limited(const std::string& text, std::size_t most, std::string_view first) const {
@@ -70,40 +70,64 @@ Lines Screen::head() const {
   return lines;
 }
 
-// "1. FAIL  h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s", confidence, remedy, what else is there.
-Lines Screen::fault(std::size_t number, const Fault& fault) const {
-  const Finding& first = *fault.first;
-  const std::string_view indent = "           ";
-  Lines lines =
-      limited(in_words(first), 2, fmt::format("{:>3}. {:<5} ", number, word_of(first.severity)));
-  std::string sure = certainty(first.confidence);
-  const std::string interval = interval_in_words(first, report_.policy.thresholds.confidence);
-  if (!interval.empty()) sure += ", " + interval;
-  append(lines, limited(fmt::format("{} [{}]", sure, printable(first.id)), 1, indent));
-  if (const std::string remedy = remedy_of(first.id); !remedy.empty())
-    append(lines, limited(remedy, 2, fmt::format("{}do: ", indent)));
-  if (!fault.also.empty()) {
-    const std::string place = in_words(first.where);
-    std::string also;
-    for (const Finding* f : fault.also) {
-      std::string text = in_words(*f);
-      if (text.starts_with(place)) text.erase(0, text.find_first_not_of(",: ", place.size()));
-      also += (also.empty() ? "" : "; ") + text;
-    }
-    append(lines, limited(also, 1, fmt::format("{}also: ", indent)));
+// What a cause explains, a sentence for each check: "also: to the host's own ports pass 195 of 400
+// Gb/s, and 3 like it [loopback]".
+Lines Screen::also(const Fault& fault, std::string_view indent) const {
+  constexpr std::size_t kMostKinds = 3;
+  std::vector<std::pair<const Finding*, std::size_t>> kinds;  // the first of a check, and how many
+  for (const Finding* f : fault.also) {
+    const auto known = std::ranges::find_if(kinds, [&](const auto& k) { return k.first->id == f->id; });
+    if (known == kinds.end())
+      kinds.emplace_back(f, 1);
+    else
+      ++known->second;
   }
-  if (options_.cost)
-    if (const std::string cost = cost_in_words(first, report_); !cost.empty())
-      append(lines, limited(cost, 1, fmt::format("{}cost: ", indent)));
+  const std::string place = in_words(fault.first->where);
+  Lines lines;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (i == kMostKinds) {
+      lines.push_back(fmt::format("{}      and of {}", indent, counted(kinds.size() - i, "other check")));
+      break;
+    }
+    const auto& [f, count] = kinds[i];
+    std::string text = in_words(*f);
+    if (text.starts_with(place) && !text.substr(place.size()).starts_with(" ->"))
+      text.erase(0, text.find_first_not_of(",: ", place.size()));
+    if (count > 1) text += fmt::format(", and {} like it", count - 1);
+    append(lines, limited(fmt::format("{} [{}]", text, printable(f->id)), 2,
+                          fmt::format("{}{}", indent, i == 0 ? "also: " : "      ")));
+  }
   return lines;
 }
 
-// The faults in `most` lines: as many as fit with all they say, then some in a line each, then a
-// count of the rest.
+// "1. CRITICAL h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s", how sure, remedy, what else is there.
+Lines Screen::fault(std::size_t number, const Fault& fault) const {
+  const Finding& first = *fault.first;
+  const std::string indent(14, ' ');
+  std::string text = in_words(first);
+  if (fault.places > 1) text += fmt::format(", and {} like it", fault.places - 1);
+  Lines lines = limited(text, 3, fmt::format("{:>3}. {:<8} ", number, severity_in_words(first)));
+  append(lines, limited(fmt::format("{} [{}]", detail_in_words(first, report_), printable(first.id)),
+                        2, indent));
+  if (const std::string remedy = remedy_of(first); !remedy.empty())
+    append(lines, wrap(remedy, columns_, indent + "do: "));
+  append(lines, also(fault, indent));
+  if (options_.cost)
+    if (const std::string cost = cost_in_words(first, report_); !cost.empty())
+      append(lines, limited(cost, 1, indent + "cost: "));
+  return lines;
+}
+
+// Causes and what is not known in `most` lines: as many as fit with all they say, then some in a
+// line each, then a count of the rest.
 Lines Screen::faults(std::size_t most) const {
-  const std::vector<Fault> all = faults_of(report_);
+  std::vector<Fault> all = faults_of(report_);
+  const std::size_t known = all.size();
+  std::ranges::move(unknowns_of(report_), std::back_inserter(all));
   if (all.empty()) return {};
-  Lines lines = {"", "faults, the heaviest first"};
+  Lines lines = {"", known == 0            ? "what is not known"
+                     : known < all.size() ? "causes, what costs a job most first, and what is not known"
+                                          : "causes, what costs a job most first"};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::size_t left = most - lines.size(), rest = all.size() - i - 1;
     Lines full = fault(i + 1, all[i]);
@@ -116,67 +140,43 @@ Lines Screen::faults(std::size_t most) const {
       append(lines, std::move(full));
       continue;
     }
-    lines.push_back(fmt::format("     and {}: --verbose", counted(all.size() - i, "more fault")));
+    lines.push_back(fmt::format("     and {} more: --verbose", all.size() - i));
     break;
   }
   return lines;
 }
 
-// Checks by how far they came: on all they are for, on a part, on nothing.
+// How many checks had what they need, and of all others why they had not.
 Lines Screen::coverage() const {
-  std::map<std::pair<int, int>, std::string> whole;
-  std::string partly, nothing, elsewhere;
-  const auto add = [](std::string& list, std::string_view item) {
-    if (!list.empty()) list += ", ";
-    list += item;
-  };
+  std::size_t checked = 0, elsewhere = 0;
+  std::vector<std::string> reasons;
+  std::string partly;
   for (const Coverage& row : report_.judgement.coverage) {
     if (row.total == 0)
-      add(elsewhere, row.id);
-    else if (row.judged == 0)
-      add(nothing, row.id);
-    else if (row.judged < row.total)
-      add(partly, fmt::format("{} {}/{}", row.id, row.judged, row.total));
+      ++elsewhere;
+    else if (row.judged == row.total)
+      ++checked;
     else
-      add(whole[{row.judged, row.total}], row.id);
+      partly += fmt::format("{}{} at {} of {} places", partly.empty() ? "" : ", ", row.id,
+                            row.total - row.judged, row.total);
   }
-  std::string all;
-  for (auto row = whole.rbegin(); row != whole.rend(); ++row)
-    all += fmt::format("{}{} ({}/{})", all.empty() ? "" : "; ", row->second, row->first.first,
-                       row->first.second);
-  Lines lines;
-  if (all.empty() && partly.empty()) all = "nothing";
-  if (!all.empty()) append(lines, limited(all, 3, "  judged      "));
-  if (!partly.empty()) append(lines, limited(partly, 1, "  in part     "));
-  if (!nothing.empty()) append(lines, limited(nothing, 2, "  not judged  "));
-  if (!elsewhere.empty()) append(lines, limited(elsewhere, 1, "  not here    "));
-  return lines;
-}
-
-// What could not be known, a line for each check.
-Lines Screen::unknowns() const {
-  const std::vector<const Finding*> all = unknowns_of(report_);
-  Lines lines;
-  std::vector<std::string_view> ids;
-  for (const Finding* f : all)
-    if (std::find(ids.begin(), ids.end(), f->id) == ids.end()) ids.push_back(f->id);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i == 3 && ids.size() > 4) {
-      lines.push_back(fmt::format("              and of {}", counted(ids.size() - i, "check")));
-      break;
-    }
-    std::size_t places = 0;
-    const Finding* first = nullptr;
-    for (const Finding* f : all)
-      if (f->id == ids[i]) {
-        ++places;
-        if (first == nullptr) first = f;
-      }
-    std::string text = fmt::format("{} [{}]", in_words(*first), printable(first->id));
-    if (places > 1) text += fmt::format(" and at {}", counted(places - 1, "other place"));
-    append(lines,
-           limited(text, ids.size() > 2 ? 1 : 2, i == 0 ? "  not known   " : "              "));
+  if (!partly.empty()) reasons.push_back("no data: " + partly);
+  if (const std::string left_out = left_out_in_words(report_); !left_out.empty())
+    reasons.push_back(left_out);
+  if (!report_.policy.skipped_checks.empty()) {
+    std::string skipped;
+    for (const std::string& id : report_.policy.skipped_checks)
+      skipped += (skipped.empty() ? "" : ", ") + printable(id);
+    reasons.push_back(fmt::format("skipped by {}: {}", printable(report_.policy.file), skipped));
   }
+  if (elsewhere > 0)
+    reasons.push_back(counted(elsewhere, "check") + " for devices or settings that are not here");
+  Lines lines = limited(
+      checked > 0 ? counted(checked, "check") + ", each at all places that it is for" : "nothing", 1,
+      "  checked      ");
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  if (!text.empty()) append(lines, limited(text, 4, "  not checked  "));
   return lines;
 }
 
@@ -210,7 +210,7 @@ Lines Screen::collectives() const {
     if (!slowest->limiting_link.empty())
       text += ", limited by " + printable(slowest->limiting_link);
   }
-  return limited(text, 2, "  collectives ");
+  return limited(text, 2, "  collectives  ");
 }
 
 Lines Screen::drift() const {
@@ -223,31 +223,22 @@ Lines Screen::drift() const {
                         three_digits(d.now));
   }
   if (report_.drift.size() > 3) text += fmt::format(", and {} more", report_.drift.size() - 3);
-  return limited(text, 1, "  drift       ");
+  return limited(text, 1, "  drift        ");
 }
 
 Lines Screen::covered() const {
   Lines lines;
-  if (const std::string limits = limits_in_words(report_.plan); !limits.empty())
+  const std::string limits = limits_in_words(report_.plan);
+  if (!limits.empty() && report_.verdict != Verdict::kOk)  // whose headline says so
     append(lines, limited(fmt::format("{}, {} confidence", limits,
                                       percent(report_.policy.thresholds.confidence)),
-                          1, "  would see   "));
+                          2, "  would see    "));
   append(lines, coverage());
   if (report_.streams > 1)
-    lines.push_back(fmt::format("  rates       with {} flows a port", report_.streams));
-  if (!report_.policy.skipped_checks.empty()) {
-    std::string skipped;
-    for (const std::string& id : report_.policy.skipped_checks)
-      skipped += (skipped.empty() ? "" : ", ") + printable(id);
-    append(lines, limited(fmt::format("{} (by {})", skipped, printable(report_.policy.file)), 1,
-                          "  skipped     "));
-  }
-  if (const std::string left_out = left_out_in_words(report_); !left_out.empty())
-    append(lines, limited(left_out, 2, "  left out    "));
-  append(lines, unknowns());
+    lines.push_back(fmt::format("  rates        with {} flows a port", report_.streams));
   append(lines, collectives());
   append(lines, drift());
-  if (!lines.empty()) lines.insert(lines.begin(), {"", "covered, and what was not"});
+  lines.insert(lines.begin(), {"", "covered"});
   return lines;
 }
 
@@ -269,7 +260,8 @@ std::string painted(std::string line, const Report& report) {
     constexpr std::string_view codes[] = {"32;1", "33;1", "31;1", "33;1", "35;1"};
     paint(word_of(report.verdict), codes[static_cast<int>(report.verdict)]);
   } else if (line.starts_with("  ")) {
-    paint("FATAL", "31;1") || paint("FAIL", "31;1") || paint("WARN", "33;1");
+    paint("CRITICAL", "31;1") || paint("TESTER", "35;1") || paint("WARN", "33;1") ||
+        paint("UNKNOWN", "33;1");
   }
   return line;
 }

@@ -64,7 +64,7 @@ class Details {
  private:
   void title(const std::string& text) {
     lines_.emplace_back();
-    lines_.push_back(text);
+    say(text, "");
   }
   void say(const std::string& text, std::string_view first) {
     for (std::string& line : wrap(text, columns_, first)) lines_.push_back(std::move(line));
@@ -89,11 +89,8 @@ void Details::findings() {
   if (report_.judgement.findings.empty()) return;
   title("all findings");
   for (const Finding& f : report_.judgement.findings) {
-    std::string text = fmt::format("{} [{}], {}", in_words(f), printable(f.id),
-                                   certainty(f.confidence));
-    const std::string interval = interval_in_words(f, report_.policy.thresholds.confidence);
-    if (!interval.empty()) text += ", " + interval;
-    say(text, fmt::format("  {:<7} ", f.unknown ? "UNKNOWN" : word_of(f.severity)));
+    say(fmt::format("{} [{}], {}", in_words(f), printable(f.id), detail_in_words(f, report_)),
+        fmt::format("  {:<8} ", severity_in_words(f)));
     for (const Evidence& e : f.evidence) say(in_words(e), "            - ");
     if (const Check* check = find_check(f.id)) say(std::string(check->meaning), "          means: ");
   }
@@ -102,13 +99,15 @@ void Details::findings() {
 void Details::ports() {
   const std::vector<PortNumbers> numbers = port_numbers(report_);
   if (numbers.empty()) return;
-  title("ports: Gb/s sent, received, the lowest window, expected; us one way; losses per packet");
-  Cells rows = {{"port", "send", "receive", "lowest", "expected", "p50", "p99", "p99.9", "loss"}};
+  title("ports: Gb/s sent, received, the lowest window, expected; us one way; packets sent again, per "
+        "packet, of what the port sends and of what is sent to it (over TCP, congestion counts too)");
+  Cells rows = {{"port", "send", "receive", "lowest", "expected", "p50", "p99", "p99.9", "lost sent", "lost received"}};
   for (const PortNumbers& p : numbers)
     rows.push_back({shortened(port_in_words(report_, p.port), 36), cell(p.transmit_gbps),
                     cell(p.receive_gbps), cell(p.lowest_gbps), cell(p.expected_gbps),
                     cell(p.p50_us), cell(p.p99_us), cell(p.p999_us),
-                    p.loss_per_packet ? small_share(*p.loss_per_packet) : "-"});
+                    p.sent_lost ? small_share(*p.sent_lost) : "-",
+                    p.received_lost ? small_share(*p.received_lost) : "-"});
   table(rows);
 }
 
@@ -138,11 +137,10 @@ void Details::pairs() {
 void Details::counters() {
   Cells rows = {{"counter", "change", "state"}};
   for (const CounterChange& c : counter_changes(report_)) {
-    if (c.change.exact() && c.change.change == 0) continue;
-    if (c.change.state == ChangeState::kUnknown) continue;
-    rows.push_back({shortened(fmt::format("{} rail {} {}", printable(c.host), c.rail,
-                                          printable(c.name)), 60),
-                    fmt::format("{}", c.change.change), std::string(word_of(c.change.state))});
+    const std::string rail = c.rail < 0 ? "" : fmt::format(" rail {}", c.rail);
+    rows.push_back({shortened(fmt::format("{}{} {}", printable(c.host), rail, printable(c.name)), 60),
+                    fmt::format("{}", c.change.change),
+                    c.change.state == ChangeState::kKnown ? "" : std::string(word_of(c.change.state))});
   }
   if (rows.size() == 1) return;
   title(fmt::format("counters that moved within {:.1f} s", report_.facts.seconds));
@@ -152,7 +150,7 @@ void Details::counters() {
 void Details::coverage() {
   if (report_.judgement.coverage.empty()) return;
   title("checks: on how much of the fleet they had what they need");
-  Cells rows = {{"check", "judged", "of"}};
+  Cells rows = {{"check", "checked", "of"}};
   for (const Coverage& c : report_.judgement.coverage)
     rows.push_back({std::string(c.id), fmt::format("{}", c.judged), fmt::format("{}", c.total)});
   table(rows);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace weft::fabric {
 namespace {
@@ -68,9 +69,11 @@ std::string bare(double value, Unit unit) {
 
 }  // namespace
 
-std::string_view word_of(Severity severity) {
-  constexpr std::string_view words[] = {"INFO", "WARN", "FAIL", "FATAL"};
-  return words[static_cast<int>(severity)];
+std::string_view severity_in_words(const Finding& finding) {
+  if (finding.severity == Severity::kInfo) return "INFO";
+  if (finding.unknown) return word_of(Verdict::kUnknown);
+  if (finding.severity == Severity::kWarn) return word_of(Verdict::kWarn);
+  return word_of(finding.where.kind == PlaceKind::kTester ? Verdict::kTester : Verdict::kCritical);
 }
 
 std::string_view word_of(Verdict verdict) {
@@ -179,6 +182,7 @@ std::string in_words(const Where& where) {
 }
 
 std::string in_words(const Evidence& e) {
+  if (e.name == "flows") return counted(static_cast<std::size_t>(std::clamp(e.value, 0.0, 1e9)), "flow");
   std::string place = printable(e.host);
   if (e.rail >= 0) place += fmt::format("{}rail {}", place.empty() ? "" : " ", e.rail);
   std::string value = e.unit == Unit::kText ? printable(e.text) : in_unit(e.value, e.unit);
@@ -202,9 +206,39 @@ std::string title_of(std::string_view id) {
   return words;
 }
 
-std::string remedy_of(std::string_view id) {
-  const Check* check = find_check(id);
-  return check ? std::string(check->remedy) : "";
+namespace {
+
+bool is_measured_rate(std::string_view id) {
+  return id.ends_with("-rate") && id != "link-rate" && id != "drift";
+}
+
+// Where the expectation of a measured rate comes from; "" for all else.
+std::string origin_in_words(const Finding& f, const Report& report) {
+  if (f.unknown || f.unit != Unit::kGbps || !is_measured_rate(f.id) || !(f.expected > 0)) return "";
+  const auto host = std::ranges::find(report.hosts, f.where.host, &FleetHost::name);
+  const FleetHost* at = host != report.hosts.end()  ? &*host
+                        : report.hosts.empty()      ? nullptr
+                                                    : &report.hosts[0];
+  const int rail = std::max(f.where.rail, 0);
+  if (!at || static_cast<std::size_t>(rail) >= at->ports.size()) return "";
+  const double payload = at->ports[static_cast<std::size_t>(rail)].expected_gbps;
+  if (!(payload > 0) || std::abs(f.expected - payload) > 0.02 * payload)
+    return "; expected: what the others reach";
+  const double declared = report.policy.declared_gbps(rail).value_or(report.declared_gbps);
+  if (declared > 1.001 * payload)
+    return fmt::format("; expected: declared {} Gb/s, less headers {}", three_digits(declared),
+                       three_digits(payload));
+  return declared > 0 ? "; expected: as declared" : "; expected: the port's rate, less headers";
+}
+
+}  // namespace
+
+std::string detail_in_words(const Finding& f, const Report& report) {
+  if (f.unknown) return "not known";
+  std::string text = certainty(f.confidence);
+  const std::string interval = interval_in_words(f, report.policy.thresholds.confidence);
+  if (!interval.empty()) text += ", " + interval;
+  return text + origin_in_words(f, report);
 }
 
 std::string verdict_in_words(const Report& report) {
@@ -243,11 +277,80 @@ std::string left_out_in_words(const Report& report) {
     return text;
   };
   std::string text = listed(report.plan.left_out);
-  if (!text.empty()) text += fmt::format(" (no time in the budget of {:.0f} s)", report.budget_s);
+  if (!text.empty()) text = fmt::format("no time in the budget of {:.0f} s: {}", report.budget_s, text);
   if (const std::string others = listed(report.plan.not_here); !others.empty())
-    text += fmt::format("{}{} (not with these hosts, rails and ports)", text.empty() ? "" : "; ",
+    text += fmt::format("{}not with these hosts, rails and ports: {}", text.empty() ? "" : "; ",
                         others);
   return text;
+}
+
+// What to do about a finding: the registry's remedy names all that may be behind a check; of that, what
+// the finding leaves open.
+namespace {
+
+struct Remedy {
+  std::string_view id;
+  bool (*holds)(const Finding& finding);
+  std::string_view text;
+};
+
+bool sends(const Finding& f) { return f.where.direction == Direction::kTransmit; }
+bool receives(const Finding& f) { return f.where.direction == Direction::kReceive; }
+bool is_path(const Finding& f) { return f.where.kind == PlaceKind::kPath; }
+bool is_port(const Finding& f) { return f.where.kind == PlaceKind::kPort; }
+bool of_flows(const Finding& f) {
+  return std::ranges::find(f.evidence, "share_of_flows", &Evidence::name) != f.evidence.end();
+}
+bool of_time(const Finding& f) { return !of_flows(f); }
+
+constexpr Remedy kKnown[] = {
+    {"port-rate", sends,
+     "Look at the host first: the port's PCIe link, its cores, its NIC. Then look at the link: rate, "
+     "width, errors."},
+    {"port-rate", receives,
+     "Look at the switch port first: a shaper, a wrong speed, dropped packets. Then look at the "
+     "link: rate, width, errors."},
+    {"port-rate", is_port,
+     "Both directions are slow: look at the link (rate, width, errors), at the port's PCIe link, and "
+     "at the speed of the switch port."},
+    {"unreachable", is_path,
+     "Both ports reach others, so look between the two: routes, ARP, a firewall, or a dead member of "
+     "a link group."},
+    {"unreachable", is_port,
+     "The port reaches nobody: look at its cable and at its switch port, then ping a peer over this "
+     "very interface."},
+    {"unstable-rate", of_flows,
+     "Compare the members of the ECMP or link group on the way to the place; the named flow labels "
+     "select the bad one."},
+    {"unstable-rate", of_time,
+     "Look for flaps, pause, and loss at the place, then for other jobs that share the links."},
+};
+
+constexpr Remedy kUnknown[] = {
+    {"nothing-measured", nullptr,
+     "Start a rank on each of two or more hosts: mpirun -N 1, or srun --ntasks-per-node 1. Two "
+     "ranks on one host measure no fabric."},
+    {"probe-left-out", nullptr, "Run again with a larger --budget."},
+    {"port-not-measured", nullptr,
+     "Run again with a larger --budget. If the port is left out again, look at what else is found "
+     "at its host."},
+    {"collective-wrong", nullptr, "Run again with a larger --budget."},
+};
+
+}  // namespace
+
+std::string remedy_of(const Finding& f) {
+  if (f.unknown) {
+    const auto* row = std::ranges::find(kUnknown, f.id, &Remedy::id);
+    if (row != std::end(kUnknown)) return std::string(row->text);
+    if (f.id != "rate-noise" && f.id != "declared" && find_check(f.id))
+      return "Let weft read what the check needs (run as root, with /sys and debugfs of the host), or "
+             "leave the check out: skipped_checks = [\"" + f.id + "\"] in the policy.";
+  }
+  for (const Remedy& row : kKnown)
+    if (!f.unknown && row.id == f.id && row.holds(f)) return std::string(row.text);
+  const Check* check = find_check(f.id);
+  return check ? std::string(check->remedy) : "";
 }
 
 }  // namespace weft::fabric

@@ -12,7 +12,8 @@
 
 namespace weft::fabric {
 
-std::string_view word_of(Severity severity);    // "FAIL"
+// The verdict that a finding leads to: "INFO", "WARN", "CRITICAL", "TESTER", "UNKNOWN".
+std::string_view severity_in_words(const Finding& finding);
 std::string_view word_of(Verdict verdict);      // "CRITICAL"
 std::string_view word_of(Direction direction);  // "transmit"; kBoth: "both"
 std::string_view word_of(PlaceKind kind);       // "port"
@@ -37,9 +38,13 @@ std::string in_words(const Evidence& evidence);  // "hw.out_of_sequence 98, 0 ex
 
 std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5_1)"
 
-// Title and remedy of the registry; of an id that it does not know, the id as words and "".
+// Title of the registry; of an id that it does not know, the id as words.
 std::string title_of(std::string_view id);
-std::string remedy_of(std::string_view id);
+// What to do about this very finding: the registry's remedy, or what its direction, its place or
+// its being unknown leaves of that; "" of an unknown id.
+std::string remedy_of(const Finding& finding);
+// "99 % sure, 183 to 191 Gb/s at 95 %; expected: declared 400 Gb/s, less headers 392".
+std::string detail_in_words(const Finding& finding, const Report& report);
 
 // in_words(Finding), in report.h, has a sentence of its own for this check.
 bool has_sentence(std::string_view id);

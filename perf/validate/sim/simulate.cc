@@ -221,7 +221,7 @@ Simulated simulate_fleet(const SimulateOptions& options) {
   Simulated result;
   PlanOptions plan = options.plan;
   plan.seed = fabric.seed;
-  result.conducted = conduct(sim, plan, options.thresholds);
+  result.conducted = conduct(sim, plan, options.thresholds, options.each_minute);
   result.virtual_s = sim.now_s();
   result.hosts = sim.hosts();
   result.faults = fabric.faults;

@@ -15,6 +15,7 @@ struct SimulateOptions {
   int random_faults = 0;  // further ones, drawn from fabric.seed
   PlanOptions plan;
   Thresholds thresholds;
+  EachMinute each_minute;  // of a soak
 };
 
 // What a report needs of a simulated run, and how right it was.

@@ -16,7 +16,9 @@ struct Drain {
 // Nodes with a finding of FAIL or more whose place is that host or one of its ports, of the given
 // confidence (0 to 1) at least; the heaviest finding has the reason. Nothing where the verdict is
 // not CRITICAL: a tester without cores, or what could not be known, drains no node. A fault of a
-// path, a rail or a switch is no node's. Throws Error when the report is not a weft.validate/2.
+// path, a rail or a switch is no node's. Throws Error when the report is not a weft.validate/3.
+inline constexpr double kSureToDrain = 0.95;
+
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double confidence);
 
 }  // namespace weft::fabric

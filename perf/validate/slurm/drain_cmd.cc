@@ -14,7 +14,7 @@ namespace {
 
 struct DrainFlags {
   std::string report;
-  double confidence = 0.95;
+  double confidence = fabric::kSureToDrain;
 };
 
 int print_drains(const DrainFlags& flags) {

@@ -158,7 +158,7 @@ TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
            {"launch -N 2 -- weft perf bw -p 5", "--port"},
            {"launch -N 2 -- weft perf bw --seed 5", "--seed"},
            {"validate --simulate -N 4", "--ranks"},
-           {"validate --list --json x", "--json"},
+           {"validate --list --html x", "--html"},
            {"replay " + replay + " --wire tcp", "--wire"},
            {"replay " + replay + " --sim --busy", "--busy"},
            {"lab softroce --once --ppn 2 -- true", "--ppn"}}) {

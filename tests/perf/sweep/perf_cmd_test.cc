@@ -422,7 +422,7 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
   const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and no word on stderr
   const auto json = nlohmann::json::parse(run.output);
-  EXPECT_EQ(json["schema"], "weft.validate/2");
+  EXPECT_EQ(json["schema"], "weft.validate/3");
   bool known = false;  // what the kernel's counters say of other programs on this machine
   std::vector<std::string> unknown;
   for (const auto& finding : json["findings"]) {

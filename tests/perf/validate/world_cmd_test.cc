@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "perf/validate/sim/world.h"
+#include "support/process/read_file.h"
 #include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft::fabric {
 namespace {
@@ -24,6 +27,26 @@ TEST(WorldCommand, SaysWhatIsBrokenAndRepeatsBySeed) {
   EXPECT_THAT(o.text, HasSubstr("injected: " + line_of(world.effects[0]) + ": named")) << o.text;
   EXPECT_EQ(validate_world(arguments + "3").text, o.text);
   EXPECT_NE(validate_world(arguments + "4").text, o.text);
+}
+
+TEST(SoakCommand, PrintsALineAMinute) {
+  const Output o = validate_world("--simulate --hosts 4 --soak 3m --world slow-port");
+  for (const char* minute : {"soak: 1 of 4 min: ", "soak: 2 of 4 min: ", "soak: 3 of 4 min: "})
+    EXPECT_THAT(o.text, HasSubstr(minute)) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("; so far CRITICAL - "));
+  EXPECT_THAT(validate_world("--simulate --hosts 4").text, ::testing::Not(HasSubstr("soak: ")));
+}
+
+TEST(SuggestPolicyCommand, WritesWhatAHealthyRunPassesAndNothingElse) {
+  const testing::TemporaryFolder folder;
+  const std::string policy = folder / "fleet.toml";
+  EXPECT_EQ(validate_world("--simulate --hosts 4 --suggest-policy " + policy).exit_code, 0);
+  EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 4096\n"));
+  EXPECT_EQ(validate_world("--simulate --hosts 4 --policy " + policy).exit_code, 0);
+  const Output bad =
+      validate_world("--simulate --hosts 4 --world slow-port --suggest-policy " + folder.path() + "/b");
+  EXPECT_THAT(bad.text, HasSubstr("not written, since the verdict is CRITICAL"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "b"));
 }
 
 TEST(WorldCommand, ListsThePartsAndRefusesOthers) {

@@ -56,6 +56,24 @@ TEST(Loss, BelowTheLimitWarns) {
   EXPECT_EQ(findings[0].severity, Severity::kWarn);
 }
 
+// So few losses everywhere that the localisation names no place.
+TEST(Loss, AboveWarnLossAndBelowTheFailingLevelIsAWarningWhereAskedFor) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  fleet.each(Probe::kLowLoad, [](FlowSample& s) {
+    s.packets = 10'000'000;
+    s.retransmits = 60;  // 6e-6 per packet
+  });
+  fleet.policy.thresholds.fail_loss = 1e-5;
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  fleet.policy.thresholds.warn_loss = 2e-6;
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(findings.size(), 1u) << in_short(findings);
+  EXPECT_EQ(findings[0].id, "loss");
+  EXPECT_EQ(findings[0].severity, Severity::kWarn);
+  fleet.policy.thresholds.warn_loss = 9e-6;
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+}
+
 TEST(Loss, OnlyUnderLoadIsCongestionAndNoFaultOfACable) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   fleet.causes = {loss_at(CausePlace::kTransmit, {1, 0}, 2e-3)};

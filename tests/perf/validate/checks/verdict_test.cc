@@ -61,7 +61,7 @@ TEST(FindingJson, HasUnitsInItsKeys) {
   text.text = "28.39";
   f.evidence = {{"hw.out_of_sequence", "h4", 2, 98, 0, Unit::kCount, ""}, text};
   const nlohmann::ordered_json expected = nlohmann::ordered_json::parse(R"({
-    "id": "port-rate", "severity": "fail", "unknown": false,
+    "id": "port-rate", "severity": "critical", "unknown": false,
     "where": {"kind": "path", "host": "h1", "rail": 2, "direction": "transmit", "peer": "h4",
               "device": "mlx5_2"},
     "value_gbps": 187.0, "expected_gbps": 392.0, "low_gbps": 180.0, "high_gbps": 190.0,

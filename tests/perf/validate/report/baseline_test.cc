@@ -46,7 +46,7 @@ TEST(ReportBaseline, IsStoredFirstAndComparedThen) {
   EXPECT_EQ(slow.drift[0].before, 392);
   EXPECT_EQ(slow.drift[0].now, 187);
   EXPECT_EQ(read_file(path), stored);
-  EXPECT_THAT(to_text(slow, {}), HasSubstr("  drift       against "));
+  EXPECT_THAT(to_text(slow, {}), HasSubstr("  drift        against "));
 }
 
 TEST(ReportBaseline, WhatGotWorseComesFirst) {

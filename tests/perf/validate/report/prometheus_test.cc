@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -76,17 +77,25 @@ TEST(ReportPrometheus, IsValidWhateverIsFound) {
 TEST(ReportPrometheus, HasTheRunAndItsPorts) {
   const std::string text = to_prometheus(slow_port_report());
   EXPECT_THAT(text, HasSubstr("# TYPE weft_validate_verdict gauge\nweft_validate_verdict 2\n"));
-  EXPECT_THAT(text, HasSubstr("weft_validate_findings{severity=\"fail\"} 2\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr("weft_validate_finding_confidence_ratio{check=\"port-rate\",severity=\"fail\","
-                "place=\"port\",host=\"h3\",rail=\"1\",direction=\"transmit\"} 0.992\n"));
+  EXPECT_THAT(text, HasSubstr("weft_validate_findings{severity=\"critical\"} 1\n"));
+  const std::string slow =
+      "{check=\"port-rate\",severity=\"critical\",place=\"port\",host=\"h3\",rail=\"1\","
+      "direction=\"transmit\"";
+  EXPECT_THAT(text, HasSubstr("weft_validate_finding_confidence_ratio" + slow + "} 0.992\n"));
+  EXPECT_THAT(text, HasSubstr("weft_validate_finding_value" + slow + ",unit=\"gbps\"} 187\n"));
+  EXPECT_THAT(text, HasSubstr("weft_validate_finding_expected" + slow + ",unit=\"gbps\"} 392\n"));
   EXPECT_THAT(text,
               HasSubstr("weft_validate_port_rate_bits_per_second{host=\"h3\",rail=\"1\",device="
                         "\"mlx5_1\",direction=\"transmit\"} 187000000000\n"));
-  EXPECT_THAT(text, HasSubstr("weft_validate_port_counter_change{host=\"h3\",rail=\"1\",device="
+  EXPECT_THAT(text, HasSubstr("weft_validate_counter_change{host=\"h3\",rail=\"1\",device="
                               "\"mlx5_1\",counter=\"hw.out_of_sequence\"} 98\n"));
-  EXPECT_THAT(text, HasSubstr("weft_validate_check_judged{check=\"governor\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("weft_validate_checks{checked=\"true\"} 8\n"));
+}
+
+TEST(ReportPrometheus, AHealthyHostHasFewLines) {
+  const std::string text = to_prometheus(healthy_report(6, 8));
+  EXPECT_LE(std::ranges::count(text, '\n'), 6 * 40);
+  EXPECT_THAT(text, Not(HasSubstr("counter=")));  // traffic alone
 }
 
 // A counter that says "N/A" is no 0, and neither is a rate that was not measured.
@@ -95,17 +104,11 @@ TEST(ReportPrometheus, AbsentIsOmitted) {
   const std::string text = to_prometheus(job_failed_report());
   EXPECT_THAT(text, HasSubstr("weft_validate_verdict 3\n"));
   for (const char* family :
-       {"port_rate", "port_latency", "port_loss", "smallest_loss", "collective", "check_judged"})
+       {"port_rate", "port_latency", "port_loss", "smallest_loss", "collective", "counter_change"})
     EXPECT_THAT(text, Not(HasSubstr(family)));
   Report reset = slow_port_report();
-  reset.facts.hosts[3].ports[1].after["hw.out_of_sequence"].value =
-      3;  // it fell: an unknown change
-  reset.facts.hosts[3].ports[1].before["net.tx_bytes"].value = 9000000000;
-  const std::string lines = to_prometheus(reset);
-  EXPECT_THAT(lines,
-              Not(HasSubstr("host=\"h3\",rail=\"1\",device=\"mlx5_1\",counter=\"net.tx_bytes\"")));
-  EXPECT_THAT(lines,
-              HasSubstr("host=\"h3\",rail=\"0\",device=\"mlx5_0\",counter=\"net.tx_bytes\""));
+  reset.facts.hosts[3].ports[1].after["hw.out_of_sequence"].value = 3;  // it fell: not known
+  EXPECT_THAT(to_prometheus(reset), Not(HasSubstr("hw.out_of_sequence")));
 }
 
 TEST(ReportPrometheus, ReplacesTheOldFile) {

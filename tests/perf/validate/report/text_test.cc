@@ -40,24 +40,23 @@ std::string screen(const Report& report) {
   return text;
 }
 
-constexpr const char* kCovered = R"(
-covered, and what was not
-  would see   loss >= 2e-6 per packet, rate cuts >= 5 %, 95 % confidence
-  judged      link-state, link-flaps, port-rate, loss, latency, firmware, retransmits (8/8); memlock
-              (4/4)
-  in part     governor 3/4
-  not judged  pfc-config, ecn-marking
-  not here    ib-subnet
-  left out    bisection, entropy (no time in the budget of 60 s)
+constexpr const char* kSeen =
+    "  would see    loss >= 2e-6 per packet, rate cuts >= 5 %, 95 % confidence\n";
+constexpr const char* kChecked = R"(  checked      8 checks, each at all places that it is for
+  not checked  no data: governor at 1 of 4 places, pfc-config at 8 of 8 places, ecn-marking at 8 of
+               8 places; no time in the budget of 60 s: bisection, entropy; 1 check for devices or
+               settings that are not here
 )";
 constexpr const char* kCollectives =
-    R"(  collectives 36 cases run, 0 wrong, 2 left out; all_reduce ring reaches 340 of the 352 Gb/s busbw
-              that the pairs allow, limited by h1 rail 0 transmit
+    R"(  collectives  36 cases run, 0 wrong, 2 left out; all_reduce ring reaches 340 of the 352 Gb/s busbw
+               that the pairs allow, limited by h1 rail 0 transmit
 )";
 constexpr const char* kAbout =
     "4 hosts x 2 rails, 8 ranks, verbs; 21.4 s of 60 s; 2026-11-25T04:00:00Z\n";
 
-std::string covered() { return std::string(kCovered) + kCollectives; }
+std::string covered(bool seen = true) {
+  return std::string("\ncovered\n") + (seen ? kSeen : "") + kChecked + kCollectives;
+}
 
 std::string closing(int code) {
   return "\nexit code " + std::to_string(code) + "; --verbose has the rest\n";
@@ -67,22 +66,23 @@ TEST(ReportText, Healthy) {
   EXPECT_EQ(
       screen(healthy_report()),
       "verdict: OK - no fault found; would have seen loss >= 2e-6 per packet, rate cuts >= 5 %\n" +
-          std::string(kAbout) + covered() + closing(0));
+          std::string(kAbout) + covered(false) + closing(0));
 }
 
 constexpr const char* kSlowPort = R"(
-faults, the heaviest first
-  1. FAIL  h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s
-           99.2 % sure, 183 to 191 Gb/s at 95 % [port-rate]
-           do: ...
-           also: sending: packets sent again: 98, 0 expected
+causes, what costs a job most first
+  1. CRITICAL h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s
+              99.2 % sure, 183 to 191 Gb/s at 95 %; expected: the port's rate, less headers
+              [port-rate]
+              do: ...
+              also: sending: packets sent again: 98, 0 expected [retransmits]
 )";
 
 TEST(ReportText, SaysHowManyFlowsFillAPort) {
   Report report = healthy_report();
   EXPECT_THAT(to_text(report, {}), Not(HasSubstr("flows a port")));
   report.streams = 4;
-  EXPECT_THAT(to_text(report, {}), HasSubstr("\n  rates       with 4 flows a port\n"));
+  EXPECT_THAT(to_text(report, {}), HasSubstr("\n  rates        with 4 flows a port\n"));
 }
 
 TEST(ReportText, OneSlowPort) {
@@ -96,20 +96,20 @@ TEST(ReportText, Loss) {
             "verdict: CRITICAL - h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port "
             "receives\n" +
                 std::string(kAbout) + R"(
-faults, the heaviest first
-  1. FAIL  h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
-           97 % sure, 9e-5 to 1.6e-4 per packet at 95 % [loss]
-           do: ...
+causes, what costs a job most first
+  1. CRITICAL h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
+              97 % sure, 9e-5 to 1.6e-4 per packet at 95 % [loss]
+              do: ...
 )" + covered() + closing(2));
 }
 
 TEST(ReportText, TwoFaults) {
   EXPECT_EQ(screen(two_faults_report()),
-            "verdict: CRITICAL - h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s; 1 more fault\n" +
+            "verdict: CRITICAL - h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s; 1 more cause\n" +
                 std::string(kAbout) + kSlowPort +
-                R"(  2. FAIL  h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
-           97 % sure, 9e-5 to 1.6e-4 per packet at 95 % [loss]
-           do: ...
+                R"(  2. CRITICAL h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
+              97 % sure, 9e-5 to 1.6e-4 per packet at 95 % [loss]
+              do: ...
 )" + covered() + closing(2));
 }
 
@@ -118,15 +118,15 @@ TEST(ReportText, WhatIsNotKnownDoesNotHideAWarning) {
       screen(warn_and_unknown_report()),
       "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
           std::string(kAbout) + R"(
-faults, the heaviest first
-  1. WARN  h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected
-           certain [firmware]
-           do: ...
-)" + kCovered +
-          R"(  not known   h0 rail 1 (mlx5_1): not known: link stays up: ib.link_downed stands at its ceiling of
-              255 [link-flaps] and at 1 other place
-)" + kCollectives +
-          closing(1));
+causes, what costs a job most first, and what is not known
+  1. WARN     h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected
+              certain [firmware]
+              do: ...
+  2. UNKNOWN  h0 rail 1 (mlx5_1): not known: link stays up: ib.link_downed stands at its ceiling of
+              255, and 1 like it
+              not known [link-flaps]
+              do: ...
+)" + covered() + closing(1));
 }
 
 TEST(ReportText, ASlowTesterBlamesNoLink) {
@@ -134,10 +134,10 @@ TEST(ReportText, ASlowTesterBlamesNoLink) {
             "verdict: TESTER - the tester on h2 waits for a core 41 % of the time, at most 2 % "
             "expected; no link\nis judged\n" +
                 std::string(kAbout) + R"(
-faults, the heaviest first
-  1. FAIL  the tester on h2 waits for a core 41 % of the time, at most 2 % expected
-           certain [tester-starved]
-           do: ...
+causes, what costs a job most first
+  1. TESTER   the tester on h2 waits for a core 41 % of the time, at most 2 % expected
+              certain [tester-starved]
+              do: ...
 )" + covered() + closing(4));
 }
 
@@ -155,7 +155,7 @@ TEST(ReportText, AFailedJob) {
   EXPECT_EQ(screen(job_failed_report()),
             "verdict: UNKNOWN - the job failed: peer failed: rank 5 on host h2: connection closed "
             "(while at rate)\n" +
-                std::string(kAbout) + "\ncovered, and what was not\n  judged      nothing\n" +
+                std::string(kAbout) + "\ncovered\n  checked      nothing\n" +
                 closing(3));
 }
 
@@ -167,14 +167,44 @@ TEST(ReportText, AFaultThatWasFoundBeforeTheJobFailedComesFirst) {
   EXPECT_THAT(text, HasSubstr("\nthe job failed: peer failed: rank 5\n"));
 }
 
-TEST(ReportText, ARemedyIsTheRegistrys) {
-  std::string text = to_text(slow_port_report(), {});
-  std::string words;  // without line breaks and indents
+// The words of a text without line breaks and indents.
+std::string words_of(const std::string& text) {
+  std::string words;
   for (const std::string& line : lines_of(text))
     words += line.substr(std::min(line.size(), line.find_first_not_of(' '))) + " ";
-  const std::string remedy = remedy_of("port-rate");
-  ASSERT_FALSE(remedy.empty());
-  EXPECT_THAT(words, HasSubstr("do: " + remedy.substr(0, 80)));
+  return words;
+}
+
+TEST(ReportText, ARemedyIsWholeAndForTheCaseFound) {
+  Report report = slow_port_report();
+  EXPECT_THAT(words_of(to_text(report, {})), HasSubstr("do: Look at the host first: "));
+  report.judgement.findings[0].where.direction = Direction::kReceive;
+  EXPECT_THAT(words_of(to_text(report, {})), HasSubstr("do: Look at the switch port first: "));
+  for (const Check& check : checks()) {
+    Finding f = port_finding(std::string(check.id), "h3", 1, Direction::kReceive, 0.25, 0.75,
+                             Unit::kShare);
+    for (const bool unknown : {false, true}) {
+      f.unknown = unknown;
+      report.judgement.findings = {f};
+      ASSERT_FALSE(remedy_of(f).empty()) << check.id;
+      EXPECT_THAT(words_of(to_text(report, {})), HasSubstr("do: " + remedy_of(f))) << check.id;
+    }
+  }
+}
+
+TEST(ReportText, AnExpectedRateHasItsOrigin) {
+  Report report = slow_port_report();
+  const auto origin = [&] { return words_of(to_text(report, {})); };
+  for (FleetHost& host : report.hosts)
+    for (PortInfo& port : host.ports) port.expected_gbps = 392;
+  report.policy.rate_gbps = 400;
+  EXPECT_THAT(origin(), HasSubstr("at 95 %; expected: declared 400 Gb/s, less headers 392 ["));
+  report.policy.rate_gbps.reset();
+  report.declared_gbps = 400;
+  EXPECT_THAT(origin(), HasSubstr("expected: declared 400 Gb/s, less headers 392 ["));
+  for (FleetHost& host : report.hosts)
+    for (PortInfo& port : host.ports) port.expected_gbps = 0;
+  EXPECT_THAT(origin(), HasSubstr("at 95 %; expected: what the others reach ["));
 }
 
 TEST(ReportText, TheCostOfAFaultIsSaidWhereAsked) {
@@ -253,8 +283,8 @@ TEST(ReportText, ManyFaultsAreCounted) {
     report.judgement.findings.push_back(port_finding("port-rate", "h" + std::to_string(i), 0,
                                                      Direction::kReceive, 100, 392, Unit::kGbps));
   const std::string text = to_text(report, {});
-  EXPECT_THAT(text, HasSubstr("; 50 more faults\n"));
-  EXPECT_THAT(text, ::testing::ContainsRegex("and [0-9]+ more faults: --verbose"));
+  EXPECT_THAT(text, HasSubstr("; 50 more causes\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("and [0-9]+ more: --verbose"));
 }
 
 TEST(ReportLines, BreakWordsThatDoNotFit) {
@@ -333,12 +363,10 @@ TEST(ReportWords, ProbesThatWereLeftOutHaveTheirReason) {
   report.budget_s = 60;
   report.plan.left_out = {Probe::kEntropy};
   report.plan.not_here = {Probe::kIncast, Probe::kLoopback};
-  EXPECT_EQ(
-      left_out_in_words(report),
-      "entropy (no time in the budget of 60 s); incast, loopback (not with these hosts, rails "
-      "and ports)");
+  const std::string others = "not with these hosts, rails and ports: incast, loopback";
+  EXPECT_EQ(left_out_in_words(report), "no time in the budget of 60 s: entropy; " + others);
   report.plan.left_out.clear();
-  EXPECT_EQ(left_out_in_words(report), "incast, loopback (not with these hosts, rails and ports)");
+  EXPECT_EQ(left_out_in_words(report), others);
   EXPECT_EQ(left_out_in_words({}), "");
 }
 
@@ -374,6 +402,15 @@ TEST(ReportWords, AFindingJoinsTheFaultThatExplainsIt) {
   faults = faults_of(report);
   ASSERT_EQ(faults.size(), 2U);
   EXPECT_EQ(faults[1].also.size(), 1U);
+  // The index says which of several findings of a check it is.
+  report.judgement.findings.push_back(report.judgement.findings[0]);
+  report.judgement.findings[1].explained_by = "port-rate";
+  report.judgement.findings[1].reason = 3;
+  faults = faults_of(report);
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_EQ(faults[1].also.size(), 2U);
+  report.judgement.findings[1].reason = -1;
+  report.judgement.findings.pop_back();
   // A circle has one of its findings as the fault.
   report.judgement.findings[0].explained_by = "timeouts";
   report.judgement.findings[1].explained_by = "port-rate";

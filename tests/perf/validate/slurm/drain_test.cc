@@ -17,22 +17,23 @@ using Json = nlohmann::ordered_json;
 
 Json finding() {
   return {{"id", "port-rate"},
-          {"severity", "fail"},
+          {"severity", "critical"},
           {"unknown", false},
           {"where", {{"kind", "port"}, {"host", "n3"}, {"rail", 1}, {"direction", "transmit"}}},
           {"value_gbps", 187.2},
           {"expected_gbps", 392.0},
+          {"sentence", "n3 rail 1 sends at 187 of 392 Gb/s"},
           {"confidence", 0.99}};
 }
 
 std::vector<Drain> drains(const std::vector<Json>& findings, int exit_code = 2) {
   return nodes_to_drain(
-      {{"schema", "weft.validate/2"}, {"exit_code", exit_code}, {"findings", findings}}, 0.95);
+      {{"schema", "weft.validate/3"}, {"exit_code", exit_code}, {"findings", findings}}, 0.95);
 }
 
-TEST(Drain, APortsFaultDrainsItsNodeWithTheNumbers) {
+TEST(Drain, APortsFaultDrainsItsNodeWithTheReportsSentence) {
   EXPECT_THAT(drains({finding()}),
-              ElementsAre(Drain{"n3", "weft: port-rate at rail 1 transmit, 187 of 392 Gb/s"}));
+              ElementsAre(Drain{"n3", "weft: n3 rail 1 sends at 187 of 392 Gb/s"}));
 }
 
 TEST(Drain, OnlyCriticalDrains) {
@@ -54,20 +55,18 @@ TEST(Drain, WhatIsNoNodesFaultDrainsNone) {
 TEST(Drain, TheHeaviestFindingOfANodeIsItsReason) {
   Json host = finding(), text = finding(), odd = finding();
   host["where"] = {{"kind", "host"}, {"host", "n1"}};
-  host["id"] = "host-rate";
-  text["id"] = "firmware";
-  text.erase("value_gbps");
-  text["text"] = "fw \"22.1\"\n";
+  host["sentence"] = "n1 sends at 100 of 392 Gb/s";
+  text["sentence"] = "n2: firmware \"22.1\"\n" + std::string(300, 'x');
   text["where"] = {{"kind", "host"}, {"host", "n2"}};
   EXPECT_THAT(drains({host, text, odd, host}),
-              ElementsAre(Drain{"n1", "weft: host-rate, 187 of 392 Gb/s"},
-                          Drain{"n2", "weft: firmware, fw  22.1  "},
-                          Drain{"n3", "weft: port-rate at rail 1 transmit, 187 of 392 Gb/s"}));
+              ElementsAre(Drain{"n1", "weft: n1 sends at 100 of 392 Gb/s"},
+                          Drain{"n2", "weft: n2: firmware  22.1 "},
+                          Drain{"n3", "weft: n3 rail 1 sends at 187 of 392 Gb/s"}));
 }
 
 TEST(Drain, AnotherReportIsRefused) {
   EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/1"}}, 0.9), Error);
-  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/2"}}, 0.9), Error);
+  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/3"}}, 0.9), Error);
   EXPECT_THROW(nodes_to_drain(Json::array(), 0.9), Error);
   Json bare = finding();
   bare.erase("where");

@@ -1,0 +1,11 @@
+// The page of --html without its data: a style, and a script that draws the JSON of a report.
+#pragma once
+
+#include <string_view>
+
+namespace weft::fabric {
+
+std::string_view page_style();
+std::string_view page_script();
+
+}  // namespace weft::fabric
