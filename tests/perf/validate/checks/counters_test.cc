@@ -66,11 +66,13 @@ TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
 INSTANTIATE_TEST_SUITE_P(
     All, CounterStates,
     ::testing::Values(
-        // At the ceiling the answer is UNKNOWN, never OK; what moved up to there has happened.
-        TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kUnknown},
+        // What stood at the ceiling weighs nothing; what moved up to there has happened.
+        TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kSilent},
         TwoReadings{"ib.link_downed", "link-flaps", value(254), value(255), TwoReadings::kFound, 1},
         TwoReadings{"ib.port_xmit_discards", "discards", value(65535), value(65535),
-                    TwoReadings::kUnknown},
+                    TwoReadings::kSilent},
+        TwoReadings{"ib.excessive_buffer_overrun_errors", "bit-errors", value(14), value(15),
+                    TwoReadings::kFound, 1},
         // Queue counters of 32 bits wrap.
         TwoReadings{"hw.local_ack_timeout_err", "timeouts", value(k32 - 1), value(3),
                     TwoReadings::kFound},
@@ -91,6 +93,21 @@ INSTANTIATE_TEST_SUITE_P(
         if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
       return name;
     });
+
+TEST(Counters, AFullOneIsANote) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.port(1, 1).before["ib.link_downed"] = fleet.port(1, 1).after["ib.link_downed"] = value(255);
+  const std::vector<Finding> all = fleet.judged().findings;
+  const auto note = std::ranges::find(all, "link-flaps", &Finding::id);
+  ASSERT_NE(note, all.end());
+  EXPECT_TRUE(note->unknown);
+  EXPECT_EQ(note->severity, Severity::kInfo);
+  EXPECT_EQ(note->text, "ib.link_downed stood at its ceiling before the run");
+  EXPECT_EQ(verdict_of(all), Verdict::kOk);
+  // Another counter of the question still speaks.
+  fleet.move(1, 1, "net.carrier_changes", 2);
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "link-flaps h1/r1>\n");
+}
 
 TEST(Counters, MissingOnesAreUnknownWhereTheDeviceShouldHaveThem) {
   Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
