@@ -26,7 +26,7 @@ struct Rule {
 };
 
 constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",
-                        "pcie-link",  "pause-storm", "duplicate-address",
+                        "link-width", "pcie-link",   "pause-storm", "duplicate-address",
                         "loss",       "host-rate",   "false-report"};
 constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
                           "path-mtu",   "loss",       "congestion-loss",   "discards"};
@@ -40,6 +40,7 @@ constexpr Rule kRules[] = {
     {"unreachable",
      Reach::kPlace,
      {"link-state", "link-flaps", "duplicate-address", "ib-subnet", "gid", "false-report"}},
+    {"link-rate", Reach::kPlace, {"link-width"}},
     {"path-mtu", Reach::kPlace, {"mtu"}},
     {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
     {"congestion-loss",

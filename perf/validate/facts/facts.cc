@@ -47,6 +47,8 @@ void visit_port(Facts& p, Visit& visit) {
   visit("pcie_most_speed", p.pcie_most_speed);
   visit("pcie_width_lanes", p.pcie_width);
   visit("pcie_most_width_lanes", p.pcie_most_width);
+  visit("slot_most_speed", p.slot_most_speed);
+  visit("slot_most_width_lanes", p.slot_most_width);
   visit("numa_node", p.numa_node);
   visit("local_cpus", p.local_cpus);
   visit("pci", p.pci);

@@ -40,6 +40,8 @@ struct PortFacts {
   std::optional<std::string> firmware, board, driver;
   std::optional<std::string> pcie_speed, pcie_most_speed;  // "32.0 GT/s PCIe"
   std::optional<int> pcie_width, pcie_most_width;          // lanes
+  std::optional<std::string> slot_most_speed;              // of the port above the card
+  std::optional<int> slot_most_width;                      // lanes
   std::optional<int> numa_node;                            // of the device
   std::optional<std::string> local_cpus;                   // "0-15"
   std::optional<std::string> pci;                          // "0000:3b:00.0"

@@ -208,6 +208,7 @@ struct Sentence {
 constexpr Sentence kSentences[] = {
     {"link-state", nullptr, "{place}: the link is {numbers}"},
     {"link-rate", nullptr, "{place}: the link is trained at {numbers}"},
+    {"link-width", nullptr, "{place}: lanes of the link: {numbers}"},
     {"link-flaps", nullptr, "{place}: the link went down: {numbers}"},
     {"bit-errors", nullptr, "{place}: uncorrected bit errors: {numbers}"},
     {"corrected-bits", nullptr, "{place}: {value} the fleet's corrected bit errors"},
@@ -217,6 +218,8 @@ constexpr Sentence kSentences[] = {
     {"pfc-config", nullptr, "{place}: flow control {numbers}"},
     {"pause", nullptr,
      "{place}{direction}: in pause for {value} of the time, at most {expected} expected"},
+    {"xmit-wait", nullptr,
+     "{place}: waits to send for {value} of the time, at most {expected} expected"},
     {"pause-storm", nullptr, "{place}: pause storm: {numbers}"},
     {"class-leak", nullptr,
      "{place}{direction}: {value} of the RDMA bytes are outside their class"},

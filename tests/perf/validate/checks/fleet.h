@@ -67,6 +67,7 @@ inline void add_mlx5_counters(PortFacts& port, bool roce) {
                {"ib.symbol_error", "ib.link_error_recovery", "ib.link_downed", "ib.port_rcv_errors",
                 "ib.port_xmit_discards", "ib.VL15_dropped", "ib.local_link_integrity_errors"},
                0, 0);
+  set_counters(port, {"ib.port_xmit_wait"}, 0, 10'000'000);
   set_counters(
       port,
       {"hw.packet_seq_err", "hw.implied_nak_seq_err", "hw.roce_adp_retrans", "hw.roce_slow_restart",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/checks/fleet.h"
@@ -33,6 +34,30 @@ TEST(Severity, ALinkThatIsSlowerThanTheOthersIsAWarningWhereNobodySaysWhatItShou
   EXPECT_EQ(told_by("link-rate", fleet), std::vector<Severity>{});
   fleet.port(1, 1).rate_gbps = 200;
   EXPECT_EQ(told_by("link-rate", fleet), std::vector{kWarn});
+}
+
+// A card of the fifth generation in a slot of the fourth.
+TEST(Severity, ASlotMattersWhereItCannotCarryThePort) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  PortFacts& port = fleet.port(1, 1);
+  port.pcie_speed = port.slot_most_speed = "16.0 GT/s PCIe";
+  port.slot_most_width = 16;
+  port.rate_gbps = port.most_rate_gbps = 200;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector<Severity>{});
+  port.rate_gbps = port.most_rate_gbps = 400;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector{kWarn}) << "the slot carries 227 Gb/s";
+  port.pcie_width = 8;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector{kFail}) << "less than card and slot can do";
+}
+
+TEST(Severity, ASingleLaneIsAFaultOnInfinibandAlone) {
+  for (const auto& [kind, told] : {std::pair(FleetKind::kInfiniband, 8), {FleetKind::kRoce, 0}}) {
+    Fleet fleet = healthy_fleet(kind);
+    for (HostFacts& host : fleet.facts.hosts)
+      for (PortFacts& port : host.ports) port.width_lanes = 1;
+    const Check& check = *find_check("link-width");
+    EXPECT_EQ(static_cast<int>(check.judge(check, fleet.observed()).findings.size()), told);
+  }
 }
 
 TEST(Severity, OfALatencyFollowsFromTheFleets) {

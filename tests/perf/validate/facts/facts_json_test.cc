@@ -61,6 +61,8 @@ HostFacts host_with_all_fields() {
   p.pcie_speed = p.pcie_most_speed = "32.0 GT/s PCIe";
   p.pcie_width = 8;
   p.pcie_most_width = 16;
+  p.slot_most_speed = "16.0 GT/s PCIe";
+  p.slot_most_width = 8;
   p.numa_node = 1;
   p.local_cpus = "16-31";
   p.pci = "0000:3b:00.0";
@@ -92,7 +94,7 @@ std::string refusal(const nlohmann::ordered_json& json) {
 
 TEST(FabricFactsJson, KeepsEveryField) {
   const auto json = to_json(host_with_all_fields());
-  EXPECT_EQ(json["ports"][0].size(), 43u);  // all of PortFacts: a field may not be forgotten
+  EXPECT_EQ(json["ports"][0].size(), 45u);  // all of PortFacts: a field may not be forgotten
   EXPECT_EQ(json["memlock_bytes"], UINT64_MAX);
   EXPECT_EQ(json["ports"][0]["before"]["ib.port_xmit_data"], "N/A");
   const auto text = nlohmann::ordered_json::parse(json.dump());
