@@ -91,27 +91,6 @@ Judged icrc_errors(const Check& check, const Observed& observed) {
   });
 }
 
-// The counter belongs to the network namespace: every port of a host shows the same one.
-Judged checksum_errors(const Check& check, const Observed& observed) {
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    static constexpr std::array<std::string_view, 1> kNames = {"tcp.InCsumErrors"};
-    if (host.ports.empty()) return std::nullopt;
-    const PortFacts& port = host.ports.front();
-    const Moves moves = moves_of(host, port, kNames);
-    if (moves.present == 0) return std::nullopt;
-    const Where where = at_host(host.host, Direction::kReceive);
-    if (moves.events <= 0) {
-      if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
-      return std::vector<Finding>{};
-    }
-    Finding finding = make_finding(check, where);
-    finding.evidence = moves.moved;
-    set_rate(finding, moves.events, change_of(port, "tcp.InSegs"),
-             observed.policy.thresholds.confidence);
-    return std::vector{finding};
-  });
-}
-
 constexpr Check kBitsRows[] = {
     {"bit-errors", CheckKind::kPassive, Severity::kFail, "no uncorrected bit errors",
      "rx_pcs_symbol_err_phy, symbol_error, link_error_recovery", "0 in the run",
@@ -140,13 +119,6 @@ constexpr Check kBitsRows[] = {
      "Find what the affected paths share. Look for a switch with memory errors, and for devices "
      "that rewrite RoCE headers.",
      icrc_errors},
-    {"checksum-errors", CheckKind::kPassive, Severity::kFail, "no TCP segments damaged",
-     "/proc/net/snmp Tcp InCsumErrors", "0 in the run",
-     "TCP threw segments away because their checksum was wrong: the network, or this host's "
-     "memory or NIC, corrupts data that the links believe to be sound.",
-     "Find the paths that these segments took, replace what these share, and do not trust results "
-     "of transports without a checksum of their own on these paths.",
-     checksum_errors},
 };
 
 }  // namespace

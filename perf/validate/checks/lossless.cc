@@ -316,37 +316,6 @@ Judged discards(const Check& check, const Observed& observed) {
   });
 }
 
-// Flows that count their own packets say more than the counters of a host: see loss.cc.
-bool flows_count_packets(const Observed& observed) {
-  return std::ranges::any_of(observed.samples.flows, [](const FlowSample& sample) {
-    return sample.packets && sample.retransmits;
-  });
-}
-
-Judged tcp_retransmits(const Check& check, const Observed& observed) {
-  if (flows_count_packets(observed)) return {};
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    static constexpr std::array<std::string_view, 1> kNames = {"tcp.RetransSegs"};
-    if (host.ports.empty()) return std::nullopt;
-    const PortFacts& port = host.ports.front();
-    const Moves moves = moves_of(host, port, kNames);
-    const Where where = at_host(host.host, Direction::kTransmit);
-    if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
-    const auto sent = change_of(port, "tcp.OutSegs");
-    if (moves.present == 0 || !sent) return std::nullopt;
-    Finding finding = make_finding(check, where);
-    set_rate(finding, moves.events, sent, observed.policy.thresholds.confidence);
-    // The counters are those of all connections of the host, and nothing tells here whether
-    // segments were lost to congestion: no more than a warning, and none for the odd one.
-    constexpr double kOdd = 5;
-    if (moves.events < kOdd || finding.unit != Unit::kPerPacket ||
-        finding.low <= observed.policy.thresholds.fail_loss)
-      return std::vector<Finding>{};
-    append(finding.evidence, moves.moved);
-    return std::vector{finding};
-  });
-}
-
 constexpr Check kLosslessRows[] = {
     {"discards", CheckKind::kPassive, Severity::kFail, "no packet of the lossless class dropped",
      "rx_discards_phy, rx_prioN_discards, tx_discards_phy, port_xmit_discards", "0 in the run",
@@ -383,12 +352,6 @@ constexpr Check kLosslessRows[] = {
      "A receiver had no buffer posted when a message arrived. The software of that host is late; "
      "the network is not at fault.",
      "Look at the load and the binding of the receiving process, and post more receives.", rnr},
-    {"tcp-retransmits", CheckKind::kPassive, Severity::kWarn, "TCP repeats little",
-     "/proc/net/snmp Tcp RetransSegs against OutSegs", "<= fail_loss of the policy",
-     "This host's TCP sends an unusual share of its segments again, and no flow of this run says "
-     "whether congestion or a bad link loses them.",
-     "Run the active checks: these compare the loss at low and at full load, and name the port.",
-     tcp_retransmits},
 };
 
 }  // namespace

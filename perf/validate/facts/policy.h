@@ -17,7 +17,7 @@ struct Thresholds {
          fail_loss = 1e-5;  // packets lost per packet sent, above (lower end of the interval)
   double idle_pause = 0, loaded_pause = 0.01;  // share of time in pause, above: WARN
   double victim_ratio = 2.0;                   // loaded / idle p99, above: WARN
-  double incast_share = 0.90, incast_jain = 0.90;
+  double incast_share = 0.90;
   double bisection_share = 0.90;
   double class_leak = 0.01;  // share of RDMA bytes outside their class
   double confidence = 0.95;
