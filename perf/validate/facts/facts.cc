@@ -80,6 +80,7 @@ void visit_host(Facts& h, Visit& visit) {
   visit("dmabuf", h.dmabuf);
   visit("gpus", h.gpus);
   visit("watched_s", h.stops.watched_s);
+  visit("huge_pages", h.huge_pages);
   visit("stopped_s", h.stops.stopped_s);
   visit("longest_stop_s", h.stops.longest_s);
   visit("stops", h.stops.count);

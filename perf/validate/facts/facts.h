@@ -80,6 +80,7 @@ struct HostFacts {
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded
   std::optional<bool> dmabuf;                  // driver and kernel export GPU memory to NICs
   int gpus = 0;
+  std::optional<std::string> huge_pages;       // "reserved", else transparent: "always", "never"
   Stops stops;
   bool emulated = false;         // this host shares its kernel with another host of the job
   std::vector<PortFacts> ports;  // by rail

@@ -53,7 +53,8 @@ struct Policy {
 //   pfc_priority = 3                      # -1: none is expected
 //   dscp = 26                             trust = "dscp"        # or "pcp"
 //   dcqcn = true                          lossless = true
-//   excluded_devices = ["mlx5_bond_0"]    skipped_checks = ["governor"]
+//   adaptive_routing = true               # packets may overtake each other
+//   excluded_devices = ["mlx5_bond_0"]    skipped_checks = ["host-setup"]
 //   [rail_rate]                           0 = "200 Gb/s"
 //   [firmware]                            MT_0000000838 = "28.41.1000"
 //   [cc_parameters]                       rp_ai_rate = 5

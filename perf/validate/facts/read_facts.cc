@@ -27,6 +27,16 @@ std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   return limit.value;
 }
 
+// Pages of 2 MiB: "reserved" where some are, else the word in brackets of "always [madvise] never".
+std::optional<std::string> huge_pages_of(const std::string& sysfs_root) {
+  const std::string mm = sysfs_root + "/kernel/mm/";
+  if (whole_of(mm + "hugepages/hugepages-2048kB/nr_hugepages").value_or(0) > 0) return "reserved";
+  const std::string modes = sysfs::read_line(mm + "transparent_hugepage/enabled");
+  const auto begin = modes.find('['), end = modes.find(']');
+  if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
+  return modes.substr(begin + 1, end - begin - 1);
+}
+
 std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
   std::error_code error;
   const std::string modules = sysfs_root + "/module/";
@@ -96,6 +106,7 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
   host.memlock_bytes = memlock_of(sources.proc);
   host.peer_memory = peer_memory_of(sources.sysfs);
   host.dmabuf = dmabuf_of(sources.proc, host.kernel);
+  host.huge_pages = huge_pages_of(sources.sysfs);
   host.gpus = static_cast<int>(sysfs::discover_gpus(sources.sysfs, sources.proc).size());
   for (const Nic& nic : rails)
     host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));

@@ -138,10 +138,11 @@ const std::vector<Fault>& faults() {
        kPort, "h1", 0, kBoth, kWarn},
       {"numa", kRoce, [](Fleet& f) { f.port(1, 0).local_cpus = "64-127"; },
        kPort, "h1", 0, kBoth, kWarn},
-      {"memlock", kRoce, [](Fleet& f) { f.host(1).memlock_bytes = 65536; },
-       kHost, "h1", -1, kBoth, kWarn},
-      {"governor", kRoce, [](Fleet& f) { f.host(1).governor = "powersave"; },
-       kHost, "h1", -1, kBoth, kWarn},
+      {"host-setup", kRoce, [](Fleet& f) {
+         f.host(1).memlock_bytes = 65536;
+         f.host(1).governor = "powersave";
+         f.host(1).huge_pages = "never";
+       }, kHost, "h1", -1, kBoth, kWarn},
       {"gpudirect", kRoce, [](Fleet& f) { f.host(1).peer_memory = f.host(1).dmabuf = false; },
        kHost, "h1"},
       {"rail-out", kPlain, [](Fleet& f) {
@@ -411,7 +412,7 @@ TEST(Registry, CoverageCountsPortsToWhichACheckApplies) {
   EXPECT_EQ(rows["crc-errors"].total, 6);
   EXPECT_EQ(rows["crc-errors"].judged, 5);
   EXPECT_EQ(rows["ib-subnet"].total, 0);
-  EXPECT_EQ(rows["memlock"].total, 3);
+  EXPECT_EQ(rows["host-setup"].total, 3);
 }
 
 }  // namespace

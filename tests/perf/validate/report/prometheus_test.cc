@@ -86,7 +86,7 @@ TEST(ReportPrometheus, HasTheRunAndItsPorts) {
                         "\"mlx5_1\",direction=\"transmit\"} 187000000000\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_port_counter_change{host=\"h3\",rail=\"1\",device="
                               "\"mlx5_1\",counter=\"hw.out_of_sequence\"} 98\n"));
-  EXPECT_THAT(text, HasSubstr("weft_validate_check_judged{check=\"governor\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("weft_validate_check_judged{check=\"host-setup\"} 3\n"));
 }
 
 // A counter that says "N/A" is no 0, and neither is a rate that was not measured.

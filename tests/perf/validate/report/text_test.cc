@@ -43,9 +43,9 @@ std::string screen(const Report& report) {
 constexpr const char* kCovered = R"(
 covered, and what was not
   would see   loss >= 2e-6 per packet, rate cuts >= 5 %, 95 % confidence
-  judged      link-state, link-flaps, port-rate, loss, latency, firmware, retransmits (8/8); memlock
-              (4/4)
-  in part     governor 3/4
+  judged      link-state, link-flaps, port-rate, loss, latency, firmware, retransmits (8/8);
+              rails-differ (4/4)
+  in part     host-setup 3/4
   not judged  pfc-config, ecn-marking
   not here    ib-subnet
   left out    bisection, entropy (no time in the budget of 60 s)
