@@ -9,12 +9,14 @@ namespace weft::fabric {
 namespace {
 
 Judged bit_errors(const Check& check, const Observed& observed) {
-  static constexpr std::array<std::string_view, 6> kNames = {"eth.rx_pcs_symbol_err_phy",
-                                                             "eth.rx_symbol_err_phy",
-                                                             "ib.symbol_error",
-                                                             "ib.link_error_recovery",
-                                                             "ib.local_link_integrity_errors",
-                                                             "ib.excessive_buffer_overrun_errors"};
+  static constexpr std::string_view kNames[] = {"eth.rx_pcs_symbol_err_phy",
+                                                "eth.rx_symbol_err_phy",
+                                                "eth.rx_pcs_symbol_err",
+                                                "eth.rx_fec_uncorrectable_blocks",  // bnxt_en
+                                                "ib.symbol_error",
+                                                "ib.link_error_recovery",
+                                                "ib.local_link_integrity_errors",
+                                                "ib.excessive_buffer_overrun_errors"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     return judge_counters(
         check, observed, host, port,
@@ -68,9 +70,10 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
 }
 
 Judged crc_errors(const Check& check, const Observed& observed) {
-  static constexpr std::array<std::string_view, 6> kNames = {
-      "eth.rx_crc_errors_phy", "ib.port_rcv_errors",  "ib.port_rcv_remote_physical_errors",
-      "net.rx_crc_errors",     "net.rx_frame_errors", "net.tx_carrier_errors"};
+  static constexpr std::string_view kNames[] = {
+      "eth.rx_crc_errors_phy", "ib.port_rcv_errors",   "ib.port_rcv_remote_physical_errors",
+      "net.rx_crc_errors",     "net.rx_frame_errors",  "net.tx_carrier_errors",
+      "eth.rx_fcs_err_frames", "eth.rx_crc_errors.nic"};  // bnxt_en, ice
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     return judge_counters(check, observed, host, port,
                           {.names = kNames,

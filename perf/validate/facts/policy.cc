@@ -198,6 +198,7 @@ constexpr PolicyKey kKeys[] = {
     {"dcqcn", [](const Entry& e, Policy& p) { p.dcqcn = e.boolean(); }},
     {"cc_parameters", read_cc_parameters},
     {"lossless", [](const Entry& e, Policy& p) { p.lossless = e.boolean(); }},
+    {"adaptive_routing", [](const Entry& e, Policy& p) { p.adaptive_routing = e.boolean(); }},
     {"excluded_devices",
      [](const Entry& e, Policy& p) { p.excluded_devices = e.texts(R"(["mlx5_bond_0"])"); }},
     {"skipped_checks",

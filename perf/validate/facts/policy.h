@@ -34,7 +34,8 @@ struct Policy {
   std::optional<std::string> trust;             // "dscp", "pcp"
   std::optional<bool> dcqcn;                    // congestion control is expected
   std::map<std::string, std::string> cc_parameters;
-  std::optional<bool> lossless;  // absent: RDMA ports are, plain interfaces are not
+  bool adaptive_routing = false;  // packets of a flow may overtake each other
+  std::optional<bool> lossless;   // absent: RDMA ports are, plain interfaces are not
   std::vector<std::string> excluded_devices;
   std::vector<std::string> skipped_checks;  // ids
   Thresholds thresholds;

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "perf/validate/checks/fleet.h"
 
@@ -136,6 +137,43 @@ TEST(Counters, WhatNoPortHasIsOneFindingOfTheFleet) {
   const std::vector<Finding> findings = that_weigh(fleet.judged());
   ASSERT_EQ(in_short(findings), "icrc-errors? /r-1>\n");
   EXPECT_EQ(findings[0].where.kind, PlaceKind::kFleet);
+}
+
+// One counter of each kernel driver: the check that it belongs to finds its move.
+TEST(Counters, OfOtherMakesBelongToTheirChecks) {
+  constexpr std::pair<const char*, const char*> kCounters[] = {
+      {"hw.seq_err_naks_rcvd", "retransmits"},
+      {"hw.retrans_pkts", "retransmits"},
+      {"hw.req_rx_pkt_seq_err", "retransmits"},
+      {"hw.tcpRetransSegs", "retransmits"},
+      {"hw.to_retransmits", "timeouts"},
+      {"hw.retrans_timeout_events", "timeouts"},
+      {"hw.req_tx_retry_excd_err", "timeouts"},
+      {"hw.rnr_naks_rcvd", "rnr"},
+      {"hw.resp_rx_outof_buf", "rnr"},
+      {"hw.rx_roce_discards", "discards"},
+      {"hw.rx_drops", "discards"},
+      {"hw.ip4InDiscards", "discards"},
+      {"eth.rx_fcs_err_frames", "crc-errors"},
+      {"eth.rx_crc_errors.nic", "crc-errors"},
+      {"eth.rx_pcs_symbol_err", "bit-errors"},
+      {"hw.cnpIgnored", "cnp-ignored"}};
+  for (const auto& [counter, id] : kCounters) {
+    Fleet fleet = healthy_fleet(FleetKind::kRoce);
+    PortFacts& port = fleet.port(1, 1);
+    port.driver = "other";
+    port.device = "other_0";
+    for (Readings* readings : {&port.before, &port.after})
+      std::erase_if(*readings, [](const auto& entry) { return !entry.first.starts_with("net."); });
+    port.before[counter] = port.after[counter] = value(7);
+    const auto told = [&] {
+      const std::vector<Finding> all = that_weigh(fleet.judged());
+      return std::ranges::count(all, id, &Finding::id);
+    };
+    EXPECT_EQ(told(), 0) << counter;
+    fleet.move(1, 1, counter, 3);
+    EXPECT_EQ(told(), 1) << counter;
+  }
 }
 
 TEST(Counters, RatesHaveIntervals) {

@@ -118,8 +118,8 @@ HostFacts recorded_host(const RecordedHost& recorded, Sources& sources) {
     if (nic.rdma) rdma.push_back(nic);
   return read_host(rdma, sources);
 }
-#define SKIP_UNLESS_THERE(recorded)                                                        \
-  if (!recorded.there())                                                                   \
+#define SKIP_UNLESS_THERE(recorded) \
+  if (!recorded.there())            \
   GTEST_SKIP() << "missing capability: recorded hosts in " << weft::testing::recorded_folder()
 
 // A card without extended counters: its four counters of data stand at 2^32 - 1.
@@ -152,9 +152,27 @@ std::string said(const std::string& id, const RecordedHost& recorded) {
 TEST(FabricRecordedHosts, ACardThatTrainedNarrow) {
   const RecordedHost narrow("gb10-gx10-pcie-x2"), healthy("h100-roce-12nic-healthy");
   SKIP_UNLESS_THERE(narrow);
-  EXPECT_EQ(said("pcie-link", narrow), "roceP2p1s0f0: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n"
-                                       "roceP2p1s0f1: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n");
+  EXPECT_EQ(said("pcie-link", narrow),
+            "roceP2p1s0f0: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n"
+            "roceP2p1s0f1: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n");
   EXPECT_EQ(said("pcie-link", healthy), "");
+}
+
+// Every name by which the checks know a counter of EFA is one that the recorded device has.
+TEST(FabricRecordedHosts, CountersOfEfa) {
+  const RecordedHost recorded("aws-efa-hwcounters");
+  SKIP_UNLESS_THERE(recorded);
+  PortFacts port;
+  port.device = "rdmap0s31";
+  port.rdma = true;
+  port.ib_port = 1;
+  Sources sources;
+  sources.sysfs = recorded.sys();
+  sources.live = false;
+  const Readings readings = read_counters(port, sources);
+  for (const char* name : {"hw.retrans_pkts", "hw.retrans_timeout_events", "hw.rx_drops",
+                           "hw.unresponsive_remote_events", "hw.rx_pkts", "hw.tx_pkts"})
+    EXPECT_TRUE(readings.contains(name)) << name;
 }
 
 TEST(FabricRecordedHosts, OfAllKindsHaveAllTheirLanes) {
