@@ -25,9 +25,9 @@ struct Rule {
   Ids reasons;  // the nearest first
 };
 
-constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",
-                        "link-width", "pcie-link",   "pause-storm", "duplicate-address",
-                        "loss",       "host-rate",   "false-report"};
+constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",         "link-width",
+                        "pcie-link",  "pause-storm", "duplicate-address", "loss",
+                        "host-rate",  "false-report"};
 constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
                           "path-mtu",   "loss",       "congestion-loss",   "discards"};
 constexpr Ids kSums = {"link-state",   "link-rate",   "link-flaps", "unreachable",

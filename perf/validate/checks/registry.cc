@@ -54,8 +54,9 @@ std::span<const Check> checks() {
     std::vector<Check> rows;
     for (const auto family :
          {link_checks(), lane_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
-          lossless_checks(), addressing_checks(), hardware_checks(), host_checks(), tester_checks(),
-          false_report_checks(), reach_checks(), rate_checks(), loss_checks(), load_checks()})
+          lossless_checks(), addressing_checks(), hardware_checks(), state_checks(), host_checks(),
+          tester_checks(), false_report_checks(), reach_checks(), rate_checks(), loss_checks(),
+          load_checks()})
       std::ranges::copy(family, std::back_inserter(rows));
     return rows;
   }();

@@ -87,6 +87,8 @@ PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
   if (excluded(port, sources)) return port;
   read_net(port, sources);
   read_pci(port, sources);
+  read_card(port, sources);
+  read_health(port, sources);
   read_ib(port, sources);
   read_ethtool(port, sources);
   read_dcb(port, sources);
@@ -104,12 +106,14 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
   if (host.host.empty()) host.host = host.hostname;
   read_cores(host, sources);
   host.memlock_bytes = memlock_of(sources.proc);
+  host.huge_pages = huge_pages_of(sources.sysfs);
   host.peer_memory = peer_memory_of(sources.sysfs);
   host.dmabuf = dmabuf_of(sources.proc, host.kernel);
-  host.huge_pages = huge_pages_of(sources.sysfs);
   host.gpus = static_cast<int>(sysfs::discover_gpus(sources.sysfs, sources.proc).size());
   for (const Nic& nic : rails)
     host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));
+  read_neighbours(host.ports, sources);
+  read_gpus(host, sources);
   return host;
 }
 
@@ -120,6 +124,7 @@ Readings read_counters(const PortFacts& port, const Sources& sources) {
   net_counters(port, sources, readings);
   ethtool_counters(port, sources, readings);
   pci_counters(port, sources, readings);
+  health_counters(port, sources, readings);
   if (!port.rdma) tcp_counters(sources, readings);
   return readings;
 }

@@ -136,6 +136,22 @@ const std::vector<Fault>& faults() {
        kPort, "h2", 0, kBoth, kWarn},
       {"firmware", kInfiniband, [](Fleet& f) { f.port(1, 0).firmware = "28.36.1010"; },
        kPort, "h1", 0, kBoth, kWarn},
+      {"fec", kRoce, [](Fleet& f) { f.port(2, 0).settings[0].second = "BaseR"; },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"module", kRoce, [](Fleet& f) { f.port(2, 0).gauges["module.received_tenth_uw"].value = 90; },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"nic-temperature", kRoce, [](Fleet& f) { f.port(2, 0).gauges["nic.celsius"].value = 105; },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"nic-health", kRoce, [](Fleet& f) { f.move(2, 0, "log.errors", 1); }, kPort, "h2", 0},
+      {"pcie-settings", kRoce, [](Fleet& f) { f.port(2, 0).settings[1].second = "on"; },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"rail-switch", kRoce, [](Fleet& f) { f.port(2, 0).switch_name = "leaf-1"; }, kPort, "h2", 0},
+      {"gpu-errors", kRoce, [](Fleet& f) { f.host(1).gpu_state["gpu3.ecc_uncorrected"] =
+           {ReadingState::kValue, 2}; }, kHost, "h1"},
+      {"nvlink", kRoce, [](Fleet& f) { f.host(1).gpu_state["gpu3.nvlinks_down"] =
+           {ReadingState::kValue, 1}; }, kHost, "h1"},
+      {"gpu-slowdown", kRoce, [](Fleet& f) { f.host(1).gpu_state["gpu7.slowdowns"].value = 8; },
+       kHost, "h1", -1, kBoth, kWarn},
       {"numa", kRoce, [](Fleet& f) { f.port(1, 0).local_cpus = "64-127"; },
        kPort, "h1", 0, kBoth, kWarn},
       {"host-setup", kRoce, [](Fleet& f) {

@@ -36,6 +36,25 @@ TEST(Severity, ALinkThatIsSlowerThanTheOthersIsAWarningWhereNobodySaysWhatItShou
   EXPECT_EQ(told_by("link-rate", fleet), std::vector{kWarn});
 }
 
+TEST(Severity, PacketsMayOvertakeEachOtherWhereThePolicySaysSo) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.move(1, 1, "hw.out_of_sequence", 50);
+  EXPECT_EQ(told_by("out-of-sequence", fleet), std::vector{kWarn});
+  fleet.policy.adaptive_routing = true;
+  EXPECT_EQ(told_by("out-of-sequence", fleet), std::vector{kInfo});
+}
+
+TEST(Severity, WhatStandsIsJudgedAsWhatItIs) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  fleet.port(2, 0).gauges["devlink.ill"].value = 1;
+  fleet.port(1, 0).switch_name = "leaf-of-another-pod";
+  fleet.host(3).gpus = 0;
+  fleet.port(3, 0).settings[2].second = "translates";
+  EXPECT_EQ(told_by("nic-health", fleet), std::vector{kFail});
+  EXPECT_EQ(told_by("rail-switch", fleet), std::vector<Severity>{});
+  EXPECT_EQ(told_by("pcie-settings", fleet), std::vector{kInfo}) << "no GPU waits for these";
+}
+
 // A card of the fifth generation in a slot of the fourth.
 TEST(Severity, ASlotMattersWhereItCannotCarryThePort) {
   Fleet fleet = healthy_fleet(FleetKind::kRoce);
