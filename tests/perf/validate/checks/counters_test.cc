@@ -166,13 +166,13 @@ TEST(Counters, OfOtherMakesBelongToTheirChecks) {
     for (Readings* readings : {&port.before, &port.after})
       std::erase_if(*readings, [](const auto& entry) { return !entry.first.starts_with("net."); });
     port.before[counter] = port.after[counter] = value(7);
-    const auto told = [&] {
+    const auto told = [&fleet](const char* check) {
       const std::vector<Finding> all = that_weigh(fleet.judged());
-      return std::ranges::count(all, id, &Finding::id);
+      return std::ranges::count(all, check, &Finding::id);
     };
-    EXPECT_EQ(told(), 0) << counter;
+    EXPECT_EQ(told(id), 0) << counter;
     fleet.move(1, 1, counter, 3);
-    EXPECT_EQ(told(), 1) << counter;
+    EXPECT_EQ(told(id), 1) << counter;
   }
 }
 
