@@ -22,7 +22,7 @@ constexpr std::string_view kPlaceNames[] = {"transmit", "receive", "port", "host
 
 // Ids of findings by what they have in common.
 #define WEFT_RATE_IDS "port-rate host-rate path-rate rail-rate switch-rate fleet-rate"
-#define WEFT_LOSS_IDS "loss retransmits tcp-retransmits timeouts"
+#define WEFT_LOSS_IDS "loss retransmits timeouts"
 #define WEFT_REACH_IDS "unreachable link-state timeouts"
 #define WEFT_TESTER_IDS "tester-starved tester-stopped latency-tail"
 #define WEFT_JOB_IDS "job-failed rank-lost deadline-passed"
@@ -33,11 +33,9 @@ constexpr FaultRow kRows[] = {
     {"rate-90", "rate", "rate", "trp", "90%", WEFT_RATE_IDS, "warn", false, false},
     {"loss", "loss", "loss", "trphR", "1e-2 1e-3 1e-4", WEFT_LOSS_IDS, "critical", false, true},
     {"burst-loss", "", "burst", "t", "1e-3", WEFT_LOSS_IDS, "critical", false, true},
-    {"corruption", "", "corrupt", "t", "1e-2 1e-3", WEFT_LOSS_IDS " checksum-errors", "critical",
-     false, true},
-    {"congestion", "queue", "", "r", "48k",
-     "congestion-loss incast discards tcp-retransmits " WEFT_RATE_IDS, "critical warn", false,
-     false},
+    {"corruption", "", "corrupt", "t", "1e-2 1e-3", WEFT_LOSS_IDS, "critical", false, true},
+    {"congestion", "queue", "", "r", "48k", "congestion-loss incast discards " WEFT_RATE_IDS,
+     "critical warn", false, false},
     {"latency", "delay", "delay", "t", "2ms 5ms", "latency", "critical warn", false, true},
     {"jitter", "delay", "delay", "t", "1ms~1ms", "latency latency-tail unstable-rate",
      "critical warn", false, false},

@@ -9,12 +9,14 @@ namespace weft::fabric {
 namespace {
 
 Judged bit_errors(const Check& check, const Observed& observed) {
-  static constexpr std::array<std::string_view, 6> kNames = {"eth.rx_pcs_symbol_err_phy",
-                                                             "eth.rx_symbol_err_phy",
-                                                             "ib.symbol_error",
-                                                             "ib.link_error_recovery",
-                                                             "ib.local_link_integrity_errors",
-                                                             "ib.excessive_buffer_overrun_errors"};
+  static constexpr std::string_view kNames[] = {"eth.rx_pcs_symbol_err_phy",
+                                                "eth.rx_symbol_err_phy",
+                                                "eth.rx_pcs_symbol_err",
+                                                "eth.rx_fec_uncorrectable_blocks",  // bnxt_en
+                                                "ib.symbol_error",
+                                                "ib.link_error_recovery",
+                                                "ib.local_link_integrity_errors",
+                                                "ib.excessive_buffer_overrun_errors"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     return judge_counters(
         check, observed, host, port,
@@ -68,9 +70,10 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
 }
 
 Judged crc_errors(const Check& check, const Observed& observed) {
-  static constexpr std::array<std::string_view, 6> kNames = {
-      "eth.rx_crc_errors_phy", "ib.port_rcv_errors",  "ib.port_rcv_remote_physical_errors",
-      "net.rx_crc_errors",     "net.rx_frame_errors", "net.tx_carrier_errors"};
+  static constexpr std::string_view kNames[] = {
+      "eth.rx_crc_errors_phy", "ib.port_rcv_errors",   "ib.port_rcv_remote_physical_errors",
+      "net.rx_crc_errors",     "net.rx_frame_errors",  "net.tx_carrier_errors",
+      "eth.rx_fcs_err_frames", "eth.rx_crc_errors.nic"};  // bnxt_en, ice
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     return judge_counters(check, observed, host, port,
                           {.names = kNames,
@@ -88,27 +91,6 @@ Judged icrc_errors(const Check& check, const Observed& observed) {
                            .direction = Direction::kReceive,
                            .owed = is_roce(port) && is_mlx5(port),
                            .per_packet = true});
-  });
-}
-
-// The counter belongs to the network namespace: every port of a host shows the same one.
-Judged checksum_errors(const Check& check, const Observed& observed) {
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    static constexpr std::array<std::string_view, 1> kNames = {"tcp.InCsumErrors"};
-    if (host.ports.empty()) return std::nullopt;
-    const PortFacts& port = host.ports.front();
-    const Moves moves = moves_of(host, port, kNames);
-    if (moves.present == 0) return std::nullopt;
-    const Where where = at_host(host.host, Direction::kReceive);
-    if (moves.events <= 0) {
-      if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
-      return std::vector<Finding>{};
-    }
-    Finding finding = make_finding(check, where);
-    finding.evidence = moves.moved;
-    set_rate(finding, moves.events, change_of(port, "tcp.InSegs"),
-             observed.policy.thresholds.confidence);
-    return std::vector{finding};
   });
 }
 
@@ -140,13 +122,6 @@ constexpr Check kBitsRows[] = {
      "Find what the affected paths share. Look for a switch with memory errors, and for devices "
      "that rewrite RoCE headers.",
      icrc_errors},
-    {"checksum-errors", CheckKind::kPassive, Severity::kFail, "no TCP segments damaged",
-     "/proc/net/snmp Tcp InCsumErrors", "0 in the run",
-     "TCP threw segments away because their checksum was wrong: the network, or this host's "
-     "memory or NIC, corrupts data that the links believe to be sound.",
-     "Find the paths that these segments took, replace what these share, and do not trust results "
-     "of transports without a checksum of their own on these paths.",
-     checksum_errors},
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace weft::fabric {
 
 // Rows of the families, in the order of the registry.
 std::span<const Check> link_checks();
+std::span<const Check> lane_checks();
+std::span<const Check> state_checks();
 std::span<const Check> bit_checks();
 std::span<const Check> flow_control_checks();
 std::span<const Check> congestion_checks();

@@ -12,10 +12,13 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::array<std::string_view, 1> kMarked = {"hw.np_ecn_marked_roce_packets"};
-constexpr std::array<std::string_view, 1> kSent = {"hw.np_cnp_sent"};
-constexpr std::array<std::string_view, 1> kHandled = {"hw.rp_cnp_handled"};
-constexpr std::array<std::string_view, 1> kIgnored = {"hw.rp_cnp_ignored"};
+// By their names in mlx5, irdma and ionic.
+constexpr std::string_view kMarked[] = {"hw.np_ecn_marked_roce_packets", "hw.RxECNMrkd",
+                                        "hw.rx_rdma_ecn_pkts"};
+constexpr std::string_view kSent[] = {"hw.np_cnp_sent", "hw.cnpSent", "hw.tx_rdma_cnp_pkts"};
+constexpr std::string_view kHandled[] = {"hw.rp_cnp_handled", "hw.cnpHandled",
+                                         "hw.rx_rdma_cnp_pkts"};
+constexpr std::string_view kIgnored[] = {"hw.rp_cnp_ignored", "hw.cnpIgnored"};
 
 // The policy has the say; else a port whose ECN is enabled on no priority does without.
 bool expects_dcqcn(const Observed& observed, const PortFacts& port) {

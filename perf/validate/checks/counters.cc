@@ -10,6 +10,8 @@
 namespace weft::fabric {
 namespace {
 
+constexpr std::string_view kSaturated = "saturated";
+
 Reading reading(const Readings& readings, const std::string& name) {
   const auto it = readings.find(name);
   return it == readings.end() ? Reading{} : it->second;
@@ -23,7 +25,7 @@ std::string_view doubt_of(const Reading& before, const Reading& after, const Cha
   }
   const bool was = before.state == ReadingState::kValue, is = after.state == ReadingState::kValue;
   if (was != is) return was ? "vanished" : "appeared";
-  if (change.state == ChangeState::kSaturated) return "saturated";
+  if (change.state == ChangeState::kSaturated) return kSaturated;
   if (change.state == ChangeState::kReset) return "reset";
   return "";
 }
@@ -65,10 +67,10 @@ std::optional<double> first_change(const PortFacts& port, Names names) {
 }
 
 std::optional<double> packets_of(const PortFacts& port, Direction direction) {
-  static constexpr std::array<std::string_view, 4> kSent = {"hw.sent_pkts", "ib.port_xmit_packets",
-                                                            "eth.tx_packets_phy", "net.tx_packets"};
-  static constexpr std::array<std::string_view, 4> kReceived = {
-      "hw.rcvd_pkts", "ib.port_rcv_packets", "eth.rx_packets_phy", "net.rx_packets"};
+  static constexpr std::string_view kSent[] = {"hw.sent_pkts", "hw.tx_pkts", "ib.port_xmit_packets",
+                                               "eth.tx_packets_phy", "net.tx_packets"};
+  static constexpr std::string_view kReceived[] = {
+      "hw.rcvd_pkts", "hw.rx_pkts", "ib.port_rcv_packets", "eth.rx_packets_phy", "net.rx_packets"};
   const auto sent = first_change(port, kSent), received = first_change(port, kReceived);
   if (direction == Direction::kTransmit) return sent;
   if (direction == Direction::kReceive) return received;
@@ -98,6 +100,12 @@ std::optional<Finding> doubt(const Check& check, const Where& where, const Moves
   finding.unit = Unit::kText;
   finding.text = moves.doubtful.empty() ? "missing" : moves.doubtful.front().text;
   finding.evidence = moves.doubtful;
+  // A counter that was full before the run stays full until somebody clears it: a note, no doubt.
+  const bool full = std::ranges::all_of(moves.doubtful,
+                                        [](const Evidence& one) { return one.text == kSaturated; });
+  if (!full || moves.doubtful.empty()) return finding;
+  finding.severity = Severity::kInfo;
+  finding.text = moves.doubtful.front().name + " stood at its ceiling before the run";
   return finding;
 }
 

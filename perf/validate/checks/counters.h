@@ -43,7 +43,8 @@ Outcome judge_counters(const Check& check, const Observed& observed, const HostF
 // Sets value, unit and interval of a finding of so many events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);
 
-// Of counters that should say something and do not: a finding that says which; empty: all spoke.
+// Of counters that should say something and do not: a finding that says which; empty: all spoke. It
+// is information where no more than full counters, which moved nothing, are in doubt.
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves, bool owed);
 
 }  // namespace weft::fabric

@@ -26,14 +26,16 @@ struct Rule {
   Ids reasons;  // the nearest first
 };
 
-constexpr Ids kRates = {"link-state",     "link-flaps",        "link-rate", "pcie-link",
-                        "pause-storm",    "duplicate-address", "loss",      "host-rate",
-                        "cables-swapped", "unreachable",       "path-mtu",  "false-report"};
-constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "mtu",
-                          "path-mtu",   "unreachable", "loss", "congestion-loss", "discards"};
-constexpr Ids kSums = {"link-state",  "link-rate",   "link-flaps",      "cables-swapped",
-                       "unreachable", "loss",        "host-rate",       "port-rate",
-                       "path-rate",   "rail-rate",   "switch-rate",     "fleet-rate",
+constexpr Ids kRates = {"link-state",  "link-flaps",     "link-rate",         "link-width",
+                        "pcie-link",   "pause-storm",    "duplicate-address", "loss",
+                        "host-rate",   "cables-swapped", "unreachable",       "path-mtu",
+                        "false-report"};
+constexpr Ids kPackets = {
+    "link-state",  "link-flaps", "duplicate-address", "cables-swapped", "mtu", "path-mtu",
+    "unreachable", "loss",       "congestion-loss",   "discards"};
+constexpr Ids kSums = {"link-state",  "link-rate",     "link-flaps",     "cables-swapped",
+                       "unreachable", "loss",          "host-rate",      "port-rate",
+                       "path-rate",   "rail-rate",     "switch-rate",    "fleet-rate",
                        "path-mtu",    "unstable-rate", "congestion-loss"};
 constexpr Ids kVictim = {"latency", "latency-tail", "loss"};
 constexpr Ids kDamage = {"loss", "link-flaps"};
@@ -43,6 +45,7 @@ constexpr Rule kRules[] = {
      Reach::kPlace,
      {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "ib-subnet", "gid",
       "false-report"}},
+    {"link-rate", Reach::kPlace, {"link-width"}},
     {"path-mtu", Reach::kPlace, {"mtu", "cables-swapped", "unreachable"}},
     {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
     {"congestion-loss",
@@ -62,19 +65,16 @@ constexpr Rule kRules[] = {
     {"corrected-bits", Reach::kPlace, {"loss", "link-flaps", "bit-errors"}},
     {"crc-errors", Reach::kPlace, kDamage},
     {"icrc-errors", Reach::kPlace, kDamage},
-    {"checksum-errors", Reach::kRail, kDamage},
     {"pause", Reach::kPlace, {"pause-storm", "pcie-link", "host-rate", "port-rate"}},
     {"pcie-stalls", Reach::kPlace, {"pcie-link"}},
     {"discards", Reach::kPlace, {"loss", "congestion-loss"}},
     {"retransmits", Reach::kRail, kPackets},
     {"out-of-sequence", Reach::kRail, kPackets},
-    {"tcp-retransmits", Reach::kRail, kPackets},
     {"timeouts",
      Reach::kRail,
      {"link-state", "link-flaps", "duplicate-address", "mtu", "unreachable", "path-mtu", "loss",
       "congestion-loss", "discards", "retransmits"}},
     {"incast", Reach::kPlace, kSums},
-    {"incast-fairness", Reach::kRail, kSums},
     {"victim-flow", Reach::kHost, kVictim},
     {"victim-flow", Reach::kPlace, kSums},
     {"bisection", Reach::kWithin, kSums},

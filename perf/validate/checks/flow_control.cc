@@ -193,6 +193,36 @@ Judged pause_storm(const Check& check, const Observed& observed) {
   });
 }
 
+// Of the time of a port, the least that it waited for credits or for its turn: devices count up once
+// for 8 bytes that were not sent, or for more. Source: NVIDIA's ibdiagnet manual, congestion
+// assessment on InfiniBand links.
+constexpr double kBitsOfTick = 64, kMostWaiting = 0.05;
+
+Judged xmit_wait(const Check& check, const Observed& observed) {
+  const Load load = load_of(observed.samples);
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    static constexpr std::array<std::string_view, 1> kNames = {"ib.port_xmit_wait"};
+    if (!is_infiniband(port) || !port.rate_gbps || observed.facts.seconds <= 0) return std::nullopt;
+    const Moves moves = moves_of(host, port, kNames);
+    const Where where = at_port(host, port, Direction::kTransmit);
+    if (moves.present == 0) return std::nullopt;
+    const double waited_s = moves.events * kBitsOfTick / (*port.rate_gbps * 1e9);
+    // Where ports contend, senders wait by design: that time is granted.
+    const double share =
+        (waited_s - load.contended_s) / std::max(observed.facts.seconds - load.contended_s, 0.001);
+    if (share <= kMostWaiting) {
+      if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
+      return std::vector<Finding>{};
+    }
+    Finding finding = make_finding(check, where);
+    finding.unit = Unit::kShare;
+    finding.value = std::min(1.0, share);
+    finding.expected = kMostWaiting;
+    finding.evidence = moves.moved;
+    return std::vector{finding};
+  });
+}
+
 constexpr double kLeastClassBytes = 1e6;  // fewer say nothing of a share
 
 Judged class_leak(const Check& check, const Observed& observed) {
@@ -240,6 +270,14 @@ constexpr Check kFlowControlRows[] = {
      "For sent pause look at this host: PCIe width, NUMA, memory bandwidth. For received pause "
      "follow the pause to the slow receiver; its tx counters move.",
      pause_time},
+    {"xmit-wait", CheckKind::kPassive, Severity::kWarn, "senders do not wait for credits",
+     "port_xmit_wait", "< 5 % of the time",
+     "The InfiniBand port had data and could not send for lack of credits: the receiver at the other "
+     "end, or a congested switch on the way, is too slow. The share of time is the least that the "
+     "counter can mean.",
+     "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear the "
+     "counter (`perfquery -R`) where the report says that it stood at its ceiling.",
+     xmit_wait},
     {"pause-storm", CheckKind::kPassive, Severity::kFatal, "no pause storm",
      "tx_pause_storm_warning_events, tx_pause_storm_error_events", "0 in the run",
      "The NIC paused its peer for so long that its watchdog spoke. After an error event the NIC "

@@ -133,31 +133,6 @@ Judged incast(const Check& check, const Observed& observed) {
   return all;
 }
 
-Judged incast_fairness(const Check& check, const Observed& observed) {
-  Judged all;
-  for (const auto& [key, group] : by_round_and_target(observed, Probe::kIncast)) {
-    if (group.size() < 2) continue;
-    ++all.total;
-    if (any_starved(group)) continue;
-    ++all.judged;
-    std::vector<double> rates;
-    for (const FlowSample* sample : group) rates.push_back(sample->gbps());
-    const double jain = jain_index(rates), limit = observed.policy.thresholds.incast_jain;
-    if (jain >= limit) continue;
-    Finding& finding = all.findings.emplace_back(
-        make_finding(check, at_port(observed, key.second, Direction::kReceive)));
-    if (any_tcp(group)) finding.severity = Severity::kInfo;  // short TCP flows are not fair
-    finding.unit = Unit::kShare;
-    finding.value = jain;
-    finding.expected = limit;
-    const auto slowest =
-        std::ranges::min_element(group, {}, [](const FlowSample* one) { return one->gbps(); });
-    finding.evidence.push_back(number_evidence("slowest", at_port(observed, (*slowest)->flow.from),
-                                               (*slowest)->gbps(), median_of(rates), Unit::kGbps));
-  }
-  return all;
-}
-
 Judged victim(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, double> idle;
   std::vector<double> all_idle;
@@ -347,13 +322,6 @@ constexpr Check kLoadRows[] = {
      "Look at PFC and ECN thresholds of the last switch, and at the buffers of its port; compare "
      "with the counters of both ends in this report.",
      incast},
-    {"incast-fairness", CheckKind::kActive, Severity::kWarn, "senders to one port share alike",
-     "Jain's index of the streams of an incast", ">= 0.9",
-     "Of many hosts that send to one port, some get far less than others: they will be the "
-     "stragglers of every reduction.",
-     "Compare DCQCN parameters, RTT and priorities of the slow senders with the others', and look "
-     "at how the switch schedules its input ports.",
-     incast_fairness},
     {"victim-flow", CheckKind::kActive, Severity::kWarn, "load leaves other flows alone",
      "p99 of a flow while other ports are loaded, against idle", "<= 2 x idle",
      "A flow that shares no port with the load still gets slow under load: congestion spreads, "

@@ -19,20 +19,27 @@
 namespace weft::fabric {
 namespace {
 
-// Of senders: mlx5, then rxe.
-constexpr std::array<std::string_view, 6> kRepeated = {
+// Counters of one meaning, by their names in mlx5, rxe, bnxt_re, ionic, efa and irdma.
+
+// Of senders.
+constexpr std::string_view kRepeated[] = {
     "hw.packet_seq_err",    "hw.implied_nak_seq_err", "hw.roce_adp_retrans",
-    "hw.roce_slow_restart", "hw.rcvd_seq_err",        "hw.send_err"};
+    "hw.roce_slow_restart", "hw.rcvd_seq_err",        "hw.send_err",
+    "hw.seq_err_naks_rcvd", "hw.req_rx_pkt_seq_err",  "hw.req_rx_impl_nak_seq_err",
+    "hw.retrans_pkts",      "hw.tcpRetransSegs"};
 // Of receivers.
-constexpr std::array<std::string_view, 1> kDuplicates = {"hw.duplicate_request"};
+constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req",
+                                            "hw.resp_rx_dup_request"};
 // Of rxe, both ends. A request that is repeated for want of an acknowledgement counts at both; one
 // that was lost counts in kRepeated and kGaps as well, each packet once.
-constexpr std::array<std::string_view, 2> kLateAnswers = {"hw.completer_retry_err",
-                                                          "hw.duplicate_request"};
-constexpr std::array<std::string_view, 2> kGaps = {"hw.out_of_sequence", "hw.out_of_seq_request"};
-constexpr std::array<std::string_view, 4> kTimeouts = {
-    "hw.local_ack_timeout_err", "hw.roce_adp_retrans_to", "hw.req_transport_retries_exceeded",
-    "hw.retry_exceeded_err"};
+constexpr std::string_view kLateAnswers[] = {"hw.completer_retry_err", "hw.duplicate_request"};
+constexpr std::string_view kGaps[] = {"hw.out_of_sequence", "hw.out_of_seq_request",
+                                      "hw.oos_drop_count", "hw.resp_rx_outouf_seq"};
+constexpr std::string_view kTimeouts[] = {
+    "hw.local_ack_timeout_err",     "hw.roce_adp_retrans_to",   "hw.req_transport_retries_exceeded",
+    "hw.retry_exceeded_err",        "hw.to_retransmits",        "hw.max_retry_exceeded",
+    "hw.tx_rdma_ack_timeout",       "hw.req_tx_retry_excd_err", "hw.retrans_timeout_events",
+    "hw.unresponsive_remote_events"};
 
 // What a port saw as a sender and as a receiver.
 struct Seen {
@@ -235,6 +242,7 @@ Judged out_of_sequence(const Check& check, const Observed& observed) {
       set_rate(finding, seen.gaps.events, packets_of(*seen.port, Direction::kReceive),
                observed.policy.thresholds.confidence);
       append(finding.evidence, seen.gaps.moved);
+      if (observed.policy.adaptive_routing) finding.severity = Severity::kInfo;
     }
   }
   return all;
@@ -252,9 +260,11 @@ Judged timeouts(const Check& check, const Observed& observed) {
 }
 
 Judged rnr(const Check& check, const Observed& observed) {
-  static constexpr std::array<std::string_view, 6> kNames = {
-      "hw.rnr_nak_retry_err", "hw.out_of_buffer", "hw.req_rnr_retries_exceeded",
-      "hw.rcvd_rnr_err",      "hw.send_rnr_err",  "hw.retry_rnr_exceeded_err"};
+  static constexpr std::string_view kNames[] = {
+      "hw.rnr_nak_retry_err", "hw.out_of_buffer",    "hw.req_rnr_retries_exceeded",
+      "hw.rcvd_rnr_err",      "hw.send_rnr_err",     "hw.retry_rnr_exceeded_err",
+      "hw.rnr_naks_rcvd",     "hw.rx_out_of_buffer", "hw.req_rx_rnr_retry_err",
+      "hw.resp_rx_outof_buf"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma) return std::nullopt;
     return judge_counters(check, observed, host, port,
@@ -268,9 +278,12 @@ Judged rnr(const Check& check, const Observed& observed) {
 // Drops that say their class, and drops that do not.
 Outcome judge_rdma_discards(const Check& check, const Observed& observed, const HostFacts& host,
                             const PortFacts& port) {
-  static constexpr std::array<std::string_view, 5> kAny = {
-      "eth.rx_discards_phy", "eth.tx_discards_phy", "ib.port_xmit_discards",
-      "eth.rx_steer_missed_packets", "eth.rx_out_of_buffer"};
+  static constexpr std::string_view kAny[] = {
+      "eth.rx_discards_phy",   "eth.tx_discards_phy",
+      "ib.port_xmit_discards", "eth.rx_steer_missed_packets",
+      "eth.rx_out_of_buffer",  "hw.rx_roce_discards",
+      "hw.rx_drops",           "hw.ip4InDiscards",
+      "hw.ip6InDiscards"};
   const auto bits = static_cast<unsigned>(port.pfc_priorities.value_or(0));
   std::vector<std::string> of_class;
   for (int p = 0; p < 8; ++p) {
@@ -316,40 +329,11 @@ Judged discards(const Check& check, const Observed& observed) {
   });
 }
 
-// Flows that count their own packets say more than the counters of a host: see loss.cc.
-bool flows_count_packets(const Observed& observed) {
-  return std::ranges::any_of(observed.samples.flows, [](const FlowSample& sample) {
-    return sample.packets && sample.retransmits;
-  });
-}
-
-Judged tcp_retransmits(const Check& check, const Observed& observed) {
-  if (flows_count_packets(observed)) return {};
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    static constexpr std::array<std::string_view, 1> kNames = {"tcp.RetransSegs"};
-    if (host.ports.empty()) return std::nullopt;
-    const PortFacts& port = host.ports.front();
-    const Moves moves = moves_of(host, port, kNames);
-    const Where where = at_host(host.host, Direction::kTransmit);
-    if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
-    const auto sent = change_of(port, "tcp.OutSegs");
-    if (moves.present == 0 || !sent) return std::nullopt;
-    Finding finding = make_finding(check, where);
-    set_rate(finding, moves.events, sent, observed.policy.thresholds.confidence);
-    // The counters are those of all connections of the host, and nothing tells here whether
-    // segments were lost to congestion: no more than a warning, and none for the odd one.
-    constexpr double kOdd = 5;
-    if (moves.events < kOdd || finding.unit != Unit::kPerPacket ||
-        finding.low <= observed.policy.thresholds.fail_loss)
-      return std::vector<Finding>{};
-    append(finding.evidence, moves.moved);
-    return std::vector{finding};
-  });
-}
-
 constexpr Check kLosslessRows[] = {
     {"discards", CheckKind::kPassive, Severity::kFail, "no packet of the lossless class dropped",
-     "rx_discards_phy, rx_prioN_discards, tx_discards_phy, port_xmit_discards", "0 in the run",
+     "rx_discards_phy, rx_prioN_discards, tx_discards_phy, port_xmit_discards; rx_roce_discards, "
+     "rx_drops of other makes",
+     "0 in the run",
      "A port or NIC threw packets away for want of room. On a lossless class that must not "
      "happen: flow control does not work, or does not cover this traffic.",
      "Check PFC and headroom at both ends of the link, and the class of the dropped traffic. On "
@@ -357,7 +341,7 @@ constexpr Check kLosslessRows[] = {
      discards},
     {"retransmits", CheckKind::kPassive, Severity::kFail, "nothing is sent twice",
      "hw_counters packet_seq_err, implied_nak_seq_err, duplicate_request, roce_adp_retrans, "
-     "rcvd_seq_err",
+     "rcvd_seq_err; seq_err_naks_rcvd (bnxt_re), retrans_pkts (efa), req_rx_pkt_seq_err (ionic)",
      "0 in the run",
      "RDMA packets were lost, and sent again. One lost packet in ten thousand costs a fast link "
      "about one per cent of its rate, and one in a hundred half of it.",
@@ -368,8 +352,9 @@ constexpr Check kLosslessRows[] = {
      "hw_counters out_of_sequence, out_of_seq_request", "0 in the run",
      "Packets overtook each other, and none had to be repeated: the network spreads packets of one "
      "flow over several paths.",
-     "Harmless with adaptive routing and NICs set up for that. Otherwise find the switch that "
-     "spreads packets instead of flows.",
+     "Harmless with adaptive routing and NICs set up for that: declare adaptive_routing = true in "
+     "the "
+     "policy. Otherwise find the switch that spreads packets instead of flows.",
      out_of_sequence},
     {"timeouts", CheckKind::kPassive, Severity::kFatal, "no acknowledgement times out",
      "hw_counters local_ack_timeout_err, req_transport_retries_exceeded", "0 in the run",
@@ -383,12 +368,6 @@ constexpr Check kLosslessRows[] = {
      "A receiver had no buffer posted when a message arrived. The software of that host is late; "
      "the network is not at fault.",
      "Look at the load and the binding of the receiving process, and post more receives.", rnr},
-    {"tcp-retransmits", CheckKind::kPassive, Severity::kWarn, "TCP repeats little",
-     "/proc/net/snmp Tcp RetransSegs against OutSegs", "<= fail_loss of the policy",
-     "This host's TCP sends an unusual share of its segments again, and no flow of this run says "
-     "whether congestion or a bad link loses them.",
-     "Run the active checks: these compare the loss at low and at full load, and name the port.",
-     tcp_retransmits},
 };
 
 }  // namespace

@@ -87,9 +87,10 @@ std::span<const Check> checks() {
   static const std::vector<Check> all = [] {
     std::vector<Check> rows;
     for (const auto family :
-         {link_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
-          lossless_checks(), addressing_checks(), hardware_checks(), host_checks(), declared_checks(), tester_checks(),
-          false_report_checks(), reach_checks(), rate_checks(), loss_checks(), load_checks()})
+         {link_checks(), lane_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
+          lossless_checks(), addressing_checks(), hardware_checks(), state_checks(), host_checks(),
+          declared_checks(), tester_checks(), false_report_checks(), reach_checks(), rate_checks(),
+          loss_checks(), load_checks()})
       std::ranges::copy(family, std::back_inserter(rows));
     return rows;
   }();
@@ -115,7 +116,9 @@ void sort_heaviest_first(std::vector<Finding>& findings) {
   std::vector<std::tuple<int, bool, bool, double, Severity, double>> weights(n);
   for (std::size_t i = 0; i < n; ++i) {
     const Finding& f = findings[i];
-    weights[i] = {f.severity == Severity::kInfo ? 0 : f.unknown ? 1 : 2,
+    weights[i] = {f.severity == Severity::kInfo ? 0
+                  : f.unknown                   ? 1
+                                                : 2,
                   f.severity >= Severity::kFail,
                   f.explained_by.empty(),
                   cost_to_job(f),
@@ -129,7 +132,8 @@ void sort_heaviest_first(std::vector<Finding>& findings) {
   }
   std::vector<std::size_t> order(n), now(n);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
   for (std::size_t i = 0; i < n; ++i) now[order[i]] = i;
   std::vector<Finding> sorted;
   for (const std::size_t i : order) sorted.push_back(std::move(findings[i]));
@@ -154,8 +158,8 @@ Judgement judge(const Observed& observed) {
   return judgement;
 }
 
-// What the policy declares and nothing on these hosts says: without this check, nobody would have looked
-// and the run would be OK.
+// What the policy declares and nothing on these hosts says: without this check, nobody would have
+// looked and the run would be OK.
 namespace {
 
 struct DeclaredKey {

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/facts/sources.h"
@@ -101,6 +102,33 @@ void ask_link_settings(const Asker& asker, EthtoolSettings& settings) {
   if (most > 0) settings.most_rate_gbps = most;
 }
 
+constexpr std::uint32_t kModuleBytes = 640;  // a lower page of 128 bytes and four upper ones
+
+void ask_module(const Asker& asker, Readings& gauges) {
+  constexpr std::uint32_t kQsfp = 3;  // ETH_MODULE_SFF_8636; the ioctl cannot page through CMIS
+  ethtool_modinfo kind{};
+  kind.cmd = ETHTOOL_GMODULEINFO;
+  if (!asker.ask(&kind) || kind.type != kQsfp) return;
+  auto words = room_for<ethtool_eeprom>(kModuleBytes);
+  auto* memory = head_of<ethtool_eeprom>(words);
+  memory->cmd = ETHTOOL_GMODULEEEPROM;
+  memory->len = std::min(kind.eeprom_len, kModuleBytes);
+  if (asker.ask(memory)) take_module({memory->data, memory->len}, gauges);
+}
+
+std::optional<std::string> ask_fec(const Asker& asker) {
+  ethtool_fecparam fec{};
+  fec.cmd = ETHTOOL_GFECPARAM;
+  if (!asker.ask(&fec)) return std::nullopt;
+  constexpr std::pair<std::uint32_t, const char*> kModes[] = {{ETHTOOL_FEC_OFF, "off"},
+                                                              {ETHTOOL_FEC_RS, "RS"},
+                                                              {ETHTOOL_FEC_BASER, "BaseR"},
+                                                              {ETHTOOL_FEC_LLRS, "LLRS"}};
+  for (const auto& [bit, name] : kModes)
+    if (fec.active_fec == bit) return name;
+  return std::nullopt;  // none, or not yet agreed on
+}
+
 std::optional<std::string> text_in(const char* field, std::size_t bytes) {
   std::string text(field, strnlen(field, bytes));
   if (text.empty() || text == "N/A") return std::nullopt;
@@ -113,6 +141,25 @@ double rate_of_link_mode(const std::string& name) {
   char* end = nullptr;
   const double mbps = std::strtod(name.c_str(), &end);
   return std::string_view(end).starts_with("base") && mbps > 0 ? mbps / 1000 : 0;
+}
+
+// Source: SFF-8636, 6.2.4 and 6.6 (thresholds of page 03h); numbers with the high byte first.
+void take_module(std::span<const std::uint8_t> memory, Readings& gauges) {
+  constexpr std::size_t kTemperature = 22, kPower = 34, kLanes = 4, kPage3 = 512;
+  constexpr std::size_t kHotAlarm = kPage3, kLowPowerAlarm = kPage3 + 50;
+  const auto word = [&](std::size_t at) { return memory[at] << 8 | memory[at + 1]; };
+  if (memory.size() < kPower + 2 * kLanes || word(kTemperature) == 0) return;  // copper has neither
+  const auto put = [&](const char* name, int value) {
+    gauges[name] = {ReadingState::kValue, static_cast<std::uint64_t>(value)};
+  };
+  put("module.celsius", word(kTemperature) >> 8);
+  int least = word(kPower);
+  for (std::size_t lane = 1; lane < kLanes; ++lane)
+    least = std::min(least, word(kPower + 2 * lane));
+  put("module.received_tenth_uw", least);
+  if (memory.size() < kModuleBytes || word(kHotAlarm) == 0) return;
+  put("module.celsius.most", word(kHotAlarm) >> 8);
+  put("module.received_tenth_uw.least", word(kLowPowerAlarm));
 }
 
 bool of_one_queue(const std::string& statistic) {
@@ -139,6 +186,8 @@ EthtoolSettings ask_ethtool(const std::string& netdev) {
     settings.firmware = text_in(driver.fw_version, sizeof driver.fw_version);
   }
   ask_link_settings(asker, settings);
+  settings.fec = ask_fec(asker);
+  ask_module(asker, settings.module);
   return settings;
 }
 

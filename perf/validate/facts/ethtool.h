@@ -2,7 +2,9 @@
 // Internal to the room.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "perf/validate/facts/counter.h"
@@ -13,7 +15,8 @@ struct EthtoolSettings {
   std::optional<bool> pause_rx, pause_tx;
   std::optional<double> rate_gbps;       // of the link as trained
   std::optional<double> most_rate_gbps;  // of the advertised link modes, else of the supported
-  std::optional<std::string> driver, firmware;
+  std::optional<std::string> driver, firmware, fec;
+  Readings module;  // gauges of the transceiver: "module.celsius", "module.celsius.most"
 };
 
 // Asks the kernel, about an interface of this network namespace. Fields stay empty where the
@@ -30,6 +33,9 @@ Readings statistics_in_text(const std::string& path);
 
 // "400000baseKR4/Full" as 400; 0 for names that are no link modes.
 double rate_of_link_mode(const std::string& name);
+// Takes temperature and received power from the memory of a QSFP module (SFF-8636), with limits
+// where the memory has its page 3.
+void take_module(std::span<const std::uint8_t> memory, Readings& gauges);
 bool of_one_queue(const std::string& statistic);
 
 }  // namespace weft::fabric

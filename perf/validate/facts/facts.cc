@@ -47,9 +47,15 @@ void visit_port(Facts& p, Visit& visit) {
   visit("pcie_most_speed", p.pcie_most_speed);
   visit("pcie_width_lanes", p.pcie_width);
   visit("pcie_most_width_lanes", p.pcie_most_width);
+  visit("slot_most_speed", p.slot_most_speed);
+  visit("slot_most_width_lanes", p.slot_most_width);
   visit("numa_node", p.numa_node);
   visit("local_cpus", p.local_cpus);
   visit("pci", p.pci);
+  visit("switch_name", p.switch_name);
+  visit("switch_port", p.switch_port);
+  visit("settings", p.settings);
+  visit("gauges", p.gauges);
   visit("qos_trust", p.qos_trust);
   visit("pfc_priorities", p.pfc_priorities);
   visit("pause_rx", p.pause_rx);
@@ -74,9 +80,11 @@ void visit_host(Facts& h, Visit& visit) {
   visit("numa_node", h.numa_node);
   visit("memlock_bytes", h.memlock_bytes);
   visit("governor", h.governor);
+  visit("huge_pages", h.huge_pages);
   visit("peer_memory", h.peer_memory);
   visit("dmabuf", h.dmabuf);
   visit("gpus", h.gpus);
+  visit("gpu_state", h.gpu_state);
   visit("watched_s", h.stops.watched_s);
   visit("stopped_s", h.stops.stopped_s);
   visit("longest_stop_s", h.stops.longest_s);

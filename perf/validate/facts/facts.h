@@ -40,12 +40,17 @@ struct PortFacts {
   std::optional<std::string> firmware, board, driver;
   std::optional<std::string> pcie_speed, pcie_most_speed;  // "32.0 GT/s PCIe"
   std::optional<int> pcie_width, pcie_most_width;          // lanes
+  std::optional<std::string> slot_most_speed;              // of the port above the card
+  std::optional<int> slot_most_width;                      // lanes
   std::optional<int> numa_node;                            // of the device
   std::optional<std::string> local_cpus;                   // "0-15"
   std::optional<std::string> pci;                          // "0000:3b:00.0"
-  std::optional<std::string> qos_trust;                    // "pcp", "dscp"
-  std::optional<int> pfc_priorities;                       // bit p: PFC on priority p
-  std::optional<bool> pause_rx, pause_tx;                  // global pause
+  std::optional<std::string> switch_name, switch_port;     // at the other end of the cable, by LLDP
+  std::vector<std::pair<std::string, std::string>> settings;  // "FEC", "ACS redirect"
+  Readings gauges;  // what stands: "nic.celsius" and its limit "nic.celsius.most"
+  std::optional<std::string> qos_trust;    // "pcp", "dscp"
+  std::optional<int> pfc_priorities;       // bit p: PFC on priority p
+  std::optional<bool> pause_rx, pause_tx;  // global pause
   struct DscpPriority {
     int dscp = 0, priority = 0;
   };
@@ -75,9 +80,11 @@ struct HostFacts {
   std::optional<int> numa_node;                // of these
   std::optional<std::uint64_t> memlock_bytes;  // soft limit; absent: unlimited is UINT64_MAX
   std::optional<std::string> governor;         // cpufreq of the first usable core
+  std::optional<std::string> huge_pages;       // "reserved", else transparent: "always", "never"
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded
   std::optional<bool> dmabuf;                  // driver and kernel export GPU memory to NICs
   int gpus = 0;
+  Readings gpu_state;  // "gpu0.ecc_uncorrected", "xids"
   Stops stops;
   bool names_rails = false;  // WEFT_RAILS names the rails: a device that is down leaves none out
   bool emulated = false;     // this host shares its kernel with another host of the job
@@ -98,9 +105,13 @@ struct Sources {
   bool live = true;  // false: nothing but the trees is asked: no ioctl, no netlink, no getrlimit
   std::vector<std::string> excluded_devices;  // some restricted functions flood the log when read
   std::string
-      ethtool_folder;  // not live: INTERFACE.txt files with what `ethtool I`, `ethtool -a I`,
-                       // `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
-                       // `dcb -N app show dev I` print, or some of these
+      ethtool_folder;   // not live: INTERFACE.txt files with what `ethtool I`, `ethtool -a I`,
+                        // `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
+                        // `dcb -N app show dev I` print, or some of these
+  std::string outputs;  // not live: a folder with lldp.json, devlink.json and kmsg, as
+                        // `lldpcli -f json show neighbors`, `devlink -j health show` and /dev/kmsg
+                        // print
+  std::string nvml;     // a library; empty: libnvidia-ml.so.1 of a live host with GPUs
 };
 
 nlohmann::ordered_json to_json(const HostFacts& facts);

@@ -44,7 +44,6 @@ constexpr NumberKey kThresholds[] = {{"warn_rate", &Thresholds::warn_rate, 0, 1}
                                      {"loaded_pause", &Thresholds::loaded_pause, 0, 1},
                                      {"victim_ratio", &Thresholds::victim_ratio, 1, kNoLimit},
                                      {"incast_share", &Thresholds::incast_share, 0, 1},
-                                     {"incast_jain", &Thresholds::incast_jain, 0, 1},
                                      {"bisection_share", &Thresholds::bisection_share, 0, 1},
                                      {"class_leak", &Thresholds::class_leak, 0, 1},
                                      {"confidence", &Thresholds::confidence, 0.5, 0.999999}};
@@ -184,6 +183,7 @@ constexpr PolicyKey kKeys[] = {
     {"dcqcn", [](const Entry& e, Policy& p) { p.dcqcn = e.boolean(); }},
     {"cc_parameters", read_cc_parameters},
     {"lossless", [](const Entry& e, Policy& p) { p.lossless = e.boolean(); }},
+    {"adaptive_routing", [](const Entry& e, Policy& p) { p.adaptive_routing = e.boolean(); }},
     {"excluded_devices",
      [](const Entry& e, Policy& p) { p.excluded_devices = e.texts(R"(["mlx5_bond_0"])"); }},
     {"skipped_checks",

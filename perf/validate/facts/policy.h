@@ -17,7 +17,7 @@ struct Thresholds {
          fail_loss = 1e-5;  // packets lost per packet sent, above (lower end of the interval)
   double idle_pause = 0, loaded_pause = 0.01;  // share of time in pause, above: WARN
   double victim_ratio = 2.0;                   // loaded / idle p99, above: WARN
-  double incast_share = 0.90, incast_jain = 0.90;
+  double incast_share = 0.90;
   double bisection_share = 0.90;
   double class_leak = 0.01;  // share of RDMA bytes outside their class
   double confidence = 0.95;
@@ -35,7 +35,8 @@ struct Policy {
   std::optional<std::string> trust;             // "dscp", "pcp"
   std::optional<bool> dcqcn;                    // congestion control is expected
   std::map<std::string, std::string> cc_parameters;
-  std::optional<bool> lossless;  // absent: RDMA ports are, plain interfaces are not
+  bool adaptive_routing = false;  // packets of a flow may overtake each other
+  std::optional<bool> lossless;   // absent: RDMA ports are, plain interfaces are not
   std::vector<std::string> excluded_devices;
   std::vector<std::string> skipped_checks;  // ids
   Thresholds thresholds;
@@ -55,7 +56,8 @@ struct Policy {
 //   pfc_priority = 3                      # -1: none is expected
 //   dscp = 26                             trust = "dscp"        # or "pcp"
 //   dcqcn = true                          lossless = true
-//   excluded_devices = ["mlx5_bond_0"]    skipped_checks = ["governor"]
+//   adaptive_routing = true               # packets may overtake each other
+//   excluded_devices = ["mlx5_bond_0"]    skipped_checks = ["host-setup"]
 //   [rail_rate]                           0 = "200 Gb/s"
 //   [firmware]                            MT_0000000838 = "28.41.1000"
 //   [cc_parameters]                       rp_ai_rate = 5

@@ -35,6 +35,8 @@ EthtoolSettings settings_in_text(const std::string& path) {
     if (pause && key == "TX") settings.pause_tx = value == "on";
     if (double mbps = 0; key == "Speed" && std::sscanf(value.c_str(), "%lfMb/s", &mbps) == 1)
       settings.rate_gbps = mbps / 1000;
+    if (key == "Active FEC encoding" && value != "None")
+      settings.fec = value == "Off" ? "off" : value;
     if (title && key == "driver" && !value.empty()) settings.driver = value;
     if (title && key == "firmware-version" && !value.empty() && value != "N/A")
       settings.firmware = value;
@@ -77,6 +79,8 @@ void read_ethtool(PortFacts& port, const Sources& sources) {
   // veth and tun make a speed up (10 Gb/s), but advertise nothing.
   if (!port.rate_gbps && settings.most_rate_gbps) port.rate_gbps = settings.rate_gbps;
   if (!port.driver) port.driver = settings.driver;
+  if (settings.fec) port.settings.emplace_back("FEC", *settings.fec);
+  port.gauges.merge(settings.module);
   if (port.firmware || !settings.firmware) return;
   // mlx5 writes "28.41.1000 (MT_0000000838)".
   const std::string& firmware = *settings.firmware;

@@ -27,6 +27,16 @@ std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   return limit.value;
 }
 
+// Pages of 2 MiB: "reserved" where some are, else the word in brackets of "always [madvise] never".
+std::optional<std::string> huge_pages_of(const std::string& sysfs_root) {
+  const std::string mm = sysfs_root + "/kernel/mm/";
+  if (whole_of(mm + "hugepages/hugepages-2048kB/nr_hugepages").value_or(0) > 0) return "reserved";
+  const std::string modes = sysfs::read_line(mm + "transparent_hugepage/enabled");
+  const auto begin = modes.find('['), end = modes.find(']');
+  if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
+  return modes.substr(begin + 1, end - begin - 1);
+}
+
 std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
   std::error_code error;
   const std::string modules = sysfs_root + "/module/";
@@ -77,6 +87,8 @@ PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
   if (excluded(port, sources)) return port;
   read_net(port, sources);
   read_pci(port, sources);
+  read_card(port, sources);
+  read_health(port, sources);
   read_ib(port, sources);
   read_ethtool(port, sources);
   read_dcb(port, sources);
@@ -94,11 +106,14 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
   if (host.host.empty()) host.host = host.hostname;
   read_cores(host, sources);
   host.memlock_bytes = memlock_of(sources.proc);
+  host.huge_pages = huge_pages_of(sources.sysfs);
   host.peer_memory = peer_memory_of(sources.sysfs);
   host.dmabuf = dmabuf_of(sources.proc, host.kernel);
   host.gpus = static_cast<int>(sysfs::discover_gpus(sources.sysfs, sources.proc).size());
   for (const Nic& nic : rails)
     host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));
+  read_neighbours(host.ports, sources);
+  read_gpus(host, sources);
   return host;
 }
 
@@ -109,6 +124,7 @@ Readings read_counters(const PortFacts& port, const Sources& sources) {
   net_counters(port, sources, readings);
   ethtool_counters(port, sources, readings);
   pci_counters(port, sources, readings);
+  health_counters(port, sources, readings);
   if (!port.rdma) tcp_counters(sources, readings);
   return readings;
 }

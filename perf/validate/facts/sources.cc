@@ -90,6 +90,12 @@ std::string recording_of(const PortFacts& port, const Sources& sources) {
   return sources.ethtool_folder + "/" + port.netdev + ".txt";
 }
 
+std::string folder_above(const std::string& device) {
+  std::error_code error;
+  const auto above = std::filesystem::canonical(device, error).parent_path();
+  return !error && sysfs::is_pci_address(above.filename()) ? above.string() : "";
+}
+
 std::string device_folder(const PortFacts& port, const Sources& sources) {
   const std::string net = port.rdma ? "" : net_folder(port, sources);
   const std::string device = port.rdma ? ib_folder(port, sources) : net;

@@ -37,6 +37,19 @@ std::string ib_port_folder(const PortFacts& port, const Sources& sources);  // p
 std::string net_folder(const PortFacts& port, const Sources& sources);
 std::string device_folder(const PortFacts& port, const Sources& sources);  // of the PCI function
 
+// The PCI function above that of a device folder: the port of a switch or of the processor; empty:
+// not known.
+std::string folder_above(const std::string& device);
+
+// A message of the kernel: its level (3: an error), and microseconds since the machine started.
+struct KernelMessage {
+  int level = 0;
+  std::uint64_t us = 0;
+  std::string text;
+};
+// All that the kernel's log has; nothing where this process may not read the log.
+std::optional<std::vector<KernelMessage>> kernel_log(const Sources& sources);
+
 // The recorded output of ethtool and dcb; empty: none.
 std::string recording_of(const PortFacts& port, const Sources& sources);
 
@@ -49,11 +62,18 @@ void read_ib(PortFacts& port, const Sources& sources);
 void read_ethtool(PortFacts& port, const Sources& sources);
 void read_dcb(PortFacts& port, const Sources& sources);
 void read_roce(PortFacts& port, const Sources& sources);
+void read_card(PortFacts& port, const Sources& sources);
+void read_health(PortFacts& port, const Sources& sources);  // gauge "devlink.ill"
+void read_neighbours(std::vector<PortFacts>& ports, const Sources& sources);
+void take_neighbours(const std::string& text, std::vector<PortFacts>& ports);  // JSON of lldpcli
+void read_gpus(HostFacts& host, const Sources& sources);
 
 void ib_counters(const PortFacts& port, const Sources& sources, Readings& into);
 void net_counters(const PortFacts& port, const Sources& sources, Readings& into);
 void ethtool_counters(const PortFacts& port, const Sources& sources, Readings& into);
 void tcp_counters(const Sources& sources, Readings& into);
 void pci_counters(const PortFacts& port, const Sources& sources, Readings& into);
+// "log.errors" since this process first asked, and "devlink.errors".
+void health_counters(const PortFacts& port, const Sources& sources, Readings& into);
 
 }  // namespace weft::fabric

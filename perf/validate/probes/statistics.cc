@@ -51,13 +51,4 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-double jain_index(const std::vector<double>& values) {
-  double sum = 0, squares = 0;
-  for (const double value : values) {
-    sum += value;
-    squares += value * value;
-  }
-  return squares > 0 ? sum * sum / (static_cast<double>(values.size()) * squares) : 0;
-}
-
 }  // namespace weft::fabric

@@ -145,7 +145,6 @@ struct FieldsOf<Thresholds> {
     a("loaded_pause_share", t.loaded_pause);
     a("victim_ratio", t.victim_ratio);
     a("incast_share", t.incast_share);
-    a("incast_jain", t.incast_jain);
     a("bisection_share", t.bisection_share);
     a("class_leak_share", t.class_leak);
     a("confidence", t.confidence);

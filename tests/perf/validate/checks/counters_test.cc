@@ -7,6 +7,7 @@
 #include <cctype>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "perf/validate/checks/fleet.h"
 
@@ -66,11 +67,13 @@ TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
 INSTANTIATE_TEST_SUITE_P(
     All, CounterStates,
     ::testing::Values(
-        // At the ceiling the answer is UNKNOWN, never OK; what moved up to there has happened.
-        TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kUnknown},
+        // What stood at the ceiling weighs nothing; what moved up to there has happened.
+        TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kSilent},
         TwoReadings{"ib.link_downed", "link-flaps", value(254), value(255), TwoReadings::kFound, 1},
         TwoReadings{"ib.port_xmit_discards", "discards", value(65535), value(65535),
-                    TwoReadings::kUnknown},
+                    TwoReadings::kSilent},
+        TwoReadings{"ib.excessive_buffer_overrun_errors", "bit-errors", value(14), value(15),
+                    TwoReadings::kFound, 1},
         // Queue counters of 32 bits wrap.
         TwoReadings{"hw.local_ack_timeout_err", "timeouts", value(k32 - 1), value(3),
                     TwoReadings::kFound},
@@ -91,6 +94,21 @@ INSTANTIATE_TEST_SUITE_P(
         if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
       return name;
     });
+
+TEST(Counters, AFullOneIsANote) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.port(1, 1).before["ib.link_downed"] = fleet.port(1, 1).after["ib.link_downed"] = value(255);
+  const std::vector<Finding> all = fleet.judged().findings;
+  const auto note = std::ranges::find(all, "link-flaps", &Finding::id);
+  ASSERT_NE(note, all.end());
+  EXPECT_TRUE(note->unknown);
+  EXPECT_EQ(note->severity, Severity::kInfo);
+  EXPECT_EQ(note->text, "ib.link_downed stood at its ceiling before the run");
+  EXPECT_EQ(verdict_of(all), Verdict::kOk);
+  // Another counter of the question still speaks.
+  fleet.move(1, 1, "net.carrier_changes", 2);
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "link-flaps h1/r1>\n");
+}
 
 TEST(Counters, MissingOnesAreUnknownWhereTheDeviceShouldHaveThem) {
   Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
@@ -119,6 +137,43 @@ TEST(Counters, WhatNoPortHasIsOneFindingOfTheFleet) {
   const std::vector<Finding> findings = that_weigh(fleet.judged());
   ASSERT_EQ(in_short(findings), "icrc-errors? /r-1>\n");
   EXPECT_EQ(findings[0].where.kind, PlaceKind::kFleet);
+}
+
+// One counter of each kernel driver: the check that it belongs to finds its move.
+TEST(Counters, OfOtherMakesBelongToTheirChecks) {
+  constexpr std::pair<const char*, const char*> kCounters[] = {
+      {"hw.seq_err_naks_rcvd", "retransmits"},
+      {"hw.retrans_pkts", "retransmits"},
+      {"hw.req_rx_pkt_seq_err", "retransmits"},
+      {"hw.tcpRetransSegs", "retransmits"},
+      {"hw.to_retransmits", "timeouts"},
+      {"hw.retrans_timeout_events", "timeouts"},
+      {"hw.req_tx_retry_excd_err", "timeouts"},
+      {"hw.rnr_naks_rcvd", "rnr"},
+      {"hw.resp_rx_outof_buf", "rnr"},
+      {"hw.rx_roce_discards", "discards"},
+      {"hw.rx_drops", "discards"},
+      {"hw.ip4InDiscards", "discards"},
+      {"eth.rx_fcs_err_frames", "crc-errors"},
+      {"eth.rx_crc_errors.nic", "crc-errors"},
+      {"eth.rx_pcs_symbol_err", "bit-errors"},
+      {"hw.cnpIgnored", "cnp-ignored"}};
+  for (const auto& [counter, id] : kCounters) {
+    Fleet fleet = healthy_fleet(FleetKind::kRoce);
+    PortFacts& port = fleet.port(1, 1);
+    port.driver = "other";
+    port.device = "other_0";
+    for (Readings* readings : {&port.before, &port.after})
+      std::erase_if(*readings, [](const auto& entry) { return !entry.first.starts_with("net."); });
+    port.before[counter] = port.after[counter] = value(7);
+    const auto told = [&fleet](const char* check) {
+      const std::vector<Finding> all = that_weigh(fleet.judged());
+      return std::ranges::count(all, check, &Finding::id);
+    };
+    EXPECT_EQ(told(id), 0) << counter;
+    fleet.move(1, 1, counter, 3);
+    EXPECT_EQ(told(id), 1) << counter;
+  }
 }
 
 TEST(Counters, RatesHaveIntervals) {

@@ -65,6 +65,7 @@ inline void add_mlx5_counters(PortFacts& port, bool roce) {
                {"ib.symbol_error", "ib.link_error_recovery", "ib.link_downed", "ib.port_rcv_errors",
                 "ib.port_xmit_discards", "ib.VL15_dropped", "ib.local_link_integrity_errors"},
                0, 0);
+  set_counters(port, {"ib.port_xmit_wait"}, 0, 10'000'000);
   set_counters(
       port,
       {"hw.packet_seq_err", "hw.implied_nak_seq_err", "hw.roce_adp_retrans", "hw.roce_slow_restart",
@@ -108,6 +109,21 @@ inline void make_rdma_hardware(PortFacts& port, int h, int r, bool roce) {
   port.numa_node = 0;
   port.local_cpus = "0-31";
   port.pci = fmt::format("0000:{:02x}:00.0", 0x1b + r);
+  port.gauges = {{"devlink.ill", {ReadingState::kValue, 0}},
+                 {"nic.celsius", {ReadingState::kValue, 60}},
+                 {"nic.celsius.most", {ReadingState::kValue, 105}},
+                 {"module.celsius", {ReadingState::kValue, 50}},
+                 {"module.celsius.most", {ReadingState::kValue, 75}},
+                 {"module.received_tenth_uw", {ReadingState::kValue, 8000}},
+                 {"module.received_tenth_uw.least", {ReadingState::kValue, 400}}};
+  port.settings = {{"FEC", "RS"},
+                   {"ACS redirect", "off"},
+                   {"IOMMU", "passthrough"},
+                   {"relaxed ordering", "on"},
+                   {"read request", "4096"}};
+  port.switch_name = fmt::format("leaf-{}", r);
+  port.switch_port = fmt::format("Ethernet{}", h);
+  set_counters(port, {"log.errors", "devlink.errors"}, 2, 2);
   if (roce) {
     port.qos_trust = "dscp";
     port.pfc_priorities = 1 << 3;
@@ -253,6 +269,9 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
     host.stops = {20, 0.02, 0.02, 1};
     host.gpus = kind == FleetKind::kRoce || kind == FleetKind::kInfiniband ? 8 : 0;
     host.peer_memory = true;
+    if (host.gpus > 0)
+      for (const char* name : {"gpu0.ecc_uncorrected", "gpu0.nvlinks_down", "gpu7.slowdowns"})
+        host.gpu_state[name] = {ReadingState::kValue, 0};
     FleetHost described;
     described.name = host.host;
     described.cores = 32;

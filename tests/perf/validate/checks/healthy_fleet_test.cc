@@ -90,7 +90,7 @@ TEST(HealthyFleet, LargeFleetsAreJudgedAsSmallOnes) {
   fleet.move(800, 0, "net.carrier_down_count", 1);
   fleet.host(5).governor = "powersave";
   const auto findings = that_weigh(fleet.judged());
-  EXPECT_EQ(in_short(findings), "mtu h17/r1>\nlink-flaps h800/r0>\ngovernor h5/r-1>\n");
+  EXPECT_EQ(in_short(findings), "mtu h17/r1>\nlink-flaps h800/r0>\nhost-setup h5/r-1>\n");
 }
 
 // Where facts could not be gathered (a simulated fabric), samples alone are judged.

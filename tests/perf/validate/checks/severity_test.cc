@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/checks/fleet.h"
@@ -43,6 +44,49 @@ TEST(Severity, AFleetWhoseStreamsEndBeforeItsPortsIsInformation) {
   EXPECT_EQ(told_by("fleet-rate", fleet), std::vector{kFail});
   fleet.samples.one_stream_gbps = 3;
   EXPECT_EQ(told_by("fleet-rate", fleet), std::vector{Severity::kInfo});
+}
+
+TEST(Severity, PacketsMayOvertakeEachOtherWhereThePolicySaysSo) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.move(1, 1, "hw.out_of_sequence", 50);
+  EXPECT_EQ(told_by("out-of-sequence", fleet), std::vector{kWarn});
+  fleet.policy.adaptive_routing = true;
+  EXPECT_EQ(told_by("out-of-sequence", fleet), std::vector{kInfo});
+}
+
+TEST(Severity, WhatStandsIsJudgedAsWhatItIs) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  fleet.port(2, 0).gauges["devlink.ill"].value = 1;
+  fleet.port(1, 0).switch_name = "leaf-of-another-pod";
+  fleet.host(3).gpus = 0;
+  fleet.port(3, 0).settings[2].second = "translates";
+  EXPECT_EQ(told_by("nic-health", fleet), std::vector{kFail});
+  EXPECT_EQ(told_by("rail-switch", fleet), std::vector<Severity>{});
+  EXPECT_EQ(told_by("pcie-settings", fleet), std::vector{kInfo}) << "no GPU waits for these";
+}
+
+// A card of the fifth generation in a slot of the fourth.
+TEST(Severity, ASlotMattersWhereItCannotCarryThePort) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  PortFacts& port = fleet.port(1, 1);
+  port.pcie_speed = port.slot_most_speed = "16.0 GT/s PCIe";
+  port.slot_most_width = 16;
+  port.rate_gbps = port.most_rate_gbps = 200;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector<Severity>{});
+  port.rate_gbps = port.most_rate_gbps = 400;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector{kWarn}) << "the slot carries 227 Gb/s";
+  port.pcie_width = 8;
+  EXPECT_EQ(told_by("pcie-link", fleet), std::vector{kFail}) << "less than card and slot can do";
+}
+
+TEST(Severity, ASingleLaneIsAFaultOnInfinibandAlone) {
+  for (const auto& [kind, told] : {std::pair(FleetKind::kInfiniband, 8), {FleetKind::kRoce, 0}}) {
+    Fleet fleet = healthy_fleet(kind);
+    for (HostFacts& host : fleet.facts.hosts)
+      for (PortFacts& port : host.ports) port.width_lanes = 1;
+    const Check& check = *find_check("link-width");
+    EXPECT_EQ(static_cast<int>(check.judge(check, fleet.observed()).findings.size()), told);
+  }
 }
 
 TEST(Severity, OfALatencyFollowsFromTheFleets) {

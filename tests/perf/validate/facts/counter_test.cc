@@ -37,7 +37,8 @@ TEST(FabricCounter, Changes) {
       {"ib.port_xmit_wait", kMax32, kMax32, ChangeState::kSaturated, 0},
       // A port whose counter has 64 bits.
       {"ib.port_xmit_wait", kMax32, kMax32 + 5, ChangeState::kKnown, 5},
-      {"ib.port_xmit_data", kMax32, kMax32, ChangeState::kKnown, 0},
+      {"ib.port_xmit_data", kMax32, kMax32, ChangeState::kSaturated, 0},
+      {"ib.port_xmit_data", kMax32 + 1, kMax32 + 9, ChangeState::kKnown, 8},
       // Queue counters of mlx5 begin anew behind 32 bits; congestion counters have 64.
       {"hw.out_of_sequence", kMax32, 4, ChangeState::kWrapped, 5},
       {"hw.out_of_sequence", kMax32, kMax32, ChangeState::kKnown, 0},

@@ -26,6 +26,8 @@ HostFacts host_with_all_fields() {
   h.numa_node = 0;
   h.memlock_bytes = UINT64_MAX;
   h.governor = "performance";
+  h.huge_pages = "madvise";
+  h.gpu_state = {{"gpu0.nvlinks_down", {ReadingState::kValue, 0}}};
   h.peer_memory = false;
   h.dmabuf = true;
   h.gpus = 8;
@@ -62,9 +64,15 @@ HostFacts host_with_all_fields() {
   p.pcie_speed = p.pcie_most_speed = "32.0 GT/s PCIe";
   p.pcie_width = 8;
   p.pcie_most_width = 16;
+  p.slot_most_speed = "16.0 GT/s PCIe";
+  p.slot_most_width = 8;
   p.numa_node = 1;
   p.local_cpus = "16-31";
   p.pci = "0000:3b:00.0";
+  p.switch_name = "leaf-1";
+  p.switch_port = "Ethernet1/1";
+  p.settings = {{"FEC", "RS"}};
+  p.gauges = {{"nic.celsius", {ReadingState::kValue, 61}}};
   p.qos_trust = "dscp";
   p.pfc_priorities = 8;
   p.pause_rx = false;
@@ -93,7 +101,7 @@ std::string refusal(const nlohmann::ordered_json& json) {
 
 TEST(FabricFactsJson, KeepsEveryField) {
   const auto json = to_json(host_with_all_fields());
-  EXPECT_EQ(json["ports"][0].size(), 43u);  // all of PortFacts: a field may not be forgotten
+  EXPECT_EQ(json["ports"][0].size(), 49u);  // all of PortFacts: a field may not be forgotten
   EXPECT_EQ(json["memlock_bytes"], UINT64_MAX);
   EXPECT_EQ(json["ports"][0]["before"]["ib.port_xmit_data"], "N/A");
   const auto text = nlohmann::ordered_json::parse(json.dump());

@@ -51,7 +51,8 @@ trust = "dscp"
 dcqcn = true
 lossless = true
 excluded_devices = ["mlx5_bond_0"]
-skipped_checks = ["governor", "firmware"]
+adaptive_routing = true
+skipped_checks = ["host-setup", "firmware"]
 [rail_rate]
 2 = "25 GB/s"
 [firmware]
@@ -82,7 +83,8 @@ communication_share = 0.3
   EXPECT_THAT(policy.cc_parameters,
               ElementsAre(Pair("np_cnp_dscp", "48"), Pair("rp_ai_rate", "5")));
   EXPECT_THAT(policy.excluded_devices, ElementsAre("mlx5_bond_0"));
-  EXPECT_THAT(policy.skipped_checks, ElementsAre("governor", "firmware"));
+  EXPECT_TRUE(policy.adaptive_routing);
+  EXPECT_THAT(policy.skipped_checks, ElementsAre("host-setup", "firmware"));
   EXPECT_EQ(policy.thresholds.warn_rate, 0.9);
   EXPECT_EQ(policy.thresholds.fail_loss, 1e-4);
   EXPECT_EQ(policy.thresholds.confidence, 0.99);

@@ -57,6 +57,7 @@ TEST(FabricReadFacts, OfAHealthyHost) {
   EXPECT_THAT(host.numa_node, Optional(0));
   EXPECT_THAT(host.memlock_bytes, Optional(UINT64_MAX));
   EXPECT_THAT(host.governor, Optional(std::string("performance")));
+  EXPECT_THAT(host.huge_pages, Optional(std::string("madvise")));
   EXPECT_THAT(host.peer_memory, Optional(true));
   EXPECT_FALSE(host.dmabuf.has_value());
   ASSERT_EQ(host.ports.size(), 2u);
@@ -222,6 +223,10 @@ TEST(FabricReadFacts, OfAHostWithEachFault) {
        [](auto& h, auto&) { return !h.numa_node && h.cores == 8; }},
       {"memlock", "proc/self/limits", limits,
        [](auto& h, auto&) { return h.memlock_bytes == 65536u; }},
+      {"huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]",
+       [](auto& h, auto&) { return h.huge_pages == "never"; }},
+      {"reserved huge pages", "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512",
+       [](auto& h, auto&) { return h.huge_pages == "reserved"; }},
       {"governor", "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave",
        [](auto& h, auto&) { return h.governor == "powersave"; }},
       {"no peer memory", "sys/module/nvidia_peermem", "",

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "perf/validate/checks/registry.h"
 #include "perf/validate/facts/read_facts.h"
 #include "support/process/read_file.h"
+#include "support/process/recorded_host.h"
 #include "topo/base/environment.h"
 #include "topo/sysfs.h"
 
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Optional;
+using weft::testing::RecordedHost;
 
 class FabricRecordedFacts : public ::testing::Test {
  protected:
@@ -103,6 +106,81 @@ TEST_F(FabricRecordedFacts, CountersAtTheirCeilingAreSaturated) {
   }
   EXPECT_EQ(saturated, expected);
   EXPECT_THAT(saturated, ::testing::Contains(::testing::HasSubstr("ib.link_downed")));
+}
+
+// The facts of a recorded host's RDMA ports; no ports where the recording is not there.
+HostFacts recorded_host(const RecordedHost& recorded, Sources& sources) {
+  sources.sysfs = recorded.sys();
+  sources.proc = sources.debugfs = "/nowhere";
+  sources.live = false;
+  std::vector<Nic> rdma;
+  for (const Nic& nic : sysfs::discover_nics(sources.sysfs, false))
+    if (nic.rdma) rdma.push_back(nic);
+  return read_host(rdma, sources);
+}
+#define SKIP_UNLESS_THERE(recorded) \
+  if (!recorded.there())            \
+  GTEST_SKIP() << "missing capability: recorded hosts in " << weft::testing::recorded_folder()
+
+// A card without extended counters: its four counters of data stand at 2^32 - 1.
+TEST(FabricRecordedHosts, CountersOfDataOfAnOldCardAreFull) {
+  const RecordedHost recorded("hwloc-qib-qdr");
+  SKIP_UNLESS_THERE(recorded);
+  Sources sources;
+  const HostFacts host = recorded_host(recorded, sources);
+  ASSERT_EQ(host.ports.size(), 1u);
+  std::vector<std::string> full;
+  for (const auto& [name, reading] : read_counters(host.ports[0], sources))
+    if (difference(reading, reading, kind_of_counter(name)).state == ChangeState::kSaturated)
+      full.push_back(name);
+  EXPECT_THAT(full, ElementsAre("ib.port_rcv_data", "ib.port_rcv_packets", "ib.port_xmit_data",
+                                "ib.port_xmit_packets"));
+}
+
+// What the check says of each port of a recorded host: "mlx5_0: text, expected_text".
+std::string said(const std::string& id, const RecordedHost& recorded) {
+  Sources sources;
+  FleetFacts facts;
+  facts.hosts = {recorded_host(recorded, sources)};
+  const Check& check = *find_check(id);
+  std::string text;
+  for (const Finding& f : check.judge(check, {facts, {}, {}, {}, {}}).findings)
+    if (!f.unknown) text += f.where.device + ": " + f.text + ", " + f.expected_text + "\n";
+  return text;
+}
+
+TEST(FabricRecordedHosts, ACardThatTrainedNarrow) {
+  const RecordedHost narrow("gb10-gx10-pcie-x2"), healthy("h100-roce-12nic-healthy");
+  SKIP_UNLESS_THERE(narrow);
+  EXPECT_EQ(said("pcie-link", narrow),
+            "roceP2p1s0f0: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n"
+            "roceP2p1s0f1: 32.0 GT/s PCIe x2, 32.0 GT/s PCIe x4\n");
+  EXPECT_EQ(said("pcie-link", healthy), "");
+}
+
+// Every name by which the checks know a counter of EFA is one that the recorded device has.
+TEST(FabricRecordedHosts, CountersOfEfa) {
+  const RecordedHost recorded("aws-efa-hwcounters");
+  SKIP_UNLESS_THERE(recorded);
+  PortFacts port;
+  port.device = "rdmap0s31";
+  port.rdma = true;
+  port.ib_port = 1;
+  Sources sources;
+  sources.sysfs = recorded.sys();
+  sources.live = false;
+  const Readings readings = read_counters(port, sources);
+  for (const char* name : {"hw.retrans_pkts", "hw.retrans_timeout_events", "hw.rx_drops",
+                           "hw.unresponsive_remote_events", "hw.rx_pkts", "hw.tx_pkts"})
+    EXPECT_TRUE(readings.contains(name)) << name;
+}
+
+TEST(FabricRecordedHosts, OfAllKindsHaveAllTheirLanes) {
+  for (const char* name : {"h100-roce-12nic-healthy", "h100-ib-bf3bond-ibstat", "hwloc-qib-qdr"}) {
+    const RecordedHost recorded(name);
+    SKIP_UNLESS_THERE(recorded);
+    EXPECT_EQ(said("link-width", recorded), "") << name;
+  }
 }
 
 }  // namespace

@@ -167,6 +167,8 @@ inline std::vector<TreeFile> connectx_host() {
       {"sys/devices/system/node/node0/cpulist", "0-7"},
       {"sys/devices/system/node/node1/cpulist", "8-15"},
       {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"},
+      {"sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never"},
+      {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0"},
       {"sys/module/mlx5_core/version", "24.07-0.6.1"},
       {"sys/module/nvidia_peermem/initstate", "live"}};
   for (int i = 0; i < 2; ++i)

@@ -94,16 +94,15 @@ Report example_report(int hosts, int rails, Gbps gbps) {
   }
   report.samples.seconds = 18.5;
   const int ports = hosts * rails;
-  report.judgement.coverage = {{"link-state", ports, ports},   {"link-flaps", ports, ports},
-                               {"port-rate", ports, ports},    {"loss", ports, ports},
-                               {"latency", ports, ports},      {"firmware", ports, ports},
-                               {"retransmits", ports, ports},  {"memlock", hosts, hosts},
-                               {"governor", hosts - 1, hosts}, {"pfc-config", 0, ports},
-                               {"ecn-marking", 0, ports},              {"ib-subnet", 0, 0}};
+  report.judgement.coverage = {{"link-state", ports, ports},     {"link-flaps", ports, ports},
+                               {"port-rate", ports, ports},      {"loss", ports, ports},
+                               {"latency", ports, ports},        {"firmware", ports, ports},
+                               {"retransmits", ports, ports},    {"rails-differ", hosts, hosts},
+                               {"host-setup", hosts - 1, hosts}, {"pfc-config", 0, ports},
+                               {"ecn-marking", 0, ports},        {"ib-subnet", 0, 0}};
   report.plan.left_out = {Probe::kBisection, Probe::kEntropy};
-  report.collectives = {
-      {"all_reduce", "ring", 24, 0, 2, "", 340, 352, "h1 rail 0 transmit"},
-      {"all_gather", "ring", 12, 0, 0, "", 0, 0, ""}};
+  report.collectives = {{"all_reduce", "ring", 24, 0, 2, "", 340, 352, "h1 rail 0 transmit"},
+                        {"all_gather", "ring", 12, 0, 0, "", 0, 0, ""}};
   return report;
 }
 
@@ -117,9 +116,7 @@ inline Finding port_finding(const std::string& id, const std::string& host, int 
   Finding finding;
   finding.id = id;
   finding.severity = Severity::kFail;
-  finding.where = {PlaceKind::kPort, host,
-                   rail,             direction,
-                   "",               "mlx5_" + std::to_string(rail)};
+  finding.where = {PlaceKind::kPort, host, rail, direction, "", "mlx5_" + std::to_string(rail)};
   finding.value = value;
   finding.expected = expected;
   finding.unit = unit;
@@ -128,20 +125,19 @@ inline Finding port_finding(const std::string& id, const std::string& host, int 
 
 // h3 sends at 187 of 392 Gb/s on rail 1, and its link lost packets for the same reason.
 inline Report slow_port_report() {
-  Report report = example_report(
-      4, 2, [](Port from, Port) { return from == Port{3, 1} ? 187.0 : 392.0; });
-  Finding slow =
-      port_finding("port-rate", "h3", 1, Direction::kTransmit, 187, 392, Unit::kGbps);
+  Report report = example_report(4, 2, [](Port from, Port) {
+    return from == Port{3, 1} ? 187.0 : 392.0;
+  });
+  Finding slow = port_finding("port-rate", "h3", 1, Direction::kTransmit, 187, 392, Unit::kGbps);
   slow.low = 183;
   slow.high = 191;
   slow.confidence = 0.992;
   slow.evidence = {{"rate", "h3", 1, 187, 392, Unit::kGbps, ""}};
-  Finding resent =
-      port_finding("retransmits", "h3", 1, Direction::kTransmit, 98, 0, Unit::kCount);
+  Finding resent = port_finding("retransmits", "h3", 1, Direction::kTransmit, 98, 0, Unit::kCount);
   resent.explained_by = "port-rate";
   report.judgement.findings = {slow, resent};
-  report.causes = {{CauseKind::kRate, CausePlace::kTransmit, {3, 1}, {}, {}, 187, 392, 183, 191,
-                    0.992, 6}};
+  report.causes = {
+      {CauseKind::kRate, CausePlace::kTransmit, {3, 1}, {}, {}, 187, 392, 183, 191, 0.992, 6}};
   report.facts.hosts[3].ports[1].after["hw.out_of_sequence"].value = 105;
   report.verdict = Verdict::kCritical;
   return report;
@@ -150,8 +146,7 @@ inline Report slow_port_report() {
 // h1 loses packets on rail 0.
 inline Report loss_report() {
   Report report = healthy_report();
-  Finding loss =
-      port_finding("loss", "h1", 0, Direction::kReceive, 1.2e-4, 0, Unit::kPerPacket);
+  Finding loss = port_finding("loss", "h1", 0, Direction::kReceive, 1.2e-4, 0, Unit::kPerPacket);
   loss.low = 0.9e-4;
   loss.high = 1.6e-4;
   loss.confidence = 0.97;

@@ -183,7 +183,7 @@ TEST(ReportJson, AllOfAPolicyComesBack) {
   p.cc_parameters = {{"rp_gd", "11"}};
   p.lossless = true;
   p.excluded_devices = {"mlx5_9"};
-  p.skipped_checks = {"governor"};
+  p.skipped_checks = {"host-setup"};
   p.thresholds.victim_ratio = 3.5;
   p.cost = {{"gpu_hour_usd", 3}};
   const Report back = report_from_json(to_json(report));

@@ -43,7 +43,7 @@ std::string screen(const Report& report) {
 constexpr const char* kSeen =
     "  would see    loss >= 2e-6 per packet, rate cuts >= 5 %, 95 % confidence\n";
 constexpr const char* kChecked = R"(  checked      8 checks, each at all places that it is for
-  not checked  no data: governor at 1 of 4 places, pfc-config at 8 of 8 places, ecn-marking at 8 of
+  not checked  no data: host-setup at 1 of 4 places, pfc-config at 8 of 8 places, ecn-marking at 8 of
                8 places; no time in the budget of 60 s: bisection, entropy; 1 check for devices or
                settings that are not here
 )";

@@ -1,6 +1,7 @@
 // The cards themselves: their place on PCIe, and their firmware.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -17,32 +18,44 @@ double pcie_gbps(const std::string& speed, int lanes) {
   return gts * coding * 0.9 * lanes;
 }
 
+constexpr double kEnoughOfRate = 0.93;  // of a port's rate, as warn_rate
+
 Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFacts& port) {
   if (!port.pcie_speed && !port.pcie_width) {
     if (!port.rdma || is_soft(port)) return std::nullopt;
     return std::vector{make_unknown(check, at_port(host, port))};
   }
   const Where where = at_port(host, port);
-  const bool slower =
-      port.pcie_speed && port.pcie_most_speed &&
-      std::atof(port.pcie_speed->c_str()) < std::atof(port.pcie_most_speed->c_str());
-  const bool narrower =
-      port.pcie_width && port.pcie_most_width && *port.pcie_width < *port.pcie_most_width;
-  if (!slower && !narrower) return std::vector<Finding>{};
-  Finding finding = make_finding(check, where);
-  finding.unit = Unit::kText;
+  // The most that the card and its slot can do together.
+  const auto gts = [](const std::optional<std::string>& speed) {
+    return speed ? std::atof(speed->c_str()) : 0;
+  };
+  std::optional<std::string> most_speed = port.pcie_most_speed;
+  if (gts(port.slot_most_speed) > 0 && gts(port.slot_most_speed) < gts(most_speed))
+    most_speed = port.slot_most_speed;
+  std::optional<int> most_width = port.pcie_most_width;
+  if (most_width && port.slot_most_width) most_width = std::min(*most_width, *port.slot_most_width);
+  const bool trained_low = (gts(port.pcie_speed) > 0 && gts(port.pcie_speed) < gts(most_speed)) ||
+                           (port.pcie_width && most_width && *port.pcie_width < *most_width);
+  const double carried =
+      port.pcie_width ? pcie_gbps(port.pcie_speed.value_or(""), *port.pcie_width) : 0;
+  const double rate = port.rate_gbps.value_or(0);
+  // A slot that is less than the card matters where the slot cannot carry what the port can send.
+  const bool starved = carried > 0 && carried < kEnoughOfRate * rate;
+  const bool less_than_card = gts(most_speed) < gts(port.pcie_most_speed) ||
+                              most_width.value_or(0) < port.pcie_most_width.value_or(0);
+  if (!trained_low && !(starved && less_than_card)) return std::vector<Finding>{};
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
   };
-  finding.text = describe(port.pcie_speed, port.pcie_width);
-  finding.expected_text = describe(port.pcie_most_speed, port.pcie_most_width);
-  // A slot of an older generation may still carry all that the port can send.
-  if (port.pcie_speed && port.pcie_width && port.rate_gbps) {
-    const double carried = pcie_gbps(*port.pcie_speed, *port.pcie_width);
-    finding.evidence.push_back(
-        number_evidence("pcie_gbps", where, carried, *port.rate_gbps, Unit::kGbps));
-    if (carried > *port.rate_gbps) finding.severity = Severity::kWarn;
-  }
+  Finding finding =
+      text_finding(check, where, describe(port.pcie_speed, port.pcie_width),
+                   trained_low ? describe(most_speed, most_width)
+                               : describe(port.pcie_most_speed, port.pcie_most_width));
+  if (!trained_low || (carried > 0 && carried > rate && rate > 0))
+    finding.severity = Severity::kWarn;
+  if (carried > 0 && rate > 0)
+    finding.evidence.push_back(number_evidence("pcie_gbps", where, carried, rate, Unit::kGbps));
   return std::vector{finding};
 }
 
@@ -110,9 +123,11 @@ Judged firmware(const Check& check, const Observed& observed) {
 
 constexpr Check kHardwareRows[] = {
     {"pcie-link", CheckKind::kPassive, Severity::kFail, "PCIe link is at its full width and speed",
-     "sysfs device/current_link_speed, current_link_width", "the most of the card",
-     "The card's PCIe link trained slower or narrower than the card can, which caps the port, and "
-     "makes a lossless port send pause.",
+     "sysfs device/current_link_speed, current_link_width; max_link_* of the card and of the port "
+     "above",
+     "the most of card and slot together",
+     "The card's PCIe link trained slower or narrower than the card and its slot can, or the slot "
+     "cannot carry the port's rate. That caps the port, and makes a lossless port send pause.",
      "Reseat the card and the riser, and check the slot and the BIOS (bifurcation, generation). "
      "`lspci -vv` names the link partner that is at fault.",
      pcie_link},

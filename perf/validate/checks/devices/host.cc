@@ -1,5 +1,7 @@
 // What hosts must offer before their rates say anything of the network: near cores, locked memory,
 // a steady clock, and a way from NIC to GPU.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -46,27 +48,30 @@ Judged numa(const Check& check, const Observed& observed) {
   });
 }
 
-Judged memlock(const Check& check, const Observed& observed) {
+// What the host's set-up lacks for RDMA at full speed, all of it as one finding.
+Judged host_setup(const Check& check, const Observed& observed) {
   return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    if (!has_rdma_hardware(host)) return std::nullopt;
-    const Where where = at_host(host.host);
-    if (!host.memlock_bytes) return std::vector{make_unknown(check, where)};
-    if (*host.memlock_bytes == std::numeric_limits<std::uint64_t>::max())
-      return std::vector<Finding>{};
-    Finding finding = make_finding(check, where);
-    finding.unit = Unit::kBytes;
-    finding.value = static_cast<double>(*host.memlock_bytes);
-    finding.expected = static_cast<double>(std::numeric_limits<std::uint64_t>::max());
-    return std::vector{finding};
-  });
-}
-
-Judged governor(const Check& check, const Observed& observed) {
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
-    if (!host.governor) return std::nullopt;
-    if (*host.governor == "performance") return std::vector<Finding>{};
-    Finding finding = text_finding(check, at_host(host.host), *host.governor, "performance");
-    if (!has_rdma_hardware(host)) finding.severity = Severity::kInfo;
+    const bool rdma = has_rdma_hardware(host);
+    if (!host.governor && !rdma) return std::nullopt;
+    Finding finding = text_finding(check, at_host(host.host), "", "");
+    const auto lacks = [&](std::string_view what, const std::string& is, std::string_view wanted) {
+      const auto join = [](std::string& to, std::string_view name, std::string_view value) {
+        to += fmt::format("{}{} {}", to.empty() ? "" : ", ", name, value);
+      };
+      join(finding.text, what, is);
+      join(finding.expected_text, what, wanted);
+      finding.evidence.push_back(text_evidence(std::string(what), finding.where, is));
+    };
+    constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+    if (rdma && host.memlock_bytes.value_or(kUnlimited) != kUnlimited)
+      lacks("memlock", fmt::format("{} KiB", *host.memlock_bytes / 1024), "unlimited");
+    if (rdma && host.huge_pages.value_or("") == "never") lacks("huge pages", "never", "madvise");
+    if (host.governor.value_or("performance") != "performance")
+      lacks("governor", *host.governor, "performance");
+    if (finding.text.empty() && rdma && !host.memlock_bytes)
+      return std::vector{make_unknown(check, finding.where)};
+    if (finding.text.empty()) return std::vector<Finding>{};
+    if (!rdma) finding.severity = Severity::kInfo;
     return std::vector{finding};
   });
 }
@@ -89,18 +94,18 @@ constexpr Check kHostRows[] = {
      "Bind the ranks near their NICs (`numactl`, `--bind-to`, the launcher's own binding) and run "
      "again. Rates of this port are not judged meanwhile.",
      numa},
-    {"memlock", CheckKind::kPassive, Severity::kWarn, "memory may be locked",
-     "getrlimit RLIMIT_MEMLOCK", "unlimited",
-     "The limit on locked memory is finite: registering large buffers for RDMA fails in the "
-     "middle of a job.",
-     "Set `* soft memlock unlimited` and `* hard memlock unlimited` in limits.conf, and "
-     "LimitMEMLOCK=infinity for the scheduler's daemon.",
-     memlock},
-    {"governor", CheckKind::kPassive, Severity::kWarn, "cores run at a steady clock",
-     "sysfs cpufreq/scaling_governor", "performance",
-     "The cores change their frequency with the load, which adds jitter to latencies and slows "
-     "short bursts.",
-     "`cpupower frequency-set -g performance` on every host.", governor},
+    {"host-setup", CheckKind::kPassive, Severity::kWarn, "the host is set up for RDMA",
+     "/proc/self/limits (memlock), sysfs transparent_hugepage/enabled, nr_hugepages, "
+     "cpufreq/scaling_governor",
+     "memlock unlimited, huge pages, governor performance",
+     "A limit on locked memory makes the registration of large buffers fail in the middle of a "
+     "job; "
+     "without huge pages NICs translate more addresses; cores that change their clock add jitter.",
+     "Set `* soft memlock unlimited` and `* hard memlock unlimited` in limits.conf and "
+     "LimitMEMLOCK=infinity for the scheduler's daemon; "
+     "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`; "
+     "`cpupower frequency-set -g performance`.",
+     host_setup},
     {"gpudirect", CheckKind::kPassive, Severity::kFail, "NICs reach GPU memory",
      "/sys/module/nvidia_peermem; /proc/driver/nvidia/version", "one of the two works",
      "The NICs cannot read GPU memory themselves, so that every message is copied through the "

@@ -57,6 +57,10 @@ void read_pci(PortFacts& port, const Sources& sources) {
   port.pcie_most_speed = speed_of(folder + "/max_link_speed");
   port.pcie_width = width_of(folder + "/current_link_width");
   port.pcie_most_width = width_of(folder + "/max_link_width");
+  if (const std::string slot = folder_above(folder); !slot.empty()) {
+    port.slot_most_speed = speed_of(slot + "/max_link_speed");
+    port.slot_most_width = width_of(slot + "/max_link_width");
+  }
   const auto node = whole_of(folder + "/numa_node");
   if (node && *node >= 0) port.numa_node = node;
   port.local_cpus = line_of(folder + "/local_cpulist");
