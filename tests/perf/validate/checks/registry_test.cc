@@ -127,7 +127,7 @@ const std::vector<Fault>& faults() {
          for (HostFacts& host : f.facts.hosts)
            for (PortFacts& port : host.ports) port.most_rate_gbps.reset();
          for (HostFacts& host : f.facts.hosts) host.ports[1].rate_gbps = 100;
-       }, kPort, "h1", 1},
+       }, kPort, "h1", 1, kBoth, kFail, {"link-lanes"}},
       {"rails-differ", kPlain, [](Fleet& f) { f.host(2).ports.pop_back(); },
        kHost, "h2", -1, kBoth, kWarn},
       {"rails-one-subnet", kPlain, [](Fleet& f) {
