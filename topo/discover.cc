@@ -156,6 +156,7 @@ int count_cores_in_tree(const std::string& root) {
 HostDescription discover_host(const std::string& sysfs_root) {
   const bool live = sysfs_root == "/sys";
   HostDescription host;
+  host.sysfs = sysfs_root;
   host.numa = sysfs::discover_numa(sysfs_root);
   host.nics = sysfs::discover_nics(sysfs_root, live);
   host.gpus = sysfs::discover_gpus(sysfs_root, live ? "/proc" : "");

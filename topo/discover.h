@@ -28,6 +28,7 @@ struct HostDescription {
   std::vector<NumaNode> numa;
   std::vector<Nic> nics;  // RDMA devices and plain interfaces, in PCI order
   std::vector<Gpu> gpus;
+  std::string sysfs = "/sys";  // the tree that was read
 };
 
 // Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: a field that
@@ -35,12 +36,22 @@ struct HostDescription {
 // then reads only that tree, so hostname, CPU model and addresses stay empty.
 HostDescription discover_host(const std::string& sysfs_root = "/sys");
 
+// The ports that belong to the job, in PCI order, so that a slot is the same rail on every host;
+// and the other devices, with the reason (Nic::aside).
+struct PortChoice {
+  std::vector<Nic> rails, others;
+};
+
+// The rails are the like ports of one kind (Nic::kind) that the host has most of beside its GPUs,
+// whatever their present state is: RDMA devices if one of a kind has a cable, else interfaces with
+// an address, else interfaces that are up, else loopback. One cable is one rail: a bond, a VLAN, a
+// macvlan, a bridge over a NIC, or a virtual function stands for its NIC where it has the address.
+// Bridges and cables that lead to no other host, tunnels and VRFs serve only when nothing else is
+// left. docs/rails.md has the rule and examples. WEFT_RAILS has no say here.
+PortChoice choose_ports(const HostDescription& host);
+
 // Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where
-// set, in that order; otherwise the RDMA devices that are up, else the interfaces that are up and
-// not loopback, else loopback; in PCI order, so that a slot is the same rail on every host.
-// Interfaces with an address come before interfaces without one. Bridges of container engines
-// (docker0, virbr0, ...; every host gives them the same address) and tunnels (vxlan, wireguard,
-// tun, ipip, gre; they use another interface's port) serve only when no other interface is left.
+// set, in that order; otherwise those of choose_ports().
 // A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for shaped or virtual links
 // whose rate the kernel does not know. Throws Error, naming the value and listing the devices
 // present, when WEFT_RAILS names a device that does not exist or gives a bad rate.

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -54,9 +53,11 @@ std::map<std::string, Live> live_interfaces() {
     live.flags = it->ifa_flags;
     live.index = if_nametoindex(name.c_str());
     if (it->ifa_addr == nullptr) continue;
-    if (it->ifa_addr->sa_family == AF_INET && live.ipv4.empty()) {
+    // lo may have an address of the host beside its own.
+    const bool own = live.ipv4.starts_with("127.");
+    if (it->ifa_addr->sa_family == AF_INET && (live.ipv4.empty() || own)) {
       live.ipv4 = numeric_address(it->ifa_addr);
-    } else if (it->ifa_addr->sa_family == AF_INET6 && live.ipv6.empty()) {
+    } else if (it->ifa_addr->sa_family == AF_INET6 && (live.ipv6.empty() || live.ipv6 == "::1")) {
       // A link-local address says nothing without its interface, which peers do not share.
       const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
       if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) live.ipv6 = numeric_address(it->ifa_addr);
@@ -107,6 +108,31 @@ std::string rdma_netdev(const std::string& directory, const std::string& port) {
   return read_line(directory + "/parent");
 }
 
+// The letters at the front of a name, where nothing else tells drivers apart.
+std::string stem(const std::string& name) {
+  return name.substr(0, name.find_first_of("0123456789"));
+}
+
+// Says what the port could be: the card, a virtual function, the lanes of its slot.
+void describe_card(const std::string& root, const std::string& directory, Nic& nic) {
+  if (nic.pci.empty() && !nic.rdma) return;
+  const std::string function = root + "/bus/pci/devices/" + nic.pci;
+  std::string card = nic.pci.empty() ? "" : read_line(function + "/device");
+  for (const char* file : {"/hca_type", "/board_id"})
+    if (card.empty() && nic.rdma) card = read_line(directory + file);
+  if (!nic.pci.empty()) card = read_line(function + "/vendor") + ":" + card;
+  std::error_code error;
+  if (fs::exists(function + "/physfn", error) && !nic.pci.empty()) card += " VF";
+  const std::int64_t lanes = read_integer(function + "/max_link_width", 0);
+  const std::string speed = read_line(function + "/max_link_speed");
+  const double gts = std::strtod(speed.c_str(), nullptr);
+  if (!nic.pci.empty() && lanes > 0 && lanes <= 32 && gts > 0 && gts < 1000) {
+    nic.pcie_gbps = gts * static_cast<double>(lanes);
+    card += " x" + std::to_string(lanes) + " of " + speed;
+  }
+  nic.kind = card.empty() ? stem(nic.name) : card;
+}
+
 Nic rdma_device(const std::string& root, const std::string& name) {
   const std::string directory = root + "/class/infiniband/" + name;
   Nic nic;
@@ -114,6 +140,7 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   nic.rdma = true;
   nic.pci = pci_address(directory + "/device");
   nic.numa_node = pci_numa_node(root, nic.pci);
+  describe_card(root, directory, nic);
   std::string port;  // the first active one, else the first
   for (const std::string& number : list(directory + "/ports")) {
     const std::string candidate = directory + "/ports/" + number;
@@ -127,17 +154,15 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   if (!port.empty()) {
     nic.rate_gbps = rdma_rate(read_line(port + "/rate"));
     nic.netdev = rdma_netdev(directory, port);
+    nic.kind = read_line(port + "/link_layer") + " " + nic.kind;
+    const std::string physical = read_line(port + "/phys_state");
+    nic.link = nic.up || physical.ends_with("LinkUp");
+    const std::string state = read_line(port + "/state");
+    const auto word = [](const std::string& text) { return text.substr(text.find(' ') + 1); };
+    if (!nic.up && !state.empty())
+      nic.state = word(state) + (physical.empty() ? "" : ", " + word(physical));
   }
   return nic;
-}
-
-// vxlan, wireguard, tun and the like: what they send leaves by another interface.
-bool is_tunnel(const std::string& directory) {
-  const std::string kind = read_field(directory + "/uevent", "DEVTYPE=");
-  if (kind == "vxlan" || kind == "geneve" || kind == "wireguard") return true;
-  // tun without link headers (linux/if_arp.h: ARPHRD_NONE), ipip, ip6tnl, sit, gre, ip6gre
-  constexpr std::array<std::int64_t, 6> kTypes = {65534, 768, 769, 776, 778, 823};
-  return std::ranges::count(kTypes, read_integer(directory + "/type", 0)) > 0;
 }
 
 Nic interface(const std::string& root, const std::string& name) {
@@ -148,7 +173,8 @@ Nic interface(const std::string& root, const std::string& name) {
   nic.numa_node = pci_numa_node(root, nic.pci);
   nic.rate_gbps = netdev_rate(directory, !nic.pci.empty());
   nic.up = up_in_tree(directory);
-  nic.tunnel = is_tunnel(directory);
+  nic.link = nic.up;
+  describe_card(root, directory, nic);
   return nic;
 }
 
@@ -178,6 +204,7 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
   }
   for (const std::string& name : list(root + "/class/infiniband")) {
     nics.push_back(rdma_device(root, name));
+    nics.back().closed = live && nics.back().up && !why_not_opened(root, "/dev", name).empty();
   }
   for (Nic& nic : nics) {
     const auto it = interfaces.find(nic.netdev);
@@ -185,6 +212,7 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
     nic.address = it->second.ipv4;
     (nic.address.empty() ? nic.address : nic.ipv6) = it->second.ipv6;
   }
+  find_cables(root, live, nics);
   std::sort(nics.begin(), nics.end(), before);
   return nics;
 }

@@ -60,25 +60,51 @@ double rate(const json& object) {
   return gbps;
 }
 
+json as_json(const Nic& nic) {
+  return {{"name", nic.name},           {"rdma", nic.rdma},
+          {"netdev", nic.netdev},       {"pci", nic.pci},
+          {"numa_node", nic.numa_node}, {"rate_gbps", nic.rate_gbps},
+          {"from_gpu", nic.from_gpu},   {"address", nic.address},
+          {"ipv6", nic.ipv6},           {"up", nic.up},
+          {"state", nic.state},         {"aside", nic.aside}};
+}
+
+std::vector<Nic> nics(const json& place, const char* key) {
+  std::vector<Nic> all;
+  const auto list = place.find(key);
+  if (list == place.end()) return all;
+  if (!list->is_array()) malformed(fmt::format("'{}' is not an array", key));
+  for (const json& entry : *list) {
+    object(entry, "a rail");
+    Nic nic;
+    nic.name = text(entry, "name");
+    if (nic.name.empty()) malformed("a rail has no 'name'");
+    nic.rdma = boolean(entry, "rdma");
+    nic.netdev = text(entry, "netdev");
+    nic.pci = text(entry, "pci");
+    nic.numa_node = numa_node(entry);
+    nic.rate_gbps = rate(entry);
+    nic.from_gpu = number(entry, "from_gpu", "a distance");
+    nic.address = text(entry, "address");
+    nic.ipv6 = text(entry, "ipv6");
+    nic.up = boolean(entry, "up");
+    nic.state = text(entry, "state");
+    nic.aside = text(entry, "aside");
+    all.push_back(std::move(nic));
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string encode(const Place& place) {
-  json rails = json::array();
-  for (const Nic& nic : place.rails) {
-    rails.push_back({{"name", nic.name},
-                     {"rdma", nic.rdma},
-                     {"netdev", nic.netdev},
-                     {"pci", nic.pci},
-                     {"numa_node", nic.numa_node},
-                     {"rate_gbps", nic.rate_gbps},
-                     {"from_gpu", nic.from_gpu},
-                     {"address", nic.address},
-                     {"ipv6", nic.ipv6},
-                     {"up", nic.up}});
-  }
-  const json result = {{"host", place.host},       {"machine", place.machine},
-                       {"no_rdma", place.no_rdma}, {"numa_node", place.numa_node},
-                       {"gpu", place.gpu},         {"rails", std::move(rails)}};
+  json rails = json::array(), others = json::array();
+  for (const Nic& nic : place.rails) rails.push_back(as_json(nic));
+  for (const Nic& nic : place.others) others.push_back(as_json(nic));
+  const json result = {{"host", place.host},         {"machine", place.machine},
+                       {"no_rdma", place.no_rdma},   {"numa_node", place.numa_node},
+                       {"gpu", place.gpu},           {"rails", std::move(rails)},
+                       {"others", std::move(others)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -94,25 +120,8 @@ Place decode_place(const std::string& encoded) {
   place.no_rdma = text(value, "no_rdma");
   place.numa_node = numa_node(value);
   place.gpu = text(value, "gpu");
-  const auto rails = value.find("rails");
-  if (rails == value.end()) return place;
-  if (!rails->is_array()) malformed("'rails' is not an array");
-  for (const json& entry : *rails) {
-    object(entry, "a rail");
-    Nic nic;
-    nic.name = text(entry, "name");
-    if (nic.name.empty()) malformed("a rail has no 'name'");
-    nic.rdma = boolean(entry, "rdma");
-    nic.netdev = text(entry, "netdev");
-    nic.pci = text(entry, "pci");
-    nic.numa_node = numa_node(entry);
-    nic.rate_gbps = rate(entry);
-    nic.from_gpu = number(entry, "from_gpu", "a distance");
-    nic.address = text(entry, "address");
-    nic.ipv6 = text(entry, "ipv6");
-    nic.up = boolean(entry, "up");
-    place.rails.push_back(std::move(nic));
-  }
+  place.rails = nics(value, "rails");
+  place.others = nics(value, "others");
   return place;
 }
 

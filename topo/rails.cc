@@ -78,37 +78,12 @@ std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view li
                               list, name));
     }
     rails.push_back(*nic);
+    rails.back().aside.clear();
     if (colon != std::string_view::npos) {
       rails.back().rate_gbps = parse_rate(entry, entry.substr(colon + 1), nic->rdma);
     }
   }
   return rails;
-}
-
-bool loopback(const Nic& nic) { return nic.name == "lo"; }
-
-// Bridges and cables that container engines and hypervisors make: up, and with the same address
-// on every host, so never a way to another one.
-bool of_containers(const Nic& nic) {
-  if (nic.tunnel) return true;  // and what rides on another port is no rail beside it
-  constexpr std::array<std::string_view, 12> kPrefixes = {"docker", "virbr",   "veth",  "br-",
-                                                          "cni",    "flannel", "cali",  "podman",
-                                                          "cilium", "lxcbr",   "lxdbr", "kube-"};
-  return nic.pci.empty() && std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](auto prefix) {
-           return std::string_view(nic.name).starts_with(prefix);
-         });
-}
-
-// A service processor's cable to its own host (usb0, idrac, bmc_redfish0) and the resolver of a
-// container engine: up, and often with the same address on every host. A switch is reached by it
-// only where there is nothing else.
-bool link_local(const Nic& nic) { return nic.address.starts_with("169.254."); }
-
-template <typename Wanted>
-std::vector<Nic> filter(const std::vector<Nic>& nics, Wanted wanted) {
-  std::vector<Nic> result;
-  std::copy_if(nics.begin(), nics.end(), std::back_inserter(result), wanted);
-  return result;
 }
 
 // Equal on two processes iff one kernel runs both and their process ids mean the same.
@@ -124,34 +99,14 @@ std::string machine_identity(const std::string& boot_id, const std::string& host
 std::vector<Nic> choose_rails(const HostDescription& host) {
   if (const std::string list = environment("WEFT_RAILS"); !list.empty())
     return rails_by_name(host.nics, list);
-  // A closed one with an address still carries TCP.
-  std::vector<Nic> rails = filter(host.nics, [](const Nic& nic) {
-    return nic.rdma && nic.up && (!nic.closed || !nic.address.empty());
-  });
-  // Soft-RoCE has no PCI function, and does not belong beside hardware.
-  if (std::any_of(rails.begin(), rails.end(), [](const Nic& nic) { return !nic.pci.empty(); })) {
-    rails = filter(rails, [](const Nic& nic) { return !nic.pci.empty(); });
-  }
-  const auto candidate = [](const Nic& nic) { return !nic.rdma && nic.up && !loopback(nic); };
-  if (rails.empty()) {
-    rails = filter(host.nics, [&](const Nic& nic) {
-      return candidate(nic) && !of_containers(nic) && !nic.address.empty() && !link_local(nic);
-    });
-  }
-  if (rails.empty()) {
-    rails =
-        filter(host.nics, [&](const Nic& nic) { return candidate(nic) && !of_containers(nic); });
-  }
-  if (rails.empty()) rails = filter(host.nics, candidate);
-  if (rails.empty()) rails = filter(host.nics, loopback);
-  std::stable_sort(rails.begin(), rails.end(), sysfs::before);
-  return rails;
+  return choose_ports(host).rails;
 }
 
 Place discover_place() {
   // Every rank of a job comes through here, so without hwloc, which is slow to load.
   HostDescription host;
   host.nics = sysfs::discover_nics("/sys", true);
+  host.gpus = sysfs::discover_gpus("/sys", "/proc");
   const std::vector<NumaNode> numa = sysfs::discover_numa("/sys");
   std::array<char, 256> hostname{};
   gethostname(hostname.data(), hostname.size() - 1);
@@ -174,13 +129,13 @@ Place discover_place() {
   }
   place.machine = machine_identity(boot_id, hostname.data());
   std::map<std::string, std::string> closed;  // why, by device
-  for (Nic& nic : host.nics) {
-    if (!nic.rdma || !nic.up) continue;
-    std::string why = sysfs::why_not_opened("/sys", "/dev", nic.name);
-    nic.closed = !why.empty();
-    if (nic.closed) closed[nic.name] = std::move(why);
+  for (const Nic& nic : host.nics) {
+    if (nic.closed) closed[nic.name] = sysfs::why_not_opened("/sys", "/dev", nic.name);
   }
   place.rails = choose_rails(host);
+  constexpr std::size_t kMostOthers = 64;
+  for (const Nic& nic : choose_ports(host).others)
+    if (!nic.cable.empty() && place.others.size() < kMostOthers) place.others.push_back(nic);
   // Devices that WEFT_RAILS leaves out are nobody's loss.
   for (const Nic& nic : is_set("WEFT_RAILS") ? place.rails : host.nics)
     if (const auto why = closed.find(nic.name); why != closed.end() && place.no_rdma.empty())
@@ -189,8 +144,8 @@ Place discover_place() {
       sysfs::numa_node_of(numa, sysfs::read_field("/proc/self/status", "Cpus_allowed_list:"));
   // A rank that sees one GPU has that one.
   if (is_set("CUDA_VISIBLE_DEVICES")) {
-    const std::vector<Gpu> gpus = visible_gpus(sysfs::discover_gpus("/sys", "/proc"),
-                                               environment("CUDA_VISIBLE_DEVICES").c_str());
+    const std::vector<Gpu> gpus =
+        visible_gpus(host.gpus, environment("CUDA_VISIBLE_DEVICES").c_str());
     if (gpus.size() == 1) set_gpu(place, gpus[0].pci);
   }
   return place;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,24 @@ std::vector<int> cpus_beside(const std::string& root, const std::string& pci);
 // Orders rails: by PCI address, virtual devices last, then by name.
 bool before(const Nic& a, const Nic& b);
 
+// What the kernel says of an interface. Indices count from 1; 0: none.
+struct Link {
+  int index = 0;
+  int lower = 0;     // what it rides on, or the other end of a virtual cable
+  bool far = false;  // `lower` is an interface of another namespace
+  int master = 0;    // the bond, bridge or VRF that it is a port of
+  unsigned flags = 0;
+  std::string kind;  // "vlan", "bond", "veth"; empty: hardware, or loopback
+  std::string port;  // phys_port_name: "p0", "pf0vf3"
+  std::string mac;
+};
+std::map<std::string, Link> links_of(const std::string& root, bool live);
+
 // --- parts of discover_host() ---
+
+// Says of each NIC which cable it uses (Nic::cable), and why it can be no rail beside others
+// (Nic::aside).
+void find_cables(const std::string& root, bool live, std::vector<Nic>& nics);
 
 // With `live`, interfaces, state and addresses come from this process's network namespace (the
 // mount of the tree may belong to another namespace); otherwise they come from the tree.

@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -56,40 +56,116 @@ void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& rank
   }
 }
 
-// What is called alike on all hosts, in the order of host 0. Nothing where a rail has no key, or
-// not one of its own on its host.
-template <typename Key>
-std::optional<std::vector<std::string>> in_common(const std::vector<Place>& places,
-                                                  const std::vector<std::vector<Rank>>& hosts,
-                                                  Key key) {
-  std::vector<std::string> common;
-  for (std::size_t host = 0; host < hosts.size(); ++host) {
+using Key = std::string Nic::*;
+
+// The rails of all hosts, by what they are called: those of the first host, and what others have
+// more, after what it follows there. Nothing where a rail has no key, or not one of its own on its
+// host, or where hosts share less than half: then theirs are other slots, or other names.
+std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key key) {
+  std::vector<std::string> all;
+  std::unordered_map<std::string, std::size_t> holders;
+  for (const Place* host : hosts) {
     std::set<std::string> here;
-    for (const Nic& nic : places[hosts[host][0]].rails) {
-      if (key(nic).empty() || !here.insert(key(nic)).second) return {};
-      if (host == 0) common.push_back(key(nic));
+    std::size_t known = 0;
+    for (const Nic& nic : host->rails) {
+      if ((nic.*key).empty() || !here.insert(nic.*key).second) return {};
+      known += holders.contains(nic.*key) ? 1 : 0;
     }
-    std::erase_if(common, [&](const std::string& one) { return !here.contains(one); });
+    if (!all.empty() && 2 * known < std::min(here.size(), all.size())) return {};
+    auto at = all.begin();
+    for (const Nic& nic : host->rails) {
+      if (holders[nic.*key]++ == 0) at = all.insert(at, nic.*key);
+      at = std::ranges::find(all, nic.*key) + 1;
+    }
   }
-  return common;
+  std::erase_if(all, [&](const std::string& one) { return 2 * holders[one] < hosts.size(); });
+  return all;
 }
 
-// The same PCI slot on every host is the same rail: the slots that all hosts have come first, in
-// the order of host 0. Without a slot for every rail (virtual ones) the order stays as listed, and
-// where hosts then have more and fewer of them, those that all have by name come first: the one
-// that is missing must not make another one of each that follows.
+// What a host has in place of a rail of the others: a device that it does not count as a rail, else
+// nothing.
+Nic hole(const Place& place, const Nic& wanted, Key key) {
+  const auto own = std::ranges::find_if(place.others, [&](const Nic& nic) {
+    return !(wanted.*key).empty() && nic.*key == wanted.*key && nic.rdma == wanted.rdma;
+  });
+  if (own != place.others.end()) {
+    Nic nic = *own;
+    if (!nic.up || nic.address.empty()) nic.aside.clear();  // which says it all
+    return nic;
+  }
+  Nic nothing;
+  nothing.name = wanted.name;
+  nothing.rdma = wanted.rdma;
+  nothing.pci = wanted.pci;
+  nothing.aside = "this host has no such port";
+  return nothing;
+}
+
+// The same PCI slot, or without slots the same name, is the same rail on every host; else the order
+// tells. A host that lacks a rail of the others gets a hole there.
 void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
-  const auto slot = [](const Nic& nic) { return nic.pci; };
-  if (const auto common = in_common(places, hosts, slot)) {
-    for (Place& place : places) reorder(place.rails, *common, slot);
+  std::vector<const Place*> first;
+  for (const auto& ranks : hosts) first.push_back(&places[ranks[0]]);
+  for (const Key key : {&Nic::pci, &Nic::name}) {
+    const std::vector<std::string> all = all_called(first, key);
+    if (all.empty()) continue;
+    const bool same = std::ranges::all_of(
+        first, [&](const Place* host) { return host->rails.size() == all.size(); });
+    if (same && key == &Nic::name) return;  // the listed order counts
+    std::vector<Nic> wanted(all.size());
+    for (const Place* host : first)
+      for (const Nic& nic : host->rails)
+        if (const auto it = std::ranges::find(all, nic.*key); it != all.end())
+          wanted[static_cast<std::size_t>(it - all.begin())] = nic;
+    for (Place& place : places) {
+      std::vector<Nic> rails;
+      for (const Nic& one : wanted) {
+        const auto own = std::ranges::find(place.rails, one.*key, key);
+        rails.push_back(own == place.rails.end() ? hole(place, one, key) : *own);
+      }
+      place.rails = std::move(rails);
+    }
     return;
   }
-  const auto name = [](const Nic& nic) { return nic.name; };
-  const auto common = in_common(places, hosts, name);
-  const bool equal = std::ranges::all_of(
-      places, [&](const Place& place) { return place.rails.size() == places[0].rails.size(); });
-  if (common && !equal)
-    for (Place& place : places) reorder(place.rails, *common, name);
+  const auto most =
+      std::ranges::max_element(first, {}, [](const Place* place) { return place->rails.size(); });
+  const std::vector<Nic> longest = (*most)->rails;
+  for (Place& place : places)
+    while (place.rails.size() < longest.size())
+      place.rails.push_back(hole(place, longest[place.rails.size()], &Nic::name));
+}
+
+// Whether every host can use a rail: it is up, and has an address where most have one.
+bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) {
+  std::size_t with = 0;
+  for (const Place& place : places) with += place.rails[rail].address.empty() ? 0 : 1;
+  return std::ranges::all_of(places, [&](const Place& place) {
+    const Nic& nic = place.rails[rail];
+    return nic.up && nic.aside.empty() &&
+           (!addresses || !nic.address.empty() || 2 * with <= places.size());
+  });
+}
+
+// Moves the rails that all hosts can use to the front; returns their number, and by slot of the
+// order before, where a rail is now.
+std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
+  const std::size_t n = places[0].rails.size();
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  auto end = order.begin();
+  for (const bool addresses : {true, false})
+    if (end == order.begin())
+      end = std::stable_partition(order.begin(), order.end(), [&](std::size_t rail) {
+        return usable(places, rail, addresses);
+      });
+  for (Place& place : places) {
+    std::vector<Nic> rails;
+    for (const std::size_t rail : order) rails.push_back(std::move(place.rails[rail]));
+    place.rails = std::move(rails);
+  }
+  std::vector<int> now(n);
+  for (std::size_t i = 0; i < n; ++i) now[order[i]] = static_cast<int>(i);
+  return {static_cast<int>(end - order.begin()), now};
 }
 
 // Where some hosts have both families on a rail and others IPv6 only, IPv6 is how they meet.
@@ -98,6 +174,7 @@ void share_family(std::vector<Place>& places, std::size_t rail) {
   bool wanted = false;
   for (const Place& place : places) {
     const Nic& nic = place.rails[rail];
+    if (!nic.up) continue;
     if (!only_ipv6(nic) && nic.ipv6.empty()) return;
     wanted = wanted || only_ipv6(nic);
   }
@@ -109,13 +186,15 @@ void share_family(std::vector<Place>& places, std::size_t rail) {
 // shares even, it is the one nearest to the rank's GPU, the nearest pairs first, or one on the
 // rank's NUMA node; else in the order of the ranks.
 std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
-                        int nrails, bool by_distance) {
+                        int nrails, const std::vector<int>& slots, bool by_distance) {
   const int nlocal = static_cast<int>(ranks.size());
   const int share = nlocal / nrails;
   int extra = nlocal % nrails;  // rails that may take one rank more
   std::vector<int> load(nrails, 0), result(nlocal, -1);
+  // Its rail if all were there, so that a hole moves no other rank.
   const auto plain = [&](int local) {
-    return static_cast<int>(std::int64_t{local} * nrails / nlocal);
+    if (slots.empty()) return 0;
+    return slots[static_cast<std::size_t>(local) * slots.size() / ranks.size()];
   };
   const auto take = [&](int local, int rail) {
     if (load[rail] > share || (load[rail] == share && extra == 0)) return false;
@@ -125,7 +204,7 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
     return true;
   };
   const auto take_any = [&](int local, auto&& suits) {
-    if (suits(plain(local)) && take(local, plain(local))) return;
+    if (plain(local) < nrails && suits(plain(local)) && take(local, plain(local))) return;
     for (int rail = 0; rail < nrails && result[local] < 0; ++rail) {
       if (suits(rail)) take(local, rail);
     }
@@ -172,21 +251,20 @@ Topology::Topology(std::vector<Place> places)
   }
   for (const std::vector<Rank>& ranks : hosts_) align_inside_host(places_, ranks);
   align_hosts(places_, hosts_);
-  std::size_t fewest = places_[0].rails.size();
-  for (const Place& place : places_) fewest = std::min(fewest, place.rails.size());
-  nrails_ = std::max(1, static_cast<int>(fewest));
-  for (std::size_t rail = 0; rail < fewest; ++rail) share_family(places_, rail);
+  const auto [fewest, slots] = usable_first(places_);
+  nrails_ = std::max(1, fewest);
+  for (std::size_t rail = 0; rail < places_[0].rails.size(); ++rail) share_family(places_, rail);
 
   // Ranks of equal local index meet on one rail, so hosts of equal size must choose the same. Where
   // their processes are bound differently, or have other GPUs, distance has no say in it.
   std::unordered_map<std::size_t, std::vector<int>> chosen;
   for (const std::vector<Rank>& ranks : hosts_) {
     const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());
-    const std::vector<int> closest = choose(places_, ranks, nrails_, true);
+    const std::vector<int> closest = choose(places_, ranks, nrails_, slots, true);
     if (first) {
       it->second = closest;
     } else if (it->second != closest) {
-      it->second = choose(places_, ranks, nrails_, false);
+      it->second = choose(places_, ranks, nrails_, slots, false);
     }
   }
   for (Rank rank = 0; rank < nranks(); ++rank) {

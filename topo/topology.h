@@ -22,9 +22,17 @@ struct Nic {
   std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
   std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for hosts without IPv4
   bool up = false;
-  bool tunnel = false;  // its packets leave by another interface; set for this host only
-  bool closed = false;  // a verbs device that this process cannot open; set for this host only
-  int from_gpu = -1;    // pci_distance() to the rank's GPU, in a Place; -1: unknown
+  std::string state;  // why a verbs device is not up: "DOWN, Disabled"
+  std::string aside;  // why it is no rail: "shares the cable of eth0"
+  int from_gpu = -1;  // pci_distance() to the rank's GPU, in a Place; -1: unknown
+
+  // Of this host only.
+  bool closed = false;   // a verbs device that this process cannot open
+  bool link = false;     // the cable carries a signal, though the port may not be active
+  std::string kind;      // what the port could be, whatever its state is: link layer, card, lanes
+  double pcie_gbps = 0;  // what its slot could carry, 0 where unknown
+  std::string cable;     // the same for devices that share a cable
+  int removed = 0;       // 0: a NIC or what rides on one; 1: a virtual cable; 2: a bridge of these
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -34,8 +42,9 @@ struct Place {
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
-  std::string gpu;         // the PCI address of the GPU that is this rank's; empty: none is yet
-  int numa_node = -1;      // the node of the cores this process may run on
+  std::vector<Nic> others;  // devices with a cable that this host does not count as rails
+  std::string gpu;          // the PCI address of the GPU that is this rank's; empty: none is yet
+  int numa_node = -1;       // the node of the cores this process may run on
 };
 
 // Returns the JSON text of a place, for the bootstrap.
@@ -47,14 +56,16 @@ class Topology {
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
   // `local index * R / L` unless one is closer: in the PCI tree to the rank's GPU, where that is
   // known, else by NUMA nodes to its cores. Hosts of equal size choose alike, so ranks of equal
-  // local index share a rail. place(r).rails is sorted in the order of host 0's PCI slots, with
-  // addresses of a family that all hosts share: callers use place(r), not the place that r sent.
+  // local index share a rail. place(r).rails has the same length on all hosts: first the rails that
+  // all hosts can use, in the order of PCI slots, then those where a host has a hole (a port that
+  // is down, missing, or without an address); with addresses of a family that all hosts share.
+  // Callers use place(r), not the place that r sent.
   // Throws Error when there are no ranks, or when ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }
   int nhosts() const { return static_cast<int>(hosts_.size()); }
-  int nrails() const { return nrails_; }         // the smallest count over hosts, >= 1
+  int nrails() const { return nrails_; }         // that all hosts can use, >= 1
   int host(Rank r) const { return host_[r]; }    // index of r's host
   int local(Rank r) const { return local_[r]; }  // index of r among its host's ranks
   int rail(Rank r) const { return rail_[r]; }    // the rail r sends and receives on

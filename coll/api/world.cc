@@ -24,8 +24,13 @@ namespace weft {
 namespace {
 
 bool all_ports_are_up(const Topology& topology) {
-  for (Rank r = 0; r < topology.nranks(); ++r)
-    if (!std::ranges::all_of(topology.place(r).rails, &Nic::up)) return false;
+  const auto used = static_cast<std::size_t>(topology.nrails());
+  for (Rank r = 0; r < topology.nranks(); ++r) {
+    const auto& rails = topology.place(r).rails;
+    if (!std::all_of(rails.begin(), rails.begin() + std::min(used, rails.size()),
+                     [](const Nic& nic) { return nic.up; }))
+      return false;
+  }
   return true;
 }
 

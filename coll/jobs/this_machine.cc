@@ -36,7 +36,7 @@ Machine this_machine() {
   m.name = "this";
   double slowest = 0;
   for (const Nic& nic : choose_rails(discover_host()))
-    if (nic.rate_gbps > 0) slowest = slowest > 0 ? std::min(slowest, nic.rate_gbps) : nic.rate_gbps;
+    if (nic.up && nic.rate_gbps > 0) slowest = slowest > 0 ? std::min(slowest, nic.rate_gbps) : nic.rate_gbps;
   if (slowest > 0) m.rail.gbps = slowest;
   std::vector<std::byte> from(kAll, std::byte{1}), to(kAll, std::byte{1});
   const ReduceFn add = reduce_kernel(DType::kFloat32, RedOp::kSum);

@@ -8,12 +8,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/table.h"
+#include "perf/inspect/topo_view.h"
+#include "topo/base/environment.h"
 #include "topo/discover.h"
 #include "topo/near.h"
 #include "transport/loaded/loaded.h"
@@ -22,25 +23,11 @@ namespace weft {
 
 namespace {
 
-using Json = nlohmann::ordered_json;  // the keys in the order they are written here
-
 struct Options {
   std::string json;
   bool ascii = false;
   std::optional<int> ppn;
   std::string sysfs = "/sys";
-};
-
-// Everything that is printed, in either form.
-struct View {
-  HostDescription host;
-  std::optional<Place> place;  // none for a recorded tree
-  std::string tree;            // the recorded tree, or empty
-  std::vector<Nic> rails;
-  std::vector<LibraryState> libraries;  // of this host
-  int ppn = 1;
-  // Per local rank: its rail, the NUMA node of its GPU or -1, the index of its GPU or -1.
-  std::vector<int> rail_of, node_of, gpu_of;
 };
 
 View look(const Options& options) {
@@ -51,6 +38,16 @@ View look(const Options& options) {
   }
   view.host = discover_host(options.sysfs);
   view.rails = choose_rails(view.host);
+  if (is_set("WEFT_RAILS")) {
+    for (Nic nic : view.host.nics) {
+      nic.aside = "not in WEFT_RAILS";
+      if (std::ranges::find(view.rails, nic.name, &Nic::name) == view.rails.end() &&
+          nic.name != "lo")
+        view.others.push_back(nic);
+    }
+  } else {
+    view.others = choose_ports(view.host).others;
+  }
   if (options.sysfs == "/sys") {
     view.place = discover_place();
     view.libraries = libraries();
@@ -74,6 +71,7 @@ View look(const Options& options) {
     view.node_of.push_back(places[local].numa_node);
   }
   const Topology topology(std::move(places));
+  view.rails = topology.place(0).rails;  // in their order: what is down comes last
   std::vector<std::string> rails, gpus;
   for (int local = 0; local < view.ppn; ++local) {
     const auto rail = static_cast<std::size_t>(topology.rail(local));
@@ -88,83 +86,6 @@ View look(const Options& options) {
           std::ranges::find(view.host.gpus, gpus[static_cast<std::size_t>(gpu)], &Gpu::pci) -
           view.host.gpus.begin());
   return view;
-}
-
-// GPUs by their index, one group per domain; those that nothing joins are in none.
-std::vector<std::vector<int>> gpu_domains(const std::vector<Gpu>& gpus) {
-  std::vector<std::vector<int>> domains;
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (gpus[i].domain < 0) continue;
-    domains.resize(std::max(domains.size(), static_cast<std::size_t>(gpus[i].domain) + 1));
-    domains[gpus[i].domain].push_back(static_cast<int>(i));
-  }
-  return domains;
-}
-
-std::string gpu_link(const Gpu& gpu) { return gpu.name.starts_with("AMD") ? "xGMI" : "NVLink"; }
-
-// --- JSON ---
-
-Json or_null(int numa_node) { return numa_node < 0 ? Json() : Json(numa_node); }
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json to_json(const Nic& nic) {
-  return {{"name", nic.name},
-          {"rdma", nic.rdma},
-          {"netdev", or_null(nic.netdev)},
-          {"pci", or_null(nic.pci)},
-          {"numa_node", or_null(nic.numa_node)},
-          {"rate_gbps", nic.rate_gbps > 0 ? Json(nic.rate_gbps) : Json()},
-          {"address", or_null(nic.address)},
-          {"up", nic.up}};
-}
-
-Json to_json(const View& view) {
-  const HostDescription& host = view.host;
-  Json numa = Json::array(), nics = Json::array(), gpus = Json::array(), rails = Json::array();
-  Json domains = Json::array(), ranks = Json::array();
-  for (const NumaNode& node : host.numa) {
-    numa.push_back({{"id", node.id},
-                    {"cpus", node.cpus},
-                    {"memory_bytes", node.memory_bytes > 0 ? Json(node.memory_bytes) : Json()}});
-  }
-  for (const Nic& nic : host.nics) nics.push_back(to_json(nic));
-  for (const Gpu& gpu : host.gpus) {
-    gpus.push_back({{"name", gpu.name}, {"pci", gpu.pci}, {"numa_node", or_null(gpu.numa_node)}});
-  }
-  for (const Nic& nic : view.rails) {
-    Json rail = to_json(nic);
-    rail["rail"] = rails.size();
-    rails.push_back(std::move(rail));
-  }
-  Json locals = Json::array();
-  for (int local = 0; local < view.ppn; ++local) {
-    locals.push_back(local);
-    ranks.push_back({{"local_rank", local},
-                     {"rail", view.rail_of[local]},
-                     {"gpu", or_null(view.gpu_of[local])}});
-  }
-  domains.push_back({{"link", "shared memory"}, {"local_ranks", std::move(locals)}});
-  for (const auto& members : gpu_domains(host.gpus)) {
-    domains.push_back({{"link", gpu_link(host.gpus[members[0]])}, {"gpus", members}});
-  }
-  Json found = Json::object();
-  for (const LibraryState& l : view.libraries)
-    found[l.title] = l.why_not.empty() ? Json(l.file) : Json();
-  return {{"schema", "weft.topo/1"},
-          {"hostname", or_null(host.hostname)},
-          {"host", view.place ? Json(view.place->host) : Json()},
-          {"machine", view.place ? Json(view.place->machine) : Json()},
-          {"cpu_model", or_null(host.cpu_model)},
-          {"cores", host.cores},
-          {"numa_nodes", std::move(numa)},
-          {"nics", std::move(nics)},
-          {"gpus", std::move(gpus)},
-          {"rails", std::move(rails)},
-          {"domains", std::move(domains)},
-          {"libraries", std::move(found)},
-          {"ranks_per_host", view.ppn},
-          {"ranks", std::move(ranks)}};
 }
 
 // --- the tree ---
@@ -266,6 +187,8 @@ class TreeView {
     }
     root.below.push_back({"high-speed domains", domains()});
     root.below.push_back({view_.rails.empty() ? "rails: none" : "rails", rails()});
+    if (auto rest = others(); !rest.empty())
+      root.below.push_back({"no rails of the job (WEFT_RAILS chooses others)", std::move(rest)});
     root.below.push_back({"ranks", ranks()});
     if (!view_.libraries.empty()) root.below.push_back({"libraries", found()});
     return root;
@@ -288,6 +211,13 @@ class TreeView {
                        style_.dim(nic.pci.empty() ? "virtual" : nic.pci));
   }
 
+  // The interface behind an RDMA device is shown with it.
+  bool interface_of_rdma(const Nic& nic) const {
+    return !nic.rdma && std::ranges::any_of(view_.host.nics, [&](const Nic& other) {
+      return other.rdma && other.netdev == nic.name;
+    });
+  }
+
   std::vector<Branch> devices(int node) const {
     const HostDescription& host = view_.host;
     std::vector<Branch> result;
@@ -298,12 +228,7 @@ class TreeView {
           {fmt::format("GPU {}  {}  {}", i, style_.bold(gpu.name), style_.dim(gpu.pci))});
     }
     for (const Nic& nic : host.nics) {
-      // The interface behind an RDMA device is shown with it.
-      const bool shown =
-          !nic.rdma && std::any_of(host.nics.begin(), host.nics.end(), [&](const Nic& other) {
-            return other.rdma && other.netdev == nic.name;
-          });
-      if (!shown && on(node, nic.numa_node)) {
+      if (!interface_of_rdma(nic) && on(node, nic.numa_node)) {
         result.push_back({fmt::format("{}  {}", nic.rdma ? "RDMA " : "NIC  ", line(nic))});
       }
     }
@@ -331,8 +256,20 @@ class TreeView {
   std::vector<Branch> rails() const {
     std::vector<Branch> result;
     for (std::size_t i = 0; i < view_.rails.size(); ++i) {
-      result.push_back({fmt::format("rail {}  {}", i, line(view_.rails[i]))});
+      const Nic& rail = view_.rails[i];
+      result.push_back({fmt::format("rail {}  {}", i, line(rail))});
+      if (!rail.state.empty()) result.back().text += "  " + style_.paint("31", rail.state);
     }
+    return result;
+  }
+
+  std::vector<Branch> others() const {
+    std::size_t width = 0;
+    for (const Nic& nic : view_.others) width = std::max(width, label(nic).size());
+    std::vector<Branch> result;
+    for (const Nic& nic : view_.others)
+      if (!interface_of_rdma(nic))
+        result.push_back({fmt::format("{:<{}}  {}", label(nic), width, nic.aside)});
     return result;
   }
 
@@ -409,9 +346,7 @@ void add_topo(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     check_report(options->json);
     const View view = look(*options);
-    if (!options->json.empty())
-      write_report(options->json,
-                   to_json(view).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    if (!options->json.empty()) write_report(options->json, topo_json(view));
     if (options->json != "-") {
       const Style style = style_for(*options);
       const Branch root = TreeView(view, style).root();

@@ -57,6 +57,8 @@ class PairSession {
   explicit PairSession(const PairOptions& options)
       : o_(options), launched_(options.server.empty() && launched()) {
     Place place = discover_place();
+    if (!launched_ && std::ranges::any_of(place.rails, &Nic::up))
+      std::erase_if(place.rails, [](const Nic& nic) { return !nic.up; });
     if (!launched_) place.host = o_.server.empty() ? "server" : "client";
     if (!o_.device.empty()) place.rails = {device_named(o_.device)};
     for (Nic& rail : place.rails)

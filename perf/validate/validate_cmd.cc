@@ -17,6 +17,7 @@
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/report/history.h"
 #include "perf/validate/simulation.h"
+#include "perf/validate/snapshot.h"
 #include "perf/validate/suggest_policy.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"
@@ -36,6 +37,7 @@ struct ValidateFlags {
               drains;
   int random_faults = 0;
   std::string world;
+  std::vector<std::string> sysfs;
   bool worlds = false;
   bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
   bool list = false, samples = false, verbose = false, cost = false, simulate = false;
@@ -159,6 +161,14 @@ int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   return static_cast<int>(simulation.report.verdict);
 }
 
+int judge_trees(const ValidateFlags& flags, const fabric::Policy& policy) {
+  for (const std::string* path : {&flags.json, &flags.html, &flags.prometheus}) check_report(*path);
+  const Report report = fabric::judge_snapshots(flags.sysfs, policy);
+  print(flags, report);
+  write_reports(flags, report);
+  return static_cast<int>(report.verdict);
+}
+
 int validate(ValidateFlags& flags) {
   if (flags.list) return print_list(flags);
   if (flags.worlds) return print_worlds();
@@ -180,6 +190,7 @@ int validate(ValidateFlags& flags) {
     throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
   if (!flags.world.empty() && !flags.simulate)
     throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
+  if (!flags.sysfs.empty()) return judge_trees(flags, options.policy);
   if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
   options.baseline = flags.baseline;
@@ -270,6 +281,12 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--world", flags->world,
                       "parts joined by '+', such as clos+slow-port; --worlds lists them");
   command->add_flag("--worlds", flags->worlds, "print the parts of worlds");
+  command
+      ->add_option("--sysfs", flags->sysfs,
+                   "judge a recorded copy of /sys instead, without a job; twice: before, after")
+      ->type_name("ROOT")
+      ->expected(1)
+      ->take_all();
   command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
   CLI::App* history =
       command->add_subcommand("history", "print the reports (--json) of a folder side by side");
@@ -283,6 +300,10 @@ void add_validate(CLI::App& app, int& exit_code) {
     if (flags->simulate)
       refuse_given(*command, {"--ranks", "--transport", "--timeout-ms"},
                    "a simulated fleet has --hosts and --rails");
+    if (flags->sysfs.size() > 2) throw Error("--sysfs: one tree, or two of one host");
+    if (!flags->sysfs.empty())
+      refuse_given(*command, {"--simulate", "--baseline", "--soak", "--all-pairs"},
+                   "--sysfs reads a tree and sends nothing");
     if (!flags->world.empty())
       refuse_given(*command, {"--random-faults"}, "a world names its faults: clos+slow-port");
     if (flags->worlds) refuse_given(*command, {"--json"}, "--worlds tests nothing");

@@ -52,7 +52,8 @@ void Validation::describe(World& world) {
   agent_ = std::ranges::find(agents, world.rank()) != agents.end();
   for (Rank r = 0; r < world.size(); ++r) host_of_.push_back(topology.host_name(topology.host(r)));
   report_.ranks = world.size();
-  report_.rails = topology.nrails();
+  report_.rails = static_cast<int>(
+      std::max(topology.place(0).rails.size(), std::size_t{1}));  // with those that have holes
   const std::string between = transport_between_hosts(topology);
   report_.transport = options_.transport == "auto" ? between : options_.transport;
   if (report_.transport != "verbs") report_.transport = "tcp";

@@ -178,8 +178,9 @@ TEST(Discover, Tunnels) {
   tree.write("class/net/tun0/type", "65534");
   tree.write("class/net/bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0");
   const HostDescription host = discover_host(tree.root());
-  for (const char* name : {"eth0", "bond0"}) EXPECT_FALSE(nic(host, name).tunnel) << name;
-  for (const char* name : {"vx0", "tun0"}) EXPECT_TRUE(nic(host, name).tunnel) << name;
+  for (const char* name : {"eth0", "bond0"}) EXPECT_EQ(nic(host, name).aside, "") << name;
+  for (const char* name : {"vx0", "tun0"})
+    EXPECT_THAT(nic(host, name).aside, ::testing::StartsWith("a tunnel")) << name;
 }
 
 TEST(Discover, RdmaPortsInOddStates) {
@@ -222,13 +223,14 @@ TEST(Discover, NothingIsAnEmptyHost) {
   }
 }
 
-TEST(ChooseRails, RdmaDevicesThatAreUpInPciOrder) {
+TEST(ChooseRails, RdmaDevicesOfAKindInPciOrderWhateverTheirState) {
   const Variable variable("WEFT_RAILS", nullptr);
   const FakeSysfs tree;
   add_two_rail_host(tree);
   tree.add_pci("0000:11:00.0", "0x020700", "0x15b3", "0x1021", "0");
   tree.add_rdma("mlx5_2", "0000:11:00.0", "1", "1: DOWN", "200 Gb/sec (4X HDR)");
-  EXPECT_THAT(names(choose_rails(discover_host(tree.root()))), ElementsAre("mlx5_1", "mlx5_0"));
+  EXPECT_THAT(names(choose_rails(discover_host(tree.root()))),
+              ElementsAre("mlx5_2", "mlx5_1", "mlx5_0"));
 }
 
 TEST(ChooseRails, SoftRoceOnlyWithoutHardware) {
@@ -248,23 +250,27 @@ TEST(ChooseRails, InterfacesWithAnAddressElseAnyElseLoopback) {
   host.nics = {interface("lo", "127.0.0.1")};
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("lo"));
   host.nics.push_back(interface("docker0", "172.17.0.1"));
+  host.nics.back().aside = "a bridge without a NIC";
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("docker0"));
   host.nics.push_back(interface("eth1", ""));
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth1"));
   host.nics.push_back(interface("rail10", "10.0.1.1"));
   host.nics.push_back(interface("rail2", "10.0.2.1"));
-  host.nics.push_back(interface("eth0", "10.0.3.1", "0000:02:00.0"));
-  EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth0", "rail2", "rail10"));
-  // Of the host's service processor, and of its containers: none leads to another host.
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("rail2", "rail10"));
+  // Of the host's service processor, of its containers: none leads to another host.
   host.nics.push_back(interface("usb0", "169.254.95.120", "0000:00:14.0"));
   host.nics.push_back(interface("kube-ipvs0", "10.96.0.1"));
-  host.nics.push_back(interface("lxcbr0", "10.0.4.1"));
-  host.nics.push_back(interface("wg0", "10.0.5.1"));
-  host.nics.back().tunnel = true;
-  EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth0", "rail2", "rail10"));
-  host.nics.erase(host.nics.begin() + 3, host.nics.begin() + 6);
-  EXPECT_THAT(names(choose_rails(host)), ElementsAre("usb0", "eth1")) << "there is nothing else";
-  for (Nic& nic : host.nics) nic.up = false;
+  host.nics.back().aside = "a device of kind dummy, which has no cable";
+  host.nics.push_back(interface("br7", "10.0.4.1"));
+  host.nics.back().removed = 2;
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("rail2", "rail10"));
+  host.nics.erase(host.nics.begin() + 3, host.nics.begin() + 5);
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("br7")) << "with an address";
+  host.nics.pop_back();
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth1")) << "no link-local address";
+  for (Nic& nic : host.nics) nic.up = nic.name == "usb0";
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("usb0")) << "there is nothing else";
+  for (Nic& nic : host.nics) nic.up = nic.name == "lo";
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("lo"));
   host.nics.clear();
   EXPECT_THAT(choose_rails(host), IsEmpty());

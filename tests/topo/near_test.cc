@@ -116,6 +116,7 @@ std::vector<int> rails_of(const std::vector<std::string>& nics,
     for (const std::string& pci : nics) {
       Nic nic;
       nic.name = nic.pci = pci;
+      nic.up = true;
       nic.numa_node = sysfs::pci_numa_node(tree.root(), pci);
       places[r].rails.push_back(nic);
     }

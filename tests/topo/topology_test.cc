@@ -180,7 +180,8 @@ TEST(Topology, ADeadNicDoesNotShiftTheRailsBehindIt) {
                            place("b", {nic("y0", "0000:01:00.0"), nic("y2", "0000:03:00.0")})});
   EXPECT_EQ(topology.nrails(), 2);
   EXPECT_THAT(rail_names(topology, 0), ElementsAre("x0", "x2", "x1"));
-  EXPECT_THAT(rail_names(topology, 1), ElementsAre("y0", "y2"));
+  EXPECT_THAT(rail_names(topology, 1), ElementsAre("y0", "y2", "x1"));
+  EXPECT_EQ(topology.place(1).rails[2].aside, "this host has no such port");
 }
 
 TEST(Topology, WithoutSlotsTheListedOrderStays) {
@@ -208,7 +209,51 @@ TEST(Topology, WithoutSlotsAMissingRailDoesNotShiftThoseBehindIt) {
   }
   // Where hosts call theirs differently, only the order tells.
   const Topology topology({place("a", all), place("b", {nic("eth1"), nic("eth0")})});
-  EXPECT_THAT(rail_names(topology, 1), ElementsAre("eth1", "eth0"));
+  EXPECT_THAT(rail_names(topology, 1), ElementsAre("eth1", "eth0", "r2"));
+  // Each lacks another one.
+  const Topology two({place("a", {nic("r0"), nic("r1"), nic("r2")}),
+                      place("b", {nic("r0"), nic("r2"), nic("r3")})});
+  ASSERT_EQ(two.nrails(), 2);
+  EXPECT_THAT(rail_names(two, 0), ElementsAre("r0", "r2", "r1", "r3"));
+  EXPECT_EQ(rail_names(two, 1), rail_names(two, 0));
+}
+
+// The ranks keep their rails, whichever port of whichever host is out.
+TEST(Topology, AHoleMovesNoOtherRank) {
+  const auto host = [](const std::string& name, int hole) {
+    std::vector<Nic> four;
+    for (int i = 0; i < 4; ++i)
+      four.push_back(nic(fmt::format("r{}", i), fmt::format("0000:0{}:00.0", i)));
+    if (hole >= 0) four[static_cast<std::size_t>(hole)].up = false;
+    return std::vector<Place>(4, place(name, four));
+  };
+  std::vector<Place> places = host("a", -1);
+  for (Place& other : host("b", 1)) places.push_back(std::move(other));
+  const Topology topology(std::move(places));
+  ASSERT_EQ(topology.nrails(), 3);
+  std::vector<std::string> of_each;
+  for (Rank r = 0; r < 4; ++r)
+    of_each.push_back(topology.place(r).rails[static_cast<std::size_t>(topology.rail(r))].name);
+  EXPECT_THAT(of_each, ElementsAre("r0", "r0", "r2", "r3"));
+  EXPECT_THAT(rail_names(topology, 4), ElementsAre("r0", "r2", "r3", "r1"));
+}
+
+// A host that lacks an address, where the others have one, has the device all the same.
+TEST(Topology, WithoutAnAddressARailIsAHole) {
+  const auto with = [](const std::string& name, const std::string& address) {
+    Nic one = nic(name);
+    one.address = address;
+    return one;
+  };
+  Place second = place("b", {with("r0", "10.0.0.2")});
+  second.others = {with("r1", "")};
+  second.others[0].aside = "no address";
+  const Topology topology({place("a", {with("r0", "10.0.0.1"), with("r1", "10.0.1.1")}), second,
+                           place("c", {with("r0", "10.0.0.3"), with("r1", "10.0.1.3")})});
+  EXPECT_EQ(topology.nrails(), 1);
+  EXPECT_EQ(topology.place(1).rails[1].name, "r1");
+  EXPECT_TRUE(topology.place(1).rails[1].up);
+  EXPECT_EQ(topology.place(1).rails[1].aside, "");
 }
 
 // On each rail by itself, and only where every host can.

@@ -19,11 +19,13 @@ bool has_full_membership(const PortFacts& port) {
 
 Outcome judge_subnet(const Check& check, const Observed& observed, const HostFacts& host,
                      const PortFacts& port, std::map<std::pair<int, int>, int>& lids) {
-  if (!is_infiniband(port)) return std::nullopt;
+  if (!is_infiniband(port) || port.state == "DOWN") return std::nullopt;
   const Where where = at_port(host, port);
   if (!port.lid || !port.sm_lid) return std::vector{make_unknown(check, where)};
   if (*port.sm_lid == 0) return std::vector{text_finding(check, where, "sm_lid 0", "sm_lid > 0")};
-  if (*port.lid == 0) return std::vector{text_finding(check, where, "lid 0", "lid > 0")};
+  constexpr int kMostLid = 0xbfff;  // of one host; what is above names groups, 65535 nothing
+  if (*port.lid == 0 || *port.lid > kMostLid)
+    return std::vector{text_finding(check, where, fmt::format("lid {}", *port.lid), "1 to 49151")};
   if (lids[{port.rail, *port.lid}] > 1)
     return std::vector{
         text_finding(check, where, fmt::format("lid {}", *port.lid), "a lid of its own")};
@@ -142,6 +144,23 @@ Judged gid(const Check& check, const Observed& observed) {
     all.findings.push_back(std::move(finding));
   }
   return all;
+}
+
+// An interface is reached by its address; InfiniBand needs none.
+Judged no_address(const Check& check, const Observed& observed) {
+  std::map<int, std::size_t> with, all_ports;
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports) {
+      with[port.rail] += port.address ? 1 : 0;
+      ++all_ports[port.rail];
+    }
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    if (is_infiniband(port) || with[port.rail] == 0 || 2 * with[port.rail] < all_ports[port.rail])
+      return std::nullopt;
+    if (port.address) return std::vector<Finding>{};
+    return std::vector{text_finding(check, at_port(host, port), "no IP address",
+                                    "an address, as the other hosts have")};
+  });
 }
 
 // A port that says it has an address (an IP, MAC or GID).
@@ -280,6 +299,12 @@ constexpr Check kAddressingRows[] = {
      "Give the interface its IPv4 address and let the GID appear (`show_gids`); where programs "
      "are told an index (NCCL_IB_GID_INDEX), make that index mean the same on all hosts.",
      gid},
+    {"no-address", CheckKind::kPassive, Severity::kFatal, "every rail has its address",
+     "interface addresses of each rail", "an address where most hosts have one",
+     "The port is up but has no IP address, so no other host reaches it by this rail.",
+     "Give the interface its address again (DHCP, netplan, NetworkManager), or leave it out with "
+     "WEFT_RAILS on all hosts.",
+     no_address},
     {"duplicate-address", CheckKind::kPassive, Severity::kFatal, "addresses are unique",
      "addresses, MACs and GIDs of all hosts, joined", "each one once",
      "Two ports say that they have the same address. Packets go to either of them by chance, and "

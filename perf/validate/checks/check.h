@@ -86,13 +86,13 @@ Judged outages_of_check(const Check& check, const Observed& observed);
 // Adds what was found at one place.
 void add_outcome(Outcome outcome, Judged& all);
 
-// Runs `judge(host, port)` on all ports but the excluded ones.
+// Runs `judge(host, port)` on all ports but the excluded ones and those that a host lacks.
 template <typename Judge>
 Judged each_port(const Observed& observed, Judge judge) {
   Judged all;
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports) {
-      if (excluded(observed, port)) continue;
+      if (excluded(observed, port) || port.absent) continue;
       add_outcome(judge(host, port), all);
     }
   return all;

@@ -46,6 +46,7 @@ constexpr Rule kRules[] = {
      {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "ib-subnet", "gid",
       "false-report"}},
     {"link-rate", Reach::kPlace, {"link-width"}},
+    {"link-lanes", Reach::kPlace, {"link-width", "link-rate"}},
     {"path-mtu", Reach::kPlace, {"mtu", "cables-swapped", "unreachable"}},
     {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
     {"congestion-loss",

@@ -22,6 +22,7 @@ void visit_port(Facts& p, Visit& visit) {
   visit("netdev", p.netdev);
   visit("ib_port", p.ib_port);
   visit("rdma", p.rdma);
+  visit("absent", p.absent);
   visit("state", p.state);
   visit("phys_state", p.phys_state);
   visit("link_layer", p.link_layer);

@@ -18,6 +18,7 @@ struct PortFacts {
   std::string netdev;  // the port's network interface; empty: none
   int ib_port = 0;     // of an RDMA device; 0: a plain interface
   bool rdma = false;
+  std::optional<std::string> absent;  // why the host cannot use the port as a rail; nothing is read
 
   std::optional<std::string> state, phys_state, link_layer;  // "ACTIVE", "LinkUp", "InfiniBand"
   std::optional<double> rate_gbps;                           // of the link as trained

@@ -80,6 +80,10 @@ PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
   port.device = nic.name;
   port.netdev = nic.netdev;
   port.rdma = nic.rdma;
+  if (!nic.aside.empty()) {
+    port.absent = nic.aside;
+    return port;
+  }
   if (!nic.pci.empty()) port.pci = nic.pci;
   if (!nic.address.empty()) port.address = nic.address;
   // Of a plain interface, the topology knows whether the kernel's rate is made up.
@@ -119,7 +123,7 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
 
 Readings read_counters(const PortFacts& port, const Sources& sources) {
   Readings readings;
-  if (excluded(port, sources)) return readings;
+  if (excluded(port, sources) || port.absent) return readings;
   ib_counters(port, sources, readings);
   net_counters(port, sources, readings);
   ethtool_counters(port, sources, readings);

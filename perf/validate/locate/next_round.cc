@@ -96,7 +96,9 @@ class Chooser {
     return found == map.end() ? 0 : found->second;
   }
   bool has(Port port) const {
-    return port.rail < static_cast<int>(hosts_[static_cast<std::size_t>(port.host)].ports.size());
+    const std::vector<PortInfo>& ports = hosts_[static_cast<std::size_t>(port.host)].ports;
+    return port.rail < static_cast<int>(ports.size()) &&
+           ports[static_cast<std::size_t>(port.rail)].usable;
   }
   bool free(Port port) const { return !busy_.contains(port); }
   // Adds the flow where its ports are free and the path is not known well enough.

@@ -101,8 +101,6 @@ AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& f
     for (const PortFacts& port : host.ports) {
       const auto& nic =
           topology.place(agents_[hosts_.size() - 1]).rails.at(static_cast<std::size_t>(port.rail));
-      soft_ = soft_ || (transport_ == "verbs" && (!port.pci || port.pci->empty()));
-      labels_ = labels_ && (transport_ != "verbs" || labels_choose_ports(port));
       double gbps = expected_gbps(port, policy, declared_gbps, transport_);
       if (gbps <= 0 && nic.name == "lo") {
         gbps = kLoopbackGbps;
@@ -110,7 +108,11 @@ AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& f
       }
       h.ports.push_back(
           {port.device, nic.address, gbps,
-           transport_ == "verbs" ? port.active_mtu.value_or(0) : port.mtu.value_or(0)});
+           transport_ == "verbs" ? port.active_mtu.value_or(0) : port.mtu.value_or(0),
+           nic.up && nic.aside.empty() && (transport_ == "verbs" || !nic.address.empty())});
+      if (!h.ports.back().usable) continue;
+      soft_ = soft_ || (transport_ == "verbs" && (!port.pci || port.pci->empty()));
+      labels_ = labels_ && (transport_ != "verbs" || labels_choose_ports(port));
       most_gbps = std::max(most_gbps, h.ports.back().expected_gbps);
       known = known && h.ports.back().expected_gbps > 0;
     }

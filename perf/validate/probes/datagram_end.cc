@@ -246,14 +246,16 @@ class ReachEnd final : public DatagramEnd {
     std::uint64_t token, everyone;
   };
 
-  static Fd listen_at(const std::string& device, std::uint16_t port) {
-    Fd fd = Fd::from([] { return socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  // At every address of a device, of the family that the rail has.
+  Fd listen_at(const std::string& device, std::uint16_t port) const {
+    const int family = rail_.address.find(':') == std::string::npos ? AF_INET : AF_INET6;
+    Fd fd = Fd::from([&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
                static_cast<socklen_t>(device.size()));
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_port = htons(port);
-    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return {};
+    Address any;
+    if (!parse_address(family == AF_INET ? "0.0.0.0" : "::", port, any) ||
+        bind(fd.get(), reinterpret_cast<const sockaddr*>(&any.bytes), any.length) != 0)
+      return {};
     return fd;
   }
 

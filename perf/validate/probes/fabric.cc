@@ -35,6 +35,9 @@ std::vector<Flow> pairs_of(const Fabric& fabric) {
       if (turn >= rails || flows.size() >= most) continue;
       more = true;
       const int rail = static_cast<int>((i + turn) % rails);
+      if (!fleet[from].ports[static_cast<std::size_t>(rail)].usable ||
+          !fleet[to].ports[static_cast<std::size_t>(rail)].usable)
+        continue;
       flows.push_back({{static_cast<int>(from), rail}, {static_cast<int>(to), rail}});
     }
   return flows;

@@ -14,6 +14,7 @@ struct PortInfo {
   std::string device, address;
   double expected_gbps = 0;  // declared, else advertised; 0: not known
   int mtu = 0;               // bytes; 0: not known
+  bool usable = true;        // false: a hole, which no flow can use
 };
 
 struct FleetHost {

@@ -55,7 +55,8 @@ class Planner {
 
  private:
   bool has(int host, int rail) const {
-    return rail < static_cast<int>(hosts_[static_cast<std::size_t>(host)].ports.size());
+    const std::vector<PortInfo>& ports = hosts_[static_cast<std::size_t>(host)].ports;
+    return rail < static_cast<int>(ports.size()) && ports[static_cast<std::size_t>(rail)].usable;
   }
   bool fits(std::size_t flows) const {
     return most_ <= 0 || flows <= static_cast<std::size_t>(most_);

@@ -120,6 +120,15 @@ const std::vector<Fault>& faults() {
        kPort, "h1", 0, kReceive, kWarn},
       {"ib-subnet", kInfiniband, [](Fleet& f) { f.port(3, 1).sm_lid = 0; },
        kPort, "h3", 1, kBoth, kFatal},
+      {"port-missing", kRoce, [](Fleet& f) { f.port(2, 1).absent = "this host has no such port"; },
+       kPort, "h2", 1, kBoth, kFatal},
+      {"no-address", kPlain, [](Fleet& f) { f.port(1, 1).address.reset(); },
+       kPort, "h1", 1, kBoth, kFatal},
+      {"link-lanes", kInfiniband, [](Fleet& f) {
+         for (HostFacts& host : f.facts.hosts)
+           for (PortFacts& port : host.ports) port.most_rate_gbps.reset();
+         for (HostFacts& host : f.facts.hosts) host.ports[1].rate_gbps = 100;
+       }, kPort, "h1", 1, kBoth, kFail, {"link-lanes"}},
       {"rails-differ", kPlain, [](Fleet& f) { f.host(2).ports.pop_back(); },
        kHost, "h2", -1, kBoth, kWarn},
       {"rails-one-subnet", kPlain, [](Fleet& f) {

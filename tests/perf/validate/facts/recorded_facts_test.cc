@@ -1,5 +1,4 @@
-// The recorded tree of an H100 host with ConnectX-7 on InfiniBand, as it is. WEFT_RECORDED names
-// its folder; by default it lies beside the source tree.
+// The recorded tree of an H100 host with ConnectX-7 on InfiniBand, as it is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,8 +24,7 @@ using weft::testing::RecordedHost;
 class FabricRecordedFacts : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = environment("WEFT_RECORDED");
-    if (root_.empty()) root_ = WEFT_SOURCE_DIR "/../shared/recorded/h100";
+    root_ = testing::recorded_folder() + "/h100";
     if (!std::filesystem::exists(root_ + "/class/infiniband"))
       GTEST_SKIP() << "missing capability: a recorded H100 host in " << root_ << " (WEFT_RECORDED)";
     sources_.sysfs = root_;
