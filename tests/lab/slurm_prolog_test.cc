@@ -21,7 +21,7 @@ TEST(SlurmProlog, DrainsNodesWithAFaultOfTheirOwn) {
                                   "other-node", "healthy-again", "unreadable-report"}) {
     EXPECT_THAT(output.text, HasSubstr(std::string(sound) + ": ran=yes idle none"));
   }
-  const std::string reason = "drained weft: port-rate at rail 1 transmit, 187 of 392 Gb/s";
+  const std::string reason = "drained weft: h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s";
   EXPECT_THAT(output.text, HasSubstr("faulty: ran=no " + reason));
   EXPECT_THAT(output.text, HasSubstr("epilog: " + reason));
 }

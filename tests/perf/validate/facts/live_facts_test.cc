@@ -48,6 +48,7 @@ std::vector<Nic> rail(const std::string& name) {
   std::vector<Nic> rails;
   for (const Nic& nic : sysfs::discover_nics("/sys", true))
     if (nic.name == name) rails.push_back(nic);
+  for (Nic& nic : rails) nic.aside.clear();  // both ends of a cable are here; this one is the rail
   return rails;
 }
 
