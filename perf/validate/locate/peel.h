@@ -29,6 +29,10 @@ struct Sight {
   double value = 0;      // graded: the log of how much worse than usual; counted: events
   double trials = 1;     // counted: events and what were none
   int flow = -1;         // index into Samples::flows; -1: of none
+  int label = 0;         // of the flow
+  double at_s = 0;       // when it was seen, from the start of the run
+  // Graded: how often a flow of healthy places is bad, where that is often; 0: seldom.
+  double chance = 0;
 };
 
 // How sights are judged.
@@ -60,6 +64,7 @@ struct Place {
 // are normal with `sigma`, or events Poisson at `background`.
 // Events of a flow come together: what one flow counts more unevenly than chance does counts less
 // (quasi-Poisson: P. McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3).
+// Where flows of healthy places are often bad, a path is named by bad looks alone (docs/statistics.md).
 // Confidence of a place: agreeing * (1 - chance of noise) * (1 - transient^flows): the share of its
 // flows that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places,
 // and the chance that each flow alone met something that has passed since.
