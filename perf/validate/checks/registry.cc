@@ -55,7 +55,8 @@ std::span<const Check> checks() {
     for (const auto family :
          {link_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
           lossless_checks(), addressing_checks(), hardware_checks(), host_checks(), tester_checks(),
-          false_report_checks(), reach_checks(), rate_checks(), loss_checks(), load_checks()})
+          false_report_checks(), reach_checks(), rate_checks(), loss_checks(), load_checks(),
+          way_checks()})
       std::ranges::copy(family, std::back_inserter(rows));
     return rows;
   }();

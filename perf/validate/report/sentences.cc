@@ -292,6 +292,7 @@ constexpr Sentence kSentences[] = {
     {"cross-rail", nullptr, "{place}: to another rail pass {numbers}"},
     {"loopback", nullptr, "{place}: to the host's own ports pass {numbers}"},
     {"ecmp-entropy", nullptr, "{place}: by some of the ways pass {numbers}"},
+    {"flows-meet", nullptr, "{place}: {value} of the flows meet others on the same uplink"},
     {"drift", nullptr, "{place}{direction}: {value}, and {expected} in the baseline"},
 };
 
