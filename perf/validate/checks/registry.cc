@@ -1,7 +1,11 @@
-// The order of all checks, and the run of all of them over one observation.
+// The order of all checks, their list as people read it, and the run of all of them over one
+// observation.
 #include "perf/validate/checks/registry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <tuple>
 
@@ -47,6 +51,31 @@ bool is_heavier(const Finding& a, const Finding& b) {
   return weight(a) > weight(b);
 }
 
+std::string_view word_for(CheckKind kind) {
+  return kind == CheckKind::kPassive ? "passive" : "active";
+}
+
+std::string_view word_for(Severity severity) {
+  constexpr std::array<std::string_view, 4> kWords = {"INFO", "WARN", "FAIL", "FATAL"};
+  return kWords[static_cast<std::size_t>(severity)];
+}
+
+// Lines of at most `columns`, broken at blanks; a word that is longer has a longer line to itself.
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    std::size_t length = std::min(columns, text.size());
+    if (length < text.size()) {
+      std::size_t blank = text.rfind(' ', length);
+      if (blank == std::string_view::npos || blank == 0) blank = text.find(' ', length);
+      length = std::min(blank, text.size());
+    }
+    lines.emplace_back(text.substr(0, length));
+    text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', length)));
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::span<const Check> checks() {
@@ -67,6 +96,35 @@ const Check* find_check(std::string_view id) {
   const auto all = checks();
   const auto row = std::ranges::find(all, id, &Check::id);
   return row == all.end() ? nullptr : &*row;
+}
+
+std::string list_text() {
+  constexpr std::size_t kHealthy = 25, kSource = 38;  // columns; the others take 37
+  std::string text = fmt::format("{:<17}  {:<7}  {:<5}  {:<{}}  {}\n", "check", "kind", "fails",
+                                 "healthy", kHealthy, "source");
+  for (const Check& check : checks()) {
+    const auto healthy = wrapped(check.healthy, kHealthy), source = wrapped(check.source, kSource);
+    for (std::size_t i = 0; i < std::max(healthy.size(), source.size()); ++i) {
+      const bool first = i == 0;
+      std::string line = fmt::format(
+          "{:<17}  {:<7}  {:<5}  {:<{}}  {}", first ? check.id : "",
+          first ? word_for(check.kind) : "", first ? word_for(check.severity) : "",
+          i < healthy.size() ? healthy[i] : "", kHealthy, i < source.size() ? source[i] : "");
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+    }
+  }
+  return text;
+}
+
+std::string list_markdown() {
+  std::string text;
+  for (const Check& check : checks())
+    text +=
+        fmt::format("### {}\n\n{} ({}, {}). Source: {}. Healthy: {}.\n\n{}\n\n*What to do.* {}\n\n",
+                    check.id, check.title, word_for(check.kind), word_for(check.severity),
+                    check.source, check.healthy, check.meaning, check.remedy);
+  return text;
 }
 
 void sort_heaviest_first(std::vector<Finding>& findings) {
