@@ -109,10 +109,9 @@ Judged incast_fairness(const Check& check, const Observed& observed) {
       finding->expected = limit;
       const auto slowest =
           std::ranges::min_element(group, {}, [](const FlowSample* one) { return one->gbps(); });
-      finding->evidence.push_back(number_evidence("slowest",
-                                                  at_port(observed, (*slowest)->flow.from),
-                                                  (*slowest)->gbps(), median_of(rates),
-                                                  Unit::kGbps));
+      finding->evidence.push_back(
+          number_evidence("slowest", at_port(observed, (*slowest)->flow.from), (*slowest)->gbps(),
+                          median_of(rates), Unit::kGbps));
     }
     keep_better(key.second, std::move(finding), targets);
   }
@@ -147,7 +146,8 @@ Judged victim(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastHashed = 0.4;  // of the rate, where a hash fills links unevenly in two stages
+constexpr double kLeastHashed =
+    0.4;  // of the rate, where a hash fills links unevenly in two stages
 
 bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);
@@ -175,8 +175,7 @@ Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
     if (most <= 0) continue;
     ++all.judged;
     const bool tcp = any_tcp(group) || is_emulated(observed);
-    auto severity =
-        severity_of_share(sum / most, observed.policy.thresholds.bisection_share, tcp);
+    auto severity = severity_of_share(sum / most, observed.policy.thresholds.bisection_share, tcp);
     // Flows that a hash sends over the same uplinks leave others empty: see flows-meet.
     if (severity && sum >= kLeastHashed * most && any_meet(observed)) severity = Severity::kInfo;
     std::optional<Finding> finding;

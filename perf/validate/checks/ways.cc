@@ -1,5 +1,7 @@
 // Ways that only some flows take: source ports and labels of a pair, other rails, the own host; and
 // flows that meet on such ways.
+#include "perf/validate/locate/ways.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/company.h"
 #include "perf/validate/locate/suspects.h"
-#include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -33,8 +34,8 @@ std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe pro
   return flows;
 }
 
-// Tells ways that are slow by themselves from those that only met others, or a bad moment: where flows
-// often do, a way must have been slow at so many looks alone that no healthy one is.
+// Tells ways that are slow by themselves from those that only met others, or a bad moment: where
+// flows often do, a way must have been slow at so many looks alone that no healthy one is.
 class SlowByItself {
  public:
   SlowByItself(const Observed& observed, Probe probe) : chances_(rates_of(observed).chances) {
@@ -162,8 +163,8 @@ Judged entropy(const Check& check, const Observed& observed) {
   return all;
 }
 
-// A hash sends flows of different ports over the same link, while other links are empty: that is how
-// ECMP works, and no fault of a place. Told once for each rail.
+// A hash sends flows of different ports over the same link, while other links are empty: that is
+// how ECMP works, and no fault of a place. Told once for each rail.
 Judged flows_meet(const Check& check, const Observed& observed) {
   const Graded graded = rates_of(observed);
   const Company company(observed.samples);

@@ -318,9 +318,8 @@ void Locator::rates() {
 
 void Locator::unstable() {
   std::ranges::move(causes_of_ways(hosts_, samples_, thresholds_), std::back_inserter(causes_));
-  std::vector<Intermittent> found =
-      find_intermittent(hosts_, samples_, thresholds_,
-                        ignoring({CauseKind::kSwapped, CauseKind::kUnstable}));
+  std::vector<Intermittent> found = find_intermittent(
+      hosts_, samples_, thresholds_, ignoring({CauseKind::kSwapped, CauseKind::kUnstable}));
   std::erase_if(found, [](const Intermittent& one) { return !one.named; });
   std::vector<Place> places;
   for (const Intermittent& one : found) {

@@ -280,8 +280,7 @@ std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samp
   std::erase_if(ways, [&](const Way& way) {
     return known.contains({way.flow.from, way.flow.to}) || way.sure || way.enough || way.quiet ||
            std::ranges::any_of(causes, [&](const Cause& cause) {
-             return cause.kind != CauseKind::kUnstable &&
-                    passes(cause, way.flow.from, way.flow.to);
+             return cause.kind != CauseKind::kUnstable && passes(cause, way.flow.from, way.flow.to);
            });
   });
   return look_alone(std::move(ways), samples, most_flows);
@@ -329,6 +328,14 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
+// Whether flows of healthy places are often slow on a rail.
+bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
+                const Thresholds& thresholds) {
+  const auto all = [](Port, Port) { return false; };
+  return std::ranges::any_of(rate_sights(hosts, samples, thresholds, all).chances,
+                             [](const Chance& chance) { return chance.alone > 0; });
+}
+
 Cause whole_rail(int rail) {
   Cause cause;
   cause.place = CausePlace::kRail;
@@ -364,9 +371,13 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
+  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
+  // Bad moments make all places look bad at times, and one fast look clears a path: paths come
+  // first.
+  if (often_slow(hosts, samples, thresholds))
+    if (std::optional<Round> round = paths_alone(samples, slow, false, most_flows)) return round;
   if (std::optional<Round> round = next_looks(hosts, samples, causes, thresholds, most_flows))
     return round;
-  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
   if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
   if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))
     return round;

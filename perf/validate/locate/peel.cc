@@ -21,7 +21,7 @@ constexpr double kHuber = 2;            // in sigmas; further out, evidence grow
 constexpr std::size_t kLeastPaths = 4;  // of a place that could do without one
 constexpr double kTelling = 3;          // events expected of a flow that would show the fault
 
-constexpr double kOneOfMany = 0.1;      // of a path's links that a hash chooses from, at least
+constexpr double kOneOfMany = 0.1;  // of a path's links that a hash chooses from, at least
 
 struct Fit {
   bool valid = false;
@@ -166,8 +166,8 @@ std::vector<int> Peeler::open(const Candidate& candidate) const {
   return sights;
 }
 
-// Whether a healthy place among so many may have such flows. A fast one clears a path: what it met at
-// other times was no fault of its own. Of an end, more are bad than chance makes it (Chernoff).
+// Whether a healthy place among so many may have such flows. A fast one clears a path: what it met
+// at other times was no fault of its own. Of an end, more are bad than chance makes it (Chernoff).
 bool Peeler::by_chance(const std::vector<int>& sights, CausePlace place) const {
   std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
   double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad

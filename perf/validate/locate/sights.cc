@@ -85,8 +85,8 @@ double beyond_noise_of_all(const std::vector<Sight>& sights) {
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 
-// Fills in chances. Slow flows that may have met others are no noise: where there are many, noise and
-// what is usual are those of the rest.
+// Fills in chances. Slow flows that may have met others are no noise: where there are many, noise
+// and what is usual are those of the rest.
 void tell_company(const Shape& shape, const Samples& samples, double slow, const LeastNoise& floor,
                   Graded& graded) {
   slow = std::max(slow, beyond_noise_of_all(graded.sights));

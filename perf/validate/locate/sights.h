@@ -33,9 +33,9 @@ Shape shape_of(const std::vector<FleetHost>& hosts);
 struct Graded {
   std::vector<Sight> sights;
   double sigma = 0, usual_error = 0;  // of a flow; of what is usual, on the rail with fewest flows
-  std::vector<double> usual;  // by rail: the log of a healthy flow's value below; 0 without flows
-  std::vector<int> flows;     // by rail
-  double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow
+  std::vector<double> usual;    // by rail: the log of a healthy flow's value below; 0 without flows
+  std::vector<int> flows;       // by rail
+  double unit = 1;              // of rates without a declared rate: Gb/s of a usual flow
   std::vector<Chance> chances;  // of rates, by rail: how often flows of healthy places are bad
   std::vector<const FlowSample*> silent;  // of rates: what waits for a core hid (see rate_sights)
 };

@@ -222,8 +222,8 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
     sum.tcp = sum.tcp || sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
     if (!ping || !sample.latency) continue;
     const double idle_us = idle_p99_us(samples, sample.flow.from, sample.flow.to);
-    sum.slow_ping = sum.slow_ping || (idle_us > 0 && sample.latency->p99_us >
-                                                         thresholds.victim_ratio * idle_us);
+    sum.slow_ping = sum.slow_ping ||
+                    (idle_us > 0 && sample.latency->p99_us > thresholds.victim_ratio * idle_us);
   }
   const auto usual = usual_of_ports(samples);
   struct Runs {
@@ -242,7 +242,8 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
   }
   for (const auto& [key, run] : runs) {
     if (run.sound || run.all >= kMostRuns) continue;
-    return Round{run.first->probe, run.first->flows, std::max(run.seconds, run.all > 1 ? kApart_s : 0)};
+    return Round{run.first->probe, run.first->flows,
+                 std::max(run.seconds, run.all > 1 ? kApart_s : 0)};
   }
   return {};
 }

@@ -33,8 +33,8 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
 // more than a warning, since no noise is without end.
 double rate_cut_to_see(const Thresholds& thresholds);
 
-// Rounds in which flows meet by intention: what their ports reach otherwise, and which rounds to run
-// again, since a bad moment of the fleet is no fault of the network.
+// Rounds in which flows meet by intention: what their ports reach otherwise, and which rounds to
+// run again, since a bad moment of the fleet is no fault of the network.
 
 // TCP shares a full queue unevenly, and loses packets to find its rate: it is granted as much more.
 inline constexpr double kTcpAllowance = 0.20;

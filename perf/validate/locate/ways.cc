@@ -17,13 +17,13 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kSlowFlow = 0.11;      // log of the rate's share: a flow at 90 % is slow
-constexpr double kSlowFlowSigmas = 4;   // likewise, beyond the noise of this run
-constexpr int kEnoughCleared = 16;      // ways of a rail that were fast when looked at again
+constexpr double kSlowFlow = 0.11;     // log of the rate's share: a flow at 90 % is slow
+constexpr double kSlowFlowSigmas = 4;  // likewise, beyond the noise of this run
+constexpr int kEnoughCleared = 16;     // ways of a rail that were fast when looked at again
 constexpr std::size_t kPathsOfSwitch = 5;
-constexpr int kEnoughSure = 10;         // ways of a rail that are slow, and tell what they share
-constexpr int kOpenForEach = 8;         // open ways of a rail for each one that is looked at
-constexpr int kPortsForEach = 8;        // likewise, ports: others are too many to meet seldom
+constexpr int kEnoughSure = 10;   // ways of a rail that are slow, and tell what they share
+constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
+constexpr int kPortsForEach = 8;  // likewise, ports: others are too many to meet seldom
 
 // Share of what is usual from which a way is slow, as the checks have it.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
@@ -99,8 +99,9 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
   return cause;
 }
 
-// The smallest place that all of these ways pass: a path, an end, or the few ends of one side, whose
-// switch has a bad link to the many on the other side. Where no side is the smaller, their paths.
+// The smallest place that all of these ways pass: a path, an end, or the few ends of one side,
+// whose switch has a bad link to the many on the other side. Where no side is the smaller, their
+// paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
@@ -203,7 +204,8 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // those are the likeliest
   Round round{ways.front().probe, {}, 0};
   for (const Round& other : samples.rounds)
-    if (other.probe == round.probe) round.seconds = std::max(round.seconds, std::min(other.seconds, kLook_s));
+    if (other.probe == round.probe)
+      round.seconds = std::max(round.seconds, std::min(other.seconds, kLook_s));
   std::map<int, int> open;  // ways of a rail that were not looked at again
   std::set<Port> busy, ports;
   for (const Way& way : ways) {
@@ -214,10 +216,10 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   const auto take = [&](const Way& way) {
     const Flow& flow = way.flow;
     // A fast look clears a way whatever else runs. So while there are many, a few run at a time.
-    const int most =
-        by_itself(way) ? 1
-                      : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
-                                   std::max(1, static_cast<int>(ports.size()) / kPortsForEach));
+    const int most = by_itself(way)
+                         ? 1
+                         : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
+                                      std::max(1, static_cast<int>(ports.size()) / kPortsForEach));
     if (flows[flow.from.rail] >= most || flows[flow.to.rail] >= most) return;
     if (most_flows > 0 && static_cast<int>(round.flows.size()) >= most_flows) return;
     if (busy.contains(flow.from) || busy.contains(flow.to)) return;

@@ -38,6 +38,13 @@ TEST(CleanWorlds, BadMomentsAccuseNobody) {
     EXPECT_EQ(play_world("noise", seed).report.verdict, Verdict::kOk) << "seed " << seed;
 }
 
+TEST(CleanWorlds, ASlowPathIsNamedInSpiteOfBadMoments) {
+  const Simulation run = play_world("noise+slow-path", 1004);
+  EXPECT_TRUE(std::ranges::any_of(run.report.judgement.findings, [](const Finding& finding) {
+    return finding.id == "path-rate" && finding.where.host == "h7" && finding.where.peer == "h3";
+  })) << "the looks went elsewhere";
+}
+
 Way slow_again(Port from, Port to, int label, double last_s) {
   Way way;
   way.flow = {from, to, 1, label};
