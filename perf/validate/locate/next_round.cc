@@ -374,13 +374,15 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
   // Bad moments make all places look bad at times, and one fast look clears a path: paths come
   // first.
-  if (often_slow(hosts, samples, thresholds))
+  if (often_slow(hosts, samples, thresholds)) {
+    if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
+    if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))
+      return round;
     if (std::optional<Round> round = paths_alone(samples, slow, false, most_flows)) return round;
+  }
   if (std::optional<Round> round = next_looks(hosts, samples, causes, thresholds, most_flows))
     return round;
   if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
-  if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))
-    return round;
   if (std::optional<Round> round = ways_again(hosts, samples, causes, thresholds, most_flows))
     return round;
   Chooser paced(hosts, samples, causes, Probe::kLowLoad, most_flows);
