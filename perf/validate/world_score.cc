@@ -55,10 +55,10 @@ bool is_at(const SimWorld& world, const Effect& effect, const Finding& finding) 
     case Effect::Place::kRail:
       return where.kind == PlaceKind::kRail && where.rail == effect.port.rail;
     case Effect::Place::kUplink:
-      // A switch's ports are its evidence.
+      // A switch's ports are its evidence, beside the symptoms that it explains elsewhere.
       return where.kind == PlaceKind::kSwitch && where.rail == effect.port.rail &&
              std::ranges::all_of(finding.evidence, [&](const Evidence& evidence) {
-               return evidence.host.empty() ||
+               return evidence.name != "port" ||
                       below_the_leaf(world, effect, evidence.host, evidence.rail);
              });
     case Effect::Place::kPath:

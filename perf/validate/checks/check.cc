@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 
+#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/suspects.h"
 #include "topo/sysfs.h"
 
 namespace weft::fabric {
@@ -180,6 +182,30 @@ double stopped_share(const HostFacts& host) {
 
 bool over_tcp(const FlowSample& sample) {
   return sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
+}
+
+std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe) {
+  std::vector<const FlowSample*> flows;
+  for (const FlowSample& sample : observed.samples.flows) {
+    const auto round = static_cast<std::size_t>(sample.round);
+    const auto& rounds = observed.samples.rounds;
+    if (sample.round >= 0 && round < rounds.size() && rounds[round].probe == probe)
+      flows.push_back(&sample);
+  }
+  return flows;
+}
+
+Alone::Alone(const Observed& observed)
+    : observed_(observed), usual_(usual_of_ports(observed.samples)) {}
+
+double Alone::gbps(Port port, bool sends) const {
+  const auto it = usual_.find({port, sends});
+  return it == usual_.end() ? expected_gbps(observed_, port) : it->second;
+}
+
+Graded rates_of(const Observed& observed) {
+  return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
+                     [](Port, Port) { return false; });
 }
 
 bool is_flooding(Probe probe) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@ std::span<const Check> reach_checks();
 std::span<const Check> rate_checks();
 std::span<const Check> loss_checks();
 std::span<const Check> load_checks();
+std::span<const Check> way_checks();
 
 // Findings at one port or host; empty: the check does not apply there.
 using Outcome = std::optional<std::vector<Finding>>;
@@ -77,6 +79,24 @@ double stopped_share(const HostFacts& host);
 
 bool over_tcp(const FlowSample& sample);
 bool is_flooding(Probe probe);  // several flows meet at a port by intention
+
+std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe);
+
+// What each port reaches in flows that have their ports to themselves.
+class Alone {
+ public:
+  explicit Alone(const Observed& observed);
+  // Gb/s that a port can send or receive; 0: not known.
+  double gbps(Port port, bool sends) const;
+
+ private:
+  const Observed& observed_;
+  std::map<std::pair<Port, bool>, double> usual_;
+};
+
+struct Graded;  // see sights.h
+// Rates as the localisation hears them, with no place left out.
+Graded rates_of(const Observed& observed);
 
 // Returns a finding for each rail that failed, or for each host that all outages of a rail share.
 std::vector<Finding> judge_outages(std::span<const RailOutage> outages);

@@ -168,7 +168,8 @@ Tally unexplained(const Observed& observed, int wanted) {
   for (const FlowSample& sample : observed.samples.flows) {
     if (load_of(observed, sample) != wanted) continue;
     const bool known = std::ranges::any_of(observed.causes, [&](const Cause& cause) {
-      return cause.kind == CauseKind::kLoss && passes(cause, sample.flow.from, sample.flow.to);
+      return (cause.kind == CauseKind::kLoss || cause.kind == CauseKind::kUnstable) &&
+             passes(cause, sample.flow.from, sample.flow.to);
     });
     if (!known) tally.add(sample);
   }

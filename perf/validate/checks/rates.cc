@@ -156,14 +156,16 @@ void excuse_by_streams(const Observed& observed, Finding& finding) {
 
 // The fleet against what its ports declare or advertise, where no cause says so already.
 Judged fleet_rate(const Check& check, const Observed& observed) {
+  const Thresholds& limits = observed.policy.thresholds;
   Judged all = rates_at(check, observed, {CausePlace::kFleet});
   for (Finding& finding : all.findings) excuse_by_streams(observed, finding);
   std::vector<double> shares, rates;
   bool hardware = false;
   const Graded graded = heard_of(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
+  const std::set<const FlowSample*> met = met_others(observed.hosts, observed.samples, limits);
   for (const FlowSample& sample : observed.samples.flows) {
-    if (!is_rate(observed, sample) || silent.contains(&sample)) continue;
+    if (!is_rate(observed, sample) || silent.contains(&sample) || met.contains(&sample)) continue;
     const PortFacts* port = port_of(observed, sample.flow.from);
     hardware = hardware || (port && port->rdma && !is_soft(*port));
     rates.push_back(sample.gbps());
@@ -181,7 +183,6 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
     return all;
   }
   const double share = median_of(shares), rate = median_of(rates);
-  const Thresholds& limits = observed.policy.thresholds;
   if (share >= limits.warn_rate) return all;
   // Where most flows waited for cores, the few others lacked them as well.
   if (silent.size() > shares.size()) {

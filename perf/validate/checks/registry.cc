@@ -1,4 +1,5 @@
-// The order of all checks, and the run of all of them over one observation.
+// The order of all checks, their list as people read it, and the run of all of them over one
+// observation.
 #include "perf/validate/checks/registry.h"
 
 #include <fmt/format.h>
@@ -90,7 +91,7 @@ std::span<const Check> checks() {
          {link_checks(), lane_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
           lossless_checks(), addressing_checks(), hardware_checks(), state_checks(), host_checks(),
           declared_checks(), tester_checks(), false_report_checks(), reach_checks(), rate_checks(),
-          loss_checks(), load_checks()})
+          loss_checks(), load_checks(), way_checks()})
       std::ranges::copy(family, std::back_inserter(rows));
     return rows;
   }();

@@ -80,6 +80,7 @@ class Watcher {
   Shape shape_;
   const Thresholds& thresholds_;
   std::vector<TimedLook> looks_;
+  std::vector<Chance> chances_;  // by rail
   double bad_level_ = kBadLevel;
   double places_ = 1, healthy_bad_ = kHealthyBad, healthy_still_ = kHealthyStill;
 };
@@ -88,6 +89,7 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
                    const Ignored& ignored) {
   const Graded graded = rate_sights(hosts, samples, thresholds_, ignored);
   bad_level_ = std::max(kBadLevel, kBadSigmas * graded.sigma);
+  chances_ = graded.chances;
   std::vector<const Sight*> by_flow(samples.flows.size(), nullptr);
   for (const Sight& s : graded.sights) by_flow[static_cast<std::size_t>(s.flow)] = &s;
   for (std::size_t f = 0; f < samples.flows.size(); ++f) {
@@ -141,6 +143,9 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
     const Count& count = rounds[look.round];
     const bool stalled = one_kernel && count.all > 2 && count.bad > kCommon * count.all;
     if (stalled || !look.bad) return stalled;
+    // Where flows often meet, slow_ways() tells what one of them met.
+    const auto r = static_cast<std::size_t>(shape_.port(look.from).rail);
+    if (r < chances_.size() && chances_[r].meet) return true;
     const Together& together = rails[rail(look)];
     return together.bad - together.most + 1 >= kTogether;
   });
@@ -193,6 +198,7 @@ void Watcher::background() {
   }
   if (all <= 0) return;
   healthy_bad_ = std::max(kHealthyBad, 2 * bad / all);
+  for (const Chance& chance : chances_) healthy_bad_ = std::max(healthy_bad_, chance.alone);
   healthy_still_ = std::max(kHealthyStill, 2 * still / all);
 }
 

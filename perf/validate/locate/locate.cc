@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -180,7 +182,8 @@ void Locator::losses() {
   const Ignored ignored =
       ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable});
   const std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
-  const std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
+  std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
+  drop_met(hosts_, samples_, thresholds_, full);
   const bool clean = clean_at_full_speed(shape_, full, thresholds_);
   std::vector<Sight> together = paced;
   if (clean) together.insert(together.end(), full.begin(), full.end());
@@ -191,9 +194,10 @@ void Locator::losses() {
   const double usual = clean || shares.empty() ? 0 : quantile(shares, 0.75);
   const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
                      .background = std::max(3 * usual, thresholds_.fail_loss)};
-  const std::vector<Sight> rest = loss_sights(
-      hosts_, samples_, true,
-      ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable, CauseKind::kLoss}));
+  const Ignored known = ignoring({CauseKind::kLoss});
+  std::vector<Sight> rest = full;
+  std::erase_if(rest,
+                [&](const Sight& s) { return known(shape_.port(s.from), shape_.port(s.to)); });
   for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);
 }
 
@@ -313,8 +317,9 @@ void Locator::rates() {
 }
 
 void Locator::unstable() {
-  std::vector<Intermittent> found =
-      find_intermittent(hosts_, samples_, thresholds_, ignoring({CauseKind::kSwapped}));
+  std::ranges::move(causes_of_ways(hosts_, samples_, thresholds_), std::back_inserter(causes_));
+  std::vector<Intermittent> found = find_intermittent(
+      hosts_, samples_, thresholds_, ignoring({CauseKind::kSwapped, CauseKind::kUnstable}));
   std::erase_if(found, [](const Intermittent& one) { return !one.named; });
   std::vector<Place> places;
   for (const Intermittent& one : found) {

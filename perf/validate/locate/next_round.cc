@@ -11,6 +11,7 @@
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
 #include "perf/validate/locate/suspects.h"
+#include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/plan.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -224,44 +225,67 @@ void Chooser::hear_the_unheard() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
-constexpr int kMostOfWay = 3;  // looks at a way that one look found slow
-
 // Ways that the plan looks at once (labels of a pair, another rail, the own host) and that were
 // slow: again, each alone.
-std::optional<Round> ways_again(const Samples& samples, const Thresholds& thresholds,
+std::optional<Round> ways_again(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows) {
-  constexpr Probe kWays[] = {Probe::kEntropy, Probe::kCrossRail, Probe::kLoopback};
-  for (const Probe probe : kWays) {
-    struct Way {
-      double best = 0;
-      int looks = 0;
-    };
-    std::map<std::tuple<Port, Port, int>, Way> ways;
-    Round round{probe, {}, 0};
-    for (const FlowSample& sample : samples.flows) {
-      const Round& of = samples.rounds[static_cast<std::size_t>(sample.round)];
-      if (of.probe != probe || !sample.reached) continue;
-      Way& way = ways[{sample.flow.from, sample.flow.to, sample.flow.label}];
-      way.best = std::max(way.best, sample.gbps());
-      ++way.looks;
-      round.seconds = std::max(round.seconds, of.seconds);
-    }
-    std::vector<double> rates;
-    for (const auto& [flow, way] : ways) rates.push_back(way.best);
-    if (rates.empty()) continue;
-    const double usual = quantile(rates, 0.75);
-    std::set<Port> busy;
-    for (const auto& [flow, way] : ways) {
-      const auto& [from, to, label] = flow;
-      if (way.best >= thresholds.warn_rate * usual || way.looks >= kMostOfWay) continue;
-      if (most_flows > 0 && static_cast<int>(round.flows.size()) >= most_flows) break;
-      if (busy.contains(from) || busy.contains(to)) continue;
-      busy.insert({from, to});
-      round.flows.push_back({from, to, 1, label});
-    }
-    if (!round.flows.empty()) return round;
+  for (const Probe probe : {Probe::kEntropy, Probe::kCrossRail, Probe::kLoopback}) {
+    std::vector<Way> ways = slow_ways(hosts, samples, thresholds, probe);
+    std::erase_if(ways, [&](const Way& way) {
+      return way.sure || way.enough || std::ranges::any_of(causes, [&](const Cause& cause) {
+               return cause.kind == CauseKind::kUnstable &&
+                      passes(cause, way.flow.from, way.flow.to);
+             });
+    });
+    if (std::optional<Round> round = look_alone(std::move(ways), samples, most_flows)) return round;
   }
   return {};
+}
+
+// Suspected paths, each alone: first with the source port that was slow, then with others. `again`:
+// only those that were slow alone.
+std::optional<Round> paths_alone(const Samples& samples, const std::vector<Cause>& suspects,
+                                 bool again, int most_flows) {
+  const Company company(samples);
+  std::map<std::pair<Port, Port>, Way> paths;
+  for (const Cause& suspect : suspects)
+    if (suspect.place == CausePlace::kPath)
+      paths[{suspect.port, suspect.peer}].level = suspect.value;
+  for (const FlowSample& sample : samples.flows) {
+    const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
+    const auto path = paths.find({sample.flow.from, sample.flow.to});
+    if (round.probe != Probe::kRate || path == paths.end()) continue;
+    Way& way = path->second;
+    const bool same = way.flow.label == sample.flow.label || way.alone > 0;
+    way.all = same ? way.all + 1 : 1;
+    way.alone += company.alone(sample);
+    way.last_s = round.at_s;
+    way.flow = {sample.flow.from, sample.flow.to, 1, way.alone > 0 ? 0 : sample.flow.label};
+  }
+  std::vector<Way> ways;
+  for (const auto& [path, way] : paths)
+    if (!again || way.alone > 0) ways.push_back(way);
+  std::ranges::stable_sort(ways, std::greater{}, &Way::level);
+  return look_alone(std::move(ways), samples, most_flows);
+}
+
+// Flows that were slow where flows meet, with their source ports: alone, only those are slow again
+// that pass a bad link.
+std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
+                                 int most_flows) {
+  std::vector<Way> ways = slow_ways(hosts, samples, thresholds, Probe::kRate);
+  std::set<std::pair<Port, Port>> known;  // paths of which another flow is slow for sure
+  for (const Way& way : ways)
+    if (way.sure) known.insert({way.flow.from, way.flow.to});
+  std::erase_if(ways, [&](const Way& way) {
+    return known.contains({way.flow.from, way.flow.to}) || way.sure || way.enough || way.quiet ||
+           std::ranges::any_of(causes, [&](const Cause& cause) {
+             return cause.kind != CauseKind::kUnstable && passes(cause, way.flow.from, way.flow.to);
+           });
+  });
+  return look_alone(std::move(ways), samples, most_flows);
 }
 
 constexpr int kMostLooks = 1000;  // of one path: a sequential test ends by itself
@@ -306,6 +330,14 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
+// Whether flows of healthy places are often slow on a rail.
+bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
+                const Thresholds& thresholds) {
+  const auto all = [](Port, Port) { return false; };
+  return std::ranges::any_of(rate_sights(hosts, samples, thresholds, all).chances,
+                             [](const Chance& chance) { return chance.alone > 0; });
+}
+
 Cause whole_rail(int rail) {
   Cause cause;
   cause.place = CausePlace::kRail;
@@ -318,6 +350,7 @@ Cause whole_rail(int rail) {
 std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows) {
+  if (std::optional<Round> round = loads_again(hosts, samples, thresholds)) return round;
   // The probe of the least sure cause that can still be tested; all unclear causes of that probe.
   std::vector<const Cause*> unclear;
   const auto may_be_none = [&](const Cause& cause) {  // a rate whose interval reaches the limit
@@ -340,9 +373,20 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
+  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
+  // Bad moments make all places look bad at times, and one fast look clears a path: paths come
+  // first.
+  if (often_slow(hosts, samples, thresholds)) {
+    if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
+    if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))
+      return round;
+    if (std::optional<Round> round = paths_alone(samples, slow, false, most_flows)) return round;
+  }
   if (std::optional<Round> round = next_looks(hosts, samples, causes, thresholds, most_flows))
     return round;
-  if (std::optional<Round> round = ways_again(samples, thresholds, most_flows)) return round;
+  if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
+  if (std::optional<Round> round = ways_again(hosts, samples, causes, thresholds, most_flows))
+    return round;
   Chooser paced(hosts, samples, causes, Probe::kLowLoad, most_flows);
   for (const Cause& cause : causes)
     if (cause.load_unclear) paced.test(cause);
@@ -356,10 +400,11 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
     std::erase_if(again.flows, [&](const Flow& flow) { return flow.to != odd.target; });
     return again;
   }
-  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
   Chooser again(hosts, samples, causes, Probe::kRate, most_flows);
-  for (const Cause& suspect : slow) again.test(suspect);
+  for (const Cause& suspect : slow)
+    if (suspect.place != CausePlace::kPath) again.test(suspect);
   if (std::optional<Round> round = again.round()) return round;
+  if (std::optional<Round> round = paths_alone(samples, slow, false, most_flows)) return round;
   const std::vector<Cause> suspects = suspects_of_loss(hosts, samples, causes, clean, thresholds);
   Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
   for (const Cause& suspect : suspects) more.test(suspect);

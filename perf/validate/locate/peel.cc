@@ -21,6 +21,8 @@ constexpr double kHuber = 2;            // in sigmas; further out, evidence grow
 constexpr std::size_t kLeastPaths = 4;  // of a place that could do without one
 constexpr double kTelling = 3;          // events expected of a flow that would show the fault
 
+constexpr double kOneOfMany = 0.1;  // of a path's links that a hash chooses from, at least
+
 struct Fit {
   bool valid = false;
   double level = 0, low = 0, high = 0, gain = 0, confidence = 0;
@@ -79,6 +81,7 @@ class Peeler {
   std::vector<int> open(const Candidate& candidate) const;
   Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
   Fit fit_graded(const std::vector<int>& sights, CausePlace place) const;
+  bool by_chance(const std::vector<int>& sights, CausePlace place) const;
   Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
   void take(const Candidate& candidate, const Fit& fit, Explanation& told);
 
@@ -163,9 +166,32 @@ std::vector<int> Peeler::open(const Candidate& candidate) const {
   return sights;
 }
 
+// Whether a healthy place among so many may have such flows. A fast one clears a path: what it met
+// at other times was no fault of its own. Of an end, more are bad than chance makes it (Chernoff).
+bool Peeler::by_chance(const std::vector<int>& sights, CausePlace place) const {
+  std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
+  double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad
+  for (const int s : sights) {
+    if (sight(s).chance <= 0) return false;
+    double& least = labels.try_emplace(sight(s).label, 1).first->second;
+    least = std::min(least, std::max(kOneOfMany, sight(s).chance));
+    share += bad(sight(s)) / static_cast<double>(sights.size());
+    chance += sight(s).chance / static_cast<double>(sights.size());
+  }
+  const auto places = static_cast<double>(sights_.size());
+  double all = 1;
+  for (const auto& [label, least] : labels) all *= least;
+  if (place == CausePlace::kPath) return share < 1 || places * all > kFalseAlarm;
+  if (share <= chance) return true;
+  const double divergence = share * std::log(share / chance) +
+                            (share < 1 ? (1 - share) * std::log((1 - share) / (1 - chance)) : 0);
+  return places * std::exp(-divergence * static_cast<double>(sights.size())) > kFalseAlarm;
+}
+
 // Level: the median, of an even number the better of the middle two.
 Fit Peeler::fit_graded(const std::vector<int>& sights, CausePlace place) const {
   Fit fit;
+  if (place != CausePlace::kGroup && !sights.empty() && by_chance(sights, place)) return fit;
   // Of a flow that the other end holds below what this end may carry.
   const auto spare = [&](int s) {
     if (place == CausePlace::kTransmit) return sight(s).from_spare;

@@ -32,6 +32,10 @@ struct Sight {
   // Graded: the log of how much more than the flow's ends allow together the one end may carry. A
   // cut of that end shows in this flow less so much.
   double from_spare = 0, to_spare = 0;
+  int label = 0;    // of the flow
+  double at_s = 0;  // when it was seen, from the start of the run
+  // Graded: how often a flow of healthy places is bad, where that is often; 0: seldom.
+  double chance = 0;
 };
 
 // How sights are judged.
@@ -63,6 +67,7 @@ struct Place {
 // are normal with `sigma`, or events Poisson at `background`.
 // Events of a flow come together: what one flow counts more unevenly than chance does counts less
 // (quasi-Poisson: P. McCullagh, J. Nelder, "Generalized Linear Models", 1989, section 6.2.3).
+// Where flows of healthy places are often bad, bad looks alone name a path (docs/statistics.md).
 // Confidence of a place: agreeing * (1 - chance of noise) * (1 - transient^flows): the share of its
 // flows that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places,
 // and the chance that each flow alone met something that has passed since.

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "perf/validate/locate/company.h"
 #include "perf/validate/locate/noise.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -70,6 +71,43 @@ double window_error(const FlowSample& sample) {
 // Undeclared rates of software RDMA are those of the cores, however full the queue was.
 bool says_little(const FlowSample& sample, bool declared) {
   return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
+}
+
+// The level from which noise alone makes no flow slow. Collisions only slow flows, so that the
+// faster half tells the noise of both.
+double beyond_noise_of_all(const std::vector<Sight>& sights) {
+  constexpr double kSigmas = 3;
+  constexpr double kTenth = 1.2816;  // of normal values, sigmas from the median to the best tenth
+  std::vector<double> values;
+  for (const Sight& s : sights) values.push_back(s.value);
+  if (values.empty()) return 0;
+  const double median = quantile(values, 0.5);
+  return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
+}
+
+// Fills in chances. Slow flows that may have met others are no noise: where there are many, noise
+// and what is usual are those of the rest.
+void tell_company(const Shape& shape, const Samples& samples, double slow, const LeastNoise& floor,
+                  Graded& graded) {
+  slow = std::max(slow, beyond_noise_of_all(graded.sights));
+  graded.chances = chances_of(shape, samples, graded.sights, slow);
+  if (std::ranges::none_of(graded.chances, [](const Chance& c) { return c.beside_others > 0; }))
+    return;
+  const Company company(samples);
+  Graded rest;
+  for (Sight& s : graded.sights) {
+    const Chance& chance = graded.chances[static_cast<std::size_t>(shape.port(s.from).rail)];
+    const bool alone = company.alone(samples.flows[static_cast<std::size_t>(s.flow)]);
+    s.chance = alone ? chance.alone : chance.beside_others;
+    if (s.chance <= 0 || alone || s.value < slow) rest.sights.push_back(s);
+  }
+  settle(shape, rest, floor);
+  for (Sight& s : graded.sights)
+    s.value -= rest.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
+  for (std::size_t rail = 0; rail < graded.usual.size(); ++rail)
+    graded.usual[rail] += rest.usual[rail];
+  graded.sigma = rest.sigma;
+  graded.usual_error = rest.usual_error;
 }
 
 }  // namespace
@@ -162,9 +200,13 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
     };
     sight.from_spare = spare(sample->flow.from);
     sight.to_spare = spare(sample->flow.to);
+    sight.label = sample->flow.label;
+    sight.at_s = samples.rounds[static_cast<std::size_t>(sample->round)].at_s;
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
-  settle(shape, graded, {.least = 0.01, .of_few = 0.02, .of_windows = error});
+  const LeastNoise floor{.least = 0.01, .of_few = 0.02, .of_windows = error};
+  settle(shape, graded, floor);
+  tell_company(shape, samples, -std::log(thresholds.warn_rate), floor, graded);
   return graded;
 }
 
@@ -215,8 +257,36 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
     if (loaded && outruns(hosts, sample.flow)) return;
     sights.push_back(sight_of(shape, sample, static_cast<double>(*sample.retransmits),
                               static_cast<double>(*sample.packets)));
+    sights.back().flow = static_cast<int>(&sample - samples.flows.data());
   });
   return sights;
+}
+
+std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                       const Thresholds& thresholds) {
+  std::set<const FlowSample*> met;
+  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  if (std::ranges::none_of(graded.chances, &Chance::meet)) return met;
+  const Company company(samples);
+  std::vector<char> fast(samples.flows.size(), 0);
+  for (const Sight& s : graded.sights)
+    fast[static_cast<std::size_t>(s.flow)] = s.value < -std::log(thresholds.warn_rate);
+  each(
+      samples, Probe::kRate, [](Port, Port) { return false; },
+      [&](const FlowSample& sample) {
+        const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
+        const auto flow = static_cast<std::size_t>(&sample - samples.flows.data());
+        if (graded.chances[rail].meet && !fast[flow] && !company.alone(sample)) met.insert(&sample);
+      });
+  return met;
+}
+
+void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
+              const Thresholds& thresholds, std::vector<Sight>& losses) {
+  const std::set<const FlowSample*> met = met_others(hosts, samples, thresholds);
+  std::erase_if(losses, [&](const Sight& s) {
+    return met.contains(&samples.flows[static_cast<std::size_t>(s.flow)]);
+  });
 }
 
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/company.h"
 #include "perf/validate/locate/peel.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
@@ -32,9 +33,10 @@ Shape shape_of(const std::vector<FleetHost>& hosts);
 struct Graded {
   std::vector<Sight> sights;
   double sigma = 0, usual_error = 0;  // of a flow; of what is usual, on the rail with fewest flows
-  std::vector<double> usual;  // by rail: the log of a healthy flow's value below; 0 without flows
-  std::vector<int> flows;     // by rail
-  double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow
+  std::vector<double> usual;    // by rail: the log of a healthy flow's value below; 0 without flows
+  std::vector<int> flows;       // by rail
+  double unit = 1;              // of rates without a declared rate: Gb/s of a usual flow
+  std::vector<Chance> chances;  // of rates, by rail: how often flows of healthy places are bad
   std::vector<const FlowSample*> silent;  // of rates: what waits for a core hid (see rate_sights)
 };
 
@@ -62,6 +64,12 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 // receivers. A starved end loses no packets.
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored);
+// Slow flows at full speed that may have met others on a link, where flows meet.
+std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                       const Thresholds& thresholds);
+// Drops the losses of such flows: what is lost where flows meet is lost by design.
+void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
+              const Thresholds& thresholds, std::vector<Sight>& losses);
 bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.

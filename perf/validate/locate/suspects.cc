@@ -5,9 +5,12 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/company.h"
 #include "perf/validate/locate/peel.h"
 #include "perf/validate/locate/power.h"
 #include "perf/validate/locate/sights.h"
@@ -42,6 +45,34 @@ Cause suspect_at(CauseKind kind, CausePlace place, Port port, double value) {
   return suspect;
 }
 
+constexpr int kMostRuns = 3;  // of the same flows
+
+// What the flows of a round got together: at one target of an incast, or of the whole round.
+struct LoadSum {
+  Probe probe = Probe::kIncast;
+  double gbps = 0;
+  std::set<Port> senders, receivers;
+  std::vector<double> rates;
+  std::vector<Flow> flows;
+  bool tcp = false, starved = false, slow_ping = false;
+};
+
+bool is_low(const LoadSum& sum, const std::map<std::pair<Port, bool>, double>& usual,
+            const Thresholds& limits) {
+  if (sum.starved) return false;
+  if (sum.probe == Probe::kVictim) return sum.slow_ping;
+  double sent = 0, received = 0;
+  const auto add = [&](double& to, Port port, bool sends) {
+    if (const auto it = usual.find({port, sends}); it != usual.end()) to += it->second;
+  };
+  for (const Port port : sum.senders) add(sent, port, true);
+  for (const Port port : sum.receivers) add(received, port, false);
+  const bool incast = sum.probe == Probe::kIncast;
+  const double limit = incast ? limits.incast_share : limits.bisection_share;
+  if (sum.gbps < (limit - (sum.tcp ? kTcpAllowance : 0)) * std::min(sent, received)) return true;
+  return incast && !sum.tcp && sum.rates.size() > 1 && jain_index(sum.rates) < limits.incast_jain;
+}
+
 }  // namespace
 
 std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -59,12 +90,13 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
     paths[{s.from, s.to}].push_back(s.value);
   }
   // The level of flows that are slower than chance makes them, and may be as slow as a fault.
-  const auto level_of = [&](std::vector<double>& flows, double standard_errors) {
+  const auto level_of = [&](std::vector<double>& flows, double standard_errors,
+                            std::size_t most_flows = kMostFlows) {
     const double level = quantile(flows, 0.5);
     const double error = median_error(graded.sigma, flows.size(), graded.usual_error);
     const bool slow = level >= std::max(threshold / 2, standard_errors * error);
     const double most = level + error * normal_quantile(0.5 + thresholds.confidence / 2);
-    return slow && most >= threshold && flows.size() < kMostFlows ? level : 0;
+    return slow && most >= threshold && flows.size() < most_flows ? level : 0;
   };
   std::vector<Cause> suspects;
   for (auto& [end, flows] : ends)
@@ -78,7 +110,10 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
   std::vector<Cause> slow_paths;
   for (auto& [path, flows] : paths) {
     const Port from = shape.port(path.first), to = shape.port(path.second);
-    const double level = level_of(flows, kPathLooksSlow);
+    const bool often = graded.chances[static_cast<std::size_t>(from.rail)].alone > 0;
+    const bool cleared = often && quantile(flows, 0) < threshold;
+    const double level =
+        cleared ? 0 : level_of(flows, kPathLooksSlow, often ? 2 * kMostFlows : kMostFlows);
     if (level <= 0 || at_an_end(from, to)) continue;
     slow_paths.push_back(suspect_at(CauseKind::kRate, CausePlace::kPath, from, level));
     slow_paths.back().peer = to;
@@ -117,7 +152,8 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
   const Ignored explained = explained_by(causes, CauseKind::kLoss);
   std::vector<Sight> sights = loss_sights(hosts, samples, false, explained);
   if (clean) {
-    const std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
+    std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
+    drop_met(hosts, samples, thresholds, full);
     sights.insert(sights.end(), full.begin(), full.end());
   }
   std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
@@ -139,6 +175,77 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
   }
   std::ranges::stable_sort(suspects, std::greater{}, &Cause::value);
   return suspects;
+}
+
+std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples) {
+  std::map<std::pair<Port, bool>, std::vector<double>> rates;
+  for (const FlowSample& sample : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate) continue;
+    if (!sample.reached || starved(sample)) continue;
+    rates[{sample.flow.from, true}].push_back(sample.gbps());
+    rates[{sample.flow.to, false}].push_back(sample.gbps());
+  }
+  std::map<std::pair<Port, bool>, double> usual;
+  for (auto& [port, all] : rates) usual[port] = median_of(std::move(all));
+  return usual;
+}
+
+double idle_p99_us(const Samples& samples, Port from, Port to) {
+  std::vector<double> all;
+  double own = 0;
+  for (const FlowSample& sample : samples.flows) {
+    const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
+    if (round.probe != Probe::kLatency || !sample.latency) continue;
+    all.push_back(sample.latency->p99_us);
+    if (sample.flow.from == from && sample.flow.to == to) own = sample.latency->p99_us;
+  }
+  return own > 0 ? own : median_of(std::move(all));
+}
+
+std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                 const Thresholds& thresholds) {
+  if (std::ranges::any_of(hosts, &FleetHost::emulated)) return {};
+  std::map<std::pair<int, Port>, LoadSum> sums;  // by round and target
+  for (const FlowSample& sample : samples.flows) {
+    const Probe probe = samples.rounds[static_cast<std::size_t>(sample.round)].probe;
+    const bool incast = probe == Probe::kIncast, ping = probe == Probe::kVictim;
+    if (!incast && !ping && probe != Probe::kBisection && probe != Probe::kAllToAll) continue;
+    LoadSum& sum = sums[{sample.round, incast ? sample.flow.to : Port{}}];
+    sum.probe = probe;
+    sum.flows.push_back(sample.flow);
+    if (!sample.reached || (ping && !sample.flow.victim)) continue;
+    sum.gbps += sample.gbps();
+    sum.rates.push_back(sample.gbps());
+    sum.senders.insert(sample.flow.from);
+    sum.receivers.insert(sample.flow.to);
+    sum.starved = sum.starved || starved(sample);
+    sum.tcp = sum.tcp || sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
+    if (!ping || !sample.latency) continue;
+    const double idle_us = idle_p99_us(samples, sample.flow.from, sample.flow.to);
+    sum.slow_ping = sum.slow_ping ||
+                    (idle_us > 0 && sample.latency->p99_us > thresholds.victim_ratio * idle_us);
+  }
+  const auto usual = usual_of_ports(samples);
+  struct Runs {
+    int all = 0;
+    bool sound = false;
+    const LoadSum* first = nullptr;
+    double seconds = 0;
+  };
+  std::map<std::tuple<Probe, Port, Port>, Runs> runs;
+  for (const auto& [key, sum] : sums) {
+    Runs& run = runs[{sum.probe, sum.flows.front().from, sum.flows.front().to}];
+    ++run.all;
+    run.sound = run.sound || !is_low(sum, usual, thresholds);
+    run.first = &sum;
+    run.seconds = samples.rounds[static_cast<std::size_t>(key.first)].seconds;
+  }
+  for (const auto& [key, run] : runs) {
+    if (run.sound || run.all >= kMostRuns) continue;
+    return Round{run.first->probe, run.first->flows,
+                 std::max(run.seconds, run.all > 1 ? kApart_s : 0)};
+  }
+  return {};
 }
 
 }  // namespace weft::fabric

@@ -1,6 +1,9 @@
 // Places that look bad, of which the flows so far are too few to name or to acquit them. Pure.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
@@ -29,5 +32,23 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
 // The largest smallest_rate_cut() with which rates without a fault are known to be sound: somewhat
 // more than a warning, since no noise is without end.
 double rate_cut_to_see(const Thresholds& thresholds);
+
+// Rounds in which flows meet by intention: what their ports reach otherwise, and which rounds to
+// run again, since a bad moment of the fleet is no fault of the network.
+
+// TCP shares a full queue unevenly, and loses packets to find its rate: it is granted as much more.
+inline constexpr double kTcpAllowance = 0.20;
+
+// Gb/s that each port sends (true) or receives in flows that have their ports to themselves.
+std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples);
+
+// The time of one ping in a hundred on an idle network, microseconds: of the path, else of all
+// paths; 0: not known.
+double idle_p99_us(const Samples& samples, Port from, Port to);
+
+// The flows of a round again that fell below the limits, up to twice. Emulated hosts share cores,
+// so that there no load is judged.
+std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                 const Thresholds& thresholds);
 
 }  // namespace weft::fabric

@@ -298,6 +298,7 @@ constexpr Sentence kSentences[] = {
     {"cross-rail", nullptr, "{place}: traffic to another rail reaches {numbers}"},
     {"loopback", nullptr, "{place}: traffic to the host's own ports reaches {numbers}"},
     {"ecmp-entropy", nullptr, "{place}: some ECMP paths reach only {numbers}"},
+    {"flows-meet", nullptr, "{place}: {value} of the flows meet others on the same uplink"},
     {"drift", nullptr, "{place}{direction}: {value}, and {expected} in the baseline"},
 };
 

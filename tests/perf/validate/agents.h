@@ -18,10 +18,10 @@ inline Topology loopback_topology(int hosts, int ranks_per_host, int rails) {
   nic.name = nic.netdev = "lo";
   nic.address = "127.0.0.1";
   nic.up = true;
-  std::vector<Place> places;
+  std::vector<weft::Place> places;
   for (int h = 0; h < hosts; ++h)
     for (int r = 0; r < ranks_per_host; ++r) {
-      Place& place = places.emplace_back();
+      weft::Place& place = places.emplace_back();
       place.host = place.machine = fmt::format("h{}", h);
       place.rails.assign(static_cast<std::size_t>(rails), nic);
     }

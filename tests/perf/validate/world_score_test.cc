@@ -40,8 +40,9 @@ Where at(PlaceKind kind, const std::string& host, int rail, Direction direction 
   return where;
 }
 
-Evidence flow_of(const std::string& host, int rail) {
+Evidence port_of(const std::string& host, int rail) {
   Evidence evidence;
+  evidence.name = "port";
   evidence.host = host;
   evidence.rail = rail;
   return evidence;
@@ -72,9 +73,11 @@ TEST(WorldScore, APortIsNamedWithItsDirection) {
 TEST(WorldScore, ALeafIsNamedByItsSwitch) {
   const SimWorld world = with(slow(Effect::Place::kUplink));
   Report report = reporting({at(PlaceKind::kSwitch, "", 1)});
-  report.judgement.findings[0].evidence.push_back(flow_of("h7", 1));
+  report.judgement.findings[0].evidence.push_back(port_of("h7", 1));
+  report.judgement.findings[0].evidence.push_back(port_of("h8", 1));
+  report.judgement.findings[0].evidence.back().name = "ecmp-entropy";  // a symptom elsewhere
   EXPECT_TRUE(score(world, report).faults[0].placed);
-  report.judgement.findings[0].evidence.push_back(flow_of("h8", 1));
+  report.judgement.findings[0].evidence.push_back(port_of("h8", 1));
   EXPECT_FALSE(score(world, report).faults[0].placed) << "another leaf's host";
   const WorldScore host = score(world, reporting({port("h6", 1)}));
   EXPECT_TRUE(host.faults[0].found && !host.faults[0].placed);

@@ -1,0 +1,108 @@
+// Counts the flows of rounds, and the bad looks that have nothing to do with a place.
+#include "perf/validate/locate/company.h"
+
+#include <algorithm>
+#include <set>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kOften = 0.02;          // share of bad looks from which a rail is not quiet
+constexpr double kMeet = 0.05;           // likewise, of which flows meet, beyond bad moments
+constexpr double kAltogetherBad = 0.75;  // share of bad looks from which an end is bad by itself
+constexpr int kFullRound = 4;            // flows of a rail that tell a bad moment of all
+constexpr double kMoreMoments = 1.5;     // moments that hit a part of the fleet only
+
+struct Count {
+  int bad = 0, all = 0;
+  double share() const { return all > 0 ? static_cast<double>(bad) / all : 0; }
+};
+
+}  // namespace
+
+Company::Company(const Samples& samples) {
+  for (const FlowSample& sample : samples.flows)
+    for (const int rail : std::set{sample.flow.from.rail, sample.flow.to.rail})
+      ++flows_[{sample.round, rail}];
+}
+
+bool Company::alone(const FlowSample& sample) const {
+  return std::ranges::all_of(std::set{sample.flow.from.rail, sample.flow.to.rail}, [&](int rail) {
+    const auto flows = flows_.find({sample.round, rail});
+    return flows == flows_.end() || flows->second == 1;
+  });
+}
+
+std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
+                               const std::vector<Sight>& sights, double bad_level) {
+  const Company company(samples);
+  std::vector<Count> ends(static_cast<std::size_t>(2 * shape.ports()));
+  std::vector<char> beside(sights.size(), 0);
+  const auto ends_of = [&](const Sight& s) {
+    return std::pair(static_cast<std::size_t>(s.from),
+                     static_cast<std::size_t>(shape.ports() + s.to));
+  };
+  const auto tally = [&](std::vector<Count>& counts, const Sight& s) {
+    for (const std::size_t end : {ends_of(s).first, ends_of(s).second}) {
+      counts[end].bad += s.value >= bad_level;
+      ++counts[end].all;
+    }
+  };
+  for (std::size_t i = 0; i < sights.size(); ++i) {
+    beside[i] = !company.alone(samples.flows[static_cast<std::size_t>(sights[i].flow)]);
+    if (beside[i]) tally(ends, sights[i]);
+  }
+  // Ends that are bad altogether say nothing of the others.
+  std::vector<Count> healthy(ends.size());
+  std::map<std::pair<int, int>, std::vector<double>> rounds;  // of a rail
+  for (std::size_t i = 0; i < sights.size(); ++i) {
+    const auto [from, to] = ends_of(sights[i]);
+    if (!beside[i] || ends[from].share() >= kAltogetherBad || ends[to].share() >= kAltogetherBad)
+      continue;
+    tally(healthy, sights[i]);
+    rounds[{shape.port(sights[i].from).rail,
+            samples.flows[static_cast<std::size_t>(sights[i].flow)].round}]
+        .push_back(sights[i].value);
+  }
+  std::vector<std::vector<double>> shares(static_cast<std::size_t>(shape.rails));
+  for (std::size_t end = 0; end < healthy.size(); ++end)
+    if (healthy[end].all > 0)
+      shares[end % static_cast<std::size_t>(shape.ports()) % static_cast<std::size_t>(shape.rails)]
+          .push_back(healthy[end].share());
+  std::vector<Count> moments(static_cast<std::size_t>(shape.rails));
+  for (auto& [round, values] : rounds) {
+    if (values.size() < kFullRound) continue;
+    Count& moment = moments[static_cast<std::size_t>(round.first)];
+    ++moment.all;
+    moment.bad += *std::ranges::min_element(values) >= bad_level;
+  }
+  std::vector<Chance> chances(static_cast<std::size_t>(shape.rails));
+  for (std::size_t rail = 0; rail < chances.size(); ++rail) {
+    if (shares[rail].empty()) continue;
+    const double share = quantile(shares[rail], 0.5);
+    if (share < kOften) continue;
+    chances[rail].beside_others = share;
+    chances[rail].alone = kLeastChance + kMoreMoments * moments[rail].share();
+    chances[rail].meet = share >= kMeet + 2 * moments[rail].share();
+  }
+  return chances;
+}
+
+double chance_of_all(std::vector<std::pair<double, double>> looks) {
+  std::ranges::sort(looks);
+  double chance = 1, least = 1, begun_s = 0;  // `least`: of the looks of one moment
+  for (const auto& [at_s, of_look] : looks) {
+    if (least < 1 && at_s - begun_s < kApart_s) {
+      least = std::min(least, of_look);
+      continue;
+    }
+    chance *= least;
+    least = of_look;
+    begun_s = at_s;
+  }
+  return chance * least;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,263 @@
+// Collects the looks at each way, and chooses the next ones.
+#include "perf/validate/locate/ways.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "perf/validate/locate/intermittent.h"
+#include "perf/validate/locate/power.h"
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kSlowFlow = 0.11;     // log of the rate's share: a flow at 90 % is slow
+constexpr double kSlowFlowSigmas = 4;  // likewise, beyond the noise of this run
+constexpr int kEnoughCleared = 16;     // ways of a rail that were fast when looked at again
+constexpr std::size_t kPathsOfSwitch = 5;
+constexpr int kEnoughSure = 10;   // ways of a rail that are slow, and tell what they share
+constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
+constexpr int kPortsForEach = 8;  // likewise, ports: others are too many to meet seldom
+
+// Share of what is usual from which a way is slow, as the checks have it.
+double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
+  if (probe == Probe::kRate) return std::max(kSlowFlow, kSlowFlowSigmas * sigma);
+  return -std::log(probe == Probe::kLoopback ? kLeastLoopback : thresholds.fail_rate);
+}
+
+// Looks at a way in their order.
+struct WayLooks {
+  std::vector<std::pair<double, double>> bad;  // time, and the chance of each
+  double best = std::numeric_limits<double>::infinity(), worst = 0, last_s = 0;
+  int alone = 0;
+  bool cleared = false;
+};
+using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
+
+double round_begin_s(const Samples& samples, int round) {
+  return samples.rounds[static_cast<std::size_t>(round)].at_s;
+}
+
+// What a flow of each way reaches, Gb/s.
+class UsualRate {
+ public:
+  UsualRate(const std::vector<FleetHost>& hosts, const Samples& samples, const Graded& graded,
+            Probe probe)
+      : hosts_(hosts), graded_(graded), by_rail_(probe == Probe::kRate) {
+    std::map<std::tuple<Port, Port, int>, double> best;
+    for (const FlowSample& sample : samples.flows) {
+      if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+      double& share = best[{sample.flow.from, sample.flow.to, sample.flow.label}];
+      share = std::max(share, sample.reached ? sample.gbps() / declared(sample.flow) : 0);
+    }
+    std::vector<double> shares;
+    for (const auto& entry : best) shares.push_back(entry.second);
+    if (!shares.empty()) of_probe_ = quantile(shares, 0.75);
+  }
+  double of(const Flow& flow) const {
+    return declared(flow) *
+           (by_rail_ ? std::exp(-graded_.usual[static_cast<std::size_t>(flow.from.rail)])
+                     : of_probe_);
+  }
+
+ private:
+  double declared(const Flow& flow) const {
+    return expected_gbps(hosts_, flow.from, flow.to, graded_.unit);
+  }
+
+  const std::vector<FleetHost>& hosts_;
+  const Graded& graded_;
+  bool by_rail_;
+  double of_probe_ = 0;  // as a share of what is declared
+};
+
+Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const Graded& graded,
+                    const std::vector<Way>& ways) {
+  Cause cause;
+  const Flow& flow = ways.front().flow;
+  cause.kind = CauseKind::kUnstable;
+  cause.place = place;
+  cause.port = place == CausePlace::kReceive ? flow.to : flow.from;
+  if (place == CausePlace::kPath) cause.peer = flow.to;
+  std::vector<double> levels;
+  for (const Way& way : ways) {
+    levels.push_back(way.level);
+    cause.samples += way.alone;
+    cause.labels.push_back(way.flow.label);
+  }
+  cause.expected = expected_gbps(hosts, flow.from, flow.to, graded.unit) *
+                   std::exp(-graded.usual[static_cast<std::size_t>(flow.from.rail)]);
+  cause.value = cause.low = cause.high = cause.expected * std::exp(-quantile(levels, 0.5));
+  cause.confidence = 1 - kFalseAlarm;
+  cause.of_flows = true;
+  return cause;
+}
+
+// The smallest place that all of these ways pass: a path, an end, or the few ends of one side,
+// whose switch has a bad link to the many on the other side. Where no side is the smaller, their
+// paths.
+std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
+                             const std::vector<Way>& ways) {
+  if (ways.empty()) return {};
+  std::set<Port> senders, receivers;
+  std::map<std::pair<Port, Port>, std::vector<Way>> paths;
+  for (const Way& way : ways) {
+    senders.insert(way.flow.from);
+    receivers.insert(way.flow.to);
+    paths[{way.flow.from, way.flow.to}].push_back(way);
+  }
+  if (paths.size() == 1) return {cause_of_ways(CausePlace::kPath, hosts, graded, ways)};
+  if (senders.size() == 1) return {cause_of_ways(CausePlace::kTransmit, hosts, graded, ways)};
+  if (receivers.size() == 1) return {cause_of_ways(CausePlace::kReceive, hosts, graded, ways)};
+  const auto [few_ends, many_ends] = std::minmax({senders.size(), receivers.size()});
+  if (paths.size() >= kPathsOfSwitch && 2 * many_ends >= 3 * few_ends) {
+    Cause group = cause_of_ways(CausePlace::kGroup, hosts, graded, ways);
+    const std::set<Port>& few = senders.size() < receivers.size() ? senders : receivers;
+    group.ports.assign(few.begin(), few.end());
+    group.port = group.ports.front();
+    return {group};
+  }
+  std::vector<Cause> causes;
+  for (const auto& [path, own] : paths)
+    causes.push_back(cause_of_ways(CausePlace::kPath, hosts, graded, own));
+  return causes;
+}
+
+// Whether the way was slow again beside few others.
+bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1; }
+
+}  // namespace
+
+std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
+                           const Thresholds& thresholds, Probe probe) {
+  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const UsualRate usual(hosts, samples, graded, probe);
+  const Company company(samples);
+  const double slow = slow_level(probe, thresholds, graded.sigma);
+  const auto chance_of = [&](const FlowSample& sample) {
+    const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
+    if (rail >= graded.chances.size() || graded.chances[rail].alone <= 0) return kLeastChance;
+    // Flows with a label meet the same ones again: only alone do they tell.
+    return company.alone(sample) ? graded.chances[rail].alone : 1;
+  };
+  LooksByWay ways;
+  for (const FlowSample& sample : samples.flows) {
+    const Flow& flow = sample.flow;
+    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+    if (probe == Probe::kRate ? flow.label <= 0 : !sample.reached) continue;
+    if (starved(sample)) continue;
+    WayLooks& way = ways[{flow.from, flow.to, flow.label}];
+    const double rate = sample.reached ? sample.gbps() : 0, of = usual.of(flow);
+    const double level = of > 0 ? std::log(of / std::max(rate, 1e-3 * of)) : 0;
+    way.best = std::min(way.best, level);
+    way.worst = std::max(way.worst, level);
+    way.last_s = std::max(way.last_s, round_begin_s(samples, sample.round));
+    way.cleared = way.cleared || level < slow;
+    way.alone += company.alone(sample);
+    way.bad.emplace_back(round_begin_s(samples, sample.round), chance_of(sample));
+  }
+  const auto among = static_cast<double>(ways.size());
+  struct Tested {
+    int cleared = 0, slow = 0, sure = 0;
+  };
+  std::map<int, Tested> rails;  // of ways that were looked at again
+  const auto is_sure = [&](const WayLooks& looks) {
+    return !looks.cleared && among * chance_of_all(looks.bad) <= kFalseAlarm;
+  };
+  for (const auto& [identity, looks] : ways) {
+    Tested& tested = rails[std::get<0>(identity).rail];
+    tested.cleared += looks.cleared && looks.worst >= slow && looks.bad.size() > 1;
+    tested.slow += !looks.cleared && looks.alone > 0;
+    tested.sure += is_sure(looks);
+  }
+  std::vector<Way> found;
+  for (auto& [identity, looks] : ways) {
+    if (looks.cleared) continue;
+    Way& way = found.emplace_back();
+    way.probe = probe;
+    way.flow = {std::get<0>(identity), std::get<1>(identity), 1, std::get<2>(identity)};
+    way.level = looks.best;
+    way.last_s = looks.last_s;
+    const auto rail = static_cast<std::size_t>(way.flow.from.rail);
+    way.quiet = rail >= graded.chances.size() || graded.chances[rail].alone <= 0;
+    way.sure = is_sure(looks);
+    way.all = static_cast<int>(looks.bad.size());
+    way.alone = looks.alone;
+    const Tested& tested = rails[way.flow.from.rail];
+    way.enough = tested.sure >= kEnoughSure ||
+                 (way.all == 1 && tested.slow == 0 && tested.cleared >= kEnoughCleared);
+  }
+  std::ranges::stable_sort(found, std::greater{}, &Way::level);
+  return found;
+}
+
+std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, int most_flows) {
+  if (ways.empty() || samples.rounds.empty()) return {};
+  const Round& last = samples.rounds.back();
+  const double now_s = last.at_s + last.seconds;
+  std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // those are the likeliest
+  Round round{ways.front().probe, {}, 0};
+  for (const Round& other : samples.rounds)
+    if (other.probe == round.probe)
+      round.seconds = std::max(round.seconds, std::min(other.seconds, kLook_s));
+  std::map<int, int> open;  // ways of a rail that were not looked at again
+  std::set<Port> busy, ports;
+  for (const Way& way : ways) {
+    open[way.flow.from.rail] += !by_itself(way);
+    ports.insert({way.flow.from, way.flow.to});
+  }
+  std::map<int, int> flows;  // of a rail
+  const auto take = [&](const Way& way) {
+    const Flow& flow = way.flow;
+    // A fast look clears a way whatever else runs. So while there are many, a few run at a time.
+    const int most = by_itself(way)
+                         ? 1
+                         : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
+                                      std::max(1, static_cast<int>(ports.size()) / kPortsForEach));
+    if (flows[flow.from.rail] >= most || flows[flow.to.rail] >= most) return;
+    if (most_flows > 0 && static_cast<int>(round.flows.size()) >= most_flows) return;
+    if (busy.contains(flow.from) || busy.contains(flow.to)) return;
+    busy.insert({flow.from, flow.to});
+    for (const int rail : std::set{flow.from.rail, flow.to.rail})
+      flows[rail] = by_itself(way) ? std::numeric_limits<int>::max() : flows[rail] + 1;
+    round.flows.push_back(flow);
+  };
+  for (const Way& way : ways)
+    if (now_s - way.last_s >= kApart_s) take(way);
+  if (!round.flows.empty()) return round;
+  // All of them were looked at a moment ago: a longer look goes on beyond that moment.
+  round.seconds = kApart_s;
+  std::ranges::stable_sort(ways, {}, &Way::last_s);
+  for (const Way& way : ways) take(way);
+  return round;
+}
+
+std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                  const Thresholds& thresholds) {
+  std::map<int, std::vector<Way>> rails;
+  for (const Probe probe : {Probe::kRate, Probe::kEntropy})
+    for (const Way& way : slow_ways(hosts, samples, thresholds, probe))
+      if (way.sure && !way.quiet) rails[way.flow.from.rail].push_back(way);
+  if (rails.empty()) return {};
+  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
+  for (const Sight& s : graded.sights)
+    if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
+  const Shape shape = shape_of(hosts);
+  std::vector<Cause> causes;
+  for (auto& [rail, ways] : rails) {
+    std::erase_if(ways, [&](const Way& way) {
+      return !fast.contains({shape.index(way.flow.from), shape.index(way.flow.to)});
+    });
+    std::ranges::move(shared_by(hosts, graded, ways), std::back_inserter(causes));
+  }
+  return causes;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,45 @@
+// Ways that flows take: a source port or label of a pair, another rail, the own host. A way that
+// was slow beside other flows may only have met them, so it is looked at again alone. Pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/cause.h"
+#include "perf/validate/locate/company.h"
+#include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+// Of the best one: cards and slots turn around differently.
+inline constexpr double kLeastLoopback = 0.6;
+
+// A way all of whose looks were slow.
+struct Way {
+  Probe probe = Probe::kRate;
+  Flow flow;            // its ends and its label
+  double level = 0;     // the log of how much slower than usual, at the best look
+  int all = 0;          // looks
+  int alone = 0;        // of which its flow had its rails to itself
+  double last_s = 0;    // when the last look began
+  bool sure = false;    // no healthy way has such looks
+  bool quiet = false;   // healthy ways are seldom slow on its rail
+  bool enough = false;  // its rail is known: many such ways were fast alone, or are sure
+};
+
+// Slow ways of this probe, the slowest first; of kRate, flows that have a label.
+std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
+                           const Thresholds& thresholds, Probe probe);
+
+// The ways that most want another look, one of a rail, as a round; nothing without ways.
+std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, int most_flows);
+
+// What the ways of flows that are slow for sure share, as causes of kind kUnstable: a path, a port,
+// or the ports behind one switch.
+std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                  const Thresholds& thresholds);
+
+}  // namespace weft::fabric
