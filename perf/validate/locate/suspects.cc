@@ -52,7 +52,6 @@ struct LoadSum {
   Probe probe = Probe::kIncast;
   double gbps = 0;
   std::set<Port> senders, receivers;
-  std::vector<double> rates;
   std::vector<Flow> flows;
   bool tcp = false, starved = false, slow_ping = false;
 };
@@ -67,10 +66,8 @@ bool is_low(const LoadSum& sum, const std::map<std::pair<Port, bool>, double>& u
   };
   for (const Port port : sum.senders) add(sent, port, true);
   for (const Port port : sum.receivers) add(received, port, false);
-  const bool incast = sum.probe == Probe::kIncast;
-  const double limit = incast ? limits.incast_share : limits.bisection_share;
-  if (sum.gbps < (limit - (sum.tcp ? kTcpAllowance : 0)) * std::min(sent, received)) return true;
-  return incast && !sum.tcp && sum.rates.size() > 1 && jain_index(sum.rates) < limits.incast_jain;
+  const double limit = sum.probe == Probe::kIncast ? limits.incast_share : limits.bisection_share;
+  return sum.gbps < (limit - (sum.tcp ? kTcpAllowance : 0)) * std::min(sent, received);
 }
 
 }  // namespace
@@ -215,7 +212,6 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
     sum.flows.push_back(sample.flow);
     if (!sample.reached || (ping && !sample.flow.victim)) continue;
     sum.gbps += sample.gbps();
-    sum.rates.push_back(sample.gbps());
     sum.senders.insert(sample.flow.from);
     sum.receivers.insert(sample.flow.to);
     sum.starved = sum.starved || starved(sample);
