@@ -15,7 +15,7 @@ struct WorldScore {
     bool found = false;   // a finding of WARN or more at a place that has the fault's port
     bool placed = false;  // ... that is the fault's own place and direction
   };
-  // A finding of WARN or more.
+  // A finding of WARN or more that no other explains.
   struct Claim {
     double confidence = 1;  // that the finding states
     bool right = false;     // its place and direction are a fault's own
