@@ -155,7 +155,9 @@ class Cables {
     for (Nic& nic : nics_)
       if (nic.rdma == rdma && nic.aside.empty() && !nic.cable.empty())
         sharing[nic.cable].push_back(&nic);
-    for (auto& [cable, all] : sharing) {
+    for (const auto& sharers : sharing) {
+      const std::string& cable = sharers.first;
+      const std::vector<Nic*>& all = sharers.second;
       const auto first = std::ranges::min_element(all, {}, [&](const Nic* nic) {
         const Link* link = link_of(nic->name);
         return std::tuple(!nic->up, nic->address.empty(), link && !link->kind.empty(),

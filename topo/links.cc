@@ -128,7 +128,8 @@ std::map<std::string, Link> links_in_tree(const std::string& root) {
     link.kind = link.flags & IFF_LOOPBACK ? "" : kind_in_tree(folder, link);
   }
   // An interface of another namespace has its index there, so any of this one may have it as well.
-  for (auto& [name, link] : links) {
+  for (auto& named : links) {
+    Link& link = named.second;
     const bool here = std::ranges::any_of(
         links, [&](const auto& other) { return other.second.index == link.lower; });
     link.far = link.lower > 0 && (!here || link.kind == "veth");
