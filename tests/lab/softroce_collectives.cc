@@ -60,8 +60,8 @@ TEST_F(Guest, TheTesterNamesThePortThatIsDown) {
   int named = 0;
   for (const auto& finding : report["findings"]) {
     const auto& where = finding["where"];
-    named += finding["id"] == "link-state" && finding["severity"] == "fatal" &&
-             where.value("host", "") == "h1" && where.value("rail", -1) == 0;
+    named += finding["id"] == "link-state" && finding["severity"] == "critical" &&
+             where.value("host", "") == "h1" && where.value("device", "") == "rxe_h1r0";
   }
   EXPECT_EQ(named, 1) << r.text;
   EXPECT_EQ(report["transport"], "verbs");
