@@ -95,7 +95,7 @@ class Alone {
 };
 
 struct Graded;  // see sights.h
-// Rates as the localisation hears them, with no place left out.
+// The rates that the localization uses, of all places.
 Graded rates_of(const Observed& observed);
 
 // Returns a finding for each rail that failed, or for each host that all outages of a rail share.

@@ -34,8 +34,9 @@ std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe pro
   return flows;
 }
 
-// Tells ways that are slow by themselves from those that only met others, or a bad moment: where
-// flows often do, a way must have been slow at so many looks alone that no healthy one is.
+// Separates ways that are slow by themselves from ways that shared an uplink with other flows or
+// were measured at a bad moment. On a rail where this is common, a way counts as slow only after
+// more slow looks alone than a healthy way has by chance.
 class SlowByItself {
  public:
   SlowByItself(const Observed& observed, Probe probe) : chances_(rates_of(observed).chances) {

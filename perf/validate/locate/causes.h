@@ -27,8 +27,8 @@ bool passes(const Cause& cause, Port from, Port to);
 // that port, say, but not a rail and a port.
 bool same_place(const Cause& outer, const Cause& inner);
 
-// A slow receiver of which others are the victims, as with PFC, which pauses whole links: flows to
-// other ports are slow in rounds in which somebody sends to it, and not in the other rounds.
+// A slow receiver that slows flows to other ports, as PFC does when it pauses whole links. Flows to
+// other ports are slow in rounds in which a flow goes to the receiver, and fast in other rounds.
 struct Spread {
   Port receiver;
   std::vector<bool> rounds;  // by round: whether somebody sends to the receiver

@@ -10,7 +10,8 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kOften = 0.02;          // share of bad looks from which a rail is not quiet
-constexpr double kMeet = 0.05;           // likewise, of which flows meet, beyond bad moments
+constexpr double kMeet = 0.05;           // share of bad looks, without those of bad moments, from
+                                         // which flows of the rail meet on uplinks
 constexpr double kAltogetherBad = 0.75;  // share of bad looks from which an end is bad by itself
 constexpr int kFullRound = 4;            // flows of a rail that tell a bad moment of all
 constexpr double kMoreMoments = 1.5;     // moments that hit a part of the fleet only

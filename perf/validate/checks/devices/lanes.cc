@@ -1,4 +1,5 @@
-// The lanes of links against those of the other ports: a cable of four of which one or two work.
+// Compares the lanes of each link with those of the other ports: a cable with four lanes may train
+// with one or two.
 #include <algorithm>
 #include <map>
 

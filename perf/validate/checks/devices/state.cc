@@ -133,7 +133,8 @@ Judged rail_switch(const Check& check, const Observed& observed) {
   });
 }
 
-// Readings of the host's GPUs by such names ("gpu3.nvlinks_down"), of which none may be above 0.
+// Judges the readings of the host's GPUs that have one of these names ("gpu3.nvlinks_down" has
+// "nvlinks_down"). Each must be 0.
 Judged gpus_of(const Check& check, const Observed& observed,
                std::span<const std::string_view> names) {
   return each_host(observed, [&](const HostFacts& host) -> Outcome {
