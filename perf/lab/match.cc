@@ -212,7 +212,8 @@ std::string in_words(const Claim& claim) {
 }
 
 Seen seen_from_json(const nlohmann::ordered_json& report) {
-  if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" && report.value("schema", "") != "weft.validate/2"))
+  if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" &&
+                              report.value("schema", "") != "weft.validate/2"))
     throw Error("the report is not of the schema weft.validate/3");
   Seen seen;
   seen.verdict = lower(report.at("verdict").get<std::string>());

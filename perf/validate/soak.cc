@@ -32,7 +32,8 @@ std::string soak_line(const Report& report, const std::vector<Finding>& findings
                         port_in_words(report, slowest->flow.to));
   if (silent > 0) line += fmt::format(", {} did not arrive", silent);
   if (packets > 0)
-    line += fmt::format(", {} of {} packets sent again", three_digits(again), three_digits(packets));
+    line +=
+        fmt::format(", {} of {} packets sent again", three_digits(again), three_digits(packets));
   Report known;
   for (const Finding& f : findings)
     if (!f.unknown) known.judgement.findings.push_back(f);

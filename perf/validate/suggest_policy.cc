@@ -1,4 +1,6 @@
 // Writes what a healthy run found as a policy: what all ports agree on.
+#include "perf/validate/suggest_policy.h"
+
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -7,7 +9,6 @@
 #include <set>
 
 #include "coll/jobs/report.h"
-#include "perf/validate/suggest_policy.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {
@@ -109,7 +110,8 @@ std::string suggested_policy(const Report& report) {
 
 void suggest_policy(const std::string& path, const Report& report) {
   if (report.verdict != Verdict::kOk) {
-    fmt::print(stderr, "weft: --suggest-policy {}: not written, since the verdict is {}, and not OK\n",
+    fmt::print(stderr,
+               "weft: --suggest-policy {}: not written, since the verdict is {}, and not OK\n",
                path, word_of(report.verdict));
     return;
   }

@@ -21,7 +21,7 @@ struct ValidationOptions {
   std::string transport = "auto";  // of the probes: tcp, verbs, or what the job uses between hosts
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
-  std::string baseline;            // a file to compare with, or to store in; empty: none
+  std::string baseline;  // a file to compare with, or to store in; empty: none
   std::function<void(const std::string&)> soak_line;  // gets a line a minute; rank 0
 };
 

@@ -101,8 +101,8 @@ double share_left(const Finding& finding) {
 }
 
 std::string_view word_of(Unit unit) {
-  constexpr std::string_view words[] = {"",      "gbps",  "us",    "per_packet", "bytes",
-                                        "count", "share", "ratio", ""};
+  constexpr std::string_view words[] = {"",      "gbps",  "us", "per_packet", "bytes", "count",
+                                        "share", "ratio", ""};
   return words[static_cast<int>(unit)];
 }
 

@@ -64,8 +64,9 @@ enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 
 // weighs nothing, and an unknown one weighs kUnknown: a worse verdict is never hidden by UNKNOWN.
 Verdict verdict_of(const std::vector<Finding>& findings);
 
-// The share of its rate that a link still has by this finding; 1: nothing is known to be lost. A loss
-// of p per packet costs what go-back-N with a window of 122 packets (400 Gb/s, 10 us, 4 KiB) loses.
+// The share of its rate that a link still has by this finding; 1: nothing is known to be lost. A
+// loss of p per packet costs what go-back-N with a window of 122 packets (400 Gb/s, 10 us, 4 KiB)
+// loses.
 double share_left(const Finding& finding);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -193,8 +193,8 @@ Judged pause_storm(const Check& check, const Observed& observed) {
   });
 }
 
-// Of the time of a port, the least that it waited for credits or for its turn: devices count up once
-// for 8 bytes that were not sent, or for more. Source: NVIDIA's ibdiagnet manual, congestion
+// Of the time of a port, the least that it waited for credits or for its turn: devices count up
+// once for 8 bytes that were not sent, or for more. Source: NVIDIA's ibdiagnet manual, congestion
 // assessment on InfiniBand links.
 constexpr double kBitsOfTick = 64, kMostWaiting = 0.05;
 
@@ -272,10 +272,12 @@ constexpr Check kFlowControlRows[] = {
      pause_time},
     {"xmit-wait", CheckKind::kPassive, Severity::kWarn, "senders do not wait for credits",
      "port_xmit_wait", "< 5 % of the time",
-     "The InfiniBand port had data and could not send for lack of credits: the receiver at the other "
+     "The InfiniBand port had data and could not send for lack of credits: the receiver at the "
+     "other "
      "end, or a congested switch on the way, is too slow. The share of time is the least that the "
      "counter can mean.",
-     "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear the "
+     "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear "
+     "the "
      "counter (`perfquery -R`) where the report says that it stood at its ceiling.",
      xmit_wait},
     {"pause-storm", CheckKind::kPassive, Severity::kFatal, "no pause storm",

@@ -14,7 +14,9 @@ std::string_view word_for(CheckKind kind) {
 }
 
 std::string_view word_for(const Check& check) {
-  return check.severity == Severity::kInfo ? "INFO" : check.severity == Severity::kWarn ? "WARN" : "CRITICAL";
+  return check.severity == Severity::kInfo   ? "INFO"
+         : check.severity == Severity::kWarn ? "WARN"
+                                             : "CRITICAL";
 }
 
 // Lines of at most `columns`, broken at blanks; a word that is longer has a longer line to itself.
@@ -65,7 +67,8 @@ std::string list_json() {
                     {"healthy", check.healthy},
                     {"meaning", check.meaning},
                     {"remedy", check.remedy}});
-  return nlohmann::ordered_json{{"schema", "weft.checks/1"}, {"checks", std::move(list)}}.dump(1) + "\n";
+  return nlohmann::ordered_json{{"schema", "weft.checks/1"}, {"checks", std::move(list)}}.dump(1) +
+         "\n";
 }
 
 std::string list_markdown() {
@@ -73,8 +76,8 @@ std::string list_markdown() {
   for (const Check& check : checks())
     text +=
         fmt::format("### {}\n\n{} ({}, {}). Source: {}. Healthy: {}.\n\n{}\n\n*What to do.* {}\n\n",
-                    check.id, check.title, word_for(check.kind), word_for(check),
-                    check.source, check.healthy, check.meaning, check.remedy);
+                    check.id, check.title, word_for(check.kind), word_for(check), check.source,
+                    check.healthy, check.meaning, check.remedy);
   return text;
 }
 

@@ -219,7 +219,8 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   finding.severity = by_rate(observed, finding.low);
   // A policy that asks for warnings gets them from a loss that no failing level would name.
   const Thresholds& limits = observed.policy.thresholds;
-  if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss)) return std::nullopt;
+  if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss))
+    return std::nullopt;
   return finding;
 }
 

@@ -37,8 +37,8 @@ struct Change {
 };
 
 // The width of a counter and what the counter does at its end. Source: IBTA 1.6, 16.1.3.5 (PMA
-// counters saturate, the 32 bits of data and packets only where the device has no extended counters),
-// mlx5 Q counters (32 bits, wrap), Linux interface statistics (64 bits).
+// counters saturate, the 32 bits of data and packets only where the device has no extended
+// counters), mlx5 Q counters (32 bits, wrap), Linux interface statistics (64 bits).
 struct CounterKind {
   int bits = 64;
   bool saturates = false;

@@ -71,7 +71,7 @@ class Conductor {
   const Thresholds& thresholds_;
   const EachMinute& each_minute_;
   double start_s_;
-  int minutes_ = 0;  // told
+  int minutes_ = 0;        // told
   double overhead_s_ = 0;  // of a round, the longest of the recent ones
   int label_ = kFirstLabel;
   Conducted done_;

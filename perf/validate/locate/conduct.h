@@ -25,8 +25,8 @@ struct Conducted {
 using EachMinute = std::function<void(const Conducted& so_far, double seconds)>;
 
 // Uses at most options.budget_s + options.soak_s of fabric.now_s(), but for the last round's end; a
-// tenth of the budget is left for what follows. With a soak, calls `each_minute` about once a minute.
-// Throws what Fabric::run throws.
+// tenth of the budget is left for what follows. With a soak, calls `each_minute` about once a
+// minute. Throws what Fabric::run throws.
 Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds,
                   const EachMinute& each_minute = {});
 

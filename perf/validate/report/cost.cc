@@ -39,8 +39,7 @@ Cost cost_of(const Finding& finding, const Report& report) {
   const bool fatal = finding.severity == Severity::kFatal && finding.unit != Unit::kGbps;
   cost.stops = !finding.unknown && (fatal || left <= 0);
   if (!cost.stops && left >= 1) return cost;
-  const double communication =
-      price(report.policy, "communication_share", kCommunicationShare);
+  const double communication = price(report.policy, "communication_share", kCommunicationShare);
   double lost = 1;  // share of all GPU-hours
   if (!cost.stops) {
     cost.slower_step = communication * (1 / left - 1);

@@ -11,8 +11,8 @@
 namespace weft::fabric {
 namespace {
 
-// The finding that explains findings[i]; its own index: there is none. A report of the version before
-// names the check alone.
+// The finding that explains findings[i]; its own index: there is none. A report of the version
+// before names the check alone.
 std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
   const Finding& f = findings[i];
   if (f.reason >= 0 && static_cast<std::size_t>(f.reason) < findings.size())

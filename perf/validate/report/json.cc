@@ -82,7 +82,8 @@ ReportJson paths_json(const Report& report) {
     if (path.from.rail != path.to.rail) continue;
     if (list.empty() || list.back()["rail"] != path.from.rail ||
         list.back()["from"] != path.from.host)
-      list.push_back({{"rail", path.from.rail}, {"from", path.from.host}, {"to", ReportJson::array()}});
+      list.push_back(
+          {{"rail", path.from.rail}, {"from", path.from.host}, {"to", ReportJson::array()}});
     auto row = ReportJson::array({path.to.host, ReportJson(), ReportJson()});
     if (path.gbps || !path.reached) row[1] = path.reached ? *path.gbps : 0;
     if (path.p50_us) row[2] = *path.p50_us;
@@ -126,9 +127,7 @@ ReportJson samples_json(const Samples& samples) {
   for (const Round& round : samples.rounds)
     rounds.push_back({{"probe", name(round.probe)}, {"duration_s", round.seconds}});
   for (const FlowSample& flow : samples.flows) flows.push_back(to_json(flow));
-  return {{"time_s", samples.seconds},
-          {"rounds", std::move(rounds)},
-          {"flows", std::move(flows)}};
+  return {{"time_s", samples.seconds}, {"rounds", std::move(rounds)}, {"flows", std::move(flows)}};
 }
 
 std::string dumped(const ReportJson& json) {

@@ -1,7 +1,7 @@
 // Writes structs to JSON and reads them back by one list of their fields.
 //
-// FieldsOf<T>::visit(archive, value) calls archive("key", value.member) for every member; an archive
-// is a FieldWriter or a FieldReader. Numbers that are not finite are written as null.
+// FieldsOf<T>::visit(archive, value) calls archive("key", value.member) for every member; an
+// archive is a FieldWriter or a FieldReader. Numbers that are not finite are written as null.
 #pragma once
 
 #include <fmt/format.h>
@@ -121,9 +121,9 @@ class FieldReader {
       if (!json.is_number() && !json.is_null()) refuse(json, path, "a number");
       value = json.is_null() ? std::numeric_limits<T>::quiet_NaN() : json.get<T>();
     } else if constexpr (std::is_integral_v<T>) {
-      const bool fits = json.is_number_unsigned()
-                            ? std::in_range<T>(json.get<std::uint64_t>())
-                            : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+      const bool fits = json.is_number_unsigned() ? std::in_range<T>(json.get<std::uint64_t>())
+                                                  : json.is_number_integer() &&
+                                                        std::in_range<T>(json.get<std::int64_t>());
       if (!fits) refuse(json, path, "a whole number in range");
       value = json.get<T>();
     } else if constexpr (std::is_same_v<T, std::string>) {
@@ -166,7 +166,8 @@ class FieldReader {
                                   std::string_view wanted) {
     std::string text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 60) + "...";
-    throw Error(fmt::format("{} is {}, and no {}", path, text, wanted.substr(wanted.find(' ') + 1)));
+    throw Error(
+        fmt::format("{} is {}, and no {}", path, text, wanted.substr(wanted.find(' ') + 1)));
   }
   std::string where() const { return path_.empty() ? "the document" : path_; }
 

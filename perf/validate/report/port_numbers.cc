@@ -42,8 +42,8 @@ std::optional<double> median(std::vector<double> values) {
                    values.end());
   const double upper = values[half];
   if (values.size() % 2 == 1) return upper;
-  return (upper + *std::max_element(values.begin(),
-                                    values.begin() + static_cast<std::ptrdiff_t>(half))) /
+  return (upper +
+          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) /
          2;
 }
 

@@ -66,7 +66,8 @@ class Exposition {
 };
 
 Labels labels_of(const PortNumbers& p, Labels more = {}) {
-  Labels labels = {{"host", p.host}, {"rail", fmt::format("{}", p.port.rail)}, {"device", p.device}};
+  Labels labels = {
+      {"host", p.host}, {"rail", fmt::format("{}", p.port.rail)}, {"device", p.device}};
   labels.insert(labels.end(), more.begin(), more.end());
   return labels;
 }
@@ -95,7 +96,8 @@ void add_run(const Report& report, Exposition& out) {
   out.add({}, static_cast<double>(report.hosts.size()));
   out.family("smallest_loss_ratio", "Loss per packet that the run would have seen.");
   out.add({}, report.plan.smallest_loss < 1 ? positive(report.plan.smallest_loss) : std::nullopt);
-  out.family("smallest_rate_cut_ratio", "Share of a port's rate whose loss the run would have seen.");
+  out.family("smallest_rate_cut_ratio",
+             "Share of a port's rate whose loss the run would have seen.");
   out.add({}, positive(report.plan.smallest_rate_cut));
 }
 
@@ -123,7 +125,7 @@ void add_findings(const Report& report, Exposition& out) {
   for (const auto& [severity, count] : counts) out.add({{"severity", severity}}, count);
   out.family("finding_confidence_ratio", "A finding: how sure it is that this is the cause there.");
   for (const auto& [f, labels] : rows) out.add(labels, f->confidence);
-  const auto numbers = [&](double Finding::* number) {
+  const auto numbers = [&](double Finding::*number) {
     for (auto [f, labels] : rows) {
       if (f->unit == Unit::kText || f->unit == Unit::kNone) continue;
       labels.emplace_back("unit", std::string(word_of(f->unit)));
@@ -137,7 +139,8 @@ void add_findings(const Report& report, Exposition& out) {
   int judged = 0, left = 0;
   for (const Coverage& c : report.judgement.coverage)
     if (c.total > 0) ++(c.judged == c.total ? judged : left);
-  out.family("checks", "Checks that had what they need at all places that they are for, and others.");
+  out.family("checks",
+             "Checks that had what they need at all places that they are for, and others.");
   out.add({{"checked", "true"}}, judged);
   out.add({{"checked", "false"}}, left);
 }

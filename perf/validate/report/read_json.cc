@@ -51,10 +51,14 @@ struct UnitSuffix {
   Unit unit;
   std::string_view suffix;
 };
-constexpr UnitSuffix kSuffixes[] = {
-    {Unit::kGbps, "_gbps"},        {Unit::kMicroseconds, "_us"}, {Unit::kPerPacket, "_per_packet"},
-    {Unit::kBytes, "_bytes"},      {Unit::kCount, "_count"},     {Unit::kShare, "_share"},
-    {Unit::kRatio, "_ratio"},      {Unit::kNone, ""}};
+constexpr UnitSuffix kSuffixes[] = {{Unit::kGbps, "_gbps"},
+                                    {Unit::kMicroseconds, "_us"},
+                                    {Unit::kPerPacket, "_per_packet"},
+                                    {Unit::kBytes, "_bytes"},
+                                    {Unit::kCount, "_count"},
+                                    {Unit::kShare, "_share"},
+                                    {Unit::kRatio, "_ratio"},
+                                    {Unit::kNone, ""}};
 
 // Reads value and expectation, whose keys end in their unit. Returns the end of the keys.
 template <typename T>
@@ -102,8 +106,8 @@ Finding finding_from_json(const Parsed& json, const std::string& path) {
   read("explained_by", finding.explained_by);
   read("reason", finding.reason);
   for (const Parsed& item : json.value("evidence", Parsed::array()))
-    finding.evidence.push_back(evidence_from(
-        item, fmt::format("{}.evidence[{}]", path, finding.evidence.size())));
+    finding.evidence.push_back(
+        evidence_from(item, fmt::format("{}.evidence[{}]", path, finding.evidence.size())));
   return finding;
 }
 

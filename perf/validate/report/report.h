@@ -64,7 +64,8 @@ struct TextOptions {
 };
 // One screen of at most 40 lines: verdict, causes in order, what was covered and what was not.
 std::string to_text(const Report& report, const TextOptions& options);
-// Numbers have five digits, and what was not measured is null. `samples`: all flows and causes, too.
+// Numbers have five digits, and what was not measured is null. `samples`: all flows and causes,
+// too.
 nlohmann::ordered_json to_json(const Report& report, bool samples = false);
 std::string to_html(const Report& report);        // self-contained, offline, light and dark
 std::string to_prometheus(const Report& report);  // textfile collector; absent values omitted
@@ -73,9 +74,9 @@ std::string to_prometheus(const Report& report);  // textfile collector; absent 
 // no UTF-8 are replaced.
 std::string json_text(const Report& report, bool samples = false);
 
-// Reads what later runs and people ask of an earlier run: verdict, findings, plan, policy, hosts and
-// ports. Knows weft.validate/3, and /2 of the version before. Throws Error that says what is missing
-// or of the wrong type.
+// Reads what later runs and people ask of an earlier run: verdict, findings, plan, policy, hosts
+// and ports. Knows weft.validate/3, and /2 of the version before. Throws Error that says what is
+// missing or of the wrong type.
 Report report_from_json(const nlohmann::ordered_json& json);
 
 // Reads a file of --json. Throws Error naming the file and what is wrong with the file.

@@ -76,7 +76,8 @@ Lines Screen::also(const Fault& fault, std::string_view indent) const {
   constexpr std::size_t kMostKinds = 3;
   std::vector<std::pair<const Finding*, std::size_t>> kinds;  // the first of a check, and how many
   for (const Finding* f : fault.also) {
-    const auto known = std::ranges::find_if(kinds, [&](const auto& k) { return k.first->id == f->id; });
+    const auto known =
+        std::ranges::find_if(kinds, [&](const auto& k) { return k.first->id == f->id; });
     if (known == kinds.end())
       kinds.emplace_back(f, 1);
     else
@@ -86,7 +87,8 @@ Lines Screen::also(const Fault& fault, std::string_view indent) const {
   Lines lines;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     if (i == kMostKinds) {
-      lines.push_back(fmt::format("{}      and of {}", indent, counted(kinds.size() - i, "other check")));
+      lines.push_back(
+          fmt::format("{}      and of {}", indent, counted(kinds.size() - i, "other check")));
       break;
     }
     const auto& [f, count] = kinds[i];
@@ -107,8 +109,9 @@ Lines Screen::fault(std::size_t number, const Fault& fault) const {
   std::string text = in_words(first);
   if (fault.places > 1) text += fmt::format(", and {} like it", fault.places - 1);
   Lines lines = limited(text, 3, fmt::format("{:>3}. {:<8} ", number, severity_in_words(first)));
-  append(lines, limited(fmt::format("{} [{}]", detail_in_words(first, report_), printable(first.id)),
-                        2, indent));
+  append(lines,
+         limited(fmt::format("{} [{}]", detail_in_words(first, report_), printable(first.id)), 2,
+                 indent));
   if (const std::string remedy = remedy_of(first); !remedy.empty())
     append(lines, wrap(remedy, columns_, indent + "do: "));
   append(lines, also(fault, indent));
@@ -125,9 +128,10 @@ Lines Screen::faults(std::size_t most) const {
   const std::size_t known = all.size();
   std::ranges::move(unknowns_of(report_), std::back_inserter(all));
   if (all.empty()) return {};
-  Lines lines = {"", known == 0            ? "what is not known"
-                     : known < all.size() ? "causes, what costs a job most first, and what is not known"
-                                          : "causes, what costs a job most first"};
+  Lines lines = {"", known == 0 ? "what is not known"
+                     : known < all.size()
+                         ? "causes, what costs a job most first, and what is not known"
+                         : "causes, what costs a job most first"};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::size_t left = most - lines.size(), rest = all.size() - i - 1;
     Lines full = fault(i + 1, all[i]);
@@ -172,8 +176,8 @@ Lines Screen::coverage() const {
   if (elsewhere > 0)
     reasons.push_back(counted(elsewhere, "check") + " for devices or settings that are not here");
   Lines lines = limited(
-      checked > 0 ? counted(checked, "check") + ", each at all places that it is for" : "nothing", 1,
-      "  checked      ");
+      checked > 0 ? counted(checked, "check") + ", each at all places that it is for" : "nothing",
+      1, "  checked      ");
   std::string text;
   for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
   if (!text.empty()) append(lines, limited(text, 4, "  not checked  "));

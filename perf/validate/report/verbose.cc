@@ -92,16 +92,20 @@ void Details::findings() {
     say(fmt::format("{} [{}], {}", in_words(f), printable(f.id), detail_in_words(f, report_)),
         fmt::format("  {:<8} ", severity_in_words(f)));
     for (const Evidence& e : f.evidence) say(in_words(e), "            - ");
-    if (const Check* check = find_check(f.id)) say(std::string(check->meaning), "          means: ");
+    if (const Check* check = find_check(f.id))
+      say(std::string(check->meaning), "          means: ");
   }
 }
 
 void Details::ports() {
   const std::vector<PortNumbers> numbers = port_numbers(report_);
   if (numbers.empty()) return;
-  title("ports: Gb/s sent, received, the lowest window, expected; us one way; packets sent again, per "
-        "packet, of what the port sends and of what is sent to it (over TCP, congestion counts too)");
-  Cells rows = {{"port", "send", "receive", "lowest", "expected", "p50", "p99", "p99.9", "lost sent", "lost received"}};
+  title(
+      "ports: Gb/s sent, received, the lowest window, expected; us one way; packets sent again, "
+      "per "
+      "packet, of what the port sends and of what is sent to it (over TCP, congestion counts too)");
+  Cells rows = {{"port", "send", "receive", "lowest", "expected", "p50", "p99", "p99.9",
+                 "lost sent", "lost received"}};
   for (const PortNumbers& p : numbers)
     rows.push_back({shortened(port_in_words(report_, p.port), 36), cell(p.transmit_gbps),
                     cell(p.receive_gbps), cell(p.lowest_gbps), cell(p.expected_gbps),
@@ -115,7 +119,8 @@ void Details::pairs() {
   const std::size_t n = report_.hosts.size();
   std::map<int, Cells> rails;
   for (const PathNumbers& path : path_numbers(report_)) {
-    if (path.from.rail != path.to.rail || !(path.gbps || !path.reached) || n > kMostPaired) continue;
+    if (path.from.rail != path.to.rail || !(path.gbps || !path.reached) || n > kMostPaired)
+      continue;
     Cells& rows = rails[path.from.rail];
     if (rows.empty()) {
       rows.assign(n + 1, Texts(n + 1, "-"));
@@ -130,17 +135,17 @@ void Details::pairs() {
     title(fmt::format("rail {}: Gb/s from (row) to (column); -: not measured", rail));
     table(rows);
   }
-  if (n > kMostPaired)
-    title(fmt::format("pairs of {} hosts: see --json or --html", n));
+  if (n > kMostPaired) title(fmt::format("pairs of {} hosts: see --json or --html", n));
 }
 
 void Details::counters() {
   Cells rows = {{"counter", "change", "state"}};
   for (const CounterChange& c : counter_changes(report_)) {
     const std::string rail = c.rail < 0 ? "" : fmt::format(" rail {}", c.rail);
-    rows.push_back({shortened(fmt::format("{}{} {}", printable(c.host), rail, printable(c.name)), 60),
-                    fmt::format("{}", c.change.change),
-                    c.change.state == ChangeState::kKnown ? "" : std::string(word_of(c.change.state))});
+    rows.push_back(
+        {shortened(fmt::format("{}{} {}", printable(c.host), rail, printable(c.name)), 60),
+         fmt::format("{}", c.change.change),
+         c.change.state == ChangeState::kKnown ? "" : std::string(word_of(c.change.state))});
   }
   if (rows.size() == 1) return;
   title(fmt::format("counters that moved within {:.1f} s", report_.facts.seconds));

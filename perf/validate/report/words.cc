@@ -182,7 +182,8 @@ std::string in_words(const Where& where) {
 }
 
 std::string in_words(const Evidence& e) {
-  if (e.name == "flows") return counted(static_cast<std::size_t>(std::clamp(e.value, 0.0, 1e9)), "flow");
+  if (e.name == "flows")
+    return counted(static_cast<std::size_t>(std::clamp(e.value, 0.0, 1e9)), "flow");
   std::string place = printable(e.host);
   if (e.rail >= 0) place += fmt::format("{}rail {}", place.empty() ? "" : " ", e.rail);
   std::string value = e.unit == Unit::kText ? printable(e.text) : in_unit(e.value, e.unit);
@@ -216,9 +217,9 @@ bool is_measured_rate(std::string_view id) {
 std::string origin_in_words(const Finding& f, const Report& report) {
   if (f.unknown || f.unit != Unit::kGbps || !is_measured_rate(f.id) || !(f.expected > 0)) return "";
   const auto host = std::ranges::find(report.hosts, f.where.host, &FleetHost::name);
-  const FleetHost* at = host != report.hosts.end()  ? &*host
-                        : report.hosts.empty()      ? nullptr
-                                                    : &report.hosts[0];
+  const FleetHost* at = host != report.hosts.end() ? &*host
+                        : report.hosts.empty()     ? nullptr
+                                                   : &report.hosts[0];
   const int rail = std::max(f.where.rail, 0);
   if (!at || static_cast<std::size_t>(rail) >= at->ports.size()) return "";
   const double payload = at->ports[static_cast<std::size_t>(rail)].expected_gbps;
@@ -277,15 +278,16 @@ std::string left_out_in_words(const Report& report) {
     return text;
   };
   std::string text = listed(report.plan.left_out);
-  if (!text.empty()) text = fmt::format("no time in the budget of {:.0f} s: {}", report.budget_s, text);
+  if (!text.empty())
+    text = fmt::format("no time in the budget of {:.0f} s: {}", report.budget_s, text);
   if (const std::string others = listed(report.plan.not_here); !others.empty())
     text += fmt::format("{}not with these hosts, rails and ports: {}", text.empty() ? "" : "; ",
                         others);
   return text;
 }
 
-// What to do about a finding: the registry's remedy names all that may be behind a check; of that, what
-// the finding leaves open.
+// What to do about a finding: the registry's remedy names all that may be behind a check; of that,
+// what the finding leaves open.
 namespace {
 
 struct Remedy {
@@ -305,19 +307,23 @@ bool of_time(const Finding& f) { return !of_flows(f); }
 
 constexpr Remedy kKnown[] = {
     {"port-rate", sends,
-     "Look at the host first: the port's PCIe link, its cores, its NIC. Then look at the link: rate, "
+     "Look at the host first: the port's PCIe link, its cores, its NIC. Then look at the link: "
+     "rate, "
      "width, errors."},
     {"port-rate", receives,
      "Look at the switch port first: a shaper, a wrong speed, dropped packets. Then look at the "
      "link: rate, width, errors."},
     {"port-rate", is_port,
-     "Both directions are slow: look at the link (rate, width, errors), at the port's PCIe link, and "
+     "Both directions are slow: look at the link (rate, width, errors), at the port's PCIe link, "
+     "and "
      "at the speed of the switch port."},
     {"unreachable", is_path,
-     "Both ports reach others, so look between the two: routes, ARP, a firewall, or a dead member of "
+     "Both ports reach others, so look between the two: routes, ARP, a firewall, or a dead member "
+     "of "
      "a link group."},
     {"unreachable", is_port,
-     "The port reaches nobody: look at its cable and at its switch port, then ping a peer over this "
+     "The port reaches nobody: look at its cable and at its switch port, then ping a peer over "
+     "this "
      "very interface."},
     {"unstable-rate", of_flows,
      "Compare the members of the ECMP or link group on the way to the place; the named flow labels "
@@ -344,8 +350,10 @@ std::string remedy_of(const Finding& f) {
     const auto* row = std::ranges::find(kUnknown, f.id, &Remedy::id);
     if (row != std::end(kUnknown)) return std::string(row->text);
     if (f.id != "rate-noise" && f.id != "declared" && find_check(f.id))
-      return "Let weft read what the check needs (run as root, with /sys and debugfs of the host), or "
-             "leave the check out: skipped_checks = [\"" + f.id + "\"] in the policy.";
+      return "Let weft read what the check needs (run as root, with /sys and debugfs of the host), "
+             "or "
+             "leave the check out: skipped_checks = [\"" +
+             f.id + "\"] in the policy.";
   }
   for (const Remedy& row : kKnown)
     if (!f.unknown && row.id == f.id && row.holds(f)) return std::string(row.text);

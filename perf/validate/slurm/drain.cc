@@ -34,7 +34,8 @@ bool is_of_a_node(const Json& finding, double confidence) {
   const Json& where = finding.at("where");
   const auto kind = where.at("kind").get<std::string>();
   const auto severity = finding.at("severity").get<std::string>();
-  return !finding.value("unknown", false) && (severity == "critical" || severity == "fail" || severity == "fatal") &&
+  return !finding.value("unknown", false) &&
+         (severity == "critical" || severity == "fail" || severity == "fatal") &&
          (kind == "host" || kind == "port") && !where.value("host", "").empty() &&
          finding.value("explained_by", "").empty() &&
          finding.value("confidence", 1.0) >= confidence;
@@ -43,7 +44,8 @@ bool is_of_a_node(const Json& finding, double confidence) {
 }  // namespace
 
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double confidence) {
-  if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" && report.value("schema", "") != "weft.validate/2"))
+  if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" &&
+                              report.value("schema", "") != "weft.validate/2"))
     throw Error("the report is not of the schema weft.validate/3");
   std::vector<Drain> drains;
   try {

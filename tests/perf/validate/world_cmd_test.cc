@@ -43,8 +43,8 @@ TEST(SuggestPolicyCommand, WritesWhatAHealthyRunPassesAndNothingElse) {
   EXPECT_EQ(validate_world("--simulate --hosts 4 --suggest-policy " + policy).exit_code, 0);
   EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 4096\n"));
   EXPECT_EQ(validate_world("--simulate --hosts 4 --policy " + policy).exit_code, 0);
-  const Output bad =
-      validate_world("--simulate --hosts 4 --world slow-port --suggest-policy " + folder.path() + "/b");
+  const Output bad = validate_world("--simulate --hosts 4 --world slow-port --suggest-policy " +
+                                    folder.path() + "/b");
   EXPECT_THAT(bad.text, HasSubstr("not written, since the verdict is CRITICAL"));
   EXPECT_FALSE(std::filesystem::exists(folder / "b"));
 }

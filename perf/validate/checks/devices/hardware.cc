@@ -20,7 +20,8 @@ double pcie_gbps(const std::string& speed, int lanes) {
 
 constexpr double kEnoughOfRate = 0.93;  // of a port's rate, as warn_rate
 
-// Returns the largest value that at least half of the job's ports share; 0 where no half shares one.
+// Returns the largest value that at least half of the job's ports share; 0 where no half shares
+// one.
 template <typename Of>
 double usual_of(const Observed& observed, const Of& of) {
   std::map<double, std::size_t> holders;

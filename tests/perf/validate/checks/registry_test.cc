@@ -294,8 +294,8 @@ const std::vector<Fault>& faults() {
 
 // Rows whose findings the job makes itself, where the checks cannot see what happened; and
 // flows-meet, which only informs (clean_worlds_test.cc).
-const std::set<std::string_view> kOfTheJob = {"declared", "not-run", "rank-lost", "deadline-passed",
-                                              "job-failed", "flows-meet"};
+const std::set<std::string_view> kOfTheJob = {"declared",        "not-run",    "rank-lost",
+                                              "deadline-passed", "job-failed", "flows-meet"};
 
 class Row : public ::testing::TestWithParam<Fault> {};
 
@@ -412,8 +412,7 @@ TEST(Declared, WhatCannotBeReadIsUnknownAndNeverOk) {
     std::string text;
     for (const Finding& finding : fleet.judged().findings)
       if (finding.id == "declared" && finding.unknown) text += finding.text;
-    EXPECT_EQ(verdict_of(fleet.judged().findings),
-              text.empty() ? Verdict::kOk : Verdict::kUnknown);
+    EXPECT_EQ(verdict_of(fleet.judged().findings), text.empty() ? Verdict::kOk : Verdict::kUnknown);
     return text;
   };
   EXPECT_EQ(unread(FleetKind::kPlain, [](Policy&) {}), "");

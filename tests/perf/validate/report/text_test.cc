@@ -104,20 +104,21 @@ causes, what costs a job most first
 }
 
 TEST(ReportText, TwoFaults) {
-  EXPECT_EQ(screen(two_faults_report()),
-            "verdict: CRITICAL - h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s; 1 more cause\n" +
-                std::string(kAbout) + kSlowPort +
-                R"(  2. CRITICAL h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
+  EXPECT_EQ(
+      screen(two_faults_report()),
+      "verdict: CRITICAL - h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s; 1 more cause\n" +
+          std::string(kAbout) + kSlowPort +
+          R"(  2. CRITICAL h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
               97 % sure, 9e-5 to 1.6e-4 per packet at 95 % [loss]
               do: ...
-)" + covered() + closing(2));
+)" + covered() +
+          closing(2));
 }
 
 TEST(ReportText, WhatIsNotKnownDoesNotHideAWarning) {
-  EXPECT_EQ(
-      screen(warn_and_unknown_report()),
-      "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
-          std::string(kAbout) + R"(
+  EXPECT_EQ(screen(warn_and_unknown_report()),
+            "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
+                std::string(kAbout) + R"(
 causes, what costs a job most first, and what is not known
   1. WARN     h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected
               certain [firmware]
@@ -155,8 +156,7 @@ TEST(ReportText, AFailedJob) {
   EXPECT_EQ(screen(job_failed_report()),
             "verdict: UNKNOWN - the job failed: peer failed: rank 5 on host h2: connection closed "
             "(while at rate)\n" +
-                std::string(kAbout) + "\ncovered\n  checked      nothing\n" +
-                closing(3));
+                std::string(kAbout) + "\ncovered\n  checked      nothing\n" + closing(3));
 }
 
 TEST(ReportText, AFaultThatWasFoundBeforeTheJobFailedComesFirst) {
@@ -181,8 +181,8 @@ TEST(ReportText, ARemedyIsWholeAndForTheCaseFound) {
   report.judgement.findings[0].where.direction = Direction::kReceive;
   EXPECT_THAT(words_of(to_text(report, {})), HasSubstr("do: Look at the switch port first: "));
   for (const Check& check : checks()) {
-    Finding f = port_finding(std::string(check.id), "h3", 1, Direction::kReceive, 0.25, 0.75,
-                             Unit::kShare);
+    Finding f =
+        port_finding(std::string(check.id), "h3", 1, Direction::kReceive, 0.25, 0.75, Unit::kShare);
     for (const bool unknown : {false, true}) {
       f.unknown = unknown;
       report.judgement.findings = {f};

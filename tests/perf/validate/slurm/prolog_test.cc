@@ -23,7 +23,9 @@ class Prolog : public ::testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("prolog_test_" + std::to_string(getpid()));
     fs::create_directories(folder_);
-    program("weft", R"(echo "rank $WEFT_RANK of $WEFT_SIZE at $WEFT_HOST_ID root ${WEFT_ROOT-none} secret ${WEFT_SECRET-none}" >>"$0.said"
+    program(
+        "weft",
+        R"(echo "rank $WEFT_RANK of $WEFT_SIZE at $WEFT_HOST_ID root ${WEFT_ROOT-none} secret ${WEFT_SECRET-none}" >>"$0.said"
 while [ "$1" != --json ]; do shift; done
 [ "$WEFT_RANK" != 0 ] || echo '{}' >"$2"
 while [ "$1" != --drains ]; do shift; done
