@@ -39,11 +39,9 @@ constexpr Check kLaneRows[] = {
     {"link-width", CheckKind::kPassive, Severity::kFail, "all lanes of the link are up",
      "sysfs infiniband rate: 100 Gb/sec (1X NDR)", "as most ports of the rail, never 1X",
      "The link came up with fewer lanes than those of the other ports of its rail, so the port has "
-     "a "
-     "half or a quarter of its rate, whatever the speed of a lane.",
+     "a half or a quarter of its rate, whatever the speed of a lane.",
      "Reseat the cable at both ends, and clean or replace it. `mlxlink -d DEVICE -c` says which "
-     "lane "
-     "is bad..",
+     "lane is bad.",
      link_width},
 };
 
