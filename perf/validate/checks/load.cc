@@ -92,10 +92,11 @@ Judged incast(const Check& check, const Observed& observed) {
 Judged victim(const Check& check, const Observed& observed) {
   Judged all;
   std::map<std::pair<Port, Port>, std::optional<Finding>> paths;  // the best run of each
+  const IdleLatencies idle(observed.samples);
   for (const FlowSample* sample : flows_of(observed, Probe::kVictim)) {
     if (!sample->flow.victim || !sample->latency) continue;
     ++all.total;
-    const double alone_us = idle_p99_us(observed.samples, sample->flow.from, sample->flow.to);
+    const double alone_us = idle.p99_us(sample->flow.from, sample->flow.to);
     if (alone_us <= 0 || starved(*sample)) continue;
     ++all.judged;
     const double ratio = sample->latency->p99_us / alone_us;

@@ -225,18 +225,28 @@ void Chooser::hear_the_unheard() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
+// Whether a cause that needs no further look explains why flows between the two ports are slow. On
+// a fabric that is not quiet, flows that meet lose packets as well, so that losses explain nothing.
+bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds, bool quiet,
+                  Port from, Port to) {
+  return std::ranges::any_of(causes, [&](const Cause& cause) {
+    const bool slows = cause.kind == CauseKind::kRate || (quiet && cause.kind == CauseKind::kLoss);
+    return (cause.kind == CauseKind::kUnstable ||
+            (slows && cause.confidence >= thresholds.confidence)) &&
+           passes(cause, from, to);
+  });
+}
+
 // Ways that the plan looks at once (labels of a pair, another rail, the own host) and that were
 // slow: again, each alone.
 std::optional<Round> ways_again(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
-                                int most_flows) {
+                                bool quiet, int most_flows) {
   for (const Probe probe : {Probe::kEntropy, Probe::kCrossRail, Probe::kLoopback}) {
     std::vector<Way> ways = slow_ways(hosts, samples, thresholds, probe);
     std::erase_if(ways, [&](const Way& way) {
-      return way.sure || way.enough || std::ranges::any_of(causes, [&](const Cause& cause) {
-               return cause.kind == CauseKind::kUnstable &&
-                      passes(cause, way.flow.from, way.flow.to);
-             });
+      return way.sure || way.enough ||
+             is_explained(causes, thresholds, quiet, way.flow.from, way.flow.to);
     });
     if (std::optional<Round> round = look_alone(std::move(ways), samples, most_flows)) return round;
   }
@@ -373,10 +383,15 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
-  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
+  std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
+  const bool quiet = !often_slow(hosts, samples, thresholds);
+  std::erase_if(slow, [&](const Cause& suspect) {
+    return suspect.place == CausePlace::kPath &&
+           is_explained(causes, thresholds, quiet, suspect.port, suspect.peer);
+  });
   // Bad moments make all places look bad at times, and one fast look clears a path: paths come
   // first.
-  if (often_slow(hosts, samples, thresholds)) {
+  if (!quiet) {
     if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
     if (std::optional<Round> round = flows_alone(hosts, samples, causes, thresholds, most_flows))
       return round;
@@ -385,7 +400,8 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   if (std::optional<Round> round = next_looks(hosts, samples, causes, thresholds, most_flows))
     return round;
   if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
-  if (std::optional<Round> round = ways_again(hosts, samples, causes, thresholds, most_flows))
+  if (std::optional<Round> round =
+          ways_again(hosts, samples, causes, thresholds, quiet, most_flows))
     return round;
   Chooser paced(hosts, samples, causes, Probe::kLowLoad, most_flows);
   for (const Cause& cause : causes)

@@ -187,22 +187,27 @@ std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples) {
   return usual;
 }
 
-double idle_p99_us(const Samples& samples, Port from, Port to) {
+IdleLatencies::IdleLatencies(const Samples& samples) {
   std::vector<double> all;
-  double own = 0;
   for (const FlowSample& sample : samples.flows) {
     const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
     if (round.probe != Probe::kLatency || !sample.latency) continue;
     all.push_back(sample.latency->p99_us);
-    if (sample.flow.from == from && sample.flow.to == to) own = sample.latency->p99_us;
+    of_path_[{sample.flow.from, sample.flow.to}] = sample.latency->p99_us;
   }
-  return own > 0 ? own : median_of(std::move(all));
+  median_ = median_of(std::move(all));
+}
+
+double IdleLatencies::p99_us(Port from, Port to) const {
+  const auto own = of_path_.find({from, to});
+  return own != of_path_.end() && own->second > 0 ? own->second : median_;
 }
 
 std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const Thresholds& thresholds) {
   if (std::ranges::any_of(hosts, &FleetHost::emulated)) return {};
   std::map<std::pair<int, Port>, LoadSum> sums;  // by round and target
+  const IdleLatencies idle(samples);
   for (const FlowSample& sample : samples.flows) {
     const Probe probe = samples.rounds[static_cast<std::size_t>(sample.round)].probe;
     const bool incast = probe == Probe::kIncast, ping = probe == Probe::kVictim;
@@ -217,7 +222,7 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
     sum.starved = sum.starved || starved(sample);
     sum.tcp = sum.tcp || sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
     if (!ping || !sample.latency) continue;
-    const double idle_us = idle_p99_us(samples, sample.flow.from, sample.flow.to);
+    const double idle_us = idle.p99_us(sample.flow.from, sample.flow.to);
     sum.slow_ping = sum.slow_ping ||
                     (idle_us > 0 && sample.latency->p99_us > thresholds.victim_ratio * idle_us);
   }

@@ -42,9 +42,18 @@ inline constexpr double kTcpAllowance = 0.20;
 // Gb/s that each port sends (true) or receives in flows that have their ports to themselves.
 std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples);
 
-// The time of one ping in a hundred on an idle network, microseconds: of the path, else of all
-// paths; 0: not known.
-double idle_p99_us(const Samples& samples, Port from, Port to);
+// Latencies on the idle network, to compare those under load with.
+class IdleLatencies {
+ public:
+  explicit IdleLatencies(const Samples& samples);
+  // The last p99 between the two ports, in microseconds; the median of all where these were not
+  // measured, and 0 without any.
+  double p99_us(Port from, Port to) const;
+
+ private:
+  std::map<std::pair<Port, Port>, double> of_path_;
+  double median_ = 0;
+};
 
 // The flows of a round again that fell below the limits, up to twice. Emulated hosts share cores,
 // so that there no load is judged.
