@@ -151,13 +151,14 @@ class Matching {
   }
 
  private:
-  static constexpr std::size_t kMostSpare = 16;
+  // The memory that dropped messages leave for the next ones: of long messages none.
+  static constexpr std::size_t kMostSpare = 16, kMostSpareBytes = 4096;
   using Map = std::multimap<std::uint64_t, Unexpected>;
 
   void erase(typename Map::iterator at) {
     memory_ -= at->second.memory;
     if (all_) --*all_;
-    if (spare_.size() < kMostSpare)
+    if (spare_.size() < kMostSpare && at->second.memory <= sizeof(Unexpected) + kMostSpareBytes)
       spare_.push_back(unexpected_.extract(at));
     else
       unexpected_.erase(at);

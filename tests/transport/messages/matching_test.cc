@@ -45,6 +45,21 @@ std::vector<std::string> texts_of(Matched& matching) {
   return texts;
 }
 
+// A rank that was late for a few long messages has their memory again when it has taken them.
+TEST(Matching, TheMemoryOfLongMessagesIsNotKeptForLaterOnes) {
+  Matched matching;
+  matching.drop(&keep(matching, 7, std::string(4096, 'a')));
+  Matched::Unexpected& reuses = matching.keep(8, 1, 1);
+  ASSERT_NE(reuses.kept.text, nullptr) << "a short message leaves its memory";
+  EXPECT_EQ(reuses.kept.text->size(), 4096u);
+  matching.drop(&reuses);
+  for (int i = 0; i < 20; ++i) matching.drop(&keep(matching, 7, std::string(4097, 'a')));
+  for (int i = 0; i < 20; ++i) {
+    const Matched::Unexpected& one = matching.keep(9, 1, 1);
+    EXPECT_TRUE(!one.kept.text || one.kept.text->size() <= 4096) << i;
+  }
+}
+
 TEST(Matching, AReceiveThatComesFirstIsTakenByItsTag) {
   Matched matching;
   EXPECT_EQ(matching.find(7), nullptr);
