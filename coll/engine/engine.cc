@@ -19,8 +19,12 @@ namespace {
   compute.give({Work::Kind::kLand, lane, node});
 }
 
+// Shorter scratch is received through a wire's own slots.
+constexpr std::size_t kLeastRegistered = 64 << 10;
+
 Scratch fresh_scratch(std::size_t bytes) {
-  return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+  if (bytes >= kLeastRegistered) return {nullptr, alloc_array<std::byte>(bytes), bytes};
+  return {std::make_unique_for_overwrite<std::byte[]>(bytes), nullptr, bytes};
 }
 
 }  // namespace
@@ -66,7 +70,7 @@ void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
     scratch_ = {};
     scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
   }
-  if (!compute) base_ = scratch_.at.get();
+  if (!compute) base_ = scratch_.at();
   if (call_->head.sign) {
     add_cut(call_->head, plan.algorithm, plan.common, segment_);
     seal(call_->head);

@@ -16,6 +16,7 @@
 #include "coll/engine/compute.h"
 #include "coll/engine/kernels.h"
 #include "coll/engine/plan.h"
+#include "transport/memory/memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -63,9 +64,13 @@ inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
 
 inline constexpr int kLaneShift = 26;  // of the lane in a transfer's id, above the node
 
+// Long scratch is registered memory (weft::alloc): a device that receives into it registers it
+// once.
 struct Scratch {
-  std::unique_ptr<std::byte[]> at;
+  std::unique_ptr<std::byte[]> heap;
+  std::unique_ptr<std::byte[], Free> registered;
   std::size_t bytes = 0;
+  std::byte* at() const { return registered ? registered.get() : heap.get(); }
 };
 
 // Keeps scratch that no run uses for the next run. One thread at a time may use it.

@@ -70,5 +70,35 @@ TEST(VerbsWithoutIp, RailsAreSharedAndStandInForEachOther) {
   fake.wired = false;
 }
 
+// A registration takes as long as a card needs for a MiB: what is reduced must not arrive in memory
+// that is registered for one message.
+TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.wired = true;
+  WorldOptions options;
+  options.transport = "verbs";
+  options.timeout = std::chrono::seconds(60);
+  run_ranks(without_ip(2, 1), options, [&](World& world) {
+    Communicator comm = world.world();
+    constexpr std::size_t kCount = 1 << 20;
+    const auto in = alloc_array<float>(kCount), out = alloc_array<float>(kCount);
+    std::fill_n(in.get(), kCount, 1.0f);
+    const auto registered = [&] {
+      comm.barrier().check();
+      const std::lock_guard lock(fake.mutex);
+      return fake.registrations;
+    };
+    const auto sum = [&] {
+      comm.all_reduce(in.get(), out.get(), kCount, DType::kFloat32, RedOp::kSum).check();
+      EXPECT_EQ(std::count(out.get(), out.get() + kCount, 2.0f), kCount);
+    };
+    sum();
+    const std::size_t first = registered();
+    sum();
+    EXPECT_EQ(registered(), first);
+  });
+  fake.wired = false;
+}
+
 }  // namespace
 }  // namespace weft::testing

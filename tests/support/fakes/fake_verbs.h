@@ -167,6 +167,7 @@ class FakeVerbs {
   std::deque<ibv_async_event> reports;
   std::list<Pair> pairs;
   std::list<Region> regions;
+  std::size_t registrations = 0;  // that were ever made
 
   // ---- what the functions below do -----------------------------------------------------------
 

@@ -93,6 +93,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t b
     return nullptr;
   }
   FakeVerbs::Region& r = fake.regions.emplace_back();
+  ++fake.registrations;
   r.mr.addr = data;
   r.mr.length = bytes;
   r.mr.lkey = r.mr.rkey = fake.next_key++;
