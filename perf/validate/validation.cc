@@ -59,8 +59,7 @@ void Validation::describe(World& world) {
   if (report_.transport != "verbs") report_.transport = "tcp";
   const int host = topology.host(world.rank());
   if (agent_) {
-    const auto& rails = topology.place(world.rank()).rails;
-    mine_ = read_host(rails, options_.sources);
+    mine_ = read_host(topology.rails_by_slot(world.rank()), options_.sources);
     heartbeat_.emplace();
     mine_.stops.throttled_s = throttled_s(options_.sources);
     mine_.host = topology.host_name(host);
