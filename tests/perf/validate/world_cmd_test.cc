@@ -41,7 +41,7 @@ TEST(SuggestPolicyCommand, WritesWhatAHealthyRunPassesAndNothingElse) {
   const testing::TemporaryFolder folder;
   const std::string policy = folder / "fleet.toml";
   EXPECT_EQ(validate_world("--simulate --hosts 4 --suggest-policy " + policy).exit_code, 0);
-  EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 4096\n"));
+  EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 9000\nrdma_mtu = 4096\n"));
   EXPECT_EQ(validate_world("--simulate --hosts 4 --policy " + policy).exit_code, 0);
   const Output bad = validate_world("--simulate --hosts 4 --world slow-port --suggest-policy " +
                                     folder.path() + "/b");
