@@ -126,6 +126,23 @@ Judged each_host(const Observed& observed, Judge judge) {
   return all;
 }
 
+// The largest value that at least half of the job's ports share; 0 where no half shares one.
+template <typename Of>
+double usual_of(const Observed& observed, const Of& of) {
+  std::map<double, std::size_t> holders;
+  std::size_t all = 0;
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports)
+      if (const double value = of(port); value > 0 && !excluded(observed, port)) {
+        ++holders[value];
+        ++all;
+      }
+  double usual = 0;
+  for (const auto& [value, number] : holders)
+    if (2 * number >= all) usual = value;
+  return usual;
+}
+
 // A value that should be the same at all places of a group.
 struct Setting {
   Where where;

@@ -104,7 +104,7 @@ TEST_F(Snapshots, FewerLanesThanTheOtherPorts) {
   tree_.write(testing::connectx_port(2));
   tree_.remove("ethtool");  // nothing says what a port could do
   tree_.write({{port(1, "rate"), "100 Gb/sec (1X NDR)"}});
-  EXPECT_EQ(found({tree_ / "sys"}), "link-lanes@mlx5_1");
+  EXPECT_EQ(found({tree_ / "sys"}), "link-width@mlx5_1");
   // All alike are as they were meant to be.
   for (const int i : {0, 1, 2}) tree_.write({{port(i, "rate"), "100 Gb/sec (1X NDR)"}});
   EXPECT_EQ(found({tree_ / "sys"}), "");
