@@ -190,7 +190,8 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
   std::vector<int> load(nrails, 0), result(nlocal, -1);
   // Its rail if all were there, so that a hole moves no other rank.
   const auto plain = [&](int local) {
-    const int slot = static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());
+    const int slot =
+        static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());
     return static_cast<int>(std::ranges::find(slots, slot) - slots.begin());
   };
   const auto take = [&](int local, int rail) {

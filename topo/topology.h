@@ -72,8 +72,8 @@ class Topology {
   const std::vector<Rank>& ranks_of(int host) const { return hosts_[host]; }  // ascending
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
-  // The number by which people know place(r).rails[rail]: its place in the order of PCI slots, which
-  // a hole keeps. `rail` is below place(r).rails.size(), or 0.
+  // The number by which people know place(r).rails[rail]: its place in the order of PCI slots,
+  // which a hole keeps. `rail` is below place(r).rails.size(), or 0.
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
   std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, each at its slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }

@@ -289,7 +289,8 @@ constexpr Check kAddressingRows[] = {
     {"rails-one-subnet", CheckKind::kPassive, Severity::kWarn, "rails have subnets of their own",
      "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
      "Rails of a host are in one subnet, and each answers ARP for the addresses of all: what is "
-     "sent to one rail arrives at another. Where the run saw that, it is a fault, and the cables are "
+     "sent to one rail arrives at another. Where the run saw that, it is a fault, and the cables "
+     "are "
      "not at fault.",
      "Give each rail a subnet of its own, or set net.ipv4.conf.all.arp_ignore=1 and "
      "arp_announce=2 (sysctl) on all hosts.",

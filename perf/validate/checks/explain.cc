@@ -26,10 +26,10 @@ struct Rule {
   Ids reasons;  // the nearest first
 };
 
-constexpr Ids kRates = {"link-state",  "link-flaps",     "link-rate",         "link-width",
-                        "pcie-link",   "pause-storm",    "duplicate-address", "rails-one-subnet",
-                        "loss",        "host-rate",      "cables-swapped",    "unreachable",
-                        "path-mtu",    "false-report"};
+constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",         "link-width",
+                        "pcie-link",  "pause-storm", "duplicate-address", "rails-one-subnet",
+                        "loss",       "host-rate",   "cables-swapped",    "unreachable",
+                        "path-mtu",   "false-report"};
 constexpr Ids kPackets = {
     "link-state",  "link-flaps", "duplicate-address", "cables-swapped", "mtu", "path-mtu",
     "unreachable", "loss",       "congestion-loss",   "discards"};
@@ -48,9 +48,7 @@ constexpr Rule kRules[] = {
     {"cables-swapped", Reach::kPlace, {"rails-one-subnet"}},
     {"link-rate", Reach::kPlace, {"link-width"}},
     {"path-mtu", Reach::kPlace, {"mtu", "rails-one-subnet", "cables-swapped", "unreachable"}},
-    {"loss",
-     Reach::kPlace,
-     {"link-state", "link-flaps", "duplicate-address", "rails-one-subnet"}},
+    {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address", "rails-one-subnet"}},
     {"congestion-loss",
      Reach::kPlace,
      {"mtu", "path-mtu", "unreachable", "port-rate", "host-rate", "path-rate", "rail-rate",

@@ -111,8 +111,8 @@ std::optional<Finding> stopped_finding(const Check& check, const HostFacts& host
   if (share < kManyStops) finding.severity = Severity::kWarn;
   finding.unit = Unit::kShare;
   finding.value = share;
-  finding.evidence.push_back(number_evidence("throttled", where, 1e6 * stops.throttled_s, kNoNumber,
-                                             Unit::kMicroseconds));
+  finding.evidence.push_back(
+      number_evidence("throttled", where, 1e6 * stops.throttled_s, kNoNumber, Unit::kMicroseconds));
   finding.evidence.push_back(number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
   finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
                                              kNoNumber, Unit::kMicroseconds));
@@ -326,7 +326,8 @@ constexpr Check kTesterRows[] = {
      "cpu.stat of control groups",
      "waits < 5 % of the time, stands still < 2 % (from 5 % on, nothing else is judged)",
      "The tester's threads waited for a core and the rates of this host fell short, or the process "
-     "stood still though its core was free: a CPU quota, a frozen control group, a hypervisor. What "
+     "stood still though its core was free: a CPU quota, a frozen control group, a hypervisor. "
+     "What "
      "was measured is the host's load, not the network; a job on this host would wait likewise.",
      "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task; "
      "cpu.max and nr_throttled of cpu.stat show it), look at steal time (`vmstat`), and run again. "

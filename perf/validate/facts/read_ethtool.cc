@@ -27,7 +27,7 @@ void take_module_line(const std::string& key, const std::string& value, Readings
   };
   double number = 0;
   if (std::sscanf(value.c_str(), "%lf", &number) != 1 || number <= 0) return;  // "N/A", "-inf dBm"
-  constexpr double kTenthUw = 1e4;                                            // of a mW
+  constexpr double kTenthUw = 1e4;                                             // of a mW
   if (key == "Module temperature") put("module.celsius", number);
   if (key == "Module temperature high alarm threshold") put("module.celsius.most", number);
   if (key.starts_with("Rcvr signal avg optical power")) {

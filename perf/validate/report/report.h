@@ -54,7 +54,7 @@ struct Report {
   std::vector<Drift> drift;
   std::string baseline;       // file; empty: none
   std::string baseline_note;  // why the run was not stored, for people; empty: it was
-  std::string failure;   // of the job, verbatim; empty: none
+  std::string failure;        // of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
 

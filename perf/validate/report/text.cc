@@ -204,7 +204,8 @@ Lines Screen::collectives() const {
 }
 
 Lines Screen::drift() const {
-  if (!report_.baseline_note.empty()) return wrap(report_.baseline_note, columns_, "  baseline     ");
+  if (!report_.baseline_note.empty())
+    return wrap(report_.baseline_note, columns_, "  baseline     ");
   if (report_.baseline.empty()) return {};
   std::string text = fmt::format("against {}: ", printable(report_.baseline));
   if (report_.drift.empty()) text += "none";

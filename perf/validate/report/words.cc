@@ -330,7 +330,8 @@ constexpr Remedy kKnown[] = {
      "The hosts of the rail agree, so a switch is in the way: raise the MTU of the rail's switch "
      "ports and VLANs to that of the hosts, or lower that of all hosts to what passes."},
     {"path-mtu", is_port,
-     "Raise the MTU of the switch port of this host (and of VLANs and tunnels on the way); all other "
+     "Raise the MTU of the switch port of this host (and of VLANs and tunnels on the way); all "
+     "other "
      "ports let the packets pass."},
     {"unstable-rate", of_flows,
      "Compare the members of the ECMP or link group on the way to the place; the named flow labels "

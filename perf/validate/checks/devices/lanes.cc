@@ -1,5 +1,5 @@
-// Compares the lanes and the rate of each link with those of like ports: a cable with four lanes may
-// train with one or two, and a port of the job at a lower speed than the other rails.
+// Compares the lanes and the rate of each link with those of like ports: a cable with four lanes
+// may train with one or two, and a port of the job at a lower speed than the other rails.
 #include <algorithm>
 #include <map>
 
@@ -51,7 +51,8 @@ Judged link_width(const Check& check, const Observed& observed) {
         return std::vector{finding};
       }
     }
-    // What is wrong with one port of a rail, or with one that says what it could do, link-rate says.
+    // What is wrong with one port of a rail, or with one that says what it could do, link-rate
+    // says.
     if (gbps <= 0 || port.most_rate_gbps || gbps >= usual_gbps || gbps < most_gbps[port.rail])
       return std::vector<Finding>{};
     finding.unit = Unit::kGbps;

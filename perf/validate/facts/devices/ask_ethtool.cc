@@ -26,8 +26,8 @@ int ethtool_family() {
     const genlmsghdr header = {CTRL_CMD_GETFAMILY, 1, 0};
     Bytes name;
     add_attribute(name, CTRL_ATTR_FAMILY_NAME, std::as_bytes(std::span(ETHTOOL_GENL_NAME)));
-    const Bytes answer = ask_kernel(NETLINK_GENERIC, GENL_ID_CTRL,
-                                    std::as_bytes(std::span(&header, 1)), name);
+    const Bytes answer =
+        ask_kernel(NETLINK_GENERIC, GENL_ID_CTRL, std::as_bytes(std::span(&header, 1)), name);
     int found = 0;
     for_each_attribute(answer, [&](int type, Attributes payload) {
       if (type == CTRL_ATTR_FAMILY_ID) found = value_in<std::uint16_t>(payload).value_or(0);
@@ -55,7 +55,7 @@ Bytes ask_about(const std::string& netdev, int command, std::uint32_t flags, con
 // 128 bytes of the module's memory; empty: not there.
 std::vector<std::uint8_t> page_of(const std::string& netdev, int page) {
   constexpr std::uint32_t kPage = 128;
-  constexpr std::uint8_t kAddress = 0x50;  // on the module's I2C bus
+  constexpr std::uint8_t kAddress = 0x50;           // on the module's I2C bus
   const std::uint32_t from = page < 0 ? 0 : kPage;  // the lower memory is of no page
   Bytes more;
   add_value(more, ETHTOOL_A_MODULE_EEPROM_OFFSET, from);

@@ -1,5 +1,5 @@
-// What programs and the kernel's log say of this host: neighbours by lldpd, health by devlink, links
-// by mlxlink and nvidia-smi.
+// What programs and the kernel's log say of this host: neighbours by lldpd, health by devlink,
+// links by mlxlink and nvidia-smi.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -254,7 +254,8 @@ void take_nvlinks(const std::string& text, Readings& gpu_state) {
   for (const auto& [index, links] : active) most = std::max(most, links);
   for (const auto& [index, links] : active) {
     const std::string name = "gpu" + std::to_string(index) + ".nvlink";
-    if (most > 0) gpu_state.try_emplace(name + "s_down", Reading{ReadingState::kValue, most - links});
+    if (most > 0)
+      gpu_state.try_emplace(name + "s_down", Reading{ReadingState::kValue, most - links});
     if (errors.contains(index))
       gpu_state.try_emplace(name + "_errors", Reading{ReadingState::kValue, errors[index]});
   }
