@@ -73,11 +73,7 @@ TEST_P(RecordedFindings, OfOneTreeAndOfTheSameTreeTwice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, RecordedFindings, ::testing::ValuesIn(kRecordedFindings),
-                         [](const auto& info) {
-                           std::string name = info.param.host;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         [](const auto& info) { return testing::case_name(info.param.host); });
 
 // A host of two ports, and what changes in its tree.
 class Snapshots : public ::testing::Test {

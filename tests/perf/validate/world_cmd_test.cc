@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "perf/validate/sim/world.h"
@@ -47,6 +48,15 @@ TEST(SuggestPolicyCommand, WritesWhatAHealthyRunPassesAndNothingElse) {
                                     folder.path() + "/b");
   EXPECT_THAT(bad.text, HasSubstr("not written, since the verdict is CRITICAL"));
   EXPECT_FALSE(std::filesystem::exists(folder / "b"));
+}
+
+TEST(SimulatedFleet, PassesByThePolicyOfThePage) {
+  const testing::TemporaryFolder folder;
+  const std::string page = read_file(WEFT_SOURCE_DIR "/docs/validate.md");
+  const std::size_t at = page.find("```toml\n") + 8;
+  std::ofstream(folder / "fleet.toml") << page.substr(at, page.find("```", at) - at);
+  const Output o = validate_world("--simulate --hosts 4 --policy " + (folder / "fleet.toml"));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
 }
 
 TEST(WorldCommand, ListsThePartsAndRefusesOthers) {

@@ -215,9 +215,9 @@ TEST(FabricDevices, ErrorsThatFecCorrects) {
   add_attribute(answer, ETHTOOL_A_FEC_STATS | NLA_F_NESTED, statistics);
   Readings readings;
   take_fec_errors(answer, readings);
-  EXPECT_THAT(readings, ElementsAre(Pair("fec.corrected_blocks", Reading{ReadingState::kValue, 900}),
-                                    Pair("fec.uncorrectable_blocks",
-                                         Reading{ReadingState::kValue, 2})));
+  EXPECT_THAT(readings,
+              ElementsAre(Pair("fec.corrected_blocks", Reading{ReadingState::kValue, 900}),
+                          Pair("fec.uncorrectable_blocks", Reading{ReadingState::kValue, 2})));
   Readings none;
   ask_fec_errors("lo", none);
   ask_cmis("lo", none);
@@ -227,12 +227,13 @@ TEST(FabricDevices, ErrorsThatFecCorrects) {
 // What `mlxlink -m -c` prints, in part.
 TEST(FabricDevices, LinksInATextOfMlxlink) {
   const auto text = [](const char* hot, int errors) {
-    return fmt::format("Speed                : NDR\nFEC                  : Standard RS-FEC - "
-                       "RS(544,514)\nTemperature [C]      : {} [-5..75]\n"
-                       "Rx Power Current [dBm] : 1.00,-12.00,0.90,1.10 [-10.41..6.00]\n"
-                       "Effective Physical Errors : {}\nRaw Physical Errors Per Lane : 5,6,7,8\n"
-                       "Raw Physical BER     : 15E-255\n",
-                       hot, errors);
+    return fmt::format(
+        "Speed                : NDR\nFEC                  : Standard RS-FEC - "
+        "RS(544,514)\nTemperature [C]      : {} [-5..75]\n"
+        "Rx Power Current [dBm] : 1.00,-12.00,0.90,1.10 [-10.41..6.00]\n"
+        "Effective Physical Errors : {}\nRaw Physical Errors Per Lane : 5,6,7,8\n"
+        "Raw Physical BER     : 15E-255\n",
+        hot, errors);
   };
   const auto with = [&](const char* hot, int errors) {
     Host host(Files{{"outputs/mlxlink.mlx5_0.txt", text(hot, errors)}});
@@ -299,14 +300,15 @@ TEST(FabricDevices, NvlinksInATextOfNvidiaSmi) {
 }
 
 TEST(FabricDevices, AModuleInATextOfEthtool) {
-  const HostTree tree(Files{{"eth0.txt",
-                             "\tIdentifier                                : 0x19 (OSFP)\n"
-                             "\tModule temperature                        : 58.50 degrees C / 137.3 "
-                             "degrees F\n"
-                             "\tRcvr signal avg optical power (Channel 1) : 0.8123 mW / -0.90 dBm\n"
-                             "\tRcvr signal avg optical power (Channel 2) : 0.0150 mW / -18.24 dBm\n"
-                             "\tModule temperature high alarm threshold   : 75.00 degrees C\n"
-                             "\tLaser rx power low alarm threshold        : 0.0400 mW / -13.98 dBm"}});
+  const HostTree tree(
+      Files{{"eth0.txt",
+             "\tIdentifier                                : 0x19 (OSFP)\n"
+             "\tModule temperature                        : 58.50 degrees C / 137.3 "
+             "degrees F\n"
+             "\tRcvr signal avg optical power (Channel 1) : 0.8123 mW / -0.90 dBm\n"
+             "\tRcvr signal avg optical power (Channel 2) : 0.0150 mW / -18.24 dBm\n"
+             "\tModule temperature high alarm threshold   : 75.00 degrees C\n"
+             "\tLaser rx power low alarm threshold        : 0.0400 mW / -13.98 dBm"}});
   const Readings module = settings_in_text(tree / "eth0.txt").module;
   EXPECT_EQ(value_of(module, "module.celsius"), 58u);
   EXPECT_EQ(value_of(module, "module.celsius.most"), 75u);

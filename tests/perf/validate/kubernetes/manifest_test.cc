@@ -1,6 +1,5 @@
-// The Job of perf/validate/kubernetes: on the hosts' network, with RDMA devices, one number of ranks,
-// and no way by which it passes without a verdict.
-// labels: multiproc
+// The Job of perf/validate/kubernetes: on the hosts' network, with RDMA devices, one number of
+// ranks, and no way by which it passes without a verdict. labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,10 +21,11 @@ class KubernetesJob : public ::testing::Test {
   void SetUp() override {
     if (run("python3 -c 'import yaml'").exit_code != 0)
       GTEST_SKIP() << "missing capability: python3 with yaml";
-    const Output o = run(std::string("python3 -c 'import json, sys, yaml; "
-                                     "print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))"
-                                     "' ") +
-                         kManifest);
+    const Output o =
+        run(std::string("python3 -c 'import json, sys, yaml; "
+                        "print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))"
+                        "' ") +
+            kManifest);
     ASSERT_EQ(o.exit_code, 0) << o.text;
     for (const json& document : json::parse(o.text))
       (document["kind"] == "Job" ? job_ : service_) = document["spec"];
@@ -74,8 +74,10 @@ TEST_F(KubernetesJob, PassesWithAVerdictAlone) {
   std::string args;
   for (const json& word : weft_["args"])
     args += " " + (word == "/report/weft-validate.json" ? "/dev/null" : word.get<std::string>());
-  const Output alone = run("WEFT_RANK=1 WEFT_SIZE=4 WEFT_LOCAL_RANK=0 WEFT_SECRET=s "
-                           "WEFT_ROOT=127.0.0.1:9 timeout 3 " WEFT_BINARY + args);
+  const Output alone =
+      run("WEFT_RANK=1 WEFT_SIZE=4 WEFT_LOCAL_RANK=0 WEFT_SECRET=s "
+          "WEFT_ROOT=127.0.0.1:9 timeout 3 " WEFT_BINARY +
+          args);
   EXPECT_NE(alone.exit_code, 0) << alone.text;
 }
 

@@ -47,9 +47,10 @@ Ends between_namespaces(Probe probe, const std::string& prefix, const std::strin
     there.set_value(unshare(CLONE_NEWNET) == 0 ? gettid() : 0);
     if (!set_up.get_future().get().empty()) return;
     // A port that drops packets of more than 1500 bytes: the kernel adds room for a VLAN tag.
-    const Output o = run(fmt::format("ip addr add {0}2{1} dev far nodad 2>&1 || ip addr add {0}2{1} "
-                                     "dev far; ip link set far mtu 1496 up",
-                                     prefix, bits));
+    const Output o =
+        run(fmt::format("ip addr add {0}2{1} dev far nodad 2>&1 || ip addr add {0}2{1} "
+                        "dev far; ip link set far mtu 1496 up",
+                        prefix, bits));
     const auto end = end_of(false, "far", prefix + "2");
     offer.set_value(o.exit_code == 0 ? end->offer() : "");
     end->connect(answer.get_future().get());
