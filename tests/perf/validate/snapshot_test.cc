@@ -118,6 +118,39 @@ TEST_F(Snapshots, ASlotOfFewerLanesOrAnOlderGeneration) {
   EXPECT_EQ(found({tree_ / "sys"}), "");
 }
 
+// As where the subnet manager has not come: 65535 is no LID.
+TEST_F(Snapshots, AnInfinibandPortInInit) {
+  for (const int i : {0, 1})
+    tree_.write({{port(i, "link_layer"), "InfiniBand"},
+                 {port(i, "lid"), fmt::format("0x{}", i + 4)},
+                 {port(i, "sm_lid"), "0x1"}});
+  tree_.write({{port(1, "state"), "2: INIT"}, {port(1, "lid"), "0xffff"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "ib-subnet@mlx5_1 link-state@mlx5_1");
+}
+
+// A RoCE device of another make: no counters, and GIDs of version 2 only.
+TEST_F(Snapshots, ADeviceWithoutCounters) {
+  tree_.remove("sys/class/infiniband/mlx5_1");
+  tree_.remove("sys/class/net/eth1");
+  for (const char* gone : {"counters", "hw_counters", "gids/0", "gid_attrs/types/0", "rate"})
+    tree_.remove(port(0, gone));
+  EXPECT_EQ(found({tree_ / "sys"}), "");
+}
+
+TEST_F(Snapshots, ADeviceThatSaysNoState) {
+  for (const char* device : {"mlx5_0", "mlx5_1"})
+    tree_.remove(std::string("sys/class/infiniband/") + device);
+  tree_.remove("sys/class/net");
+  tree_.write({{"sys/class/infiniband/rdmap0s31/ports/1/hw_counters/retrans_pkts", "7"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "unknown link-state@rdmap0s31");
+}
+
+TEST_F(Snapshots, EntriesThatAreNoDevices) {
+  std::filesystem::create_symlink("../../devices/gone", tree_ / "sys/class/infiniband/scif0");
+  tree_.write({{"sys/class/net/bonding_masters", "bond0"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "");
+}
+
 TEST_F(Snapshots, OnlyCountersThatMovedAreFindings) {
   HostTree later(testing::connectx_host());
   for (HostTree* tree : {&tree_, &later}) tree->write({{port(0, "counters/symbol_error"), "12"}});
