@@ -98,15 +98,15 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
 
 Judged false_report(const Check& check, const Observed& observed) {
   Judged all;
-  std::set<int> heard;  // hosts whose reports something can contradict
+  std::set<int> reporting;  // hosts whose reports something can contradict
   for (const FlowSample& s : observed.samples.flows)
-    if (s.sent_bytes) heard.insert({s.flow.from.host, s.flow.to.host});
+    if (s.sent_bytes) reporting.insert({s.flow.from.host, s.flow.to.host});
   for (std::size_t h = 0; h < observed.facts.hosts.size(); ++h)
     if (std::ranges::any_of(observed.facts.hosts[h].ports,
                             [](const PortFacts& port) { return !port.before.empty(); }))
-      heard.insert(static_cast<int>(h));
+      reporting.insert(static_cast<int>(h));
   all.total = static_cast<int>(observed.facts.hosts.size());
-  all.judged = static_cast<int>(heard.size());
+  all.judged = static_cast<int>(reporting.size());
   std::map<std::string, std::vector<const FalseReport*>> by_host;
   for (const FalseReport& one : observed.samples.false_reports) by_host[one.host].push_back(&one);
   for (const auto& [host, reports] : by_host) {

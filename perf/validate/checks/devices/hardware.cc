@@ -40,7 +40,7 @@ Judged port_missing(const Check& check, const Observed& observed) {
 }
 
 Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFacts& port,
-                        double usual_generation) {
+                        double baseline_generation) {
   if (!port.pcie_speed && !port.pcie_width) {
     if (!port.rdma || is_soft(port)) return std::nullopt;
     return std::vector{make_unknown(check, at_port(host, port))};
@@ -68,7 +68,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
   if (!trained_low && !(starved && less_than_card)) return std::vector<Finding>{};
   const bool narrower = port.pcie_width && most_width && *port.pcie_width < *most_width;
   if (trained_low && !narrower && rate > 0 && carried > rate &&
-      generation_of(port) >= usual_generation)
+      generation_of(port) >= baseline_generation)
     return std::vector<Finding>{};  // all slots are of that generation, and it is enough
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
@@ -85,9 +85,9 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
 }
 
 Judged pcie_link(const Check& check, const Observed& observed) {
-  const double usual_generation = usual_of(observed, generation_of);
+  const double baseline_generation = baseline_of(observed, generation_of);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_pcie_link(check, host, port, usual_generation);
+    return judge_pcie_link(check, host, port, baseline_generation);
   });
 }
 

@@ -9,7 +9,7 @@ namespace weft::fabric {
 namespace {
 
 // No cable of InfiniBand has a single lane but by a fault.
-constexpr int kUsualLanes = 4;
+constexpr int kBaselineLanes = 4;
 
 // The rate that a port has while it is down is none, and the lanes likewise.
 bool is_active(const PortFacts& port) {
@@ -23,7 +23,7 @@ int lanes_of(const PortFacts& port) {
 }
 
 Judged link_width(const Check& check, const Observed& observed) {
-  const double usual_gbps = usual_of(observed, gbps_of);
+  const double baseline_gbps = baseline_of(observed, gbps_of);
   std::map<int, std::vector<int>> lanes;  // by rail
   std::map<int, double> most_gbps;        // of a port of the rail
   for (const HostFacts& host : observed.facts.hosts)
@@ -40,11 +40,11 @@ Judged link_width(const Check& check, const Observed& observed) {
     Finding finding = make_finding(check, at_port(host, port));
     if (own > 0) {
       const std::vector<int>& all = lanes[port.rail];
-      const int usual = all[all.size() / 2];
-      if (own < usual || (own == 1 && is_infiniband(port))) {
+      const int baseline = all[all.size() / 2];
+      if (own < baseline || (own == 1 && is_infiniband(port))) {
         finding.unit = Unit::kCount;
         finding.value = own;
-        finding.expected = own < usual ? usual : kUsualLanes;
+        finding.expected = own < baseline ? baseline : kBaselineLanes;
         if (port.rate_gbps)
           finding.evidence.push_back(
               number_evidence("rate", finding.where, *port.rate_gbps, kNoNumber, Unit::kGbps));
@@ -53,11 +53,11 @@ Judged link_width(const Check& check, const Observed& observed) {
     }
     // What is wrong with one port of a rail, or with one that says what it could do, link-rate
     // says.
-    if (gbps <= 0 || port.most_rate_gbps || gbps >= usual_gbps || gbps < most_gbps[port.rail])
+    if (gbps <= 0 || port.most_rate_gbps || gbps >= baseline_gbps || gbps < most_gbps[port.rail])
       return std::vector<Finding>{};
     finding.unit = Unit::kGbps;
     finding.value = gbps;
-    finding.expected = usual_gbps;
+    finding.expected = baseline_gbps;
     if (own > 0)
       finding.evidence.push_back(
           number_evidence("width_lanes", finding.where, own, kNoNumber, Unit::kCount));
