@@ -146,26 +146,23 @@ bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) 
   });
 }
 
-// Moves the rails that all hosts can use to the front; returns their number, and by slot of the
-// order before, where a rail is now.
+// Moves the rails that all hosts can use to the front; returns their number, and the slot of each.
 std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
   const std::size_t n = places[0].rails.size();
-  std::vector<std::size_t> order(n);
+  std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
   auto end = order.begin();
   for (const bool addresses : {true, false})
     if (end == order.begin())
-      end = std::stable_partition(order.begin(), order.end(), [&](std::size_t rail) {
-        return usable(places, rail, addresses);
+      end = std::stable_partition(order.begin(), order.end(), [&](int rail) {
+        return usable(places, static_cast<std::size_t>(rail), addresses);
       });
   for (Place& place : places) {
     std::vector<Nic> rails;
-    for (const std::size_t rail : order) rails.push_back(std::move(place.rails[rail]));
+    for (const int rail : order) rails.push_back(std::move(place.rails[rail]));
     place.rails = std::move(rails);
   }
-  std::vector<int> now(n);
-  for (std::size_t i = 0; i < n; ++i) now[order[i]] = static_cast<int>(i);
-  return {static_cast<int>(end - order.begin()), now};
+  return {static_cast<int>(end - order.begin()), order};
 }
 
 // Where some hosts have both families on a rail and others IPv6 only, IPv6 is how they meet.
@@ -193,8 +190,9 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
   std::vector<int> load(nrails, 0), result(nlocal, -1);
   // Its rail if all were there, so that a hole moves no other rank.
   const auto plain = [&](int local) {
-    if (slots.empty()) return 0;
-    return slots[static_cast<std::size_t>(local) * slots.size() / ranks.size()];
+    const int slot =
+        static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());
+    return static_cast<int>(std::ranges::find(slots, slot) - slots.begin());
   };
   const auto take = [&](int local, int rail) {
     if (load[rail] > share || (load[rail] == share && extra == 0)) return false;
@@ -251,7 +249,8 @@ Topology::Topology(std::vector<Place> places)
   }
   for (const std::vector<Rank>& ranks : hosts_) align_inside_host(places_, ranks);
   align_hosts(places_, hosts_);
-  const auto [fewest, slots] = usable_first(places_);
+  int fewest = 0;
+  std::tie(fewest, slots_) = usable_first(places_);
   nrails_ = std::max(1, fewest);
   for (std::size_t rail = 0; rail < places_[0].rails.size(); ++rail) share_family(places_, rail);
 
@@ -260,16 +259,23 @@ Topology::Topology(std::vector<Place> places)
   std::unordered_map<std::size_t, std::vector<int>> chosen;
   for (const std::vector<Rank>& ranks : hosts_) {
     const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());
-    const std::vector<int> closest = choose(places_, ranks, nrails_, slots, true);
+    const std::vector<int> closest = choose(places_, ranks, nrails_, slots_, true);
     if (first) {
       it->second = closest;
     } else if (it->second != closest) {
-      it->second = choose(places_, ranks, nrails_, slots, false);
+      it->second = choose(places_, ranks, nrails_, slots_, false);
     }
   }
   for (Rank rank = 0; rank < nranks(); ++rank) {
     rail_[rank] = chosen[hosts_[host_[rank]].size()][local_[rank]];
   }
+}
+
+std::vector<Nic> Topology::rails_by_slot(Rank r) const {
+  std::vector<Nic> rails(slots_.size());
+  for (std::size_t i = 0; i < rails.size(); ++i)
+    rails[static_cast<std::size_t>(slots_[i])] = places_[r].rails[i];
+  return rails;
 }
 
 bool Topology::same_kernel(Rank a, Rank b) const {

@@ -59,7 +59,7 @@ class Topology {
   // local index share a rail. place(r).rails has the same length on all hosts: first the rails that
   // all hosts can use, in the order of PCI slots, then those where a host has a hole (a port that
   // is down, missing, or without an address); with addresses of a family that all hosts share.
-  // Callers use place(r), not the place that r sent.
+  // Callers use place(r), not the place that r sent. For people, slot() numbers the rails.
   // Throws Error when there are no ranks, or when ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
@@ -72,6 +72,10 @@ class Topology {
   const std::vector<Rank>& ranks_of(int host) const { return hosts_[host]; }  // ascending
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
+  // The number by which people know place(r).rails[rail]: its place in the order of PCI slots,
+  // which a hole keeps. `rail` is below place(r).rails.size(), or 0.
+  int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
+  std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, each at its slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
   // True when one kernel runs both ranks, also in two containers: they compete for its cores.
   bool same_kernel(Rank a, Rank b) const;
@@ -81,7 +85,7 @@ class Topology {
  private:
   std::vector<Place> places_;
   std::vector<std::vector<Rank>> hosts_;
-  std::vector<int> host_, local_, rail_;
+  std::vector<int> host_, local_, rail_, slots_;
   int nrails_ = 1;
 };
 

@@ -71,11 +71,11 @@ View look(const Options& options) {
     view.node_of.push_back(places[local].numa_node);
   }
   const Topology topology(std::move(places));
-  view.rails = topology.place(0).rails;  // in their order: what is down comes last
+  view.rails = topology.rails_by_slot(0);
   std::vector<std::string> rails, gpus;
   for (int local = 0; local < view.ppn; ++local) {
-    const auto rail = static_cast<std::size_t>(topology.rail(local));
-    view.rail_of.push_back(topology.rail(local));
+    const auto rail = static_cast<std::size_t>(topology.slot(topology.rail(local)));
+    view.rail_of.push_back(static_cast<int>(rail));
     rails.push_back(rail < view.rails.size() ? view.rails[rail].pci : "");
   }
   for (const Gpu& gpu : visible) gpus.push_back(gpu.pci);

@@ -24,7 +24,7 @@ constexpr std::string_view kPlaceNames[] = {"transmit", "receive", "port", "host
 #define WEFT_RATE_IDS "port-rate host-rate path-rate rail-rate switch-rate fleet-rate"
 #define WEFT_LOSS_IDS "loss retransmits timeouts"
 #define WEFT_REACH_IDS "unreachable link-state timeouts"
-#define WEFT_TESTER_IDS "tester-starved tester-stopped latency-tail"
+#define WEFT_TESTER_IDS "tester-starved latency-tail"
 #define WEFT_JOB_IDS "job-failed rank-lost deadline-passed"
 
 constexpr FaultRow kRows[] = {

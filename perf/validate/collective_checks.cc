@@ -248,7 +248,9 @@ CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const 
   std::set<int> used;
   for (const Rank r : players.hosts[static_cast<std::size_t>(slowest.port.host)])
     used.insert(players.rail[static_cast<std::size_t>(r)]);
-  const double gbps = slowest.gbps * static_cast<double>(std::max(host.ports.size(), used.size())) /
+  const auto usable =
+      static_cast<std::size_t>(std::ranges::count(host.ports, true, &PortInfo::usable));
+  const double gbps = slowest.gbps * static_cast<double>(std::max(usable, used.size())) /
                       static_cast<double>(used.size());
   CostModel links;
   links.host = links.rail = {0, 1e-9, 0};

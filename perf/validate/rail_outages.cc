@@ -33,7 +33,10 @@ std::vector<RailOutage> rail_outages(World& world, std::vector<FalseReport>& fal
   nlohmann::json mine = nlohmann::json::array();
   const Metrics metrics = world.metrics();
   for (const Metrics::Outage& o : metrics.outages)
-    mine.push_back({{"rail", o.rail}, {"peer", o.peer}, {"back", o.back}, {"cause", o.cause}});
+    mine.push_back({{"rail", world.topology().slot(o.rail)},
+                    {"peer", o.peer},
+                    {"back", o.back},
+                    {"cause", o.cause}});
   for (const Rank peer : metrics.unheard)
     mine.push_back({{"rail", kNoRail}, {"peer", peer}, {"back", false}, {"cause", ""}});
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;

@@ -107,11 +107,13 @@ Simulation simulate(const SimulationOptions& options) {
   report.plan = std::move(run.conducted.plan);
   report.samples = std::move(run.conducted.samples);
   report.causes = std::move(run.conducted.causes);
+  Policy policy = report.policy;
+  policy.skipped_checks.emplace_back("declared");  // a simulated port has no settings
   report.judgement = judge({report.facts,
                             report.hosts,
                             report.samples,
                             report.causes,
-                            report.policy,
+                            policy,
                             {},
                             {},
                             report.plan.left_out});

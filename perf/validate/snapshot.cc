@@ -36,9 +36,7 @@ Report judge_snapshots(const std::vector<std::string>& roots, const Policy& poli
   report.version = WEFT_VERSION;
   report.policy = policy;
   const Sources first = sources_of(roots.front(), policy), last = sources_of(roots.back(), policy);
-  Place place;
-  place.rails = choose_rails(discover_host(roots.front()));
-  const std::vector<Nic> rails = Topology({place}).place(0).rails;  // in the order of a job
+  const std::vector<Nic> rails = choose_rails(discover_host(roots.front()));
   HostFacts host = read_host(rails, last);
   if (host.host.empty()) host.host = roots.front();
   host.allowed_cpus.reset();  // where a job would run is not known

@@ -59,8 +59,7 @@ void Validation::describe(World& world) {
   if (report_.transport != "verbs") report_.transport = "tcp";
   const int host = topology.host(world.rank());
   if (agent_) {
-    const auto& rails = topology.place(world.rank()).rails;
-    mine_ = read_host(rails, options_.sources);
+    mine_ = read_host(topology.rails_by_slot(world.rank()), options_.sources);
     heartbeat_.emplace();
     mine_.stops.throttled_s = throttled_s(options_.sources);
     mine_.host = topology.host_name(host);
@@ -131,7 +130,7 @@ void Validation::collectives(World& world) {
   report_.collectives = run_collectives(world, 0.7 * budget, [this](const std::string& what) {
     if (show_) show_(what);
   });
-  // Rank 0 alone has heard what all ranks found.
+  // Rank 0 alone has the findings of all ranks.
   const bool found =
       std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; });
   if (told_by_root(job_of(world), found ? "wrong" : "") == "wrong") {

@@ -56,11 +56,8 @@ TEST_P(RecordedHosts, Rails) {
   EXPECT_EQ(fmt::format("{}", fmt::join(rails, " ")), row.rails);
 }
 
-INSTANTIATE_TEST_SUITE_P(, RecordedHosts, ::testing::ValuesIn(kRecordedRows), [](const auto& info) {
-  std::string name = info.param.host;
-  std::erase(name, '-');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(, RecordedHosts, ::testing::ValuesIn(kRecordedRows),
+                         [](const auto& info) { return testing::case_name(info.param.host); });
 
 }  // namespace
 }  // namespace weft

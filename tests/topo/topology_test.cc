@@ -182,6 +182,10 @@ TEST(Topology, ADeadNicDoesNotShiftTheRailsBehindIt) {
   EXPECT_THAT(rail_names(topology, 0), ElementsAre("x0", "x2", "x1"));
   EXPECT_THAT(rail_names(topology, 1), ElementsAre("y0", "y2", "x1"));
   EXPECT_EQ(topology.place(1).rails[2].aside, "this host has no such port");
+  std::vector<std::string> by_slot;
+  for (const Nic& rail : topology.rails_by_slot(1)) by_slot.push_back(rail.name);
+  EXPECT_THAT(by_slot, ElementsAre("y0", "x1", "y2"));
+  EXPECT_EQ(topology.slot(1), 2);
 }
 
 TEST(Topology, WithoutSlotsTheListedOrderStays) {
@@ -236,6 +240,9 @@ TEST(Topology, AHoleMovesNoOtherRank) {
     of_each.push_back(topology.place(r).rails[static_cast<std::size_t>(topology.rail(r))].name);
   EXPECT_THAT(of_each, ElementsAre("r0", "r0", "r2", "r3"));
   EXPECT_THAT(rail_names(topology, 4), ElementsAre("r0", "r2", "r3", "r1"));
+  std::vector<int> slots;
+  for (Rank r = 0; r < 4; ++r) slots.push_back(topology.slot(topology.rail(r)));
+  EXPECT_THAT(slots, ElementsAre(0, 0, 2, 3));
 }
 
 // A host that lacks an address, where the others have one, has the device all the same.

@@ -246,7 +246,12 @@ Judged rails_differ(const Check& check, const Observed& observed) {
 // Rails of one subnet that answer ARP for each other's addresses: a packet for one comes in at
 // another.
 Judged rails_one_subnet(const Check& check, const Observed& observed) {
-  return each_host(observed, [&](const HostFacts& host) -> Outcome {
+  std::set<std::string> strayed;  // hosts at which packets came in at another port
+  for (const FlowSample& sample : observed.samples.flows)
+    if (sample.arrived_at && *sample.arrived_at != sample.flow.to &&
+        sample.arrived_at->host == sample.flow.to.host)
+      strayed.insert(host_name(observed, sample.flow.to.host));
+  Judged all = each_host(observed, [&](const HostFacts& host) -> Outcome {
     std::map<std::string, std::vector<const PortFacts*>> subnets;
     for (const PortFacts& port : host.ports)
       if (port.subnet && port.device != "lo" && port.arp_for_all.value_or(false))
@@ -258,9 +263,19 @@ Judged rails_one_subnet(const Check& check, const Observed& observed) {
           findings.emplace_back(text_finding(check, at_host(host.host), subnet, "one a rail"));
       for (const PortFacts* port : ports)
         finding.evidence.push_back(text_evidence("subnet", at_port(host, *port), subnet));
+      if (strayed.contains(host.host)) finding.severity = Severity::kFatal;
     }
     return findings;
   });
+  // All hosts alike are a plan of addresses, and no host's fault.
+  if (all.findings.size() > 1 && all.findings.size() == observed.facts.hosts.size()) {
+    Finding whole = all.findings.front();
+    for (const Finding& finding : all.findings)
+      whole.severity = std::max(whole.severity, finding.severity);
+    whole.where = {};
+    all.findings = {whole};
+  }
+  return all;
 }
 
 constexpr Check kAddressingRows[] = {
@@ -274,7 +289,9 @@ constexpr Check kAddressingRows[] = {
     {"rails-one-subnet", CheckKind::kPassive, Severity::kWarn, "rails have subnets of their own",
      "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
      "Rails of a host are in one subnet, and each answers ARP for the addresses of all: what is "
-     "sent to one rail arrives at another.",
+     "sent to one rail arrives at another. Where the run saw that, it is a fault, and the cables "
+     "are "
+     "not at fault.",
      "Give each rail a subnet of its own, or set net.ipv4.conf.all.arp_ignore=1 and "
      "arp_announce=2 (sysctl) on all hosts.",
      rails_one_subnet},

@@ -13,6 +13,8 @@ Judged bit_errors(const Check& check, const Observed& observed) {
                                                 "eth.rx_symbol_err_phy",
                                                 "eth.rx_pcs_symbol_err",
                                                 "eth.rx_fec_uncorrectable_blocks",  // bnxt_en
+                                                "fec.uncorrectable_blocks",  // ethtool, netlink
+                                                "mlxlink.effective_errors",
                                                 "ib.symbol_error",
                                                 "ib.link_error_recovery",
                                                 "ib.local_link_integrity_errors",
@@ -27,8 +29,10 @@ Judged bit_errors(const Check& check, const Observed& observed) {
 // Bits per second that the error correction of a port repaired; empty: the port does not say.
 std::optional<double> corrected_per_second(const Observed& observed, const PortFacts& port) {
   if (observed.facts.seconds <= 0) return std::nullopt;
-  if (const auto bits = change_of(port, "eth.rx_corrected_bits_phy"))
-    return *bits / observed.facts.seconds;
+  // A corrected block had a wrong bit at least.
+  for (const std::string_view name : {"eth.rx_corrected_bits_phy", "fec.corrected_bits",
+                                      "fec.corrected_blocks", "mlxlink.raw_errors"})
+    if (const auto bits = change_of(port, name)) return *bits / observed.facts.seconds;
   std::optional<double> sum;
   for (const std::string_view lane : {"eth.rx_err_lane_0_phy", "eth.rx_err_lane_1_phy",
                                       "eth.rx_err_lane_2_phy", "eth.rx_err_lane_3_phy"})
@@ -47,7 +51,7 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
     for (const PortFacts& port : host.ports)
       if (const auto rate = corrected_per_second(observed, port)) all.push_back(*rate);
   const double median = median_of(all);
-  const double usual = std::max(median, kLeastCorrectedPerS / kMostTimesMedian);
+  const double baseline = std::max(median, kLeastCorrectedPerS / kMostTimesMedian);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     static constexpr std::array<std::string_view, 1> kNames = {"eth.rx_corrected_bits_phy"};
     const Where where = at_port(host, port, Direction::kReceive);
@@ -57,11 +61,11 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
         return std::vector{*unknown};
       return std::nullopt;
     }
-    if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * usual)
+    if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * baseline)
       return std::vector<Finding>{};
     Finding finding = make_finding(check, where);
     finding.unit = Unit::kRatio;
-    finding.value = *rate / usual;
+    finding.value = *rate / baseline;
     finding.expected = 1;
     finding.evidence.push_back(
         number_evidence("corrected_bits_per_s", where, *rate, median, Unit::kCount));
@@ -96,14 +100,17 @@ Judged icrc_errors(const Check& check, const Observed& observed) {
 
 constexpr Check kBitsRows[] = {
     {"bit-errors", CheckKind::kPassive, Severity::kFail, "no uncorrected bit errors",
-     "rx_pcs_symbol_err_phy, symbol_error, link_error_recovery", "0 in the run",
+     "rx_pcs_symbol_err_phy, symbol_error, link_error_recovery; blocks of ethtool --show-fec -I. "
+     "Seen on hardware: no",
+     "0 in the run",
      "The link delivers bits that its error correction could not repair. Every such bit costs a "
      "packet.",
      "Clean the fibre ends, reseat both transceivers, then replace the cable. `mlxlink -c` shows "
      "the eye and the error rate of each lane.",
      bit_errors},
     {"corrected-bits", CheckKind::kPassive, Severity::kWarn, "few corrected bit errors",
-     "rx_corrected_bits_phy, rx_err_lane_*_phy", "< 10 x the fleet's median",
+     "rx_corrected_bits_phy, rx_err_lane_*_phy; ethtool --show-fec -I. Seen on hardware: no",
+     "< 10 x the fleet's median",
      "The error correction of this port repairs far more bits than that of the others: the link "
      "still works, and is the next to fail.",
      "Clean or replace the optic at the next maintenance, before it starts to lose packets.",

@@ -91,10 +91,10 @@ class Alone {
 
  private:
   const Observed& observed_;
-  std::map<std::pair<Port, bool>, double> usual_;
+  std::map<std::pair<Port, bool>, double> baseline_;
 };
 
-struct Graded;  // see sights.h
+struct Graded;  // see observations.h
 // The rates that the localization uses, of all places.
 Graded rates_of(const Observed& observed);
 
@@ -124,6 +124,23 @@ Judged each_host(const Observed& observed, Judge judge) {
   Judged all;
   for (const HostFacts& host : observed.facts.hosts) add_outcome(judge(host), all);
   return all;
+}
+
+// The largest value that at least half of the job's ports share; 0 where no half shares one.
+template <typename Of>
+double baseline_of(const Observed& observed, const Of& of) {
+  std::map<double, std::size_t> holders;
+  std::size_t all = 0;
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports)
+      if (const double value = of(port); value > 0 && !excluded(observed, port)) {
+        ++holders[value];
+        ++all;
+      }
+  double baseline = 0;
+  for (const auto& [value, number] : holders)
+    if (2 * number >= all) baseline = value;
+  return baseline;
 }
 
 // A value that should be the same at all places of a group.

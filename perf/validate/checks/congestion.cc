@@ -12,12 +12,13 @@
 namespace weft::fabric {
 namespace {
 
-// By their names in mlx5, irdma and ionic.
+// By their names in mlx5, irdma, ionic and hns.
 constexpr std::string_view kMarked[] = {"hw.np_ecn_marked_roce_packets", "hw.RxECNMrkd",
                                         "hw.rx_rdma_ecn_pkts"};
-constexpr std::string_view kSent[] = {"hw.np_cnp_sent", "hw.cnpSent", "hw.tx_rdma_cnp_pkts"};
+constexpr std::string_view kSent[] = {"hw.np_cnp_sent", "hw.cnpSent", "hw.tx_rdma_cnp_pkts",
+                                      "hw.tx_cnp_pkt"};
 constexpr std::string_view kHandled[] = {"hw.rp_cnp_handled", "hw.cnpHandled",
-                                         "hw.rx_rdma_cnp_pkts"};
+                                         "hw.rx_rdma_cnp_pkts", "hw.rx_cnp_pkt"};
 constexpr std::string_view kIgnored[] = {"hw.rp_cnp_ignored", "hw.cnpIgnored"};
 
 // The policy has the say; else a port whose ECN is enabled on no priority does without.

@@ -26,10 +26,10 @@ struct Rule {
   Ids reasons;  // the nearest first
 };
 
-constexpr Ids kRates = {"link-state",  "link-flaps",     "link-rate",         "link-width",
-                        "pcie-link",   "pause-storm",    "duplicate-address", "loss",
-                        "host-rate",   "cables-swapped", "unreachable",       "path-mtu",
-                        "false-report"};
+constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",         "link-width",
+                        "pcie-link",  "pause-storm", "duplicate-address", "rails-one-subnet",
+                        "loss",       "host-rate",   "cables-swapped",    "unreachable",
+                        "path-mtu",   "false-report"};
 constexpr Ids kPackets = {
     "link-state",  "link-flaps", "duplicate-address", "cables-swapped", "mtu", "path-mtu",
     "unreachable", "loss",       "congestion-loss",   "discards"};
@@ -43,12 +43,12 @@ constexpr Ids kDamage = {"loss", "link-flaps"};
 constexpr Rule kRules[] = {
     {"unreachable",
      Reach::kPlace,
-     {"link-state", "link-flaps", "duplicate-address", "cables-swapped", "ib-subnet", "gid",
-      "false-report"}},
+     {"link-state", "link-flaps", "duplicate-address", "rails-one-subnet", "cables-swapped",
+      "ib-subnet", "gid", "false-report"}},
+    {"cables-swapped", Reach::kPlace, {"rails-one-subnet"}},
     {"link-rate", Reach::kPlace, {"link-width"}},
-    {"link-lanes", Reach::kPlace, {"link-width", "link-rate"}},
-    {"path-mtu", Reach::kPlace, {"mtu", "cables-swapped", "unreachable"}},
-    {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
+    {"path-mtu", Reach::kPlace, {"mtu", "rails-one-subnet", "cables-swapped", "unreachable"}},
+    {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address", "rails-one-subnet"}},
     {"congestion-loss",
      Reach::kPlace,
      {"mtu", "path-mtu", "unreachable", "port-rate", "host-rate", "path-rate", "rail-rate",
@@ -221,7 +221,9 @@ void explain(std::vector<Finding>& findings) {
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Finding& finding = findings[i];
     if (finding.unknown && finding.id != "job-failed") continue;
-    if (finding.severity >= Severity::kWarn) add(reasons[finding.id], finding, i);
+    // Rails of one subnet matter where packets came in at another one.
+    const Severity least = finding.id == "rails-one-subnet" ? Severity::kFail : Severity::kWarn;
+    if (finding.severity >= least) add(reasons[finding.id], finding, i);
   }
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const bool unmeasured = findings[i].id.ends_with("-measured");

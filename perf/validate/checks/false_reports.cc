@@ -98,7 +98,15 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
 
 Judged false_report(const Check& check, const Observed& observed) {
   Judged all;
-  all.judged = all.total = static_cast<int>(observed.facts.hosts.size());
+  std::set<int> reporting;  // hosts whose reports something can contradict
+  for (const FlowSample& s : observed.samples.flows)
+    if (s.sent_bytes) reporting.insert({s.flow.from.host, s.flow.to.host});
+  for (std::size_t h = 0; h < observed.facts.hosts.size(); ++h)
+    if (std::ranges::any_of(observed.facts.hosts[h].ports,
+                            [](const PortFacts& port) { return !port.before.empty(); }))
+      reporting.insert(static_cast<int>(h));
+  all.total = static_cast<int>(observed.facts.hosts.size());
+  all.judged = static_cast<int>(reporting.size());
   std::map<std::string, std::vector<const FalseReport*>> by_host;
   for (const FalseReport& one : observed.samples.false_reports) by_host[one.host].push_back(&one);
   for (const auto& [host, reports] : by_host) {

@@ -13,20 +13,20 @@
 #include <vector>
 
 #include "perf/validate/checks/counters.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
 
-// Counters of one meaning, by their names in mlx5, rxe, bnxt_re, ionic, efa and irdma.
+// Counters of one meaning, by their names in mlx5, rxe, bnxt_re, ionic, efa, irdma, hns and hfi1.
 
 // Of senders.
 constexpr std::string_view kRepeated[] = {
     "hw.packet_seq_err",    "hw.implied_nak_seq_err", "hw.roce_adp_retrans",
     "hw.roce_slow_restart", "hw.rcvd_seq_err",        "hw.send_err",
     "hw.seq_err_naks_rcvd", "hw.req_rx_pkt_seq_err",  "hw.req_rx_impl_nak_seq_err",
-    "hw.retrans_pkts",      "hw.tcpRetransSegs"};
+    "hw.retrans_pkts",      "hw.tcpRetransSegs",      "hw.RcResend"};
 // Of receivers.
 constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req",
                                             "hw.resp_rx_dup_request"};
@@ -34,12 +34,18 @@ constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req"
 // that was lost counts in kRepeated and kGaps as well, each packet once.
 constexpr std::string_view kLateAnswers[] = {"hw.completer_retry_err", "hw.duplicate_request"};
 constexpr std::string_view kGaps[] = {"hw.out_of_sequence", "hw.out_of_seq_request",
-                                      "hw.oos_drop_count", "hw.resp_rx_outouf_seq"};
-constexpr std::string_view kTimeouts[] = {
-    "hw.local_ack_timeout_err",     "hw.roce_adp_retrans_to",   "hw.req_transport_retries_exceeded",
-    "hw.retry_exceeded_err",        "hw.to_retransmits",        "hw.max_retry_exceeded",
-    "hw.tx_rdma_ack_timeout",       "hw.req_tx_retry_excd_err", "hw.retrans_timeout_events",
-    "hw.unresponsive_remote_events"};
+                                      "hw.oos_drop_count", "hw.resp_rx_outouf_seq", "hw.RcSeqNak"};
+constexpr std::string_view kTimeouts[] = {"hw.local_ack_timeout_err",
+                                          "hw.roce_adp_retrans_to",
+                                          "hw.req_transport_retries_exceeded",
+                                          "hw.retry_exceeded_err",
+                                          "hw.to_retransmits",
+                                          "hw.max_retry_exceeded",
+                                          "hw.tx_rdma_ack_timeout",
+                                          "hw.req_tx_retry_excd_err",
+                                          "hw.retrans_timeout_events",
+                                          "hw.unresponsive_remote_events",
+                                          "hw.RcTimeOut"};
 
 // What a port saw as a sender and as a receiver.
 struct Seen {
@@ -260,11 +266,17 @@ Judged timeouts(const Check& check, const Observed& observed) {
 }
 
 Judged rnr(const Check& check, const Observed& observed) {
-  static constexpr std::string_view kNames[] = {
-      "hw.rnr_nak_retry_err", "hw.out_of_buffer",    "hw.req_rnr_retries_exceeded",
-      "hw.rcvd_rnr_err",      "hw.send_rnr_err",     "hw.retry_rnr_exceeded_err",
-      "hw.rnr_naks_rcvd",     "hw.rx_out_of_buffer", "hw.req_rx_rnr_retry_err",
-      "hw.resp_rx_outof_buf"};
+  static constexpr std::string_view kNames[] = {"hw.rnr_nak_retry_err",
+                                                "hw.out_of_buffer",
+                                                "hw.req_rnr_retries_exceeded",
+                                                "hw.rcvd_rnr_err",
+                                                "hw.send_rnr_err",
+                                                "hw.retry_rnr_exceeded_err",
+                                                "hw.rnr_naks_rcvd",
+                                                "hw.rx_out_of_buffer",
+                                                "hw.req_rx_rnr_retry_err",
+                                                "hw.resp_rx_outof_buf",
+                                                "hw.RnrNak"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma) return std::nullopt;
     return judge_counters(check, observed, host, port,
@@ -278,12 +290,17 @@ Judged rnr(const Check& check, const Observed& observed) {
 // Drops that say their class, and drops that do not.
 Outcome judge_rdma_discards(const Check& check, const Observed& observed, const HostFacts& host,
                             const PortFacts& port) {
-  static constexpr std::string_view kAny[] = {
-      "eth.rx_discards_phy",   "eth.tx_discards_phy",
-      "ib.port_xmit_discards", "eth.rx_steer_missed_packets",
-      "eth.rx_out_of_buffer",  "hw.rx_roce_discards",
-      "hw.rx_drops",           "hw.ip4InDiscards",
-      "hw.ip6InDiscards"};
+  static constexpr std::string_view kAny[] = {"eth.rx_discards_phy",
+                                              "eth.tx_discards_phy",
+                                              "ib.port_xmit_discards",
+                                              "eth.rx_steer_missed_packets",
+                                              "eth.rx_out_of_buffer",
+                                              "hw.rx_roce_discards",
+                                              "hw.rx_drops",
+                                              "hw.ip4InDiscards",
+                                              "hw.ip6InDiscards",
+                                              "hw.rx_err_pkt",
+                                              "hw.PktDrop"};
   const auto bits = static_cast<unsigned>(port.pfc_priorities.value_or(0));
   std::vector<std::string> of_class;
   for (int p = 0; p < 8; ++p) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "perf/validate/checks/check.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -53,8 +53,9 @@ using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port s
 
 // `by_own` counts as silent only what the core shortage of the port's own host explains.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
-  const Graded graded = rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
-                                    [](Port, Port) { return false; });
+  const Graded graded =
+      rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
+                        [](Port, Port) { return false; });
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   FlowsByPort flows;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -93,6 +94,32 @@ std::set<int> short_of_cores(const Observed& observed) {
   return hosts;
 }
 
+constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
+constexpr int kLeastStops = 5;                         // fewer are accidents of a shared machine
+
+// A host whose tester stood still though its core was free; empty: it did not.
+std::optional<Finding> stopped_finding(const Check& check, const HostFacts& host) {
+  const Stops& stops = host.stops;
+  if (stops.watched_s <= 0) return std::nullopt;
+  const double share = stopped_share(host);
+  const bool often = stops.count >= kLeastStops || stops.throttled_s > 0;
+  // The kernel that emulated hosts share stops for the work of all of them.
+  const bool of_the_kernel = host.emulated && stops.throttled_s <= 0;
+  if (share < (of_the_kernel ? kManyStops : kFewStops) || !often) return std::nullopt;
+  Where where = at_host(host.host);
+  where.kind = PlaceKind::kTester;
+  Finding finding = make_finding(check, where);
+  if (share < kManyStops) finding.severity = Severity::kWarn;
+  finding.unit = Unit::kShare;
+  finding.value = share;
+  finding.evidence.push_back(
+      number_evidence("throttled", where, 1e6 * stops.throttled_s, kNoNumber, Unit::kMicroseconds));
+  finding.evidence.push_back(number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
+  finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
+                                             kNoNumber, Unit::kMicroseconds));
+  return finding;
+}
+
 Judged tester_starved(const Check& check, const Observed& observed) {
   struct Host {
     double most = 0;
@@ -112,10 +139,17 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     host.blind = host.blind || (flows.silent > 0 && flows.silent == flows.all);
   }
   for (const int index : short_of_cores(observed)) hosts[index].spoilt = hosts[index].blind = true;
+  for (std::size_t h = 0; h < observed.facts.hosts.size(); ++h)
+    if (observed.facts.hosts[h].stops.watched_s > 0) hosts.try_emplace(static_cast<int>(h));
   Judged all;
   for (const auto& [index, host] : hosts) {
     ++all.total;
     if (!host.blind) ++all.judged;
+    const HostFacts* facts = host_of(observed, index);
+    if (auto stopped = facts ? stopped_finding(check, *facts) : std::nullopt) {
+      all.findings.push_back(std::move(*stopped));
+      continue;  // which also makes threads wait
+    }
     if (!host.spoilt) continue;
     Where where = at_host(host_name(observed, index));
     where.kind = PlaceKind::kTester;
@@ -127,38 +161,6 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
       finding.evidence.push_back(
           number_evidence("cores", where, observed.hosts[i].cores, kNoNumber, Unit::kCount));
-  }
-  return all;
-}
-
-constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
-constexpr int kLeastStops = 5;                         // fewer are accidents of a shared machine
-
-Judged tester_stopped(const Check& check, const Observed& observed) {
-  Judged all;
-  for (const HostFacts& host : observed.facts.hosts) {
-    ++all.total;
-    const Stops& stops = host.stops;
-    if (stops.watched_s <= 0) continue;
-    ++all.judged;
-    const double share = stopped_share(host);
-    const bool often = stops.count >= kLeastStops || stops.throttled_s > 0;
-    // The kernel that emulated hosts share stops for the work of all of them.
-    const bool of_the_kernel = host.emulated && stops.throttled_s <= 0;
-    if (share < (of_the_kernel ? kManyStops : kFewStops) || !often) continue;
-    Where where = at_host(host.host);
-    where.kind = PlaceKind::kTester;
-    Finding& finding = all.findings.emplace_back(make_finding(check, where));
-    if (share < kManyStops) finding.severity = Severity::kWarn;
-    finding.unit = Unit::kShare;
-    finding.value = share;
-    finding.expected = 0;
-    finding.evidence.push_back(number_evidence("throttled", where, 1e6 * stops.throttled_s,
-                                               kNoNumber, Unit::kMicroseconds));
-    finding.evidence.push_back(
-        number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
-    finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
-                                               kNoNumber, Unit::kMicroseconds));
   }
   return all;
 }
@@ -284,7 +286,7 @@ constexpr Check kTesterRows[] = {
      "The run stopped before its end, because a rank died, stood still or could not connect; what "
      "was not measured is not known.",
      "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
-     "for the usual reasons.",
+     "for the common reasons.",
      job_failed},
     {"not-run", CheckKind::kActive, Severity::kFatal, "the run can begin",
      "limits, ports, secrets and options of the ranks", "every rank takes part",
@@ -293,7 +295,7 @@ constexpr Check kTesterRows[] = {
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
      "no rank is lost",
-     "A rank of the run died or cannot be heard any more, and took what it would have measured "
+     "A rank of the run died or does not answer any more, and took what it would have measured "
      "with "
      "it.",
      "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "
@@ -321,22 +323,17 @@ constexpr Check kTesterRows[] = {
      "two hosts or more, or give a larger --budget.",
      nothing_measured},
     {"tester-starved", CheckKind::kActive, Severity::kFail, "the tester has its cores",
-     "/proc/self/task/*/schedstat at both ends of each flow", "waits < 5 % of the time",
-     "The tester's own threads waited for a core, and the rates of this host fell short. What was "
-     "measured is the host's load, not the network.",
-     "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task), "
-     "and run again. Do not drain the host for this.",
+     "/proc/self/task/*/schedstat at both ends of each flow; a thread that beats every 5 ms; "
+     "cpu.stat of control groups",
+     "waits < 5 % of the time, stands still < 2 % (from 5 % on, nothing else is judged)",
+     "The tester's threads waited for a core and the rates of this host fell short, or the process "
+     "stood still though its core was free: a CPU quota, a frozen control group, a hypervisor. "
+     "What "
+     "was measured is the host's load, not the network; a job on this host would wait likewise.",
+     "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task; "
+     "cpu.max and nr_throttled of cpu.stat show it), look at steal time (`vmstat`), and run again. "
+     "Do not drain the host for this.",
      tester_starved},
-    {"tester-stopped", CheckKind::kActive, Severity::kFail, "the tester runs all the time",
-     "a thread that beats every 5 ms; its waits for a core do not count; cpu.stat of control "
-     "groups",
-     "< 2 % of the time; from 5 % on the tester is not to be trusted",
-     "The tester's process stood still though its core was free: a CPU quota, a frozen control "
-     "group, a debugger, or a hypervisor that gives the core to others. A job on this host would "
-     "stand still likewise.",
-     "Look at cpu.max and cpu.stat (nr_throttled) of the job's control group, at steal time "
-     "(`vmstat`), and at what sends signals to the job. Do not blame the network.",
-     tester_stopped},
     {"port-not-measured", CheckKind::kActive, Severity::kFail, "every port was measured",
      "rate flows from and to each port", "one sound flow each way",
      "No sound flow crossed this port in this direction, so nothing is known of the port.",

@@ -188,18 +188,20 @@ EthtoolSettings ask_ethtool(const std::string& netdev) {
   ask_link_settings(asker, settings);
   settings.fec = ask_fec(asker);
   ask_module(asker, settings.module);
+  if (settings.module.empty()) ask_cmis(netdev, settings.module);
   return settings;
 }
 
 Readings ask_ethtool_statistics(const std::string& netdev) {
+  Readings readings;
+  ask_fec_errors(netdev, readings);
   const Asker asker(netdev);
   const std::vector<std::string> names = strings_of(asker, ETH_SS_STATS);
   auto words = room_for<ethtool_stats>((names.size() * 2 + 64) * sizeof(std::uint64_t));
   auto* statistics = head_of<ethtool_stats>(words);
   statistics->cmd = ETHTOOL_GSTATS;
   statistics->n_stats = static_cast<std::uint32_t>(names.size());
-  if (names.empty() || !asker.ask(statistics)) return {};
-  Readings readings;
+  if (names.empty() || !asker.ask(statistics)) return readings;
   for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), statistics->n_stats); ++i)
     if (!of_one_queue(names[i]))
       readings["eth." + names[i]] = {ReadingState::kValue, statistics->data[i]};

@@ -2,6 +2,7 @@
 // Internal to the room.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -36,6 +37,15 @@ double rate_of_link_mode(const std::string& name);
 // Takes temperature and received power from the memory of a QSFP module (SFF-8636), with limits
 // where the memory has its page 3.
 void take_module(std::span<const std::uint8_t> memory, Readings& gauges);
+// The same from the pages of a CMIS module: the lower memory, page 02h and page 11h; an empty page
+// is one that the module lacks.
+void take_cmis(std::span<const std::uint8_t> lower, std::span<const std::uint8_t> limits,
+               std::span<const std::uint8_t> monitors, Readings& gauges);
+void ask_cmis(const std::string& netdev, Readings& gauges);
+// Counters "fec.corrected_blocks", "fec.uncorrectable_blocks", "fec.corrected_bits", of those that
+// the driver has; and from the attributes of the kernel's answer.
+void ask_fec_errors(const std::string& netdev, Readings& into);
+void take_fec_errors(std::span<const std::byte> answer, Readings& into);
 bool of_one_queue(const std::string& statistic);
 
 }  // namespace weft::fabric

@@ -109,9 +109,9 @@ struct Sources {
       ethtool_folder;   // not live: INTERFACE.txt files with what `ethtool I`, `ethtool -a I`,
                         // `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
                         // `dcb -N app show dev I` print, or some of these
-  std::string outputs;  // not live: a folder with lldp.json, devlink.json and kmsg, as
-                        // `lldpcli -f json show neighbors`, `devlink -j health show` and /dev/kmsg
-                        // print
+  std::string outputs;  // not live: a folder with lldp.json, devlink.json, kmsg, nvlink.txt and
+                        // mlxlink.DEVICE.txt, as `lldpcli -f json show neighbors`, `devlink -j
+                        // health show`, /dev/kmsg, `nvidia-smi nvlink -s` and `mlxlink -m -c` print
   std::string nvml;     // a library; empty: libnvidia-ml.so.1 of a live host with GPUs
 };
 

@@ -1,4 +1,4 @@
-// One question to the kernel by rtnetlink, about an interface of this network namespace.
+// One question to the kernel by netlink, about an interface of this network namespace.
 #pragma once
 
 #include <linux/netlink.h>
@@ -35,5 +35,10 @@ std::optional<T> value_in(Attributes payload) {
 // empty where the kernel refuses, or does not answer within a second.
 std::vector<std::byte> ask_kernel(int type, std::span<const std::byte> header, int name_attribute,
                                   const std::string& name);
+// The same by any protocol (NETLINK_GENERIC), with these attributes behind the header.
+std::vector<std::byte> ask_kernel(int protocol, int type, std::span<const std::byte> header,
+                                  Attributes attributes);
+// Adds an attribute with its padding.
+void add_attribute(std::vector<std::byte>& attributes, int type, Attributes payload);
 
 }  // namespace weft::fabric

@@ -12,11 +12,31 @@ namespace {
 std::pair<std::string, std::string> key_and_value(const std::string& line) {
   const auto first = line.find_first_not_of(" \t");
   const auto colon = line.rfind(':');
-  if (first == std::string::npos || colon == std::string::npos || colon < first) return {};
+  if (first == std::string::npos || colon == std::string::npos || colon <= first) return {};
   const auto value = line.find_first_not_of(" \t", colon + 1);
   const auto last = line.find_last_not_of(" \t\r");
-  return {line.substr(first, colon - first),
+  const auto end = line.find_last_not_of(" \t", colon - 1);
+  return {line.substr(first, end + 1 - first),
           value == std::string::npos ? "" : line.substr(value, last - value + 1)};
+}
+
+// A line of `ethtool -m`: "Module temperature : 45.26 degrees C / 113.47 degrees F".
+void take_module_line(const std::string& key, const std::string& value, Readings& module) {
+  const auto put = [&](const char* name, double number) {
+    module[name] = {ReadingState::kValue, static_cast<std::uint64_t>(number)};
+  };
+  double number = 0;
+  if (std::sscanf(value.c_str(), "%lf", &number) != 1 || number <= 0) return;  // "N/A", "-inf dBm"
+  constexpr double kTenthUw = 1e4;                                             // of a mW
+  if (key == "Module temperature") put("module.celsius", number);
+  if (key == "Module temperature high alarm threshold") put("module.celsius.most", number);
+  if (key.starts_with("Rcvr signal avg optical power")) {
+    const auto known = module.find("module.received_tenth_uw");
+    if (known == module.end() || static_cast<double>(known->second.value) > number * kTenthUw)
+      put("module.received_tenth_uw", number * kTenthUw);
+  }
+  if (key == "Laser rx power low alarm threshold")
+    put("module.received_tenth_uw.least", number * kTenthUw);
 }
 
 }  // namespace
@@ -35,6 +55,7 @@ EthtoolSettings settings_in_text(const std::string& path) {
     if (pause && key == "TX") settings.pause_tx = value == "on";
     if (double mbps = 0; key == "Speed" && std::sscanf(value.c_str(), "%lfMb/s", &mbps) == 1)
       settings.rate_gbps = mbps / 1000;
+    take_module_line(key, value, settings.module);
     if (key == "Active FEC encoding" && value != "None")
       settings.fec = value == "Off" ? "off" : value;
     if (title && key == "driver" && !value.empty()) settings.driver = value;

@@ -92,9 +92,9 @@ PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
   read_net(port, sources);
   read_pci(port, sources);
   read_card(port, sources);
-  read_health(port, sources);
   read_ib(port, sources);
   read_ethtool(port, sources);
+  read_health(port, sources);
   read_dcb(port, sources);
   read_roce(port, sources);
   return port;
@@ -118,6 +118,7 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
     host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));
   read_neighbours(host.ports, sources);
   read_gpus(host, sources);
+  read_nvlinks(host, sources);
   return host;
 }
 

@@ -66,6 +66,13 @@ void read_card(PortFacts& port, const Sources& sources);
 void read_health(PortFacts& port, const Sources& sources);  // gauge "devlink.ill"
 void read_neighbours(std::vector<PortFacts>& ports, const Sources& sources);
 void take_neighbours(const std::string& text, std::vector<PortFacts>& ports);  // JSON of lldpcli
+// FEC and the module as `mlxlink -m -c` prints them, where ethtool says nothing of them, and its
+// counters "mlxlink.effective_errors" and "mlxlink.raw_errors". "N/A" is not known.
+void take_mlxlink(const std::string& text, PortFacts& port);
+void take_mlxlink_counters(const std::string& text, Readings& into);
+// NVLinks that are down, and their errors, as `nvidia-smi nvlink -s` and `-e` print them.
+void take_nvlinks(const std::string& text, Readings& gpu_state);
+void read_nvlinks(HostFacts& host, const Sources& sources);
 void read_gpus(HostFacts& host, const Sources& sources);
 
 void ib_counters(const PortFacts& port, const Sources& sources, Readings& into);

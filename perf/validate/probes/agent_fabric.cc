@@ -89,7 +89,7 @@ AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& f
     : job_(job),
       transport_(std::move(transport)),
       agents_(agents_of(topology)),
-      rails_(topology.place(job.rank()).rails) {
+      rails_(topology.rails_by_slot(job.rank())) {
   double most_gbps = 0;
   bool emulated = false, known = true;
   for (const HostFacts& host : facts.hosts) {
@@ -98,9 +98,9 @@ AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& f
     h.emulated = host.emulated;
     h.cores = std::max(host.cores, 1);
     emulated = emulated || host.emulated;
+    const std::vector<Nic> nics = topology.rails_by_slot(agents_[hosts_.size() - 1]);
     for (const PortFacts& port : host.ports) {
-      const auto& nic =
-          topology.place(agents_[hosts_.size() - 1]).rails.at(static_cast<std::size_t>(port.rail));
+      const Nic& nic = nics.at(static_cast<std::size_t>(port.rail));
       double gbps = expected_gbps(port, policy, declared_gbps, transport_);
       if (gbps <= 0 && nic.name == "lo") {
         gbps = kLoopbackGbps;

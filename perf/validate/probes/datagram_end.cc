@@ -28,6 +28,9 @@ constexpr int kSmallest = 576;  // bytes that every IPv4 host takes (RFC 791)
 constexpr int kLargest = 65535;
 constexpr double kAnswerSeconds = 0.06;
 constexpr int kTries = 3;
+// Seconds without a datagram after which a receiver leaves: of the 17 sizes that a search asks for
+// at most, all may fail but the first.
+constexpr double kPatience = 1.1 * 17 * kTries * kAnswerSeconds;
 
 const std::string& device_of(const Nic& rail) {
   return rail.netdev.empty() ? rail.name : rail.netdev;
@@ -169,10 +172,11 @@ class MtuEnd final : public DatagramEnd {
     for (int i = 0; i < kTries; ++i) (void)!send(fd_.get(), &token_, sizeof token_, MSG_NOSIGNAL);
   }
 
-  // Until the sender says that its search is over, or nothing has come for a while.
+  // Until the sender says that its search is over, or nothing has come for a while. Several sizes
+  // in a row may fail, each after all its tries.
   void answer() {
     std::vector<char> packet(kLargest);
-    const double until = now_s() + std::max(order_.seconds, 4.0);
+    const double until = now_s() + std::max(order_.seconds, 2 * kPatience);
     double idle_until = now_s() + 1.0;
     while (now_s() < until && now_s() < idle_until) {
       if (!readable(fd_.get(), std::min(until, idle_until))) continue;
@@ -185,7 +189,7 @@ class MtuEnd final : public DatagramEnd {
       if (answer[0] != token_) continue;
       if (n == sizeof token_) return;
       sample_.bytes += static_cast<std::uint64_t>(n);
-      idle_until = now_s() + 0.5;
+      idle_until = now_s() + kPatience;
       (void)!sendto(fd_.get(), answer.data(), sizeof answer, MSG_NOSIGNAL,
                     reinterpret_cast<const sockaddr*>(&from), length);
     }

@@ -15,7 +15,6 @@
 #include "perf/validate/report/json_fields.h"
 #include "perf/validate/report/port_numbers.h"
 #include "perf/validate/report/words.h"
-#include "topo/base/log.h"
 
 namespace weft::fabric {
 
@@ -178,10 +177,11 @@ bool compare_with_baseline(const std::string& path, Report& report) {
   return true;
 }
 
-bool store_baseline(const std::string& path, const Report& report) {
+bool store_baseline(const std::string& path, Report& report) {
   if (report.verdict == Verdict::kCritical || report.verdict == Verdict::kTester) {
-    log().warn("weft: --baseline {}: not stored, since the verdict is {}: mend what it names first",
-               path, report.verdict == Verdict::kCritical ? "CRITICAL" : "TESTER");
+    report.baseline_note =
+        fmt::format("not stored in {}, since the verdict is {}: mend what it names first",
+                    printable(path), word_of(report.verdict));
     return true;
   }
   write_baseline(baseline_of(report), path);

@@ -42,7 +42,7 @@ std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
 // returns true. Throws Error as the above.
 bool compare_with_baseline(const std::string& path, Report& report);
 // Stores the run's numbers, unless its verdict says that they are no measure for later runs: then
-// the log says so. Returns true. Throws Error as write_baseline().
-bool store_baseline(const std::string& path, const Report& report);
+// `baseline_note` of the report says so. Returns true. Throws Error as write_baseline().
+bool store_baseline(const std::string& path, Report& report);
 
 }  // namespace weft::fabric

@@ -52,8 +52,9 @@ struct Report {
   std::vector<CollectiveResult> collectives;
   Judgement judgement;
   std::vector<Drift> drift;
-  std::string baseline;  // file; empty: none
-  std::string failure;   // of the job, verbatim; empty: none
+  std::string baseline;       // file; empty: none
+  std::string baseline_note;  // why the run was not stored, for people; empty: it was
+  std::string failure;        // of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
 

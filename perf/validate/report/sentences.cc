@@ -171,8 +171,17 @@ std::string job_failed_sentence(const Finding& f) {
   return fmt::format("the job failed: {}", printable(f.text));
 }
 
-std::string stopped_sentence(const Finding& f) {
-  return fmt::format("{} stood still for {} of the time", in_words(f.where), percent(f.value));
+std::string starved_sentence(const Finding& f) {
+  if (number_in_evidence(f, "stops") > 0)
+    return fmt::format("{} stood still for {} of the time", in_words(f.where), percent(f.value));
+  return fmt::format("{} waits for a core {} of the time, at most {} expected", in_words(f.where),
+                     percent(f.value), percent(f.expected));
+}
+
+std::string width_sentence(const Finding& f) {
+  return f.unit == Unit::kGbps
+             ? fmt::format("{}: link at {}, less than like ports", in_words(f.where), against(f))
+             : fmt::format("{}: lanes of the link: {}", in_words(f.where), against(f));
 }
 
 std::string left_out_sentence(const Finding& f) {
@@ -209,7 +218,7 @@ struct Sentence {
 constexpr Sentence kSentences[] = {
     {"link-state", nullptr, "{place}: the link is {numbers}"},
     {"link-rate", nullptr, "{place}: the link is trained at {numbers}"},
-    {"link-width", nullptr, "{place}: lanes of the link: {numbers}"},
+    {"link-width", width_sentence, ""},
     {"link-flaps", nullptr, "{place}: the link went down: {numbers}"},
     {"bit-errors", nullptr, "{place}: uncorrected bit errors: {numbers}"},
     {"corrected-bits", nullptr, "{place}: {value} the fleet's corrected bit errors"},
@@ -253,8 +262,7 @@ constexpr Sentence kSentences[] = {
     {"host-setup", nullptr, "{place}: set-up of the host: {numbers}"},
     {"gpudirect", nullptr, "{place}: NICs do not reach GPU memory: {numbers}"},
     {"declared", declared_sentence, kAlsoUnknown},
-    {"tester-starved", nullptr,
-     "{place} waits for a core {value} of the time, at most {expected} expected"},
+    {"tester-starved", starved_sentence, ""},
     {"job-failed", job_failed_sentence, kAlsoUnknown},
     {"not-run", nullptr, "the run did not take place: {text}"},
     {"rank-lost", nullptr, "{place} is lost: {text}"},
@@ -263,11 +271,9 @@ constexpr Sentence kSentences[] = {
     {"no-failover", nullptr, "{place}: messages pass, and datagrams (UDP) do not"},
     {"port-missing", nullptr, "{place} is no rail of this host: {text}"},
     {"no-address", nullptr, "{place} has no IP address, as the other hosts have"},
-    {"link-lanes", nullptr, "{place}: link at {numbers}, less than like ports"},
     {"rails-differ", nullptr, "{place}: rails: {numbers}"},
     {"rails-one-subnet", nullptr, "{place}: rails share the subnet {text}"},
     {"nothing-measured", nothing_sentence, kAlsoUnknown},
-    {"tester-stopped", stopped_sentence, kAlsoUnknown},
     {"probe-left-out", left_out_sentence, kAlsoUnknown},
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},
@@ -279,7 +285,7 @@ constexpr Sentence kSentences[] = {
      "{place}: packets of {expected} do not pass, the largest that pass have {value}"},
     {"latency", nullptr, "{place} takes {value} a message, {expected} expected"},
     {"latency-tail", nullptr,
-     "{place} stalls: p99 latency is {value} the median, {expected} usual"},
+     "{place} stalls: p99 latency is {value} the median, {expected} at the other hosts"},
     {"port-rate", rate_sentence, ""},
     {"host-rate", rate_sentence, ""},
     {"path-rate", rate_sentence, ""},

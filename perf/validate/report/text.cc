@@ -150,37 +150,23 @@ Lines Screen::faults(std::size_t most) const {
   return lines;
 }
 
-// How many checks had what they need, and of all others why they had not.
+// How many checks had what they need, and how many of the others lacked what; --verbose has names.
 Lines Screen::coverage() const {
-  std::size_t checked = 0, elsewhere = 0;
-  std::vector<std::string> reasons;
-  std::string partly;
-  for (const Coverage& row : report_.judgement.coverage) {
-    if (row.total == 0)
-      ++elsewhere;
-    else if (row.judged == row.total)
-      ++checked;
-    else
-      partly += fmt::format("{}{} at {} of {} places", partly.empty() ? "" : ", ", row.id,
-                            row.total - row.judged, row.total);
-  }
-  if (!partly.empty()) reasons.push_back("no data: " + partly);
-  if (const std::string left_out = left_out_in_words(report_); !left_out.empty())
-    reasons.push_back(left_out);
-  if (!report_.policy.skipped_checks.empty()) {
-    std::string skipped;
-    for (const std::string& id : report_.policy.skipped_checks)
-      skipped += (skipped.empty() ? "" : ", ") + printable(id);
-    reasons.push_back(fmt::format("skipped by {}: {}", printable(report_.policy.file), skipped));
-  }
-  if (elsewhere > 0)
-    reasons.push_back(counted(elsewhere, "check") + " for devices or settings that are not here");
-  Lines lines = limited(
-      checked > 0 ? counted(checked, "check") + ", each at all places that it is for" : "nothing",
-      1, "  checked      ");
+  std::size_t checked = 0, partly = 0, elsewhere = 0;
+  for (const Coverage& row : report_.judgement.coverage)
+    ++(row.total == 0 ? elsewhere : row.judged == row.total ? checked : partly);
   std::string text;
-  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
-  if (!text.empty()) append(lines, limited(text, 4, "  not checked  "));
+  const auto add = [&](std::size_t n, std::string_view noun, std::string_view why) {
+    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : "; ", counted(n, noun), why);
+  };
+  add(partly, "check", "without data at some places");
+  add(report_.plan.left_out.size(), "probe", "without time in the budget");
+  add(report_.policy.skipped_checks.size(), "check", "skipped by the policy");
+  add(elsewhere, "check", "for other devices or settings");
+  Lines lines = {"  checked      " +
+                 (checked > 0 ? counted(checked, "check") + ", each at all places that it is for"
+                              : std::string("nothing"))};
+  if (!text.empty()) append(lines, wrap(text, columns_, "  not checked  "));
   return lines;
 }
 
@@ -218,6 +204,8 @@ Lines Screen::collectives() const {
 }
 
 Lines Screen::drift() const {
+  if (!report_.baseline_note.empty())
+    return wrap(report_.baseline_note, columns_, "  baseline     ");
   if (report_.baseline.empty()) return {};
   std::string text = fmt::format("against {}: ", printable(report_.baseline));
   if (report_.drift.empty()) text += "none";

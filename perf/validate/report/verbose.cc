@@ -159,6 +159,8 @@ void Details::coverage() {
   for (const Coverage& c : report_.judgement.coverage)
     rows.push_back({std::string(c.id), fmt::format("{}", c.judged), fmt::format("{}", c.total)});
   table(rows);
+  if (const std::string left_out = left_out_in_words(report_); !left_out.empty())
+    say(left_out, "  probes: ");
 }
 
 void Details::collectives() {

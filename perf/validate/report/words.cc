@@ -300,6 +300,7 @@ bool sends(const Finding& f) { return f.where.direction == Direction::kTransmit;
 bool receives(const Finding& f) { return f.where.direction == Direction::kReceive; }
 bool is_path(const Finding& f) { return f.where.kind == PlaceKind::kPath; }
 bool is_port(const Finding& f) { return f.where.kind == PlaceKind::kPort; }
+bool is_rail(const Finding& f) { return f.where.kind == PlaceKind::kRail; }
 bool of_flows(const Finding& f) {
   return std::ranges::find(f.evidence, "share_of_flows", &Evidence::name) != f.evidence.end();
 }
@@ -325,6 +326,13 @@ constexpr Remedy kKnown[] = {
      "The port reaches nobody: look at its cable and at its switch port, then ping a peer over "
      "this "
      "very interface."},
+    {"path-mtu", is_rail,
+     "The hosts of the rail agree, so a switch is in the way: raise the MTU of the rail's switch "
+     "ports and VLANs to that of the hosts, or lower that of all hosts to what passes."},
+    {"path-mtu", is_port,
+     "Raise the MTU of the switch port of this host (and of VLANs and tunnels on the way); all "
+     "other "
+     "ports let the packets pass."},
     {"unstable-rate", of_flows,
      "Compare the members of the ECMP or link group on the way to the place; the named flow labels "
      "select the bad one."},

@@ -196,7 +196,8 @@ FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, doubl
       port.device = info.device;
       port.rate_gbps = port.most_rate_gbps =
           info.expected_gbps > 0 ? info.expected_gbps : rate_gbps;
-      port.mtu = info.mtu;
+      port.active_mtu = info.mtu;
+      port.mtu = 9000 * info.mtu / 4096;  // of the interface, as it is set up beside RDMA
       port.address = info.address;
       facts.ports.push_back(std::move(port));
     }

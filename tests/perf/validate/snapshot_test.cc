@@ -73,11 +73,7 @@ TEST_P(RecordedFindings, OfOneTreeAndOfTheSameTreeTwice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, RecordedFindings, ::testing::ValuesIn(kRecordedFindings),
-                         [](const auto& info) {
-                           std::string name = info.param.host;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         [](const auto& info) { return testing::case_name(info.param.host); });
 
 // A host of two ports, and what changes in its tree.
 class Snapshots : public ::testing::Test {
@@ -104,7 +100,7 @@ TEST_F(Snapshots, FewerLanesThanTheOtherPorts) {
   tree_.write(testing::connectx_port(2));
   tree_.remove("ethtool");  // nothing says what a port could do
   tree_.write({{port(1, "rate"), "100 Gb/sec (1X NDR)"}});
-  EXPECT_EQ(found({tree_ / "sys"}), "link-lanes@mlx5_1");
+  EXPECT_EQ(found({tree_ / "sys"}), "link-width@mlx5_1");
   // All alike are as they were meant to be.
   for (const int i : {0, 1, 2}) tree_.write({{port(i, "rate"), "100 Gb/sec (1X NDR)"}});
   EXPECT_EQ(found({tree_ / "sys"}), "");
@@ -119,6 +115,39 @@ TEST_F(Snapshots, ASlotOfFewerLanesOrAnOlderGeneration) {
   for (const int i : {0, 1})
     tree_.write({{device(i, "current_link_speed"), "16.0 GT/s PCIe"},
                  {port(i, "rate"), "200 Gb/sec (4X HDR)"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "");
+}
+
+// As where the subnet manager has not come: 65535 is no LID.
+TEST_F(Snapshots, AnInfinibandPortInInit) {
+  for (const int i : {0, 1})
+    tree_.write({{port(i, "link_layer"), "InfiniBand"},
+                 {port(i, "lid"), fmt::format("0x{}", i + 4)},
+                 {port(i, "sm_lid"), "0x1"}});
+  tree_.write({{port(1, "state"), "2: INIT"}, {port(1, "lid"), "0xffff"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "ib-subnet@mlx5_1 link-state@mlx5_1");
+}
+
+// A RoCE device of another make: no counters, and GIDs of version 2 only.
+TEST_F(Snapshots, ADeviceWithoutCounters) {
+  tree_.remove("sys/class/infiniband/mlx5_1");
+  tree_.remove("sys/class/net/eth1");
+  for (const char* gone : {"counters", "hw_counters", "gids/0", "gid_attrs/types/0", "rate"})
+    tree_.remove(port(0, gone));
+  EXPECT_EQ(found({tree_ / "sys"}), "");
+}
+
+TEST_F(Snapshots, ADeviceThatSaysNoState) {
+  for (const char* device : {"mlx5_0", "mlx5_1"})
+    tree_.remove(std::string("sys/class/infiniband/") + device);
+  tree_.remove("sys/class/net");
+  tree_.write({{"sys/class/infiniband/rdmap0s31/ports/1/hw_counters/retrans_pkts", "7"}});
+  EXPECT_EQ(found({tree_ / "sys"}), "unknown link-state@rdmap0s31");
+}
+
+TEST_F(Snapshots, EntriesThatAreNoDevices) {
+  std::filesystem::create_symlink("../../devices/gone", tree_ / "sys/class/infiniband/scif0");
+  tree_.write({{"sys/class/net/bonding_masters", "bond0"}});
   EXPECT_EQ(found({tree_ / "sys"}), "");
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "perf/validate/sim/world.h"
@@ -41,12 +42,21 @@ TEST(SuggestPolicyCommand, WritesWhatAHealthyRunPassesAndNothingElse) {
   const testing::TemporaryFolder folder;
   const std::string policy = folder / "fleet.toml";
   EXPECT_EQ(validate_world("--simulate --hosts 4 --suggest-policy " + policy).exit_code, 0);
-  EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 4096\n"));
+  EXPECT_THAT(read_file(policy), HasSubstr("rate = \"400 Gb/s\"\nmtu = 9000\nrdma_mtu = 4096\n"));
   EXPECT_EQ(validate_world("--simulate --hosts 4 --policy " + policy).exit_code, 0);
   const Output bad = validate_world("--simulate --hosts 4 --world slow-port --suggest-policy " +
                                     folder.path() + "/b");
   EXPECT_THAT(bad.text, HasSubstr("not written, since the verdict is CRITICAL"));
   EXPECT_FALSE(std::filesystem::exists(folder / "b"));
+}
+
+TEST(SimulatedFleet, PassesByThePolicyOfThePage) {
+  const testing::TemporaryFolder folder;
+  const std::string page = read_file(WEFT_SOURCE_DIR "/docs/validate.md");
+  const std::size_t at = page.find("```toml\n") + 8;
+  std::ofstream(folder / "fleet.toml") << page.substr(at, page.find("```", at) - at);
+  const Output o = validate_world("--simulate --hosts 4 --policy " + (folder / "fleet.toml"));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
 }
 
 TEST(WorldCommand, ListsThePartsAndRefusesOthers) {

@@ -16,6 +16,12 @@ inline std::string recorded_folder() {
   return folder.empty() ? WEFT_SOURCE_DIR "/../shared/recorded" : folder;
 }
 
+// The name of a recorded host in the name of a test.
+inline std::string case_name(std::string host) {
+  std::erase(host, '-');
+  return host;
+}
+
 // A host's /sys in a temporary folder, with links to the recorded files. Where the recording was
 // stored without symbolic links, a file of one line without an end ("../../devices/pci0000:00/...")
 // stands for each.

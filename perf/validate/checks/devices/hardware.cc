@@ -20,62 +20,8 @@ double pcie_gbps(const std::string& speed, int lanes) {
 
 constexpr double kEnoughOfRate = 0.93;  // of a port's rate, as warn_rate
 
-// Returns the largest value that at least half of the job's ports share; 0 where no half shares
-// one.
-template <typename Of>
-double usual_of(const Observed& observed, const Of& of) {
-  std::map<double, std::size_t> holders;
-  std::size_t all = 0;
-  for (const HostFacts& host : observed.facts.hosts)
-    for (const PortFacts& port : host.ports)
-      if (const double value = of(port); value > 0 && !excluded(observed, port)) {
-        ++holders[value];
-        ++all;
-      }
-  double usual = 0;
-  for (const auto& [value, number] : holders)
-    if (2 * number >= all) usual = value;
-  return usual;
-}
-
-bool is_active(const PortFacts& port) {
-  return !port.state || port.state->find("ACTIVE") != std::string::npos;
-}
-
-// The rate that a port has while it is down is none.
-double lanes_of(const PortFacts& port) {
-  return is_active(port) ? port.width_lanes.value_or(0) : 0;
-}
-double rdma_gbps_of(const PortFacts& port) {
-  return is_active(port) && port.rdma ? port.rate_gbps.value_or(0) : 0;
-}
 double generation_of(const PortFacts& port) {
   return port.pcie_speed ? std::atof(port.pcie_speed->c_str()) : 0;
-}
-
-// Rails of one host may have trained slower, or with fewer lanes, than the others; link-rate
-// compares the ports of one rail.
-Judged link_lanes(const Check& check, const Observed& observed) {
-  const double gbps = usual_of(observed, rdma_gbps_of);
-  std::map<int, double> of_rail;  // the most that a port of the rail has
-  for (const HostFacts& host : observed.facts.hosts)
-    for (const PortFacts& port : host.ports)
-      of_rail[port.rail] = std::max(of_rail[port.rail], rdma_gbps_of(port));
-  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
-    const double own = is_soft(port) ? 0 : rdma_gbps_of(port);
-    if (own <= 0) return std::nullopt;
-    if (port.most_rate_gbps || own >= gbps || own < of_rail[port.rail])
-      return std::vector<Finding>{};  // what is wrong with others of these, link-rate says
-    const Where where = at_port(host, port);
-    Finding finding = make_finding(check, where);
-    finding.unit = Unit::kGbps;
-    finding.value = own;
-    finding.expected = gbps;
-    if (port.width_lanes)
-      finding.evidence.push_back(number_evidence("width_lanes", where, *port.width_lanes,
-                                                 usual_of(observed, lanes_of), Unit::kCount));
-    return std::vector{finding};
-  });
 }
 
 // A rail that the other hosts have.
@@ -94,7 +40,7 @@ Judged port_missing(const Check& check, const Observed& observed) {
 }
 
 Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFacts& port,
-                        double usual_generation) {
+                        double baseline_generation) {
   if (!port.pcie_speed && !port.pcie_width) {
     if (!port.rdma || is_soft(port)) return std::nullopt;
     return std::vector{make_unknown(check, at_port(host, port))};
@@ -122,7 +68,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
   if (!trained_low && !(starved && less_than_card)) return std::vector<Finding>{};
   const bool narrower = port.pcie_width && most_width && *port.pcie_width < *most_width;
   if (trained_low && !narrower && rate > 0 && carried > rate &&
-      generation_of(port) >= usual_generation)
+      generation_of(port) >= baseline_generation)
     return std::vector<Finding>{};  // all slots are of that generation, and it is enough
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
@@ -139,9 +85,9 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
 }
 
 Judged pcie_link(const Check& check, const Observed& observed) {
-  const double usual_generation = usual_of(observed, generation_of);
+  const double baseline_generation = baseline_of(observed, generation_of);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_pcie_link(check, host, port, usual_generation);
+    return judge_pcie_link(check, host, port, baseline_generation);
   });
 }
 
@@ -209,13 +155,6 @@ constexpr Check kHardwareRows[] = {
      "Look with `weft topo` which ports the host has, and with `lspci` whether the card is there; "
      "reseat the card. WEFT_RAILS names the rails where they are meant to differ.",
      port_missing},
-    {"link-lanes", CheckKind::kPassive, Severity::kFail, "link is as wide as those of like ports",
-     "sysfs infiniband rate, also of other rails", "the rate that most ports of the job have",
-     "The link came up with fewer lanes or slower lanes than the other ports of the job, so this "
-     "rail carries less.",
-     "Reseat the cable and the transceiver, and compare the speed that is set at the switch port. "
-     "A cable with a dead lane trains narrow until it is replaced.",
-     link_lanes},
     {"pcie-link", CheckKind::kPassive, Severity::kFail, "PCIe link is at its full width and speed",
      "sysfs device/current_link_speed, current_link_width; max_link_* of the card and of the port "
      "above",

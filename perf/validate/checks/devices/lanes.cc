@@ -1,5 +1,5 @@
-// Compares the lanes of each link with those of the other ports: a cable with four lanes may train
-// with one or two.
+// Compares the lanes and the rate of each link with those of like ports: a cable with four lanes
+// may train with one or two, and a port of the job at a lower speed than the other rails.
 #include <algorithm>
 #include <map>
 
@@ -9,39 +9,72 @@ namespace weft::fabric {
 namespace {
 
 // No cable of InfiniBand has a single lane but by a fault.
-constexpr int kUsualLanes = 4;
+constexpr int kBaselineLanes = 4;
+
+// The rate that a port has while it is down is none, and the lanes likewise.
+bool is_active(const PortFacts& port) {
+  return !port.state || port.state->find("ACTIVE") != std::string::npos;
+}
+double gbps_of(const PortFacts& port) {
+  return is_active(port) && port.rdma && !is_soft(port) ? port.rate_gbps.value_or(0) : 0;
+}
+int lanes_of(const PortFacts& port) {
+  return is_active(port) && !is_soft(port) ? port.width_lanes.value_or(0) : 0;
+}
 
 Judged link_width(const Check& check, const Observed& observed) {
+  const double baseline_gbps = baseline_of(observed, gbps_of);
   std::map<int, std::vector<int>> lanes;  // by rail
+  std::map<int, double> most_gbps;        // of a port of the rail
   for (const HostFacts& host : observed.facts.hosts)
-    for (const PortFacts& port : host.ports)
-      if (port.width_lanes && !excluded(observed, port))
-        lanes[port.rail].push_back(*port.width_lanes);
+    for (const PortFacts& port : host.ports) {
+      most_gbps[port.rail] = std::max(most_gbps[port.rail], gbps_of(port));
+      if (lanes_of(port) > 0 && !excluded(observed, port))
+        lanes[port.rail].push_back(lanes_of(port));
+    }
   for (auto& [rail, all] : lanes) std::ranges::sort(all);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
-    if (!port.width_lanes || is_soft(port)) return std::nullopt;
-    const std::vector<int>& all = lanes[port.rail];
-    const int usual = all[all.size() / 2];
-    const bool single = *port.width_lanes == 1 && is_infiniband(port);
-    if (*port.width_lanes >= usual && !single) return std::vector<Finding>{};
+    const int own = lanes_of(port);
+    const double gbps = gbps_of(port);
+    if (own == 0 && gbps <= 0) return std::nullopt;
     Finding finding = make_finding(check, at_port(host, port));
-    finding.unit = Unit::kCount;
-    finding.value = *port.width_lanes;
-    finding.expected = *port.width_lanes < usual ? usual : kUsualLanes;
-    if (port.rate_gbps)
+    if (own > 0) {
+      const std::vector<int>& all = lanes[port.rail];
+      const int baseline = all[all.size() / 2];
+      if (own < baseline || (own == 1 && is_infiniband(port))) {
+        finding.unit = Unit::kCount;
+        finding.value = own;
+        finding.expected = own < baseline ? baseline : kBaselineLanes;
+        if (port.rate_gbps)
+          finding.evidence.push_back(
+              number_evidence("rate", finding.where, *port.rate_gbps, kNoNumber, Unit::kGbps));
+        return std::vector{finding};
+      }
+    }
+    // What is wrong with one port of a rail, or with one that says what it could do, link-rate
+    // says.
+    if (gbps <= 0 || port.most_rate_gbps || gbps >= baseline_gbps || gbps < most_gbps[port.rail])
+      return std::vector<Finding>{};
+    finding.unit = Unit::kGbps;
+    finding.value = gbps;
+    finding.expected = baseline_gbps;
+    if (own > 0)
       finding.evidence.push_back(
-          number_evidence("rate", finding.where, *port.rate_gbps, kNoNumber, Unit::kGbps));
+          number_evidence("width_lanes", finding.where, own, kNoNumber, Unit::kCount));
     return std::vector{finding};
   });
 }
 
 constexpr Check kLaneRows[] = {
-    {"link-width", CheckKind::kPassive, Severity::kFail, "all lanes of the link are up",
-     "sysfs infiniband rate: 100 Gb/sec (1X NDR)", "as most ports of the rail, never 1X",
-     "The link came up with fewer lanes than those of the other ports of its rail, so the port has "
-     "a half or a quarter of its rate, whatever the speed of a lane.",
-     "Reseat the cable at both ends, and clean or replace it. `mlxlink -d DEVICE -c` says which "
-     "lane is bad.",
+    {"link-width", CheckKind::kPassive, Severity::kFail,
+     "link is as wide and as fast as those of like ports",
+     "sysfs infiniband rate: 100 Gb/sec (1X NDR)",
+     "lanes of most ports of the rail, never 1X; the rate of most ports of the job",
+     "The link came up with fewer or slower lanes than those of like ports, so the port has a half "
+     "or a quarter of its rate.",
+     "Reseat the cable and the transceiver at both ends, and compare the speed that is set at the "
+     "switch port. A cable with a dead lane trains narrow until it is replaced; `mlxlink -d DEVICE "
+     "-c` says which lane is bad.",
      link_width},
 };
 

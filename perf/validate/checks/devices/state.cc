@@ -173,7 +173,7 @@ Judged gpu_slowdown(const Check& check, const Observed& observed) {
 
 constexpr Check kStateRows[] = {
     {"fec", CheckKind::kPassive, Severity::kWarn, "error correction is set up alike",
-     "ethtool --show-fec", "as most ports of the rail",
+     "ethtool --show-fec; mlxlink", "as most ports of the rail",
      "The port corrects errors in another way (FEC) than the others of its rail: both ends of a "
      "link "
      "must agree, and a weaker code leaves errors for retransmission.",
@@ -181,7 +181,8 @@ constexpr Check kStateRows[] = {
      "switch.",
      fec},
     {"module", CheckKind::kPassive, Severity::kWarn, "transceivers are within their limits",
-     "hwmon of the card; ethtool -m (SFF-8636)", "within the module's own alarms",
+     "hwmon of the card; ethtool -m (SFF-8636; CMIS: seen on hardware: no); mlxlink -m",
+     "within the module's own alarms",
      "The transceiver is hotter than its alarm allows, or gets too little light: it corrects more "
      "bits, and is the next to fail.",
      "Clean the fibre ends and look at the air flow of the host; replace the module if it stays.",

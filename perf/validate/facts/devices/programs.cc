@@ -1,13 +1,19 @@
-// What programs and the kernel's log say of this host: neighbours by lldpd, health by devlink.
+// What programs and the kernel's log say of this host: neighbours by lldpd, health by devlink,
+// links by mlxlink and nvidia-smi.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "perf/validate/facts/sources.h"
@@ -56,6 +62,35 @@ std::string name_of_chassis(const Json& chassis) {
   if (chassis.empty()) return "";
   return chassis.contains("id") ? text_at(object_at(chassis, "id"), "value")
                                 : chassis.items().begin().key();
+}
+
+std::string mlxlink_of(const PortFacts& port, const Sources& sources) {
+  if (sources.live && (!port.pci || !sysfs::is_pci_address(*port.pci))) return "";
+  return output_of("mlxlink -m -c -d " + port.pci.value_or(""), "mlxlink." + port.device + ".txt",
+                   sources);
+}
+
+std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::max(value, 0.0)); }
+
+// Calls take(key, value) for each "key   : value" of mlxlink.
+template <typename Take>
+void each_line(const std::string& text, Take take) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (const auto colon = line.find(" : "); colon != std::string::npos)
+      take(line.substr(0, line.find_last_not_of(' ', colon) + 1), line.substr(colon + 3));
+}
+
+// "0,0,12,0" and "41 [-10..70]" as the numbers before the bracket; none of "N/A".
+std::vector<double> numbers_in(const std::string& value) {
+  std::vector<double> numbers;
+  const char* at = value.c_str();
+  for (char* end = nullptr;; at = end + 1) {
+    const double number = std::strtod(at, &end);
+    if (end == at) return numbers;
+    numbers.push_back(number);
+    if (*end != ',') return numbers;
+  }
 }
 
 // Microseconds since the machine started at which this process first asked.
@@ -144,6 +179,7 @@ void health_counters(const PortFacts& port, const Sources& sources, Readings& in
       errors += one.level <= kError && one.us >= since && one.text.find(*port.pci) != one.text.npos;
     into["log.errors"] = {ReadingState::kValue, errors};
   }
+  if (!sources.live) take_mlxlink_counters(mlxlink_of(port, sources), into);
   if (const auto health = health_of(*port.pci, sources))
     into["devlink.errors"] = {ReadingState::kValue, health->errors};
 }
@@ -152,6 +188,81 @@ void read_health(PortFacts& port, const Sources& sources) {
   if (!port.pci || !sysfs::is_pci_address(*port.pci)) return;
   if (const auto health = health_of(*port.pci, sources))
     port.gauges["devlink.ill"] = {ReadingState::kValue, health->ill};
+  // The program takes a second, so only ports that ethtool knows nothing of ask for it.
+  if (!sources.live || (port.rdma && port.netdev.empty()))
+    take_mlxlink(mlxlink_of(port, sources), port);
+}
+
+void take_mlxlink(const std::string& text, PortFacts& port) {
+  const auto has_fec =
+      std::ranges::any_of(port.settings, [](const auto& one) { return one.first == "FEC"; });
+  const auto put = [&](const std::string& name, double value) {
+    if (value > 0) port.gauges.try_emplace(name, Reading{ReadingState::kValue, whole(value)});
+  };
+  each_line(text, [&](const std::string& key, const std::string& value) {
+    if (key == "FEC" && !has_fec && value != "N/A")
+      port.settings.emplace_back("FEC", value.find("RS") != value.npos         ? "RS"
+                                        : value.find("No FEC") != value.npos   ? "off"
+                                        : value.find("Firecode") != value.npos ? "BaseR"
+                                                                               : value);
+    const std::vector<double> now = numbers_in(value);
+    const auto limits = value.find('['), dots = value.find("..");
+    const bool limited = limits != std::string::npos && dots != std::string::npos;
+    const double low = limited ? std::strtod(value.c_str() + limits + 1, nullptr) : 0;
+    const double high = limited ? std::strtod(value.c_str() + dots + 2, nullptr) : 0;
+    if (now.empty()) return;
+    if (key == "Temperature [C]") {
+      put("module.celsius", now[0]);
+      if (limited) put("module.celsius.most", high);
+    }
+    const auto tenth_uw = [](double dbm) { return 1e4 * std::pow(10, dbm / 10); };
+    if (key == "Rx Power Current [dBm]") {
+      put("module.received_tenth_uw", tenth_uw(std::ranges::min(now)));
+      if (limited) put("module.received_tenth_uw.least", tenth_uw(low));
+    }
+  });
+}
+
+void take_mlxlink_counters(const std::string& text, Readings& into) {
+  each_line(text, [&](const std::string& key, const std::string& value) {
+    const char* name = key == "Effective Physical Errors"      ? "mlxlink.effective_errors"
+                       : key == "Raw Physical Errors Per Lane" ? "mlxlink.raw_errors"
+                                                               : nullptr;
+    const std::vector<double> lanes = numbers_in(value);
+    if (name && !lanes.empty())
+      into[name] = {ReadingState::kValue, whole(std::accumulate(lanes.begin(), lanes.end(), 0.0))};
+  });
+}
+
+void take_nvlinks(const std::string& text, Readings& gpu_state) {
+  std::map<int, std::uint64_t> active, errors;
+  int gpu = -1;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    int link = 0, at = 0;
+    if (std::sscanf(line.c_str(), "GPU %d:", &gpu) == 1) {
+      active[gpu];
+    } else if (gpu >= 0 && std::sscanf(line.c_str(), " Link %d:%n", &link, &at) == 1 && at > 0) {
+      const std::string state = line.substr(static_cast<std::size_t>(at));
+      if (const auto count = state.find("Errors: "); count != state.npos)
+        errors[gpu] += std::strtoull(state.c_str() + count + 8, nullptr, 10);
+      else
+        active[gpu] += state.find("inactive") == state.npos;
+    }
+  }
+  std::uint64_t most = 0;
+  for (const auto& [index, links] : active) most = std::max(most, links);
+  for (const auto& [index, links] : active) {
+    const std::string name = "gpu" + std::to_string(index) + ".nvlink";
+    if (most > 0)
+      gpu_state.try_emplace(name + "s_down", Reading{ReadingState::kValue, most - links});
+    if (errors.contains(index))
+      gpu_state.try_emplace(name + "_errors", Reading{ReadingState::kValue, errors[index]});
+  }
+}
+
+void read_nvlinks(HostFacts& host, const Sources& sources) {
+  if (!sources.live) take_nvlinks(output_of("", "nvlink.txt", sources), host.gpu_state);
 }
 
 }  // namespace weft::fabric

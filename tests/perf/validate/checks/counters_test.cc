@@ -157,6 +157,13 @@ TEST(Counters, OfOtherMakesBelongToTheirChecks) {
       {"eth.rx_fcs_err_frames", "crc-errors"},
       {"eth.rx_crc_errors.nic", "crc-errors"},
       {"eth.rx_pcs_symbol_err", "bit-errors"},
+      {"hw.RcResend", "retransmits"},
+      {"hw.RcTimeOut", "timeouts"},
+      {"hw.RnrNak", "rnr"},
+      {"hw.PktDrop", "discards"},
+      {"hw.rx_err_pkt", "discards"},
+      {"fec.uncorrectable_blocks", "bit-errors"},
+      {"mlxlink.effective_errors", "bit-errors"},
       {"hw.cnpIgnored", "cnp-ignored"}};
   for (const auto& [counter, id] : kCounters) {
     Fleet fleet = healthy_fleet(FleetKind::kRoce);

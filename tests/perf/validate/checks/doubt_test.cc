@@ -78,7 +78,7 @@ TEST(Registry, ATesterThatStoodStillExplainsAsMuchOfARateAndNoMore) {
     const Judgement judgement = fleet.judged();
     return std::pair(in_short(that_weigh(judgement)), verdict_of(judgement.findings));
   };
-  EXPECT_EQ(found(340), std::pair(std::string("tester-stopped h1/r-1>\n"), Verdict::kTester));
+  EXPECT_EQ(found(340), std::pair(std::string("tester-starved h1/r-1>\n"), Verdict::kTester));
   EXPECT_EQ(found(200).second, Verdict::kCritical);
 }
 
@@ -95,6 +95,42 @@ TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
   EXPECT_EQ(verdict(0.9, 0.1), "tester-starved h2/r-1>\n");
   EXPECT_EQ(verdict(0.3, 0.05), "") << "streams bridge such waits";
   EXPECT_EQ(verdict(0.7, 0.6), "") << "hosts that share busy cores";
+}
+
+// Packets for one rail come in at another, and nobody is sent to the cables.
+TEST(Registry, RailsOfOneSubnetExplainPacketsThatComeInElsewhere) {
+  const auto found = [](bool one_subnet) {
+    Fleet fleet = healthy_fleet(kPlain);
+    for (HostFacts& host : fleet.facts.hosts)
+      for (PortFacts& port : host.ports) {
+        port.subnet = one_subnet ? "10.0.0.0/16" : "10.0." + std::to_string(port.rail) + ".0/24";
+        port.arp_for_all = true;
+      }
+    fleet.each(Probe::kReach, [](FlowSample& s) {
+      if (s.flow.to.rail == 1) s.arrived_at = Port{s.flow.to.host, 0};
+    });
+    std::string first;
+    for (const Finding& f : fleet.judged().findings) {
+      if (f.unknown || f.severity <= Severity::kInfo || !f.explained_by.empty()) continue;
+      first += f.id + " ";
+    }
+    return first;
+  };
+  EXPECT_EQ(found(true), "rails-one-subnet ");
+  EXPECT_EQ(found(false).find("cables-swapped "), 0u) << found(false);
+}
+
+TEST(Registry, AHostThatNothingWasMeasuredAtIsNotJudgedForContradictions) {
+  Fleet fleet = healthy_fleet(kPlain);
+  const auto judged = [&] {
+    for (const Coverage& row : fleet.judged().coverage)
+      if (row.id == "false-report") return row.judged;
+    return -1;
+  };
+  EXPECT_EQ(judged(), 4);
+  fleet.samples = {};
+  for (PortFacts& port : fleet.host(2).ports) port.before.clear();
+  EXPECT_EQ(judged(), 3);
 }
 
 TEST(Registry, APortThatCannotReachItsOwnHostIsNoDeadLink) {
@@ -220,7 +256,7 @@ TEST(Registry, AFewStopsOfAKernelThatHostsShareAreNoneOfTheTesters) {
     stops.stopped_s = stopped_s;
     stops.throttled_s = throttled_s;
     stops.count = 40;
-    return in_short(that_weigh(fleet.judged())).find("tester-stopped") != std::string::npos;
+    return in_short(that_weigh(fleet.judged())).find("tester-starved") != std::string::npos;
   };
   EXPECT_TRUE(told(false, 0.6, 0));
   EXPECT_FALSE(told(true, 0.6, 0));

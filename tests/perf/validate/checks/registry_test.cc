@@ -124,11 +124,6 @@ const std::vector<Fault>& faults() {
        kPort, "h2", 1, kBoth, kFatal},
       {"no-address", kPlain, [](Fleet& f) { f.port(1, 1).address.reset(); },
        kPort, "h1", 1, kBoth, kFatal},
-      {"link-lanes", kInfiniband, [](Fleet& f) {
-         for (HostFacts& host : f.facts.hosts)
-           for (PortFacts& port : host.ports) port.most_rate_gbps.reset();
-         for (HostFacts& host : f.facts.hosts) host.ports[1].rate_gbps = 100;
-       }, kPort, "h1", 1, kBoth, kFail, {"link-lanes"}},
       {"rails-differ", kPlain, [](Fleet& f) { f.host(2).ports.pop_back(); },
        kHost, "h2", -1, kBoth, kWarn},
       {"rails-one-subnet", kPlain, [](Fleet& f) {
@@ -187,8 +182,6 @@ const std::vector<Fault>& faults() {
            s.window_gbps.assign(6, 240);  // 400 without the waits
          });
        }, kTester, "h2", -1, kBoth, kFail, {"port-not-measured"}},
-      {"tester-stopped", kPlain, [](Fleet& f) { f.host(1).stops = {20, 2, 0.05, 40}; },
-       kTester, "h1"},
       {"port-not-measured", kPlain, [](Fleet& f) {
          std::erase_if(f.samples.flows, [](const FlowSample& s) { return s.flow.to == Port{1, 1}; });
        }, kPort, "h1", 1, kReceive},

@@ -89,6 +89,17 @@ TEST(Severity, ASingleLaneIsAFaultOnInfinibandAlone) {
   }
 }
 
+TEST(Severity, ARailWhoseLinksAreSlowerThanLikePortsIsAFault) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  for (HostFacts& host : fleet.facts.hosts) {
+    for (PortFacts& port : host.ports) port.most_rate_gbps.reset();
+    host.ports[1].rate_gbps = 100;
+  }
+  EXPECT_EQ(told_by("link-width", fleet), std::vector(4, kFail));
+  for (HostFacts& host : fleet.facts.hosts) host.ports[1].state = "1: DOWN";
+  EXPECT_EQ(told_by("link-width", fleet), std::vector<Severity>{}) << "a down port has no rate";
+}
+
 TEST(Severity, OfALatencyFollowsFromTheFleets) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   Cause& cause = fleet.causes.emplace_back();

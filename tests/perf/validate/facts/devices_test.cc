@@ -1,7 +1,9 @@
 // Facts of cards and of what is plugged into these: neighbours, health, temperatures, settings of
 // PCIe, modules, and GPUs by a library that stands for NVML.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/ethtool_netlink.h>
 
 #include <array>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/facts/ethtool.h"
+#include "perf/validate/facts/netlink.h"
 #include "perf/validate/facts/sources.h"
 #include "perf/validate/facts/tree.h"
 #include "support/process/read_file.h"
@@ -178,6 +181,139 @@ TEST(FabricDevices, MemoryOfAModule) {
   EXPECT_EQ(value_of(gauges, "module.celsius.most"), 75u);
   EXPECT_EQ(value_of(gauges, "module.received_tenth_uw"), 310u);
   EXPECT_EQ(value_of(gauges, "module.received_tenth_uw.least"), 400u);
+}
+
+TEST(FabricDevices, ModulesWithPages) {
+  std::vector<std::uint8_t> lower(128), limits(128), monitors(128);
+  const auto put = [](std::vector<std::uint8_t>& page, std::size_t at, int value) {
+    page[at] = static_cast<std::uint8_t>(value >> 8);
+    page[at + 1] = static_cast<std::uint8_t>(value & 255);
+  };
+  put(lower, 14, 61 << 8 | 77);
+  put(limits, 0, 80 << 8);
+  put(limits, 194 - 128, 500);
+  for (std::size_t lane = 0; lane < 4; ++lane) put(monitors, 186 - 128 + 2 * lane, 8000);
+  put(monitors, 186 - 128 + 2, 420);
+  Readings none, gauges;
+  take_cmis(lower, limits, monitors, none);
+  EXPECT_TRUE(none.empty()) << "not by that standard";
+  lower[0] = 0x19;
+  take_cmis(lower, limits, monitors, gauges);
+  EXPECT_EQ(value_of(gauges, "module.celsius"), 61u);
+  EXPECT_EQ(value_of(gauges, "module.celsius.most"), 80u);
+  EXPECT_EQ(value_of(gauges, "module.received_tenth_uw"), 420u);
+  EXPECT_EQ(value_of(gauges, "module.received_tenth_uw.least"), 500u);
+  take_cmis(lower, {}, {}, none);
+  EXPECT_EQ(none.size(), 1u) << "flat memory has a temperature, and no limits";
+}
+
+TEST(FabricDevices, ErrorsThatFecCorrects) {
+  std::vector<std::byte> statistics, answer;
+  const std::uint64_t corrected[] = {900, 400, 500}, lost = 2;  // of all lanes, then of each
+  add_attribute(statistics, ETHTOOL_A_FEC_STAT_CORRECTED, std::as_bytes(std::span(corrected)));
+  add_attribute(statistics, ETHTOOL_A_FEC_STAT_UNCORR, std::as_bytes(std::span(&lost, 1)));
+  add_attribute(answer, ETHTOOL_A_FEC_STATS | NLA_F_NESTED, statistics);
+  Readings readings;
+  take_fec_errors(answer, readings);
+  EXPECT_THAT(readings,
+              ElementsAre(Pair("fec.corrected_blocks", Reading{ReadingState::kValue, 900}),
+                          Pair("fec.uncorrectable_blocks", Reading{ReadingState::kValue, 2})));
+  Readings none;
+  ask_fec_errors("lo", none);
+  ask_cmis("lo", none);
+  EXPECT_TRUE(none.empty());
+}
+
+// What `mlxlink -m -c` prints, in part.
+TEST(FabricDevices, LinksInATextOfMlxlink) {
+  const auto text = [](const char* hot, int errors) {
+    return fmt::format(
+        "Speed                : NDR\nFEC                  : Standard RS-FEC - "
+        "RS(544,514)\nTemperature [C]      : {} [-5..75]\n"
+        "Rx Power Current [dBm] : 1.00,-12.00,0.90,1.10 [-10.41..6.00]\n"
+        "Effective Physical Errors : {}\nRaw Physical Errors Per Lane : 5,6,7,8\n"
+        "Raw Physical BER     : 15E-255\n",
+        hot, errors);
+  };
+  const auto with = [&](const char* hot, int errors) {
+    Host host(Files{{"outputs/mlxlink.mlx5_0.txt", text(hot, errors)}});
+    host.tree.remove("ethtool");
+    HostFacts facts = host.facts();
+    facts.ports[0].after = read_counters(facts.ports[0], host.sources);
+    return facts.ports[0];
+  };
+  const PortFacts port = with("52", 3), cold = with("N/A", 0);
+  EXPECT_THAT(port.settings, ::testing::Contains(Pair("FEC", "RS")));
+  EXPECT_EQ(value_of(port.gauges, "module.celsius"), 52u);
+  EXPECT_EQ(value_of(port.gauges, "module.celsius.most"), 75u);
+  EXPECT_EQ(value_of(port.gauges, "module.received_tenth_uw"), 630u) << "of the darkest lane";
+  EXPECT_EQ(value_of(port.gauges, "module.received_tenth_uw.least"), 909u);
+  EXPECT_EQ(value_of(port.after, "mlxlink.effective_errors"), 3u);
+  EXPECT_EQ(value_of(port.after, "mlxlink.raw_errors"), 26u);
+  EXPECT_FALSE(cold.gauges.contains("module.celsius")) << "N/A is not known";
+  const Check& check = *find_check("module");
+  const auto findings = [&](const PortFacts& one) {
+    FleetFacts fleet;
+    fleet.hosts.emplace_back().ports = {one};
+    return check.judge(check, {fleet, {}, {}, {}, {}}).findings.size();
+  };
+  EXPECT_EQ(findings(port), 1u) << "a lane is dark";
+
+  const std::string recorded =
+      testing::recorded_folder() + "/mlxlink-bf3-healthy/mlxlink-m-c.p0.txt";
+  if (!std::filesystem::exists(recorded))
+    GTEST_SKIP() << "missing capability: recorded hosts in " << testing::recorded_folder();
+  PortFacts healthy;
+  Readings counters;
+  take_mlxlink(read_file(recorded), healthy);
+  take_mlxlink_counters(read_file(recorded), counters);
+  EXPECT_THAT(healthy.settings, ElementsAre(Pair("FEC", "RS")));
+  EXPECT_TRUE(healthy.gauges.empty()) << "a passive cable";
+  EXPECT_EQ(value_of(counters, "mlxlink.effective_errors"), 0u);
+  EXPECT_EQ(findings(healthy), 0u);
+}
+
+TEST(FabricDevices, NvlinksInATextOfNvidiaSmi) {
+  Readings state;
+  take_nvlinks(
+      "GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
+      "GPU 1: NVIDIA H100 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+      "GPU 1: NVIDIA H100 (UUID: GPU-1)\n\t Link 0: Replay Errors: 4\n"
+      "\t Link 0: CRC Errors: 1\n",
+      state);
+  EXPECT_EQ(value_of(state, "gpu0.nvlinks_down"), 0u);
+  EXPECT_EQ(value_of(state, "gpu1.nvlinks_down"), 1u);
+  EXPECT_EQ(value_of(state, "gpu1.nvlink_errors"), 5u);
+  EXPECT_FALSE(state.contains("gpu0.nvlink_errors"));
+  for (const char* odd : {"", "GPU", "Link 0: 25 GB/s", "GPU 0: x\n Link"}) {
+    Readings none;
+    take_nvlinks(odd, none);
+    EXPECT_TRUE(none.empty()) << odd;
+  }
+  const std::string recorded = testing::recorded_folder() + "/nvlink-a100/nvidia-smi-nvlink-s.txt";
+  if (!std::filesystem::exists(recorded))
+    GTEST_SKIP() << "missing capability: recorded hosts in " << testing::recorded_folder();
+  Readings a100;
+  take_nvlinks(read_file(recorded), a100);
+  EXPECT_EQ(a100.size(), 8u);
+  for (const auto& [name, reading] : a100) EXPECT_EQ(reading.value, 0u) << name;
+}
+
+TEST(FabricDevices, AModuleInATextOfEthtool) {
+  const HostTree tree(
+      Files{{"eth0.txt",
+             "\tIdentifier                                : 0x19 (OSFP)\n"
+             "\tModule temperature                        : 58.50 degrees C / 137.3 "
+             "degrees F\n"
+             "\tRcvr signal avg optical power (Channel 1) : 0.8123 mW / -0.90 dBm\n"
+             "\tRcvr signal avg optical power (Channel 2) : 0.0150 mW / -18.24 dBm\n"
+             "\tModule temperature high alarm threshold   : 75.00 degrees C\n"
+             "\tLaser rx power low alarm threshold        : 0.0400 mW / -13.98 dBm"}});
+  const Readings module = settings_in_text(tree / "eth0.txt").module;
+  EXPECT_EQ(value_of(module, "module.celsius"), 58u);
+  EXPECT_EQ(value_of(module, "module.celsius.most"), 75u);
+  EXPECT_EQ(value_of(module, "module.received_tenth_uw"), 150u);
+  EXPECT_EQ(value_of(module, "module.received_tenth_uw.least"), 400u);
 }
 
 // Two GPUs with 18 links, of which the second one has lost two, an uncorrected error and its clock.

@@ -173,13 +173,5 @@ TEST(FabricRecordedHosts, CountersOfEfa) {
     EXPECT_TRUE(readings.contains(name)) << name;
 }
 
-TEST(FabricRecordedHosts, OfAllKindsHaveAllTheirLanes) {
-  for (const char* name : {"h100-roce-12nic-healthy", "h100-ib-bf3bond-ibstat", "hwloc-qib-qdr"}) {
-    const RecordedHost recorded(name);
-    SKIP_UNLESS_THERE(recorded);
-    EXPECT_EQ(said("link-width", recorded), "") << name;
-  }
-}
-
 }  // namespace
 }  // namespace weft::fabric

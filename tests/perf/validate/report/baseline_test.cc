@@ -34,6 +34,8 @@ TEST(ReportBaseline, IsStoredFirstAndComparedThen) {
   healthy.verdict = Verdict::kCritical;
   store_baseline(path, healthy);
   EXPECT_FALSE(compare_with_baseline(path, healthy)) << "stored of a run that is no measure";
+  EXPECT_THAT(to_text(healthy, {}), HasSubstr("  baseline     not stored in " + path));
+  healthy.baseline_note.clear();
   healthy.verdict = Verdict::kWarn;
   store_baseline(path, healthy);
   EXPECT_TRUE(compare_with_baseline(path, healthy));
