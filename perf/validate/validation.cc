@@ -131,7 +131,7 @@ void Validation::collectives(World& world) {
   report_.collectives = run_collectives(world, 0.7 * budget, [this](const std::string& what) {
     if (show_) show_(what);
   });
-  // Rank 0 alone has heard what all ranks found.
+  // Rank 0 alone has the findings of all ranks.
   const bool found =
       std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; });
   if (told_by_root(job_of(world), found ? "wrong" : "") == "wrong") {

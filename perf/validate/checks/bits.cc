@@ -47,7 +47,7 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
     for (const PortFacts& port : host.ports)
       if (const auto rate = corrected_per_second(observed, port)) all.push_back(*rate);
   const double median = median_of(all);
-  const double usual = std::max(median, kLeastCorrectedPerS / kMostTimesMedian);
+  const double baseline = std::max(median, kLeastCorrectedPerS / kMostTimesMedian);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     static constexpr std::array<std::string_view, 1> kNames = {"eth.rx_corrected_bits_phy"};
     const Where where = at_port(host, port, Direction::kReceive);
@@ -57,11 +57,11 @@ Judged corrected_bits(const Check& check, const Observed& observed) {
         return std::vector{*unknown};
       return std::nullopt;
     }
-    if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * usual)
+    if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * baseline)
       return std::vector<Finding>{};
     Finding finding = make_finding(check, where);
     finding.unit = Unit::kRatio;
-    finding.value = *rate / usual;
+    finding.value = *rate / baseline;
     finding.expected = 1;
     finding.evidence.push_back(
         number_evidence("corrected_bits_per_s", where, *rate, median, Unit::kCount));

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/suspects.h"
 #include "topo/sysfs.h"
 
@@ -196,16 +196,16 @@ std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe) {
 }
 
 Alone::Alone(const Observed& observed)
-    : observed_(observed), usual_(usual_of_ports(observed.samples)) {}
+    : observed_(observed), baseline_(baseline_of_ports(observed.samples)) {}
 
 double Alone::gbps(Port port, bool sends) const {
-  const auto it = usual_.find({port, sends});
-  return it == usual_.end() ? expected_gbps(observed_, port) : it->second;
+  const auto it = baseline_.find({port, sends});
+  return it == baseline_.end() ? expected_gbps(observed_, port) : it->second;
 }
 
 Graded rates_of(const Observed& observed) {
-  return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
-                     [](Port, Port) { return false; });
+  return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
+                           [](Port, Port) { return false; });
 }
 
 bool is_flooding(Probe probe) {

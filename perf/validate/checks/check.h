@@ -91,10 +91,10 @@ class Alone {
 
  private:
   const Observed& observed_;
-  std::map<std::pair<Port, bool>, double> usual_;
+  std::map<std::pair<Port, bool>, double> baseline_;
 };
 
-struct Graded;  // see sights.h
+struct Graded;  // see observations.h
 // The rates that the localization uses, of all places.
 Graded rates_of(const Observed& observed);
 

@@ -52,7 +52,7 @@ constexpr double kRateTolerance = 0.99;  // of the rate of a link, for roundings
 
 // What the driver says of the rate of an emulated wire or a soft device is invented.
 Outcome judge_link_rate(const Check& check, const Observed& observed, const HostFacts& host,
-                        const PortFacts& port, double usual_gbps, bool of_a_kind) {
+                        const PortFacts& port, double baseline_gbps, bool of_a_kind) {
   if (is_soft(port) || (host.emulated && !port.rdma)) return std::nullopt;
   const Where where = at_port(host, port);
   if (!port.rate_gbps) {
@@ -61,14 +61,14 @@ Outcome judge_link_rate(const Check& check, const Observed& observed, const Host
   }
   const std::optional<double> owed = rate_owed(observed, port);
   const bool short_of_owed = owed && *port.rate_gbps < kRateTolerance * *owed;
-  const bool short_of_usual =
-      !observed.policy.rate_gbps && *port.rate_gbps < kRateTolerance * usual_gbps;
-  if (!short_of_owed && !short_of_usual) return std::vector<Finding>{};
+  const bool short_of_baseline =
+      !observed.policy.rate_gbps && *port.rate_gbps < kRateTolerance * baseline_gbps;
+  if (!short_of_owed && !short_of_baseline) return std::vector<Finding>{};
   Finding finding = make_finding(check, where);
   if (!short_of_owed) finding.severity = of_a_kind ? Severity::kInfo : Severity::kWarn;
   finding.unit = Unit::kGbps;
   finding.value = *port.rate_gbps;
-  finding.expected = short_of_owed ? *owed : usual_gbps;
+  finding.expected = short_of_owed ? *owed : baseline_gbps;
   if (port.width_lanes)
     finding.evidence.push_back(
         number_evidence("width_lanes", where, *port.width_lanes, 0, Unit::kCount));
@@ -80,12 +80,12 @@ Judged link_rate(const Check& check, const Observed& observed) {
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports)
       if (port.rate_gbps && !excluded(observed, port)) rates[port.rail].push_back(*port.rate_gbps);
-  std::map<int, double> usual, best;
+  std::map<int, double> baseline, best;
   for (auto& [rail, all] : rates) {
     best[rail] = std::ranges::max(all);
     const double middle = median_of(all);
     const auto alike = std::ranges::count(all, middle);
-    usual[rail] = 2 * static_cast<std::size_t>(alike) > all.size() ? middle : 0;
+    baseline[rail] = 2 * static_cast<std::size_t>(alike) > all.size() ? middle : 0;
   }
   const auto is_best = [&](const PortFacts& port) {
     return port.most_rate_gbps.value_or(best[port.rail]) >= kRateTolerance * best[port.rail];
@@ -94,7 +94,7 @@ Judged link_rate(const Check& check, const Observed& observed) {
     // One port that advertises less than its rail may have a wrong cable; a host all of whose ports
     // advertise less than those of another host is a host of another kind.
     const bool of_a_kind = host.ports.size() > 1 && std::ranges::none_of(host.ports, is_best);
-    return judge_link_rate(check, observed, host, port, usual[port.rail], of_a_kind);
+    return judge_link_rate(check, observed, host, port, baseline[port.rail], of_a_kind);
   });
 }
 

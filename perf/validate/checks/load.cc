@@ -5,7 +5,7 @@
 #include <set>
 
 #include "perf/validate/checks/check.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/suspects.h"
 #include "perf/validate/probes/statistics.h"
 

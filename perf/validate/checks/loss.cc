@@ -8,7 +8,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/locate/causes.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -266,11 +266,11 @@ std::vector<Finding> judge_incasts(const Check& check, const Observed& observed)
     const Interval interval = wilson(odd.lost, odd.packets, confidence);
     finding.unit = Unit::kPerPacket;
     finding.value = odd.lost / odd.packets;
-    finding.expected = odd.usual;
+    finding.expected = odd.baseline;
     finding.low = interval.low;
     finding.high = interval.high;
     finding.evidence.push_back(number_evidence("loss_under_incast", finding.where, finding.value,
-                                               odd.usual, Unit::kPerPacket));
+                                               odd.baseline, Unit::kPerPacket));
     finding.evidence.push_back(number_evidence("loss_under_incast.packets", finding.where,
                                                odd.packets, kNoNumber, Unit::kCount));
     finding.evidence.push_back(

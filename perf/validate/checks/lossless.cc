@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "perf/validate/checks/counters.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "perf/validate/checks/check.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/suspects.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -56,10 +56,11 @@ bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
 }
 
-// What the localisation hears: a flow that was held up, and is fast all the same, acquits.
-Graded heard_of(const Observed& observed) {
-  return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
-                     [](Port, Port) { return false; });
+// What the localisation counts: a flow that was held up, and is fast all the same, dismisses
+// suspects.
+Graded graded_rates(const Observed& observed) {
+  return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
+                           [](Port, Port) { return false; });
 }
 
 // Findings of the rate causes at such places. Their severity follows from the share of the rate
@@ -69,7 +70,7 @@ Judged rates_at(const Check& check, const Observed& observed,
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) all.total += is_rate(observed, sample);
-  all.judged = std::min(all.total, static_cast<int>(heard_of(observed).sights.size()));
+  all.judged = std::min(all.total, static_cast<int>(graded_rates(observed).observations.size()));
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
       continue;
@@ -161,7 +162,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   for (Finding& finding : all.findings) excuse_by_streams(observed, finding);
   std::vector<double> shares, rates;
   bool hardware = false;
-  const Graded graded = heard_of(observed);
+  const Graded graded = graded_rates(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   const std::set<const FlowSample*> met = met_others(observed.hosts, observed.samples, limits);
   for (const FlowSample& sample : observed.samples.flows) {
@@ -208,8 +209,8 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
 // Rates that look sound, and are too noisy to tell a slow port from a fast one.
 Judged rate_noise(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
-  const Graded graded = heard_of(observed);
-  if (graded.sights.empty()) return {};  // see nothing_measured(), port_not_measured()
+  const Graded graded = graded_rates(observed);
+  if (graded.observations.empty()) return {};  // see nothing_measured(), port_not_measured()
   const double cut = smallest_rate_cut(observed.hosts, observed.samples, limits);
   if (cut > 0 && cut <= rate_cut_to_see(limits)) return {{}, 1, 1};
   Finding finding = make_unknown(check, {});
@@ -217,8 +218,8 @@ Judged rate_noise(const Check& check, const Observed& observed) {
   finding.value = cut > 0 ? cut : 1;  // waits for a core may have hidden any cut
   finding.expected = rate_cut_to_see(limits);
   finding.evidence.push_back(number_evidence("noise", {}, graded.sigma, kNoNumber, Unit::kShare));
-  finding.evidence.push_back(number_evidence("flows", {}, static_cast<double>(graded.sights.size()),
-                                             kNoNumber, Unit::kCount));
+  finding.evidence.push_back(number_evidence(
+      "flows", {}, static_cast<double>(graded.observations.size()), kNoNumber, Unit::kCount));
   finding.evidence.push_back(
       number_evidence("held_up", {}, static_cast<double>(graded.silent.size()), 0, Unit::kCount));
   return {{finding}, 0, 1};

@@ -5,7 +5,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/locate/causes.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -237,20 +237,20 @@ Judged latency_tail(const Check& check, const Observed& observed) {
   }
   std::vector<double> all_ratios;
   for (const auto& [host, tail] : hosts) all_ratios.push_back(median_of(tail.ratios));
-  const double usual = median_of(all_ratios);
+  const double baseline = median_of(all_ratios);
   Judged all;
   for (const auto& [host, tail] : hosts) {
     ++all.total;
     ++all.judged;
     const double ratio = median_of(tail.ratios), p99 = median_of(tail.p99_us);
-    if (hosts.size() < 3 || ratio <= kMostTimesFleet * usual || p99 < kLeastTailUs) continue;
+    if (hosts.size() < 3 || ratio <= kMostTimesFleet * baseline || p99 < kLeastTailUs) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_host(host_name(observed, host))));
     const HostFacts* facts = host_of(observed, host);
     if (facts && facts->emulated) finding.severity = Severity::kInfo;
     finding.unit = Unit::kRatio;
     finding.value = ratio;
-    finding.expected = usual;
+    finding.expected = baseline;
     finding.evidence.push_back(number_evidence("p99", finding.where, p99, 0, Unit::kMicroseconds));
   }
   return all;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "perf/validate/checks/check.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -53,8 +53,9 @@ using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port s
 
 // `by_own` counts as silent only what the core shortage of the port's own host explains.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
-  const Graded graded = rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
-                                    [](Port, Port) { return false; });
+  const Graded graded =
+      rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
+                        [](Port, Port) { return false; });
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   FlowsByPort flows;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -284,7 +285,7 @@ constexpr Check kTesterRows[] = {
      "The run stopped before its end, because a rank died, stood still or could not connect; what "
      "was not measured is not known.",
      "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
-     "for the usual reasons.",
+     "for the common reasons.",
      job_failed},
     {"not-run", CheckKind::kActive, Severity::kFatal, "the run can begin",
      "limits, ports, secrets and options of the ranks", "every rank takes part",
@@ -293,7 +294,7 @@ constexpr Check kTesterRows[] = {
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
      "no rank is lost",
-     "A rank of the run died or cannot be heard any more, and took what it would have measured "
+     "A rank of the run died or does not answer any more, and took what it would have measured "
      "with "
      "it.",
      "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "

@@ -55,7 +55,7 @@ class SlowByItself {
   std::set<std::tuple<Port, Port, int>> sure_;  // both ends and the label
 };
 
-// A share of the usual rate above which one flow may be slow by the noise of this run alone.
+// A share of the baseline rate above which one flow may be slow by the noise of this run alone.
 double beyond_noise(const Observed& observed) {
   constexpr double kSigmas = 4;  // of many flows none is so slow by chance
   return std::exp(-kSigmas * rates_of(observed).sigma);
@@ -148,16 +148,16 @@ Judged entropy(const Check& check, const Observed& observed) {
     ++all.judged;
     std::vector<double> rates;
     for (const auto& [label, rate] : labels) rates.push_back(rate);
-    const double usual = median_of(rates);
+    const double baseline = median_of(rates);
     Finding finding = make_finding(check, at_path(observed, path.first, path.second));
     finding.unit = Unit::kGbps;
-    finding.expected = usual;
-    finding.value = usual;
+    finding.expected = baseline;
+    finding.value = baseline;
     for (const auto& [label, rate] : labels) {
-      if (rate >= least * usual || !slow({path.first, path.second, 1, label})) continue;
+      if (rate >= least * baseline || !slow({path.first, path.second, 1, label})) continue;
       finding.value = std::min(finding.value, rate);
-      finding.evidence.push_back(
-          number_evidence(fmt::format("label_{}", label), finding.where, rate, usual, Unit::kGbps));
+      finding.evidence.push_back(number_evidence(fmt::format("label_{}", label), finding.where,
+                                                 rate, baseline, Unit::kGbps));
     }
     if (!finding.evidence.empty()) all.findings.push_back(std::move(finding));
   }
@@ -174,7 +174,7 @@ Judged flows_meet(const Check& check, const Observed& observed) {
   };
   std::map<int, Again> rails;  // flows alone
   const double slow = -std::log(observed.policy.thresholds.warn_rate);
-  for (const Sight& s : graded.sights) {
+  for (const Observation& s : graded.observations) {
     const FlowSample& sample = observed.samples.flows[static_cast<std::size_t>(s.flow)];
     if (!company.alone(sample)) continue;
     Again& again = rails[sample.flow.from.rail];

@@ -53,11 +53,11 @@ const number = v => v === null || v === undefined ? '-' : String(+(+v).toPrecisi
 const share = v => v === null || v === undefined ? '-' : v === 0 ? '0' :
   v >= 1e-3 ? number(100 * v) + ' %' : v.toExponential(1);
 const limits = R.policy.thresholds;
-const usual = {};
-for (const p of R.ports) (usual[p.rail] = usual[p.rail] || []).push(p.transmit_gbps || 0);
-for (const rail in usual) {
-  usual[rail].sort((a, b) => a - b);
-  usual[rail] = usual[rail][usual[rail].length >> 1];
+const baseline = {};
+for (const p of R.ports) (baseline[p.rail] = baseline[p.rail] || []).push(p.transmit_gbps || 0);
+for (const rail in baseline) {
+  baseline[rail].sort((a, b) => a - b);
+  baseline[rail] = baseline[rail][baseline[rail].length >> 1];
 }
 function level(gbps, expected) {
   if (gbps === null || gbps === undefined) return 'rn';
@@ -67,7 +67,7 @@ function level(gbps, expected) {
   return part < 0.3 ? 'r1' : part < 0.6 ? 'r2' : part < limits.fail_rate_share ? 'r3' :
     part < limits.warn_rate_share ? 'r4' : 'r5';
 }
-const reference = p => p.expected_gbps || usual[p.rail];
+const reference = p => p.expected_gbps || baseline[p.rail];
 const worst = p => {
   const known = [p.transmit_gbps, p.receive_gbps].filter(v => v !== null);
   return known.length ? Math.min(...known) : null;

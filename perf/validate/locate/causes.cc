@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/power.h"
-#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -261,7 +261,7 @@ template <typename Visit>
 void each_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
                const Thresholds& thresholds, const Ignored& ignored, const Visit& visit) {
   const double slow = -std::log(thresholds.warn_rate);
-  for (const Sight& s : rate_sights(hosts, samples, thresholds, ignored).sights)
+  for (const Observation& s : rate_observations(hosts, samples, thresholds, ignored).observations)
     visit(samples.flows[static_cast<std::size_t>(s.flow)], s.value >= slow);
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/attribution.h"
 #include "perf/validate/locate/cause.h"
-#include "perf/validate/locate/peel.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 

@@ -37,35 +37,35 @@ bool Company::alone(const FlowSample& sample) const {
 }
 
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
-                               const std::vector<Sight>& sights, double bad_level) {
+                               const std::vector<Observation>& observations, double bad_level) {
   const Company company(samples);
   std::vector<Count> ends(static_cast<std::size_t>(2 * shape.ports()));
-  std::vector<char> beside(sights.size(), 0);
-  const auto ends_of = [&](const Sight& s) {
+  std::vector<char> beside(observations.size(), 0);
+  const auto ends_of = [&](const Observation& s) {
     return std::pair(static_cast<std::size_t>(s.from),
                      static_cast<std::size_t>(shape.ports() + s.to));
   };
-  const auto tally = [&](std::vector<Count>& counts, const Sight& s) {
+  const auto tally = [&](std::vector<Count>& counts, const Observation& s) {
     for (const std::size_t end : {ends_of(s).first, ends_of(s).second}) {
       counts[end].bad += s.value >= bad_level;
       ++counts[end].all;
     }
   };
-  for (std::size_t i = 0; i < sights.size(); ++i) {
-    beside[i] = !company.alone(samples.flows[static_cast<std::size_t>(sights[i].flow)]);
-    if (beside[i]) tally(ends, sights[i]);
+  for (std::size_t i = 0; i < observations.size(); ++i) {
+    beside[i] = !company.alone(samples.flows[static_cast<std::size_t>(observations[i].flow)]);
+    if (beside[i]) tally(ends, observations[i]);
   }
   // Ends that are bad altogether say nothing of the others.
   std::vector<Count> healthy(ends.size());
   std::map<std::pair<int, int>, std::vector<double>> rounds;  // of a rail
-  for (std::size_t i = 0; i < sights.size(); ++i) {
-    const auto [from, to] = ends_of(sights[i]);
+  for (std::size_t i = 0; i < observations.size(); ++i) {
+    const auto [from, to] = ends_of(observations[i]);
     if (!beside[i] || ends[from].share() >= kAltogetherBad || ends[to].share() >= kAltogetherBad)
       continue;
-    tally(healthy, sights[i]);
-    rounds[{shape.port(sights[i].from).rail,
-            samples.flows[static_cast<std::size_t>(sights[i].flow)].round}]
-        .push_back(sights[i].value);
+    tally(healthy, observations[i]);
+    rounds[{shape.port(observations[i].from).rail,
+            samples.flows[static_cast<std::size_t>(observations[i].flow)].round}]
+        .push_back(observations[i].value);
   }
   std::vector<std::vector<double>> shares(static_cast<std::size_t>(shape.rails));
   for (std::size_t end = 0; end < healthy.size(); ++end)

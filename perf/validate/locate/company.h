@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/attribution.h"
 #include "perf/validate/probes/samples.h"
 
 namespace weft::fabric {
@@ -31,10 +31,10 @@ struct Chance {
 };
 inline constexpr double kLeastChance = 0.005;
 
-// By rail, of sights of Probe::kRate that are bad from `bad_level` on. No fault of fewer than half
-// of the ports changes the chances.
+// By rail, of observations of Probe::kRate that are bad from `bad_level` on. No fault of fewer than
+// half of the ports changes the chances.
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
-                               const std::vector<Sight>& sights, double bad_level);
+                               const std::vector<Observation>& observations, double bad_level);
 
 // The chance that a healthy place has all of these bad looks: (time, chance of each).
 double chance_of_all(std::vector<std::pair<double, double>> looks);

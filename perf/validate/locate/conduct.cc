@@ -11,8 +11,8 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/power.h"
-#include "perf/validate/locate/sights.h"
 #include "perf/validate/locate/suspects.h"
 
 namespace weft::fabric {
@@ -103,10 +103,10 @@ std::optional<Round> Conductor::next() const {
       find_spreads(fabric_.hosts(), done_.samples, done_.causes, thresholds_);
   if (spreads.empty()) return next_of(done_.samples);
   const Samples rest = without_victims(fabric_.hosts(), done_.samples, spreads, thresholds_);
-  std::set<std::pair<Port, Port>> heard;
+  std::set<std::pair<Port, Port>> received;
   for (const FlowSample& sample : rest.flows)
     if (rest.rounds[static_cast<std::size_t>(sample.round)].probe == Probe::kRate)
-      heard.insert({sample.flow.from, sample.flow.to});
+      received.insert({sample.flow.from, sample.flow.to});
   Round round{Probe::kRate, {}, kLook_s};
   std::set<Port> busy;
   for (const Spread& spread : spreads) busy.insert(spread.receiver);
@@ -115,7 +115,7 @@ std::optional<Round> Conductor::next() const {
     const int most = fabric_.most_flows(), flows = static_cast<int>(round.flows.size());
     if (done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate)
       continue;
-    if (heard.contains({from, to}) || busy.contains(from) || busy.contains(to)) continue;
+    if (received.contains({from, to}) || busy.contains(from) || busy.contains(to)) continue;
     if (most > 0 && flows >= most) break;
     busy.insert({from, to});
     round.flows.push_back({from, to});
@@ -167,7 +167,8 @@ void Conductor::settle_plan() {
   std::map<std::pair<Port, bool>, double> packets;  // true: sent
   std::set<Probe> tells_loss{Probe::kLowLoad};
   const auto none_ignored = [](Port, Port) { return false; };
-  const std::vector<Sight> full = loss_sights(fabric_.hosts(), done_.samples, true, none_ignored);
+  const std::vector<Observation> full =
+      loss_observations(fabric_.hosts(), done_.samples, true, none_ignored);
   if (clean_at_full_speed(shape_of(fabric_.hosts()), full, thresholds_))
     tells_loss.insert(Probe::kRate);
   for (const Round& round : done_.plan.rounds) planned.insert(round.probe);

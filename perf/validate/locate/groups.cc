@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/attribution.h"
 
 namespace weft::fabric {
 namespace {
@@ -20,17 +20,17 @@ struct Tally {
 
 class GroupFinder {
  public:
-  GroupFinder(const Shape& shape, std::span<const Sight> sights, const std::vector<Look>& looks,
-              bool directed)
-      : shape_(shape), sights_(sights), looks_(looks), directed_(directed) {}
+  GroupFinder(const Shape& shape, std::span<const Observation> observations,
+              const std::vector<Look>& looks, bool directed)
+      : shape_(shape), observations_(observations), looks_(looks), directed_(directed) {}
   // Replaces `best` by a group of the rail that explains more.
   void find(int rail, Group& best);
   void index();
 
  private:
-  const Sight& sight(int s) const { return sights_[static_cast<std::size_t>(s)]; }
+  const Observation& observation(int s) const { return observations_[static_cast<std::size_t>(s)]; }
   bool bad(int s) const { return looks_[static_cast<std::size_t>(s)] == Look::kBad; }
-  int end(int s, int side) const { return side == 0 ? sight(s).from : sight(s).to; }
+  int end(int s, int side) const { return side == 0 ? observation(s).from : observation(s).to; }
   std::size_t atom(int s, int side) const {
     return static_cast<std::size_t>(directed_ ? side * shape_.ports() + end(s, side)
                                               : end(s, side));
@@ -39,17 +39,17 @@ class GroupFinder {
   bool two_sides(int rail, Group& group) const;
 
   const Shape& shape_;
-  std::span<const Sight> sights_;
+  std::span<const Observation> observations_;
   const std::vector<Look>& looks_;
   bool directed_;
-  std::vector<std::vector<int>> of_rail_;  // sights whose ends are not bad altogether
+  std::vector<std::vector<int>> of_rail_;  // observations whose ends are not bad altogether
   std::vector<int> bad_of_rail_;
 };
 
 void GroupFinder::index() {
   std::vector<Tally> ends(static_cast<std::size_t>(2 * shape_.ports()));
   const auto aside = [&](int s) { return looks_[static_cast<std::size_t>(s)] == Look::kSetAside; };
-  for (int s = 0; s < static_cast<int>(sights_.size()); ++s)
+  for (int s = 0; s < static_cast<int>(observations_.size()); ++s)
     for (int side = 0; side < 2 && !aside(s); ++side) {
       ++ends[atom(s, side)].all;
       ends[atom(s, side)].bad += bad(s);
@@ -59,9 +59,9 @@ void GroupFinder::index() {
   const auto altogether = [&](const Tally& end) {
     return end.all >= 2 && end.share() >= kAltogether;
   };
-  for (int s = 0; s < static_cast<int>(sights_.size()); ++s) {
+  for (int s = 0; s < static_cast<int>(observations_.size()); ++s) {
     if (aside(s) || altogether(ends[atom(s, 0)]) || altogether(ends[atom(s, 1)])) continue;
-    const auto rail = static_cast<std::size_t>(shape_.port(sight(s).from).rail);
+    const auto rail = static_cast<std::size_t>(shape_.port(observation(s).from).rail);
     of_rail_[rail].push_back(s);
     bad_of_rail_[rail] += bad(s);
   }
@@ -83,19 +83,20 @@ bool GroupFinder::one_way(int rail, int side, Group& group) const {
     for (const auto& [port, tally] : ends)
       if (tally.bad >= 2 && tally.share() >= share) members.insert(port);
     for (const int s : here)
-      if (!bad(s) && members.contains(sight(s).from) && members.contains(sight(s).to))
-        connected.insert({sight(s).from, sight(s).to});
+      if (!bad(s) && members.contains(observation(s).from) && members.contains(observation(s).to))
+        connected.insert({observation(s).from, observation(s).to});
     if (connected.size() < 2 || 2 * static_cast<int>(connected.size()) > shape_.hosts) continue;
     Tally inside, crossing, outside;
     Group found{{connected.begin(), connected.end()}, {}, 0};
     for (const int s : here) {
-      const bool from = connected.contains(sight(s).from), to = connected.contains(sight(s).to);
+      const bool from = connected.contains(observation(s).from),
+                 to = connected.contains(observation(s).to);
       const bool crosses = directed_ ? (side == 0 ? from && !to : to && !from) : from != to;
       if (from != to && !crosses) continue;  // the other direction speaks for itself
       Tally& tally = crosses ? crossing : from && to ? inside : outside;
       ++tally.all;
       tally.bad += bad(s);
-      if (crosses) found.sights.push_back(s);
+      if (crosses) found.observations.push_back(s);
     }
     // Bad flows outside may belong to other faults; many of them, and this is no group.
     if (crossing.share() < kCrossing || inside.share() > 0.1 || outside.bad > crossing.bad / 2)
@@ -114,8 +115,8 @@ bool GroupFinder::two_sides(int rail, Group& group) const {
   std::map<int, std::set<int>> opposite;
   for (const int s : here)
     if (bad(s)) {
-      opposite[sight(s).from].insert(sight(s).to);
-      opposite[sight(s).to].insert(sight(s).from);
+      opposite[observation(s).from].insert(observation(s).to);
+      opposite[observation(s).to].insert(observation(s).from);
     }
   std::map<int, int> colour;
   for (const auto& [first, others] : opposite) {
@@ -143,10 +144,10 @@ bool GroupFinder::two_sides(int rail, Group& group) const {
     Tally crossing;
     for (const int s : here) {
       const auto in = [&](int port) { return std::ranges::binary_search(smaller, port); };
-      if (in(sight(s).from) == in(sight(s).to)) continue;
+      if (in(observation(s).from) == in(observation(s).to)) continue;
       ++crossing.all;
       crossing.bad += bad(s);
-      group.sights.push_back(s);
+      group.observations.push_back(s);
     }
     group.score = crossing.bad;
     if (crossing.share() >= kCrossing) return true;
@@ -164,11 +165,11 @@ void GroupFinder::find(int rail, Group& best) {
 
 }  // namespace
 
-Group find_group(const Shape& shape, std::span<const Sight> sights, const std::vector<Look>& looks,
-                 bool directed) {
+Group find_group(const Shape& shape, std::span<const Observation> observations,
+                 const std::vector<Look>& looks, bool directed) {
   Group best;
   if (shape.hosts < 4) return best;
-  GroupFinder finder(shape, sights, looks, directed);
+  GroupFinder finder(shape, observations, looks, directed);
   finder.index();
   for (int rail = 0; rail < shape.rails; ++rail) finder.find(rail, best);
   return best;

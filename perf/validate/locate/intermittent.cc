@@ -87,11 +87,11 @@ class Watcher {
 
 void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
                    const Ignored& ignored) {
-  const Graded graded = rate_sights(hosts, samples, thresholds_, ignored);
+  const Graded graded = rate_observations(hosts, samples, thresholds_, ignored);
   bad_level_ = std::max(kBadLevel, kBadSigmas * graded.sigma);
   chances_ = graded.chances;
-  std::vector<const Sight*> by_flow(samples.flows.size(), nullptr);
-  for (const Sight& s : graded.sights) by_flow[static_cast<std::size_t>(s.flow)] = &s;
+  std::vector<const Observation*> by_flow(samples.flows.size(), nullptr);
+  for (const Observation& s : graded.observations) by_flow[static_cast<std::size_t>(s.flow)] = &s;
   for (std::size_t f = 0; f < samples.flows.size(); ++f) {
     const FlowSample& sample = samples.flows[f];
     const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
@@ -299,12 +299,12 @@ void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
   told.place = subject.place;
   told.port = shape_.port(subject.port);
   if (subject.peer >= 0) told.peer = shape_.port(subject.peer);
-  std::vector<double> usual, bad;
+  std::vector<double> baseline, bad;
   int runs = 0, all_runs = 0;
   bool selected = false, before = false;
   for (const int l : looks) {
     const TimedLook& look = at(l);
-    (look.bad ? bad : usual).push_back(look.gbps);
+    (look.bad ? bad : baseline).push_back(look.gbps);
     told.flows.emplace_back(*look.flow, look.bad);
     all_runs += look.bad && !before;
     if (selected) {
@@ -321,7 +321,7 @@ void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
   told.share = told.looks > 0 ? static_cast<double>(told.bad) / told.looks : 0;
   told.low = interval.low;
   told.high = interval.high;
-  if (!usual.empty()) told.usual_gbps = quantile(usual, 0.5);
+  if (!baseline.empty()) told.baseline_gbps = quantile(baseline, 0.5);
   if (!bad.empty()) told.bad_gbps = quantile(bad, 0.5);
   const double span_s = at(looks.back()).at_s - at(looks.front()).at_s;
   if (all_runs >= 3 && span_s > 0) {
@@ -409,12 +409,13 @@ std::vector<Flow> flows_to_repeat(const Intermittent& place) {
 double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
                       const Thresholds& thresholds) {
   const Shape shape = shape_of(hosts);
-  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded graded =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
   std::map<int, int> looks;  // of an end
   for (int h = 0; h < shape.hosts; ++h)
     for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
       looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;
-  for (const Sight& s : graded.sights) {
+  for (const Observation& s : graded.observations) {
     ++looks[s.from];
     ++looks[shape.ports() + s.to];
   }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
-#include "perf/validate/locate/peel.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/attribution.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 
@@ -29,7 +29,7 @@ struct Intermittent {
   int looks = 0, bad = 0;                    // after the selecting one
   double share = 0, low = 0, high = 0;       // of looks that are bad, with its interval
   double chance = 1;                         // that noise names the place
-  double usual_gbps = 0, bad_gbps = 0;       // medians of good and of bad looks
+  double baseline_gbps = 0, bad_gbps = 0;    // medians of good and of bad looks
   double spell_s = 0, period_s = 0;          // estimates; 0: not known
   std::vector<std::pair<Flow, bool>> flows;  // in the order of the looks; true: bad
 };

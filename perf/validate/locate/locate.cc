@@ -9,7 +9,7 @@
 
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
@@ -77,10 +77,11 @@ class Locator {
     return std::ranges::any_of(hosts_, &FleetHost::emulated) ? kTransientOnOneMachine
                                                              : Scale{}.transient;
   }
-  std::vector<Place> counted(const std::vector<Sight>& sights, Scale scale, Alike alike) const {
+  std::vector<Place> counted(const std::vector<Observation>& observations, Scale scale,
+                             Alike alike) const {
     scale.counted = true;
     scale.confidence = thresholds_.confidence;
-    std::vector<Place> places = peel(shape_, sights, scale);
+    std::vector<Place> places = attribute(shape_, observations, scale);
     if (alike == alike_losses) unite_paths(places);
     return merge(hosts_, places, alike);
   }
@@ -95,7 +96,7 @@ class Locator {
   void unreachable();
   void mtu();
   void losses();
-  void add_loss(const Place& place, const std::vector<Sight>& paced, double usual);
+  void add_loss(const Place& place, const std::vector<Observation>& paced, double baseline);
   void latencies(bool p99);
   void rates();
   void unstable();
@@ -114,8 +115,8 @@ class Locator {
 
 // Packets to a port that come in at another one.
 void Locator::swapped() {
-  const std::vector<Place> places =
-      counted(stray_sights(hosts_, samples_, ignoring({})), {.background = kNever}, alike_always);
+  const std::vector<Place> places = counted(stray_observations(hosts_, samples_, ignoring({})),
+                                            {.background = kNever}, alike_always);
   for (const Place& place : places) {
     if (place.place == CausePlace::kRail || place.place == CausePlace::kFleet) continue;
     Cause found = cause(CauseKind::kSwapped, place);
@@ -154,16 +155,17 @@ void Locator::swapped() {
 }
 
 void Locator::unreachable() {
-  const std::vector<Sight> sights = dead_sights(hosts_, samples_, ignoring({CauseKind::kUnstable}));
+  const std::vector<Observation> observations =
+      dead_observations(hosts_, samples_, ignoring({CauseKind::kUnstable}));
   for (const Place& place :
-       counted(sights, {.directed = false, .background = kNever}, alike_always))
+       counted(observations, {.directed = false, .background = kNever}, alike_always))
     causes_.push_back(cause(CauseKind::kUnreachable, place));
 }
 
 void Locator::mtu() {
   const Ignored ignored = ignoring({CauseKind::kUnreachable, CauseKind::kUnstable});
   for (const Place& place :
-       counted(mtu_sights(hosts_, samples_, ignored), {.background = kNever}, alike_always)) {
+       counted(mtu_observations(hosts_, samples_, ignored), {.background = kNever}, alike_always)) {
     Cause found = cause(CauseKind::kMtu, place);
     found.expected = fleet_mtu(hosts_, samples_, found.port.rail);
     for (const FlowSample& sample : samples_.flows)
@@ -176,39 +178,39 @@ void Locator::mtu() {
 }
 
 // Where full speed alone costs no packets, paced and unpaced flows are one body of evidence. Flows
-// at full speed also count by themselves, but only far above what is usual: TCP loses packets at
+// at full speed also count by themselves, but only far above the baseline: TCP loses packets at
 // full speed by design. Packets that are too large for a place are no losses.
 void Locator::losses() {
   const Ignored ignored =
       ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable});
-  const std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
-  std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
+  const std::vector<Observation> paced = loss_observations(hosts_, samples_, false, ignored);
+  std::vector<Observation> full = loss_observations(hosts_, samples_, true, ignored);
   drop_met(hosts_, samples_, thresholds_, full);
   const bool clean = clean_at_full_speed(shape_, full, thresholds_);
-  std::vector<Sight> together = paced;
+  std::vector<Observation> together = paced;
   if (clean) together.insert(together.end(), full.begin(), full.end());
   const Scale scale{.threshold = thresholds_.fail_loss, .background = background_loss(thresholds_)};
   for (const Place& place : counted(together, scale, alike_losses)) add_loss(place, paced, 0);
   std::vector<double> shares;
-  for (const Sight& s : full) shares.push_back(s.value / s.trials);
-  const double usual = clean || shares.empty() ? 0 : quantile(shares, 0.75);
-  const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
-                     .background = std::max(3 * usual, thresholds_.fail_loss)};
+  for (const Observation& s : full) shares.push_back(s.value / s.trials);
+  const double baseline = clean || shares.empty() ? 0 : quantile(shares, 0.75);
+  const Scale loaded{.threshold = std::max(5 * baseline, 10 * thresholds_.fail_loss),
+                     .background = std::max(3 * baseline, thresholds_.fail_loss)};
   const Ignored known = ignoring({CauseKind::kLoss});
-  std::vector<Sight> rest = full;
-  std::erase_if(rest,
-                [&](const Sight& s) { return known(shape_.port(s.from), shape_.port(s.to)); });
-  for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);
+  std::vector<Observation> rest = full;
+  std::erase_if(
+      rest, [&](const Observation& s) { return known(shape_.port(s.from), shape_.port(s.to)); });
+  for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, baseline);
 }
 
-void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, double usual) {
+void Locator::add_loss(const Place& place, const std::vector<Observation>& paced, double baseline) {
   Cause found = cause(CauseKind::kLoss, place);
   found.value = place.level;
   found.low = place.low;
   found.high = place.high;
-  found.expected = usual;
+  found.expected = baseline;
   double events = 0, trials = 0;
-  for (const Sight& s : paced)
+  for (const Observation& s : paced)
     if (passes(found, shape_.port(s.from), shape_.port(s.to))) {
       events += s.value;
       trials += s.trials;
@@ -219,15 +221,15 @@ void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, doub
   causes_.push_back(found);
 }
 
-// Rails whose usual flow is worse than the reference, by more than noise that only slows flows
+// Rails whose baseline is worse than the reference, by more than noise that only slows flows
 // would make of it. Where most flows waited for cores, the few others lacked them as well.
 std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
                                        double threshold) const {
   std::vector<Place> places;
-  if (graded.silent.size() > graded.sights.size()) return places;
+  if (graded.silent.size() > graded.observations.size()) return places;
   for (int rail = 0; rail < shape_.rails; ++rail) {
     const auto r = static_cast<std::size_t>(rail);
-    const double level = graded.usual[r] - reference;
+    const double level = graded.baseline[r] - reference;
     if (graded.flows[r] == 0 || level < std::max(threshold, 2 * graded.sigma)) continue;
     const double error = graded.sigma * 1.2533 / std::sqrt(graded.flows[r]);
     const double half = error * normal_quantile(0.5 + thresholds_.confidence / 2);
@@ -245,21 +247,22 @@ std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
 }
 
 void Locator::latencies(bool p99) {
-  const Graded graded = latency_sights(
+  const Graded graded = latency_observations(
       hosts_, samples_, p99,
       ignoring({CauseKind::kUnreachable, CauseKind::kUnstable, CauseKind::kLatency}));
-  if (graded.sights.empty()) return;
+  if (graded.observations.empty()) return;
   const double threshold = std::log(p99 ? thresholds_.fail_latency : thresholds_.warn_latency);
   double best = std::numeric_limits<double>::infinity();
-  for (std::size_t r = 0; r < graded.usual.size(); ++r)
-    if (graded.flows[r] > 0) best = std::min(best, graded.usual[r]);
+  for (std::size_t r = 0; r < graded.baseline.size(); ++r)
+    if (graded.flows[r] > 0) best = std::min(best, graded.baseline[r]);
   const Scale scale{.directed = false,
                     .sigma = graded.sigma,
-                    .usual_error = graded.usual_error,
+                    .baseline_error = graded.baseline_error,
                     .threshold = threshold,
                     .confidence = thresholds_.confidence,
                     .transient = transient()};
-  std::vector<Place> places = merge(hosts_, peel(shape_, graded.sights, scale), alike_levels);
+  std::vector<Place> places =
+      merge(hosts_, attribute(shape_, graded.observations, scale), alike_levels);
   const auto add = [&](const Place& place, double expected) {
     if (p99 && place.flows < kTailFlows) return;
     Cause found = cause(CauseKind::kLatency, place);
@@ -270,7 +273,7 @@ void Locator::latencies(bool p99) {
     causes_.push_back(found);
   };
   for (const Place& place : places)
-    add(place, graded.usual[static_cast<std::size_t>(place.port.rail)]);
+    add(place, graded.baseline[static_cast<std::size_t>(place.port.rail)]);
   for (const Place& rail : slow_rails(graded, best, threshold)) add(rail, best);
 }
 
@@ -279,9 +282,9 @@ void Locator::add_rate(const Place& place, const Graded& graded, bool absolute) 
                         ? place.peer
                         : place.port;
   const double declared = expected_gbps(hosts_, place.port, peer, graded.unit);
-  const double usual = absolute ? 0 : graded.usual[static_cast<std::size_t>(place.port.rail)];
+  const double baseline = absolute ? 0 : graded.baseline[static_cast<std::size_t>(place.port.rail)];
   Cause found = cause(CauseKind::kRate, place);
-  found.expected = declared * std::exp(-usual);
+  found.expected = declared * std::exp(-baseline);
   found.value = found.expected * std::exp(-place.level);
   found.low = found.expected * std::exp(-place.high);
   found.high = found.expected * std::exp(-place.low);
@@ -290,16 +293,17 @@ void Locator::add_rate(const Place& place, const Graded& graded, bool absolute) 
 
 void Locator::rates() {
   const Graded graded =
-      rate_sights(hosts_, samples_, thresholds_,
-                  ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable}));
-  if (graded.sights.empty()) return;
+      rate_observations(hosts_, samples_, thresholds_,
+                        ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable}));
+  if (graded.observations.empty()) return;
   const double threshold = -std::log(thresholds_.warn_rate);
   const Scale scale{.sigma = graded.sigma,
-                    .usual_error = graded.usual_error,
+                    .baseline_error = graded.baseline_error,
                     .threshold = threshold,
                     .confidence = thresholds_.confidence,
                     .transient = transient()};
-  for (const Place& place : merge(hosts_, peel(shape_, graded.sights, scale), alike_levels))
+  for (const Place& place :
+       merge(hosts_, attribute(shape_, graded.observations, scale), alike_levels))
     add_rate(place, graded, false);
   std::vector<Place> rails = slow_rails(graded, 0, threshold);
   const auto measured = std::ranges::count_if(graded.flows, [](int flows) { return flows > 0; });
@@ -343,7 +347,7 @@ void Locator::unstable() {
     }
     if (!most) continue;
     cause.value = most->bad_gbps;
-    cause.expected = most->usual_gbps;
+    cause.expected = most->baseline_gbps;
     cause.low = cause.high = cause.value;
     cause.share = most->share;
     cause.share_low = most->low;

@@ -2,8 +2,8 @@
 // apart. Pure: no fabric, no clock.
 //
 // Model: log(rate of i -> j) = rail + the least of transmit(i), path(i, j) and receive(j), fitted
-// by robust medians (usual flows by rail first, then the worst places one after the other; see
-// peel.h), each direction and rail by itself; latency likewise, losses by counts.
+// by robust medians (the baseline of each rail first, then the worst places one after the other;
+// see attribution.h), each direction and rail by itself; latency likewise, losses by counts.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace weft::fabric {
 
 // Causes, the surest first. Flows whose ends were starved of a core speak for nothing. Rates are
-// judged against what is usual on their rail, and what is usual against the declared rates. What
+// judged against the baseline of their rail, and the baseline against the declared rates. What
 // follows from another cause (the rate of a port that loses packets) is no cause of its own.
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds);

@@ -9,7 +9,7 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/intermittent.h"
 #include "perf/validate/locate/locate.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/suspects.h"
 #include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/plan.h"
@@ -75,7 +75,7 @@ class Chooser {
   void look(const Cause& cause) {
     cause.place == CausePlace::kPath ? void(add(cause.port, cause.peer)) : test(cause);
   }
-  void hear_the_unheard();
+  void probe_silent_paths();
   void repeat(const Flow& flow) {
     if (add(flow.from, flow.to)) round_.flows.back().label = flow.label;
   }
@@ -218,7 +218,7 @@ void Chooser::test(const Cause& cause) {
 }
 
 // Ports all of whose flows were starved, as long as that may have passed.
-void Chooser::hear_the_unheard() {
+void Chooser::probe_silent_paths() {
   for (const auto& [port, times] : all_sent_)
     if (count(sent_, port) == 0 && times < 2 * kMostRepeats) send_from(port);
   for (const auto& [port, times] : all_received_)
@@ -344,7 +344,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
 bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
                 const Thresholds& thresholds) {
   const auto all = [](Port, Port) { return false; };
-  return std::ranges::any_of(rate_sights(hosts, samples, thresholds, all).chances,
+  return std::ranges::any_of(rate_observations(hosts, samples, thresholds, all).chances,
                              [](const Chance& chance) { return chance.alone > 0; });
 }
 
@@ -372,8 +372,8 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       unclear.push_back(&cause);
   std::ranges::stable_sort(unclear, {}, [](const Cause* cause) { return cause->confidence; });
   const auto all = [](Port, Port) { return false; };
-  const bool clean =
-      clean_at_full_speed(shape_of(hosts), loss_sights(hosts, samples, true, all), thresholds);
+  const bool clean = clean_at_full_speed(shape_of(hosts),
+                                         loss_observations(hosts, samples, true, all), thresholds);
   std::set<Probe> seen;
   for (const Cause* first : unclear) {
     const Probe probe = probe_for(*first, clean);
@@ -408,7 +408,7 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
     if (cause.load_unclear) paced.test(cause);
   if (std::optional<Round> round = paced.round()) return round;
   Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
-  chooser.hear_the_unheard();
+  chooser.probe_silent_paths();
   if (std::optional<Round> round = chooser.round()) return round;
   for (const OddIncast& odd : odd_incasts(samples, thresholds.confidence)) {
     if (odd.rounds > 1) continue;

@@ -1,4 +1,4 @@
-// Estimates what is usual among graded sights, and how far healthy ones lie from that.
+// Estimates the baseline among graded observations, and how far healthy ones lie from that.
 #include "perf/validate/locate/noise.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kFewFlows = 8;                   // fewer do not tell their own noise
 constexpr std::size_t kEnoughDifferences = 8;  // these tell more than the windows of a flow
 
-std::uint64_t path_of(const Sight& s) {
+std::uint64_t path_of(const Observation& s) {
   return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);
 }
 
@@ -36,11 +36,11 @@ struct Repeated {
   double sigma = 0;             // 0: too few differences
   std::size_t differences = 0;  // between flows of one path
 };
-Repeated repeated_sigma(const std::vector<Sight>& sights) {
+Repeated repeated_sigma(const std::vector<Observation>& observations) {
   constexpr std::size_t kLeastDifferences = 4;
   std::unordered_map<std::uint64_t, double> last;
   std::vector<double> differences;
-  for (const Sight& s : sights) {
+  for (const Observation& s : observations) {
     const auto [before, first] = last.try_emplace(path_of(s), s.value);
     if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
   }
@@ -51,14 +51,14 @@ Repeated repeated_sigma(const std::vector<Sight>& sights) {
 
 }  // namespace
 
-double usual_of(const std::vector<Sight>& sights) {
+double baseline_of(const std::vector<Observation>& observations) {
   constexpr int kIterations = 6;
   constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
   std::unordered_map<std::uint64_t, std::vector<double>> by_path;
-  for (const Sight& s : sights) by_path[path_of(s)].push_back(s.value);
+  for (const Observation& s : observations) by_path[path_of(s)].push_back(s.value);
   std::vector<double> paths;
   std::map<int, std::vector<double>> by_sender;
-  std::size_t fewest = sights.size();
+  std::size_t fewest = observations.size();
   for (auto& [path, values] : by_path) {
     fewest = std::min(fewest, values.size());
     paths.push_back(quantile(values, 0.5));
@@ -66,39 +66,39 @@ double usual_of(const std::vector<Sight>& sights) {
   }
   std::vector<double> better, near;
   for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
-  double usual = quantile(better, 0.5);
-  const double noise = median_error(repeated_sigma(sights).sigma, fewest, 0);  // of a path
+  double baseline = quantile(better, 0.5);
+  const double noise = median_error(repeated_sigma(observations).sigma, fewest, 0);  // of a path
   for (int again = 0; again < kIterations; ++again) {
-    const double reach = kNear * std::max(noise, better_half_sigma(paths, usual));
+    const double reach = kNear * std::max(noise, better_half_sigma(paths, baseline));
     near.clear();
     for (const double value : paths)
-      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
-    if (!near.empty()) usual = quantile(near, 0.5);
+      if (value <= baseline + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
+    if (!near.empty()) baseline = quantile(near, 0.5);
   }
-  return usual;
+  return baseline;
 }
 
 void settle(const Shape& shape, Graded& graded, const LeastNoise& floor) {
-  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
-  for (const Sight& s : graded.sights)
+  std::vector<std::vector<Observation>> rails(static_cast<std::size_t>(shape.rails));
+  for (const Observation& s : graded.observations)
     rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
-  std::size_t fewest = graded.sights.size();
-  for (const std::vector<Sight>& rail : rails) {
-    graded.usual.push_back(rail.empty() ? 0 : usual_of(rail));
+  std::size_t fewest = graded.observations.size();
+  for (const std::vector<Observation>& rail : rails) {
+    graded.baseline.push_back(rail.empty() ? 0 : baseline_of(rail));
     graded.flows.push_back(static_cast<int>(rail.size()));
     if (!rail.empty()) fewest = std::min(fewest, rail.size());
   }
   std::vector<double> values;
-  for (Sight& s : graded.sights) {
-    s.value -= graded.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
+  for (Observation& s : graded.observations) {
+    s.value -= graded.baseline[static_cast<std::size_t>(shape.port(s.from).rail)];
     values.push_back(s.value);
   }
   const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
-  const Repeated repeated = repeated_sigma(graded.sights);
+  const Repeated repeated = repeated_sigma(graded.observations);
   const double windows = repeated.differences < kEnoughDifferences ? floor.of_windows : 0;
   graded.sigma = std::max({better_half_sigma(values, 0), repeated.sigma, windows,
                            better < kFewFlows ? floor.of_few : floor.least});
-  graded.usual_error = fewest > 0 ? median_error(graded.sigma, fewest, 0) : 0;
+  graded.baseline_error = fewest > 0 ? median_error(graded.sigma, fewest, 0) : 0;
 }
 
 }  // namespace weft::fabric

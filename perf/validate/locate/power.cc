@@ -12,10 +12,11 @@ double poisson_gain(double events, double mean) {
   return events * std::log(events / mean) - (events - mean);
 }
 
-double dispersion(std::span<const Sight> sights, const std::vector<int>& flows, double share) {
+double dispersion(std::span<const Observation> observations, const std::vector<int>& flows,
+                  double share) {
   double squares = 0;
   for (const int f : flows) {
-    const Sight& s = sights[static_cast<std::size_t>(f)];
+    const Observation& s = observations[static_cast<std::size_t>(f)];
     squares += (s.value - share * s.trials) * (s.value - share * s.trials) / (share * s.trials);
   }
   const auto k = static_cast<double>(flows.size()) - 1;
@@ -25,21 +26,23 @@ double dispersion(std::span<const Sight> sights, const std::vector<int>& flows, 
 }
 
 // 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
-double median_error(double sigma, std::size_t flows, double usual_error) {
+double median_error(double sigma, std::size_t flows, double baseline_error) {
   const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
-  return std::hypot(own, usual_error);
+  return std::hypot(own, baseline_error);
 }
 
-double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale) {
-  const double error = median_error(scale.sigma, flows, scale.usual_error);
-  const double places = kJudged * (1 + 2.0 * shape.ports() + static_cast<double>(sights));
+double least_level(const Shape& shape, std::size_t observations, std::size_t flows,
+                   const Scale& scale) {
+  const double error = median_error(scale.sigma, flows, scale.baseline_error);
+  const double places = kJudged * (1 + 2.0 * shape.ports() + static_cast<double>(observations));
   const double beyond_noise = error * normal_quantile(1 - kFalseAlarm / places);
   return std::max(scale.threshold, beyond_noise) + error * normal_quantile(scale.confidence);
 }
 
-double least_share(const Shape& shape, std::size_t sights, double trials, const Scale& scale) {
+double least_share(const Shape& shape, std::size_t observations, double trials,
+                   const Scale& scale) {
   if (trials < 1) return 1;
-  const double places = kJudged * (1 + 3.0 * shape.ports() + static_cast<double>(sights));
+  const double places = kJudged * (1 + 3.0 * shape.ports() + static_cast<double>(observations));
   const double mean = trials * scale.background;
   double events = std::floor(mean) + 1;
   while (places * std::exp(-poisson_gain(events, mean)) > kFalseAlarm ||

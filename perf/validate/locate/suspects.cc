@@ -1,4 +1,4 @@
-// Places that look bad, of which the flows so far are too few to name or to acquit them.
+// Places that look bad, of which the flows so far are too few to name or to dismiss them.
 #include "perf/validate/locate/suspects.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 #include <tuple>
 #include <utility>
 
+#include "perf/validate/locate/attribution.h"
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/company.h"
-#include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/locate/power.h"
-#include "perf/validate/locate/sights.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -56,13 +56,13 @@ struct LoadSum {
   bool tcp = false, starved = false, slow_ping = false;
 };
 
-bool is_low(const LoadSum& sum, const std::map<std::pair<Port, bool>, double>& usual,
+bool is_low(const LoadSum& sum, const std::map<std::pair<Port, bool>, double>& baseline,
             const Thresholds& limits) {
   if (sum.starved) return false;
   if (sum.probe == Probe::kVictim) return sum.slow_ping;
   double sent = 0, received = 0;
   const auto add = [&](double& to, Port port, bool sends) {
-    if (const auto it = usual.find({port, sends}); it != usual.end()) to += it->second;
+    if (const auto it = baseline.find({port, sends}); it != baseline.end()) to += it->second;
   };
   for (const Port port : sum.senders) add(sent, port, true);
   for (const Port port : sum.receivers) add(received, port, false);
@@ -77,11 +77,11 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
                                     const Thresholds& thresholds) {
   const Shape shape = shape_of(hosts);
   const Graded graded =
-      rate_sights(hosts, samples, thresholds, explained_by(causes, CauseKind::kRate));
+      rate_observations(hosts, samples, thresholds, explained_by(causes, CauseKind::kRate));
   const double threshold = -std::log(thresholds.warn_rate);
   std::map<std::pair<int, bool>, std::vector<double>> ends;  // port; true: sends
   std::map<std::pair<int, int>, std::vector<double>> paths;
-  for (const Sight& s : graded.sights) {
+  for (const Observation& s : graded.observations) {
     ends[{s.from, true}].push_back(s.value);
     ends[{s.to, false}].push_back(s.value);
     paths[{s.from, s.to}].push_back(s.value);
@@ -90,7 +90,7 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
   const auto level_of = [&](std::vector<double>& flows, double standard_errors,
                             std::size_t most_flows = kMostFlows) {
     const double level = quantile(flows, 0.5);
-    const double error = median_error(graded.sigma, flows.size(), graded.usual_error);
+    const double error = median_error(graded.sigma, flows.size(), graded.baseline_error);
     const bool slow = level >= std::max(threshold / 2, standard_errors * error);
     const double most = level + error * normal_quantile(0.5 + thresholds.confidence / 2);
     return slow && most >= threshold && flows.size() < most_flows ? level : 0;
@@ -108,9 +108,9 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
   for (auto& [path, flows] : paths) {
     const Port from = shape.port(path.first), to = shape.port(path.second);
     const bool often = graded.chances[static_cast<std::size_t>(from.rail)].alone > 0;
-    const bool cleared = often && quantile(flows, 0) < threshold;
+    const bool dismissed = often && quantile(flows, 0) < threshold;
     const double level =
-        cleared ? 0 : level_of(flows, kPathLooksSlow, often ? 2 * kMostFlows : kMostFlows);
+        dismissed ? 0 : level_of(flows, kPathLooksSlow, often ? 2 * kMostFlows : kMostFlows);
     if (level <= 0 || at_an_end(from, to)) continue;
     slow_paths.push_back(suspect_at(CauseKind::kRate, CausePlace::kPath, from, level));
     slow_paths.back().peer = to;
@@ -122,20 +122,21 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
 
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds) {
-  const Graded rates = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
-  if (rates.sights.size() <= rates.silent.size()) return 0;
+  const Graded rates =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  if (rates.observations.size() <= rates.silent.size()) return 0;
   std::map<std::pair<int, bool>, std::size_t> flows;  // of an end; true: sent
-  for (const Sight& s : rates.sights) {
+  for (const Observation& s : rates.observations) {
     ++flows[{s.from, true}];
     ++flows[{s.to, false}];
   }
-  std::size_t fewest = rates.sights.size();
+  std::size_t fewest = rates.observations.size();
   for (const auto& [end, count] : flows) fewest = std::min(fewest, count);
   const Scale scale{.sigma = rates.sigma,
-                    .usual_error = rates.usual_error,
+                    .baseline_error = rates.baseline_error,
                     .threshold = -std::log(thresholds.warn_rate),
                     .confidence = thresholds.confidence};
-  return 1 - std::exp(-least_level(shape_of(hosts), rates.sights.size(), fewest, scale));
+  return 1 - std::exp(-least_level(shape_of(hosts), rates.observations.size(), fewest, scale));
 }
 
 double rate_cut_to_see(const Thresholds& thresholds) {
@@ -147,17 +148,18 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
                                     const Thresholds& thresholds) {
   const Shape shape = shape_of(hosts);
   const Ignored explained = explained_by(causes, CauseKind::kLoss);
-  std::vector<Sight> sights = loss_sights(hosts, samples, false, explained);
+  std::vector<Observation> observations = loss_observations(hosts, samples, false, explained);
   if (clean) {
-    std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
+    std::vector<Observation> full = loss_observations(hosts, samples, true, explained);
     drop_met(hosts, samples, thresholds, full);
-    sights.insert(sights.end(), full.begin(), full.end());
+    observations.insert(observations.end(), full.begin(), full.end());
   }
-  std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
-  for (const Sight& s : sights)
+  std::map<std::pair<int, bool>, Observation> directions;  // port; true: sends
+  for (const Observation& s : observations)
     for (const bool sends : {true, false}) {
       const std::pair key(sends ? s.from : s.to, sends);
-      Sight& sum = directions.try_emplace(key, Sight{.value = 0, .trials = 0}).first->second;
+      Observation& sum =
+          directions.try_emplace(key, Observation{.value = 0, .trials = 0}).first->second;
       sum.value += s.value;
       sum.trials += s.trials;
     }
@@ -174,7 +176,7 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
   return suspects;
 }
 
-std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples) {
+std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples) {
   std::map<std::pair<Port, bool>, std::vector<double>> rates;
   for (const FlowSample& sample : samples.flows) {
     if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate) continue;
@@ -182,9 +184,9 @@ std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples) {
     rates[{sample.flow.from, true}].push_back(sample.gbps());
     rates[{sample.flow.to, false}].push_back(sample.gbps());
   }
-  std::map<std::pair<Port, bool>, double> usual;
-  for (auto& [port, all] : rates) usual[port] = median_of(std::move(all));
-  return usual;
+  std::map<std::pair<Port, bool>, double> baseline;
+  for (auto& [port, all] : rates) baseline[port] = median_of(std::move(all));
+  return baseline;
 }
 
 IdleLatencies::IdleLatencies(const Samples& samples) {
@@ -226,7 +228,7 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
     sum.slow_ping = sum.slow_ping ||
                     (idle_us > 0 && sample.latency->p99_us > thresholds.victim_ratio * idle_us);
   }
-  const auto usual = usual_of_ports(samples);
+  const auto baseline = baseline_of_ports(samples);
   struct Runs {
     int all = 0;
     bool sound = false;
@@ -237,7 +239,7 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
   for (const auto& [key, sum] : sums) {
     Runs& run = runs[{sum.probe, sum.flows.front().from, sum.flows.front().to}];
     ++run.all;
-    run.sound = run.sound || !is_low(sum, usual, thresholds);
+    run.sound = run.sound || !is_low(sum, baseline, thresholds);
     run.first = &sum;
     run.seconds = samples.rounds[static_cast<std::size_t>(key.first)].seconds;
   }

@@ -1,4 +1,4 @@
-// Places that look bad, of which the flows so far are too few to name or to acquit them. Pure.
+// Places that look bad, of which the flows so far are too few to name or to dismiss them. Pure.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ namespace weft::fabric {
 std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
                                     const std::vector<Cause>& causes, const Thresholds& thresholds);
 
-// Directions of ports that lost packets, too few for a cause, and too many to be acquitted of
+// Directions of ports that lost packets, too few for a cause, and too many to be dismissed of
 // five times fail_loss; as causes to test, the least clear first. `clean`: full speed costs no
 // packets, so that its flows count.
 std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -40,7 +40,7 @@ double rate_cut_to_see(const Thresholds& thresholds);
 inline constexpr double kTcpAllowance = 0.20;
 
 // Gb/s that each port sends (true) or receives in flows that have their ports to themselves.
-std::map<std::pair<Port, bool>, double> usual_of_ports(const Samples& samples);
+std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples);
 
 // Latencies on the idle network, to compare those under load with.
 class IdleLatencies {

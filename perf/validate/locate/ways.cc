@@ -19,13 +19,13 @@ namespace {
 
 constexpr double kSlowFlow = 0.11;     // log of the rate's share: a flow at 90 % is slow
 constexpr double kSlowFlowSigmas = 4;  // likewise, beyond the noise of this run
-constexpr int kEnoughCleared = 16;     // ways of a rail that were fast when looked at again
+constexpr int kEnoughDismissed = 16;   // ways of a rail that were fast when looked at again
 constexpr std::size_t kPathsOfSwitch = 5;
 constexpr int kEnoughSure = 10;   // ways of a rail that are slow, and tell what they share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
 constexpr int kPortsForEach = 8;  // likewise, ports: others are too many to meet seldom
 
-// Share of what is usual from which a way is slow, as the checks have it.
+// Share of the baseline from which a way is slow, as the checks have it.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
   if (probe == Probe::kRate) return std::max(kSlowFlow, kSlowFlowSigmas * sigma);
   return -std::log(probe == Probe::kLoopback ? kLeastLoopback : thresholds.fail_rate);
@@ -36,7 +36,7 @@ struct WayLooks {
   std::vector<std::pair<double, double>> bad;  // time, and the chance of each
   double best = std::numeric_limits<double>::infinity(), worst = 0, last_s = 0;
   int alone = 0;
-  bool cleared = false;
+  bool dismissed = false;
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 
@@ -45,10 +45,10 @@ double round_begin_s(const Samples& samples, int round) {
 }
 
 // What a flow of each way reaches, Gb/s.
-class UsualRate {
+class BaselineRate {
  public:
-  UsualRate(const std::vector<FleetHost>& hosts, const Samples& samples, const Graded& graded,
-            Probe probe)
+  BaselineRate(const std::vector<FleetHost>& hosts, const Samples& samples, const Graded& graded,
+               Probe probe)
       : hosts_(hosts), graded_(graded), by_rail_(probe == Probe::kRate) {
     std::map<std::tuple<Port, Port, int>, double> best;
     for (const FlowSample& sample : samples.flows) {
@@ -62,7 +62,7 @@ class UsualRate {
   }
   double of(const Flow& flow) const {
     return declared(flow) *
-           (by_rail_ ? std::exp(-graded_.usual[static_cast<std::size_t>(flow.from.rail)])
+           (by_rail_ ? std::exp(-graded_.baseline[static_cast<std::size_t>(flow.from.rail)])
                      : of_probe_);
   }
 
@@ -92,7 +92,7 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
     cause.labels.push_back(way.flow.label);
   }
   cause.expected = expected_gbps(hosts, flow.from, flow.to, graded.unit) *
-                   std::exp(-graded.usual[static_cast<std::size_t>(flow.from.rail)]);
+                   std::exp(-graded.baseline[static_cast<std::size_t>(flow.from.rail)]);
   cause.value = cause.low = cause.high = cause.expected * std::exp(-quantile(levels, 0.5));
   cause.confidence = 1 - kFalseAlarm;
   cause.of_flows = true;
@@ -136,8 +136,9 @@ bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1; }
 
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe) {
-  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
-  const UsualRate usual(hosts, samples, graded, probe);
+  const Graded graded =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const BaselineRate baseline(hosts, samples, graded, probe);
   const Company company(samples);
   const double slow = slow_level(probe, thresholds, graded.sigma);
   const auto chance_of = [&](const FlowSample& sample) {
@@ -153,32 +154,32 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     if (probe == Probe::kRate ? flow.label <= 0 : !sample.reached) continue;
     if (starved(sample)) continue;
     WayLooks& way = ways[{flow.from, flow.to, flow.label}];
-    const double rate = sample.reached ? sample.gbps() : 0, of = usual.of(flow);
+    const double rate = sample.reached ? sample.gbps() : 0, of = baseline.of(flow);
     const double level = of > 0 ? std::log(of / std::max(rate, 1e-3 * of)) : 0;
     way.best = std::min(way.best, level);
     way.worst = std::max(way.worst, level);
     way.last_s = std::max(way.last_s, round_begin_s(samples, sample.round));
-    way.cleared = way.cleared || level < slow;
+    way.dismissed = way.dismissed || level < slow;
     way.alone += company.alone(sample);
     way.bad.emplace_back(round_begin_s(samples, sample.round), chance_of(sample));
   }
   const auto among = static_cast<double>(ways.size());
   struct Tested {
-    int cleared = 0, slow = 0, sure = 0;
+    int dismissed = 0, slow = 0, sure = 0;
   };
   std::map<int, Tested> rails;  // of ways that were looked at again
   const auto is_sure = [&](const WayLooks& looks) {
-    return !looks.cleared && among * chance_of_all(looks.bad) <= kFalseAlarm;
+    return !looks.dismissed && among * chance_of_all(looks.bad) <= kFalseAlarm;
   };
   for (const auto& [identity, looks] : ways) {
     Tested& tested = rails[std::get<0>(identity).rail];
-    tested.cleared += looks.cleared && looks.worst >= slow && looks.bad.size() > 1;
-    tested.slow += !looks.cleared && looks.alone > 0;
+    tested.dismissed += looks.dismissed && looks.worst >= slow && looks.bad.size() > 1;
+    tested.slow += !looks.dismissed && looks.alone > 0;
     tested.sure += is_sure(looks);
   }
   std::vector<Way> found;
   for (auto& [identity, looks] : ways) {
-    if (looks.cleared) continue;
+    if (looks.dismissed) continue;
     Way& way = found.emplace_back();
     way.probe = probe;
     way.flow = {std::get<0>(identity), std::get<1>(identity), 1, std::get<2>(identity)};
@@ -191,7 +192,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     way.alone = looks.alone;
     const Tested& tested = rails[way.flow.from.rail];
     way.enough = tested.sure >= kEnoughSure ||
-                 (way.all == 1 && tested.slow == 0 && tested.cleared >= kEnoughCleared);
+                 (way.all == 1 && tested.slow == 0 && tested.dismissed >= kEnoughDismissed);
   }
   std::ranges::stable_sort(found, std::greater{}, &Way::level);
   return found;
@@ -215,7 +216,7 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   std::map<int, int> flows;  // of a rail
   const auto take = [&](const Way& way) {
     const Flow& flow = way.flow;
-    // A fast look clears a way whatever else runs. So while there are many, a few run at a time.
+    // A fast look dismisses a way whatever else runs. So while there are many, a few run at a time.
     const int most = by_itself(way)
                          ? 1
                          : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
@@ -245,9 +246,10 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
     for (const Way& way : slow_ways(hosts, samples, thresholds, probe))
       if (way.sure && !way.quiet) rails[way.flow.from.rail].push_back(way);
   if (rails.empty()) return {};
-  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded graded =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
   std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
-  for (const Sight& s : graded.sights)
+  for (const Observation& s : graded.observations)
     if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
   const Shape shape = shape_of(hosts);
   std::vector<Cause> causes;

@@ -8,7 +8,7 @@
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/locate/cause.h"
 #include "perf/validate/locate/company.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 
@@ -21,7 +21,7 @@ inline constexpr double kLeastLoopback = 0.6;
 struct Way {
   Probe probe = Probe::kRate;
   Flow flow;            // its ends and its label
-  double level = 0;     // the log of how much slower than usual, at the best look
+  double level = 0;     // the log of how much slower than the baseline, at the best look
   int all = 0;          // looks
   int alone = 0;        // of which its flow had its rails to itself
   double last_s = 0;    // when the last look began

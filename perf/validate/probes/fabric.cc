@@ -18,7 +18,7 @@ constexpr double kHashed = 0.8;                 // of what a flow reaches otherw
 constexpr double kAdds = 1.5;  // times as much by twice the streams: these do not fill a port
 
 // Half of the flows may pass a rail that is at fault.
-double usual_of(std::vector<double> rates) { return quantile(rates, 0.75); }
+double baseline_of(std::vector<double> rates) { return quantile(rates, 0.75); }
 
 // Pairs of hosts over the whole fleet, on all rails that both have.
 std::vector<Flow> pairs_of(const Fabric& fabric) {
@@ -79,9 +79,9 @@ int streams_that_fill(double expected, const std::function<std::vector<double>(i
     if (rates.empty()) break;
     tried[streams] = rates;
     if (streams == 1 && fills(std::ranges::max(rates))) return 1;
-    const double before = best, usual = usual_of(rates);
-    best = std::max(best, usual);
-    if (fills(usual) && std::ranges::min(rates) >= kHashed * expected) break;
+    const double before = best, baseline = baseline_of(rates);
+    best = std::max(best, baseline);
+    if (fills(baseline) && std::ranges::min(rates) >= kHashed * expected) break;
     // Of streams that hashes spread over links, twice as many may happen to meet no more links.
     in_vain = kAlike * best < before ? in_vain + 1 : 0;
     if (in_vain == (expected > 0 ? 2 : 1)) break;
@@ -95,7 +95,7 @@ int streams_that_fill(double expected, const std::function<std::vector<double>(i
     for (std::size_t i = 0; i < rates.size(); ++i)
       if (fills(std::ranges::max(rates)) && rates[i] < kHashed * most[i]) return kMostStreams;
   for (const auto& [streams, rates] : tried)
-    if (usual_of(rates) >= kAlike * best) return streams;
+    if (baseline_of(rates) >= kAlike * best) return streams;
   return 1;
 }
 
@@ -123,8 +123,8 @@ Streams calibrate(Fabric& fabric) {
       if (declared && !rates.empty() && std::ranges::max(rates) >= kFills) break;
     }
     if (!rates.empty()) {
-      reached[streams] = usual_of(gbps);
-      share = usual_of(rates);
+      reached[streams] = baseline_of(gbps);
+      share = baseline_of(rates);
     }
     return rates;
   };

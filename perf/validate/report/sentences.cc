@@ -279,7 +279,7 @@ constexpr Sentence kSentences[] = {
      "{place}: packets of {expected} do not pass, the largest that pass have {value}"},
     {"latency", nullptr, "{place} takes {value} a message, {expected} expected"},
     {"latency-tail", nullptr,
-     "{place} stalls: p99 latency is {value} the median, {expected} usual"},
+     "{place} stalls: p99 latency is {value} the median, {expected} at the other hosts"},
     {"port-rate", rate_sentence, ""},
     {"host-rate", rate_sentence, ""},
     {"path-rate", rate_sentence, ""},

@@ -27,7 +27,7 @@ constexpr double kPings = 1000;
 constexpr double kCongestionLoss = 2e-5;  // of TCP, which finds the rate of a link by losses
 constexpr int kPacket = 4096;             // bytes
 
-// A sender that lost the last packet hears nothing until its timer: TCP's least, or 67 ms.
+// A sender that lost the last packet receives nothing until its timer: TCP's least, or 67 ms.
 double timeout_s(Recovery recovery) { return recovery == Recovery::kTcp ? 0.2 : 0.067; }
 
 bool sends(const Effect& effect) { return effect.way != FaultWay::kReceive; }

@@ -62,7 +62,7 @@ TEST_P(LostRank, ThatStopsIsNamed) { expect_lost("STOP"); }
 INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3),
                          [](const auto& info) { return "Rank" + std::to_string(info.param); });
 
-// A host whose memory or NIC changes data: every rank looks for it, although rank 0 alone has heard
+// A host whose memory or NIC changes data: every rank looks for it, although rank 0 alone has them
 // what all found.
 TEST(WrongData, TheHostThatChangesDataIsNamed) {
   const testing::TemporaryFolder folder;

@@ -5,7 +5,7 @@
 
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/locate.h"
-#include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/sim/world_fabric.h"
 #include "perf/validate/simulation.h"
 

@@ -23,7 +23,7 @@ constexpr double kEnoughOfRate = 0.93;  // of a port's rate, as warn_rate
 // Returns the largest value that at least half of the job's ports share; 0 where no half shares
 // one.
 template <typename Of>
-double usual_of(const Observed& observed, const Of& of) {
+double baseline_of(const Observed& observed, const Of& of) {
   std::map<double, std::size_t> holders;
   std::size_t all = 0;
   for (const HostFacts& host : observed.facts.hosts)
@@ -32,10 +32,10 @@ double usual_of(const Observed& observed, const Of& of) {
         ++holders[value];
         ++all;
       }
-  double usual = 0;
+  double baseline = 0;
   for (const auto& [value, number] : holders)
-    if (2 * number >= all) usual = value;
-  return usual;
+    if (2 * number >= all) baseline = value;
+  return baseline;
 }
 
 bool is_active(const PortFacts& port) {
@@ -56,7 +56,7 @@ double generation_of(const PortFacts& port) {
 // Rails of one host may have trained slower, or with fewer lanes, than the others; link-rate
 // compares the ports of one rail.
 Judged link_lanes(const Check& check, const Observed& observed) {
-  const double gbps = usual_of(observed, rdma_gbps_of);
+  const double gbps = baseline_of(observed, rdma_gbps_of);
   std::map<int, double> of_rail;  // the most that a port of the rail has
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports)
@@ -73,7 +73,7 @@ Judged link_lanes(const Check& check, const Observed& observed) {
     finding.expected = gbps;
     if (port.width_lanes)
       finding.evidence.push_back(number_evidence("width_lanes", where, *port.width_lanes,
-                                                 usual_of(observed, lanes_of), Unit::kCount));
+                                                 baseline_of(observed, lanes_of), Unit::kCount));
     return std::vector{finding};
   });
 }
@@ -94,7 +94,7 @@ Judged port_missing(const Check& check, const Observed& observed) {
 }
 
 Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFacts& port,
-                        double usual_generation) {
+                        double baseline_generation) {
   if (!port.pcie_speed && !port.pcie_width) {
     if (!port.rdma || is_soft(port)) return std::nullopt;
     return std::vector{make_unknown(check, at_port(host, port))};
@@ -122,7 +122,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
   if (!trained_low && !(starved && less_than_card)) return std::vector<Finding>{};
   const bool narrower = port.pcie_width && most_width && *port.pcie_width < *most_width;
   if (trained_low && !narrower && rate > 0 && carried > rate &&
-      generation_of(port) >= usual_generation)
+      generation_of(port) >= baseline_generation)
     return std::vector<Finding>{};  // all slots are of that generation, and it is enough
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
@@ -139,9 +139,9 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
 }
 
 Judged pcie_link(const Check& check, const Observed& observed) {
-  const double usual_generation = usual_of(observed, generation_of);
+  const double baseline_generation = baseline_of(observed, generation_of);
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    return judge_pcie_link(check, host, port, usual_generation);
+    return judge_pcie_link(check, host, port, baseline_generation);
   });
 }
 

@@ -9,7 +9,7 @@ namespace weft::fabric {
 namespace {
 
 // No cable of InfiniBand has a single lane but by a fault.
-constexpr int kUsualLanes = 4;
+constexpr int kBaselineLanes = 4;
 
 Judged link_width(const Check& check, const Observed& observed) {
   std::map<int, std::vector<int>> lanes;  // by rail
@@ -21,13 +21,13 @@ Judged link_width(const Check& check, const Observed& observed) {
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.width_lanes || is_soft(port)) return std::nullopt;
     const std::vector<int>& all = lanes[port.rail];
-    const int usual = all[all.size() / 2];
+    const int baseline = all[all.size() / 2];
     const bool single = *port.width_lanes == 1 && is_infiniband(port);
-    if (*port.width_lanes >= usual && !single) return std::vector<Finding>{};
+    if (*port.width_lanes >= baseline && !single) return std::vector<Finding>{};
     Finding finding = make_finding(check, at_port(host, port));
     finding.unit = Unit::kCount;
     finding.value = *port.width_lanes;
-    finding.expected = *port.width_lanes < usual ? usual : kUsualLanes;
+    finding.expected = *port.width_lanes < baseline ? baseline : kBaselineLanes;
     if (port.rate_gbps)
       finding.evidence.push_back(
           number_evidence("rate", finding.where, *port.rate_gbps, kNoNumber, Unit::kGbps));

@@ -218,17 +218,17 @@ TEST(Power, OfLossIsWhatIsPromised) {
     constexpr int kRuns = 1000;
     std::mt19937_64 random(7);
     for (int run = 0; run < kRuns; ++run) {
-      std::vector<Sight> sights;
+      std::vector<Observation> observations;
       for (int from = 0; from < 8; ++from)
         for (int i = 0; i < kFlowsOfAnEnd; ++i) {
           const int to = (from + 1 + i % 7) % 8;
           const double mean = packets * (from == 2 ? loss : 0);
-          sights.push_back(
+          observations.push_back(
               {from, to,
                mean > 0 ? static_cast<double>(std::poisson_distribution<>(mean)(random)) : 0,
                packets});
         }
-      for (const Place& place : peel(shape, sights, scale))
+      for (const Place& place : attribute(shape, observations, scale))
         named += place.place == CausePlace::kTransmit && place.port.host == 2;
     }
     EXPECT_GE(named, 0.93 * kRuns) << packets << " packets a flow, loss " << loss;

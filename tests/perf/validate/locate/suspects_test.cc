@@ -76,7 +76,7 @@ Samples rates(double share, double noise) {
   return samples;
 }
 
-TEST(Suspects, AreTestedUntilTheyAreNamedOrAcquitted) {
+TEST(Suspects, AreTestedUntilTheyAreNamedOrDismissed) {
   const std::vector<FleetHost> hosts = SimFabric(noisy_lab(1)).hosts();
   EXPECT_THAT(suspects_of_rate(hosts, rates(0.96, 0.002), {}, {}), IsEmpty())
       << "without noise, 4 % less is no fault for certain";
@@ -93,7 +93,7 @@ TEST(Suspects, AreTestedUntilTheyAreNamedOrAcquitted) {
   EXPECT_EQ(round->flows[0].from, (Port{2, 0}));
 }
 
-// Of 20,000 packets one was lost: too few to name the port, and too many to acquit it.
+// Of 20,000 packets one was lost: too few to name the port, and too many to dismiss it.
 TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
   const std::vector<FleetHost> hosts = SimFabric(noisy_lab(1)).hosts();
   const auto suspects = [&](std::uint64_t lost, std::uint64_t packets) {
@@ -110,7 +110,7 @@ TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
   ASSERT_THAT(few, SizeIs(2)) << "the sender or the receiver";
   EXPECT_THAT(std::vector({few[0].port, few[1].port}),
               ::testing::UnorderedElementsAre(Port{2, 0}, Port{0, 0}));
-  EXPECT_THAT(suspects(1, 100'000'000), IsEmpty()) << "acquitted by all that arrived";
+  EXPECT_THAT(suspects(1, 100'000'000), IsEmpty()) << "dismissed by all that arrived";
   EXPECT_THAT(suspects(0, 100), IsEmpty());
 }
 

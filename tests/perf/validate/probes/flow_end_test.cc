@@ -261,7 +261,8 @@ TEST(WindowMeter, AddsWindowsOfOneBeginning) {
   EXPECT_NEAR(sums.back(), 2 * ones.back(), 1e-9);
 }
 
-// Times in us of a thread that sleeps until 500, wakes at 560, and hears the answer `late` later.
+// Times in us of a thread that sleeps until 500, wakes at 560, and receives the answer `late`
+// later.
 TEST(PingTimes, OverslepIsNoLatencyAndALateAnswerIs) {
   EXPECT_EQ(PingTimes::scheduled(500, 30, 560), 560) << "the thread slept for too long";
   EXPECT_EQ(PingTimes::scheduled(1000, 1400, 1400), 1000) << "the answer before it was late";

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/attribution.h"
 #include "perf/validate/locate/company.h"
-#include "perf/validate/locate/peel.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/samples.h"
 
@@ -29,23 +29,24 @@ bool held_up(const FlowSample& sample);
 
 Shape shape_of(const std::vector<FleetHost>& hosts);
 
-// Graded sights: the log of how much worse than usual a flow is, and what is usual.
+// Graded observations: the log of how much worse than the baseline a flow is, and the baseline.
 struct Graded {
-  std::vector<Sight> sights;
-  double sigma = 0, usual_error = 0;  // of a flow; of what is usual, on the rail with fewest flows
-  std::vector<double> usual;    // by rail: the log of a healthy flow's value below; 0 without flows
-  std::vector<int> flows;       // by rail
-  double unit = 1;              // of rates without a declared rate: Gb/s of a usual flow
-  std::vector<Chance> chances;  // of rates, by rail: how often flows of healthy places are bad
-  std::vector<const FlowSample*> silent;  // of rates: what waits for a core hid (see rate_sights)
+  std::vector<Observation> observations;
+  double sigma = 0;
+  double baseline_error = 0;     // of the rail with fewest flows
+  std::vector<double> baseline;  // by rail: the log of a healthy flow's value; 0: no flows
+  std::vector<int> flows;        // by rail
+  double unit = 1;               // of rates without a declared rate: Gb/s of a healthy flow
+  std::vector<Chance> chances;   // of rates, by rail: how often flows of healthy places are bad
+  std::vector<const FlowSample*> silent;  // of rates: hidden by waits for a core
 };
 
 // Rates as log(expected / rate). Flows that stood still for a while are left out (see
-// still_sights). Of flows with a starved end, the rate is that of the better windows, which no wait
-// cut short. Of flows that were held up, a fast one acquits, and one that would be slow had no end
-// waited accuses, with that rate; the others are silent.
-Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                   const Thresholds& thresholds, const Ignored& ignored);
+// still_observations). Of flows with a starved end, the rate is that of the better windows, which
+// no wait cut short. Of flows that were held up, a fast one dismisses suspects, and one that would
+// be slow had no end waited accuses, with that rate; the others are silent.
+Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
+                         const Thresholds& thresholds, const Ignored& ignored);
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
 double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
 
@@ -54,22 +55,23 @@ double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, do
 bool least_tells_latency(const Samples& samples);
 // log(latency / 1 us), medians or 99th percentiles, of flows whose ends did not wait; instead of
 // medians the least of each flow where least_tells_latency().
-Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
-                      const Ignored& ignored);
+Graded latency_observations(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
+                            const Ignored& ignored);
 
 // Whether the sender's port declares more than the receiver's. At full speed such a flow fills a
 // queue and loses packets there by design, as many senders of one port do.
 bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 // Retransmits of packets: of paced flows, or of those at full speed that do not outrun their
 // receivers. A starved end loses no packets.
-std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                               bool loaded, const Ignored& ignored);
+std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
+                                           const Samples& samples, bool loaded,
+                                           const Ignored& ignored);
 // Slow flows at full speed that may have met others on a link, where flows meet.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops the losses of such flows: what is lost where flows meet is lost by design.
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
-              const Thresholds& thresholds, std::vector<Sight>& losses);
+              const Thresholds& thresholds, std::vector<Observation>& losses);
 bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.
@@ -78,28 +80,28 @@ std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const 
 double background_loss(const Thresholds& thresholds);
 // Whether a quarter of the flows at full speed lose no packets, on one rail at least: then full
 // speed alone costs none, and such a flow tells as much of a link's loss as a paced one.
-bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
+bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds);
 // A port that lost far more packets than others in each incast of which it was the target.
 struct OddIncast {
   Port target;
   int round = 0, rounds = 0;  // the first; how many
   double lost = 0, packets = 0;
-  double usual = 0;  // losses per packet at the other targets
+  double baseline = 0;  // losses per packet at the other targets
 };
 // TCP loses packets by design where many senders meet, and alike at every port.
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
 
 // Flows through which nothing came, not even small packets.
-std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                               const Ignored& ignored);
+std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
+                                           const Samples& samples, const Ignored& ignored);
 // Flows whose packets of the fleet's MTU (by rail; see fleet_mtu) did not arrive.
-std::vector<Sight> mtu_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                              const Ignored& ignored);
+std::vector<Observation> mtu_observations(const std::vector<FleetHost>& hosts,
+                                          const Samples& samples, const Ignored& ignored);
 int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail);
 // Flows whose packets came in at another port than the one they were sent to.
-std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                const Ignored& ignored);
+std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
+                                            const Samples& samples, const Ignored& ignored);
 // Whether the flow stood still for 60 ms and more between times at speed.
 bool stood_still(const FlowSample& sample);
 

@@ -1,5 +1,5 @@
 // The greedy cover: candidates, their fits, and the loop that takes the best.
-#include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/attribution.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,12 +32,12 @@ struct Fit {
 struct Candidate {
   CausePlace place;
   int port, peer;
-  std::vector<int> sights;
+  std::vector<int> observations;
   std::vector<Port> group;
 };
 
-// Places, and how much likelier they make the sights than no fault does: the sum of their gains,
-// each less the log of the number of places that it was chosen from.
+// Places, and how much likelier they make the observations than no fault does: the sum of their
+// gains, each less the log of the number of places that it was chosen from.
 struct Explanation {
   std::vector<Place> places;
   double score = 0;
@@ -48,13 +48,13 @@ double huber(double z) {
   return a <= kHuber ? a * a / 2 : kHuber * (a - kHuber / 2);
 }
 
-class Peeler {
+class Attribution {
  public:
-  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale)
+  Attribution(const Shape& shape, std::span<const Observation> observations, const Scale& scale)
       : shape_(shape),
-        sights_(sights),
+        observations_(observations),
         scale_(scale),
-        covered_(sights.size(), 0),
+        covered_(observations.size(), 0),
         places_(kJudged) {
     add_ends();
     add_paths();
@@ -69,8 +69,8 @@ class Peeler {
   Explanation explain_as_one(CausePlace place, int rail);  // a rail or the fleet
 
  private:
-  const Sight& sight(int s) const { return sights_[static_cast<std::size_t>(s)]; }
-  bool bad(const Sight& s) const {
+  const Observation& observation(int s) const { return observations_[static_cast<std::size_t>(s)]; }
+  bool bad(const Observation& s) const {
     return scale_.counted ? s.value > 0 : s.value >= scale_.threshold;
   }
   void add_ends();
@@ -79,14 +79,14 @@ class Peeler {
   void take_groups(Explanation& told);
   void take_greedily(Explanation& told);
   std::vector<int> open(const Candidate& candidate) const;
-  Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
-  Fit fit_graded(const std::vector<int>& sights, CausePlace place) const;
-  bool by_chance(const std::vector<int>& sights, CausePlace place) const;
-  Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
+  Fit fit(const Candidate& candidate, const std::vector<int>& observations) const;
+  Fit fit_graded(const std::vector<int>& observations, CausePlace place) const;
+  bool by_chance(const std::vector<int>& observations, CausePlace place) const;
+  Fit fit_counted(const std::vector<int>& observations, CausePlace place) const;
   void take(const Candidate& candidate, const Fit& fit, Explanation& told);
 
   const Shape& shape_;
-  std::span<const Sight> sights_;
+  std::span<const Observation> observations_;
   const Scale& scale_;
   std::vector<char> covered_;
   std::vector<Candidate> candidates_;
@@ -95,19 +95,19 @@ class Peeler {
 };
 
 // Ends with at least one bad flow.
-void Peeler::add_ends() {
+void Attribution::add_ends() {
   const auto ports = static_cast<std::size_t>(shape_.ports());
   std::vector<std::vector<int>> ends(scale_.directed ? 2 * ports : ports);
   std::vector<char> suspect(ends.size(), 0);
-  const auto slot = [&](const Sight& s, int side) {
+  const auto slot = [&](const Observation& s, int side) {
     const auto port = static_cast<std::size_t>(side == 0 ? s.from : s.to);
     return scale_.directed && side == 1 ? ports + port : port;
   };
-  for (const Sight& s : sights_)
+  for (const Observation& s : observations_)
     if (bad(s)) suspect[slot(s, 0)] = suspect[slot(s, 1)] = 1;
-  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
+  for (int i = 0; i < static_cast<int>(observations_.size()); ++i)
     for (int side = 0; side < 2; ++side)
-      if (suspect[slot(sight(i), side)]) ends[slot(sight(i), side)].push_back(i);
+      if (suspect[slot(observation(i), side)]) ends[slot(observation(i), side)].push_back(i);
   for (std::size_t e = 0; e < ends.size(); ++e) {
     if (ends[e].empty()) continue;
     const CausePlace place = !scale_.directed ? CausePlace::kPort
@@ -119,102 +119,105 @@ void Peeler::add_ends() {
 }
 
 // Paths with at least one bad flow, with all flows of each.
-void Peeler::add_paths() {
-  const auto key = [&](const Sight& s) {
+void Attribution::add_paths() {
+  const auto key = [&](const Observation& s) {
     const bool keep = scale_.directed || s.from < s.to;
     return std::pair<int, int>(keep ? s.from : s.to, keep ? s.to : s.from);
   };
   std::map<std::pair<int, int>, std::vector<int>> paths;
   std::vector<char> from(static_cast<std::size_t>(shape_.ports()), 0);
-  for (const Sight& s : sights_)
+  for (const Observation& s : observations_)
     if (bad(s)) {
       paths[key(s)];
       from[static_cast<std::size_t>(key(s).first)] = 1;
     }
-  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
-    if (from[static_cast<std::size_t>(key(sight(i)).first)])
-      if (const auto found = paths.find(key(sight(i))); found != paths.end())
+  for (int i = 0; i < static_cast<int>(observations_.size()); ++i)
+    if (from[static_cast<std::size_t>(key(observation(i)).first)])
+      if (const auto found = paths.find(key(observation(i))); found != paths.end())
         found->second.push_back(i);
-  for (auto& [ends, sights] : paths)
+  for (auto& [ends, observations] : paths)
     candidates_.push_back({scale_.directed ? CausePlace::kPath : CausePlace::kPair,
                            ends.first,
                            ends.second,
-                           std::move(sights),
+                           std::move(observations),
                            {}});
-  places_ += kJudged * static_cast<double>(sights_.size());
+  places_ += kJudged * static_cast<double>(observations_.size());
 }
 
 // Ports or hosts with a bad flow, with the flows of both directions.
-void Peeler::add_wholes(CausePlace place) {
+void Attribution::add_wholes(CausePlace place) {
   const auto whole = [&](int port) {
     return place == CausePlace::kPort ? port : shape_.index({shape_.port(port).host, 0});
   };
   std::map<int, std::vector<int>> wholes;
-  for (const Sight& s : sights_)
+  for (const Observation& s : observations_)
     if (bad(s)) wholes[whole(s.from)], wholes[whole(s.to)];
-  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
-    for (const int end : {whole(sight(i).from), whole(sight(i).to)})
+  for (int i = 0; i < static_cast<int>(observations_.size()); ++i)
+    for (const int end : {whole(observation(i).from), whole(observation(i).to)})
       if (const auto found = wholes.find(end); found != wholes.end()) found->second.push_back(i);
   places_ += kJudged * (place == CausePlace::kPort ? shape_.ports() : shape_.hosts);
-  for (auto& [end, sights] : wholes) candidates_.push_back({place, end, -1, std::move(sights), {}});
+  for (auto& [end, observations] : wholes)
+    candidates_.push_back({place, end, -1, std::move(observations), {}});
 }
 
-std::vector<int> Peeler::open(const Candidate& candidate) const {
-  std::vector<int> sights;
-  for (const int s : candidate.sights)
-    if (!covered_[static_cast<std::size_t>(s)]) sights.push_back(s);
-  return sights;
+std::vector<int> Attribution::open(const Candidate& candidate) const {
+  std::vector<int> observations;
+  for (const int s : candidate.observations)
+    if (!covered_[static_cast<std::size_t>(s)]) observations.push_back(s);
+  return observations;
 }
 
-// Whether a healthy place among so many may have such flows. A fast one clears a path: what it met
-// at other times was no fault of its own. Of an end, more are bad than chance makes it (Chernoff).
-bool Peeler::by_chance(const std::vector<int>& sights, CausePlace place) const {
+// Whether a healthy place among so many may have such flows. A fast one dismisses a path: what it
+// met at other times was no fault of its own. Of an end, more are bad than chance makes it
+// (Chernoff).
+bool Attribution::by_chance(const std::vector<int>& observations, CausePlace place) const {
   std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
   double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad
-  for (const int s : sights) {
-    if (sight(s).chance <= 0) return false;
-    double& least = labels.try_emplace(sight(s).label, 1).first->second;
-    least = std::min(least, std::max(kOneOfMany, sight(s).chance));
-    share += bad(sight(s)) / static_cast<double>(sights.size());
-    chance += sight(s).chance / static_cast<double>(sights.size());
+  for (const int s : observations) {
+    if (observation(s).chance <= 0) return false;
+    double& least = labels.try_emplace(observation(s).label, 1).first->second;
+    least = std::min(least, std::max(kOneOfMany, observation(s).chance));
+    share += bad(observation(s)) / static_cast<double>(observations.size());
+    chance += observation(s).chance / static_cast<double>(observations.size());
   }
-  const auto places = static_cast<double>(sights_.size());
+  const auto places = static_cast<double>(observations_.size());
   double all = 1;
   for (const auto& [label, least] : labels) all *= least;
   if (place == CausePlace::kPath) return share < 1 || places * all > kFalseAlarm;
   if (share <= chance) return true;
   const double divergence = share * std::log(share / chance) +
                             (share < 1 ? (1 - share) * std::log((1 - share) / (1 - chance)) : 0);
-  return places * std::exp(-divergence * static_cast<double>(sights.size())) > kFalseAlarm;
+  return places * std::exp(-divergence * static_cast<double>(observations.size())) > kFalseAlarm;
 }
 
 // Level: the median, of an even number the better of the middle two.
-Fit Peeler::fit_graded(const std::vector<int>& sights, CausePlace place) const {
+Fit Attribution::fit_graded(const std::vector<int>& observations, CausePlace place) const {
   Fit fit;
-  if (place != CausePlace::kGroup && !sights.empty() && by_chance(sights, place)) return fit;
+  if (place != CausePlace::kGroup && !observations.empty() && by_chance(observations, place))
+    return fit;
   // Of a flow that the other end holds below what this end may carry.
   const auto spare = [&](int s) {
-    if (place == CausePlace::kTransmit) return sight(s).from_spare;
-    return place == CausePlace::kReceive ? sight(s).to_spare : 0.0;
+    if (place == CausePlace::kTransmit) return observation(s).from_spare;
+    return place == CausePlace::kReceive ? observation(s).to_spare : 0.0;
   };
   std::vector<double> values;
-  for (const int s : sights) {
-    if (bad(sight(s)))
-      values.push_back(sight(s).value + spare(s));
+  for (const int s : observations) {
+    if (bad(observation(s)))
+      values.push_back(observation(s).value + spare(s));
     else if (place != CausePlace::kGroup && spare(s) <= 0)
-      values.push_back(sight(s).value);
+      values.push_back(observation(s).value);
   }
   if (values.empty()) return fit;
   const auto k = static_cast<double>(values.size());
   fit.flows = static_cast<int>(values.size());
   fit.level = quantile(values, 0.5);
-  const double error = median_error(scale_.sigma, values.size(), scale_.usual_error);
+  const double error = median_error(scale_.sigma, values.size(), scale_.baseline_error);
   int agree = 0;
   for (const double value : values) agree += value > fit.level / 2;
-  for (const int s : sights) {
+  for (const int s : observations) {
     const double predicted = std::max(0.0, fit.level - spare(s));
-    fit.gain +=
-        huber(sight(s).value / scale_.sigma) - huber((sight(s).value - predicted) / scale_.sigma);
+    fit.gain += huber(observation(s).value / scale_.sigma) -
+                huber((observation(s).value - predicted) / scale_.sigma);
   }
   const double agreeing = agree / k, z = fit.level / error;
   const double noise = std::min(1.0, places_ * normal_tail(z));
@@ -227,33 +230,36 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, CausePlace place) const {
 }
 
 // Level: events per trial.
-Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const {
+Fit Attribution::fit_counted(const std::vector<int>& observations, CausePlace place) const {
   Fit fit;
-  std::vector<int> flows = sights;
+  std::vector<int> flows = observations;
   double events = 0, trials = 0;
   const auto count = [&] {
     events = trials = 0;
     for (const int s : flows) {
-      events += sight(s).value;
-      trials += sight(s).trials;
+      events += observation(s).value;
+      trials += observation(s).trials;
     }
     fit.level = trials > 0 ? events / trials : 0;
   };
   count();
   if (events <= 0) return fit;
-  const bool many = std::ranges::all_of(sights, [&](int s) { return sight(s).trials > 1; });
-  double together = many ? dispersion(sights_, flows, fit.level) : 1;
+  const bool many =
+      std::ranges::all_of(observations, [&](int s) { return observation(s).trials > 1; });
+  double together = many ? dispersion(observations_, flows, fit.level) : 1;
   std::map<std::pair<int, int>, double> excess;  // of a path
-  for (const int s : sights)
-    excess[{sight(s).from, sight(s).to}] += sight(s).value - fit.level * sight(s).trials;
+  for (const int s : observations)
+    excess[{observation(s).from, observation(s).to}] +=
+        observation(s).value - fit.level * observation(s).trials;
   if (together > 1 && excess.size() >= kLeastPaths) {
     // What a place does, it does without its worst path, too, which may have met another fault.
     const auto worst =
         std::ranges::max_element(excess, {}, [](const auto& path) { return path.second; })->first;
-    std::erase_if(flows, [&](int s) { return std::pair(sight(s).from, sight(s).to) == worst; });
+    std::erase_if(
+        flows, [&](int s) { return std::pair(observation(s).from, observation(s).to) == worst; });
     count();
     if (events <= 0) return fit;
-    together = dispersion(sights_, flows, fit.level);
+    together = dispersion(observations_, flows, fit.level);
   }
   events /= together;
   trials /= together;
@@ -261,11 +267,11 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
   if (events <= mean) return fit;
   fit.gain = poisson_gain(events, mean);
   int telling = 0, agree = 0, with_events = 0;
-  for (const int s : sights) {
-    with_events += sight(s).value > 0;
-    if (sight(s).trials > 1 && fit.level * sight(s).trials < kTelling) continue;
+  for (const int s : observations) {
+    with_events += observation(s).value > 0;
+    if (observation(s).trials > 1 && fit.level * observation(s).trials < kTelling) continue;
     ++telling;
-    agree += sight(s).value > 0;
+    agree += observation(s).value > 0;
   }
   const bool unanimous = telling == 0 || place == CausePlace::kGroup;
   const bool wide = place == CausePlace::kRail || place == CausePlace::kFleet;
@@ -282,26 +288,28 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
 }
 
 // An end that was seen with one partner only cannot be told from the path.
-Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) const {
-  if (sights.empty()) return {};
+Fit Attribution::fit(const Candidate& candidate, const std::vector<int>& observations) const {
+  if (observations.empty()) return {};
   const bool end = candidate.place == CausePlace::kTransmit ||
                    candidate.place == CausePlace::kReceive ||
                    candidate.place == CausePlace::kPort || candidate.place == CausePlace::kHost;
   const auto partner = [&](int s) {
-    const int from = shape_.port(sight(s).from).host, to = shape_.port(sight(s).to).host;
+    const int from = shape_.port(observation(s).from).host,
+              to = shape_.port(observation(s).to).host;
     return from == shape_.port(candidate.port).host ? to : from;
   };
-  if (end && std::ranges::all_of(sights, [&](int s) { return partner(s) == partner(sights[0]); }))
+  if (end && std::ranges::all_of(observations,
+                                 [&](int s) { return partner(s) == partner(observations[0]); }))
     return {};
-  return scale_.counted ? fit_counted(sights, candidate.place)
-                        : fit_graded(sights, candidate.place);
+  return scale_.counted ? fit_counted(observations, candidate.place)
+                        : fit_graded(observations, candidate.place);
 }
 
 // Sets the place's flows aside, but for those that are much worse than the place makes them.
-void Peeler::take(const Candidate& candidate, const Fit& fit, Explanation& told) {
-  for (const int s : candidate.sights) {
+void Attribution::take(const Candidate& candidate, const Fit& fit, Explanation& told) {
+  for (const int s : candidate.observations) {
     const bool worse = !scale_.counted && candidate.place != CausePlace::kGroup &&
-                       sight(s).value > fit.level + std::max(0.2, 6 * scale_.sigma);
+                       observation(s).value > fit.level + std::max(0.2, 6 * scale_.sigma);
     if (!worse) covered_[static_cast<std::size_t>(s)] = 1;
   }
   Place place{candidate.place,
@@ -319,23 +327,23 @@ void Peeler::take(const Candidate& candidate, const Fit& fit, Explanation& told)
   told.score += fit.gain - std::log(places_);
 }
 
-void Peeler::take_groups(Explanation& told) {
-  std::vector<Look> looks(sights_.size(), Look::kGood);
-  for (std::size_t s = 0; s < sights_.size(); ++s)
-    if (bad(sights_[s])) looks[s] = Look::kBad;
+void Attribution::take_groups(Explanation& told) {
+  std::vector<Look> looks(observations_.size(), Look::kGood);
+  for (std::size_t s = 0; s < observations_.size(); ++s)
+    if (bad(observations_[s])) looks[s] = Look::kBad;
   for (;;) {
-    const Group group = find_group(shape_, sights_, looks, scale_.directed);
+    const Group group = find_group(shape_, observations_, looks, scale_.directed);
     if (group.score == 0) return;
-    Candidate candidate{CausePlace::kGroup, group.ports.front(), -1, group.sights, {}};
+    Candidate candidate{CausePlace::kGroup, group.ports.front(), -1, group.observations, {}};
     for (const int port : group.ports) candidate.group.push_back(shape_.port(port));
-    for (const int s : group.sights) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
+    for (const int s : group.observations) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
     const Fit found = fit(candidate, open(candidate));
     if (found.valid) take(candidate, found, told);
   }
 }
 
 // The candidate of most gain first; its flows are set aside, and the rest is looked at again.
-void Peeler::take_greedily(Explanation& told) {
+void Attribution::take_greedily(Explanation& told) {
   using Entry = std::pair<double, std::size_t>;  // gain, candidate
   std::priority_queue<Entry> queue;
   for (std::size_t c = 0; c < candidates_.size(); ++c)
@@ -354,7 +362,7 @@ void Peeler::take_greedily(Explanation& told) {
   }
 }
 
-Explanation Peeler::explain(bool groups) {
+Explanation Attribution::explain(bool groups) {
   Explanation told;
   std::ranges::fill(covered_, 0);
   if (groups) take_groups(told);
@@ -362,18 +370,18 @@ Explanation Peeler::explain(bool groups) {
   return told;
 }
 
-double Peeler::score_if_unsure() {
+double Attribution::score_if_unsure() {
   unsure_ = true;
   const double score = explain(false).score;
   unsure_ = false;
   return score;
 }
 
-Explanation Peeler::explain_as_one(CausePlace place, int rail) {
-  Candidate whole{place, rail, -1, std::vector<int>(sights_.size()), {}};
-  std::iota(whole.sights.begin(), whole.sights.end(), 0);
+Explanation Attribution::explain_as_one(CausePlace place, int rail) {
+  Candidate whole{place, rail, -1, std::vector<int>(observations_.size()), {}};
+  std::iota(whole.observations.begin(), whole.observations.end(), 0);
   Explanation told;
-  if (const Fit found = fit(whole, whole.sights); found.valid) take(whole, found, told);
+  if (const Fit found = fit(whole, whole.observations); found.valid) take(whole, found, told);
   return told;
 }
 
@@ -385,25 +393,25 @@ Explanation better(Explanation one, Explanation other) {
 // the fleet. Where a flow shows an event or none by chance, no count of bad flows tells these
 // apart. A whole is named where parts explain less, also such parts as more packets have yet to
 // make sure.
-std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sights,
+std::vector<Place> explain_counts(const Shape& shape, std::span<const Observation> observations,
                                   const Scale& scale) {
-  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
-  for (const Sight& s : sights)
+  std::vector<std::vector<Observation>> rails(static_cast<std::size_t>(shape.rails));
+  for (const Observation& s : observations)
     rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
-  Peeler all(shape, sights, scale);
+  Attribution all(shape, observations, scale);
   const bool wide = shape.hosts > 2;
   if (wide && shape.rails > 1) all.add_hosts();
   Explanation told;
   double parts_score = 0;
   bool every = true;
   for (int rail = 0; rail < shape.rails; ++rail) {
-    Peeler peeler(shape, rails[static_cast<std::size_t>(rail)], scale);
-    peeler.set_places(all.places());
-    Explanation best = better(peeler.explain(false), peeler.explain(true));
+    Attribution attribution(shape, rails[static_cast<std::size_t>(rail)], scale);
+    attribution.set_places(all.places());
+    Explanation best = better(attribution.explain(false), attribution.explain(true));
     double score = best.score;
     if (wide) {
-      score = std::max(score, peeler.score_if_unsure());
-      Explanation whole = peeler.explain_as_one(CausePlace::kRail, rail);
+      score = std::max(score, attribution.score_if_unsure());
+      Explanation whole = attribution.explain_as_one(CausePlace::kRail, rail);
       every &= !whole.places.empty();
       if (whole.score > score) {
         score = whole.score;
@@ -427,11 +435,12 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
 
 }  // namespace
 
-std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale) {
-  if (scale.counted) return explain_counts(shape, sights, scale);
+std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
+                             const Scale& scale) {
+  if (scale.counted) return explain_counts(shape, observations, scale);
   // Flows that cross a group's border look like bad ends, and few bad flows of ends like a group.
-  Peeler peeler(shape, sights, scale);
-  return better(peeler.explain(true), peeler.explain(false)).places;
+  Attribution attribution(shape, observations, scale);
+  return better(attribution.explain(true), attribution.explain(false)).places;
 }
 
 }  // namespace weft::fabric

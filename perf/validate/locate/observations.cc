@@ -1,5 +1,5 @@
-// Reads samples quantity by quantity, and finds what is usual of each rail.
-#include "perf/validate/locate/sights.h"
+// Reads samples quantity by quantity, and finds the baseline of each rail.
+#include "perf/validate/locate/observations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ constexpr double kReceiverSlow = 0.5;   // share of time without room in the rec
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
 constexpr std::size_t kWindows = 4;     // fewer have no better quarter
 
-// Samples of a probe between ports of one rail that are to be heard.
+// Samples of a probe between ports of one rail that count.
 template <typename Visit>
 void each(const Samples& samples, Probe probe, const Ignored& ignored, const Visit& visit) {
   for (const FlowSample& sample : samples.flows) {
@@ -32,7 +32,8 @@ void each(const Samples& samples, Probe probe, const Ignored& ignored, const Vis
   }
 }
 
-Sight sight_of(const Shape& shape, const FlowSample& sample, double value, double trials = 1) {
+Observation observation_of(const Shape& shape, const FlowSample& sample, double value,
+                           double trials = 1) {
   return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
 }
 
@@ -75,39 +76,39 @@ bool says_little(const FlowSample& sample, bool declared) {
 
 // The level from which noise alone makes no flow slow. Collisions only slow flows, so that the
 // faster half tells the noise of both.
-double beyond_noise_of_all(const std::vector<Sight>& sights) {
+double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3;
   constexpr double kTenth = 1.2816;  // of normal values, sigmas from the median to the best tenth
   std::vector<double> values;
-  for (const Sight& s : sights) values.push_back(s.value);
+  for (const Observation& s : observations) values.push_back(s.value);
   if (values.empty()) return 0;
   const double median = quantile(values, 0.5);
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 
 // Fills in chances. Slow flows that may have met others are no noise: where there are many, noise
-// and what is usual are those of the rest.
+// and the baseline are those of the rest.
 void tell_company(const Shape& shape, const Samples& samples, double slow, const LeastNoise& floor,
                   Graded& graded) {
-  slow = std::max(slow, beyond_noise_of_all(graded.sights));
-  graded.chances = chances_of(shape, samples, graded.sights, slow);
+  slow = std::max(slow, beyond_noise_of_all(graded.observations));
+  graded.chances = chances_of(shape, samples, graded.observations, slow);
   if (std::ranges::none_of(graded.chances, [](const Chance& c) { return c.beside_others > 0; }))
     return;
   const Company company(samples);
   Graded rest;
-  for (Sight& s : graded.sights) {
+  for (Observation& s : graded.observations) {
     const Chance& chance = graded.chances[static_cast<std::size_t>(shape.port(s.from).rail)];
     const bool alone = company.alone(samples.flows[static_cast<std::size_t>(s.flow)]);
     s.chance = alone ? chance.alone : chance.beside_others;
-    if (s.chance <= 0 || alone || s.value < slow) rest.sights.push_back(s);
+    if (s.chance <= 0 || alone || s.value < slow) rest.observations.push_back(s);
   }
   settle(shape, rest, floor);
-  for (Sight& s : graded.sights)
-    s.value -= rest.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
-  for (std::size_t rail = 0; rail < graded.usual.size(); ++rail)
-    graded.usual[rail] += rest.usual[rail];
+  for (Observation& s : graded.observations)
+    s.value -= rest.baseline[static_cast<std::size_t>(shape.port(s.from).rail)];
+  for (std::size_t rail = 0; rail < graded.baseline.size(); ++rail)
+    graded.baseline[rail] += rest.baseline[rail];
   graded.sigma = rest.sigma;
-  graded.usual_error = rest.usual_error;
+  graded.baseline_error = rest.baseline_error;
 }
 
 }  // namespace
@@ -143,17 +144,17 @@ double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, do
   return std::min(declared(from), declared(to));
 }
 
-Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                   const Thresholds& thresholds, const Ignored& ignored) {
+Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
+                         const Thresholds& thresholds, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   Graded graded;
-  std::vector<const FlowSample*> heard;
-  std::vector<Sight> undeclared;
+  std::vector<const FlowSample*> received;
+  std::vector<Observation> undeclared;
   std::vector<double> errors;
   bool known = true;  // every port's rate is declared
   each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
     if (stood_still(sample)) return;
-    heard.push_back(&sample);
+    received.push_back(&sample);
     // The windows that a wait cut short say nothing of the better ones, and those of RDMA differ by
     // whole messages, which the next window makes up for.
     const bool smooth = sample.receiver_limited.has_value();
@@ -161,20 +162,20 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) > 0) return;
     known = false;
     if (sample.gbps() > 0 && !says_little(sample, false))
-      undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
+      undeclared.push_back(observation_of(shape, sample, -std::log(sample.gbps())));
   });
   if (!undeclared.empty()) {
-    // The fastest rail's usual flow stands for a declared rate.
+    // The fastest rail's baseline stands for a declared rate.
     double fastest = 0;
     for (int rail = 0; rail < shape.rails; ++rail) {
-      std::vector<Sight> here;
-      for (const Sight& s : undeclared)
+      std::vector<Observation> here;
+      for (const Observation& s : undeclared)
         if (shape.port(s.from).rail == rail) here.push_back(s);
-      if (!here.empty()) fastest = std::max(fastest, std::exp(-usual_of(here)));
+      if (!here.empty()) fastest = std::max(fastest, std::exp(-baseline_of(here)));
     }
     graded.unit = fastest;
   }
-  for (const FlowSample* sample : heard) {
+  for (const FlowSample* sample : received) {
     const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
     double share = sample->reached ? rate_of(*sample) / expected : 0;
     const bool declared = expected_gbps(hosts, sample->flow.from, sample->flow.to, 0) > 0;
@@ -192,16 +193,16 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
         continue;
       }
     }
-    Sight& sight = graded.sights.emplace_back(
-        sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
-    sight.flow = static_cast<int>(sample - samples.flows.data());
+    Observation& observation = graded.observations.emplace_back(
+        observation_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
+    observation.flow = static_cast<int>(sample - samples.flows.data());
     const auto spare = [&](Port port) {
       return std::log(expected_gbps(hosts, port, port, graded.unit) / expected);
     };
-    sight.from_spare = spare(sample->flow.from);
-    sight.to_spare = spare(sample->flow.to);
-    sight.label = sample->flow.label;
-    sight.at_s = samples.rounds[static_cast<std::size_t>(sample->round)].at_s;
+    observation.from_spare = spare(sample->flow.from);
+    observation.to_spare = spare(sample->flow.to);
+    observation.label = sample->flow.label;
+    observation.at_s = samples.rounds[static_cast<std::size_t>(sample->round)].at_s;
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
   const LeastNoise floor{.least = 0.01, .of_few = 0.02, .of_windows = error};
@@ -222,8 +223,8 @@ bool least_tells_latency(const Samples& samples) {
   return 2 * waited > all;
 }
 
-Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
-                      const Ignored& ignored) {
+Graded latency_observations(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
+                            const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   Graded graded;
   const bool least = !p99 && least_tells_latency(samples);
@@ -231,7 +232,7 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
     if (!sample.reached || !sample.latency || (starved(sample) && !least)) return;
     const LatencySample& l = *sample.latency;
     const double us = p99 ? l.p99_us : least ? l.min_us : l.p50_us;
-    if (us > 0) graded.sights.push_back(sight_of(shape, sample, std::log(us)));
+    if (us > 0) graded.observations.push_back(observation_of(shape, sample, std::log(us)));
   });
   settle(shape, graded,
          {.least = least ? 0.35
@@ -248,28 +249,30 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow) {
   return receives > 0 && expected_gbps(hosts, flow.from, flow.from, 0) > receives;
 }
 
-std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                               bool loaded, const Ignored& ignored) {
+std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
+                                           const Samples& samples, bool loaded,
+                                           const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
-  std::vector<Sight> sights;
+  std::vector<Observation> observations;
   each(samples, loaded ? Probe::kRate : Probe::kLowLoad, ignored, [&](const FlowSample& sample) {
     if (!sample.packets || *sample.packets == 0 || !sample.retransmits) return;
     if (loaded && outruns(hosts, sample.flow)) return;
-    sights.push_back(sight_of(shape, sample, static_cast<double>(*sample.retransmits),
-                              static_cast<double>(*sample.packets)));
-    sights.back().flow = static_cast<int>(&sample - samples.flows.data());
+    observations.push_back(observation_of(shape, sample, static_cast<double>(*sample.retransmits),
+                                          static_cast<double>(*sample.packets)));
+    observations.back().flow = static_cast<int>(&sample - samples.flows.data());
   });
-  return sights;
+  return observations;
 }
 
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds) {
   std::set<const FlowSample*> met;
-  const Graded graded = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded graded =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
   if (std::ranges::none_of(graded.chances, &Chance::meet)) return met;
   const Company company(samples);
   std::vector<char> fast(samples.flows.size(), 0);
-  for (const Sight& s : graded.sights)
+  for (const Observation& s : graded.observations)
     fast[static_cast<std::size_t>(s.flow)] = s.value < -std::log(thresholds.warn_rate);
   each(
       samples, Probe::kRate, [](Port, Port) { return false; },
@@ -282,16 +285,16 @@ std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, cons
 }
 
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
-              const Thresholds& thresholds, std::vector<Sight>& losses) {
+              const Thresholds& thresholds, std::vector<Observation>& losses) {
   const std::set<const FlowSample*> met = met_others(hosts, samples, thresholds);
-  std::erase_if(losses, [&](const Sight& s) {
+  std::erase_if(losses, [&](const Observation& s) {
     return met.contains(&samples.flows[static_cast<std::size_t>(s.flow)]);
   });
 }
 
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
-  constexpr double kTimesUsual = 10, kLeastLoss = 1e-3;
-  constexpr std::size_t kLeastTargets = 4;  // fewer do not tell what is usual
+  constexpr double kTimesBaseline = 10, kLeastLoss = 1e-3;
+  constexpr std::size_t kLeastTargets = 4;  // fewer do not tell the baseline
   struct Tally {
     double lost = 0, packets = 0;
   };
@@ -310,13 +313,14 @@ std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
   }
   std::vector<OddIncast> odd;
   if (shares.size() < kLeastTargets) return odd;
-  const double usual = quantile(shares, 0.5);
+  const double baseline = quantile(shares, 0.5);
   for (const auto& [port, rounds] : targets) {
-    OddIncast one{port, rounds.begin()->first, static_cast<int>(rounds.size()), 0, 0, usual};
+    OddIncast one{port, rounds.begin()->first, static_cast<int>(rounds.size()), 0, 0, baseline};
     bool always = true;
     for (const auto& [round, tally] : rounds) {
       const double low = wilson(tally.lost, tally.packets, confidence).low;
-      always = always && tally.packets > 0 && low >= kTimesUsual * std::max(usual, kLeastLoss);
+      always =
+          always && tally.packets > 0 && low >= kTimesBaseline * std::max(baseline, kLeastLoss);
       one.lost += tally.lost;
       one.packets += tally.packets;
     }
@@ -329,10 +333,10 @@ bool sends_datagrams(Probe probe) { return probe == Probe::kReach || probe == Pr
 
 double background_loss(const Thresholds& thresholds) { return thresholds.fail_loss / 10; }
 
-bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
+bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& full,
                          const Thresholds& thresholds) {
   std::map<int, std::vector<double>> rails;
-  for (const Sight& s : full) rails[shape.port(s.from).rail].push_back(s.value / s.trials);
+  for (const Observation& s : full) rails[shape.port(s.from).rail].push_back(s.value / s.trials);
   return std::ranges::any_of(rails, [&](auto& rail) {
     return quantile(rail.second, 0.25) <= background_loss(thresholds);
   });
@@ -352,10 +356,10 @@ std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const 
   return filtered;
 }
 
-std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                               const Ignored& ignored) {
+std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
+                                           const Samples& samples, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
-  std::vector<Sight> sights;
+  std::vector<Observation> observations;
   std::set<std::pair<int, int>> alive;  // pairs that small packets pass
   const auto filtered = without_datagrams(samples, ignored);
   for (const Probe probe : {Probe::kReach, Probe::kLatency})
@@ -363,15 +367,16 @@ std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Sample
       const bool blocked =
           filtered.contains({sample.flow.from, true}) || filtered.contains({sample.flow.to, false});
       if (probe == Probe::kReach && !sample.reached && blocked) return;
-      sights.push_back(sight_of(shape, sample, sample.reached ? 0 : 1));
-      if (sample.reached) alive.insert(std::minmax({sights.back().from, sights.back().to}));
+      observations.push_back(observation_of(shape, sample, sample.reached ? 0 : 1));
+      if (sample.reached)
+        alive.insert(std::minmax({observations.back().from, observations.back().to}));
     });
   each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
-    const Sight sight = sight_of(shape, sample, sample.reached ? 0 : 1);
-    if (sample.reached || !alive.contains(std::minmax(sight.from, sight.to)))
-      sights.push_back(sight);
+    const Observation observation = observation_of(shape, sample, sample.reached ? 0 : 1);
+    if (sample.reached || !alive.contains(std::minmax(observation.from, observation.to)))
+      observations.push_back(observation);
   });
-  return sights;
+  return observations;
 }
 
 int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail) {
@@ -392,31 +397,32 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
   return mtu;
 }
 
-std::vector<Sight> mtu_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                              const Ignored& ignored) {
+std::vector<Observation> mtu_observations(const std::vector<FleetHost>& hosts,
+                                          const Samples& samples, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   std::vector<int> mtu;
   for (int rail = 0; rail < shape.rails; ++rail) mtu.push_back(fleet_mtu(hosts, samples, rail));
-  std::vector<Sight> sights;
+  std::vector<Observation> observations;
   each(samples, Probe::kPathMtu, ignored, [&](const FlowSample& sample) {
     const int expected = mtu[static_cast<std::size_t>(sample.flow.from.rail)];
     if (!sample.passed_mtu && !sample.failed_mtu) return;
     const bool small =
         sample.passed_mtu ? *sample.passed_mtu < expected : *sample.failed_mtu <= expected;
-    sights.push_back(sight_of(shape, sample, small ? 1 : 0));
+    observations.push_back(observation_of(shape, sample, small ? 1 : 0));
   });
-  return sights;
+  return observations;
 }
 
-std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                const Ignored& ignored) {
+std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
+                                            const Samples& samples, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
-  std::vector<Sight> sights;
+  std::vector<Observation> observations;
   each(samples, Probe::kReach, ignored, [&](const FlowSample& sample) {
     if (sample.reached && sample.arrived_at)
-      sights.push_back(sight_of(shape, sample, *sample.arrived_at == sample.flow.to ? 0 : 1));
+      observations.push_back(
+          observation_of(shape, sample, *sample.arrived_at == sample.flow.to ? 0 : 1));
   });
-  return sights;
+  return observations;
 }
 
 }  // namespace weft::fabric

@@ -24,9 +24,9 @@ struct Shape {
 };
 
 // What one flow says of one quantity.
-struct Sight {
+struct Observation {
   int from = 0, to = 0;  // ports, of one rail
-  double value = 0;      // graded: the log of how much worse than usual; counted: events
+  double value = 0;      // graded: the log of how much worse than the baseline; counted: events
   double trials = 1;     // counted: events and what were none
   int flow = -1;         // index into Samples::flows; -1: of none
   // Graded: the log of how much more than the flow's ends allow together the one end may carry. A
@@ -38,15 +38,15 @@ struct Sight {
   double chance = 0;
 };
 
-// How sights are judged.
+// How observations are judged.
 struct Scale {
   bool counted = false;
-  bool directed = true;      // false: a flow speaks for both directions (round trips)
-  double sigma = 0;          // graded: standard deviation of a healthy flow's value
-  double usual_error = 0;    // graded: standard deviation of what values are compared with
-  double threshold = 0;      // the least level of a fault; counted: share of the trials
-  double background = 0;     // counted: share of events in a healthy fabric
-  double confidence = 0.95;  // of the intervals
+  bool directed = true;       // false: a flow speaks for both directions (round trips)
+  double sigma = 0;           // graded: standard deviation of a healthy flow's value
+  double baseline_error = 0;  // graded: standard deviation of what values are compared with
+  double threshold = 0;       // the least level of a fault; counted: share of the trials
+  double background = 0;      // counted: share of events in a healthy fabric
+  double confidence = 0.95;   // of the intervals
   // Chance that one flow was bad for a reason that has passed. Hosts that share cores make this
   // larger: several flows in a row wait for the same core.
   double transient = 0.3;
@@ -71,19 +71,20 @@ struct Place {
 // Confidence of a place: agreeing * (1 - chance of noise) * (1 - transient^flows): the share of its
 // flows that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places,
 // and the chance that each flow alone met something that has passed since.
-std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
+std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
+                             const Scale& scale);
 
 enum class Look : char { kGood, kBad, kSetAside };  // of a flow
 
 // Ports of one rail whose flows to the others are bad while those among themselves are not: what is
 // behind one leaf switch. Flows of ends that are bad altogether do not count.
 struct Group {
-  std::vector<int> ports;   // sorted
-  std::vector<int> sights;  // indices of those that cross the group's border
+  std::vector<int> ports;         // sorted
+  std::vector<int> observations;  // indices of those that cross the group's border
   int score = 0;  // bad flows that the group explains, less those that it does not; 0: none
 };
-// The group of all rails that explains most. looks[i] is that of sights[i].
-Group find_group(const Shape& shape, std::span<const Sight> sights, const std::vector<Look>& looks,
-                 bool directed);
+// The group of all rails that explains most. looks[i] is that of observations[i].
+Group find_group(const Shape& shape, std::span<const Observation> observations,
+                 const std::vector<Look>& looks, bool directed);
 
 }  // namespace weft::fabric
