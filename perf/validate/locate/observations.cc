@@ -79,6 +79,7 @@ bool says_little(const FlowSample& sample, bool declared) {
 // quarter.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3, kLeastSigma = 0.01;
+  constexpr double kShared = 0.4;    // two flows on a link have half of it each: log 2, with noise
   constexpr double kTenth = 1.2816;  // of normal values, sigmas from the median to the best tenth
   std::vector<double> values;
   for (const Observation& s : observations) values.push_back(s.value);
@@ -87,7 +88,7 @@ double beyond_noise_of_all(const std::vector<Observation>& observations) {
   const double median = quantile(values, 0.5), fast = quantile(values, 0.25);
   const double sigma = (fast - quantile(values, 0.05)) / (kTwentieth - kQuarter);
   const double of_fast = fast + (kQuarter + kSigmas) * std::max(sigma, kLeastSigma);
-  if (median > of_fast) return of_fast;
+  if (median > of_fast && median - fast > kShared) return of_fast;
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 
