@@ -197,7 +197,7 @@ Verdict Validation::run(World& world) {
   phase_ = "verdict";
   std::string mine = std::to_string(static_cast<int>(report_.verdict)) + "\n";
   if (world.rank() == 0 && report_.verdict == Verdict::kCritical)
-    for (const Drain& drain : nodes_to_drain(fabric::to_json(report_), kSureToDrain))
+    for (const Drain& drain : nodes_to_drain(fabric::to_json(report_)))
       mine += fmt::format("{} {}\n", drain.node, drain.reason);
   const std::string told = told_by_root(job_of(world), mine);
   report_.verdict = static_cast<Verdict>(std::stoi(told));

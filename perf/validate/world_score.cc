@@ -92,7 +92,7 @@ WorldScore score(const SimWorld& world, const Report& report) {
       result.faults[e].placed |= placed;
       right |= placed;
     }
-    if (finding.explained_by.empty()) result.claims.push_back({finding.confidence, right});
+    if (finding.explained_by.empty()) result.claims.push_back({certainty_of(finding.score), right});
     result.innocents += innocent;
   }
   result.unknown = report.verdict == Verdict::kUnknown || report.verdict == Verdict::kTester;

@@ -17,8 +17,8 @@ struct WorldScore {
   };
   // A finding of WARN or more that no other explains.
   struct Claim {
-    double confidence = 1;  // that the finding states
-    bool right = false;     // its place and direction are a fault's own
+    Certainty certainty = Certainty::kCertain;
+    bool right = false;  // its place and direction are a fault's own
   };
   std::vector<Fault> faults;  // by effect of the world
   std::vector<Claim> claims;

@@ -226,13 +226,13 @@ std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& grou
   std::map<std::string_view, std::size_t> holders;
   for (const Setting& one : group) ++holders[one.value];
   std::optional<std::string> expected = declared;
-  double confidence = 1;
+  double score = 1;
   if (!declared) {
     if (holders.size() < 2) return {};
     const auto most = std::ranges::max_element(holders, {}, &decltype(holders)::value_type::second);
     if (2 * most->second > group.size()) {
       expected = most->first;
-      confidence = static_cast<double>(most->second) / static_cast<double>(group.size());
+      score = static_cast<double>(most->second) / static_cast<double>(group.size());
     }
   }
   std::vector<Finding> findings;
@@ -252,7 +252,7 @@ std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& grou
   for (const Setting& one : group) {
     if (one.value == *expected) continue;
     Finding& finding = findings.emplace_back(text_finding(check, one.where, one.value, *expected));
-    finding.confidence = confidence;
+    finding.score = score;
     finding.evidence.push_back(text_evidence(std::string(name), one.where, one.value));
   }
   return findings;
@@ -302,7 +302,8 @@ Finding finding_from(const Check& check, const Observed& observed, const Cause& 
   finding.expected = cause.expected;
   finding.low = cause.low;
   finding.high = cause.high;
-  finding.confidence = cause.confidence;
+  constexpr double kMostOfCause = 0.9999;  // 1 is for facts
+  finding.score = std::min(kMostOfCause, cause.confidence);
   if (cause.samples > 0)
     finding.evidence.push_back(
         number_evidence("flows", finding.where, cause.samples, kNoNumber, Unit::kCount));

@@ -100,6 +100,24 @@ double share_left(const Finding& finding) {
   return 1;
 }
 
+Certainty certainty_of(double score) {
+  constexpr double kLikely = 0.95, kCertain = 1;
+  return score >= kCertain  ? Certainty::kCertain
+         : score >= kLikely ? Certainty::kLikely
+                            : Certainty::kPossible;
+}
+
+std::string_view word_of(Certainty certainty) {
+  constexpr std::string_view words[] = {"possible", "likely", "certain"};
+  return words[static_cast<int>(certainty)];
+}
+
+std::optional<Certainty> certainty_from(std::string_view word) {
+  for (const auto one : {Certainty::kPossible, Certainty::kLikely, Certainty::kCertain})
+    if (word == word_of(one)) return one;
+  return std::nullopt;
+}
+
 std::string_view word_of(Unit unit) {
   constexpr std::string_view words[] = {"",      "gbps",  "us", "per_packet", "bytes", "count",
                                         "share", "ratio", ""};
@@ -124,7 +142,8 @@ nlohmann::ordered_json to_json(const Finding& finding) {
     }
     if (!finding.text.empty()) json["text"] = finding.text;
   }
-  json["confidence"] = finding.confidence;
+  json["certainty"] = word_of(certainty_of(finding.score));
+  json["score"] = finding.score;
   if (!finding.explained_by.empty()) json["explained_by"] = finding.explained_by;
   if (finding.reason >= 0) json["reason"] = finding.reason;
   json["evidence"] = nlohmann::ordered_json::array();

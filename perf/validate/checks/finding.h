@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,12 +51,19 @@ struct Finding {
   Unit unit = Unit::kNone;
   std::string text, expected_text;  // of Unit::kText
   double low = 0, high = 0;         // interval of confidence of `value`; equal: none
-  double confidence = 1;            // that this is the cause at this place, 0 to 1
+  double score = 1;  // how well the flows agree on this cause and place, 0 to 1; no probability
   std::vector<Evidence> evidence;
   // Id of the finding at the same place that explains this one; empty: a fault of its own.
   std::string explained_by;
   int reason = -1;  // its index among the findings; -1: not known
 };
+
+// How often findings of such a score were right about place and direction; docs/statistics.md has
+// the rule, and the table over simulated faults that it rests on.
+enum class Certainty { kPossible, kLikely, kCertain };  // ascending
+Certainty certainty_of(double score);
+std::string_view word_of(Certainty certainty);  // "certain"
+std::optional<Certainty> certainty_from(std::string_view word);
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
 

@@ -152,6 +152,9 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
     finding.high = interval.high;
   }
   add_loads(observed, loads, finding);
+  for (const int label : cause.labels)
+    finding.evidence.push_back(
+        number_evidence("flow_label", finding.where, label, kNoNumber, Unit::kCount));
   if (is_of_flaps(observed, cause)) finding.explained_by = "link-flaps";
   if (lossless) return finding;
   finding.severity = by_rate(observed, finding.low);

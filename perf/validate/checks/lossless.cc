@@ -164,7 +164,7 @@ void blame_rail(const Check& check, const Observed& observed, const std::vector<
       finding.where.kind = PlaceKind::kPath;
       finding.where.peer = rail[*blame.peer].host->host;
     }
-    finding.confidence = 0.9;  // inferred from where the events gather
+    finding.score = 0.9;  // inferred from where the events gather
     std::vector<Evidence> evidence;
     append(evidence, seen.repeated.moved);
     append(evidence, seen.gaps.moved);

@@ -102,7 +102,7 @@ Where place_of(const std::string& number) {
 // What got worse since the baseline. A tail alone is too noisy to be a verdict. No node is drained
 // for what changed: a link may be slow because of its other end.
 Judged drift(const Check& check, const Observed& observed) {
-  constexpr double kConfidence = 0.5;
+  constexpr double kScore = 0.5;
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
   if (!observed.drift) return all;
@@ -118,7 +118,7 @@ Judged drift(const Check& check, const Observed& observed) {
     finding.unit = rate ? Unit::kGbps : Unit::kMicroseconds;
     finding.value = d.now;
     finding.expected = d.before;
-    finding.confidence = kConfidence;
+    finding.score = kScore;
   }
   return all;
 }

@@ -113,7 +113,7 @@ void sort_heaviest_first(std::vector<Finding>& findings) {
       i = static_cast<std::size_t>(findings[i].reason);
     return i;
   };
-  // Known (2), not known (1) or information (0); fails a run; a cause; cost; severity; confidence.
+  // Known (2), not known (1) or information (0); fails a run; a cause; cost; severity; score.
   std::vector<std::tuple<int, bool, bool, double, Severity, double>> weights(n);
   for (std::size_t i = 0; i < n; ++i) {
     const Finding& f = findings[i];
@@ -124,7 +124,7 @@ void sort_heaviest_first(std::vector<Finding>& findings) {
                   f.explained_by.empty(),
                   cost_to_job(f),
                   f.severity,
-                  f.confidence};
+                  f.score};
   }
   for (std::size_t i = 0; i < n; ++i) {
     auto& root = weights[root_of(i)];

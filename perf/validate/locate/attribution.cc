@@ -21,6 +21,7 @@ constexpr double kHuber = 2;            // in sigmas; further out, evidence grow
 constexpr std::size_t kLeastPaths = 4;  // of a place that could do without one
 constexpr double kTelling = 3;          // events expected of a flow that would show the fault
 
+constexpr double kMostFast = 0.05;  // share of fast flows of a bad end, where flows meet others
 constexpr double kOneOfMany = 0.1;  // of a path's links that a hash chooses from, at least
 
 struct Fit {
@@ -168,23 +169,26 @@ std::vector<int> Attribution::open(const Candidate& candidate) const {
 }
 
 // Whether a healthy place among so many may have such flows. A fast one dismisses a path: what it
-// met at other times was no fault of its own. Of an end, more are bad than chance makes it
-// (Chernoff).
+// met at other times was no fault of its own. Of an end, few are fast, and more are bad
+// than chance makes it (Chernoff).
 bool Attribution::by_chance(const std::vector<int>& observations, CausePlace place) const {
   std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
   double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad
+  double fast = 0;
   for (const int s : observations) {
     if (observation(s).chance <= 0) return false;
     double& least = labels.try_emplace(observation(s).label, 1).first->second;
     least = std::min(least, std::max(kOneOfMany, observation(s).chance));
     share += bad(observation(s)) / static_cast<double>(observations.size());
+    fast +=
+        (observation(s).value < scale_.threshold / 2) / static_cast<double>(observations.size());
     chance += observation(s).chance / static_cast<double>(observations.size());
   }
   const auto places = static_cast<double>(observations_.size());
   double all = 1;
   for (const auto& [label, least] : labels) all *= least;
   if (place == CausePlace::kPath) return share < 1 || places * all > kFalseAlarm;
-  if (share <= chance) return true;
+  if (share <= chance || fast > kMostFast) return true;
   const double divergence = share * std::log(share / chance) +
                             (share < 1 ? (1 - share) * std::log((1 - share) / (1 - chance)) : 0);
   return places * std::exp(-divergence * static_cast<double>(observations.size())) > kFalseAlarm;

@@ -32,7 +32,7 @@ struct Cause {
   double value = 0;           // Gb/s, microseconds (p50), losses per packet, bytes of MTU
   double expected = 0;        // in the same unit
   double low = 0, high = 0;   // interval of confidence of `value`
-  double confidence = 0;      // 0 to 1
+  double confidence = 0;      // a score, 0 to 1: see Finding::score
   int samples = 0;            // flows that speak for the cause
   bool loaded_only = false;   // of kLoss: paced flows lose nothing, so load makes the loss
   bool load_unclear = false;  // of kLoss: somewhat more paced packets would tell

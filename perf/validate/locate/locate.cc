@@ -62,13 +62,15 @@ class Locator {
   const PortInfo& info(Port port) const {
     return hosts_[static_cast<std::size_t>(port.host)].ports[static_cast<std::size_t>(port.rail)];
   }
-  // Flows at ports that are known to be broken, or at places of causes of the given kinds.
+  // Flows at ports that are known to be broken, or at places of causes of the given kinds; what
+  // hits some flows only counts as kUnstable.
   Ignored ignoring(std::vector<CauseKind> kinds) const {
     return [this, kinds = std::move(kinds)](Port from, Port to) {
       for (const Port port : broken_)
         if (port == from || port == to) return true;
       for (const Cause& cause : causes_)
-        if (std::ranges::find(kinds, cause.kind) != kinds.end() && passes(cause, from, to))
+        if (std::ranges::count(kinds, cause.of_flows ? CauseKind::kUnstable : cause.kind) > 0 &&
+            passes(cause, from, to))
           return true;
       return false;
     };
@@ -181,8 +183,9 @@ void Locator::mtu() {
 // at full speed also count by themselves, but only far above the baseline: TCP loses packets at
 // full speed by design. Packets that are too large for a place are no losses.
 void Locator::losses() {
+  // Of kLoss: what unstable() has named.
   const Ignored ignored =
-      ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable});
+      ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable, CauseKind::kLoss});
   const std::vector<Observation> paced = loss_observations(hosts_, samples_, false, ignored);
   std::vector<Observation> full = loss_observations(hosts_, samples_, true, ignored);
   drop_met(hosts_, samples_, thresholds_, full);

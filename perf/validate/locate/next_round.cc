@@ -231,7 +231,7 @@ bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds
                   Port from, Port to) {
   return std::ranges::any_of(causes, [&](const Cause& cause) {
     const bool slows = cause.kind == CauseKind::kRate || (quiet && cause.kind == CauseKind::kLoss);
-    return (cause.kind == CauseKind::kUnstable ||
+    return (cause.kind == CauseKind::kUnstable || cause.of_flows ||
             (slows && cause.confidence >= thresholds.confidence)) &&
            passes(cause, from, to);
   });
@@ -292,7 +292,11 @@ std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samp
   std::erase_if(ways, [&](const Way& way) {
     return known.contains({way.flow.from, way.flow.to}) || way.sure || way.enough || way.quiet ||
            std::ranges::any_of(causes, [&](const Cause& cause) {
-             return cause.kind != CauseKind::kUnstable && passes(cause, way.flow.from, way.flow.to);
+             // A path that loses packets may pass a link of many, whose switch is known in the end.
+             const bool settled = cause.kind == CauseKind::kLoss && way.lossy
+                                      ? cause.of_flows
+                                      : cause.kind != CauseKind::kUnstable;
+             return settled && passes(cause, way.flow.from, way.flow.to);
            });
   });
   return look_alone(std::move(ways), samples, most_flows);

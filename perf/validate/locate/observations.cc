@@ -75,14 +75,20 @@ bool says_little(const FlowSample& sample, bool declared) {
 }
 
 // The level from which noise alone makes no flow slow. Collisions only slow flows, so that the
-// faster half tells the noise of both.
+// faster half tells the noise of both; where more than half of the flows met others, the faster
+// quarter.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
-  constexpr double kSigmas = 3;
+  constexpr double kSigmas = 3, kLeastSigma = 0.01;
+  constexpr double kShared = 0.4;    // two flows on a link have half of it each: log 2, with noise
   constexpr double kTenth = 1.2816;  // of normal values, sigmas from the median to the best tenth
   std::vector<double> values;
   for (const Observation& s : observations) values.push_back(s.value);
   if (values.empty()) return 0;
-  const double median = quantile(values, 0.5);
+  constexpr double kQuarter = 0.6745, kTwentieth = 1.6449;  // likewise, to other quantiles
+  const double median = quantile(values, 0.5), fast = quantile(values, 0.25);
+  const double sigma = (fast - quantile(values, 0.05)) / (kTwentieth - kQuarter);
+  const double of_fast = fast + (kQuarter + kSigmas) * std::max(sigma, kLeastSigma);
+  if (median > of_fast && median - fast > kShared) return of_fast;
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 

@@ -19,9 +19,13 @@ namespace {
 
 constexpr double kSlowFlow = 0.11;     // log of the rate's share: a flow at 90 % is slow
 constexpr double kSlowFlowSigmas = 4;  // likewise, beyond the noise of this run
-constexpr int kEnoughDismissed = 16;   // ways of a rail that were fast when looked at again
+constexpr double kLossyFlow = 100;     // times fail_loss: a flow that loses more is lossy
+constexpr double kTimesFullSpeed = 5;  // likewise, what full speed alone costs three of four flows
+constexpr double kAltogetherLossy =
+    0.75;                             // share of lossy flows from which an end is lossy by itself
+constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when looked at again
 constexpr std::size_t kPathsOfSwitch = 5;
-constexpr int kEnoughSure = 10;   // ways of a rail that are slow, and tell what they share
+constexpr int kEnoughSure = 16;   // ways of a rail that are slow, and tell what they share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
 constexpr int kPortsForEach = 8;  // likewise, ports: others are too many to meet seldom
 
@@ -34,11 +38,47 @@ double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
 // Looks at a way in their order.
 struct WayLooks {
   std::vector<std::pair<double, double>> bad;  // time, and the chance of each
-  double best = std::numeric_limits<double>::infinity(), worst = 0, last_s = 0;
+  double best = std::numeric_limits<double>::infinity(), last_s = 0;
+  double lost = 0, packets = 0;
   int alone = 0;
-  bool dismissed = false;
+  bool dismissed = false, once_bad = false, lossy = true;
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
+
+double share_lost(const FlowSample& sample) {
+  if (!sample.retransmits || sample.packets.value_or(0) == 0) return 0;
+  return static_cast<double>(*sample.retransmits) / static_cast<double>(*sample.packets);
+}
+
+// Losses per packet from which a flow is lossy, and not only at full speed.
+double lossy_share(const std::vector<FleetHost>& hosts, const Samples& samples,
+                   const Thresholds& thresholds) {
+  std::vector<double> shares;
+  for (const Observation& s :
+       loss_observations(hosts, samples, true, [](Port, Port) { return false; }))
+    shares.push_back(s.value / s.trials);
+  const double full_speed = shares.empty() ? 0 : quantile(shares, 0.75);
+  return std::max(kLossyFlow * thresholds.fail_loss, kTimesFullSpeed * full_speed);
+}
+
+// Ends (true: sends) most of whose flows lose packets: the end is at fault, and no link of many.
+std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
+  std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
+  for (const FlowSample& sample : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate) continue;
+    for (const bool sends : {true, false}) {
+      auto& [bad, all] = labels[{sends ? sample.flow.from : sample.flow.to, sends}];
+      all.insert(sample.flow.label);
+      if (share_lost(sample) >= lossy) bad.insert(sample.flow.label);
+    }
+  }
+  std::set<std::pair<Port, bool>> ends;
+  for (const auto& [end, flows] : labels)
+    if (static_cast<double>(flows.first.size()) >=
+        kAltogetherLossy * static_cast<double>(flows.second.size()))
+      ends.insert(end);
+  return ends;
+}
 
 double round_begin_s(const Samples& samples, int round) {
   return samples.rounds[static_cast<std::size_t>(round)].at_s;
@@ -129,8 +169,8 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
   return causes;
 }
 
-// Whether the way was slow again beside few others.
-bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1; }
+// Whether others do not explain the way: it was slow again beside few, or loses packets.
+bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
 
 }  // namespace
 
@@ -141,6 +181,8 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   const BaselineRate baseline(hosts, samples, graded, probe);
   const Company company(samples);
   const double slow = slow_level(probe, thresholds, graded.sigma);
+  const double lossy = probe == Probe::kRate ? lossy_share(hosts, samples, thresholds) : 2;
+  const auto ends = lossy_ends(samples, lossy);
   const auto chance_of = [&](const FlowSample& sample) {
     const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
     if (rail >= graded.chances.size() || graded.chances[rail].alone <= 0) return kLeastChance;
@@ -157,9 +199,15 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     const double rate = sample.reached ? sample.gbps() : 0, of = baseline.of(flow);
     const double level = of > 0 ? std::log(of / std::max(rate, 1e-3 * of)) : 0;
     way.best = std::min(way.best, level);
-    way.worst = std::max(way.worst, level);
     way.last_s = std::max(way.last_s, round_begin_s(samples, sample.round));
-    way.dismissed = way.dismissed || level < slow;
+    const bool loses = share_lost(sample) >= lossy && !ends.contains({flow.from, true}) &&
+                       !ends.contains({flow.to, false});
+    const bool bad = level >= slow || loses;
+    way.dismissed = way.dismissed || !bad;
+    way.once_bad = way.once_bad || bad;
+    way.lossy = way.lossy && loses;
+    way.lost += static_cast<double>(sample.retransmits.value_or(0));
+    way.packets += static_cast<double>(sample.packets.value_or(0));
     way.alone += company.alone(sample);
     way.bad.emplace_back(round_begin_s(samples, sample.round), chance_of(sample));
   }
@@ -173,7 +221,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   };
   for (const auto& [identity, looks] : ways) {
     Tested& tested = rails[std::get<0>(identity).rail];
-    tested.dismissed += looks.dismissed && looks.worst >= slow && looks.bad.size() > 1;
+    tested.dismissed += looks.dismissed && looks.once_bad && looks.bad.size() > 1;
     tested.slow += !looks.dismissed && looks.alone > 0;
     tested.sure += is_sure(looks);
   }
@@ -188,13 +236,16 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     const auto rail = static_cast<std::size_t>(way.flow.from.rail);
     way.quiet = rail >= graded.chances.size() || graded.chances[rail].alone <= 0;
     way.sure = is_sure(looks);
+    way.lossy = looks.lossy;
+    way.lost = looks.packets > 0 ? looks.lost / looks.packets : 0;
     way.all = static_cast<int>(looks.bad.size());
     way.alone = looks.alone;
     const Tested& tested = rails[way.flow.from.rail];
     way.enough = tested.sure >= kEnoughSure ||
                  (way.all == 1 && tested.slow == 0 && tested.dismissed >= kEnoughDismissed);
   }
-  std::ranges::stable_sort(found, std::greater{}, &Way::level);
+  std::ranges::stable_sort(found, std::greater{},
+                           [](const Way& way) { return std::pair(way.lossy, way.level); });
   return found;
 }
 
@@ -241,11 +292,11 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
 
 std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                                   const Thresholds& thresholds) {
-  std::map<int, std::vector<Way>> rails;
+  std::map<int, std::vector<Way>> rails, lossy;
   for (const Probe probe : {Probe::kRate, Probe::kEntropy})
     for (const Way& way : slow_ways(hosts, samples, thresholds, probe))
-      if (way.sure && !way.quiet) rails[way.flow.from.rail].push_back(way);
-  if (rails.empty()) return {};
+      if (way.sure && !way.quiet) (way.lossy ? lossy : rails)[way.flow.from.rail].push_back(way);
+  if (rails.empty() && lossy.empty()) return {};
   const Graded graded =
       rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
   std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
@@ -259,6 +310,18 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
     });
     std::ranges::move(shared_by(hosts, graded, ways), std::back_inserter(causes));
   }
+  for (const auto& [rail, ways] : lossy)
+    for (Cause& cause : shared_by(hosts, graded, ways)) {
+      if (cause.place == CausePlace::kPath) continue;  // locate() finds its loss by itself
+      std::vector<double> shares;
+      for (const Way& way : ways) shares.push_back(way.lost);
+      cause.kind = CauseKind::kLoss;
+      cause.expected = 0;
+      cause.value = quantile(shares, 0.5);
+      cause.low = std::ranges::min(shares);
+      cause.high = std::ranges::max(shares);
+      causes.push_back(std::move(cause));
+    }
   return causes;
 }
 

@@ -17,7 +17,7 @@ namespace weft::fabric {
 // Of the best one: cards and slots turn around differently.
 inline constexpr double kLeastLoopback = 0.6;
 
-// A way all of whose looks were slow.
+// A way all of whose looks were slow or lost packets.
 struct Way {
   Probe probe = Probe::kRate;
   Flow flow;            // its ends and its label
@@ -25,12 +25,15 @@ struct Way {
   int all = 0;          // looks
   int alone = 0;        // of which its flow had its rails to itself
   double last_s = 0;    // when the last look began
+  double lost = 0;      // losses per packet
+  bool lossy = false;   // it loses packets at every look
   bool sure = false;    // no healthy way has such looks
   bool quiet = false;   // healthy ways are seldom slow on its rail
   bool enough = false;  // its rail is known: many such ways were fast alone, or are sure
 };
 
-// Slow ways of this probe, the slowest first; of kRate, flows that have a label.
+// Slow ways of this probe, the slowest first; of kRate, flows that have a label, and before the
+// slow ones those that lose packets at full rate.
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe);
 
@@ -38,7 +41,8 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
 std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, int most_flows);
 
 // What the ways of flows that are slow for sure share, as causes of kind kUnstable: a path, a port,
-// or the ports behind one switch.
+// or the ports behind one switch; likewise of kind kLoss, a port or the ports behind one switch,
+// what flows share that lose packets at every look.
 std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                                   const Thresholds& thresholds);
 

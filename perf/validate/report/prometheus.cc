@@ -123,8 +123,11 @@ void add_findings(const Report& report, Exposition& out) {
   }
   out.family("findings", "Causes by severity.");
   for (const auto& [severity, count] : counts) out.add({{"severity", severity}}, count);
-  out.family("finding_confidence_ratio", "A finding: how sure it is that this is the cause there.");
-  for (const auto& [f, labels] : rows) out.add(labels, f->confidence);
+  out.family("finding_certainty", "A finding: how sure its place is, as a label; always 1.");
+  for (auto [f, labels] : rows) {
+    labels.emplace_back("certainty", std::string(word_of(certainty_of(f->score))));
+    out.add(labels, 1);
+  }
   const auto numbers = [&](double Finding::*number) {
     for (auto [f, labels] : rows) {
       if (f->unit == Unit::kText || f->unit == Unit::kNone) continue;

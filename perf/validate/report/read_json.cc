@@ -102,7 +102,8 @@ Finding finding_from_json(const Parsed& json, const std::string& path) {
   const std::string end = take_value(json, read, finding);
   read(("low" + end).c_str(), finding.low);
   read(("high" + end).c_str(), finding.high);
-  read("confidence", finding.confidence);
+  read("score", finding.score);
+  read("confidence", finding.score);  // of weft.validate/2
   read("explained_by", finding.explained_by);
   read("reason", finding.reason);
   for (const Parsed& item : json.value("evidence", Parsed::array()))

@@ -84,7 +84,7 @@ struct FieldsOf<Cause> {
     a("expected", c.expected);
     a("low", c.low);
     a("high", c.high);
-    a("confidence", c.confidence);
+    a("score", c.confidence);  // no probability: docs/statistics.md
     a("flows", c.samples);
     a("loaded_only", c.loaded_only);
     if (c.kind != CauseKind::kUnstable) return;

@@ -83,8 +83,10 @@ std::string rate_sentence(const Finding& f) {
 // "h3 rail 1 (mlx5_1) loses 1.2e-4 of the packets that the port sends".
 std::string loss_sentence(const Finding& f) {
   const bool port = f.where.kind == PlaceKind::kPort, host = f.where.kind == PlaceKind::kHost;
-  std::string text =
-      fmt::format("{} loses {} of the packets", in_words(f.where), small_share(f.value));
+  std::string text = fmt::format("{}{} loses {} of the packets", in_words(f.where),
+                                 f.where.kind == PlaceKind::kSwitch ? hosts_in_evidence(f) : "",
+                                 small_share(f.value));
+  if (number_in_evidence(f, "flow_label") > 0) return text + " of some flows, always the same ones";
   if (port || host)
     text += fmt::format(" that the {} {}", port ? "port" : "host", sends(f.where.direction));
   return text;

@@ -128,12 +128,6 @@ std::string interval_in_words(const Finding& finding, double confidence) {
                      bare(finding.high, finding.unit), plain(finding.unit), percent(confidence));
 }
 
-std::string certainty(double confidence) {
-  if (!(confidence < 1)) return "certain";
-  if (confidence > 0.999) return "over 99.9 % sure";
-  return percent(std::max(0.0, std::floor(confidence * 1000) / 1000)) + " sure";
-}
-
 std::string counted(std::size_t n, std::string_view noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
@@ -236,7 +230,7 @@ std::string origin_in_words(const Finding& f, const Report& report) {
 
 std::string detail_in_words(const Finding& f, const Report& report) {
   if (f.unknown) return "not known";
-  std::string text = certainty(f.confidence);
+  std::string text(word_of(certainty_of(f.score)));
   const std::string interval = interval_in_words(f, report.policy.thresholds.confidence);
   if (!interval.empty()) text += ", " + interval;
   return text + origin_in_words(f, report);
@@ -302,9 +296,15 @@ bool is_path(const Finding& f) { return f.where.kind == PlaceKind::kPath; }
 bool is_port(const Finding& f) { return f.where.kind == PlaceKind::kPort; }
 bool is_rail(const Finding& f) { return f.where.kind == PlaceKind::kRail; }
 bool of_flows(const Finding& f) {
-  return std::ranges::find(f.evidence, "share_of_flows", &Evidence::name) != f.evidence.end();
+  return std::ranges::any_of(f.evidence, [](const Evidence& e) {
+    return e.name == "share_of_flows" || e.name == "flow_label";
+  });
 }
 bool of_time(const Finding& f) { return !of_flows(f); }
+
+constexpr std::string_view kMembers =
+    "Compare the members of the ECMP or link group on the way to the place; the named flow labels "
+    "select the bad one.";
 
 constexpr Remedy kKnown[] = {
     {"port-rate", sends,
@@ -333,9 +333,9 @@ constexpr Remedy kKnown[] = {
      "Raise the MTU of the switch port of this host (and of VLANs and tunnels on the way); all "
      "other "
      "ports let the packets pass."},
-    {"unstable-rate", of_flows,
-     "Compare the members of the ECMP or link group on the way to the place; the named flow labels "
-     "select the bad one."},
+    {"unstable-rate", of_flows, kMembers},
+    {"loss", of_flows, kMembers},
+    {"congestion-loss", of_flows, kMembers},
     {"unstable-rate", of_time,
      "Look for flaps, pause, and loss at the place, then for other jobs that share the links."},
 };

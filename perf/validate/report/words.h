@@ -24,7 +24,6 @@ std::string three_digits(double value);
 std::string small_share(double value);
 std::string percent(double share);             // "9.5 %"
 std::string in_unit(double value, Unit unit);  // "187 Gb/s", "1500 bytes", "1.2e-4 per packet"
-std::string certainty(double confidence);      // "99 % sure"; "certain" for 1
 // "183 to 191 Gb/s at 95 %", the finding's interval; "" where the finding has none.
 std::string interval_in_words(const Finding& finding, double confidence);
 std::string counted(std::size_t n, std::string_view noun);  // "1 host", "2 hosts"
@@ -43,7 +42,7 @@ std::string title_of(std::string_view id);
 // What to do about this very finding: the registry's remedy, or what its direction, its place or
 // its being unknown leaves of that; "" of an unknown id.
 std::string remedy_of(const Finding& finding);
-// "99 % sure, 183 to 191 Gb/s at 95 %; expected: declared 400 Gb/s, less headers 392".
+// "likely, 183 to 191 Gb/s at 95 %; expected: declared 400 Gb/s, less headers 392".
 std::string detail_in_words(const Finding& finding, const Report& report);
 
 // in_words(Finding), in report.h, has a sentence of its own for this check.

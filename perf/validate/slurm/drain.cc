@@ -30,20 +30,25 @@ std::string reason_of(const Json& finding) {
   return on_one_line("weft: " + finding.value("sentence", finding.at("id").get<std::string>()));
 }
 
-bool is_of_a_node(const Json& finding, double confidence) {
+// weft.validate/2 has a number alone, which is the score.
+Certainty certainty_in(const Json& finding) {
+  if (const auto word = certainty_from(finding.value("certainty", ""))) return *word;
+  return certainty_of(finding.value("confidence", 1.0));
+}
+
+bool is_of_a_node(const Json& finding, Certainty least) {
   const Json& where = finding.at("where");
   const auto kind = where.at("kind").get<std::string>();
   const auto severity = finding.at("severity").get<std::string>();
   return !finding.value("unknown", false) &&
          (severity == "critical" || severity == "fail" || severity == "fatal") &&
          (kind == "host" || kind == "port") && !where.value("host", "").empty() &&
-         finding.value("explained_by", "").empty() &&
-         finding.value("confidence", 1.0) >= confidence;
+         finding.value("explained_by", "").empty() && certainty_in(finding) >= least;
 }
 
 }  // namespace
 
-std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double confidence) {
+std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, Certainty least) {
   if (!report.is_object() || (report.value("schema", "") != "weft.validate/3" &&
                               report.value("schema", "") != "weft.validate/2"))
     throw Error("the report is not of the schema weft.validate/3");
@@ -51,7 +56,7 @@ std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double c
   try {
     if (report.at("exit_code").get<int>() != 2) return drains;
     for (const Json& finding : report.at("findings")) {  // the heaviest first
-      if (!is_of_a_node(finding, confidence)) continue;
+      if (!is_of_a_node(finding, least)) continue;
       const std::string node = finding.at("where").at("host").get<std::string>();
       if (std::any_of(drains.begin(), drains.end(),
                       [&](const Drain& drain) { return drain.node == node; }))

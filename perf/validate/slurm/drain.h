@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "perf/validate/checks/finding.h"
+
 namespace weft::fabric {
 
 struct Drain {
@@ -14,11 +16,10 @@ struct Drain {
 };
 
 // Nodes with a finding of FAIL or more whose place is that host or one of its ports, of the given
-// confidence (0 to 1) at least; the heaviest finding has the reason. Nothing where the verdict is
+// certainty at least; the heaviest finding has the reason. Nothing where the verdict is
 // not CRITICAL: a tester without cores, or what could not be known, drains no node. A fault of a
 // path, a rail or a switch is no node's. Throws Error when the report is not a weft.validate/3.
-inline constexpr double kSureToDrain = 0.95;
-
-std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report, double confidence);
+std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report,
+                                  Certainty least = Certainty::kLikely);
 
 }  // namespace weft::fabric

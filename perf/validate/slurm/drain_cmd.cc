@@ -14,7 +14,7 @@ namespace {
 
 struct DrainFlags {
   std::string report;
-  double confidence = fabric::kSureToDrain;
+  std::string certainty{word_of(fabric::Certainty::kLikely)};
 };
 
 int print_drains(const DrainFlags& flags) {
@@ -22,7 +22,8 @@ int print_drains(const DrainFlags& flags) {
   if (!file) throw Error(fmt::format("{}: cannot be read", flags.report));
   const auto report = nlohmann::ordered_json::parse(file, nullptr, false);
   if (report.is_discarded()) throw Error(fmt::format("{}: no JSON", flags.report));
-  for (const fabric::Drain& drain : fabric::nodes_to_drain(report, flags.confidence))
+  for (const fabric::Drain& drain :
+       fabric::nodes_to_drain(report, *fabric::certainty_from(flags.certainty)))
     fmt::print("{} {}\n", drain.node, drain.reason);
   return kExitOk;
 }
@@ -34,12 +35,12 @@ void add_drain(CLI::App& app, int& exit_code) {
       "drain", "print the nodes that a report of validate --json wants drained, with the reasons");
   static DrainFlags flags;
   drain->add_option("report", flags.report, "file of weft validate --json")->required();
-  drain->add_option("--confidence", flags.confidence, "leave out findings that are less sure")
-      ->check(CLI::Range(0.0, 1.0))
+  drain->add_option("--certainty", flags.certainty, "leave out findings that are less sure")
+      ->check(CLI::IsMember({"certain", "likely", "possible"}))
       ->capture_default_str();
   drain->footer(
       "Prints a line for each node: its name, a blank, and the reason.\n"
-      "Example: weft drain report.json --confidence 0.9");
+      "Example: weft drain report.json --certainty certain");
   drain->callback([&exit_code] { exit_code = print_drains(flags); });
 }
 

@@ -33,7 +33,7 @@ TEST(Majority, OfThreeHostsTheOddOneIsNamed) {
   EXPECT_EQ(findings[0].value, 1500);
   EXPECT_EQ(findings[0].expected, 9000);
   EXPECT_EQ(findings[0].unit, Unit::kBytes);
-  EXPECT_NEAR(findings[0].confidence, 2.0 / 3, 1e-9);
+  EXPECT_NEAR(findings[0].score, 2.0 / 3, 1e-9);
 }
 
 TEST(Majority, ThreeValuesOfThreeHostsAreATie) {

@@ -465,7 +465,7 @@ TEST(Explain, CausesComeInTheOrderOfTheirCost) {
     return finding;
   };
   std::vector<Finding> findings = {rate("h1", 340), rate("h2", 100), rate("h3", 200)};
-  findings[0].confidence = 1;
+  findings[0].score = 1;
   sort_heaviest_first(findings);
   EXPECT_EQ(findings[0].where.host, "h2");
   EXPECT_EQ(findings[1].where.host, "h3");

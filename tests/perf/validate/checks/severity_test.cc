@@ -215,7 +215,7 @@ TEST(Severity, OfADriftFollowsFromTheThresholds) {
   EXPECT_EQ(found->where.host, "a.rail.9");
   EXPECT_EQ(found->where.rail, 1);
   EXPECT_EQ(found->where.direction, Direction::kReceive);
-  EXPECT_LT(found->confidence, 0.9) << "no node is drained for a change";
+  EXPECT_LT(found->score, 0.9) << "no node is drained for a change";
   EXPECT_EQ(verdict_of(judged.findings), Verdict::kCritical);
 }
 

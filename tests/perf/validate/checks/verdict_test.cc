@@ -53,7 +53,7 @@ TEST(FindingJson, HasUnitsInItsKeys) {
   f.low = 180;
   f.high = 190;
   f.unit = Unit::kGbps;
-  f.confidence = 0.9;
+  f.score = 0.9;
   f.explained_by = "link-rate";
   Evidence text;
   text.name = "firmware";
@@ -65,7 +65,7 @@ TEST(FindingJson, HasUnitsInItsKeys) {
     "where": {"kind": "path", "host": "h1", "rail": 2, "direction": "transmit", "peer": "h4",
               "device": "mlx5_2"},
     "value_gbps": 187.0, "expected_gbps": 392.0, "low_gbps": 180.0, "high_gbps": 190.0,
-    "confidence": 0.9, "explained_by": "link-rate",
+    "certainty": "possible", "score": 0.9, "explained_by": "link-rate",
     "evidence": [{"name": "hw.out_of_sequence", "host": "h4", "rail": 2, "value_count": 98.0,
                   "expected_count": 0.0},
                  {"name": "firmware", "text": "28.39"}]})");

@@ -131,7 +131,7 @@ inline Report slow_port_report() {
   Finding slow = port_finding("port-rate", "h3", 1, Direction::kTransmit, 187, 392, Unit::kGbps);
   slow.low = 183;
   slow.high = 191;
-  slow.confidence = 0.992;
+  slow.score = 0.992;
   slow.evidence = {{"rate", "h3", 1, 187, 392, Unit::kGbps, ""}};
   Finding resent = port_finding("retransmits", "h3", 1, Direction::kTransmit, 98, 0, Unit::kCount);
   resent.explained_by = "port-rate";
@@ -149,7 +149,7 @@ inline Report loss_report() {
   Finding loss = port_finding("loss", "h1", 0, Direction::kReceive, 1.2e-4, 0, Unit::kPerPacket);
   loss.low = 0.9e-4;
   loss.high = 1.6e-4;
-  loss.confidence = 0.97;
+  loss.score = 0.97;
   report.judgement.findings = {loss};
   report.verdict = Verdict::kCritical;
   return report;

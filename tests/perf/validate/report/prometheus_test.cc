@@ -81,7 +81,8 @@ TEST(ReportPrometheus, HasTheRunAndItsPorts) {
   const std::string slow =
       "{check=\"port-rate\",severity=\"critical\",place=\"port\",host=\"h3\",rail=\"1\","
       "direction=\"transmit\"";
-  EXPECT_THAT(text, HasSubstr("weft_validate_finding_confidence_ratio" + slow + "} 0.992\n"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_validate_finding_certainty" + slow + ",certainty=\"likely\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_finding_value" + slow + ",unit=\"gbps\"} 187\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_finding_expected" + slow + ",unit=\"gbps\"} 392\n"));
   EXPECT_THAT(text,

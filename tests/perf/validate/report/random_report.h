@@ -104,7 +104,7 @@ class RandomReport {
       f.low = 1;
       f.high = 2;
     }
-    f.confidence = below(3) == 0 ? 1 : below(1001) / 1000.0;
+    f.score = below(3) == 0 ? 1 : below(1001) / 1000.0;
     if (below(4) == 0 && !report.judgement.findings.empty())
       f.explained_by = report.judgement.findings[0].id;
     for (int i = below(4); i > 0; --i)

@@ -32,27 +32,28 @@ std::vector<std::string> all_worlds() {
   return worlds;
 }
 
-// How often findings were right, by the confidence that they stated.
+// How often findings were right, by how sure they said they were.
 struct Reliability {
   struct Level {
-    double from;  // confidence
+    weft::fabric::Certainty certainty;
     int claims = 0, right = 0;
   };
-  std::vector<Level> levels{{0}, {0.9}, {0.95}, {0.99}, {0.999}, {1}};
+  std::vector<Level> levels{{weft::fabric::Certainty::kPossible},
+                            {weft::fabric::Certainty::kLikely},
+                            {weft::fabric::Certainty::kCertain}};
 
   void add(const weft::fabric::WorldScore::Claim& claim) {
-    auto level = levels.rbegin();
-    while (claim.confidence < level->from) ++level;
-    ++level->claims;
-    level->right += claim.right;
+    Level& level = levels[static_cast<std::size_t>(claim.certainty)];
+    ++level.claims;
+    level.right += claim.right;
   }
   void print() const {
-    fmt::print("\n| confidence from | findings | right, % | 95 % interval |\n|---|---|---|---|\n");
+    fmt::print("\n| certainty | findings | right, % | 95 % interval |\n|---|---|---|---|\n");
     for (const Level& level : levels) {
       const weft::fabric::Interval range = weft::fabric::wilson(level.right, level.claims, 0.95);
-      fmt::print("| {} | {} | {:.1f} | {:.1f} to {:.1f} |\n", level.from, level.claims,
-                 level.claims == 0 ? 0 : 100.0 * level.right / level.claims, 100 * range.low,
-                 100 * range.high);
+      fmt::print("| {} | {} | {:.1f} | {:.1f} to {:.1f} |\n", word_of(level.certainty),
+                 level.claims, level.claims == 0 ? 0 : 100.0 * level.right / level.claims,
+                 100 * range.low, 100 * range.high);
     }
   }
 };

@@ -23,12 +23,12 @@ Json finding() {
           {"value_gbps", 187.2},
           {"expected_gbps", 392.0},
           {"sentence", "n3 rail 1 sends at 187 of 392 Gb/s"},
-          {"confidence", 0.99}};
+          {"certainty", "certain"}};
 }
 
 std::vector<Drain> drains(const std::vector<Json>& findings, int exit_code = 2) {
   return nodes_to_drain(
-      {{"schema", "weft.validate/3"}, {"exit_code", exit_code}, {"findings", findings}}, 0.95);
+      {{"schema", "weft.validate/3"}, {"exit_code", exit_code}, {"findings", findings}});
 }
 
 TEST(Drain, APortsFaultDrainsItsNodeWithTheReportsSentence) {
@@ -47,9 +47,20 @@ TEST(Drain, WhatIsNoNodesFaultDrainsNone) {
   findings[2]["where"] = {{"kind", "path"}, {"host", "n3"}, {"peer", "n4"}, {"rail", 0}};
   findings[3]["where"] = {{"kind", "rail"}, {"rail", 1}};
   findings[4]["where"] = {{"kind", "tester"}, {"host", "n3"}};
-  findings[5]["confidence"] = 0.6;
+  findings[5]["certainty"] = "possible";
   findings[6]["explained_by"] = "link-state";
   EXPECT_THAT(drains(findings), IsEmpty());
+}
+
+TEST(Drain, TheCertaintyOfAnOlderReportIsThatOfItsNumber) {
+  Json old = finding();
+  old.erase("certainty");
+  old["confidence"] = 0.96;
+  EXPECT_EQ(drains({old}).size(), 1u);
+  old["confidence"] = 0.94;
+  EXPECT_THAT(drains({old}), IsEmpty());
+  const Json report = {{"schema", "weft.validate/3"}, {"exit_code", 2}, {"findings", {old}}};
+  EXPECT_EQ(nodes_to_drain(report, Certainty::kPossible).size(), 1u);
 }
 
 TEST(Drain, TheHeaviestFindingOfANodeIsItsReason) {
@@ -65,9 +76,9 @@ TEST(Drain, TheHeaviestFindingOfANodeIsItsReason) {
 }
 
 TEST(Drain, AnotherReportIsRefused) {
-  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/1"}}, 0.9), Error);
-  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/3"}}, 0.9), Error);
-  EXPECT_THROW(nodes_to_drain(Json::array(), 0.9), Error);
+  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/1"}}), Error);
+  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/3"}}), Error);
+  EXPECT_THROW(nodes_to_drain(Json::array()), Error);
   Json bare = finding();
   bare.erase("where");
   EXPECT_THROW(drains({bare}), Error);
