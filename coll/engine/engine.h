@@ -324,10 +324,10 @@ class Run {
 Slicing slicing_for(const Compute& compute, const Plan& plan);
 
 // Whether a message of blocks may be run packed: it is short, or its blocks are so short that a
-// message for each costs more than a copy of all.
+// message for each costs more than copies of it (0.6 us at both ends, and 10 GB/s).
 constexpr bool may_pack(std::size_t total_bytes, int nranks) {
   constexpr std::size_t kShort = std::size_t{256} << 10, kOfBlocks = std::size_t{4} << 20;
-  constexpr std::size_t kBlock = std::size_t{16} << 10;
+  constexpr std::size_t kBlock = std::size_t{4} << 10;
   return total_bytes <= kShort ||
          (total_bytes <= kOfBlocks && total_bytes <= kBlock * static_cast<std::size_t>(nranks));
 }
