@@ -328,8 +328,14 @@ class Run {
 // How to cut a message for a run with a Compute; the same on all ranks whose round_bytes() are.
 Slicing slicing_for(const Compute& compute, const Plan& plan);
 
-// Messages up to this size may be run packed.
-inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;
+// Whether a message of blocks may be run packed: it is short, or its blocks are so short that a
+// message for each costs more than copies of it (0.6 us at both ends, and 10 GB/s).
+constexpr bool may_pack(std::size_t total_bytes, int nranks) {
+  constexpr std::size_t kShort = std::size_t{256} << 10, kOfBlocks = std::size_t{4} << 20;
+  constexpr std::size_t kBlock = std::size_t{4} << 10;
+  return total_bytes <= kShort ||
+         (total_bytes <= kOfBlocks && total_bytes <= kBlock * static_cast<std::size_t>(nranks));
+}
 
 // Whether to compile the plan of a message of blocks in the packed layout.
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule);

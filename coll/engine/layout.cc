@@ -19,7 +19,7 @@ std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to *
 
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
   const auto several = [](const Step& s) { return s.at.count > 1 || s.joined; };
-  return total_bytes <= kPackedMax &&
+  return may_pack(total_bytes, schedule.nranks) &&
          (schedule.packs || std::ranges::any_of(schedule.steps, several));
 }
 

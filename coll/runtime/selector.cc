@@ -90,7 +90,8 @@ const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
 const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                            Rank root, bool in_place, bool by_name, Status& status) {
   const bool on_device = g.compute && g.compute->on_device();
-  const bool small = by_blocks(c) && call.total_bytes <= kPackedMax && !on_device;
+  const bool small =
+      by_blocks(c) && may_pack(call.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
   const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
   const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic};
   GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];

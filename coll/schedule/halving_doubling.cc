@@ -41,9 +41,11 @@ std::vector<Digit> digits(int n, int radix) {
   return all;
 }
 
-// R[i] of member me is part (me + i) modulo n. In the step a -> b = ceil(a / radix) it passes
-// R[j b, (j + 1) b) on to member me + j b, for each j, and adds what comes from me - j b.
-// f(j b, length of what is passed on), from a = n down.
+// R[i] of member me is part (me - i) modulo n. In the step a -> b = ceil(a / radix) it passes
+// R[j b, (j + 1) b) on to member me - j b, for each j, and adds what comes from me + j b.
+// f(j b, length of what is passed on), from a = n down. Ranges of parts that wrap are two messages:
+// down from its own part, member 0 has the most of them, and it is by member 0 that the engine cuts
+// messages (coll/engine/outline.h).
 template <class F>
 void each_skip(int a, int radix, F f) {
   if (a == 1) return;
@@ -73,10 +75,10 @@ void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel) {
   }
   if (!factors(n, kRadix).empty()) return;
   each_skip(n, kRadix, [&](int skip, int count) {
-    for_cyclic(c, g.me + skip, count, n,
-               [&](Chunks at) { s.send(g.at(g.me + skip), at, channel); });
-    for_cyclic(c, g.me, count, n,
-               [&](Chunks at) { s.recv_reduce(g.at(g.me - skip), at, channel); });
+    for_cyclic(c, n + g.me - skip - count + 1, count, n,
+               [&](Chunks at) { s.send(g.at(g.me - skip), at, channel); });
+    for_cyclic(c, n + g.me - count + 1, count, n,
+               [&](Chunks at) { s.recv_reduce(g.at(g.me + skip), at, channel); });
   });
 }
 
@@ -92,9 +94,10 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   }
   if (!all.empty()) return;
   each_skip_upwards(n, kRadix, [&](int skip, int count) {
-    for_cyclic(c, g.me, count, n, [&](Chunks at) { s.send(g.at(g.me - skip), at, channel); });
-    for_cyclic(c, g.me + skip, count, n,
-               [&](Chunks at) { s.recv(g.at(g.me + skip), at, channel); });
+    for_cyclic(c, n + g.me - count + 1, count, n,
+               [&](Chunks at) { s.send(g.at(g.me + skip), at, channel); });
+    for_cyclic(c, n + g.me - skip - count + 1, count, n,
+               [&](Chunks at) { s.recv(g.at(g.me - skip), at, channel); });
   });
 }
 

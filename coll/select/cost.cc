@@ -106,20 +106,30 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   Play play(some, shape, bytes / rounds.rounds, model, Order::kAsEngine);
   const double most_steps = shape.nranks > kManyRanks ? kPlayedStepsOfMany : kPlayedSteps;
   const double room = std::max(1.0, std::floor(most_steps / std::max(1, play.steps())));
-  const int played = static_cast<int>(std::min({rounds.rounds, room, 2.0 * lanes + 1}));
-  play.run(played, lanes);
+  // Where rounds follow each other in lanes, and there is no room for two in each, fewer lanes are
+  // played.
+  const bool all = rounds.rounds <= lanes || 2.0 * lanes + 1 <= room;
+  const int few = all ? lanes : std::min(lanes, std::max(1, static_cast<int>(room - 1) / 2));
+  const int played =
+      static_cast<int>(std::min({rounds.rounds, room, !all && room < 3 ? 1.0 : 2.0 * few + 1}));
+  play.run(played, few);
   if (play.stuck()) return {};
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);
   double pace = stage;
-  if (played > lanes) {
-    const int cycle = std::min(lanes, played - lanes);
+  // The less rounds hold each other up, the more of them are in flight.
+  const auto held_up = [&](double us) {
+    pace = std::cbrt(std::pow(stage, 3) + std::pow(us / lanes, 3));
+  };
+  if (played > few) {
+    const int cycle = std::min(few, played - few);
     pace = std::max(pace, (play.end_us(played - 1) - play.end_us(played - 1 - cycle)) / cycle);
+    if (few < lanes) held_up(few * std::cbrt(std::pow(pace, 3) - std::pow(stage, 3)));
   } else if (lanes > 0) {
-    const double held = chained ? play.end_us(0) : 2 * model.rail.alpha_us + pace;
-    pace = std::cbrt(std::pow(pace, 3) + std::pow(held / lanes, 3));
+    held_up(chained ? play.end_us(0) : 2 * model.rail.alpha_us + pace);
   }
-  p.time_us = std::max(play.end_us(played - 1), played * stage) + (rounds.rounds - played) * pace;
+  const int begun = few < lanes ? 1 : played;  // in more lanes, rounds after the first end earlier
+  p.time_us = std::max(play.end_us(begun - 1), begun * stage) + (rounds.rounds - begun) * pace;
   return p;
 }
 

@@ -108,6 +108,7 @@ void Play::add_tasks(int rank, double bytes) {
   Member& m = ranks_[as_index(rank)];
   m.first = static_cast<int>(tasks_.size());
   const auto& steps = m.schedule->steps;
+  m.nodes = static_cast<int>(steps.size());
   const ChunkBytes size(*m.schedule, bytes);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     Task& t = tasks_.emplace_back();
@@ -124,7 +125,7 @@ void Play::add_tasks(int rank, double bytes) {
 }
 
 // A step waits for those that wrote its chunks; reductions into the same chunks are one.
-void Play::order_by_chunks(const Member& m) {
+void Play::order_by_chunks(Member& m) {
   const auto& steps = m.schedule->steps;
   std::vector<int> touched;  // few of the n * n chunks of an all_to_all
   for (const Step& s : steps)
@@ -150,6 +151,10 @@ void Play::order_by_chunks(const Member& m) {
     // The last one stands for all that are reduced together.
     const int last = m.first + static_cast<int>(end) - 1;
     if (me != last) edges_.emplace_back(me, last);
+    if (opens && s.op == Op::kRecvReduce) {
+      tasks_[as_index(last)].reduced = true;
+      ++m.nodes;
+    }
     if (opens && s.op != Op::kSend) std::ranges::fill(mine, last);
   }
 }
@@ -197,7 +202,8 @@ void Play::match_messages() {
   }
 }
 
-// A rank that is not played sends its i-th message when the receiver sends its own i-th.
+// A rank that is not played sends so many chunks when the receiver has sent as many itself: ranks
+// that do alike may cut them into messages differently.
 void Play::take_as_own() {
   for (const Member& m : ranks_)
     for (const bool near : {false, true}) {
@@ -207,27 +213,31 @@ void Play::take_as_own() {
         if (tasks_[as_index(t)].near == near)
           (step(t).op == Op::kSend ? sends : receives).push_back(t);
       // The credits are those of its own messages from the rank that it sends to, or would be.
-      std::vector<std::tuple<Rank, int, std::size_t>> channels;
-      for (std::size_t i = 0; i < receives.size(); ++i) {
-        if (played_[as_index(step(receives[i]).peer)]) continue;
+      std::vector<std::tuple<Rank, int, int, int>> channels;  // and receive, and its send
+      int sent = sends.empty() ? 0 : step(sends[0]).at.count, received = 0;
+      std::size_t i = 0;  // the send of the chunks up to `sent`
+      for (const int receive : receives) {
+        received += step(receive).at.count;
+        while (sent < received && i + 1 < sends.size()) sent += step(sends[++i]).at.count;
+        if (played_[as_index(step(receive).peer)]) continue;
         if (sends.empty()) {
-          unsent_.push_back(receives[i]);
+          unsent_.push_back(receive);
           continue;
         }
-        const int send = sends[std::min(i, sends.size() - 1)];
-        if (i >= sends.size() || played_[as_index(step(send).peer)]) {
-          echoes_.emplace_back(send, receives[i]);
+        Task& send = tasks_[as_index(sends[i])];
+        if (send.arrives_at >= 0) {
+          echoes_.emplace_back(sends[i], receive);
           continue;
         }
-        tasks_[as_index(send)].arrives_at = receives[i];
-        channels.emplace_back(step(receives[i]).peer, step(receives[i]).channel, i);
+        send.arrives_at = receive;
+        channels.emplace_back(step(receive).peer, step(receive).channel, receive, sends[i]);
       }
       std::ranges::sort(channels);
       for (std::size_t k = kArrivalsAhead; k < channels.size(); ++k) {
-        const auto& [peer, channel, i] = channels[k];
-        const auto& [before_peer, before_channel, before] = channels[k - kArrivalsAhead];
-        if (peer == before_peer && channel == before_channel)
-          needs_credit(sends[i], receives[before]);
+        const auto& [peer, channel, receive, send] = channels[k];
+        const auto& [before_peer, before_channel, before, before_send] =
+            channels[k - kArrivalsAhead];
+        if (peer == before_peer && channel == before_channel) needs_credit(send, before);
       }
     }
   std::ranges::sort(echoes_);

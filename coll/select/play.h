@@ -76,6 +76,7 @@ class Play {
     int arrives_at = -1;  // a send: the receive that takes its message, or one for its own peer's
     int fan_in = 1;       // a receive: how many in a row come from different other hosts' ranks
     bool near = false, reduces = false;
+    bool reduced = false;  // the last receive of a reduction, which is a node of the engine's plan
     int after = 0, afters = 0;  // in after_: the tasks that wait for it
     double bytes = 0;
   };
@@ -88,12 +89,13 @@ class Play {
   struct Member {
     const Schedule* schedule = nullptr;
     int first = 0;  // task of its first step
+    int nodes = 0;  // of the engine's plan: steps and reductions
     Moment cpu;     // when the rank is free
     Port out, in;   // CostModel::host_ports: its own ports inside the host
     double busy_us = 0, bytes = 0, work_us = 0;
     int started = 0;        // lanes
     int next = 0;           // round that the next free lane takes
-    std::vector<int> left;  // by round: steps that are not done
+    std::vector<int> left;  // by round: nodes that are not done
     std::vector<bool> begun;
     // In the order of the list:
     int taken = 0, received = 0;
@@ -114,7 +116,7 @@ class Play {
     return m.schedule->steps[static_cast<std::size_t>(task - m.first)];
   }
   void add_tasks(int rank, double bytes);
-  void order_by_chunks(const Member& member);
+  void order_by_chunks(Member& member);
   void count_fan_in(const Member& member);
   void match_messages();
   void take_as_own();

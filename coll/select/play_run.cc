@@ -15,7 +15,7 @@ void Play::run(int rounds, int lanes) {
   end_.assign(as_index(rounds), {});
   if (order_ == Order::kOfList) return run_as_listed();
   for (Member& m : ranks_) {
-    m.left.assign(as_index(rounds), static_cast<int>(m.schedule->steps.size()));
+    m.left.assign(as_index(rounds), m.nodes);
     m.begun.assign(as_index(rounds), false);
     m.next = lanes_;
     // Inside one host lanes start at once, else one after the other (done()).
@@ -53,7 +53,7 @@ void Play::begin(Member& m, int round, const Moment& when) {
 
 void Play::run_as_listed() {
   for (Member& m : ranks_) {
-    m.left.assign(1, static_cast<int>(m.schedule->steps.size()));
+    m.left.assign(1, m.nodes);
     m.next = 1;
   }
   for (bool moved = true; left_ > 0;) {
@@ -110,8 +110,8 @@ void Play::done(int turn, const Moment& when) {
     met(after_[as_index(i)] + round * steps(), when);
   // Lanes start one after the other, as in the engine.
   Member& m = ranks_[as_index(t.rank)];
-  const int all = static_cast<int>(m.schedule->steps.size()), left = --m.left[as_index(round)];
-  if (left <= all - all / kStagger && round + 1 == m.started && m.started < lanes_)
+  const int left = m.left[as_index(round)] -= t.reduced ? 2 : 1;
+  if (left <= m.nodes - m.nodes / kStagger && round + 1 == m.started && m.started < lanes_)
     begin(m, m.started++, when);
   if (left == 0 && m.next < rounds_) begin(m, m.next++, when);
 }

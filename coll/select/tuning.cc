@@ -29,17 +29,24 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                                  : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  r.first_us = latency_us +
-               (o.together ? std::max({work_us, rail_us, host_us}) : work_us + rail_us + host_us);
+  // Of what goes together, all but the longest begins with the part of one hop.
+  const double longest_us = std::max({work_us, rail_us, host_us});
+  const double others_us = work_us + rail_us + host_us - longest_us;
+  r.first_us = latency_us + longest_us + others_us / (o.together ? 1 + o.rail_hops : 1);
   r.stage_us = std::max(bytes_us, core_us);
-  // Twice as many as it takes where nothing is ever late.
-  double lanes = std::ceil(2 * r.first_us / std::max(r.stage_us, 1e-6));
+  // More than it takes where nothing is ever late.
+  double lanes = std::ceil(4 * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
   if (o.scratch_chunks > 0)
     lanes =
         std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * even)));
   lanes = std::max(1.0, std::min(lanes, r.rounds));
-  r.time_us = r.first_us + (r.rounds - 1) * std::max(r.stage_us, r.first_us / lanes);
+  // Ports and cores keep each other waiting where both are busy, and so do rounds in flight where
+  // these are few.
+  const double busy_us = std::pow(std::pow(bytes_us, 8) + std::pow(core_us, 8), 1.0 / 8);
+  const double held_us = (o.together ? 1 : 2) * r.first_us / lanes;
+  r.time_us = r.first_us + (lanes - 1) * busy_us +
+              (r.rounds - lanes) * std::cbrt(std::pow(busy_us, 3) + std::pow(held_us, 3));
   r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes)};
   return r;
 }

@@ -117,7 +117,7 @@ TEST(OneModel, PredictsTheTableOfPerformance) {
        {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
     points.push_back({"h100", c, 32, 8, kGiB});
   points.push_back({"h100", kAllReduce, 32, 1, 256 * kMiB});
-  expect_misses(points, {"h100 all_reduce 12x8 16384K time"}, false);
+  expect_misses(points, {}, false);
 }
 
 // What explain and sim take where nothing is said, and the machine whose cores decide.
@@ -146,12 +146,7 @@ TEST(OneModel, PredictsOddNumbersOfHosts) {
     for (const int per_host : {1, 4, 8})
       for (const std::size_t bytes : {kMiB, 64 * kMiB})
         points.push_back({"h100", kAllReduce, hosts, per_host, bytes});
-  expect_misses(points,
-                {"h100 all_reduce 100x4 65536K pick", "h100 all_reduce 33x8 65536K time",
-                 "h100 all_reduce 65x4 65536K time", "h100 all_reduce 65x8 65536K time",
-                 "h100 all_reduce 100x4 65536K time", "h100 all_reduce 127x4 65536K time",
-                 "h100 all_reduce 127x8 65536K time"},
-                true);
+  expect_misses(points, {}, true);
 }
 
 // From 1 MiB on nothing leaves its rails for 10 % of the time.
