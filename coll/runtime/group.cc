@@ -7,6 +7,7 @@
 #include <map>
 
 #include "coll/runtime/board_task.h"
+#include "coll/runtime/coded_task.h"
 
 namespace weft {
 
@@ -77,6 +78,9 @@ void Core::forget_messages(std::uint32_t id) {
 }
 
 void Core::forget_group(GroupState& g) {
+  if (g.coded)
+    for (const auto* part : {&g.coded->all, &g.coded->host, &g.coded->rail})
+      if (*part) forget_group(**part);
   g.board.reset();
   forget_messages(g.id);
   groups.erase(g.id);
