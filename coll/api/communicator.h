@@ -79,7 +79,7 @@ struct Blocks {
 };
 
 // How Communicator::compressed() writes values. Each value becomes one byte, and each block of at
-// most 256 consecutive values has a scale of four bytes.
+// most 64 consecutive values has a scale of four bytes.
 struct Compression {
   Codec codec = Codec::kInt8;
   // Error feedback; null: none. As many floats as `in` has elements, zero before the first call;

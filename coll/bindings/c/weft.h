@@ -183,7 +183,7 @@ typedef enum { WEFT_INT8_BLOCKS = 1, WEFT_FP8_BLOCKS = 2 } weft_codec_t;
 weft_result_t weft_comm_compressed(weft_comm_t* comm, weft_codec_t codec, float* residual,
                                    weft_comm_t** bound);
 /* How far a result of such a call may be from the exact one, relative to the largest magnitude that
- * any rank has in the element's block of 256; op: WEFT_SUM or WEFT_AVG. */
+ * any rank has in the element's block of 64; op: WEFT_SUM or WEFT_AVG. */
 weft_result_t weft_error_bound(weft_codec_t codec, weft_collective_t collective, weft_op_t op,
                                int ranks, double* bound);
 
