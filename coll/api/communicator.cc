@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "coll/codec/coded_task.h"
 #include "coll/engine/signature.h"
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/board_task.h"
-#include "coll/runtime/coded_task.h"
 #include "coll/runtime/schedule_task.h"
 #include "coll/select/cost.h"
 #include "topo/base/log.h"

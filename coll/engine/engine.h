@@ -49,7 +49,7 @@ struct Call {
   std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); equal on all
                                 // ranks, except in an all_to_all_v
   // The GPU stream that an `ordered` call follows (gpu/begin.h), and what a compressed call adds
-  // (runtime/coded_task.h). The engine ignores all of them.
+  // (codec/coded_task.h). The engine ignores all of them.
   void* stream = nullptr;
   bool ordered = false;
   Codec codec = Codec::kNone;

@@ -7,7 +7,6 @@
 #include <map>
 
 #include "coll/runtime/board_task.h"
-#include "coll/runtime/coded_task.h"
 
 namespace weft {
 
@@ -78,9 +77,7 @@ void Core::forget_messages(std::uint32_t id) {
 }
 
 void Core::forget_group(GroupState& g) {
-  if (g.coded)
-    for (const auto* part : {&g.coded->all, &g.coded->host, &g.coded->rail})
-      if (*part) forget_group(**part);
+  for (const auto& companion : g.companions) forget_group(*companion);
   g.board.reset();
   forget_messages(g.id);
   groups.erase(g.id);

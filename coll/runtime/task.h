@@ -35,8 +35,8 @@ inline constexpr int kSequenceBits = 13;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
-// Bits above a communicator's id that name one of its companions (gpu/lane.h, coded_task.h); 0: the
-// communicator.
+// Bits above a communicator's id that name one of its companions (gpu/lane.h, codec/coded_task.h);
+// 0: the communicator.
 inline constexpr int kLaneBits = 4;
 
 // The ids of the communicators that every job has; groups without a common rank share an id.
@@ -188,7 +188,7 @@ struct Prepared {
 class BoardTask;     // board_task.h
 class ScheduleTask;  // schedule_task.h
 struct DeviceLanes;  // gpu/lane.h
-struct CodedCalls;   // coded_task.h
+struct CodedCalls;   // codec/coded_task.h
 // Whether this thread is a communicator's GPU lane, which cannot end the communicator.
 inline thread_local bool lane_thread = false;
 
@@ -267,6 +267,7 @@ struct GroupState {
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream
   std::shared_ptr<CodedCalls> coded;    // null until a call is compressed
+  std::vector<std::unique_ptr<GroupState>> companions;  // of compressed calls
   // Of a companion: the user's call that the companion's tasks are a part of. record 0: none.
   struct PartOf {
     std::uint64_t record = 0, tag = 0;

@@ -1,7 +1,7 @@
 // Gradients of a byte each: after 300 steps the loss is that of fp32 within 1 %, and --compress is
 // refused with what it cannot be combined with.
 // labels: sim
-// sanitize: no
+// sanitize: long
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

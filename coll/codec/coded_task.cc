@@ -1,6 +1,6 @@
 // The phases of a compressed collective: what is quantised, which collective moves it, and where
 // the sums go. This file does not know how a block is quantised (engine/codec.h).
-#include "coll/runtime/coded_task.h"
+#include "coll/codec/coded_task.h"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,8 @@ void make_calls(GroupState& g) {
     core.mutex.assert_held();
     std::vector<Rank> world;
     for (const Rank r : of) world.push_back(g.ranks[static_cast<std::size_t>(r)]);
-    return core.make_companion(g, which, std::move(world));
+    g.companions.push_back(core.make_companion(g, which, std::move(world)));
+    return g.companions.back().get();
   };
   std::vector<Rank> everybody(g.ranks.size());
   std::iota(everybody.begin(), everybody.end(), 0);

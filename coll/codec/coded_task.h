@@ -19,9 +19,9 @@ class CodedTask;
 
 // What compressed calls of a communicator share.
 struct CodedCalls {
-  // Companions: of all ranks; of this host's ranks (null: hosts are not used) and of those at this
-  // rank's place on all hosts (of all ranks).
-  std::unique_ptr<GroupState> all, host, rail;
+  // Of GroupState::companions: of all ranks; of this host's ranks, and of those at this rank's
+  // place on all hosts (null: hosts are not used, `across` has all ranks).
+  GroupState *all = nullptr, *host = nullptr, *rail = nullptr;
   std::vector<Rank> place, across;  // ranks of the communicator: of `host`, and of `rail`
   // The first task runs; ranks must start the companions' collectives in the same order.
   std::deque<CodedTask*> queue;
