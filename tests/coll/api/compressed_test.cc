@@ -45,8 +45,8 @@ class Compressed : public InLayouts {
   }
 };
 
-// Compares the elements with the exact result. Blocks begin anew every `part` elements, and each has
-// the bound of its own largest value.
+// Compares the elements with the exact result. Blocks begin anew every `part` elements, and each
+// has the bound of its own largest value.
 void expect_close(const std::vector<float>& out, const std::vector<std::vector<float>>& in,
                   Codec codec, Collective c, RedOp op, std::size_t part) {
   const auto n = static_cast<int>(in.size());
@@ -336,7 +336,7 @@ TEST(CompressedCalls, RanksThatDisagreeAreTold) {
           Communicator mine = c.rank() == 0 ? c : c.compressed({});
           return mine.all_reduce(f, f, 20000, DType::kFloat32, RedOp::kSum);
         },
-        "no compression");
+        "int8 blocks");
   }
 }
 
