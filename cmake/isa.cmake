@@ -1,12 +1,14 @@
-# coll/engine/kernels_isa.cc, the reduction kernels, is compiled once for each instruction set, with
-# WEFT_ISA = base, avx2 or avx512 to name its functions by; the processor is asked at run time.
+# coll/engine/*_isa.cc, the kernels of reductions and of codecs, are compiled once for each
+# instruction set, with WEFT_ISA = base, avx2 or avx512 to name its functions by; the processor is
+# asked at run time.
 # WEFT_X86_ISAS=1 tells the rest of weft_coll that all three are there.
 #
 # A product and a sum must not become one operation that rounds once on some processors only.
-# Whatever that file does not inline must have internal linkage: the linker keeps one copy of an
+# Whatever those files do not inline must have internal linkage: the linker keeps one copy of an
 # inline function, and a copy made for avx512 would then run on processors without it.
 
-set(weft_kernels ${PROJECT_SOURCE_DIR}/coll/engine/kernels_isa.cc)
+set(weft_kernels ${PROJECT_SOURCE_DIR}/coll/engine/kernels_isa.cc
+  ${PROJECT_SOURCE_DIR}/coll/engine/codec_isa.cc)
 file(GLOB weft_has_kernels CONFIGURE_DEPENDS ${weft_kernels})
 if(weft_has_kernels)
   function(weft_isa isa)

@@ -46,6 +46,7 @@ std::string arguments(const CallDescriptor& c, bool digest) {
   if (c.is_vector && digest)
     text += by_pairs(c) ? " sent" : fmt::format(" in all (digest of the counts {:06x})", c.digest);
   if (reduces(c.collective)) text += fmt::format(", {}", name(c.op));
+  if (c.codec != Codec::kNone) text += fmt::format(", {} blocks", name(c.codec));
   if (rooted(c.collective)) text += fmt::format(", root {}", c.root);
   return text;
 }

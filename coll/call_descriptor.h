@@ -30,6 +30,7 @@ struct CallDescriptor {
   bool sends = false;    // of a message: this rank sends it
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
+  Codec codec = Codec::kNone;
   Rank root = 0;  // the root that the caller passed, a rank of the communicator
   std::uint64_t count = 0;
 
@@ -80,6 +81,7 @@ void each_field(Descriptor& c, const Visit& visit) {
   visit("sends", c.sends);
   visit("type", c.type);
   visit("op", c.op);
+  visit("codec", c.codec);
   visit("root", c.root);
   visit("count", c.count);
 }

@@ -66,6 +66,9 @@ constexpr std::array<std::pair<std::string_view, Collective>, 14> kCollectiveNam
      {"alltoall", Collective::kAllToAll},
      {"reducescatter", Collective::kReduceScatter}}};
 
+constexpr std::array<std::pair<std::string_view, Codec>, 3> kCodecNames{
+    {{"none", Codec::kNone}, {"int8", Codec::kInt8}, {"fp8", Codec::kFp8}}};
+
 template <class T, std::size_t N>
 const char* first(const std::array<std::pair<std::string_view, T>, N>& table, T value) {
   for (const auto& [key, v] : table)
@@ -78,10 +81,12 @@ const char* first(const std::array<std::pair<std::string_view, T>, N>& table, T 
 const char* name(DType t) { return first(kDTypeNames, t); }
 const char* name(RedOp op) { return first(kRedOpNames, op); }
 const char* name(Collective c) { return first(kCollectiveNames, c); }
+const char* name(Codec c) { return first(kCodecNames, c); }
 std::optional<DType> dtype_from(std::string_view text) { return find(kDTypeNames, text); }
 std::optional<RedOp> redop_from(std::string_view text) { return find(kRedOpNames, text); }
 std::optional<Collective> collective_from(std::string_view text) {
   return find(kCollectiveNames, text);
 }
+std::optional<Codec> codec_from(std::string_view text) { return find(kCodecNames, text); }
 
 }  // namespace weft

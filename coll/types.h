@@ -48,6 +48,13 @@ enum class Collective : std::uint8_t {
   kAllToAll
 };
 
+// How a compressed collective writes values between ranks (Communicator::compressed()).
+enum class Codec : std::uint8_t {
+  kNone,
+  kInt8,  // 8-bit integers, with a scale for each block
+  kFp8    // 8-bit floats (e4m3 of the OCP's specification), with a scale for each block
+};
+
 inline constexpr DType kAllDTypes[] = {
     DType::kFloat32,  DType::kFloat64, DType::kInt32, DType::kInt64, DType::kFloat16,
     DType::kBFloat16, DType::kInt8,    DType::kUInt8, DType::kInt16, DType::kUInt16,
@@ -119,8 +126,10 @@ constexpr bool by_blocks(Collective c) {
 const char* name(DType t);
 const char* name(RedOp op);
 const char* name(Collective c);  // "all_reduce", ...
+const char* name(Codec c);       // "none", "int8", "fp8"
 std::optional<DType> dtype_from(std::string_view text);
 std::optional<RedOp> redop_from(std::string_view text);
 std::optional<Collective> collective_from(std::string_view text);
+std::optional<Codec> codec_from(std::string_view text);
 
 }  // namespace weft

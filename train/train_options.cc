@@ -62,6 +62,13 @@ void check(const TrainOptions& o, Rank me) {
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
     if (o.half_sums && o.deterministic)
       throw Error("--half-sums with --deterministic: 16-bit sums depend on --dp; leave one out");
+    if (o.compress != "none" && (o.zero > 0 || o.deterministic || o.parameter_server))
+      throw Error(fmt::format(
+          "--compress {} with {}: only an all-reduce of gradients is compressed; leave one out",
+          o.compress,
+          o.zero > 0        ? fmt::format("--zero {}", o.zero)
+          : o.deterministic ? "--deterministic"
+                            : "--sync ps"));
     if (o.parameter_server && o.zero > 0)
       throw Error(fmt::format(
           "--sync ps with --zero {}: the server has all of the optimizer's state; leave one out",

@@ -24,6 +24,7 @@ struct TrainOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
+  std::string compress = "none";         // codec of gradients between replicas: none, int8, fp8
   bool half_sums = false;                // 16-bit gradients are summed in 16 bits, not in fp32
   bool parameter_server = false;         // in place of the all-reduce of gradients
   bool seed_style = false;               // GptParallel::seed_style
@@ -87,6 +88,7 @@ void for_each_option(Options& o, Visit visit) {
   visit("epsilon", o.optimizer.epsilon);
   visit("momentum", o.optimizer.momentum);
   visit("half-sums", o.half_sums);
+  visit("compress", o.compress);
 }
 
 // The options of for_each_option() as text, names and values in turn. Checkpoints hold this text.

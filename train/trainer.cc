@@ -54,6 +54,12 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
         "--offload host with --backend cpu: that is where everything is; give a folder");
   if (!kHasMaster<T> && options.half_sums)
     throw UsageError("--half-sums: only --type bf16 and fp16 have 16-bit gradients; leave it out");
+  if (kDType<T> != DType::kFloat32 || kOnDevice<T>)
+    if (options.compress != "none")
+      throw UsageError(
+          fmt::format("--compress {}: only gradients of --type float on --backend cpu "
+                      "are compressed; say so, or leave it out",
+                      options.compress));
   if (kOnDevice<T> && options.parameter_server)
     throw UsageError(
         "--sync ps with --backend cuda: its server is on the processor; leave one out");
@@ -73,10 +79,17 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 
   GptParallel parallel = parallel_of(options);
   parallel.tensor = &mesh_->tensor;
-  const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
-                                 options.deterministic, micro_batches_,           parallel.sequence,
-                                 options.offload,       options.parameter_server, options.chunks,
-                                 options.half_sums};
+  const DataParallelOptions data{options.zero,
+                                 options.bucket_bytes,
+                                 options.overlap,
+                                 options.deterministic,
+                                 micro_batches_,
+                                 parallel.sequence,
+                                 options.offload,
+                                 options.parameter_server,
+                                 options.chunks,
+                                 options.half_sums,
+                                 codec_from(options.compress).value_or(Codec::kNone)};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,

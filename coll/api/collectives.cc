@@ -1,4 +1,4 @@
-// Communicator's rooted, all-to-all and vector collectives, and its exchanges of messages.
+// Communicator's rooted, all-to-all and vector collectives, and its messages.
 // This file does not know how a collective's Call is checked and started (communicator.cc).
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/core.h"
+#include "coll/runtime/message_task.h"
 
 namespace weft {
 namespace {
@@ -106,6 +107,48 @@ Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks
 Request Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
                                          DType type) {
   return start(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
+}
+
+// ---- messages -----------------------------------------------------------------------------
+
+Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
+                              bool blocking) {
+  const char* verb = send ? "send" : "recv";
+  if (!state_) return Request(empty_communicator(verb));
+  GroupState& g = *state_;
+  Request handle(state_, nullptr);
+  handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
+  const Message one{send, peer, data, count, type};
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  if (handle.status_.ok()) handle.status_ = check_own_messages(verb, {&one, 1}, g.me, own);
+  if (!handle.status_.ok()) return handle;
+  if (ordered_ || (count > 0 && on_device(data))) {
+    const auto stream = ordered_ ? std::optional(stream_) : std::nullopt;
+    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream, blocking, handle.status_);
+    return handle;
+  }
+  Core& core = *g.core;
+  const CoreLock lock(core.mutex);
+  if (g.broken.load(std::memory_order_relaxed)) {
+    handle.status_ = g.failure;
+    return handle;
+  }
+  core.come_by();
+  handle.op_ = MessageTask::begin(g, send, peer, data, count, type);
+  if (core.asleep) core.to_serve.notify_one();
+  return handle;
+}
+Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
+  return message(true, const_cast<void*>(data), count, type, to, false);
+}
+Request Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
+  return message(false, data, count, type, from, false);
+}
+Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
+  return message(true, const_cast<void*>(data), count, type, to, true).wait();
+}
+Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) {
+  return message(false, data, count, type, from, true).wait();
 }
 
 // ---- several messages ----------------------------------------------------------------------

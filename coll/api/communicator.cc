@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "coll/codec/coded_task.h"
 #include "coll/engine/signature.h"
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/board_task.h"
-#include "coll/runtime/message_task.h"
 #include "coll/runtime/schedule_task.h"
 #include "coll/select/cost.h"
 #include "topo/base/log.h"
@@ -66,6 +66,10 @@ bool pass_checks(Beginning& b) {
   GroupState& g = b.group;
   if (!check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place, b.status))
     return false;
+  if (b.call.codec != Codec::kNone) {
+    b.status = check_coded(b.collective, b.call, on_device(b.call.in) || on_device(b.call.out));
+    return b.status.ok();
+  }
   bool taken = false;
   if (Device* const d = device()) [[unlikely]]
     b.task = begin_on_device(*d, g, b.collective, b.call, b.root, b.in_place, b.blocking, b.status,
@@ -77,7 +81,8 @@ bool pass_checks(Beginning& b) {
 // offered, without the mutex.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
   const Prepared& last = b.group.prepared_for(b.collective, b.root);
-  if (last.repeated_by(b.call, b.root, b.in_place) && !device()) [[likely]]
+  if (last.repeated_by(b.call, b.root, b.in_place) && b.call.codec == Codec::kNone && !device())
+      [[likely]]
     return true;
   bool begins = false;
   lock.without([&] { begins = pass_checks(b); });
@@ -132,15 +137,25 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
                 p.what, record);
 }
 
+// Puts what the user's call is in place of what its part is: ranks that disagree about a compressed
+// call hear of the call. A lane's parts have the call's arguments themselves.
+void name_whole(Head& part, const Head& whole) {
+  part.about[1] = whole.about[1];
+  if (!(whole.about[2] & kCodecBits)) return;
+  part.about[0] = whole.about[0];
+  part.about[2] = (part.about[2] & kAlgorithmBits) | (whole.about[2] & ~kAlgorithmBits);
+}
+
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
 // already.
-Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
+// lock: of a blocking call.
+Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) {
   GroupState& g = b.group;
   Call& call = b.call;
   const Collective c = b.collective;
   if (b.blocking && g.sequence % kLookEvery == 0 && !g.broken) [[unlikely]] {
     core.hear();
-    core.run_callbacks(lock);
+    core.run_callbacks(*lock);
   }
   if (g.broken.load(std::memory_order_relaxed)) {
     b.status = g.failure;
@@ -155,6 +170,8 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
     return nullptr;
   }
   const std::uint64_t number = sequence + 1;
+  if (call.codec != Codec::kNone) [[unlikely]]
+    return CodedTask::begin(g, c, call, number);
   const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
   Prepared& p = g.prepared_for(c, b.root);
   const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
@@ -166,7 +183,7 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   call.head.about[1] = place_of(g.id, number);
   p.what.sequence = p.packed.sequence = number;
   if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
-    call.head.about[1] = g.part_of.head.about[1];
+    name_whole(call.head, g.part_of.head);
 
   if (p.board) {
     seal(call.head);
@@ -202,25 +219,35 @@ void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
   core.run_callbacks(lock);
 }
 
-Status empty(std::string_view call) {
-  return {Code::kInvalidArgument,
-          fmt::format("{}: this Communicator is empty: moved from, or of a rank without a color",
-                      call)};
-}
-
 }  // namespace
 
-Status Communicator::run(Collective c, Call&& call, Rank root) {
-  if (!state_) return empty(name(c));
+Task* Core::begin_part(GroupState& companion, Collective c, Call& call, Status& status) {
+  Beginning b{companion, c, call, 0, false, true};
+  Task* task = nullptr;
+  if (check_arguments(c, call, 0, companion.me, companion.ranks.size(), b.in_place, b.status))
+    task = begin(*this, b, nullptr);
+  status = std::move(b.status);
+  return task;
+}
+
+void Communicator::adapt(Collective c, Call& call) const {
   call.stream = stream_;
   call.ordered = ordered_;
+  if (c == Collective::kBarrier) return;
+  call.codec = compression_.codec;
+  call.residual = compression_.residual;
+}
+
+Status Communicator::run(Collective c, Call&& call, Rank root) {
+  if (!state_) return empty_communicator(name(c));
+  adapt(c, call);
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, true, any_algorithm_};
   bool give_way = false, on_host = false;
   {
     CoreLock lock(core.mutex);
     on_host = begins_on_host(b, lock);
-    if (on_host) b.task = begin(core, b, lock);
+    if (on_host) b.task = begin(core, b, &lock);
     if (!on_host) [[unlikely]] {
       // A lane has taken the call, or it is over.
     } else if (b.task) {
@@ -249,6 +276,15 @@ Communicator Communicator::on(void* stream) const {
   bound.ordered_ = true;
   return bound;
 }
+Communicator Communicator::compressed(const Compression& how) const {
+  (void)state();
+  if (static_cast<unsigned>(how.codec) > static_cast<unsigned>(Codec::kFp8))
+    throw Error(fmt::format("compressed(): {} is not a Codec; pass Codec::kInt8 or Codec::kFp8",
+                            static_cast<int>(how.codec)));
+  Communicator bound = *this;
+  bound.compression_ = how;
+  return bound;
+}
 Rank Communicator::rank() const { return state().me; }
 int Communicator::size() const { return static_cast<int>(state().ranks.size()); }
 Rank Communicator::world_rank(Rank r) const {
@@ -273,17 +309,9 @@ Status Communicator::broadcast(const void* in, void* out, std::size_t count, DTy
   return run(Collective::kBroadcast, {in, out, count, type}, root);
 }
 Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
-Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
-  return message(true, const_cast<void*>(data), count, type, to, true).wait();
-}
-Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) {
-  return message(false, data, count, type, from, true).wait();
-}
-
 Request Communicator::start(Collective c, Call&& call, Rank root) {
-  if (!state_) return Request(empty(name(c)));
-  call.stream = stream_;
-  call.ordered = ordered_;
+  if (!state_) return Request(empty_communicator(name(c)));
+  adapt(c, call);
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
   // A lane has checked the call, and its Compute finds the buffers.
@@ -291,7 +319,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
     CoreLock lock(core.mutex);
     core.come_by();
     if (state_->compute || begins_on_host(b, lock)) {
-      b.task = begin(core, b, lock);
+      b.task = begin(core, b, &lock);
       if (!b.task) move_others(core, lock);
     }
   }
@@ -316,40 +344,6 @@ Request Communicator::broadcast_async(const void* in, void* out, std::size_t cou
   return start(Collective::kBroadcast, {in, out, count, type}, root);
 }
 Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
-
-Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
-                              bool blocking) {
-  const char* verb = send ? "send" : "recv";
-  if (!state_) return Request(empty(verb));
-  GroupState& g = *state_;
-  Request handle(state_, nullptr);
-  handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
-  const Message one{send, peer, data, count, type};
-  std::vector<std::pair<std::size_t, std::size_t>> own;
-  if (handle.status_.ok()) handle.status_ = check_own_messages(verb, {&one, 1}, g.me, own);
-  if (!handle.status_.ok()) return handle;
-  if (ordered_ || (count > 0 && on_device(data))) {
-    const auto stream = ordered_ ? std::optional(stream_) : std::nullopt;
-    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream, blocking, handle.status_);
-    return handle;
-  }
-  Core& core = *g.core;
-  const CoreLock lock(core.mutex);
-  if (g.broken.load(std::memory_order_relaxed)) {
-    handle.status_ = g.failure;
-    return handle;
-  }
-  core.come_by();
-  handle.op_ = MessageTask::begin(g, send, peer, data, count, type);
-  if (core.asleep) core.to_serve.notify_one();
-  return handle;
-}
-Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
-  return message(true, const_cast<void*>(data), count, type, to, false);
-}
-Request Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
-  return message(false, data, count, type, from, false);
-}
 
 void Communicator::set_algorithm(Collective collective, std::string_view name) {
   const Algorithm* found = nullptr;

@@ -78,6 +78,22 @@ struct Blocks {
   std::span<const std::size_t> counts, offsets;
 };
 
+// How Communicator::compressed() writes values. Each value becomes one byte, and each block of at
+// most 64 consecutive values has a scale of four bytes.
+struct Compression {
+  Codec codec = Codec::kInt8;
+  // Error feedback; null: none. As many floats as `in` has elements, zero before the first call;
+  // the same memory in each call for the same values. A call adds the residual to this rank's
+  // values, and leaves there what the result lacks of them. It must live as long as `in`.
+  float* residual = nullptr;
+};
+// How far a result of a compressed collective among so many ranks may be from the exact one,
+// relative to max(M, 2^-100), where M is the largest |value| of all ranks in the element's block:
+// e for all_gather; n e for reduce_scatter; n (2e + e^2) for all_reduce; of averages an n-th; where
+// e is 1/254 (int8) or 1/16 (fp8), and a little for the roundings of fp32. With a residual, M is
+// of the sums of values and residuals. Throws Error for another collective.
+double error_bound(Codec codec, Collective collective, RedOp op, int ranks);
+
 // One send or receive of Communicator::exchange().
 struct Message {
   static Message to(Rank peer, const void* data, std::size_t count, DType type) {
@@ -249,6 +265,15 @@ class Communicator {
   // that it may not. Throws Error where there is no GPU.
   Communicator on(void* stream) const;
 
+  // Returns this communicator with all_reduce, reduce_scatter and all_gather that send fewer bytes:
+  // values are quantised on their way, each at most twice, and summed in fp32. Takes kFloat32 in
+  // host memory, with kSum or kAvg; other arguments, and other collectives, fail. Messages and
+  // barriers are as ever. All ranks get the same bits, for the same ranks and hosts always. A block
+  // with a NaN or an infinity, of a rank or of the sum, becomes NaN on all ranks. The error:
+  // error_bound(). Calls of a communicator run one after the other. docs/compression.md.
+  // Throws Error for an unknown codec.
+  Communicator compressed(const Compression& how) const;
+
   // Sets the algorithm of the calls that follow: "auto" or a name that algorithms() lists. Throws
   // Error for another name, with the known names where `collective` has no such algorithm.
   void set_algorithm(Collective collective, std::string_view name);
@@ -266,6 +291,7 @@ class Communicator {
   friend struct Internals;  // coll/runtime/internals.h
   void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
   friend struct CommunicatorInside;  // of tests
+  void adapt(Collective c, Call& call) const;
   Status run(Collective c, Call&& call, Rank root);
   Request start(Collective c, Call&& call, Rank root);
   Batch start_exchange(std::span<const Message> messages, bool blocking);
@@ -275,7 +301,8 @@ class Communicator {
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;
   void* stream_ = nullptr;
-  bool ordered_ = false;        // calls follow the order of stream_
+  bool ordered_ = false;  // calls follow the order of stream_
+  Compression compression_{Codec::kNone};
   bool any_algorithm_ = false;  // calls ignore set_algorithm()
 };
 

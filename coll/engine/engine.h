@@ -49,9 +49,12 @@ struct Call {
   std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
   std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); equal on all
                                 // ranks, except in an all_to_all_v
-  // The GPU stream that an `ordered` call follows (gpu/begin.h); the engine ignores both.
+  // The GPU stream that an `ordered` call follows (gpu/begin.h), and what a compressed call adds
+  // (codec/coded_task.h). The engine ignores all of them.
   void* stream = nullptr;
   bool ordered = false;
+  Codec codec = Codec::kNone;
+  float* residual = nullptr;
   bool streaming = false;       // the message is far larger than the caches
   bool copies_results = false;  // other cores read results: Run::copies_result()
   std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number

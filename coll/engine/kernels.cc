@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "coll/engine/codec.h"
 #include "coll/engine/kernels_table.h"
 
 namespace weft {
@@ -37,6 +38,8 @@ const KernelTable& table() noexcept {
   return kernels_base;
 #endif
 }
+
+const CodecTable& codec_table(Codec codec) noexcept { return table().codecs[codec == Codec::kFp8]; }
 
 // Calls f with pointers of the type, for all types that C++ knows.
 template <class F>
@@ -106,6 +109,15 @@ void multiply(void* dst, const void* src, DType type, double factor, std::size_t
   if (type == DType::kFloat16 || type == DType::kBFloat16)
     return table().multiply_half[type == DType::kBFloat16](dst, src, factor, count);
   with_type(dst, src, type, [&](auto* to, auto* from) { multiply_by(to, from, factor, count); });
+}
+
+void encode(Codec codec, std::byte* to, const float* x, const float* carry, float* error,
+            std::size_t count) noexcept {
+  codec_table(codec).encode(to, x, carry, error, count);
+}
+void decode_sum(Codec codec, float* to, const std::byte* const* from, int n,
+                std::size_t count) noexcept {
+  codec_table(codec).decode_sum(to, from, n, count);
 }
 
 const char* kernel_isa() noexcept { return table().isa; }

@@ -374,6 +374,7 @@ const KernelTable WEFT_CAT(kernels_, WEFT_ISA) = {
      scale_integer<std::int64_t>, scale_half<Half>, scale_half<BFloat>, scale_integer<std::int8_t>,
      scale_integer<U8>, scale_integer<std::int16_t>, scale_integer<std::uint16_t>,
      scale_integer<std::uint32_t>, scale_integer<std::uint64_t>, scale_integer<U8>},
-    {multiply_half<Half>, multiply_half<BFloat>}};
+    {multiply_half<Half>, multiply_half<BFloat>},
+    WEFT_CAT(codecs_, WEFT_ISA)};
 
 }  // namespace weft

@@ -42,7 +42,8 @@ struct Fields : CallDescriptor {
     lane = h.about[2] & kLaneBit;
     on_device = h.about[2] & kDeviceBit;
     type = static_cast<DType>(h.about[2] >> 8 & 0xff);
-    op = static_cast<RedOp>(h.about[2] >> 16 & 0x3f);
+    op = static_cast<RedOp>(h.about[2] >> 16 & 0xf);
+    codec = static_cast<Codec>(h.about[2] >> 20 & 0x3);
     root = root_of(h);
     set_word(h.about[0]);
   }
@@ -200,6 +201,13 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
   if (x.op != y.op)
     return fmt::format("{} of {}: {}", full_title(x), quantity(x),
                        both("passed", name(x.op), name(y.op)));
+  if (x.codec != y.codec) {
+    const auto blocks = [](const Fields& f) {
+      return f.codec == Codec::kNone ? "no compression" : fmt::format("{} blocks", name(f.codec));
+    };
+    return fmt::format("{} of {}: {}", full_title(x), quantity(x),
+                       both("asked for", blocks(x), blocks(y)));
+  }
   if (x.root != y.root)
     return fmt::format("{} of {}: {}", full_title(x), quantity(x),
                        both("passed root", std::to_string(x.root), std::to_string(y.root)));

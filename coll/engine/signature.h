@@ -22,7 +22,8 @@ struct Plan;
 struct Algorithm;
 
 // about[0]: count. about[1]: communicator (24 bits), sequence (40 bits). about[2]: collective,
-// type, operator, algorithm + 1 (8 bits each), root (31 bits), 1 bit for a vector collective.
+// type, operator (with the codec), algorithm + 1 (8 bits each), root (31 bits), 1 bit for a vector
+// collective.
 // about[3]: elements of a round (32 bits), hash of the plan (32 bits).
 //
 // In a vector collective about[0] is the sum of the counts (40 bits) and a digest of the counts
@@ -50,11 +51,13 @@ inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t c
   return {.sign = 1,
           .about = {empty ? 0 : call.count, place_of(communicator, sequence),
                     static_cast<std::uint64_t>(c) | part(!empty, call.type, 8) |
-                        part(reduces(c), call.op, 16) |
+                        part(reduces(c), call.op, 16) | part(!empty, call.codec, 20) |
                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32,
                     0}};
 }
 
+inline constexpr std::uint64_t kAlgorithmBits = std::uint64_t{0xff} << 24,  // of about[2]
+    kCodecBits = std::uint64_t{3} << 20;
 inline constexpr std::uint64_t kUnevenBit = std::uint64_t{1} << 63;  // a vector collective
 // Bits of about[2], above the operator. kLaneBit: the call is on device memory or in the order of a
 // stream, on all ranks alike. kDeviceBit: this rank's buffers are device memory; ranks may differ.

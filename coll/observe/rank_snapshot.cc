@@ -70,6 +70,7 @@ Enum named(const std::string& word) {
   if constexpr (std::is_same_v<Enum, Collective>) found = collective_from(word);
   if constexpr (std::is_same_v<Enum, DType>) found = dtype_from(word);
   if constexpr (std::is_same_v<Enum, RedOp>) found = redop_from(word);
+  if constexpr (std::is_same_v<Enum, Codec>) found = codec_from(word);
   if constexpr (std::is_same_v<Enum, OpState>)
     for (const OpState s : {OpState::kNone, OpState::kStarted, OpState::kDone, OpState::kFailed})
       if (word == name(s)) found = s;

@@ -67,7 +67,8 @@ CallDescriptor call_of(const Record& r) {
   c.message = r.state & book::kMessage;
   c.sends = r.state & book::kSends;
   c.type = static_cast<DType>(r.type);
-  c.op = static_cast<RedOp>(r.op);
+  c.op = static_cast<RedOp>(r.op & 0xf);
+  c.codec = static_cast<Codec>(r.op >> 4);
   c.root = r.root;
   c.set_word(r.count);
   return c;
@@ -96,7 +97,7 @@ Record book::pack(const CallDescriptor& c) noexcept {
           .root = c.root,
           .collective = static_cast<std::uint8_t>(c.collective),
           .type = static_cast<std::uint8_t>(c.type),
-          .op = static_cast<std::uint8_t>(c.op),
+          .op = static_cast<std::uint8_t>(static_cast<int>(c.op) | static_cast<int>(c.codec) << 4),
           .state = static_cast<std::uint8_t>(
               static_cast<int>(OpState::kStarted) | bit(c.lane, book::kLane) |
               bit(c.on_device, book::kDevice) | bit(c.replay, book::kReplay) |

@@ -78,8 +78,8 @@ struct Record {
   std::uint64_t number, sequence, count, start_ns;  // count: CallDescriptor::word()
   std::uint32_t comm;
   std::int32_t leader, members, root;
-  std::uint8_t collective, type, op;
-  std::uint8_t state;  // OpState, and the bits below
+  std::uint8_t collective, type, op;  // op: below the Codec, from bit 4 on
+  std::uint8_t state;                 // OpState, and the bits below
   std::uint32_t took_ms;
 };
 // Bits of Record::state. kLane: a lane ran the operation (gpu/lane.h); kDevice: this rank passed

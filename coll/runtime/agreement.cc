@@ -101,9 +101,10 @@ Status unexpected_message(const Task& task, const Run* run) {
     if (found.ok()) found = s;
     return found.ok();
   };
-  // What other ranks sent in the user's call that this task is a part of: they passed host memory.
+  // What other ranks sent in the user's call that this task is a part of: they passed host memory,
+  // or did not ask for compression. A captured call has no tag; a compressed one may have tag 0.
   const auto& whole = g.part_of;
-  if (whole.record && whole.tag &&
+  if (whole.record && (whole.tag || whole.what.codec != Codec::kNone) &&
       !(look(unread(*whole.group, whole.group->board_round + 1, whole.head, true)) &&
         look(unclaimed(*whole.group, whole.tag, whole.head))))
     return found;

@@ -219,6 +219,12 @@ std::vector<std::size_t> own_blocks(Call& call, std::size_t n) {
   return all;
 }
 
+Status empty_communicator(std::string_view call) {
+  return {Code::kInvalidArgument,
+          fmt::format("{}: this Communicator is empty: moved from, or of a rank without a color",
+                      call)};
+}
+
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,
                      std::size_t n) {
   const auto fail = [&](std::string what) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,9 @@ std::size_t total_bytes(Collective c, const Call& call, std::size_t n);
 // consecutive blocks where the user gave none. The call's spans point into the vector afterwards,
 // also when the vector is moved.
 std::vector<std::size_t> own_blocks(Call& call, std::size_t n);
+
+// What a call of an empty Communicator returns.
+Status empty_communicator(std::string_view call);
 
 // Checks a send or a receive in a group of n ranks, like check_arguments().
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,

@@ -81,6 +81,10 @@ struct Core : std::enable_shared_from_this<Core> {
   void submit(Task* task) WEFT_REQUIRES(mutex);
   // Gives the task the id of its transfers.
   void enlist(Task* task) WEFT_REQUIRES(mutex);
+  // Starts a collective of a companion on host memory, and returns its task, or null with `status`
+  // where it is over already (coll/api/communicator.cc).
+  Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status)
+      WEFT_REQUIRES(mutex);
   // Makes progress() move the task along once.
   void stir(Task* task) WEFT_REQUIRES(mutex) {
     if (!std::exchange(task->stirred, true)) stirred.push_back(task);

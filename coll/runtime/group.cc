@@ -77,6 +77,7 @@ void Core::forget_messages(std::uint32_t id) {
 }
 
 void Core::forget_group(GroupState& g) {
+  for (const auto& companion : g.companions) forget_group(*companion);
   g.board.reset();
   forget_messages(g.id);
   groups.erase(g.id);

@@ -35,8 +35,9 @@ inline constexpr int kSequenceBits = 13;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
-// Bits above a communicator's id that name one of its companions (gpu/lane.h); 0: the communicator.
-inline constexpr int kLaneBits = 3;
+// Bits above a communicator's id that name one of its companions (gpu/lane.h, codec/coded_task.h);
+// 0: the communicator.
+inline constexpr int kLaneBits = 4;
 
 // The ids of the communicators that every job has; groups without a common rank share an id.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
@@ -187,6 +188,7 @@ struct Prepared {
 class BoardTask;     // board_task.h
 class ScheduleTask;  // schedule_task.h
 struct DeviceLanes;  // gpu/lane.h
+struct CodedCalls;   // codec/coded_task.h
 // Whether this thread is a communicator's GPU lane, which cannot end the communicator.
 inline thread_local bool lane_thread = false;
 
@@ -199,7 +201,7 @@ struct GroupState {
   std::uint32_t id = 0;     // the same on every rank of the group
   // As `id`, but never used again for a group of the same first rank.
   std::uint64_t number = 0;
-  // Of a lane's companion: the communicator, with which the companion fails; null: none.
+  // Of a companion: the communicator, with which the companion fails; null: none.
   const GroupState* whole = nullptr;
   // The communicator is over: every call returns `failure`, which sticks.
   std::atomic<bool> broken{false};
@@ -230,6 +232,7 @@ struct GroupState {
                         .is_vector = call.is_vector,
                         .type = call.type,
                         .op = call.op,
+                        .codec = call.codec,
                         .root = root,
                         .count = call.count};
     if (!call.is_vector) return what;
@@ -263,7 +266,9 @@ struct GroupState {
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream
-  // A lane's companion: the user's call that the companion's tasks are a part of. record 0: none.
+  std::shared_ptr<CodedCalls> coded;    // null until a call is compressed
+  std::vector<std::unique_ptr<GroupState>> companions;  // of compressed calls
+  // Of a companion: the user's call that the companion's tasks are a part of. record 0: none.
   struct PartOf {
     std::uint64_t record = 0, tag = 0;
     GroupState* group = nullptr;

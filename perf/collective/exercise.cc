@@ -64,6 +64,8 @@ unsigned char* Exercise::on_gpu(unsigned char* p) const {
 
 Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
     : comm_(comm), memory_(memory), case_(what), payload_(what.type, what.op, comm.size()) {
+  if (what.codec != Codec::kNone)
+    payload_.allow(error_bound(what.codec, what.collective, what.op, comm.size()));
   const std::size_t n = static_cast<std::size_t>(comm.size());
   const std::size_t mine = static_cast<std::size_t>(comm.rank()) * case_.count;
   const std::size_t size = size_of(case_.type);

@@ -33,6 +33,7 @@ struct Case {
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Rank root = 0;
+  Codec codec = Codec::kNone;  // that the communicator has
   bool in_place = false;
   std::size_t count = 0;    // elements, as the Communicator's call takes them
   std::uint64_t bytes = 0;  // of the whole buffer, from which bandwidth is computed

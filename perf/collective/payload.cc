@@ -243,6 +243,7 @@ Mismatch Payload::compare_with(int rank, const void* data, std::size_t count,
       const unsigned char* got = at + (i + k) * size;
       const unsigned char* want = &bytes[k * size];
       if (std::memcmp(got, want, size) == 0) continue;
+      if (std::abs(load(type_, got) - load(type_, want)) <= tolerance_) continue;
       if (mismatch.wrong++ == 0)
         mismatch.first = fmt::format("element {} is {:.17g}, expected {:.17g}", i + k,
                                      load(type_, got), load(type_, want));

@@ -2,6 +2,8 @@
 // by bit. The data depend on rank and position, so that a misplaced piece shows.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,6 +33,10 @@ class Payload {
   double value(int rank, std::uint64_t index) const;
   double reduced(std::uint64_t index) const;  // over all ranks
 
+  // compare() and compare_reduced() take values as right that are off by so much of the largest
+  // magnitude that any rank has.
+  void allow(double share) { tolerance_ = share * largest(); }
+
   // Sets data[i] to element first + i of `rank`.
   void fill(void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
   // Compares data[i] bit by bit with element first + i, of `rank` or of the reduction.
@@ -44,6 +50,7 @@ class Payload {
   Mismatch compare_with(int rank, const void* data, std::size_t count, std::uint64_t first) const;
 
   double combine(double x, double y) const;
+  double largest() const { return std::max(range_ * unit_, std::abs(neutral_)); }
 
   DType type_;
   RedOp op_;
@@ -51,6 +58,7 @@ class Payload {
   int range_ = 0;         // values are in [-range_, range_] * unit_
   int contributors_ = 0;  // ranks whose element i is not 0
   double unit_ = 1;
+  double tolerance_ = 0;
   double neutral_ = 0;  // the element of a rank that does not contribute
 };
 

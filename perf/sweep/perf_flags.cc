@@ -39,6 +39,13 @@ void add_sizes(CLI::App& command, PerfFlags& flags) {
       ->check(CLI::IsMember({"malloc", "weft", "cuda"}))
       ->capture_default_str();
   command
+      .add_option(
+          "--compress", flags.compress,
+          "int8 or fp8: a byte for each value on the way (docs/compression.md); results are "
+          "compared within the stated error")
+      ->check(CLI::IsMember({"none", "int8", "fp8"}))
+      ->capture_default_str();
+  command
       .add_option("-u,--unalign", flags.unalign, "elements by which buffers begin behind a page")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
@@ -159,6 +166,13 @@ void refuse_ignored(const CLI::App& command, const PerfFlags& flags,
                  "a barrier moves no data");
   if (c == Collective::kSendRecv)
     refuse_given(command, {"--expect"}, "no schedule is predicted for sendrecv");
+  if (flags.compress != "none") {
+    if (c != Collective::kAllReduce && c != Collective::kReduceScatter &&
+        c != Collective::kAllGather)
+      refuse_given(command, {"--compress"},
+                   "only all_reduce, reduce_scatter and all_gather are compressed");
+    refuse_given(command, {"--expect", "--algo"}, "a compressed call follows no single schedule");
+  }
   if (flags.buffers == "cuda")
     refuse_given(command, {"--expect"}, "the cost model knows no GPU's copies");
 }
@@ -243,6 +257,20 @@ PerfPlan plan_of(const PerfFlags& flags) {
   // `all` leaves out what means nothing; what is asked for by name does not.
   if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
     throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
+  if (flags.compress != "none") {
+    if (plan.types != std::vector{DType::kFloat32})
+      throw Error(fmt::format("--compress {} with -d {}: only float is compressed; leave one out",
+                              flags.compress, flags.type));
+    for (const RedOp op : plan.ops)
+      if (op != RedOp::kSum && op != RedOp::kAvg)
+        throw Error(
+            fmt::format("--compress {} with -o {}: pass sum or avg", flags.compress, flags.op));
+    if (flags.buffers == "cuda")
+      throw Error(
+          fmt::format("--compress {} with --buffers cuda: only host memory is compressed; "
+                      "leave one out",
+                      flags.compress));
+  }
   check_algorithm(plan.collective, flags.algorithm);
   if (flags.in_place && !has_in_place(plan.collective))
     throw Error(fmt::format("--in-place: {} has no form in place; leave the flag out",

@@ -17,7 +17,7 @@ struct PerfFlags {
   std::uint64_t factor = 4;
   int root = 0;                       // -1: each in turn
   int warm_up = -1, iterations = -1;  // -1: by the time an operation takes
-  std::string algorithm = "auto", buffers = "malloc", json;
+  std::string algorithm = "auto", buffers = "malloc", compress = "none", json;
   bool in_place = false, out_of_place = false;  // this half only
   bool percentiles = false, back_to_back = false, ports = false;
   double min_busbw = 0, expect = 0;

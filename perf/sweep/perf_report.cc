@@ -42,6 +42,7 @@ std::string verdict(const PerfReport& report) {
   if (wrong > 0)
     return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
   if (checked == 0) return "# results were not checked\n";
+  if (report.compress != "none") return "# all results within the stated error\n";
   return fmt::format("# all results exact\n");
 }
 
@@ -262,11 +263,12 @@ std::string header(const PerfReport& report) {
   if (report.hosts > 1)
     place += fmt::format(" x {} {}{}", report.rails, report.rails == 1 ? "rail" : "rails",
                          report.emulated ? ", emulated on one machine" : "");
-  return fmt::format("# weft perf {}: {}\n# {}; {} memory{}\n# time: {}\n", name(report.collective),
-                     place,
+  return fmt::format("# weft perf {}: {}\n# {}; {} memory{}{}\n# time: {}\n",
+                     name(report.collective), place,
                      transports_in_words(report.transport, report.ranks, report.hosts,
                                          report.memory_shared, report.between_hosts),
                      report.buffers,
+                     report.compress == "none" ? "" : fmt::format(", {} blocks", report.compress),
                      !report.out_of_place ? ", in place"
                      : !report.in_place   ? ", out of place"
                                           : "",
@@ -334,6 +336,7 @@ nlohmann::ordered_json to_json(const PerfReport& report) {
                                  {"buffers", report.buffers},
                                  {"in_place", !report.out_of_place},
                                  {"back_to_back", report.back_to_back}};
+  if (report.compress != "none") json["compress"] = report.compress;
   if (report.hosts > 1 && report.rail.gbps > 0) {
     json["rail_gbps"] = report.rail.gbps;
     json["rail_rate_from"] = report.rail.declared ? "declared" : "measured";

@@ -62,6 +62,7 @@ struct PerfReport {
   std::string between_hosts = "tcp";          // with "auto"
   bool memory_shared = true;                  // by the ranks of each host
   std::string buffers;                        // "malloc", "weft", "cuda"
+  std::string compress = "none";              // "none", "int8", "fp8"
   bool out_of_place = true, in_place = true;  // the halves that are asked for
   bool back_to_back = false;
   OfRanks of_ranks = OfRanks::kMost;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "coll/engine/codec.h"
 #include "coll/runtime/calibrate.h"
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
@@ -85,6 +86,7 @@ void PerfRun::describe() {
   report_.between_hosts = transport_between_hosts(t);
   report_.memory_shared = hosts_share_memory(t);
   report_.buffers = flags_.buffers;
+  report_.compress = flags_.compress;
   report_.out_of_place = !flags_.in_place;
   report_.in_place = !flags_.out_of_place;
   report_.back_to_back = flags_.back_to_back;
@@ -150,6 +152,8 @@ int PerfRun::run() {
   split();
   describe();
   check_roots();
+  if (const Codec codec = codec_from(flags_.compress).value_or(Codec::kNone); codec != Codec::kNone)
+    comm_ = comm_.compressed({.codec = codec});
   if (flags_.algorithm != "auto") comm_.set_algorithm(plan_.collective, flags_.algorithm);
   make_memory();
   const std::string& between =
@@ -194,6 +198,7 @@ void PerfRun::sweep(DType type, RedOp op, Rank root,
   std::uint64_t last = ~std::uint64_t{0};  // sizes too small to divide come out equal
   for (std::uint64_t size : plan_.sizes) {
     Case what{plan_.collective, type, op, root};
+    what.codec = codec_from(flags_.compress).value_or(Codec::kNone);
     what.shift = static_cast<std::size_t>(flags_.unalign);
     const std::uint64_t bytes = with_bytes(what, size, report_.ranks).bytes;
     if (bytes == last) continue;
@@ -292,9 +297,12 @@ PerfRun::Times PerfRun::time(Exercise& exercise, const std::string& label, int r
 double PerfRun::bound_us(const Case& of_this_group) {
   const Case what = with_bytes(of_this_group, of_this_group.bytes, report_.ranks);
   if (what.collective == Collective::kBarrier) return 0;
+  const bool compressed = what.codec != Codec::kNone;
   if (report_.bound_by_rails())
-    return rail_bound_us(what.collective, lead_shape(what.root), what.bytes, report_.rails,
-                         report_.rail);
+    return rail_bound_us(what.collective, lead_shape(what.root),
+                         compressed ? coded_bytes(what.bytes / sizeof(float)) : what.bytes,
+                         report_.rails, report_.rail);
+  if (compressed) return 0;  // nobody knows how fast the processor quantises
   if (flags_.buffers == "cuda")
     return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
                            measure_device_copy_us(world_, what.bytes));

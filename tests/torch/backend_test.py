@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.flight_recorder import fr_trace
 
 import jobs
+import weft_torch
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -154,6 +155,56 @@ def calls(_):
     dist.destroy_process_group()
 
 
+def compressed(_):
+    me, n = group()
+    x = torch.arange(3000.0) % 100 - 50
+    for codec, e in ("int8", 1 / 254), ("fp8", 1 / 16):
+        for average in False, True:
+            times, bound = (1, 1) if average else (n, n)
+            t = x.clone()
+            weft_torch.all_reduce_compressed(t, codec, average)
+            check((t - times * x).abs().max() <= bound * (2 * e + e * e) * 50 + 1e-3, f"{codec}")
+            check(not torch.equal(t, times * x), f"{codec} was not used")
+    t = x.clone()
+    work = weft_torch.all_reduce_compressed(t, async_op=True)
+    work.wait()
+    reduce = weft_torch.all_reduce_compressed
+    fails("only float is compressed", lambda: reduce(torch.ones(2, dtype=torch.float64)))
+    fails("pass int8 or fp8", lambda: reduce(torch.ones(2), "int4"))
+    fails("residual", lambda: reduce(torch.ones(2), residual=torch.ones(3)))
+
+    # DDP: the same curve, but for the rounding that the residuals make up for.
+    def losses(state):
+        torch.manual_seed(1)
+        net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16))
+        net = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.001)
+        if state:
+            net.register_comm_hook(state, weft_torch.compressed_hook)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        g = torch.Generator().manual_seed(me)
+        said = []
+        for _ in range(30):
+            inputs = torch.randn(8, 16, generator=g)
+            loss = torch.nn.functional.mse_loss(net(inputs), torch.sin(inputs.flip(1)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            said.append(loss.item())
+        weights = torch.cat([p.detach().flatten() for p in net.parameters()])
+        lowest, highest = weights.clone(), weights.clone()
+        dist.all_reduce(lowest, dist.ReduceOp.MIN)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        same(lowest, highest, "the replicas' weights")
+        return said
+
+    plain = losses(None)
+    for state in weft_torch.Compression(), weft_torch.Compression("fp8"), weft_torch.Compression(feedback=False):
+        with_hook = losses(state)
+        check(with_hook != plain, "the hook was not used")
+        for a, b in zip(plain, with_hook, strict=True):
+            check(abs(a - b) <= 0.01 * a, f"{state.codec}: loss {b}, not {a}")
+
+
 def bad_input(_):
     me, n = group()
     fails("not contiguous", lambda: dist.all_reduce(torch.ones(4, 4).t()))
@@ -249,6 +300,9 @@ class Backend(unittest.TestCase):
 
     def test_calls(self):
         self.all_right(jobs.run(calls, 3))
+
+    def test_compressed(self):
+        self.all_right(jobs.run(compressed, 3))
 
     def test_bad_input(self):
         self.all_right(jobs.run(bad_input, 2))

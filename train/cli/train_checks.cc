@@ -58,6 +58,7 @@ void check_layout(const CLI::App& command, const TrainFlags& flags) {
        {"--algo", axes == 0 && mesh.algorithm != "auto",
         "with one rank: it has nobody to add up with; leave it out, or say -N 2 or more"},
        {"--sync", alone && flags.sync == "ps", no_replica},
+       {"--compress", alone && o.compress != "none", no_replica},
        {"--bucket-bytes", alone, no_replica},
        {"--no-overlap", alone, no_replica}});
 }

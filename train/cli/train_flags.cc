@@ -121,6 +121,9 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--sync", flags.sync,
       "how replicas add up gradients: allreduce; ps: the first is a parameter server",
       CLI::IsMember({"allreduce", "ps"}));
+  add("--compress", o.compress,
+      "quantise gradients between replicas: int8 or fp8, a byte each, with error feedback; none",
+      CLI::IsMember({"none", "int8", "fp8"}));
   add("--straggler-us", o.straggler_us,
       "the last rank sleeps this long in each step, in us, for tests", at_least_0);
   add("--schedule", o.schedule, "schedule of the pipeline",

@@ -32,6 +32,7 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
     gradients_ = Tensor<T>::zeros(whole, Use::kGradients);
   else if (!apart_)
     gradients_ = Tensor<T>::zeros(own, Use::kRemoteGradients);
+  if (options.codec != Codec::kNone) residual_.resize(whole);
   if (apart_) sums_ = Tensor<Sum>::zeros(options.zero < 2 ? whole : own, Use::kRemoteGradients);
   if (updates() && (optimizer.adam || optimizer.momentum != 0))
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);

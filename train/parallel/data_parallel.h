@@ -58,6 +58,8 @@ struct DataParallelOptions {
   bool server = false;     // the first replica is a parameter server, with ZeRO 0
   int stages = 1;          // stages of this rank, each with a DataParallel
   bool half_sums = false;  // 16-bit gradients are summed in 16 bits
+  // How gradients in fp32 are written on their way, with error feedback; ZeRO 0 only.
+  Codec codec = Codec::kNone;
 };
 
 template <class T>
@@ -194,6 +196,7 @@ class DataParallel : public WeightStore {
   std::vector<Bucket> buckets_;        // from the end of the flat buffer
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2; 0 to 1), or this rank's part
   Tensor<Sum> sums_;                   // as long as gradients_; where apart_
+  std::vector<float> residual_;        // of compressed gradients, as long as gradients_
   Tensor<Wide<T>> moment1_, moment2_;  // moments of this rank's part
   Tensor<Wide<T>> master_;             // this rank's weights in all digits, where T has fewer
   struct Copy {                        // a TensorPart's copy in host memory

@@ -209,8 +209,10 @@ void DataParallel<T>::send_bucket(const Bucket& bucket) {
     t.handle = mesh_.data.beside<T>().reduce_async(t.data, t.data, bucket.count(), type_,
                                                    RedOp::kSum, kServer);
   } else if (mesh_.replica.size() > 1) {
-    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), type_,
-                                                          RedOp::kSum);
+    Communicator replicas = mesh_.replica.beside<T>();
+    if (!residual_.empty())
+      replicas = replicas.compressed({options_.codec, residual_.data() + bucket.begin});
+    t.handle = replicas.all_reduce_async(t.data, t.data, bucket.count(), type_, RedOp::kSum);
   }
   // A stream takes its calls in turn, so they must come in the same order on every rank: not when
   // a rank happens to see that the first half is over.

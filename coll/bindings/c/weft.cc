@@ -87,6 +87,12 @@ weft_result_t make_world(const weft_options_t* options, weft_world_t** world, Jo
   });
 }
 
+Codec codec_of(weft_codec_t codec) {
+  if (codec == WEFT_INT8_BLOCKS || codec == WEFT_FP8_BLOCKS) return static_cast<Codec>(codec);
+  throw StatusError({Code::kInvalidArgument,
+                     fmt::format("{} is no weft_codec_t (1, 2)", static_cast<int>(codec))});
+}
+
 // Hands a communicator to the caller; null for an empty one.
 template <typename Make>
 weft_result_t make_comm(weft_comm_t** comm, Make&& make) {
@@ -306,6 +312,24 @@ weft_result_t weft_comm_on_stream(weft_comm_t* comm, void* stream, weft_comm_t**
   WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(bound);
   return weft::c::make_comm(bound, [&] { return comm->comm.on(stream); });
+}
+
+weft_result_t weft_comm_compressed(weft_comm_t* comm, weft_codec_t codec, float* residual,
+                                   weft_comm_t** bound) {
+  WEFT_C_NOT_NULL(comm);
+  WEFT_C_NOT_NULL(bound);
+  return weft::c::make_comm(bound, [&] {
+    return comm->comm.compressed({weft::c::codec_of(codec), residual});
+  });
+}
+
+weft_result_t weft_error_bound(weft_codec_t codec, weft_collective_t collective, weft_op_t op,
+                               int ranks, double* bound) {
+  WEFT_C_NOT_NULL(bound);
+  return guarded([&] {
+    *bound = weft::error_bound(weft::c::codec_of(codec), static_cast<weft::Collective>(collective),
+                               weft::c::reduction_of(op).op, ranks);
+  });
 }
 
 weft_result_t weft_comm_set_algorithm(weft_comm_t* comm, weft_collective_t collective,

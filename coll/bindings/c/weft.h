@@ -176,6 +176,17 @@ weft_result_t weft_comm_subset(weft_comm_t* comm, const int* ranks, size_t count
 /* The same communicator in the order of a CUDA stream (a cudaStream_t; docs/gpu.md). */
 weft_result_t weft_comm_on_stream(weft_comm_t* comm, void* stream, weft_comm_t** bound);
 
+/* The same communicator with all_reduce, reduce_scatter and all_gather of WEFT_FLOAT32 that send one
+ * byte per value (docs/compression.md). `residual`: NULL, or as many floats as `in` has elements for
+ * error feedback, 0 before the first call; it must live as long as `in` of each call. */
+typedef enum { WEFT_INT8_BLOCKS = 1, WEFT_FP8_BLOCKS = 2 } weft_codec_t;
+weft_result_t weft_comm_compressed(weft_comm_t* comm, weft_codec_t codec, float* residual,
+                                   weft_comm_t** bound);
+/* How far a result of such a call may be from the exact one, relative to the largest magnitude that
+ * any rank has in the element's block of 64; op: WEFT_SUM or WEFT_AVG. */
+weft_result_t weft_error_bound(weft_codec_t codec, weft_collective_t collective, weft_op_t op,
+                               int ranks, double* bound);
+
 /* "auto", or an algorithm that `weft explain COLLECTIVE` lists; on every rank alike. */
 weft_result_t weft_comm_set_algorithm(weft_comm_t* comm, weft_collective_t collective,
                                       const char* name);

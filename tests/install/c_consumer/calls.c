@@ -166,6 +166,35 @@ static void requests(weft_comm_t* comm, int me, int n) {
   weft_free(memory);
 }
 
+static void compressed(weft_comm_t* comm, int n) {
+  weft_comm_t* bound = NULL;
+  weft_request_t* request = NULL;
+  float in[700], out[700], residual[700] = {0};
+  double bound_8 = 0, bound_f = 0;
+  int i;
+  for (i = 0; i < 700; ++i) in[i] = (float)(i % 100) - 50;
+  OK(weft_error_bound(WEFT_INT8_BLOCKS, WEFT_ALL_REDUCE, WEFT_SUM, n, &bound_8));
+  OK(weft_error_bound(WEFT_FP8_BLOCKS, WEFT_ALL_REDUCE, WEFT_AVG, n, &bound_f));
+  CHECK(bound_8 > 0.0078 * n && bound_8 < 0.008 * n && bound_f > 0.12 && bound_f < 0.13);
+  OK(weft_comm_compressed(comm, WEFT_INT8_BLOCKS, residual, &bound));
+  OK(weft_all_reduce(bound, in, out, 700, WEFT_FLOAT32, WEFT_SUM, NULL));
+  for (i = 0; i < 700; ++i)
+    CHECK(out[i] - n * in[i] <= 50 * bound_8 && n * in[i] - out[i] <= 50 * bound_8);
+  OK(weft_all_reduce(bound, in, out, 700, WEFT_FLOAT32, WEFT_AVG, &request));
+  weft_comm_free(bound);
+  OK(weft_wait(&request));
+  OK(weft_comm_compressed(comm, WEFT_FP8_BLOCKS, NULL, &bound));
+  OK(weft_all_reduce(bound, in, out, 700, WEFT_FLOAT32, WEFT_AVG, NULL));
+  for (i = 0; i < 700; ++i) CHECK(out[i] - in[i] <= 50 * bound_f && in[i] - out[i] <= 50 * bound_f);
+  FAILS(weft_all_reduce(bound, in, out, 350, WEFT_FLOAT64, WEFT_SUM, NULL), WEFT_INVALID_ARGUMENT,
+        "only float is compressed");
+  weft_comm_free(bound);
+  FAILS(weft_comm_compressed(comm, (weft_codec_t)7, NULL, &bound), WEFT_INVALID_ARGUMENT,
+        "7 is no weft_codec_t");
+  FAILS(weft_error_bound(WEFT_INT8_BLOCKS, WEFT_BROADCAST, WEFT_SUM, n, &bound_8), WEFT_SETUP,
+        "broadcast is never compressed");
+}
+
 static void communicators(weft_world_t* world, weft_comm_t* comm, int me, int n) {
   weft_comm_t *part = NULL, *other = NULL;
   int ranks[2] = {0, 0}, value = 0;
@@ -196,6 +225,7 @@ static void communicators(weft_world_t* world, weft_comm_t* comm, int me, int n)
   CHECK(n == 1 || strcmp(name, "ring") == 0);
   OK(weft_comm_set_algorithm(comm, WEFT_ALL_REDUCE, "auto"));
   FAILS(weft_comm_set_algorithm(comm, WEFT_ALL_REDUCE, "magic"), WEFT_SETUP, "there are auto");
+  compressed(comm, n);
   OK(weft_comm_set_deterministic(comm, 1));
   OK(weft_comm_set_deterministic(comm, 0));
 }

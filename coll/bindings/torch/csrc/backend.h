@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -73,6 +74,10 @@ class WeftBackend : public c10d::Backend {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
+  // Sums or averages floats on the CPU, one byte of each on the way (weft_comm_compressed()).
+  // residual: undefined, or as long as the tensor.
+  WorkPtr all_reduce_compressed(const at::Tensor& tensor, const std::string& codec, bool average,
+                                const std::optional<at::Tensor>& residual, bool async);
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
   WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,

@@ -32,6 +32,41 @@ WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors, const c10d::Allred
              {all_reduce_parts(t, opts.reduceOp)});
 }
 
+WeftBackend::WorkPtr WeftBackend::all_reduce_compressed(const at::Tensor& tensor,
+                                                        const std::string& codec, bool average,
+                                                        const std::optional<at::Tensor>& residual,
+                                                        bool async) {
+  const char* const call = "all_reduce_compressed";
+  TORCH_CHECK(codec == "int8" || codec == "fp8", "weft: ", call, ": the codec is '", codec,
+              "'; pass int8 or fp8");
+  TORCH_CHECK(tensor.device().is_cpu(), "weft: ", call, ": the tensor is on ", tensor.device(),
+              "; copy it to the CPU");
+  const Elements e = reduced(call, tensor);
+  const weft_codec_t blocks = codec == "int8" ? WEFT_INT8_BLOCKS : WEFT_FP8_BLOCKS;
+  const weft_op_t op = average ? WEFT_AVG : WEFT_SUM;
+  float* feedback = nullptr;
+  Tensors kept;
+  if (residual) {
+    same_type(call, tensor, *residual);
+    has(call, "residual", *residual, tensor.numel());
+    feedback = static_cast<float*>(moved(call, *residual).data);
+    kept.push_back(*residual);
+  }
+  c10d::AllreduceOptions opts;
+  opts.asyncOp = async;
+  return run(call, OpType::ALLREDUCE, opts, {tensor}, {tensor},
+             {Parts{[=](weft_comm_t* comm, weft_request_t** request) {
+                      weft_comm_t* bound = nullptr;
+                      if (const auto no = weft_comm_compressed(comm, blocks, feedback, &bound))
+                        return no;
+                      const auto result =
+                          weft_all_reduce(bound, e.data, e.data, e.count, e.type, op, request);
+                      weft_comm_free(bound);
+                      return result;
+                    },
+                    kept}});
+}
+
 WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& opts) {
   std::vector<Parts> parts;

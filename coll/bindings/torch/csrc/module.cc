@@ -25,6 +25,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "weft as a backend of torch.distributed";
   py::class_<WeftBackend, c10::intrusive_ptr<WeftBackend>, c10d::Backend>(m, "WeftBackend")
       .def("give_up", &WeftBackend::give_up, py::call_guard<py::gil_scoped_release>())
+      .def("all_reduce_compressed", &WeftBackend::all_reduce_compressed, py::arg("tensor"),
+           py::arg("codec"), py::arg("average"), py::arg("residual"), py::arg("async_op"),
+           py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &WeftBackend::shutdown, py::call_guard<py::gil_scoped_release>());
   m.def("create", &create, py::call_guard<py::gil_scoped_release>());
   m.def("version", [] { return weft_version(); });

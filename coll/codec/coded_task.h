@@ -1,0 +1,72 @@
+// CodedTask: a compressed collective. It quantises, runs plain collectives of bytes on companions
+// of the communicator, and sums in fp32 what they bring.
+//
+// A reduction sends each value's blocks to the rank that sums them; the sums of an all_reduce are
+// quantised again and gathered. Where all hosts have the same number of ranks, a host's ranks first
+// add up theirs in fp32, so that only blocks of the host's sums go along the rails.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+class CodedTask;
+
+// What compressed calls of a communicator share.
+struct CodedCalls {
+  // Of GroupState::companions: of all ranks; of this host's ranks, and of those at this rank's
+  // place on all hosts (null: hosts are not used, `across` has all ranks).
+  GroupState *all = nullptr, *host = nullptr, *rail = nullptr;
+  std::vector<Rank> place, across;  // ranks of the communicator: of `host`, and of `rail`
+  // The first task runs; ranks must start the companions' collectives in the same order.
+  std::deque<CodedTask*> queue;
+  std::vector<std::byte> sent, received;
+  std::vector<float> sums, own;
+};
+
+// ok, or kInvalidArgument where a compressed call takes no such arguments. on_device: a buffer is.
+Status check_coded(Collective c, const Call& call, bool on_device);
+
+class CodedTask final : public Task {
+ public:
+  // Starts the call, which has that number in the communicator. The arguments have been checked,
+  // and there are several ranks.
+  static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number);
+
+  void start() override;
+  Step progress() override;
+  void done() override;
+  void cancel() override { calls_.queue.clear(); }
+  void release() override;
+  Rank waiting_for() const override;
+  bool survey(Recorder::Stalled&) const override { return false; }  // its part has more to tell
+  Status failure() const override { return failure_; }
+
+ private:
+  CodedTask(GroupState& g, Collective c, const Call& of);
+  bool next();  // starts the next part; false: there is none
+  void run(GroupState& companion, Collective c, const void* in, void* out, std::size_t count,
+           DType type, std::span<const std::size_t> counts = {});
+  void reduce_host();
+  void encode_blocks();
+  void sum();
+  void decode_all();
+  std::size_t begin_of(std::size_t across, std::size_t place) const;
+  std::size_t length_at(std::size_t begin) const;
+
+  CodedCalls& calls_;
+  const Collective collective_;
+  const std::size_t n_, hosts_, places_;
+  const std::size_t part_count_, part_bytes_;  // of what one rank sums, or of its block
+  std::vector<std::size_t> counts_;            // of reduce_host()
+  int phase_ = 0;
+  Task* part_ = nullptr;
+  Status failure_;
+};
+
+}  // namespace weft
