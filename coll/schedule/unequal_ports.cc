@@ -1,21 +1,36 @@
 // Shares the message out over rails, hosts and detours by the rates of ports.
 #include "coll/schedule/unequal_ports.h"
 
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace weft {
 namespace {
 
-// What goes straight to or from the slow host, and that inside another host, for a rank of another
-// rail.
+// What the other hosts have apart from the slow one, or goes straight to or from it; and what
+// passes on inside another host on that way, for a rank of another rail.
 constexpr int kDirectChannel = 2, kDetourChannel = 3;
 // b (see the header) is 0 where it would shorten the time by less: it costs twice the messages.
-constexpr double kWorthTwice = 0.015;
+constexpr double kWorthTwice = 0.002;
+// Of the best b: a host whose ports are all as busy as those of the others is late, since more of
+// what it does waits for others.
+constexpr double kBusy = 0.8;
+// Pieces of the message of one rail: each goes through a port of one of the other hosts, which is
+// busy for that much longer.
+constexpr int kPieces = 64;
+
+// A piece of the slow host's contribution.
+struct PieceOfSlow {
+  Chunks at;
+  int port;  // of the slow host, that it goes through
+  int host;  // that adds it to its own, as a place among the others
+};
 
 // The part of the message that one rail adds up: chunks of all hosts, then of all but the slow one.
 struct RailPart {
   Chunks shared, direct;
-  std::vector<int> port;  // by chunk of `direct`: the port by which the slow host sends and gets it
+  std::vector<PieceOfSlow> pieces;  // of `direct`, in ascending order
 };
 
 // What goes where; the same on every rank.
@@ -39,26 +54,20 @@ class Shares {
   }
   // The host's place among those that are not slow.
   int among_others(int host) const { return host - (host > slow_); }
-  // The chunks of rail l that are added up at a host, of those that the slow host sends directly.
-  Chunks direct_at(int l, int host) const {
-    return rail(l).direct.part(among_others(host), hosts_ - 1);
-  }
   // Calls f with each range of chunks of rail l that the slow host sends through `port`.
   template <class F>
   void through(int l, int port, F f) const {
-    const RailPart& part = rail(l);
-    for (int c = 0, end = 0; c < part.direct.count; c = end) {
-      for (end = c + 1; end < part.direct.count && at(part.port, end) == at(part.port, c);) ++end;
-      if (at(part.port, c) == port) f(Chunks{part.direct.first + c, end - c});
+    const auto& pieces = rail(l).pieces;
+    for (std::size_t i = 0, end; i < pieces.size(); i = end) {
+      for (end = i + 1; end < pieces.size() && pieces[end].port == pieces[i].port;) ++end;
+      const int first = pieces[i].at.first;
+      if (pieces[i].port == port) f(Chunks{first, pieces[end - 1].at.end() - first});
     }
   }
-  int port_of(int l, int chunk) const { return at(rail(l).port, chunk - rail(l).direct.first); }
   std::vector<double> take_weights() { return std::move(weight_); }
   int nchunks() const { return static_cast<int>(weight_.size()); }
 
  private:
-  static int at(const std::vector<int>& v, int i) { return v[static_cast<std::size_t>(i)]; }
-
   // `all`, `here`: rates of the ports of other hosts, and of the slow one.
   void cut(const std::vector<double>& all, const std::vector<double>& here) {
     const double sum = std::accumulate(all.begin(), all.end(), 0.0);
@@ -70,7 +79,7 @@ class Shares {
     const double without_us = std::max((ring + extra) / sum, 1 / live);
     double b = (ring + extra) / sum - 1 / live;
     b = b <= 0 ? 0 : b / ((shared - 1) / live + (ring + extra - shared) / sum);
-    b = std::min(b, 1.0);
+    b = std::min(b, 1.0) * kBusy;
     if (const double us = (b * shared + (1 - b) * (ring + extra)) / sum;
         without_us < us * (1 + kWorthTwice))
       b = 0;
@@ -104,26 +113,36 @@ class Shares {
     return {first, count};
   }
 
-  // Chunks of one host follow each other. Where hosts are many, each has one, whose port is the
-  // next one that has too little; else each has one for every port.
+  // Pieces of one port follow each other where hosts are many. Where there are few, each host has a
+  // piece for every port, as long as that port's share.
   void add_direct(RailPart& part, const std::vector<double>& by_port, double share) {
     std::vector<int> used;
     for (std::size_t m = 0; m < by_port.size(); ++m)
       if (by_port[m] > kNothing) used.push_back(static_cast<int>(m));
     const int others = hosts_ - 1, ports = static_cast<int>(used.size());
-    const bool many = others >= 2 * ports;
-    part.direct = add(many ? others : others * ports, share);
+    if (others < 2 * ports) {
+      part.direct = add(others * ports, share);
+      for (int c = 0; c < part.direct.count; ++c) {
+        const int m = used[static_cast<std::size_t>(c % ports)], chunk = part.direct.first + c;
+        part.pieces.push_back({{chunk, 1}, m, c / ports});
+        weight_[static_cast<std::size_t>(chunk)] = by_port[static_cast<std::size_t>(m)] / others;
+      }
+      return;
+    }
+    part.direct = add(others, share);
+    const double whole = share + weight_of(part.shared);
+    const int wanted = static_cast<int>(std::ceil(kPieces * share / whole));
+    const int pieces = std::min(others, std::max(2 * ports, wanted));
     double before = 0;
     for (const int m : used) {
       before += by_port[static_cast<std::size_t>(m)];
-      if (many) part.port.resize(static_cast<std::size_t>(before / share * others + 0.5), m);
+      const double end = before / share * pieces + 0.5;
+      for (int i = static_cast<int>(part.pieces.size()); i < static_cast<int>(end); ++i)
+        part.pieces.push_back({part.direct.part(i, pieces), m, i * others / pieces});
     }
-    for (int c = 0; c < part.direct.count && !many; ++c) {
-      const int m = used[static_cast<std::size_t>(c % ports)];
-      part.port.push_back(m);
-      weight_[static_cast<std::size_t>(part.direct.first + c)] =
-          by_port[static_cast<std::size_t>(m)] / others;
-    }
+  }
+  double weight_of(Chunks at) const {
+    return std::accumulate(weight_.begin() + at.first, weight_.begin() + at.end(), 0.0);
   }
 
   static constexpr double kNothing = 1e-9;  // of the message
@@ -165,10 +184,16 @@ class Builder {
   // Calls f with each range of chunks that rank `owner` of the slow host collects.
   template <class F>
   void collected(int owner, F f) const {
+    Chunks open{0, 0};  // neighbors make one range
+    const auto take = [&](Chunks at) {
+      if (open.count > 0 && open.end() != at.first) f(std::exchange(open, {0, 0}));
+      open = open.count > 0 ? Chunks{open.first, open.count + at.count} : at;
+    };
     for (int l = 0; l < n(); ++l) {
-      if (l == owner && shares_.rail(l).shared.count > 0) f(shares_.rail(l).shared);
-      shares_.through(l, owner, f);
+      if (l == owner && shares_.rail(l).shared.count > 0) take(shares_.rail(l).shared);
+      shares_.through(l, owner, take);
     }
+    if (open.count > 0) f(open);
   }
 
   void of_slow() {
@@ -178,19 +203,15 @@ class Builder {
       for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), at, kHostChannel);
     });
     const auto directly = [&](auto f) {
-      const int others = static_cast<int>(others_.size());
-      for (int i = 0; i < others; ++i)
-        for (int l = 0; l < n(); ++l) {
-          const Chunks all = shares_.rail(l).direct.part(i, others);
-          for (int c = all.first; c < all.end(); ++c)
-            if (shares_.port_of(l, c) == me_) f(others_[static_cast<std::size_t>(i)], Chunks{c, 1});
-        }
+      for (int l = 0; l < n(); ++l)
+        for (const PieceOfSlow& p : shares_.rail(l).pieces)
+          if (p.port == me_) f(others_[static_cast<std::size_t>(p.host)], p.at);
     };
     directly([&](Rank to, Chunks at) { s_.send(to, at, kDirectChannel); });
     const Chunks shared = shares_.rail(me_).shared;
     reduce_scatter_(s_, layout_.rail(), shared, kRailChannel);
-    directly([&](Rank from, Chunks at) { s_.recv(from, at, kDirectChannel); });
     all_gather_(s_, layout_.rail(), shared, kRailChannel);
+    directly([&](Rank from, Chunks at) { s_.recv(from, at, kDirectChannel); });
     for (int i = 1; i < n(); ++i)
       collected(me_, [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
     for (int i = 1; i < n(); ++i)
@@ -198,12 +219,11 @@ class Builder {
                 [&](Chunks at) { s_.recv(local(me_ - i), at, kHostChannel); });
   }
 
-  // Calls f with each chunk of rail l that is added up here and passes the slow host's `port`.
+  // Calls f with each piece of rail l that comes to this host from the slow host's `port`.
   template <class F>
   void direct_here(int l, int port, F f) const {
-    const Chunks all = shares_.direct_at(l, host_);
-    for (int c = all.first; c < all.end(); ++c)
-      if (shares_.port_of(l, c) == port) f(Chunks{c, 1});
+    for (const PieceOfSlow& p : shares_.rail(l).pieces)
+      if (p.port == port && p.host == shares_.among_others(host_)) f(p.at);
   }
 
   void of_other() {
@@ -224,7 +244,9 @@ class Builder {
     const RailPart& mine = shares_.rail(me_);
     const Group rail = layout_.rail(), others{others_, shares_.among_others(host_)};
     reduce_scatter_(s_, rail, mine.shared, kRailChannel);
-    reduce_scatter_(s_, others, mine.direct, kRailChannel);
+    reduce_scatter_(s_, others, mine.direct, kDirectChannel);
+    all_gather_(s_, rail, mine.shared, kRailChannel);
+    all_gather_(s_, others, mine.direct, kDirectChannel);
     // The results, back the same way.
     for (int m = 0; m < n(); ++m)
       if (m != me_) direct_here(me_, m, [&](Chunks at) { s_.send(local(m), at, kDetourChannel); });
@@ -233,8 +255,6 @@ class Builder {
         if (l != me_) s_.recv(local(l), at, kDetourChannel);
         s_.send(slow(me_), at, kDirectChannel);
       });
-    all_gather_(s_, rail, mine.shared, kRailChannel);
-    all_gather_(s_, others, mine.direct, kRailChannel);
     for (int i = 1; i < n(); ++i)
       without_detours(me_, (me_ + i) % n(),
                       [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });

@@ -114,11 +114,12 @@ std::uint32_t SimFabric::State::live_nic(Rank r, Rank peer) const {
     if (!dead_port[port(r, rail)] && !(one_rail && dead_port[port(peer, rail)]))
       return port(r, rail);
   }
-  return nic(r);
+  return one_rail ? live_nic(r, r) : nic(r);  // no rail has a port at both: each takes one it has
 }
 
 bool SimFabric::State::crosses(const SimMessage& m, std::uint32_t nic_index) const {
-  return !same_host(m.src, m.dst) && (nic(m.src, m.dst) == nic_index || nic(m.dst, m.src) == nic_index);
+  return !same_host(m.src, m.dst) &&
+         (nic(m.src, m.dst) == nic_index || nic(m.dst, m.src) == nic_index);
 }
 
 bool SimFabric::State::broken(Rank a, Rank b) const {

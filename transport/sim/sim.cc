@@ -155,10 +155,11 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
   dead_port.resize(nic_tx.size());
   for (const SimSlowPort& p : opt.slow_ports) {
     if (p.host < 0 || p.host >= nhosts || p.rail < 0 || p.rail >= nrails || !(p.factor >= 0))
-      throw Error(fmt::format(
-          "simulated fabric: port of host {} on rail {} at {} of its rate; there are {} hosts and {} "
-          "rails, and a factor is 0 or above",
-          p.host, p.rail, p.factor, nhosts, nrails));
+      throw Error(
+          fmt::format("simulated fabric: port of host {} on rail {} at {} of its rate; there are "
+                      "{} hosts and {} "
+                      "rails, and a factor is 0 or above",
+                      p.host, p.rail, p.factor, nhosts, nrails));
     const auto port = static_cast<std::size_t>(p.host * nrails + p.rail);
     dead_port[port] = p.factor == 0;
     any_dead_port = any_dead_port || p.factor == 0;
