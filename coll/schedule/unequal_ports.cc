@@ -8,9 +8,6 @@
 namespace weft {
 namespace {
 
-// What the other hosts have apart from the slow one, or goes straight to or from it; and what
-// passes on inside another host on that way, for a rank of another rail.
-constexpr int kDirectChannel = 2, kDetourChannel = 3;
 // b (see the header) is 0 where it would shorten the time by less: it costs twice the messages.
 constexpr double kWorthTwice = 0.002;
 // Of the best b: a host whose ports are all as busy as those of the others is late, since more of

@@ -29,7 +29,8 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                                  : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  r.first_us = latency_us +
+  // Contributions go to other hosts before these add them up, and results come back after that.
+  r.first_us = latency_us + (o.direct ? rail_us : 0) +
                (o.together ? std::max({work_us, rail_us, host_us}) : work_us + rail_us + host_us);
   r.stage_us = std::max(bytes_us, core_us);
   // Twice as many as it takes where nothing is ever late.
