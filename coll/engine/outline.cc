@@ -52,6 +52,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const bool sends = step.op == Op::kSend;
     (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
     chunks[near][sends] += step.at.count;
+    o.direct = o.direct || (!near && step.channel == kDirectChannel);
     if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += step.at.count;
     if (!near) between += std::exchange(since_rail, 0);
     if (sends) {

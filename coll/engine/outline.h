@@ -19,6 +19,9 @@ struct Outline {
   int reduced_chunks = 0;                    // of what one rank gets, those to be reduced
   // Whether most of what goes inside the host goes at the same time as what goes along rails.
   bool together = false;
+  // Whether what goes along rails first goes straight from one host to others (kDirectChannel), and
+  // back after that.
+  bool direct = false;
   // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
   // values that the rank only passes on.
   int scratch_chunks = 0;

@@ -11,6 +11,13 @@
 
 namespace weft {
 
+// A port of a host that is slower than the ports of other hosts on its rail.
+struct SlowPort {
+  int host = 0, local = 0;  // index into Shape::hosts, and of the rank there whose port it is
+  double rate = 1;          // relative to the others; 0: dead
+  bool operator==(const SlowPort&) const = default;
+};
+
 // A shape is all that an algorithm may know about the job. Ranks are ranks of the communicator.
 struct Shape {
   Rank rank = 0;
@@ -19,6 +26,7 @@ struct Shape {
   std::vector<std::vector<Rank>> hosts;  // ranks by host, ascending; empty: all on one host
   std::vector<double> rail_weight;       // relative speed of rail l (that of the l-th rank of each
                                          // host); empty: all rails are equal
+  std::vector<SlowPort> slow_ports;      // in ascending order; empty: there are none
   std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
   // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
   // go unreduced to the rank that reduces all of them in one pass.

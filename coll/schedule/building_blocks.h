@@ -22,6 +22,10 @@ namespace weft {
 // The channels of hierarchical algorithms: messages inside a host use one, along a rail the other.
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
+// Of unequal ports (unequal_ports.cc): what the other hosts have apart from the slow one, or goes
+// straight to or from it; and what passes on inside another host on that way, for a rank of another
+// rail.
+constexpr int kDirectChannel = 2, kDetourChannel = 3;
 
 // direct.cc: every member exchanges data with every other, n - 1 messages each, one step deep.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);

@@ -6,11 +6,12 @@
 #include <set>
 
 #include "coll/schedule/building_blocks.h"
+#include "coll/schedule/unequal_ports.h"
 
 namespace weft {
 namespace {
 
-using Block = void (*)(Schedule&, Group, Chunks, int);
+using Block = RailBlock;
 
 // Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
 Schedule parts_by_rail(const Shape& shape, int rails, int pieces) {
@@ -118,6 +119,8 @@ void gather_from_owners(Schedule& s, Group g, int owners) {
 // have, and a rank that stands for none gives and gets inside its host only.
 template <Block kRailReduceScatter, Block kRailAllGather>
 Schedule all_reduce_schedule(const Shape& shape) {
+  if (has_unequal_ports(shape))
+    return unequal_ports_all_reduce(shape, kRailReduceScatter, kRailAllGather);
   const Layout layout(shape);
   const CommonRails rails(shape, layout);
   const int n = rails.count(), h = layout.my_host();

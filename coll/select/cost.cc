@@ -187,6 +187,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                 const CostModel& model) {
   Shape shape = any;
   shape.rank = rooted(algorithm.collective) ? shape.root : 0;
+  shape.slow_ports.clear();  // with them it takes no less
   const Layout layout(shape);
   const Schedule s = algorithm.build(shape);
   Cutting cut;
@@ -267,8 +268,46 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
 
 }  // namespace
 
+namespace {
+
+// Where hosts have slow ports: the time with equal ports, in which the busiest rail takes as much
+// longer as the slowest port, or, where the algorithm gives slow ports less, as the bound says.
+Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                              std::size_t element_size, const CostModel& model) {
+  Shape equal = shape;
+  equal.slow_ports.clear();
+  equal.rank = 0;
+  Shape slow = shape;
+  slow.rank = 0;
+  Prediction p = predict(algorithm, equal, bytes, element_size, model);
+  const auto bound_us = [&](const Shape& of) {
+    return lower_bound_us(algorithm.collective, of, bytes, model);
+  };
+  double longer = 1;
+  if (hash(algorithm.build(slow)) != hash(algorithm.build(equal))) {
+    longer = bound_us(slow) / bound_us(equal);
+    // Some of it is added up by all hosts, some by all but the slow one.
+    if (const int others = static_cast<int>(shape.hosts.size()) - 1; others > 1) {
+      const Shape without = fewer_hosts(equal, others);
+      const double us = predict(algorithm, without, bytes, element_size, model).time_us;
+      p.time_us = (p.time_us + us * bound_us(equal) / bound_us(without)) / 2;
+    }
+  } else {
+    // A dead port's messages pass another one, beside its own.
+    for (const SlowPort& port : shape.slow_ports)
+      longer = std::max(longer, port.rate > 0 ? 1 / port.rate : 2);
+  }
+  p.time_us += (longer - 1) * p.rail_us;
+  p.rail_us *= longer;
+  return p;
+}
+
+}  // namespace
+
 Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                    std::size_t element_size, const CostModel& model) {
+  if (!any.slow_ports.empty() && any.hosts.size() > 1)
+    return predict_slow_ports(algorithm, any, bytes, element_size, model);
   if (any.hosts.size() > kFewHosts &&
       (rooted(algorithm.collective) || hosts_differ(algorithm, any)))
     return predict_by_fewer(algorithm, any, bytes, element_size, model);

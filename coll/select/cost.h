@@ -103,7 +103,8 @@ double floor_us(const Algorithm& algorithm, const Shape& shape, std::size_t byte
 // hosts, each host moves f times the message through its rails: f = 2 (H-1)/H for all_reduce,
 // (H-1)/H for all_gather and reduce_scatter, 1 for broadcast; gather and scatter move what the
 // root's host lacks. Inside one host, ranks stand for hosts and memory for rails. The slowest of
-// unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails.
+// unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails. So
+// it is where a host has slow ports: it has as many rails less as its ports lack of their rates.
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 

@@ -38,9 +38,13 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   }
   const bool one_end = collective == Collective::kGather || collective == Collective::kScatter;
   double most = 0, rails = 0;  // of the message through a rail; of all hosts
-  for (const auto& ranks : shape.hosts) {
+  for (std::size_t h = 0; h < shape.hosts.size(); ++h) {
+    const auto& ranks = shape.hosts[h];
     const auto here = static_cast<double>(ranks.size());
-    const double own = model.rails_per_host > 0 ? model.rails_per_host : here;
+    const double rail = model.rails_per_host > 0 ? model.rails_per_host : here;
+    double own = rail;
+    for (const SlowPort& p : shape.slow_ports)
+      if (p.host == static_cast<int>(h)) own -= (1 - p.rate) * rail / here;
     double share = 1;
     if (by_blocks(collective)) share = (n - here) / n;
     // From or to the root's host pass the blocks that are not there, at another host its own.

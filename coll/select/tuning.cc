@@ -29,10 +29,12 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                                  : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  // Of what goes together, all but the longest begins with the part of one hop.
+  // Of what goes together, all but the longest begins with the part of one hop. Contributions that
+  // go straight to other hosts (o.direct) come before these add them up, and results after that.
   const double longest_us = std::max({work_us, rail_us, host_us});
   const double others_us = work_us + rail_us + host_us - longest_us;
-  r.first_us = latency_us + longest_us + others_us / (o.together ? 1 + o.rail_hops : 1);
+  r.first_us = latency_us + (o.direct ? rail_us : 0) + longest_us +
+               others_us / (o.together ? 1 + o.rail_hops : 1);
   r.stage_us = std::max(bytes_us, core_us);
   // More than it takes where nothing is ever late.
   double lanes = std::ceil(4 * r.first_us / std::max(r.stage_us, 1e-6));

@@ -342,8 +342,9 @@ SimFabricOptions fabric_of(const Shape& shape, int rails, const Machine& machine
 std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
                                    std::size_t count, DType type, const SimFabricOptions& o) {
   if (shape.hosts.size() < 2 || OneHost::same_as(shape).empty() || rooted(algorithm.collective) ||
-      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.host_scale.empty() ||
-      o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 || !o.cpu_of_rank.empty())
+      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.slow_ports.empty() ||
+      !o.host_scale.empty() || o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 ||
+      !o.cpu_of_rank.empty())
     return {};
   const auto n = static_cast<std::size_t>(shape.nranks);
   const auto first = schedules_of(algorithm, shape, shape.hosts[0]);

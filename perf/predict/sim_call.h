@@ -12,7 +12,7 @@ namespace weft {
 
 struct SimFlags : ModelFlags {
   std::string timeline;
-  std::vector<std::string> slow_rails, slow_hosts, cuts;
+  std::vector<std::string> slow_rails, slow_ports, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;
   double delay_us = 0, skew_us = 0, longest_s = 60;

@@ -205,13 +205,14 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
 // Refuses the options of `sim` alone that this run would ignore.
 void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
   if (flags.hosts == 1)
-    refuse_given(command, {"--slow-rail", "--cut"}, "one host (--hosts) uses no rail");
+    refuse_given(command, {"--slow-rail", "--slow-port", "--cut"}, "one host (--hosts) uses no rail");
   if (flags.delay_us <= 0 && flags.skew_us <= 0)
     refuse_given(command, {"--seed"}, "nothing is drawn without --delay-us or --skew-us");
   const bool slow = std::ranges::any_of(
       flags.slow_rails, [](const std::string& text) { return text.find('@') == text.npos; });
-  if (!slow)
-    refuse_given(command, {"--equal-shares"}, "no rail is slow from the start (--slow-rail)");
+  if (!slow && flags.slow_ports.empty())
+    refuse_given(command, {"--equal-shares"},
+                 "no rail or port is slow from the start (--slow-rail, --slow-port)");
 }
 
 int run(const SimFlags& flags) {
@@ -264,12 +265,16 @@ void add_sim(CLI::App& app, int& exit_code) {
                    "e.g. 1:0.5, or 1:0.25@300: from 300 us on; repeatable")
       ->type_name("RAIL:FACTOR[@US]");
   command
+      ->add_option("--slow-port", flags->slow_ports,
+                   "a fraction of a port's rate, e.g. 3:1=0.5, or 3:1=0: dead; repeatable")
+      ->type_name("HOST:RAIL=FRACTION");
+  command
       ->add_option("--slow-host", flags->slow_hosts,
                    "speed of its cores and of the links inside, e.g. 3:0.5; repeatable")
       ->type_name("HOST:FACTOR");
   command->add_option("--cut", flags->cuts, "a host's link goes down, e.g. 3:1@500; repeatable")
       ->type_name("HOST:RAIL@US");
-  command->add_flag("--equal-shares", flags->equal_shares, "do not give slow rails less to carry");
+  command->add_flag("--equal-shares", flags->equal_shares, "do not give slow rails and ports less to carry");
   number("--seed", flags->seed, "seed of the delays");
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")
       ->check(CLI::NonNegativeNumber);

@@ -112,16 +112,16 @@ void SimFabric::State::depart(std::uint32_t m) {
   }
   const int src_host = opt.host_of_rank[msg.src];
   const bool local = same_host(msg.src, msg.dst);
-  const bool cross = !local && nic(msg.src) % nrails != nic(msg.dst) % nrails;
+  const bool cross = !local && nic(msg.src, msg.dst) % nrails != nic(msg.dst, msg.src) % nrails;
   if (++nmessages == opt.lose_message) return lose(m);
   if (local) {
     host_bytes += msg.bytes;
   } else {
-    rail_bytes[nic(msg.src) % nrails] += msg.bytes;
+    rail_bytes[nic(msg.src, msg.dst) % nrails] += msg.bytes;
     host_tx_bytes[src_host] += msg.bytes;
     if (cross) cross_rail_bytes += msg.bytes;
   }
-  SimPort& tx = local ? local_tx[msg.src] : nic_tx[nic(msg.src)];
+  SimPort& tx = local ? local_tx[msg.src] : nic_tx[nic(msg.src, msg.dst)];
   const std::int64_t ps = tx.duration_ps(msg.bytes);
   const std::int64_t start = tx.serve(now_ps, ps, msg.bytes);
   watch(msg.src, local ? "host tx" : "rail tx", start, ps, msg);
@@ -179,7 +179,7 @@ void SimFabric::State::at_rx(std::uint32_t m) {
   M& msg = messages[m];
   if (msg.has(M::kLost)) return;
   const bool local = same_host(msg.src, msg.dst);
-  SimPort& rx = local ? local_rx[msg.dst] : nic_rx[nic(msg.dst)];
+  SimPort& rx = local ? local_rx[msg.dst] : nic_rx[nic(msg.dst, msg.src)];
   const std::int64_t ps = rx.duration_ps(msg.bytes);
   const std::int64_t start = rx.serve(now_ps, ps, msg.bytes);
   watch(msg.dst, local ? "host rx" : "rail rx", start, ps, msg);

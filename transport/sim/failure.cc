@@ -105,17 +105,30 @@ void SimFabric::State::detect_cut(std::uint32_t nic_index) {
   }
 }
 
+std::uint32_t SimFabric::State::live_nic(Rank r, Rank peer) const {
+  const auto rails = static_cast<std::uint32_t>(nrails);
+  const auto port = [&](Rank of, std::uint32_t rail) { return nic(of) / rails * rails + rail; };
+  const bool one_rail = nic(r) % rails == nic(peer) % rails;
+  for (std::uint32_t i = 0; i < rails; ++i) {
+    const std::uint32_t rail = (nic(r) + i) % rails;
+    if (!dead_port[port(r, rail)] && !(one_rail && dead_port[port(peer, rail)]))
+      return port(r, rail);
+  }
+  return one_rail ? live_nic(r, r) : nic(r);  // no rail has a port at both: each takes one it has
+}
+
 bool SimFabric::State::crosses(const SimMessage& m, std::uint32_t nic_index) const {
-  return !same_host(m.src, m.dst) && (nic(m.src) == nic_index || nic(m.dst) == nic_index);
+  return !same_host(m.src, m.dst) &&
+         (nic(m.src, m.dst) == nic_index || nic(m.dst, m.src) == nic_index);
 }
 
 bool SimFabric::State::broken(Rank a, Rank b) const {
-  return dead[a] || dead[b] || (!same_host(a, b) && (down[nic(a)] || down[nic(b)]));
+  return dead[a] || dead[b] || (!same_host(a, b) && (down[nic(a, b)] || down[nic(b, a)]));
 }
 
 Code SimFabric::State::known(Rank a, Rank b) const {
   if (dead_known[a] || dead_known[b]) return Code::kPeerFailed;
-  if (!same_host(a, b) && (down_known[nic(a)] || down_known[nic(b)])) return Code::kTransport;
+  if (!same_host(a, b) && (down_known[nic(a, b)] || down_known[nic(b, a)])) return Code::kTransport;
   return Code::kOk;
 }
 
@@ -129,7 +142,7 @@ Status SimFabric::State::cause(Rank rank, Rank peer) const {
     }
     if (!same_host(rank, peer)) {
       for (const Rank end : {peer, rank}) {
-        if (!down_known[nic(end)]) continue;
+        if (!down_known[nic(end, end == peer ? rank : peer)]) continue;
         return {Code::kTransport,
                 fmt::format("link of host {}, rail {} (rank {}) is down", opt.host_of_rank[end],
                             opt.rail_of_rank[end], end),

@@ -152,6 +152,23 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
     }
     nic_tx.push_back(wire(ps_per_byte(opt.rail, "rail") / scale));
   }
+  dead_port.resize(nic_tx.size());
+  for (const SimSlowPort& p : opt.slow_ports) {
+    if (p.host < 0 || p.host >= nhosts || p.rail < 0 || p.rail >= nrails || !(p.factor >= 0))
+      throw Error(
+          fmt::format("simulated fabric: port of host {} on rail {} at {} of its rate; there are "
+                      "{} hosts and {} "
+                      "rails, and a factor is 0 or above",
+                      p.host, p.rail, p.factor, nhosts, nrails));
+    const auto port = static_cast<std::size_t>(p.host * nrails + p.rail);
+    dead_port[port] = p.factor == 0;
+    any_dead_port = any_dead_port || p.factor == 0;
+    if (p.factor > 0) nic_tx[port].ps_per_byte /= p.factor;
+  }
+  for (int h = 0; h < nhosts; ++h)
+    if (std::all_of(dead_port.begin() + h * nrails, dead_port.begin() + (h + 1) * nrails,
+                    [](bool dead) { return dead; }))
+      throw Error(fmt::format("simulated fabric: all ports of host {} are dead; leave one", h));
   nic_rx = nic_tx;
   if (!opt.host_scale.empty()) {
     if (std::ssize(opt.host_scale) < nhosts)

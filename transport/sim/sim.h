@@ -47,6 +47,14 @@ struct SimSlowdown {
   double factor = 1;
 };
 
+// The NIC of `host` on `rail` has `factor` of its rate. 0: it is dead; what it would carry goes over
+// the next rail on which both ends have a port, as with Rails (transport/rails).
+struct SimSlowPort {
+  int host = 0;
+  int rail = 0;
+  double factor = 1;
+};
+
 struct SimFabricOptions {
   std::vector<int> host_of_rank;   // one entry per rank, hosts counted from 0
   std::vector<int> rail_of_rank;   // empty: all on rail 0. Ranks of a host and rail share a NIC
@@ -55,6 +63,7 @@ struct SimFabricOptions {
   SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
   std::vector<SimSlowdown> slowdowns;
+  std::vector<SimSlowPort> slow_ports;
   std::vector<double> host_scale;  // speed of each host's cores and of the links inside; empty: 1
   double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
   std::size_t header_bytes = 0;    // on a rail or the spine, once per message

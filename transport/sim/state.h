@@ -180,6 +180,9 @@ struct SimFabric::State {
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
   Rank same_as(Rank r) const { return opt.same_as.empty() ? r : opt.same_as[r]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
+  // The NIC of `r` for messages with a peer on another host.
+  std::uint32_t nic(Rank r, Rank peer) const { return any_dead_port ? live_nic(r, peer) : nic(r); }
+  std::uint32_t live_nic(Rank r, Rank peer) const;
   // How long the core of the rank takes for what takes a core of a host as fast as most `ps`.
   std::int64_t core_ps(Rank r, std::int64_t ps) const {
     if (opt.host_scale.empty()) return ps;
@@ -230,6 +233,8 @@ struct SimFabric::State {
   std::vector<Rank> ready, handed_out;
 
   bool any_failure = false;
+  bool any_dead_port = false;                       // SimSlowPort
+  std::vector<bool> dead_port;                      // by NIC
   std::vector<bool> dead, dead_known;               // by rank
   std::vector<std::int64_t> died_ps;                // by rank
   std::vector<bool> down, down_known;               // by NIC

@@ -188,6 +188,81 @@ TEST(Algorithms, GiveSlowRailsLess) {
   EXPECT_TRUE(broadcast.build(shape).weight.empty());
 }
 
+TEST(Algorithms, AreRightWhereAHostHasSlowPorts) {
+  const std::vector<std::vector<double>> rates{
+      {0}, {0.5}, {0.9, 1}, {0, 0.3, 1}, {0.25, 0, 0, 0.7}};
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective != Collective::kAllReduce) continue;
+    for (auto [hosts, per_host] :
+         {std::pair{2, 1}, {2, 2}, {3, 2}, {4, 2}, {5, 3}, {3, 8}, {17, 4}})
+      for (std::size_t slow = 0; slow < rates.size(); ++slow) {
+        Shape shape = testing::uniform(hosts, per_host);
+        const int host = static_cast<int>(slow) * 2 % hosts;
+        for (int l = 0; l < std::min(per_host, static_cast<int>(rates[slow].size())); ++l)
+          shape.slow_ports.push_back({host, per_host - 1 - l, rates[slow][l]});
+        if (slow % 2 == 1)
+          for (int l = 0; l < per_host; ++l) shape.rail_weight.push_back(l == 0 ? 0.8 : 1);
+        expect_right(a, shape, hosts > 5 ? std::span<const int>(kCredits, 2) : kCredits);
+      }
+  }
+}
+
+// The share of the message that passes each port of a host, both ways together.
+std::vector<double> sent_by_port(const Algorithm& a, const Shape& shape, int host) {
+  std::vector<double> sent;
+  for (const Rank r : shape.hosts[static_cast<std::size_t>(host)]) {
+    Shape of = shape;
+    of.rank = r;
+    const Schedule s = a.build(of);
+    double all = 0, mine = 0;
+    for (const double w : s.weight) all += w;
+    for (const Step& step : s.steps) {
+      const auto& here = shape.hosts[static_cast<std::size_t>(host)];
+      if (step.op != Op::kSend || std::ranges::count(here, step.peer) > 0) continue;
+      for (int c = step.at.first; c < step.at.end(); ++c) mine += s.weight[c];
+    }
+    sent.push_back(mine / all);
+  }
+  return sent;
+}
+
+// Bytes by rate, of the port that takes longest, are within 3 % of the bound of the rates.
+TEST(Algorithms, PortsAreBusyByTheirRates) {
+  struct Case {
+    int hosts, per_host;
+    std::vector<double> rates;
+  };
+  for (const auto& [hosts, per_host, rates] :
+       {Case{4, 2, {0.5}}, Case{4, 2, {0.25}}, Case{32, 8, {0.5}}, Case{32, 8, {0}},
+        Case{31, 4, {0.1, 0.9}}, Case{6, 1, {0.6}}, Case{9, 4, {0.5, 0.5, 0.5, 0.5}},
+        Case{2, 4, {0.3}}}) {
+    Shape shape = testing::uniform(hosts, per_host);
+    const int slow_host = hosts / 2;
+    double live = per_host;
+    for (std::size_t l = 0; l < rates.size(); ++l) {
+      shape.slow_ports.push_back({slow_host, static_cast<int>(l), rates[l]});
+      live -= 1 - rates[l];
+    }
+    const double bound = std::max(1 / live, 2.0 * (hosts - 1) / (per_host * (hosts - 1) + live));
+    for (const char* name : {"hierarchical", "hierarchical_hd", "hierarchical_hd4"}) {
+      double longest = 0;
+      for (int h = 0; h < hosts; ++h) {
+        const auto sent = sent_by_port(*find_algorithm(Collective::kAllReduce, name), shape, h);
+        for (std::size_t l = 0; l < sent.size(); ++l) {
+          const double rate = h == slow_host && l < rates.size() ? rates[l] : 1;
+          if (rate == 0) {
+            EXPECT_EQ(sent[l], 0) << name;
+          } else {
+            longest = std::max(longest, sent[l] / rate);
+          }
+        }
+      }
+      EXPECT_LE(longest, 1.03 * bound) << name << ", " << hosts << " x " << per_host;
+      EXPECT_GE(longest, 0.999 * bound) << name << ", " << hosts << " x " << per_host;
+    }
+  }
+}
+
 TEST(Algorithms, DirectRotatesItsPeers) {
   // In no step do two ranks send to the same rank.
   const auto schedules =

@@ -134,6 +134,30 @@ TEST(SimulatedRails, ASlowRailCarriesLess) {
   }
 }
 
+// With a slow or dead port, every rank gets the right bytes, and a host's other ports carry what it
+// does not. Whoever does not know of it waits for the port.
+TEST(SimulatedRails, ASlowPortCarriesLess) {
+  for (const char* algorithm : {"hierarchical", "hierarchical_hd", "hierarchical_hd4"})
+    for (const double factor : {0.5, 0.25, 0.0}) {
+      Shape shape = uniform(5, 3);
+      SimFabricOptions options = ideal(shape);
+      options.host.gbps = 2000;
+      const Algorithm& a = *find_algorithm(Collective::kAllReduce, algorithm);
+      const std::size_t count = 4u << 20;
+      const double equal = simulate(a, shape, count, DType::kFloat32, options).time_us;
+      options.slow_ports = {{.host = 2, .rail = 1, .factor = factor}};
+      const double unknown = simulate(a, shape, count, DType::kFloat32, options).time_us;
+      EXPECT_GT(unknown, 1.6 * equal) << algorithm;
+      shape.slow_ports = {{.host = 2, .local = 1, .rate = factor}};
+      const double known = simulate(a, shape, count, DType::kFloat32, options).time_us;
+      EXPECT_LT(known, (factor > 0 ? 1.3 : 1.5) * equal) << algorithm << " " << factor;
+      EXPECT_GT(known, equal) << algorithm << " " << factor;
+      options.carry_data = true;
+      for (const std::size_t n : {0, 1, 2, 17, 1021, 30011})
+        run_with_data(a, shape, n, DType::kFloat32, options);
+    }
+}
+
 // ---- failures ------------------------------------------------------------------------------
 
 std::string error_of(Collective collective, const std::vector<Schedule>& schedules,
