@@ -47,7 +47,7 @@ void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 
-// circulant.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as
+// rooted.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as
 // circulant_classes(n) says; chunks of the parts are sent no more than once by each member.
 int circulant_classes(int n);
 void circulant_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);

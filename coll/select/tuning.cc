@@ -11,8 +11,9 @@ namespace {
 // Slices that cost less than this more than the best are taken for fewer messages.
 constexpr double kAsFast = 1.005;
 // Where chunks take several ways at once (Outline::crossing), messages wait for each other, and a
-// round in flight takes longer than alone. Constant and exponent are fitted to reductions of 1 GiB,
-// simulated on 32 hosts of 4 and 8 ranks with slices of 64 to 192 KiB (within 5 %).
+// round in flight takes longer than alone. It counts where scratch limits the rounds in flight.
+// Constant and exponent are fitted to reductions of 1 GiB, simulated on 32 hosts of 4 and 8 ranks
+// with slices of 64 to 192 KiB (within 5 %).
 constexpr double kCrossing = 1.57, kCrossingPower = 6;
 
 // A message in even rounds of up to `slice` bytes of each chunk.
@@ -44,7 +45,7 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
         std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * even)));
   lanes = std::max(1.0, std::min(lanes, r.rounds));
   double pace = std::max(r.stage_us, r.first_us / lanes);
-  if (o.crossing)
+  if (o.crossing && o.scratch_chunks > 0)
     pace = std::pow(std::pow(r.stage_us, kCrossingPower) +
                         std::pow(kCrossing * r.first_us / lanes, kCrossingPower),
                     1 / kCrossingPower);
@@ -62,7 +63,7 @@ Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
                      t.rounds_in_flight);
   Rounds best;
   const auto shorter = [&](std::size_t slice) {
-    if (!o.crossing) return slice / 2;
+    if (!o.crossing || o.scratch_chunks == 0) return slice / 2;
     return (slice & (slice - 1)) == 0 ? slice / 4 * 3 : slice / 3 * 2;
   };
   for (std::size_t slice = t.model_slice_max; slice >= t.model_slice_min; slice = shorter(slice)) {
