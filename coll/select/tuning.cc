@@ -50,6 +50,8 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                         std::pow(kCrossing * r.first_us / lanes, kCrossingPower),
                     1 / kCrossingPower);
   r.time_us = r.first_us + (r.rounds - 1) * pace;
+  // The last piece of a round still has as many hops to go as the round has pieces.
+  if (o.crossing) r.time_us += rail_us;
   r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes)};
   return r;
 }
