@@ -185,6 +185,7 @@ class Run {
   // Where each chunk lies, in elements from the round's start in the message or in the block.
   struct Cut {
     std::vector<std::size_t> offset, length;
+    std::vector<std::size_t> kept;  // message layout: of the chunks before this one, in scratch
   };
 
   void look_at(std::span<Transport* const> links);

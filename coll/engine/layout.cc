@@ -67,7 +67,8 @@ void Run::lay_out(std::uint64_t round, Cut& cut) const {
     const std::size_t grain = elements >= n * line * 4 ? line : 1;
     const double total = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
     double sum = 0;
-    std::size_t from = 0;
+    std::size_t from = 0, kept = 0;
+    cut.kept.assign(n + 1, 0);
     for (std::size_t c = 0; c < n; ++c) {
       if (!s.weight.empty()) sum += s.weight[c];
       const auto share =
@@ -78,6 +79,8 @@ void Run::lay_out(std::uint64_t round, Cut& cut) const {
           c + 1 == n ? elements : std::clamp(share / grain * grain, from, elements);
       cut.offset[c] = from;
       cut.length[c] = to - from;
+      if (plan_->scratch_of[c] >= 0) kept += to - from;
+      cut.kept[c + 1] = kept;
       from = to;
     }
     return;
@@ -115,8 +118,10 @@ std::size_t Run::bytes_of(const Node& node, const Cut& cut) const {
 std::size_t Run::offset(Where where, int chunk, const Cut& cut) const {
   const auto c = static_cast<std::size_t>(chunk);
   std::size_t elements = cut.offset[c];
-  if (where == Where::kScratch && plan_->layout != Plan::Layout::kMessage)
-    return static_cast<std::size_t>(plan_->scratch_of[c]) * chunk_bytes_;
+  if (where == Where::kScratch)
+    return plan_->layout == Plan::Layout::kMessage
+               ? cut.kept[c] * element_
+               : static_cast<std::size_t>(plan_->scratch_of[c]) * chunk_bytes_;
   if (blocks()) elements += block_at(where == Where::kOut, plan_->pieces[c].block);
   return elements * element_;
 }
@@ -188,7 +193,8 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   }
   credit_at_[0] = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_;
   if (plan.layout == Plan::Layout::kMessage)
-    credit_at_[0] = plan.scratch_chunks ? round_up(segment_ * element_, kScratchAlign) : 0;
+    credit_at_[0] =
+        round_up(std::max(cuts_[0].kept.back(), cuts_[1].kept.back()) * element_, kScratchAlign);
   std::partial_sum(credit_at_.begin(), credit_at_.end(), credit_at_.begin());
   lane_bytes_ = credit_at_.back();
   if (compute_) place_copies();

@@ -1,4 +1,4 @@
-// Walks the schedule of rank 0 once, and counts. Does not know how the engine uses the counts.
+// Walks the schedule of one rank once, and counts. Does not know how the engine uses the counts.
 #include "coll/engine/outline.h"
 
 #include <algorithm>
@@ -22,6 +22,14 @@ Hops further(Hops h, bool near) {
 
 }  // namespace
 
+Rank outlined_rank(Collective collective, const Shape& shape) {
+  if (!rooted(collective)) return 0;
+  if (by_blocks(collective)) return shape.root;
+  for (const auto& ranks : shape.hosts)
+    if (std::ranges::find(ranks, shape.root) == ranks.end()) return ranks.front();
+  return 0;
+}
+
 Outline outline_of(const Schedule& s, Collective collective, const Shape& shape, bool split) {
   Outline o;
   const Layout layout(shape);
@@ -31,7 +39,8 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   const BlockOwnership ownership{collective, s.nranks, shape.root};
   const auto passes_on = [&](int c) {
     const auto i = static_cast<std::size_t>(c);
-    return blocks && !ownership.ends(s.rank, s.block.empty() ? c : s.block[i]);
+    return (blocks || collective == Collective::kReduce) &&
+           !ownership.ends(s.rank, s.block.empty() ? c : s.block[i]);
   };
   // A chunk's place in scratch.
   const auto place_of = [&](int c) {
@@ -85,10 +94,16 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     }
   }
   std::tie(o.rail_hops, o.host_hops) = longest;
+  o.hops_known = !rooted(collective) || s.rail_hops > 0;
+  o.crossing = s.rail_hops > 1;
+  o.rail_hops = std::max(o.rail_hops, s.rail_hops);
   o.rail_chunks = std::max(chunks[0][0], chunks[0][1]);
   o.host_chunks = std::max(chunks[1][0], chunks[1][1]);
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
+  // Others than the root pass blocks on.
+  if (blocks && rooted(collective) && !s.place.empty())
+    o.scratch_chunks = 1 + std::ranges::max(s.place);
   for (const auto& [channel, of] : arrivals)
     for (const int most : of.second) o.scratch_chunks += most;
   return o;

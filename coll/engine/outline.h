@@ -25,9 +25,15 @@ struct Outline {
   // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
   // values that the rank only passes on.
   int scratch_chunks = 0;
+  bool hops_known = true;  // false: a schedule with a root that does not tell
+  bool crossing = false;   // chunks take several ways at once, and messages wait for each other
 };
 
-// `rank0` is the schedule of rank 0 of the shape. `split`: every message moves one chunk.
-Outline outline_of(const Schedule& rank0, Collective collective, const Shape& shape, bool split);
+// Whose schedule the outline is of: rank 0's. Of a gather or a scatter the root's, who has most to
+// do; of a broadcast or a reduce, in which the root's host has less to do than others, that of the
+// first rank that is not there.
+Rank outlined_rank(Collective collective, const Shape& shape);
+// `one` is the schedule of outlined_rank(). `split`: every message moves one chunk.
+Outline outline_of(const Schedule& one, Collective collective, const Shape& shape, bool split);
 
 }  // namespace weft

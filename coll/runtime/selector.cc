@@ -129,7 +129,9 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   shape.rank = 0;
   const Schedule rank0 = g.me == 0 ? schedule : a.build(shape);
   plan->common = common_hash(*plan, hash(rank0));
-  plan->outline = outline_of(rank0, c, shape_of(g), plan->layout == Plan::Layout::kBlocks);
+  shape.rank = outlined_rank(c, shape);
+  plan->outline = outline_of(shape.rank == 0 ? rank0 : a.build(shape), c, shape_of(g),
+                             plan->layout == Plan::Layout::kBlocks);
   return plan;
 }
 

@@ -8,9 +8,10 @@ namespace {
 
 std::vector<Algorithm> families() {
   std::vector<Algorithm> all;
-  for (auto family : {direct_algorithms(), ring_algorithms(), recursive_doubling_algorithms(),
-                      halving_doubling_algorithms(), rail_algorithms(), reduce_algorithms(),
-                      gather_scatter_algorithms(), all_to_all_algorithms(), tree_algorithms()})
+  for (auto family :
+       {direct_algorithms(), ring_algorithms(), recursive_doubling_algorithms(),
+        halving_doubling_algorithms(), rail_algorithms(), reduce_algorithms(), rooted_algorithms(),
+        gather_scatter_algorithms(), all_to_all_algorithms(), tree_algorithms()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

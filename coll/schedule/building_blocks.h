@@ -51,6 +51,12 @@ void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 
+// rooted.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as
+// circulant_classes(n) says; chunks of the parts are sent no more than once by each member.
+int circulant_classes(int n);
+void circulant_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
+void circulant_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+
 // tree.cc: binomial, ceil(lg n) steps.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
@@ -141,6 +147,7 @@ std::span<const Algorithm> halving_doubling_algorithms();
 std::span<const Algorithm> rail_algorithms();
 std::span<const Algorithm> reduce_algorithms();
 std::span<const Algorithm> gather_scatter_algorithms();
+std::span<const Algorithm> rooted_algorithms();
 std::span<const Algorithm> all_to_all_algorithms();
 std::span<const Algorithm> tree_algorithms();
 

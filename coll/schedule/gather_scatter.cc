@@ -1,12 +1,13 @@
-// gather and scatter: the root exchanges blocks with all ranks directly, or through a binomial
-// tree, in which a rank passes on the blocks of its subtree in one message.
+// gather and scatter: the root exchanges blocks with all ranks directly; along all rails of its
+// host, with the help of its neighbors; or through a binomial tree, in which a rank passes on the
+// blocks of its subtree in one message.
 //
 // The tree takes the ranks host after host, so with a power of two ranks per host it crosses
 // between hosts only as often as it must. Chunk i belongs to the i-th rank in this order.
 #include <algorithm>
 #include <bit>
 
-#include "coll/schedule/building_blocks.h"
+#include "coll/schedule/common_rails.h"
 
 namespace weft {
 namespace {
@@ -86,6 +87,75 @@ Schedule tree_scatter_schedule(const Shape& shape) {
   return t.s;
 }
 
+// The way of a block between the root and a rank of another host: along a rail, whose ranks are
+// `near` on the root's host and `far` on the other; `end` may be neither where hosts differ.
+struct Way {
+  Rank near, far, end;
+};
+
+// The ways of all blocks that leave the root's host or come there: host after host, so that all
+// rails have some to move at any time.
+struct Ways {
+  explicit Ways(const Shape& shape) : layout(shape), home(layout.host_of(shape.root)) {
+    constexpr int kPlaces = 8;  // a rank that passes blocks on has few at a time
+    const CommonRails rails(shape, layout);
+    s = empty_schedule(shape, shape.nranks);
+    s.rail_hops = 1;
+    s.place.assign(static_cast<std::size_t>(shape.nranks), -1);
+    std::vector<int> rail_of(static_cast<std::size_t>(shape.nranks), -1), on(rails.count(), 0);
+    for (int l = 0; l < rails.count(); ++l)
+      for (const Rank r : rails.rail(l)) rail_of[static_cast<std::size_t>(r)] = l;
+    for (int i = 1; i < layout.nhosts(); ++i) {
+      const int h = (home + i) % layout.nhosts();
+      int next = 0;  // ranks that stand for no rail share the rails
+      for (const Rank end : layout.hosts()[h]) {
+        const int own = rail_of[static_cast<std::size_t>(end)];
+        const int l = own >= 0 ? own : next++ % rails.count();
+        all.push_back({rails.rail(l)[home], rails.rail(l)[h], end});
+        s.place[static_cast<std::size_t>(end)] = on[l]++ % kPlaces;
+      }
+    }
+  }
+  Layout layout;
+  int home;
+  std::vector<Way> all;
+  Schedule s;
+};
+
+Schedule rail_scatter_schedule(const Shape& shape) {
+  Ways ways(shape);
+  Schedule& s = ways.s;
+  const Rank me = shape.rank, root = shape.root;
+  const auto hop = [&](Rank from, Rank to, Rank block, int channel) {
+    if (me == from) s.send(to, {block, 1}, channel);
+    if (me == to) s.recv(from, {block, 1}, channel);
+  };
+  for (const Way& way : ways.all) {
+    hop(root, way.near, way.end, kHostChannel);
+    hop(way.near, way.far, way.end, kRailChannel);
+    hop(way.far, way.end, way.end, kHostChannel);
+  }
+  for (const Rank end : ways.layout.hosts()[ways.home]) hop(root, end, end, kHostChannel);
+  return s;
+}
+
+Schedule rail_gather_schedule(const Shape& shape) {
+  Ways ways(shape);
+  Schedule& s = ways.s;
+  const Rank me = shape.rank, root = shape.root;
+  const auto hop = [&](Rank from, Rank to, Rank block, int channel) {
+    if (me == to) s.recv(from, {block, 1}, channel);
+    if (me == from) s.send(to, {block, 1}, channel);
+  };
+  for (const Way& way : ways.all) {
+    hop(way.end, way.far, way.end, kHostChannel);
+    hop(way.far, way.near, way.end, kRailChannel);
+    hop(way.near, root, way.end, kHostChannel);
+  }
+  for (const Rank end : ways.layout.hosts()[ways.home]) hop(end, root, end, kHostChannel);
+  return s;
+}
+
 }  // namespace
 
 std::span<const Algorithm> gather_scatter_algorithms() {
@@ -94,10 +164,15 @@ std::span<const Algorithm> gather_scatter_algorithms() {
        one_block_of_root<Cut::kPerRank, direct_gather>},
       {"tree", Collective::kGather, "a binomial tree: ceil(lg n) steps, subtrees in one message",
        any_shape, tree_gather_schedule},
+      {"hierarchical", Collective::kGather,
+       "along each rail to the root's host, and there to the root", any_shape,
+       rail_gather_schedule},
       {"direct", Collective::kScatter, "the root sends every rank its block", any_shape,
        direct_scatter_schedule},
       {"tree", Collective::kScatter, "a binomial tree: ceil(lg n) steps, subtrees in one message",
        any_shape, tree_scatter_schedule},
+      {"hierarchical", Collective::kScatter, "to the ranks of the root's host, and along each rail",
+       any_shape, rail_scatter_schedule},
   };
   return kAlgorithms;
 }

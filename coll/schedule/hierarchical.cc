@@ -3,25 +3,15 @@
 // and hosts exchange the fewest bytes possible (facts: 2 (H-1)/H of the message per host, split
 // over its rails). Messages inside a host use channel 0, messages along a rail channel 1.
 #include <algorithm>
-#include <set>
 
 #include "coll/schedule/building_blocks.h"
+#include "coll/schedule/common_rails.h"
 #include "coll/schedule/unequal_ports.h"
 
 namespace weft {
 namespace {
 
 using Block = RailBlock;
-
-// Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
-Schedule parts_by_rail(const Shape& shape, int rails, int pieces) {
-  Schedule s = empty_schedule(shape, rails * pieces);
-  const auto& speed = shape.rail_weight;
-  if (static_cast<int>(speed.size()) == rails &&
-      std::any_of(speed.begin(), speed.end(), [&](double w) { return w != speed[0]; }))
-    for (int c = 0; c < s.nchunks; ++c) s.weight.push_back(speed[c / pieces]);
-  return s;
-}
 
 // The same chunks where they are ranks' blocks: chunk l * H + h is that of local index l of host h.
 Schedule blocks_by_rail(const Shape& shape, const Layout& layout) {
@@ -50,69 +40,6 @@ void reduce_scatter(Schedule& s, const Shape& shape, const Layout& layout) {
     for (const auto& ranks : layout.hosts()) owners.push_back(ranks[l]);
   const int me = layout.my_local() * layout.nhosts() + layout.my_host();
   direct_reduce_scatter(s, {owners, me}, s.all(), kHostChannel);
-}
-
-// The rails that every host has a rank on, and the rank of each host that stands for each.
-class CommonRails {
- public:
-  CommonRails(const Shape& shape, const Layout& layout) {
-    std::size_t least = layout.hosts()[0].size();
-    for (const auto& ranks : layout.hosts()) least = std::min(least, ranks.size());
-    const bool by_index = shape.rail.empty() || uniform_hosts(shape);
-    for (std::size_t l = 0; l < layout.hosts()[0].size(); ++l) {
-      std::vector<Rank> rail;
-      const Rank first = layout.hosts()[0][l];
-      for (const auto& ranks : layout.hosts()) {
-        if (by_index) {
-          if (l < least) rail.push_back(ranks[l]);
-          continue;
-        }
-        const auto on_it = std::ranges::find(ranks, shape.rail.at(first),
-                                             [&](Rank r) { return shape.rail.at(r); });
-        if (on_it != ranks.end() && taken_.insert(*on_it).second) rail.push_back(*on_it);
-      }
-      if (static_cast<int>(rail.size()) == layout.nhosts()) rails_.push_back(std::move(rail));
-    }
-    if (rails_.empty()) {
-      rails_.emplace_back();
-      for (const auto& ranks : layout.hosts()) rails_[0].push_back(ranks[0]);
-    }
-    for (const auto& rail : rails_) here_.push_back(rail[layout.my_host()]);
-    for (const Rank r : layout.host().ranks)
-      if (std::ranges::find(here_, r) == here_.end()) others_.push_back(r);
-  }
-  int count() const { return static_cast<int>(rails_.size()); }
-  const std::vector<Rank>& rail(int i) const { return rails_[i]; }
-  // The ranks of this host: those that stand for rails, then the others.
-  std::vector<Rank> host() const {
-    std::vector<Rank> all = here_;
-    all.insert(all.end(), others_.begin(), others_.end());
-    return all;
-  }
-
- private:
-  std::vector<std::vector<Rank>> rails_;  // [rail][host]
-  std::vector<Rank> here_, others_;
-  std::set<Rank> taken_;
-};
-
-// As direct_reduce_scatter() and direct_all_gather(), where only the first `owners` have parts.
-void reduce_to_owners(Schedule& s, Group g, int owners) {
-  const Chunks c = s.all();
-  for (int i = 1; i < g.size(); ++i)
-    if (const int to = (g.me + i) % g.size(); to < owners)
-      s.send(g.at(to), c.part(to, owners), kHostChannel);
-  if (g.me >= owners) return;
-  for (int i = 1; i < g.size(); ++i)
-    s.recv_reduce(g.at(g.me - i), c.part(g.me, owners), kHostChannel);
-}
-void gather_from_owners(Schedule& s, Group g, int owners) {
-  const Chunks c = s.all();
-  for (int i = 1; i < g.size() && g.me < owners; ++i)
-    s.send(g.at(g.me + i), c.part(g.me, owners), kHostChannel);
-  for (int i = 1; i < g.size(); ++i)
-    if (const int from = (g.me - i + g.size()) % g.size(); from < owners)
-      s.recv(g.at(from), c.part(from, owners), kHostChannel);
 }
 
 // Where hosts have different numbers of ranks, the message goes along the rails that all of them
@@ -202,38 +129,6 @@ Schedule all_gather_schedule(const Shape& shape) {
   return s;
 }
 
-// The root's host gets everything from the root, and first to each rank the part that this rank
-// sends along its rail; the other hosts put the parts together.
-Schedule broadcast_schedule(const Shape& shape) {
-  const Layout layout(shape);
-  Schedule s = parts_by_rail(shape, layout.per_host(), 1);
-  const Chunks all = s.all(), mine = my_part(s, layout);
-  const int g = layout.per_host(), root_host = layout.host_of(shape.root);
-  const int root = layout.local_of(shape.root);
-  const bool at_home = layout.my_host() == root_host;
-  const auto before = [&](Chunks c) { return Chunks{0, c.first}; };
-  const auto after = [&](Chunks c) { return Chunks{c.end(), all.count - c.end()}; };
-  if (at_home && shape.rank == shape.root)
-    for (int i = 1; i < g; ++i)
-      s.send(layout.host().at(root + i), all.part(root + i, g), kHostChannel);
-  else if (at_home)
-    s.recv(shape.root, mine, kHostChannel);
-  chain_broadcast(s, layout.rail(), root_host, mine, kRailChannel);
-  if (!at_home) {
-    direct_all_gather(s, layout.host(), all, kHostChannel);
-  } else if (shape.rank == shape.root) {
-    for (int i = 1; i < g; ++i) {
-      const Chunks theirs = all.part(root + i, g);
-      s.send(layout.host().at(root + i), before(theirs), kHostChannel);
-      s.send(layout.host().at(root + i), after(theirs), kHostChannel);
-    }
-  } else {
-    s.recv(shape.root, before(mine), kHostChannel);
-    s.recv(shape.root, after(mine), kHostChannel);
-  }
-  return s;
-}
-
 // Every rank learns its host's sum, then every rail on its own learns all hosts' sums.
 Schedule small_all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
@@ -313,9 +208,6 @@ std::span<const Algorithm> rail_algorithms() {
       {"hierarchical_hd4", Collective::kReduceScatter,
        "like hierarchical_hd with three partners in a step: half as many steps, more messages",
        uniform_hosts, reduce_scatter_schedule<halving_reduce_scatter<4>>},
-      {"hierarchical", Collective::kBroadcast,
-       "scattered over the root's host, a pipeline along each rail, gathered inside the hosts",
-       uniform_hosts, broadcast_schedule},
       {"hierarchical", Collective::kBarrier, "inside the host, then along every rail",
        uniform_hosts, barrier_schedule},
       {"hierarchical_leader", Collective::kBarrier,

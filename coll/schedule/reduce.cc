@@ -58,31 +58,6 @@ Schedule tree_schedule(const Shape& shape) {
   return s;
 }
 
-// Part l goes along rail l, to the root's host, where the root collects them all.
-Schedule hierarchical_reduce_schedule(const Shape& shape) {
-  const Layout layout(shape);
-  const int g = layout.per_host(), root_host = layout.host_of(shape.root);
-  Schedule s = empty_schedule(shape, g);
-  const Chunks mine = s.all().part(layout.my_local(), g);
-  const bool at_home = layout.my_host() == root_host;
-  if (shape.deterministic) {
-    // To the owner of each part: the rank of the root's host on its rail.
-    const auto& owners = layout.hosts()[root_host];
-    for (int i = 0; i < g; ++i) {
-      const int l = (layout.my_local() + i) % g;
-      s.send(owners[l], s.all().part(l, g), kHostChannel);
-    }
-    if (at_home)
-      for (int i = 1; i < shape.nranks; ++i)
-        s.recv_reduce(layout.world().at(shape.rank - i), mine, kHostChannel);
-  } else {
-    direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
-    chain_reduce(s, layout.rail(), root_host, mine, kRailChannel);
-  }
-  if (at_home) direct_gather(s, layout.host(), layout.local_of(shape.root), s.all(), kHostChannel);
-  return s;
-}
-
 }  // namespace
 
 std::span<const Algorithm> reduce_algorithms() {
@@ -98,9 +73,6 @@ std::span<const Algorithm> reduce_algorithms() {
       {"halving_doubling", Collective::kReduce,
        "half of it, a quarter, ... in ceil(lg n) steps; then the root collects the parts",
        any_shape, halving_schedule},
-      {"hierarchical", Collective::kReduce,
-       "direct inside the host, a pipeline along each rail to the root's host, collected there",
-       uniform_hosts, hierarchical_reduce_schedule},
       {"tree", Collective::kReduce, "a binomial tree inside each host, and one between them",
        any_shape, tree_schedule},
   };

@@ -72,6 +72,9 @@ struct Schedule {
   // small messages of blocks packed (coll/engine/plan.h). All ranks set the same value; an
   // algorithm in which all ranks do alike need not set it.
   bool packs = false;
+  // How many messages between hosts a chunk takes at most, one after the other, where ranks do
+  // unlike and no rank's own steps tell. 0: rank 0's steps tell. The same on all ranks.
+  int rail_hops = 0;
 
   // Adds a send. No call adds a step when `at` is empty or `peer` is this rank. `joined` is dropped
   // when the step before has another op, peer or channel.

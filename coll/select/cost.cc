@@ -151,18 +151,21 @@ bool as_engine(const Shape& shape, const CostModel& model) {
          (shape.hosts.size() > 1 || model.host_ports);
 }
 
-// `rank0`: the schedule of rank 0.
-Cutting cutting_of(Collective collective, const Schedule& rank0, const Shape& shape,
-                   std::size_t bytes, const CostModel& model) {
+// `own`: the schedule of the shape's rank.
+Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape, std::size_t bytes,
+                   const CostModel& model) {
+  const Collective collective = algorithm.collective;
   Cutting cut;
-  const bool packed = by_blocks(collective) && wants_packed(bytes, rank0);
+  shape.rank = outlined_rank(collective, shape);
+  const Schedule one = shape.rank == own.rank ? own : algorithm.build(shape);
+  const bool packed = by_blocks(collective) && wants_packed(bytes, one);
   cut.split = by_blocks(collective) && !packed;
   if (packed) return cut;  // in one round
-  auto chunks = static_cast<std::size_t>(rank0.nchunks);
+  auto chunks = static_cast<std::size_t>(one.nchunks);
   if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
   const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
   cut.rounds = shape.hosts.size() > 1
-                   ? rounds_for({}, collective, outline_of(rank0, collective, shape, cut.split),
+                   ? rounds_for({}, collective, outline_of(one, collective, shape, cut.split),
                                 chunk, chunks, model)
                    : rounds_in_host({}, collective, chunk, chunks);
   return cut;
@@ -173,10 +176,10 @@ Cutting cutting_of(Collective collective, const Schedule& rank0, const Shape& sh
 double messages_of(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                    const CostModel& model) {
   Shape shape = any;
-  shape.rank = 0;
+  shape.rank = outlined_rank(algorithm.collective, shape);
   Cutting cut;
   if (as_engine(shape, model))
-    cut = cutting_of(algorithm.collective, algorithm.build(shape), shape, bytes, model);
+    cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
   shape.rank = shape.nranks - 1;
   double messages = 0;
   for (const Step& step : algorithm.build(shape).steps) messages += messages_of(step, cut);
@@ -191,7 +194,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
   const Layout layout(shape);
   const Schedule s = algorithm.build(shape);
   Cutting cut;
-  if (as_engine(shape, model)) cut = cutting_of(algorithm.collective, s, shape, bytes, model);
+  if (as_engine(shape, model)) cut = cutting_of(algorithm, s, shape, bytes, model);
   double work_us = 0, chunks[2][2] = {};  // [near][sent]
   for (const Step& step : s.steps) {
     const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
@@ -258,7 +261,11 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
   const double before = us[1] - us[0];
   double more = us[2] - us[1];
   if (more <= 0 || before <= 0) return p;
-  const double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
+  double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
+  // Slices differ from one number of hosts to the next; where the schedule tells its hops, these do
+  // not count as growth.
+  if (const int hops = algorithm.build(shape).rail_hops; hops > 0)
+    growth = std::min(growth, hops > 1 ? 1.0 : 0.5);
   for (double hosts = kFewHosts; hosts < static_cast<double>(shape.hosts.size()); hosts *= 2) {
     more *= growth;
     p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
@@ -316,10 +323,9 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
   const std::size_t message = bytes;
   if (algorithm.collective == Collective::kAllToAll)  // every rank has blocks of its own
     bytes *= static_cast<std::size_t>(shape.nranks);
-  shape.rank = 0;
+  shape.rank = outlined_rank(algorithm.collective, shape);
   Cutting cut;
-  if (in_rounds)
-    cut = cutting_of(algorithm.collective, algorithm.build(shape), shape, message, model);
+  if (in_rounds) cut = cutting_of(algorithm, algorithm.build(shape), shape, message, model);
   std::vector<Schedule> some;
   const auto build = [&](Rank r) -> const Schedule& {
     shape.rank = r;

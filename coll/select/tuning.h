@@ -22,7 +22,7 @@ struct Tuning {
   std::size_t host_slice_max = 128u << 10;
   int host_rounds_per_message = 2;
 
-  // Slices on a network of which only the root's schedule tells the length of the chains.
+  // Slices on a network where no schedule tells the length of the chains, and over sockets.
   std::size_t rail_slice_min = 16u << 10;
   std::size_t rail_slice_max = 64u << 10;
   int rail_rounds_per_message = 8;

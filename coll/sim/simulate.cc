@@ -268,7 +268,8 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   for (auto& [host, ranks] : hosts) shape.hosts.push_back(std::move(ranks));
   const CostModel model = model_of(options);
   const Outline outline =
-      outline_of(schedules[0], collective, shape, by_blocks(collective) && !packed);
+      outline_of(schedules[static_cast<std::size_t>(outlined_rank(collective, shape))], collective,
+                 shape, by_blocks(collective) && !packed);
   for (std::size_t r = 0; r < schedules.size(); ++r) {
     SimPart& part = *parts[r];
     part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,

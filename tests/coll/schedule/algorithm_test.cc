@@ -146,6 +146,39 @@ TEST(Algorithms, HierarchicalNeverCrossesRails) {
   }
 }
 
+// A root's links are the narrow place: it hands out, or gets, the message once, in a gather or a
+// scatter what is of others; no rank passes on more along its rail than its share of it.
+TEST(Algorithms, RootedOnesByRailMoveTheMessageOnceThroughTheRoot) {
+  for (Collective c :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter})
+    for (auto [hosts, per_host] : {std::pair{2, 4}, {5, 3}, {11, 2}, {16, 8}, {17, 1}, {37, 2}}) {
+      Shape shape = testing::uniform(hosts, per_host);
+      shape.root = shape.nranks / 3;
+      const bool out = c == Collective::kBroadcast || c == Collective::kScatter;
+      const bool blocks = by_blocks(c);
+      for (const Schedule& s : build_all(*find_algorithm(c, "hierarchical"), shape)) {
+        int near = 0, far[2] = {0, 0};
+        for (const Step& step : s.steps)
+          if (step.peer / per_host == s.rank / per_host)
+            near += (step.op == Op::kSend) == out ? step.at.count : 0;
+          else
+            far[step.op == Op::kSend] += step.at.count;
+        EXPECT_LE(std::max(far[0], far[1]) * per_host, s.nchunks) << name(c) << s.rank;
+        if (s.rank != shape.root) continue;
+        const int others = (per_host - 1) * s.nchunks / per_host;
+        EXPECT_EQ(near, blocks || per_host == 1 ? others : s.nchunks) << name(c);
+        EXPECT_EQ(far[out] * per_host, s.nchunks - (blocks ? per_host : 0)) << name(c);
+      }
+    }
+}
+
+TEST(Algorithms, RootedOnesByRailAreRightAtManyHostCounts) {
+  for (Collective c :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter})
+    for (int hosts : {9, 11, 13, 19, 33, 37, 64, 100})
+      expect_right(*find_algorithm(c, "hierarchical"), testing::uniform(hosts, 2), std::array{0});
+}
+
 // Chunks times passes that a rank sends to other hosts.
 int sent_between_hosts(const Schedule& s, int per_host) {
   int chunks = 0;
@@ -182,7 +215,7 @@ TEST(Algorithms, GiveSlowRailsLess) {
     EXPECT_EQ(s.weight, (std::vector<double>{2, 2, 2, 1, 1, 1}));
   }
   const Algorithm& broadcast = *find_algorithm(Collective::kBroadcast, "hierarchical");
-  EXPECT_EQ(broadcast.build(shape).weight, (std::vector<double>{2, 1}));
+  EXPECT_EQ(broadcast.build(shape).weight, (std::vector<double>{2, 2, 1, 1}));
   EXPECT_EQ(check(Collective::kBroadcast, build_all(broadcast, shape)), "");
   shape.rail_weight = {3, 3};
   EXPECT_TRUE(broadcast.build(shape).weight.empty());
@@ -285,7 +318,7 @@ TEST(Registry, FindsByCollectiveAndName) {
   EXPECT_EQ(algorithm_names(Collective::kBroadcast), "direct, ring, hierarchical, tree");
 }
 
-TEST(Registry, OnlyAnAllReduceHasRailsWhereHostsDiffer) {
+TEST(Registry, NotAllHaveRailsWhereHostsDiffer) {
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
   const Algorithm& b = *find_algorithm(Collective::kAllGather, "hierarchical");
   EXPECT_TRUE(a.applies(testing::is_vector({2, 1})));
