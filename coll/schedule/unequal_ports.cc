@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 namespace weft {
@@ -199,9 +200,10 @@ class Builder {
     collected(me_, [&](Chunks at) {
       for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), at, kHostChannel);
     });
+    // The others add up from the last part to the first (halving_doubling.cc).
     const auto directly = [&](auto f) {
       for (int l = 0; l < n(); ++l)
-        for (const PieceOfSlow& p : shares_.rail(l).pieces)
+        for (const PieceOfSlow& p : shares_.rail(l).pieces | std::views::reverse)
           if (p.port == me_) f(others_[static_cast<std::size_t>(p.host)], p.at);
     };
     directly([&](Rank to, Chunks at) { s_.send(to, at, kDirectChannel); });

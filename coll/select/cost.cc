@@ -186,6 +186,21 @@ double messages_of(const Algorithm& algorithm, const Shape& any, std::size_t byt
   return messages * cut.rounds.rounds;
 }
 
+namespace {
+
+// What the messages of one rank cost its core, over all rounds.
+double work_us_of(const Schedule& own, const Layout& layout, const Cutting& cut,
+                  const CostModel& model) {
+  double us = 0;
+  for (const Step& step : own.steps) {
+    const bool near = layout.host_of(step.peer) == layout.host_of(own.rank);
+    us += messages_of(step, cut) * (model.step_us + (near ? model.host : model.rail).step_us);
+  }
+  return us * cut.rounds.rounds;
+}
+
+}  // namespace
+
 double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                 const CostModel& model) {
   Shape shape = any;
@@ -195,12 +210,10 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
   const Schedule s = algorithm.build(shape);
   Cutting cut;
   if (as_engine(shape, model)) cut = cutting_of(algorithm, s, shape, bytes, model);
-  double work_us = 0, chunks[2][2] = {};  // [near][sent]
-  for (const Step& step : s.steps) {
-    const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
-    chunks[near][step.op == Op::kSend] += step.at.count;
-    work_us += messages_of(step, cut) * (model.step_us + (near ? model.host : model.rail).step_us);
-  }
+  double chunks[2][2] = {};  // [near][sent]
+  for (const Step& step : s.steps)
+    chunks[layout.host_of(step.peer) == layout.host_of(s.rank)][step.op == Op::kSend] +=
+        step.at.count;
   const double all =
       static_cast<double>(bytes) *
       (algorithm.collective == Collective::kAllToAll ? static_cast<double>(shape.nranks) : 1.0);
@@ -209,7 +222,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
   // Without ports of their own, receivers read inside a host.
   const double near = model.host_ports ? std::max(chunks[1][0], chunks[1][1]) : chunks[1][0];
   const double host_us = near * chunk * model.host.us_per_byte;
-  return std::max({rail_us, host_us, work_us * cut.rounds.rounds});
+  return std::max({rail_us, host_us, work_us_of(s, layout, cut, model)});
 }
 
 namespace {
@@ -306,6 +319,12 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
   }
   p.time_us += (longer - 1) * p.rail_us;
   p.rail_us *= longer;
+  if (as_engine(slow, model)) {  // the other hosts exchange two shares, with messages of their own
+    slow.rank = slow.hosts[slow.slow_ports[0].host == 0 ? 1 : 0].front();
+    const Schedule own = algorithm.build(slow);
+    const Cutting cut = cutting_of(algorithm, own, slow, bytes, model);
+    p.time_us = std::max(p.time_us, work_us_of(own, Layout(slow), cut, model));
+  }
   return p;
 }
 
