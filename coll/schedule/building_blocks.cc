@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "coll/schedule/common_rails.h"
-
 namespace weft {
 
 Layout::Layout(const Shape& shape) : rank_(shape.rank), hosts_(&shape.hosts) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -138,6 +139,37 @@ void for_cyclic(Chunks c, int from, int count, int n, F f) {
   if (head > 0) f(parts(c, from, from + head, n));
   if (count > head) f(parts(c, 0, count - head, n));
 }
+
+// The rails that every host has a rank on, and the rank of each host that stands for each.
+class CommonRails {
+ public:
+  CommonRails(const Shape& shape, const Layout& layout);
+  int count() const { return static_cast<int>(rails_.size()); }
+  const std::vector<Rank>& rail(int i) const { return rails_[i]; }
+  // The ranks of this host: those that stand for rails, then the others.
+  std::vector<Rank> host() const;
+
+ private:
+  std::vector<std::vector<Rank>> rails_;  // [rail][host]
+  std::vector<Rank> here_, others_;
+  std::set<Rank> taken_;
+};
+
+// Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
+Schedule parts_by_rail(const Shape& shape, int rails, int pieces);
+
+// As direct_reduce_scatter() and direct_all_gather(), where only the first `owners` have parts.
+void reduce_to_owners(Schedule& s, Group g, int owners);
+void gather_from_owners(Schedule& s, Group g, int owners);
+
+// unequal_ports.cc: all_reduce where one host has slow ports.
+using RailBlock = void (*)(Schedule&, Group, Chunks, int);
+
+// Whether unequal_ports_all_reduce() applies: ports of one host are slow (Shape::slow_ports) and
+// not all of them dead, all hosts have as many ranks, and the order of additions is free.
+bool has_unequal_ports(const Shape& shape);
+Schedule unequal_ports_all_reduce(const Shape& shape, RailBlock reduce_scatter,
+                                  RailBlock all_gather);
 
 // The registry collects the algorithms of each file from these functions.
 std::span<const Algorithm> direct_algorithms();

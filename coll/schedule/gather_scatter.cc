@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "coll/schedule/common_rails.h"
+#include "coll/schedule/building_blocks.h"
 
 namespace weft {
 namespace {

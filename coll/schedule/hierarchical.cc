@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
-#include "coll/schedule/common_rails.h"
-#include "coll/schedule/unequal_ports.h"
 
 namespace weft {
 namespace {

@@ -1,15 +1,25 @@
-// Shares the message out over rails, hosts and detours by the rates of ports.
-#include "coll/schedule/unequal_ports.h"
-
+// all_reduce along the rails of hosts of which one has ports that are slower than the others.
+//
+// That host must send and get the message once, whoever adds it up; a host that takes its part in
+// adding up has nearly twice as many bytes. So the host with slow ports adds up less: of the share
+// 1 - b of the message it only sends its contribution, in pieces, each to one of the other hosts,
+// which adds it to its own, and gets the results the same way, over all of its ports in proportion
+// to their rates. Of a rail where its port is slow, it sends over another rail, to the neighbor of
+// the rank that wants it. The other hosts add up that share among themselves, and the share b with
+// all hosts, as if all ports were equal. b follows from the rates in closed form, and reaches the
+// lower bound: 2 (H-1) / (rate of all ports of all hosts) or 1 / (rate of the slow host's ports),
+// whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
 #include <ranges>
 #include <utility>
 
+#include "coll/schedule/building_blocks.h"
+
 namespace weft {
 namespace {
 
-// b (see the header) is 0 where it would shorten the time by less: it costs twice the messages.
+// b (see above) is 0 where it would shorten the time by less: it costs twice the messages.
 constexpr double kWorthTwice = 0.002;
 // Of the best b: a host whose ports are all as busy as those of the others is late, since more of
 // what it does waits for others.
