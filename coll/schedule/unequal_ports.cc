@@ -11,7 +11,6 @@
 // whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
-#include <ranges>
 #include <utility>
 
 #include "coll/schedule/building_blocks.h"
@@ -213,8 +212,8 @@ class Builder {
     // The others add up from the last part to the first (halving_doubling.cc).
     const auto directly = [&](auto f) {
       for (int l = 0; l < n(); ++l)
-        for (const PieceOfSlow& p : shares_.rail(l).pieces | std::views::reverse)
-          if (p.port == me_) f(others_[static_cast<std::size_t>(p.host)], p.at);
+        for (auto p = shares_.rail(l).pieces.rbegin(); p != shares_.rail(l).pieces.rend(); ++p)
+          if (p->port == me_) f(others_[static_cast<std::size_t>(p->host)], p->at);
     };
     directly([&](Rank to, Chunks at) { s_.send(to, at, kDirectChannel); });
     const Chunks shared = shares_.rail(me_).shared;
