@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the table of docs/performance.md: what the engine reaches at the size of a cluster, in
-# virtual time. $1: the weft to run (./weft). Takes half a minute.
+# virtual time. $1: the weft to run (./weft). Takes a minute or two.
 set -eu
 weft=${1:-./weft}
 
@@ -23,3 +23,7 @@ for hosts in 128 1024; do
 done
 for collective in all_gather reduce_scatter all_to_all; do row $collective 32 8 1G; done
 row all_reduce 32 1 256M
+for hosts in 65 127; do row all_reduce $hosts 8 256M; done
+for collective in broadcast reduce gather scatter all_gather reduce_scatter all_to_all; do
+  for bytes in 64M 1M; do row $collective 32 8 $bytes; done
+done
