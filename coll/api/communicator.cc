@@ -137,8 +137,9 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
                 p.what, record);
 }
 
-// Puts what the user's call is in place of what its part is: ranks that disagree about a compressed
-// call hear of the call. A lane's parts have the call's arguments themselves.
+// Gives a part's head the description of the user's whole call, so that the error of ranks that
+// disagree about a compressed call names that call. Parts of a GPU lane keep their arguments, which
+// are those of the call.
 void name_whole(Head& part, const Head& whole) {
   part.about[1] = whole.about[1];
   if (!(whole.about[2] & kCodecBits)) return;

@@ -87,7 +87,7 @@ struct Compression {
   // values, and leaves there what the result lacks of them. It must live as long as `in`.
   float* residual = nullptr;
 };
-// How far a result of a compressed collective among so many ranks may be from the exact one,
+// The largest error of a result of a compressed collective among `ranks` ranks (n below),
 // relative to max(M, 2^-100), where M is the largest |value| of all ranks in the element's block:
 // e for all_gather; n e for reduce_scatter; n (2e + e^2) for all_reduce; of averages an n-th; where
 // e is 1/254 (int8) or 1/16 (fp8), and a little for the roundings of fp32. With a residual, M is

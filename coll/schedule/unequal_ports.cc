@@ -1,4 +1,4 @@
-// all_reduce along the rails of hosts of which one has ports that are slower than the others.
+// all_reduce along rails where one host has slower ports than the others.
 //
 // That host must send and get the message once, whoever adds it up; a host that takes its part in
 // adding up has nearly twice as many bytes. So the host with slow ports adds up less: of the share

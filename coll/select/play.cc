@@ -202,8 +202,8 @@ void Play::match_messages() {
   }
 }
 
-// A rank that is not played sends so many chunks when the receiver has sent as many itself: ranks
-// that do alike may cut them into messages differently.
+// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself.
+// Chunks are counted, because like ranks may cut them into messages differently.
 void Play::take_as_own() {
   for (const Member& m : ranks_)
     for (const bool near : {false, true}) {

@@ -168,9 +168,9 @@ std::vector<int> Attribution::open(const Candidate& candidate) const {
   return observations;
 }
 
-// Whether a healthy place among so many may have such flows. A fast one dismisses a path: what it
-// met at other times was no fault of its own. Of an end, few are fast, and more are bad
-// than chance makes it (Chernoff).
+// Returns whether chance explains the place's flows, given the number of places. One fast flow
+// dismisses a path: other flows made it slow before. An end is bad where few of its flows are fast
+// and more of them are slow than chance explains (Chernoff).
 bool Attribution::by_chance(const std::vector<int>& observations, CausePlace place) const {
   std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
   double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad

@@ -15,9 +15,9 @@ struct LeastNoise {
   double of_windows = 0;  // what the windows of a flow say, until paths were measured often enough
 };
 
-// The baseline among log values of which larger is worse, robust against fewer than half of the
-// ports being bad, however often these were measured: the median port's better quarter, then the
-// median of what lies as near to that as noise makes it.
+// Returns the healthy level of log values; larger values are worse. Bad ports do not move it while
+// they are fewer than half, however often they were measured: it starts from the median port's
+// better quarter, and is the median of all values within the noise of that.
 double baseline_of(const std::vector<Observation>& observations);
 
 // Subtracts the baseline of each rail from graded.observations, and fills in graded.baseline,

@@ -1,4 +1,4 @@
-// Places that look bad, of which the flows so far are too few to name or to dismiss them. Pure.
+// Places that look bad, while their flows are too few to name or to dismiss them. Pure.
 #pragma once
 
 #include <map>
