@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <set>
+#include <vector>
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/locate/observations.h"
@@ -31,19 +32,24 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
       text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
 }
 
-// A rate that a tester who stood still explains blames no link: the time of the stops is lost, and
-// as much again until the stream is back at its speed.
-void excuse_by_stops(const Observed& observed, const Cause& cause, double share, Finding& finding) {
-  const bool path = cause.place == CausePlace::kPath || cause.place == CausePlace::kPair;
-  for (const int index : {cause.port.host, path ? cause.peer.host : cause.port.host}) {
-    const HostFacts* host = host_of(observed, index);
-    const double stopped = host ? stopped_share(*host) : 0;
-    if (finding.where.host.empty() || stopped <= 0 || share < 1 - 2 * stopped) continue;
-    finding.severity = Severity::kInfo;
-    finding.evidence.push_back(
-        number_evidence("stopped", at_host(host->host), stopped, 0, Unit::kShare));
-    return;
+// A rate that testers who stood still explain blames no link: the time of the stops is lost, and as
+// much again until the stream is back at its speed. A port or path has its ends, and what has no
+// host (a rail, a switch, the fleet) the middle one of all hosts.
+void excuse_by_stops(const Observed& observed, const Cause* cause, double share, Finding& finding) {
+  double stopped = 0;
+  if (cause && !finding.where.host.empty()) {
+    const bool path = cause->place == CausePlace::kPath || cause->place == CausePlace::kPair;
+    for (const int index : {cause->port.host, path ? cause->peer.host : cause->port.host})
+      if (const HostFacts* host = host_of(observed, index))
+        stopped = std::max(stopped, stopped_share(*host));
+  } else if (!observed.facts.hosts.empty()) {
+    std::vector<double> shares;
+    for (const HostFacts& host : observed.facts.hosts) shares.push_back(stopped_share(host));
+    stopped = median_of(shares);
   }
+  if (stopped <= 0 || share < 1 - 2 * stopped) return;
+  finding.severity = Severity::kInfo;
+  finding.evidence.push_back(number_evidence("stopped", {}, stopped, 0, Unit::kShare));
 }
 
 // Hosts that share a kernel, over devices made of software whose rate nobody declares: kernel
@@ -80,7 +86,7 @@ Judged rates_at(const Check& check, const Observed& observed,
     if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
     if (is_rate_of_cores(observed, cause)) finding.severity = Severity::kInfo;
     doubt_remote_cores(observed, cause, finding);
-    excuse_by_stops(observed, cause, share, finding);
+    excuse_by_stops(observed, &cause, share, finding);
     all.findings.push_back(std::move(finding));
   }
   return all;
@@ -203,6 +209,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   finding.evidence.push_back(
       number_evidence("flows", {}, static_cast<double>(shares.size()), kNoNumber, Unit::kCount));
   excuse_by_streams(observed, finding);
+  excuse_by_stops(observed, nullptr, share, finding);
   return all;
 }
 
@@ -241,7 +248,7 @@ Judged unstable_rate(const Check& check, const Observed& observed) {
     const double left = 1 - cause.share * depth;
     if (cause.share > 0 && left < limits.fail_rate) finding.severity = Severity::kFail;
     if (is_rate_of_cores(observed, cause)) finding.severity = Severity::kInfo;
-    if (cause.share > 0) excuse_by_stops(observed, cause, left, finding);
+    if (cause.share > 0) excuse_by_stops(observed, &cause, left, finding);
     const auto add = [&](const char* name, double value, Unit unit) {
       if (value > 0)
         finding.evidence.push_back(number_evidence(name, finding.where, value, kNoNumber, unit));

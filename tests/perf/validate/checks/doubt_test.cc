@@ -264,6 +264,28 @@ TEST(Registry, AFewStopsOfAKernelThatHostsShareAreNoneOfTheTesters) {
   EXPECT_TRUE(told(true, 1.2, 0));
 }
 
+// All flows of a fleet whose testers stood still for a tenth of the time.
+TEST(Registry, AFleetIsNotSlowWhereItsTestersStoodStill) {
+  const auto told = [](double stopped_s, double left, int hosts) {
+    Fleet fleet = healthy_fleet(kSoftRoce);
+    for (int h = 0; h < hosts; ++h) {
+      Stops& stops = fleet.host(h).stops;
+      stops.watched_s = 20;
+      stops.stopped_s = stopped_s;
+      stops.count = 40;
+    }
+    fleet.each(Probe::kRate, [&](FlowSample& s) {
+      for (double& gbps : s.window_gbps) gbps *= left;
+    });
+    return in_short(that_weigh(fleet.judged())).find("fleet-rate") != std::string::npos;
+  };
+  const int all = static_cast<int>(healthy_fleet(kSoftRoce).facts.hosts.size());
+  EXPECT_FALSE(told(2.1, 0.85, all));
+  EXPECT_TRUE(told(0, 0.85, all));
+  EXPECT_TRUE(told(2.1, 0.6, all)) << "the stops do not explain as much";
+  EXPECT_TRUE(told(2.1, 0.85, 1)) << "one host's stops do not slow the fleet";
+}
+
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {
