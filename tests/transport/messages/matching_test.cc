@@ -87,6 +87,22 @@ TEST(Matching, ReceivesOfATagAreTakenInTheOrderOfPosting) {
   EXPECT_TRUE(matching.receives().empty());
 }
 
+// Comparisons of tags are what a search costs: a table of so many receives has few, where a list
+// has as many as there are receives before the one that is sought.
+TEST(Matching, ReceivesThatStayPostedDoNotSlowDownOthers) {
+  constexpr std::uint64_t kStay = 100'000;
+  Matched matching;
+  for (std::uint64_t tag = 0; tag < kStay; ++tag) matching.post({receive_of(tag, tag)});
+  for (std::uint64_t i = 0; i < 4 * kStay; ++i) {
+    matching.post({receive_of(kStay + i % 3, i)});
+    ASSERT_EQ(matching.take(matching.find(kStay + i % 3)).transfer.id, i);
+  }
+  for (std::uint64_t i = 0; i < kStay; ++i) matching.post({receive_of(kStay, i)});
+  for (std::uint64_t i = 0; i < kStay; ++i)
+    ASSERT_EQ(matching.take(matching.find(kStay)).transfer.id, i) << "of one tag";
+  EXPECT_EQ(matching.receives().size(), kStay);
+}
+
 TEST(Matching, AMessageThatComesFirstWaitsUnderItsTag) {
   Matched matching;
   EXPECT_FALSE(matching.has_unexpected());
