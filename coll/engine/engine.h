@@ -63,7 +63,8 @@ struct Call {
 };
 
 // The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.
-inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
+inline constexpr int kRoundBits = 8, kOrdinalBits = kChannelShift + 3;
+static_assert(kChannels == 1 << (kOrdinalBits - kChannelShift));
 
 inline constexpr int kLaneShift = 26;  // of the lane in a transfer's id, above the node
 
