@@ -82,6 +82,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
 VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   if (rail.name.empty()) throw Error("verbs: the rail has no device name; set WEFT_RAILS");
   settings_ = verbs_settings();
+  if (settings_.timeout == 0) settings_.timeout = timeout_for(replaceable_);
   device_ = std::make_unique<VerbsDevice>(rail.name, settings_);
   where_ = device_->where();
   // A rate that libibverbs has no code for (XDR) is known from the device's files.
