@@ -86,7 +86,7 @@ TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
     const auto registered = [&] {
       comm.barrier().check();
       const std::lock_guard lock(fake.mutex);
-      return fake.registrations;
+      return fake.counts.registrations;
     };
     const auto sum = [&] {
       comm.all_reduce(in.get(), out.get(), kCount, DType::kFloat32, RedOp::kSum).check();
