@@ -103,7 +103,7 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
             use == Cache::Use::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
         return VerbsMemory(*device_, data, bytes, access);
       },
-      settings_.cache_entries, settings_.cache_bytes);
+      settings_.cache_entries, settings_.cache_bytes, device_->is_software());
   inline_bytes_ = settings_.inline_bytes;
   signal_every_ = static_cast<std::uint64_t>(
       std::max(1, std::min(settings_.send_depth / 4, settings_.slots / 2)));
