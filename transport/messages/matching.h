@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/messages/tag_table.h"
+#include "transport/messages/unexpected_limit.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -122,9 +123,19 @@ class Matching {
   // Counts the unexpected messages in `all`, too, which has those of the transport's other peers.
   void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
-  // Returns whether a message whose bytes take `memory` of this process may still be kept.
+  // Returns whether a message whose bytes take `memory` of this process may still be kept, where
+  // this peer's may take `limit`, and those of all peers unclaimed_total_limit().
   bool allows(std::size_t memory, std::size_t limit) const {
-    return memory <= limit && memory_ + sizeof(Unexpected) <= limit - memory;
+    static const std::size_t total = unclaimed_total_limit();
+    const std::size_t more = memory + sizeof(Unexpected);
+    return memory <= limit && memory_.bytes() + sizeof(Unexpected) <= limit - memory &&
+           UnexpectedMemory::of_process() + more <= total;
+  }
+  // Returns whether the unexpected messages take half of what they may.
+  bool far_ahead(std::size_t limit) const {
+    static const std::size_t total = unclaimed_total_limit();
+    return has_unexpected() &&
+           (memory_.bytes() >= limit / 2 || UnexpectedMemory::of_process() >= total / 2);
   }
   // Keeps a message; the caller fills in `head` and `kept`, which holds what the last message that
   // was kept here left in it. `memory` is that of the bytes.
@@ -142,15 +153,15 @@ class Matching {
     one.bytes = bytes;
     one.headed = one.wanted = false;
     one.memory = sizeof(Unexpected) + memory;
-    memory_ += one.memory;
+    memory_.add(one.memory);
     if (all_) ++*all_;
     return one;
   }
   // Counts the bytes of a message that has moved.
   void recount(Unexpected& one, std::size_t memory) {
-    memory_ -= one.memory;
+    memory_.add(std::size_t{0} - one.memory);
     one.memory = sizeof(Unexpected) + memory;
-    memory_ += one.memory;
+    memory_.add(one.memory);
   }
   // Returns the oldest message of the tag that no receive waits for.
   Unexpected* find_unexpected(std::uint64_t tag) {
@@ -205,7 +216,7 @@ class Matching {
   }
 
   void erase(typename Map::iterator at) {
-    memory_ -= at->second.memory;
+    memory_.add(std::size_t{0} - at->second.memory);
     if (all_) --*all_;
     if (spare_.size() < kMostSpare && at->second.memory <= sizeof(Unexpected) + kMostSpareBytes)
       spare_.push_back(unexpected_.extract(at));
@@ -219,7 +230,7 @@ class Matching {
   std::uint64_t posts_ = 0;
   Map unexpected_;
   std::vector<typename Map::node_type> spare_;  // so that a message takes no new memory
-  std::size_t memory_ = 0;                      // of `unexpected_`
+  UnexpectedMemory memory_;                     // of `unexpected_`
   std::size_t* all_ = nullptr;                  // see count_in()
 };
 
