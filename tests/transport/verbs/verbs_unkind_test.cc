@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -162,6 +163,24 @@ TEST_F(VerbsUnkind, AShortMessageIsOneRequestAndOneDoorbell) {
   EXPECT_EQ(since(&FakeVerbs::Counts::pairs, before), 0u);
   // An arrival each; acknowledgements for a few.
   EXPECT_LE(since(&FakeVerbs::Counts::completions, before), kMessages * 5 / 4);
+}
+
+// Long messages from memory that is not weft's pin it while they are under way, and not afterwards.
+TEST_F(VerbsUnkind, AfterLongSendsNothingStaysPinned) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  const std::size_t before = fake_.regions.size();
+  constexpr std::size_t kSends = 64, kBytes = 100'000;
+  std::deque<Buffer> from, to;
+  for (std::uint64_t tag = 0; tag < kSends; ++tag) {
+    from.emplace_back(kBytes).fill(tag);
+    two[0].send(1, tag + 10, from.back());
+    two[1].recv(0, tag + 10, to.emplace_back(kBytes));
+  }
+  ASSERT_TRUE(two.finish());
+  for (std::uint64_t tag = 0; tag < kSends; ++tag)
+    EXPECT_TRUE(has_pattern(to[tag].data(), kBytes, tag));
+  EXPECT_EQ(fake_.regions.size(), before);
 }
 
 // Messages of one post() share a doorbell.
