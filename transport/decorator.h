@@ -21,6 +21,7 @@ class Decorator : public Transport {
     return inner_->verify(token, crc);
   }
   void cancel(std::uint32_t id_high) noexcept override { inner_->cancel(id_high); }
+  void end_buffer(std::uint64_t serial) noexcept override { inner_->end_buffer(serial); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask);
   }

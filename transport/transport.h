@@ -27,6 +27,16 @@ struct Head {
   std::uint32_t zero = 0;
 };
 
+// Memory of the caller's that the `data` of several transfers lies in: a device may register all of
+// it once, until Transport::end_buffer(). `serial` is of no other buffer of the process, at any
+// time.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t serial = 0;
+  bool written = false;  // some of the transfers are receives
+};
+
 // A send to a peer or a receive from it. Messages match by (source, destination, tag). A pair of
 // ranks uses a tag for one message at a time, and the receiver knows the exact size beforehand.
 struct Transfer {
@@ -58,6 +68,9 @@ struct Transfer {
   // whatever the sizes; disputed() returns the sender's head. ucx sends a long message without it,
   // unless `sums`.
   const Head* head = nullptr;
+  // Null, or the buffer that `data` lies in; a wire that copies `data` before it sends may pass on
+  // data that lies elsewhere. It must not change until the transfer is over.
+  const Buffer* buffer = nullptr;
 };
 
 struct Completion {
@@ -132,6 +145,9 @@ class Transport {
   // Cancels every transfer whose id has these upper 32 bits (a task given up). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
+
+  // Tells that no further transfer names the buffer of this serial number.
+  virtual void end_buffer(std::uint64_t serial) noexcept { (void)serial; }
 
   // Drops the unexpected messages of all peers whose tag equals `tag` in the bits of `mask`. A
   // message is unexpected while it has arrived and no receive for it is posted.

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "coll/engine/signature.h"
+#include "coll/schedule/footprint.h"
 #include "transport/memory/copy.h"
 #include "transport/memory/crc32c.h"
 
@@ -84,6 +86,9 @@ void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
   plain_ = !checked_links_ && !on_device();
   in_ = static_cast<std::byte*>(const_cast<void*>(call_->in));
   out_ = static_cast<std::byte*>(call_->out);
+  if (plan.network && !compute && !call.is_vector && !phantom_ &&
+      call.total_bytes >= kLeastRegistered) [[unlikely]]
+    name_buffers();
   failure_ = Code::kOk;
   failed_peer_ = kNoRank;
   failed_link_ = -1;
@@ -112,6 +117,27 @@ void Run::look_at(std::span<Transport* const> links) {
     const Caps caps = links[l]->caps();
     phantom_ = phantom_ || caps.phantom;
     checked_links_ |= std::uint64_t{caps.checks} << l;
+  }
+}
+
+// So that a device registers memory that is not weft's own once in a call, not for each message.
+void Run::name_buffers() {
+  static std::atomic<std::uint64_t> serials{0};
+  const Footprint all = footprint(plan_->collective);
+  const auto bytes = [&](Part part) {
+    return blocks_in(part, static_cast<std::size_t>(plan_->schedule.nranks)) * call_->count *
+           element_;
+  };
+  const std::uint64_t serial = serials.fetch_add(2, std::memory_order_relaxed) + 1;
+  buffers_[0] = {in_, bytes(all.in), serial, false};
+  buffers_[1] = {out_, bytes(all.out), serial + 1, true};
+}
+
+void Run::end_buffers() {
+  if (buffers_[0].serial == 0) return;
+  for (Buffer& buffer : buffers_) {
+    for (const std::uint8_t l : plan_->links) links_[l]->end_buffer(buffer.serial);
+    buffer.serial = 0;
   }
 }
 
@@ -177,7 +203,9 @@ void Run::finish_round(std::uint32_t lane) {
 
 void Run::leave_round(std::uint32_t lane) {
   if (next_round_ < rounds_) return activate(lane, next_round_++);
-  if (--lanes_busy_ == 0 && packed() && !phantom_ && !compute_) copy_out_packed();
+  if (--lanes_busy_ > 0) return;
+  end_buffers();
+  if (packed() && !phantom_ && !compute_) copy_out_packed();
 }
 
 // ---- steps ---------------------------------------------------------------------------------
@@ -243,6 +271,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       t.buffered = n.buffered;
       const void* staged = n.result_of < 0 ? nullptr : l.points[n.result_of].data;
       t.data = phantom_ ? nullptr : staged ? const_cast<void*>(staged) : address(n.from, e.from, l);
+      t.buffer = buffer_of(n.from);
       if (checked_links_ && n.result_of >= 0) {
         const Sum& sum = sums_[index(lane, static_cast<std::uint32_t>(n.result_of))];
         t.summed = sum.known;
@@ -254,6 +283,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       t.kind = Transfer::Kind::kRecv;
       t.streaming = call_->streaming && n.last;
       t.data = phantom_ ? nullptr : address(n.to, e.to, l);
+      t.buffer = buffer_of(n.to);
       break;
     case Node::Kind::kSendJoined:
     case Node::Kind::kRecvJoined:
@@ -431,6 +461,7 @@ void Run::abandon() {
     for (std::uint32_t node = 0; node < nodes_; ++node)
       if (std::exchange(point(lane, node).posted, kNot) == kHeld)
         (void)links_[plan_->nodes[node].link]->release(point(lane, node).token);
+  end_buffers();
 }
 
 std::string Run::failed_step() const {

@@ -63,7 +63,8 @@ struct Call {
 };
 
 // The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.
-inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
+inline constexpr int kRoundBits = 8, kOrdinalBits = kChannelShift + 3;
+static_assert(kChannels == 1 << (kOrdinalBits - kChannelShift));
 
 inline constexpr int kLaneShift = 26;  // of the lane in a transfer's id, above the node
 
@@ -222,6 +223,13 @@ class Run {
   const Point& point(std::uint32_t lane, std::uint32_t node) const {
     return points_[index(lane, node)];
   }
+  void name_buffers();
+  void end_buffers();
+  const Buffer* buffer_of(Where where) const {
+    return buffers_[0].serial == 0 || where == Where::kScratch
+               ? nullptr
+               : &buffers_[where == Where::kOut || in_ == out_];
+  }
   void activate(std::uint32_t lane, std::uint64_t round);
   void begin_round(std::uint32_t lane);
   inline void start_lane();
@@ -299,6 +307,7 @@ class Run {
   // Where the copies of a round's input and output begin in a lane; elements between blocks there.
   std::size_t copy_in_ = 0, copy_out_ = 0, copy_stride_ = 0;
   std::byte *in_ = nullptr, *out_ = nullptr;
+  Buffer buffers_[2];  // input, output; serial 0: transfers name none
 
   std::vector<Lane> lanes_;
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;

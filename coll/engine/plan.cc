@@ -245,11 +245,13 @@ class Compiler {
   void edge(int from, int to) {
     if (from >= 0 && from != to) edges_.insert({from, to});
   }
-  // The channel is part of what tells messages apart; 2048 messages each before a number comes
-  // again, in order.
-  static std::uint32_t ordinal(int channel, std::size_t index) {
-    return (static_cast<std::uint32_t>(channel) & (kChannels - 1u)) << kChannelShift |
-           (index & ((1u << kChannelShift) - 1));
+  // Tells apart the messages between two ranks of one round.
+  std::uint32_t ordinal(int channel, std::size_t index) const {
+    if (index >> kChannelShift != 0)
+      throw Error(fmt::format(
+          "schedule of rank {} has more than {} messages to or from one rank on a channel",
+          plan_.schedule.rank, 1 << kChannelShift));
+    return static_cast<std::uint32_t>(channel) << kChannelShift | static_cast<std::uint32_t>(index);
   }
 
   // The ranges of steps that go in one message.

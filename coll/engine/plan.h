@@ -50,8 +50,9 @@ struct Node {
 // Receives posted ahead on one channel, per round in flight.
 inline constexpr int kArrivalsAhead = 2;
 
-// Node::ordinal holds the channel above these bits.
-inline constexpr int kChannelShift = 11;
+// Node::ordinal holds the channel above these bits. A ring of 8,192 ranks, whose 2 * 8,191 messages
+// go to one peer, has an ordinal for each.
+inline constexpr int kChannelShift = 14;
 
 struct Link {
   bool views = false;  // the transport lends arrivals
@@ -127,7 +128,8 @@ struct Plan {
 Schedule split_chunks(const Schedule& schedule, std::vector<std::size_t>& ends);
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.
-// Throws Error when the schedule sends a value it does not have.
+// Throws Error when the schedule sends a value it does not have, or more messages to a rank than
+// there are ordinals.
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed);
 
 }  // namespace weft

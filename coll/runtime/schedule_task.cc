@@ -70,8 +70,16 @@ ScheduleTask* ScheduleTask::take(GroupState& group, const Prepared& prepared, co
 }
 
 void ScheduleTask::release() {
-  core().mutex.assert_held();
-  core().free_schedules.push_back(this);
+  Core& core = this->core();
+  core.mutex.assert_held();
+  auto& free = core.free_schedules;
+  if (free.size() < kWindow + kKeptSetUp) [[likely]]
+    return free.push_back(this);
+  // Of a burst: what it was set up with is not needed again. Those that are set up come first.
+  run_ = {};
+  run_.share_scratch(core.scratch);
+  blocks_ = {};
+  free.insert(free.begin(), this);
 }
 
 // ---- progress ------------------------------------------------------------------------------

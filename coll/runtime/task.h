@@ -31,7 +31,7 @@ namespace weft {
 
 // The tag of a transfer has, from the top: the communicator's id, one bit for point to point, and
 // then either a counter, or the collective's number, its round and its ordinal (engine.h).
-inline constexpr int kSequenceBits = 13;
+inline constexpr int kSequenceBits = 12;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "coll/engine/signature.h"
@@ -91,6 +89,7 @@ void Telemetry::left() noexcept {
   job_->set_witness(nullptr);
   job_ = nullptr;
   write_metrics();
+  metrics_file_.close();
   if (trace_) trace_->write();
 }
 
@@ -282,29 +281,6 @@ void Telemetry::answer(const std::vector<std::string>& snapshots) {
   page.answered.store(asked, std::memory_order_release);
 }
 
-namespace {
-
-// Those who look for the file find all of it or none. Several ranks may write it at once, also in
-// containers, where they have the same pid.
-void write_whole(const std::string& path, const std::string& text) {
-  std::error_code error;
-  const auto there = std::filesystem::status(path, error);
-  errno = 0;
-  // /dev/null and the like are written to, never replaced.
-  const bool replaces = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
-  const std::string fresh = replaces ? path + '.' + hex(random_bytes(8)) : path;
-  std::ofstream file(fresh);
-  file << text;
-  file.close();
-  error = file ? std::error_code() : std::error_code(errno, std::generic_category());
-  if (file && replaces) std::filesystem::rename(fresh, path, error);
-  if (file && !error) return;
-  log().error("weft: cannot write {}: {}", path, error ? error.message() : "is the disk full?");
-  if (replaces) std::filesystem::remove(fresh, error);
-}
-
-}  // namespace
-
 void Telemetry::rail_event(const RailEvent& e) noexcept {
   switch (e.kind) {
     case RailEvent::Kind::kOut:
@@ -322,15 +298,15 @@ void Telemetry::rail_event(const RailEvent& e) noexcept {
 
 void Telemetry::beat() {
   on_beat_();
-  if (metrics_file_.empty()) return;
+  if (!metrics_file_) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - metrics_at_ < kMetricsPeriod) return;
   metrics_at_ = now;
   write_metrics();
 }
 
-void Telemetry::write_metrics() const noexcept {
-  if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(metrics()));
+void Telemetry::write_metrics() noexcept {
+  if (metrics_file_) metrics_file_.write(to_prometheus(metrics()));
 }
 
 Metrics Telemetry::metrics() const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/observe/background_file.h"
 #include "coll/observe/counters.h"
 #include "coll/observe/port_counters.h"
 #include "coll/observe/recorder.h"
@@ -115,13 +116,13 @@ class Telemetry final : public Witness {
   void mark_ports();
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;
-  void write_metrics() const noexcept;
+  void write_metrics() noexcept;
   static std::size_t group_size(const GroupState& g);
 
   Core& core_;
   std::function<void()> on_beat_;
-  Job* job_;                  // null after left()
-  std::string metrics_file_;  // empty: no file
+  Job* job_;                     // null after left()
+  BackgroundFile metrics_file_;  // beat() may not wait for it
   std::unique_ptr<Trace> trace_;
   Recorder recorder_;
   Counters counters_;

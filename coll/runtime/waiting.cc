@@ -69,7 +69,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
   const bool moved = core.progress();
   core.run_callbacks(lock);
-  if (now_and_then && core.mutex.wanted()) let_in(core, lock);
+  if (core.mutex.wanted()) let_in(core, lock);
   if (moved) {
     idle_ = 0;
     return due;

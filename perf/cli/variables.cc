@@ -61,6 +61,7 @@ std::span<const std::string> weft_variables() {
                                                  "TRACE",
                                                  "TRAIN_STARTS",
                                                  "UNCLAIMED_BYTES",
+                                                 "UNCLAIMED_TOTAL_BYTES",
                                                  "VERBS_CACHE_BYTES",
                                                  "VERBS_CACHE_ENTRIES",
                                                  "VERBS_CONNECTIONS",

@@ -71,6 +71,7 @@ class CheckedTransport final : public Transport {
     theirs.crc = 0;
     return known;
   }
+  void end_buffer(std::uint64_t serial) noexcept override { inner_->end_buffer(serial); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask | own_bit_);
   }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "topo/base/log.h"
 #include "transport/control/hmac.h"
 #include "transport/job/job_assembly.h"
 #include "transport/loaded/loaded.h"
@@ -110,6 +111,12 @@ void read_torchrun(JobSpec& spec) {
   if (spec.secret.empty()) {
     spec.secret =
         hmac_sha256("weft torchrun secret", fmt::format("{}\n{}\n{}", run_id, spec.address, port));
+    if (spec.rank == 0)
+      log().error(
+          "weft: this job is open: torchrun gives no secret, so whoever reaches {} and knows the "
+          "run id \"{}\" and port {} can join it; set WEFT_SECRET to the same random text on every "
+          "rank",
+          spec.address, run_id, port);
   }
 }
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/messages/tag_table.h"
+#include "transport/messages/unexpected_limit.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -50,38 +52,70 @@ class Matching {
     const Head* head_or_null() const { return headed ? &head : nullptr; }
   };
 
-  // ---- receives, the oldest first
+  // ---- receives: found by their tag, however many others are posted
 
-  void post(const Receive& receive) { receives_.push_back(receive); }
+  void post(const Receive& receive) {
+    if (free_ == kNone) {
+      free_ = static_cast<std::uint32_t>(posted_.size());
+      posted_.emplace_back();
+    }
+    const std::uint32_t at = free_;
+    Posted& one = posted_[at];
+    free_ = one.next;
+    one = {receive, kNone, at, ++posts_};
+    const std::uint64_t tag = receive.transfer.tag;
+    if (const std::uint32_t first = by_tag_.find(tag); first == kNone)
+      by_tag_.set(tag, at);
+    else
+      posted_[std::exchange(posted_[first].last, at)].next = at;
+  }
   // Returns the oldest receive of the tag; nullptr: there is none. The pointer is good until the
   // next call that adds or removes a receive.
   Receive* find(std::uint64_t tag) {
-    for (Receive& one : receives_)
-      if (one.transfer.tag == tag) return &one;
-    return nullptr;
+    const std::uint32_t first = by_tag_.find(tag);
+    return first == kNone ? nullptr : &posted_[first].receive;
   }
-  // Removes the receive and returns it.
-  Receive take(Receive* one) {
-    const Receive taken = *one;
-    receives_.erase(receives_.begin() + (one - receives_.data()));
+  // Removes the receive that find() returned, and returns it.
+  Receive take(const Receive* found) {
+    const Receive taken = *found;
+    const std::uint64_t tag = taken.transfer.tag;
+    const std::uint32_t at = by_tag_.find(tag);
+    Posted& one = posted_[at];
+    if (one.next == kNone) {
+      by_tag_.erase(tag);
+    } else {
+      posted_[one.next].last = one.last;
+      by_tag_.set(tag, one.next);
+    }
+    one.number = 0;
+    one.next = std::exchange(free_, at);
     return taken;
   }
   // Removes the receives for which which(transfer) is true.
   template <class Which>
   void cancel(Which which) {
-    std::erase_if(receives_, [&](const Receive& one) { return which(one.transfer); });
+    for (const Receive& one : take_all())
+      if (!which(one.transfer)) post(one);
     for (auto& [tag, one] : unexpected_)
       if (one.wanted && which(one.receive.transfer)) one.wanted = false;
   }
-  // Removes all receives, and calls end(id) for each.
+  // Removes all receives, the oldest first, and calls end(id) for each.
   template <class End>
   void end_receives(End end) {
-    for (const Receive& one : receives_) end(one.transfer.id);
-    receives_.clear();
+    for (const Receive& one : take_all()) end(one.transfer.id);
     for (auto& [tag, one] : unexpected_)
       if (std::exchange(one.wanted, false)) end(one.receive.transfer.id);
   }
-  const std::vector<Receive>& receives() const { return receives_; }
+  // Returns the receives, the oldest first.
+  std::vector<Receive> receives() const {
+    std::vector<Posted> all;
+    for (const Posted& one : posted_)
+      if (one.number != 0) all.push_back(one);
+    std::ranges::sort(all, {}, &Posted::number);
+    std::vector<Receive> receives;
+    for (const Posted& one : all) receives.push_back(one.receive);
+    return receives;
+  }
 
   // ---- unexpected messages; those of one tag are in the order of their arrival
 
@@ -89,9 +123,19 @@ class Matching {
   // Counts the unexpected messages in `all`, too, which has those of the transport's other peers.
   void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
-  // Returns whether a message whose bytes take `memory` of this process may still be kept.
+  // Returns whether a message whose bytes take `memory` of this process may still be kept, where
+  // this peer's may take `limit`, and those of all peers unclaimed_total_limit().
   bool allows(std::size_t memory, std::size_t limit) const {
-    return memory <= limit && memory_ + sizeof(Unexpected) <= limit - memory;
+    static const std::size_t total = unclaimed_total_limit();
+    const std::size_t more = memory + sizeof(Unexpected);
+    return memory <= limit && memory_.bytes() + sizeof(Unexpected) <= limit - memory &&
+           UnexpectedMemory::of_process() + more <= total;
+  }
+  // Returns whether the unexpected messages take half of what they may.
+  bool far_ahead(std::size_t limit) const {
+    static const std::size_t total = unclaimed_total_limit();
+    return has_unexpected() &&
+           (memory_.bytes() >= limit / 2 || UnexpectedMemory::of_process() >= total / 2);
   }
   // Keeps a message; the caller fills in `head` and `kept`, which holds what the last message that
   // was kept here left in it. `memory` is that of the bytes.
@@ -109,15 +153,15 @@ class Matching {
     one.bytes = bytes;
     one.headed = one.wanted = false;
     one.memory = sizeof(Unexpected) + memory;
-    memory_ += one.memory;
+    memory_.add(one.memory);
     if (all_) ++*all_;
     return one;
   }
   // Counts the bytes of a message that has moved.
   void recount(Unexpected& one, std::size_t memory) {
-    memory_ -= one.memory;
+    memory_.add(std::size_t{0} - one.memory);
     one.memory = sizeof(Unexpected) + memory;
-    memory_ += one.memory;
+    memory_.add(one.memory);
   }
   // Returns the oldest message of the tag that no receive waits for.
   Unexpected* find_unexpected(std::uint64_t tag) {
@@ -154,9 +198,25 @@ class Matching {
   // The memory that dropped messages leave for the next ones: of long messages none.
   static constexpr std::size_t kMostSpare = 16, kMostSpareBytes = 4096;
   using Map = std::multimap<std::uint64_t, Unexpected>;
+  static constexpr std::uint32_t kNone = TagTable::kNone;
+  // A receive, or a place for one.
+  struct Posted {
+    Receive receive;
+    std::uint32_t next = kNone;  // receive of the same tag; or free place
+    std::uint32_t last = 0;      // receive of the same tag; of the first one only
+    std::uint64_t number = 0;    // rises with every receive; 0: a free place
+  };
+
+  std::vector<Receive> take_all() {
+    std::vector<Receive> all = receives();
+    for (const Receive& one : all) by_tag_.erase(one.transfer.tag);
+    posted_.clear();
+    free_ = kNone;
+    return all;
+  }
 
   void erase(typename Map::iterator at) {
-    memory_ -= at->second.memory;
+    memory_.add(std::size_t{0} - at->second.memory);
     if (all_) --*all_;
     if (spare_.size() < kMostSpare && at->second.memory <= sizeof(Unexpected) + kMostSpareBytes)
       spare_.push_back(unexpected_.extract(at));
@@ -164,10 +224,13 @@ class Matching {
       unexpected_.erase(at);
   }
 
-  std::vector<Receive> receives_;
+  std::vector<Posted> posted_;
+  TagTable by_tag_;  // the oldest receive of each tag
+  std::uint32_t free_ = kNone;
+  std::uint64_t posts_ = 0;
   Map unexpected_;
   std::vector<typename Map::node_type> spare_;  // so that a message takes no new memory
-  std::size_t memory_ = 0;                      // of `unexpected_`
+  UnexpectedMemory memory_;                     // of `unexpected_`
   std::size_t* all_ = nullptr;                  // see count_in()
 };
 

@@ -20,7 +20,7 @@ class TagTable {
     Entry& entry = entries_[place_of(tag)];
     const bool fresh = entry.slot == kNone;
     entry = {tag, slot};
-    if (fresh && ++count_ * 2 > entries_.size()) grow();
+    if (fresh && ++count_ * 2 > entries_.size()) grow();  // one entry at least stays free
   }
   void erase(std::uint64_t tag) {
     std::size_t gap = place_of(tag);
@@ -64,7 +64,7 @@ class TagTable {
       if (entry.slot != kNone) entries_[place_of(entry.tag)] = entry;
   }
 
-  std::vector<Entry> entries_ = std::vector<Entry>(16);  // a power of two
+  std::vector<Entry> entries_ = std::vector<Entry>(1);  // a power of two
   std::size_t count_ = 0;
 };
 

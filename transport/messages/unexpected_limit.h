@@ -1,12 +1,14 @@
 // How many bytes of unexpected messages (arrived before their receive was posted) a transport keeps
-// in memory for a peer.
+// in memory for a peer, and a process for all peers of all transports.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "topo/base/environment.h"
 
@@ -20,12 +22,45 @@ inline std::size_t unclaimed_limit() {
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
+// Returns WEFT_UNCLAIMED_TOTAL_BYTES, the most memory for the unexpected messages of all peers; 8
+// GiB where unset. Throws Error as above.
+inline std::size_t unclaimed_total_limit() {
+  constexpr const char* kName = "WEFT_UNCLAIMED_TOTAL_BYTES";
+  if (!is_set(kName)) return std::size_t{8} << 30;
+  return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
+}
+
+// Counts the memory of one peer's unexpected messages, and that of all peers of the process.
+class UnexpectedMemory {
+ public:
+  UnexpectedMemory() = default;
+  UnexpectedMemory(UnexpectedMemory&& other) noexcept : bytes_(std::exchange(other.bytes_, 0)) {}
+  UnexpectedMemory& operator=(UnexpectedMemory&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~UnexpectedMemory() { add(std::size_t{0} - bytes_); }
+  // May be negative, modulo 2^64.
+  void add(std::size_t bytes) {
+    bytes_ += bytes;
+    of_process_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  std::size_t bytes() const { return bytes_; }
+  static std::size_t of_process() { return of_process_.load(std::memory_order_relaxed); }
+
+ private:
+  std::size_t bytes_ = 0;
+  static inline std::atomic<std::size_t> of_process_{0};
+};
+
 // Returns the error text for a peer whose unexpected messages go beyond the limit.
 inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
-      "messages of it that no receive has asked for yet take more than {} bytes; "
-      "raise WEFT_UNCLAIMED_BYTES, or let it run less far ahead",
-      limit);
+      "messages of it that no receive has asked for yet take more than {} bytes, or those of all "
+      "ranks more than {}; raise WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it "
+      "run "
+      "less far ahead",
+      limit, unclaimed_total_limit());
 }
 
 }  // namespace weft

@@ -22,6 +22,9 @@ class Face final : public Transport {
   void post(std::span<const Transfer> transfers) noexcept override { s_.post(rail_, transfers); }
   std::size_t poll(std::span<Completion> out) noexcept override { return s_.poll(rail_, out); }
   void cancel(std::uint32_t id_high) noexcept override { s_.cancel(id_high); }
+  void end_buffer(std::uint64_t serial) noexcept override {
+    for (const auto& rail : s_.inner) rail->end_buffer(serial);
+  }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     for (int r = 0; r < s_.nrails(); ++r)
       if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);

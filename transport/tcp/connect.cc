@@ -196,6 +196,7 @@ void TcpTransport::drop(Peer& peer) {
   peer.unwatched = 0;
   peer.fd.reset();
   peer.full = false;
+  slow(peer, false);
   set_state(peer, State::kNone);
   peer.front.clear();
   peer.left = 0;
@@ -225,7 +226,7 @@ void TcpTransport::watch(Peer& peer) {
   std::uint32_t events = peer.full ? EPOLLOUT : 0U;
   if (peer.state == State::kConnecting)
     events = EPOLLOUT;
-  else if (!direct_ || !live(peer))
+  else if ((!direct_ || !live(peer)) && !peer.slowed)
     events |= EPOLLIN;
   if (!peer.fd || events == peer.watched) return;
   const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
@@ -241,6 +242,9 @@ void TcpTransport::progress() noexcept {
     for (Peer& peer : peers_)
       if (const int error = std::exchange(peer.unwatched, 0))
         fail(peer, Code::kTransport, cannot_watch(error), true);
+  if (slowed_ > 0) [[unlikely]]
+    for (Peer* peer : live_)
+      if (!peer->matching.far_ahead(unexpected_most_)) slow(*peer, false);
   const bool look = ++turns_ % kAskEvery == 0;
   if ((hears_ || look) && hear_datagrams() == Found::kMessage && !look) return;
   if (look) tend_short_ones(Before::kTurns);
@@ -287,7 +291,8 @@ bool TcpTransport::arm(std::vector<int>& fds) noexcept {
   fds.push_back(events_.get());
   if (datagrams_) fds.push_back(datagrams_.get());
   if (direct_)
-    for (const Peer* peer : live_) fds.push_back(peer->fd.get());
+    for (const Peer* peer : live_)
+      if (!peer->slowed) fds.push_back(peer->fd.get());
   return true;
 }
 

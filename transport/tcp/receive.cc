@@ -54,9 +54,17 @@ void TcpTransport::read(Peer& peer) {
   if (peer.state == State::kGreeting) greeted(peer);
   for (int i = 0; i < kReads && peer.state == State::kUp; ++i) {
     const std::size_t direct = peer.into ? peer.left : 0;
-    iovec io[2] = {{peer.into, direct}, {inbox_.data(), inbox_.size()}};
+    std::size_t room = inbox_.size();
+    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // to the end of a frame only
+      if (peer.left == 0) {
+        slow(peer, true);
+        break;
+      }
+      room = direct ? 0 : std::min(peer.left, room);
+    }
+    iovec io[2] = {{peer.into, direct}, {inbox_.data(), room}};
     const ssize_t n = direct ? readv(peer.fd.get(), io, 2)
-                             : recv(peer.fd.get(), inbox_.data(), inbox_.size(), MSG_DONTWAIT);
+                             : recv(peer.fd.get(), inbox_.data(), room, MSG_DONTWAIT);
     // Without memory in the kernel: later, too.
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) return;
     if (n <= 0) {
@@ -76,9 +84,18 @@ void TcpTransport::read(Peer& peer) {
       if (peer.left == 0) end(peer);
     }
     consume(peer, {inbox_.data(), got - first});
-    if (got < direct + inbox_.size()) break;  // that was all
+    if (got < direct + room) break;  // that was all
   }
   if (peer.fd && !peer.out.empty() && !peer.full) flush(peer);  // what it was waiting for
+}
+
+// A peer whose messages nobody asks for is read no further until some have been taken: TCP then
+// stops it, and it need not be failed.
+void TcpTransport::slow(Peer& peer, bool slowed) {
+  if (peer.slowed == slowed) return;
+  peer.slowed = slowed;
+  slowed_ += slowed ? 1 : -1;
+  watch(peer);
 }
 
 void TcpTransport::consume(Peer& peer, std::span<const std::byte> bytes) {

@@ -163,6 +163,7 @@ class TcpTransport final : public Transport {
   struct Peer : PeerRecord {
     State state = State::kNone;
     bool full = false;          // the socket was full: epoll tells when it has room
+    bool slowed = false;        // it is far ahead: what it sends stays in the kernel
     std::uint32_t watched = 0;  // events that epoll watches
     int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;
@@ -246,6 +247,7 @@ class TcpTransport final : public Transport {
   // tcp/receive.cc
   void post_receive(const Transfer& t, Peer& peer);
   void read(Peer& peer);
+  void slow(Peer& peer, bool slowed);
   void consume(Peer& peer, std::span<const std::byte> bytes);
   void begin(Peer& peer);
   void end(Peer& peer);
@@ -282,11 +284,12 @@ class TcpTransport final : public Transport {
   std::string key_;              // of the job, for this transport
   std::optional<ShortMac> mac_;  // of datagrams
   Fd listener_, events_, datagrams_;
-  Address heard_from_;       // the source of the last datagram
+  Address heard_from_;          // the source of the last datagram
   std::size_t unexpected_ = 0;  // messages of all peers
   std::vector<Peer> peers_;     // by world rank; never grows after set-up
-  std::vector<Peer*> live_;  // peers whose connection is up
+  std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
+  int slowed_ = 0;                                         // peers that are
   int unsettled_ = 0;                                      // connections under way
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
   bool direct_ = true;                                     // every turn reads all of `live_`

@@ -65,6 +65,7 @@ class VerbsDevice {
   // Error if the port is down.
   void refresh() { open_port(); }
   const ibv_device_attr& limits() const { return limits_; }
+  bool is_software() const { return limits_.vendor_id == kSoftRoce; }  // rdma_rxe
   std::size_t max_message() const { return max_message_; }
   double rate_gbps() const { return rate_gbps_; }  // the port's rate by its driver; 0: unknown
   // Returns the access flag that lets the device place peers' RDMA writes in any order, or 0.
@@ -79,6 +80,7 @@ class VerbsDevice {
   bool port_active() const noexcept;                    // the port's state now
 
  private:
+  static constexpr std::uint32_t kSoftRoce = 0xffffff;  // RXE_VENDOR_ID
   void open_port();
   void join_partition(int entries);  // entries of the port's table
   void make_thread_domain() noexcept;

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "transport/verbs/gid.h"
+#include "transport/verbs/messages.h"
 
 namespace weft {
 namespace {
@@ -14,6 +16,9 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kLeastSlot = 1024;
+// Messages of 8 KiB go without RTS and CTS, however many rails and ranks there are: a rank that
+// uses more peers at once than there are places closes connections, but most use a few.
+constexpr std::size_t kGoodSlot = (8u << 10) + (kVerbsFrontBytes + kLine - 1) / kLine * kLine;
 
 // Throws Error where two ranks do not agree; `slot` is the least of the slots so far.
 void compare(const VerbsGreeting& a, Rank rank, const VerbsGreeting& b, const std::string& whose,
@@ -101,11 +106,19 @@ VerbsShape verbs_shape(const VerbsSettings& s, double rate_gbps, int nranks, int
   shape.places = std::clamp(nranks - 1, 1, s.connections);
   shape.slot_bytes = s.slot_bytes ? s.slot_bytes : slot_bytes_for(rate_gbps);
   const std::size_t budget = kVerbsMemory / 2 / static_cast<std::size_t>(std::max(1, nrails));
-  const auto bytes = [&] { return verbs_half(s, shape.places, shape.slot_bytes); };
-  while (!s.slot_bytes && bytes() > budget && shape.slot_bytes / 2 >= kLeastSlot)
-    shape.slot_bytes = shape.slot_bytes / 2 / kLine * kLine;
-  while (bytes() > budget && shape.places > 1) shape.places = (shape.places + 1) / 2;
-  shape.half = bytes();
+  const std::size_t slots = static_cast<std::size_t>(s.qps) * static_cast<std::size_t>(s.slots);
+  // The longest slots that so many places have room for.
+  const auto fitting = [&](int places) {
+    return budget / (static_cast<std::size_t>(places) * slots) / kLine * kLine;
+  };
+  if (!s.slot_bytes)
+    shape.slot_bytes = std::min(shape.slot_bytes, std::max(fitting(shape.places), kGoodSlot));
+  const auto most =
+      static_cast<int>(std::min<std::size_t>(budget / (slots * shape.slot_bytes), INT_MAX));
+  shape.places = std::clamp(most, 1, shape.places);
+  if (!s.slot_bytes && fitting(shape.places) < shape.slot_bytes)  // of one place
+    shape.slot_bytes = std::max(fitting(shape.places), kLeastSlot);
+  shape.half = verbs_half(s, shape.places, shape.slot_bytes);
   return shape;
 }
 

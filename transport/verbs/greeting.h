@@ -43,7 +43,7 @@ struct VerbsShape {
 // Bytes of the rings of so many places, and as many of the staging for their peers' rings.
 std::size_t verbs_half(const VerbsSettings& settings, int places, std::size_t slot_bytes);
 // All rails of a rank together register at most kVerbsMemory for slots, whatever the job's size.
-inline constexpr std::size_t kVerbsMemory = std::size_t{64} << 20;
+inline constexpr std::size_t kVerbsMemory = std::size_t{128} << 20;
 VerbsShape verbs_shape(const VerbsSettings& settings, double rate_gbps, int nranks, int nrails);
 
 }  // namespace weft

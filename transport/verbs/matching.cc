@@ -199,7 +199,7 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
     const bool gpu = VerbsGpu::owns(t.data);
     if (!gpu || gpu_.asks()) {
       try {
-        reach.lease = cache_->acquire(t.data, t.bytes, use);
+        reach.lease = cache_->acquire(t.data, t.bytes, use, t.buffer);
         reach.data = static_cast<std::byte*>(t.data);
         if (gpu) gpu_.registered();
         return reach;

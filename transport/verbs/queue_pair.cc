@@ -188,7 +188,7 @@ void VerbsQp::connect(const VerbsPath& path, const VerbsQpName& theirs) {
   ibv_qp_attr rts{};
   rts.qp_state = IBV_QPS_RTS;
   rts.sq_psn = psn_;
-  rts.timeout = static_cast<std::uint8_t>(s.timeout);
+  rts.timeout = static_cast<std::uint8_t>(s.timeout ? s.timeout : timeout_for(false));
   rts.retry_cnt = static_cast<std::uint8_t>(s.retry_count);
   rts.rnr_retry = static_cast<std::uint8_t>(s.rnr_retry);
   rts.max_rd_atomic = static_cast<std::uint8_t>(options_.reads);

@@ -5,10 +5,12 @@
 // registration belongs to pages, not to addresses: memory that is unmapped and mapped again at the
 // same address has other pages, and the old key writes to the old ones. weft knows for certain when
 // memory is freed only for weft::alloc and DeviceRegion: each such region has a serial number that
-// is never used again, which is the cache's key. Other memory is registered for one transfer only.
+// is never used again, which is the cache's key. Other memory is registered for one transfer, or,
+// where the transfer names the buffer of a call, as a whole until the call is over.
 // docs/decisions/0017 lists the alternatives.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +21,7 @@
 
 #include "transport/gpu/device_region.h"
 #include "transport/memory/shared_region.h"
+#include "transport/transport.h"
 
 namespace weft {
 
@@ -35,21 +38,25 @@ class RegistrationCache {
   using Make = std::function<Memory(void* data, std::size_t bytes, Use use)>;
 
   // The cache keeps at most `most_entries` registrations of `most_bytes` together; those in use may
-  // exceed both.
-  RegistrationCache(Make make, std::size_t most_entries, std::size_t most_bytes)
-      : make_(std::move(make)), most_entries_(most_entries), most_bytes_(most_bytes) {}
+  // exceed both. keeps_over: the last registrations of finished transfers are kept, too. No correct
+  // device needs them, but rdma_rxe of Linux 6.1 reads them when it repeats packets that were
+  // acknowledged meanwhile, and ends the connection if they are gone (seen now and then where
+  // packets overtake each other).
+  RegistrationCache(Make make, std::size_t most_entries, std::size_t most_bytes,
+                    bool keeps_over = false)
+      : make_(std::move(make)),
+        most_entries_(most_entries),
+        most_bytes_(most_bytes),
+        over_at_most_(keeps_over ? kOverAtMost : 0) {}
 
  private:
   struct Entry {
     Memory memory;
-    RegionRef region;  // serial 0: for one transfer
+    RegionRef region;  // serial 0: not kept
     std::size_t bytes = 0;
     int users = 0;
+    std::uint64_t buffer = 0;  // serial number, until end_buffer(); 0: for one transfer
   };
-
-  // Registrations of finished transfers that are kept for a while. No correct device needs them,
-  // but rdma_rxe of Linux 6.1 reads them when it repeats packets that were acknowledged meanwhile,
-  // and ends the connection if they are gone (seen now and then where packets overtake each other).
   static constexpr std::size_t kOverAtMost = 64;
 
  public:
@@ -78,12 +85,14 @@ class RegistrationCache {
     typename std::list<Entry>::iterator entry_;
   };
 
-  // Leases a registration that covers [data, data + bytes). Throws what Make throws.
-  Lease acquire(void* data, std::size_t bytes, Use use) {
+  // Leases a registration that covers [data, data + bytes), and all of `buffer` if that holds the
+  // data and can be registered. Throws what Make throws.
+  Lease acquire(void* data, std::size_t bytes, Use use, const Buffer* buffer = nullptr) {
     RegionRef ref = find_region(data, bytes);
     if (ref.serial == 0) ref = find_device_region(data, bytes);
     const std::size_t whole = bytes_now(ref);
     if (whole == 0 || whole > most_bytes_ || most_entries_ == 0) {
+      if (Lease shared = of_buffer(data, bytes, buffer)) return shared;
       ++counts_.once;
       once_.push_front({make_(data, bytes, use), {}, bytes, 1});
       return {this, once_.begin()};
@@ -105,16 +114,47 @@ class RegistrationCache {
     return {this, kept_.begin()};
   }
 
+  // No further lease is for this buffer.
+  void end_buffer(std::uint64_t serial) {
+    const auto found = std::ranges::find(once_, serial, &Entry::buffer);
+    if (found == once_.end()) return;
+    found->buffer = 0;
+    if (found->users == 0) is_over(found);
+  }
+
   std::size_t entries() const { return kept_.size(); }
   std::size_t bytes() const { return kept_bytes_; }
   const CacheCounts& counts() const { return counts_; }
 
  private:
+  Lease of_buffer(void* data, std::size_t bytes, const Buffer* buffer) {
+    if (!buffer || data < buffer->data ||
+        static_cast<std::byte*>(data) + bytes >
+            static_cast<std::byte*>(buffer->data) + buffer->bytes)
+      return {};
+    auto found = std::ranges::find(once_, buffer->serial, &Entry::buffer);
+    if (found == once_.end()) {
+      try {
+        const Use use = buffer->written ? Use::kWrite : Use::kRead;
+        once_.push_front(
+            {make_(buffer->data, buffer->bytes, use), {}, buffer->bytes, 0, buffer->serial});
+      } catch (const Error&) {
+        return {};  // the data alone may be few enough pages
+      }
+      ++counts_.once;
+      found = once_.begin();
+    }
+    ++found->users;
+    return {this, found};
+  }
+  void is_over(typename std::list<Entry>::iterator entry) {
+    over_.splice(over_.end(), once_, entry);
+    while (over_.size() > over_at_most_) over_.pop_front();
+  }
   void release(typename std::list<Entry>::iterator entry) {
     --entry->users;
     if (entry->region.serial == 0) {
-      over_.splice(over_.end(), once_, entry);
-      while (over_.size() > kOverAtMost) over_.pop_front();
+      if (entry->users == 0 && entry->buffer == 0) is_over(entry);
     } else if (kept_.size() > most_entries_ || kept_bytes_ > most_bytes_) {
       shrink_to(most_entries_, most_bytes_);  // more were in use than may be kept
     }
@@ -147,7 +187,7 @@ class RegistrationCache {
   }
 
   Make make_;
-  std::size_t most_entries_, most_bytes_;
+  std::size_t most_entries_, most_bytes_, over_at_most_;
   std::list<Entry> kept_;  // most recently used first
   std::list<Entry> once_;
   std::list<Entry> over_;  // oldest first

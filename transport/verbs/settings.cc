@@ -68,7 +68,7 @@ VerbsSettings verbs_settings() {
   }
   read(s.service_level, "WEFT_VERBS_SL", 0, 15);
   read(s.retry_count, "WEFT_VERBS_RETRY_COUNT", 0, 7);
-  read(s.timeout, "WEFT_VERBS_TIMEOUT", 1, 31);
+  read(s.timeout, "WEFT_VERBS_TIMEOUT", 0, 31);
   read(s.rnr_retry, "WEFT_VERBS_RNR_RETRY", 0, 7);
   read(s.min_rnr_timer, "WEFT_VERBS_MIN_RNR_TIMER", 0, 31);
   read(s.qps, "WEFT_VERBS_QPS", 1, 64);

@@ -19,8 +19,9 @@ struct VerbsSettings {
   int service_level = 0;  // WEFT_VERBS_SL: InfiniBand's, or the VLAN priority on Ethernet
   // --- how loss is met ----------------------------------------------------------------------
   // Not 7: Soft-RoCE (rdma_rxe of Linux 6.1) then repeats for ever, and no peer is ever dead.
-  int retry_count = 6;     // WEFT_VERBS_RETRY_COUNT: 0 ... 7 repetitions, then status 12
-  int timeout = 16;        // WEFT_VERBS_TIMEOUT: 4.096 us * 2^timeout before each; 268 ms
+  int retry_count = 6;  // WEFT_VERBS_RETRY_COUNT: 0 ... 7 repetitions, then status 12
+  // WEFT_VERBS_TIMEOUT: 4.096 us * 2^timeout before each; 0: timeout_for()
+  int timeout = 0;
   int rnr_retry = 7;       // WEFT_VERBS_RNR_RETRY: 7 is for ever
   int min_rnr_timer = 12;  // WEFT_VERBS_MIN_RNR_TIMER: code of a time; 12 is 0.64 ms
   // --- how much is under way ----------------------------------------------------------------
@@ -43,6 +44,11 @@ struct VerbsSettings {
   bool huge_pages = true;  // WEFT_VERBS_HUGE_PAGES: 0 or 1; for slots, where the kernel has any
   bool relaxed_ordering = true;  // WEFT_VERBS_RELAXED_ORDERING: 0 or 1; where the device has it
 };
+
+// Returns the timeout of queue pairs. Where another rail can take over, a dead link is to be known
+// soon: 268 ms, 1.9 s with all repetitions. A single rail has nothing to fall back on: 2.1 s, 15 s
+// with all repetitions, rides out a link that trains anew, or a subnet manager that sweeps.
+inline constexpr int timeout_for(bool replaceable) { return replaceable ? 16 : 19; }
 
 // Returns the slot size above which zero copy, with its RTS and CTS, beats a copy through a slot.
 // Up to 10 Gb/s (and on Soft-RoCE, whose packets a processor makes) a copy is cheap beside the

@@ -39,6 +39,7 @@ class VerbsTransport final : public Transport {
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
+  void end_buffer(std::uint64_t serial) noexcept override { cache_->end_buffer(serial); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
   bool reaches_device(void* data, std::size_t bytes) noexcept override;

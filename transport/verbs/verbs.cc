@@ -82,6 +82,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
 VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   if (rail.name.empty()) throw Error("verbs: the rail has no device name; set WEFT_RAILS");
   settings_ = verbs_settings();
+  if (settings_.timeout == 0) settings_.timeout = timeout_for(replaceable_);
   device_ = std::make_unique<VerbsDevice>(rail.name, settings_);
   where_ = device_->where();
   // A rate that libibverbs has no code for (XDR) is known from the device's files.
@@ -102,7 +103,7 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
             use == Cache::Use::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
         return VerbsMemory(*device_, data, bytes, access);
       },
-      settings_.cache_entries, settings_.cache_bytes);
+      settings_.cache_entries, settings_.cache_bytes, device_->is_software());
   inline_bytes_ = settings_.inline_bytes;
   signal_every_ = static_cast<std::uint64_t>(
       std::max(1, std::min(settings_.send_depth / 4, settings_.slots / 2)));

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coll/schedules.h"
@@ -55,6 +58,35 @@ TEST(Plan, StagesNoResultThatGoesOverTwoLinks) {
     }
   EXPECT_GT(staged, 0);
   EXPECT_GT(over_two, 0) << "the case does not occur: nothing is tested";
+}
+
+// A pair of ranks uses a tag for one message at a time: in a ring all messages go to one peer.
+TEST(Plan, MessagesOfALongRingHaveOrdinalsOfTheirOwn) {
+  const std::vector<Link> links{{.views = false}};
+  const auto plan_of = [&](const Shape& shape) {
+    std::vector<Rank> world(static_cast<std::size_t>(shape.nranks));
+    std::iota(world.begin(), world.end(), 0);
+    return compile(find_algorithm(Collective::kAllReduce, "ring")->build(shape),
+                   {.collective = Collective::kAllReduce,
+                    .network = true,
+                    .world = world,
+                    .links = links,
+                    .link_of = [](Rank, int) { return 0; }},
+                   false);
+  };
+  const Plan plan = plan_of(uniform(2100, 1));
+  std::set<std::pair<Rank, std::uint32_t>> sent, received;
+  std::size_t sends = 0, receives = 0;
+  for (const Node& node : plan.nodes) {
+    if (node.kind == Node::Kind::kReduce) continue;
+    const bool sends_it = node.kind == Node::Kind::kSend;
+    (sends_it ? sends : receives) += 1;
+    (sends_it ? sent : received).insert({node.peer, node.ordinal});
+  }
+  EXPECT_EQ(sends, 2u * 2099);
+  EXPECT_EQ(sent.size(), sends);
+  EXPECT_EQ(received.size(), receives);
+  EXPECT_THROW(plan_of(uniform(10'000, 1)), Error) << "rather than to use one twice";
 }
 
 }  // namespace

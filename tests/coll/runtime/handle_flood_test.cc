@@ -2,6 +2,7 @@
 // ctest: whole
 // Hundreds of asynchronous operations under way at once.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <cstdint>
@@ -64,6 +65,36 @@ INSTANTIATE_TEST_SUITE_P(Over, Flood,
                                            Setting{"shm8", {8}, "auto"},
                                            Setting{"mixed4x2", {4, 4}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Many calls at once, of which each was set up with memory of its own; a few keep it.
+TEST(FloodMemory, OfABurstIsGivenBack) {
+  WorldOptions options;
+  options.transport = "tcp";
+  options.timeout = std::chrono::milliseconds(60000);
+  run_ranks(places({1, 1, 1, 1, 1, 1, 1, 1}), options, [](World& world) {
+    Communicator comm = world.world();
+    const auto n = static_cast<std::size_t>(comm.size());
+    constexpr std::size_t kBlock = 4;
+    const auto burst = [&](std::size_t calls) {
+      std::vector<std::int32_t> in(calls * n * kBlock, 1), out(calls * n * kBlock);
+      std::vector<Request> handles;
+      for (std::size_t i = 0; i < calls; ++i)
+        handles.push_back(comm.all_to_all_async(&in[i * n * kBlock], &out[i * n * kBlock], kBlock,
+                                                DType::kInt32));
+      for (Request& handle : handles) ASSERT_TRUE(handle.wait().ok());
+    };
+    const auto in_use = [&] {
+      EXPECT_TRUE(comm.barrier().ok());
+      const struct mallinfo2 heap = mallinfo2();
+      EXPECT_TRUE(comm.barrier().ok());
+      return heap.uordblks + heap.hblkhd;
+    };
+    burst(20);
+    const std::size_t before = in_use();
+    burst(1000);
+    EXPECT_LE(in_use(), before + (std::size_t{16} << 20));
+  });
+}
 
 }  // namespace
 }  // namespace weft

@@ -267,6 +267,7 @@ void measure(Once once, Idle idle, Polls polls) {
 
 void play(const Counted& what) {
   FakeVerbs::get().wired = true;
+  FakeVerbs::get().kind = true;  // counted are the instructions of messages that come at once
   setenv("WEFT_TCP_DATAGRAMS", "0", 1);  // which messages go as datagrams depends on time
   if (what.of == Of::kBare) {
     if (what.transport == std::string_view("verbs")) {

@@ -86,7 +86,7 @@ TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
     const auto registered = [&] {
       comm.barrier().check();
       const std::lock_guard lock(fake.mutex);
-      return fake.registrations;
+      return fake.counts.registrations;
     };
     const auto sum = [&] {
       comm.all_reduce(in.get(), out.get(), kCount, DType::kFloat32, RedOp::kSum).check();
@@ -97,6 +97,39 @@ TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
     sum();
     EXPECT_EQ(registered(), first);
   });
+  fake.wired = false;
+}
+
+// Memory that weft cannot know the end of is registered in every call, but once, and is not pinned
+// afterwards.
+TEST(VerbsWithoutIp, AnAllReduceInOtherMemoryRegistersEachBufferOnce) {
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.wired = true;
+  WorldOptions options;
+  options.transport = "verbs";
+  options.timeout = std::chrono::seconds(60);
+  for (const int rails : {1, 2})
+    run_ranks(without_ip(2, rails), options, [&](World& world) {
+      Communicator comm = world.world();
+      constexpr std::size_t kCount = 1 << 20;
+      std::vector<float> in(kCount, 1.0f), out(kCount);
+      const auto counted = [&] {
+        comm.barrier().check();
+        const std::lock_guard lock(fake.mutex);
+        return std::pair(fake.counts.registrations, fake.regions.size());
+      };
+      const auto sum = [&] {
+        comm.all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum).check();
+        EXPECT_EQ(std::count(out.begin(), out.end(), 2.0f), kCount);
+      };
+      sum();
+      const auto before = counted();
+      sum();
+      const auto after = counted();
+      EXPECT_LE(after.first - before.first, 2u * 2 * static_cast<std::size_t>(rails))
+          << "in and out of both ranks, on each rail";
+      EXPECT_EQ(after.second, before.second) << "memory stays pinned";
+    });
   fake.wired = false;
 }
 

@@ -3,7 +3,10 @@
 // or, where they are `wired`, the queue pair of this program that they are connected to.
 //
 // What a real device would refuse or suffer from ends the program: requests beyond a queue's depth,
-// memory that is not registered, a completion queue that overflows. Include it in one source only.
+// memory that is not registered, a completion queue that overflows. It is as unkind as a card where
+// it is wired, unless a test says `kind`: queue pairs overtake each other, and requests stay under
+// way, and acknowledgements away, for some polls, by the seed WEFT_FAKE_SEED (1). It has the limits
+// of a real device, and counts what a card makes one pay for. Include it in one source only.
 #pragma once
 
 #include <endian.h>
@@ -11,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -20,10 +24,13 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "support/fakes/fake_verbs_limits.h"
 
 namespace weft::testing {
 
@@ -62,6 +69,7 @@ class FakeVerbs {
     ibv_qp_cap cap{};
     std::deque<std::uint64_t> receives;
     std::deque<Request> sends;             // not gone yet
+    std::deque<ibv_wc> late;               // completions of what has gone
     std::uint32_t posted = 0, freed = 0;   // requests, and those whose places are free again
     std::uint32_t other = 0;               // the number of the queue pair at the other end
     std::size_t wrote = 0, signalled = 0;  // bytes and requests, ever
@@ -124,7 +132,10 @@ class FakeVerbs {
       wc.wr_id = r.id;
       wc.opcode = IBV_WC_RDMA_WRITE;
       wc.byte_len = r.number;  // says nothing of sends: a place for it
-      complete(p, wc);
+      if (unkind())
+        p.late.push_back(wc);
+      else
+        complete(p, wc);
     }
     if (left) *left = std::move(r);
     return true;
@@ -132,6 +143,7 @@ class FakeVerbs {
   // The queue pair fails with this status, of its oldest request or receive.
   void fail(Pair& p, ibv_wc_status status) {
     if (p.qp.state != IBV_QPS_RTS) return;
+    acknowledge(p, true);
     ibv_wc wc{};
     wc.status = status;
     wc.opcode = IBV_WC_RECV;
@@ -148,12 +160,36 @@ class FakeVerbs {
     flush(p);
   }
 
+  // The link is lost, or back: the retries of what is under way are exhausted.
+  void set_port(bool is_up) {
+    const std::lock_guard lock(mutex);
+    up = is_up;
+    ibv_async_event event{};
+    event.event_type = is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+    event.element.port_num = 1;
+    reports.push_back(event);
+    if (!is_up)
+      for (Pair& p : pairs)
+        if (!p.sends.empty()) fail(p, IBV_WC_RETRY_EXC_ERR);
+  }
+
+  // What a card makes one pay for, ever.
+  struct Counts {
+    std::size_t doorbells = 0, requests = 0, completions = 0;
+    std::size_t inlined = 0, inline_bytes = 0;
+    std::size_t pairs = 0, registrations = 0, registered_bytes = 0;
+  };
+  Counts counts;
+  FakeLimits limits = kFakeLimits[0];
+  bool kind = false;
+  std::size_t most_registered = SIZE_MAX;  // bytes: the limit of locked memory
+  int refuse_after = -1;  // a chain loses what comes after so many requests; -1: none does
+
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;
   // What is sent arrives at the queue pair at the other end.
   bool wired = false;
-  std::size_t made = 0;  // queue pairs, ever
-  bool up = true;        // the port
+  bool up = true;  // the port
   // What newer drivers have; a device refuses what it has not. For devices opened from then on.
   bool has_wr = true, has_thread_domains = true, has_parent_domains = true,
        has_extended_queues = true;
@@ -167,7 +203,6 @@ class FakeVerbs {
   std::deque<ibv_async_event> reports;
   std::list<Pair> pairs;
   std::list<Region> regions;
-  std::size_t registrations = 0;  // that were ever made
 
   // ---- what the functions below do -----------------------------------------------------------
 
@@ -190,10 +225,15 @@ class FakeVerbs {
     if (std::exchange(q.armed, false) && q.cq.channel)
       demand(::write(q.cq.channel->fd, &one, sizeof one) == sizeof one, "its channel is full");
   }
-  // What this queue pair has sent goes over the wire.
+  bool unkind() const { return wired && !kind; }
+  bool one_in(unsigned n) { return random() % n == 0; }
+  // What this queue pair has sent goes over the wire; of an unkind device some of it, unless who
+  // waits for it sleeps.
   void carry(Pair& p) {
-    while (p.qp.state == IBV_QPS_RTS && !p.sends.empty()) {
+    for (int stays = unkind() && one_in(2) ? static_cast<int>(random() % 4) : -1;
+         p.qp.state == IBV_QPS_RTS && !p.sends.empty(); --stays) {
       Pair* const to = pair(p.other);
+      if (stays == 0 && to && !reinterpret_cast<Queue*>(to->qp.send_cq)->armed) return;
       if (!to || to->qp.state == IBV_QPS_ERR) return fail(p, IBV_WC_RETRY_EXC_ERR);
       // A device would repeat it after a long while.
       demand(to->qp.state == IBV_QPS_RTS, "sends to a peer that is not connected");
@@ -211,6 +251,7 @@ class FakeVerbs {
     ibv_wc wc{};
     wc.status = IBV_WC_WR_FLUSH_ERR;
     wc.opcode = IBV_WC_RECV;
+    acknowledge(p, true);
     for (const Request& r : p.sends) {
       wc.wr_id = r.id;
       complete(p, wc);
@@ -222,9 +263,15 @@ class FakeVerbs {
     p.sends.clear();
     p.receives.clear();
   }
-  int post(Pair& p, const ibv_send_wr* wr) {
+  // Returns an error, and in `bad` the first request that was not taken.
+  int post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad) {
+    *bad = wr;
     if (refuse_sends) return EIO;
-    for (; wr; wr = wr->next) {
+    ++counts.doorbells;
+    for (int taken = 0; wr; wr = wr->next, ++taken) {
+      *bad = wr;
+      if (taken == refuse_after) return ENOMEM;
+      ++counts.requests;
       if (p.qp.state == IBV_QPS_ERR) {  // it failed, and its user has not seen that yet
         ibv_wc wc{};
         wc.wr_id = wr->wr_id;
@@ -248,20 +295,39 @@ class FakeVerbs {
       if (wr->num_sge) r.piece = wr->sg_list[0];
       if (r.inlined) {
         demand(r.piece.length <= p.cap.max_inline_data, "more inline than the queue pair has");
+        ++counts.inlined;
+        counts.inline_bytes += r.piece.length;
         if (r.piece.length)
           r.bytes.assign(reinterpret_cast<const char*>(r.piece.addr), r.piece.length);
       }
       p.sends.push_back(std::move(r));
     }
-    if (wired) unsent.push_back(&p);
+    if (wired && !std::ranges::count(unsent, &p)) unsent.push_back(&p);
     return 0;
+  }
+  // What has gone is acknowledged, in the order of the queue pair: all of it, or some.
+  void acknowledge(Pair& p, bool all) {
+    while (!p.late.empty() && (all || !one_in(3))) {
+      const ibv_wc wc = p.late.front();
+      p.late.pop_front();
+      complete(p, wc);
+    }
+  }
+  void move_wire() {
+    if (unkind()) std::shuffle(unsent.begin(), unsent.end(), random);
+    const std::vector<Pair*> now = std::exchange(unsent, {});
+    for (Pair* p : now) {
+      carry(*p);
+      if (!p->sends.empty()) unsent.push_back(p);
+    }
+    for (Pair& p : pairs)
+      if (!p.late.empty()) acknowledge(p, reinterpret_cast<Queue*>(p.qp.send_cq)->armed);
   }
   int poll(Queue& queue, int n, ibv_wc* out) {
     auto& completions = queue.completions;
     if (wired)
-      for (Pair* p : unsent) carry(*p);
-    if (wired) unsent.clear();
-    if (prompt)
+      move_wire();
+    else if (prompt)
       for (Pair& p : pairs)
         while (leave(p)) {
         }
@@ -272,14 +338,15 @@ class FakeVerbs {
       if (Pair* p = pair(out[i].qp_num); p && out[i].opcode == IBV_WC_RDMA_WRITE)
         p->freed = out[i].byte_len + 1;
     }
+    counts.completions += static_cast<std::size_t>(i);
     return i;
   }
 
   // What inline functions of verbs.h call. Who counts instructions leaves out what is in
   // FakeVerbs::ops_*.
-  static int ops_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
+  static int ops_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     const std::lock_guard lock(get().mutex);
-    return get().post(*reinterpret_cast<Pair*>(qp), wr);
+    return get().post(*reinterpret_cast<Pair*>(qp), wr, bad);
   }
   static int ops_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
     const std::lock_guard lock(get().mutex);
@@ -352,7 +419,8 @@ class FakeVerbs {
     Pair& p = begun(qp);
     for (std::size_t i = 0; i + 1 < p.begun.size(); ++i) p.begun[i].next = &p.begun[i + 1];
     p.by_wr += p.begun.size();
-    const int error = p.begun.empty() ? 0 : get().post(p, &p.begun.front());
+    ibv_send_wr* bad = nullptr;
+    const int error = p.begun.empty() ? 0 : get().post(p, &p.begun.front(), &bad);
     forget_begun(p);
     return error;
   }
@@ -362,7 +430,9 @@ class FakeVerbs {
 
   static ibv_qp* create_qp_ex(ibv_context* of, ibv_qp_init_attr_ex* attributes) {
     if (!get().has_wr) return errno = EOPNOTSUPP, nullptr;
-    Pair& p = get().make_pair(of, attributes->send_cq, attributes->cap);
+    Pair* const made = get().make_pair(of, attributes->send_cq, attributes->cap);
+    if (!made) return nullptr;
+    Pair& p = *made;
     p.has_wr = true;
     p.extended.wr_start = ops_wr_start;
     p.extended.wr_rdma_write = ops_wr_write;
@@ -401,16 +471,25 @@ class FakeVerbs {
     return &get().parent;
   }
 
-  Pair& make_pair(ibv_context* of, ibv_cq* sends, const ibv_qp_cap& cap) {
+  // nullptr, and errno: the device refuses it.
+  Pair* make_pair(ibv_context* of, ibv_cq* sends, const ibv_qp_cap& cap) {
     const std::lock_guard lock(mutex);
+    if (!limits.reliable) return errno = EOPNOTSUPP, nullptr;
+    if (pairs.size() >= static_cast<std::size_t>(limits.max_qp)) return errno = ENOMEM, nullptr;
+    const auto above = [](std::uint32_t asked, int most) {
+      return asked > static_cast<std::uint32_t>(most);
+    };
+    if (above(cap.max_inline_data, limits.max_inline) || above(cap.max_send_wr, limits.max_qp_wr) ||
+        above(cap.max_recv_wr, limits.max_qp_wr))
+      return errno = EINVAL, nullptr;
     Pair& p = pairs.emplace_back();
-    ++made;
+    ++counts.pairs;
     p.qp.context = of;
     p.qp.send_cq = sends;
     p.qp.qp_num = next_number++;
     by_number[p.qp.qp_num] = &p;
     p.cap = cap;
-    return p;
+    return &p;
   }
   Queue& make_queue(ibv_context* of, int entries, ibv_comp_channel* channel) {
     const std::lock_guard lock(mutex);
@@ -434,6 +513,13 @@ class FakeVerbs {
   std::vector<Pair*> unsent;   // wired: with requests that have not left
   std::recursive_mutex mutex;  // ranks may be threads
   std::uint32_t next_number = 17, next_key = 1;
+  std::mt19937 random{seed()};
+
+ private:
+  static std::uint32_t seed() {
+    const char* const text = std::getenv("WEFT_FAKE_SEED");
+    return text ? static_cast<std::uint32_t>(std::atoi(text)) : 1;
+  }
 };
 
 }  // namespace weft::testing

@@ -43,8 +43,12 @@ ibv_context* ibv_open_device(ibv_device*) {
 int ibv_close_device(ibv_context*) { return 0; }
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   *attributes = {};
-  attributes->max_cqe = 1 << 20;
-  attributes->max_qp_wr = 1 << 15;
+  const weft::testing::FakeLimits& limits = FakeVerbs::get().limits;
+  attributes->max_qp = limits.max_qp;
+  attributes->max_mr = limits.max_mr;
+  attributes->max_cqe = limits.max_cqe;
+  attributes->max_qp_wr = limits.max_qp_wr;
+  attributes->max_qp_rd_atom = limits.max_rd_atomic;
   attributes->phys_port_cnt = 1;
   return 0;
 }
@@ -87,13 +91,20 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t b
                          unsigned int access) {
   FakeVerbs& fake = FakeVerbs::get();
   const std::lock_guard lock(fake.mutex);
+  std::size_t registered = 0;
+  if (fake.most_registered != SIZE_MAX)
+    for (const FakeVerbs::Region& r : fake.regions) registered += r.mr.length;
+  if (registered + bytes > fake.most_registered ||
+      fake.regions.size() >= static_cast<std::size_t>(fake.limits.max_mr))
+    return errno = ENOMEM, nullptr;
   if (bytes == 0 || fake.refuse_regions > 0) {
     errno = bytes == 0 ? EINVAL : ENOMEM;
     fake.refuse_regions -= bytes > 0;
     return nullptr;
   }
   FakeVerbs::Region& r = fake.regions.emplace_back();
-  ++fake.registrations;
+  ++fake.counts.registrations;
+  fake.counts.registered_bytes += bytes;
   r.mr.addr = data;
   r.mr.length = bytes;
   r.mr.lkey = r.mr.rkey = fake.next_key++;
@@ -144,7 +155,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  return &FakeVerbs::get().make_pair(pd->context, attributes->send_cq, attributes->cap).qp;
+  auto* const made = FakeVerbs::get().make_pair(pd->context, attributes->send_cq, attributes->cap);
+  return made ? &made->qp : nullptr;
 }
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);

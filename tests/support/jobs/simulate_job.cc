@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "coll/runtime/task.h"
 #include "transport/fault.h"
 #include "transport/integrity/checked.h"
 
@@ -108,8 +109,9 @@ struct SimJob::State {
       auto parts = prepare_parts(c.algorithm->collective, schedules, group.ranks, c.count, c.type,
                                  options.fabric, options.tuning, c);
       for (std::size_t r = 0; r < n; ++r) {
-        parts[r]->call.tag = static_cast<std::uint64_t>(c.communicator) << 40 |
-                             (sequence & 0x7fff) << (kRoundBits + kOrdinalBits);
+        parts[r]->call.tag = static_cast<std::uint64_t>(c.communicator) << kIdShift |
+                             (sequence & ((1u << kSequenceBits) - 1))
+                                 << (kRoundBits + kOrdinalBits);
         parts[r]->call.id_high = id;
         Member& m = members[at(group.ranks[r])];
         m.parts[i] = std::move(parts[r]);

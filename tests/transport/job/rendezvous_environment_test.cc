@@ -119,7 +119,9 @@ TEST_F(Environment, Torchrun) {
   set("MASTER_ADDR", "node0");
   EXPECT_THAT(error(), HasSubstr("MASTER_PORT is not set"));
   set("MASTER_PORT", "29500"), set("TORCHELASTIC_RUN_ID", "run7");
+  ::testing::internal::CaptureStderr();
   const JobSpec spec = job_from_environment();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "rank 0 says it";
   EXPECT_EQ(spec.launcher, "torchrun");
   EXPECT_EQ(spec.rank, 5);
   EXPECT_EQ(spec.size, 16);
@@ -130,8 +132,15 @@ TEST_F(Environment, Torchrun) {
   EXPECT_EQ(job_from_environment().secret, derived);
   set("TORCHELASTIC_RUN_ID", "run8");
   EXPECT_NE(job_from_environment().secret, derived);
+  set("RANK", "0");
+  ::testing::internal::CaptureStderr();
+  (void)job_from_environment();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("this job is open"), HasSubstr("run8"), HasSubstr("WEFT_SECRET")));
   set("WEFT_SECRET", "given");
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(job_from_environment().secret, "given");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   set("RANK", "16");
   EXPECT_THAT(error(), HasSubstr("RANK is \"16\""));
 }

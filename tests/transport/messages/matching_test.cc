@@ -60,6 +60,25 @@ TEST(Matching, TheMemoryOfLongMessagesIsNotKeptForLaterOnes) {
   }
 }
 
+// All peers of a process count together.
+TEST(Matching, TheProcessCountsTheMemoryOfAllPeers) {
+  const std::size_t before = UnexpectedMemory::of_process();
+  {
+    Matched one, other;
+    keep(one, 7, std::string(1000, 'a'));
+    Matched::Unexpected& moves = keep(other, 7, std::string(500, 'b'));
+    EXPECT_EQ(UnexpectedMemory::of_process(), before + 1500 + 2 * sizeof(Matched::Unexpected));
+    other.recount(moves, 100);
+    EXPECT_EQ(UnexpectedMemory::of_process(), before + 1100 + 2 * sizeof(Matched::Unexpected));
+    other.drop(&moves);
+    EXPECT_TRUE(one.far_ahead(2000));
+    EXPECT_FALSE(one.far_ahead(4000));
+    EXPECT_FALSE(other.far_ahead(0)) << "it has nothing here";
+    const Matched moved = std::move(one);
+  }
+  EXPECT_EQ(UnexpectedMemory::of_process(), before);
+}
+
 TEST(Matching, AReceiveThatComesFirstIsTakenByItsTag) {
   Matched matching;
   EXPECT_EQ(matching.find(7), nullptr);
@@ -85,6 +104,22 @@ TEST(Matching, ReceivesOfATagAreTakenInTheOrderOfPosting) {
     EXPECT_EQ(matching.take(matching.find(9)).transfer.id, id + 10);
   }
   EXPECT_TRUE(matching.receives().empty());
+}
+
+// Comparisons of tags are what a search costs: a table of so many receives has few, where a list
+// has as many as there are receives before the one that is sought.
+TEST(Matching, ReceivesThatStayPostedDoNotSlowDownOthers) {
+  constexpr std::uint64_t kStay = 100'000;
+  Matched matching;
+  for (std::uint64_t tag = 0; tag < kStay; ++tag) matching.post({receive_of(tag, tag)});
+  for (std::uint64_t i = 0; i < 4 * kStay; ++i) {
+    matching.post({receive_of(kStay + i % 3, i)});
+    ASSERT_EQ(matching.take(matching.find(kStay + i % 3)).transfer.id, i);
+  }
+  for (std::uint64_t i = 0; i < kStay; ++i) matching.post({receive_of(kStay, i)});
+  for (std::uint64_t i = 0; i < kStay; ++i)
+    ASSERT_EQ(matching.take(matching.find(kStay)).transfer.id, i) << "of one tag";
+  EXPECT_EQ(matching.receives().size(), kStay);
 }
 
 TEST(Matching, AMessageThatComesFirstWaitsUnderItsTag) {
@@ -311,9 +346,11 @@ TEST(Matching, TheLimitIsAVariableAndTheErrorNamesIt) {
   }
   before.empty() ? unsetenv("WEFT_UNCLAIMED_BYTES")
                  : setenv("WEFT_UNCLAIMED_BYTES", before.c_str(), 1);
-  EXPECT_EQ(too_far_ahead(4096),
-            "messages of it that no receive has asked for yet take more than 4096 bytes; raise "
-            "WEFT_UNCLAIMED_BYTES, or let it run less far ahead");
+  EXPECT_EQ(
+      too_far_ahead(4096),
+      "messages of it that no receive has asked for yet take more than 4096 bytes, or those of "
+      "all ranks more than 8589934592; raise WEFT_UNCLAIMED_BYTES (or "
+      "WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead");
 }
 
 // The memory of a message that went serves the next: nothing of the old message may be taken for

@@ -50,9 +50,9 @@ struct FakeMemory {
 using Cache = RegistrationCache<FakeMemory>;
 using Use = Cache::Use;
 
-Cache cache_on(Board& board, std::size_t entries, std::size_t bytes) {
+Cache cache_on(Board& board, std::size_t entries, std::size_t bytes, bool keeps_over = false) {
   return Cache([&board](void* p, std::size_t n, Use) { return FakeMemory(board, p, n); }, entries,
-               bytes);
+               bytes, keeps_over);
 }
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -129,15 +129,67 @@ TEST(VerbsCache, OtherMemoryIsRegisteredForOneTransferOnly) {
     EXPECT_NE(a.memory().key, b.memory().key);
     EXPECT_EQ(board.live.size(), 2u);
   }
-  // A few that are over stay, but serve nobody.
+  EXPECT_TRUE(board.live.empty()) << "pinned for nothing";
+  EXPECT_EQ(cache.counts().once, 2u);
+  EXPECT_EQ(cache.entries(), 0u);
+}
+
+// For Soft-RoCE, which reads them when it repeats packets.
+TEST(VerbsCache, AFewThatAreOverStayAndServeNobody) {
+  Board board;
+  Cache cache = cache_on(board, 8, 64 * kMiB, true);
+  std::vector<std::byte> data(100000);
   std::set<int> keys;
   for (int i = 0; i < 500; ++i) {
     const auto lease = cache.acquire(data.data(), data.size(), Use::kRead);
     EXPECT_TRUE(keys.insert(lease.memory().key).second) << "used again";
     EXPECT_LE(board.live.size(), 65u);
   }
-  EXPECT_EQ(cache.counts().once, 502u);
-  EXPECT_EQ(cache.entries(), 0u);
+  EXPECT_EQ(board.live.size(), 64u);
+}
+
+// A call's buffer is registered as a whole, until the call is over.
+TEST(VerbsCache, TheBufferOfACallIsRegisteredOnce) {
+  Board board;
+  Cache cache = cache_on(board, 8, 64 * kMiB);
+  std::vector<std::byte> data(100000), other(10);
+  const Buffer call{data.data(), data.size(), 5, true}, next{data.data(), data.size(), 6, true};
+  {
+    const auto a = cache.acquire(data.data() + 100, 10, Use::kRead, &call);
+    EXPECT_EQ(a.memory().data, data.data());
+    EXPECT_EQ(a.memory().bytes, data.size());
+  }
+  EXPECT_EQ(board.live.size(), 1u) << "the call goes on";
+  { const auto b = cache.acquire(data.data(), data.size(), Use::kWrite, &call); }
+  EXPECT_EQ(board.next_key, 2);
+  // Data that a wire has copied, and data past the end.
+  { const auto c = cache.acquire(other.data(), 10, Use::kRead, &call); }
+  EXPECT_EQ(board.next_key, 3);
+  { const auto d = cache.acquire(data.data() + data.size() - 1, 2, Use::kRead, &call); }
+  EXPECT_EQ(board.next_key, 4);
+  const auto late = cache.acquire(data.data(), 10, Use::kRead, &call);
+  cache.end_buffer(5);
+  EXPECT_EQ(board.live.size(), 1u) << "a transfer still uses it";
+  const auto again = cache.acquire(data.data(), 10, Use::kRead, &next);
+  EXPECT_NE(again.memory().key, late.memory().key) << "the pages may be others";
+  cache.end_buffer(7);
+}
+
+// Where the limit of locked memory is too low for the buffer, it may do for a message.
+TEST(VerbsCache, ABufferThatIsRefusedIsRegisteredInParts) {
+  Board board;
+  Cache cache(
+      [&](void* p, std::size_t n, Use) {
+        if (n > 1000) throw Error("no");
+        return FakeMemory(board, p, n);
+      },
+      8, 64 * kMiB);
+  std::vector<std::byte> data(100000);
+  const Buffer call{data.data(), data.size(), 5, false};
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(cache.acquire(data.data() + i, 10, Use::kRead, &call).memory().bytes, 10u);
+  cache.end_buffer(5);
+  EXPECT_TRUE(board.live.empty());
 }
 
 // The mistake that a cache by address makes.

@@ -1,11 +1,15 @@
 // What the ranks of a rail agree on before the first message, and the slots that they register.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "support/process/read_file.h"
+#include "transport/verbs/credits.h"
 #include "transport/verbs/greeting.h"
+#include "transport/verbs/messages.h"
 
 namespace weft {
 namespace {
@@ -113,6 +117,55 @@ TEST(VerbsShapes, StayBelowTheirMemory) {
   settings.qps = 1;
   EXPECT_EQ(verbs_shape(settings, 400, 8192, 8).half, verbs_shape(settings, 400, 65, 8).half);
   EXPECT_EQ(verbs_shape(settings, 400, 4, 2).slot_bytes, 16u << 10) << "a small job has it all";
+}
+
+// Above it every message takes RTS and CTS, and registered memory.
+TEST(VerbsShapes, OfAnySizeHaveSlotsForMessagesOf8KiB) {
+  const VerbsSettings settings;
+  for (const int ranks : {2, 65, 1024, 8192})
+    for (const int rails : {1, 2, 4, 8})
+      for (const double rate : {10.0, 100.0, 400.0}) {
+        const VerbsShape shape = verbs_shape(settings, rate, ranks, rails);
+        EXPECT_GE(shape.slot_bytes, (8u << 10) + kVerbsFrontBytes) << ranks << ", " << rails;
+        EXPECT_GE(shape.places * rails, std::min(ranks - 1, 64)) << ranks << ", " << rails;
+        EXPECT_LE(2 * shape.half * static_cast<std::size_t>(rails), std::size_t{128} << 20);
+      }
+}
+
+// docs/limits.md
+TEST(VerbsLimits, OfThePageAreThoseOfTheCode) {
+  const std::string page = read_file(std::string(WEFT_SOURCE_DIR) + "/docs/limits.md");
+  ASSERT_NE(page, "");
+  const VerbsSettings s;
+  const int entries = VerbsRecvCredits::recv_depth(s.slots, s.windows) + s.send_depth;
+  const auto grouped = [](std::size_t n) {
+    std::string text = std::to_string(n);
+    for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+    return text;
+  };
+  for (const int ranks : {8, 64, 1024, 8192})
+    for (const int rails : {1, 8}) {
+      const VerbsShape shape = verbs_shape(s, 400, ranks, rails);
+      const auto peers = static_cast<std::size_t>(shape.places * rails);
+      const double pinned = 2.0 * static_cast<double>(shape.half) * rails / (1 << 20);
+      const std::string row = fmt::format("| {} | {} | {} | {} | {} | {:.1f} | {} | {} |\n",
+                                          grouped(static_cast<std::size_t>(ranks)), rails,
+                                          grouped(shape.slot_bytes), shape.places, peers, pinned,
+                                          grouped(peers * static_cast<std::size_t>(entries)),
+                                          grouped(static_cast<std::size_t>(ranks - 1)));
+      EXPECT_NE(page.find(row), std::string::npos) << "the row is: " << row;
+    }
+}
+
+// A link that trains anew, or a subnet manager that sweeps, takes 3 to 10 s.
+TEST(VerbsTimeouts, OfASingleRailOutlastALinkThatIsAwayFor10Seconds) {
+  const VerbsSettings settings;
+  const auto seconds = [&](bool replaceable) {
+    return 4.096e-6 * static_cast<double>(1u << timeout_for(replaceable)) *
+           (settings.retry_count + 1);
+  };
+  EXPECT_GT(seconds(false), 10.0);
+  EXPECT_LT(seconds(true), 3.0) << "another rail takes over";
 }
 
 }  // namespace

@@ -1,0 +1,205 @@
+// The verbs transport on the fake device with the limits of real ones, refusals of a card, and
+// contracts of what a message costs there.
+// ctest: alone
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/fakes/fake_verbs.h"
+#include "support/fakes/forged_job.h"
+#include "transport/conformance.h"
+#include "transport/verbs/verbs.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class VerbsUnkind : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_.wired = true; }
+  void TearDown() override {
+    fake_.wired = fake_.kind = false;
+    fake_.limits = kFakeLimits[0];
+    fake_.most_registered = SIZE_MAX;
+    fake_.refuse_after = -1;
+    fake_.up = true;
+    fake_.reports.clear();
+    unsetenv("WEFT_VERBS_WR");
+    EXPECT_TRUE(fake_.pairs.empty());
+    EXPECT_TRUE(fake_.regions.empty());
+  }
+  static Net net(int n, bool replaceable = false) {
+    Nic rail;
+    rail.name = "fake";
+    rail.rdma = rail.up = true;
+    return Net(make_in_threads(n, [&](Job& job, Rank) {
+      return make_verbs_transport(job, separate_hosts(n, rail), rail, replaceable);
+    }));
+  }
+  static void pass(Net& net, Rank a, Rank b, std::uint64_t tag, std::size_t bytes) {
+    Buffer from(bytes), to(bytes);
+    from.fill(tag);
+    net[a].send(b, tag, from);
+    net[b].recv(a, tag, to);
+    ASSERT_TRUE(net.finish());
+    EXPECT_TRUE(has_pattern(to.data(), bytes, tag));
+  }
+  // What has been counted since.
+  std::size_t since(std::size_t FakeVerbs::Counts::*what, const FakeVerbs::Counts& before) const {
+    return fake_.counts.*what - before.*what;
+  }
+  FakeVerbs& fake_ = FakeVerbs::get();
+};
+
+TEST_F(VerbsUnkind, MessagesPassWithinTheLimitsOfEveryDevice) {
+  for (const FakeLimits& limits : kFakeLimits) {
+    if (!limits.reliable) continue;
+    SCOPED_TRACE(limits.device);
+    fake_.limits = limits;
+    Net three = net(3);
+    std::uint64_t tag = 1;
+    for (const std::size_t bytes : {0, 1, 40, 96, 101, 500, 5000, 40'000})
+      for (Rank a = 0; a < 3; ++a) pass(three, a, (a + 1) % 3, tag++, bytes);
+  }
+}
+
+// A device of another kind says what it lacks, and what to do.
+TEST_F(VerbsUnkind, ADeviceWithoutReliableConnectionsIsRefusedByName) {
+  for (const FakeLimits& limits : kFakeLimits) {
+    if (limits.reliable) continue;
+    fake_.limits = limits;
+    Net two = net(2);
+    Buffer from(100);
+    two[0].send(1, 1, from);
+    ASSERT_TRUE(two.until([&] { return two[0].idle(); }));
+    EXPECT_FALSE(two[0].all_ok());
+    EXPECT_THAT(two[0].transport().cause(1).to_string(), HasSubstr("device fake port 1"));
+    two[0].give_up();
+  }
+}
+
+// Many messages both ways over several queue pairs, whose requests overtake each other.
+TEST_F(VerbsUnkind, NothingIsLostWhereQueuePairsOvertakeEachOther) {
+  setenv("WEFT_VERBS_QPS", "4", 1);
+  setenv("WEFT_VERBS_SLOTS", "4", 1);
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    fake_.random.seed(seed);
+    Net two = net(2);
+    std::deque<Buffer> from, to;
+    constexpr std::uint64_t kMessages = 60;
+    const auto bytes_of = [](std::uint64_t tag) {
+      return static_cast<std::size_t>(tag % 7 == 0 ? 300'000 : tag * 331 % 20'000);
+    };
+    for (std::uint64_t tag = 0; tag < kMessages; ++tag) {
+      const auto a = static_cast<Rank>(tag % 2);
+      from.emplace_back(bytes_of(tag)).fill(tag);
+      two[a].send(1 - a, tag, from.back());
+      if (tag % 3 == 0) two[1 - a].poll();
+      two[1 - a].recv(a, tag, to.emplace_back(bytes_of(tag)));
+    }
+    ASSERT_TRUE(two.finish());
+    for (std::uint64_t tag = 0; tag < kMessages; ++tag)
+      EXPECT_TRUE(has_pattern(to[tag].data(), bytes_of(tag), tag)) << tag;
+  }
+  unsetenv("WEFT_VERBS_QPS");
+  unsetenv("WEFT_VERBS_SLOTS");
+}
+
+// A card takes part of a chain: none of its messages may be taken for sent.
+TEST_F(VerbsUnkind, AChainThatIsTakenInPartEndsTheConnectionWithItsCause) {
+  setenv("WEFT_VERBS_WR", "0", 1);  // ibv_wr_* takes all or nothing
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  fake_.refuse_after = 2;
+  Buffer from(100'000), to(100'000);  // a chain of many requests
+  two[0].send(1, 2, from);
+  two[1].recv(0, 2, to);
+  ASSERT_TRUE(two.until([&] { return two[0].idle(); }));
+  EXPECT_FALSE(two[0].all_ok());
+  EXPECT_THAT(two[0].transport().cause(1).to_string(), HasSubstr("ibv_post_send"));
+  fake_.refuse_after = -1;
+  two.settle();
+  two[0].give_up(), two[1].give_up();
+}
+
+// A message in memory that cannot be registered fails alone; the others go on.
+TEST_F(VerbsUnkind, AMessageWhoseMemoryCannotBeLockedFailsAlone) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  std::size_t registered = 0;
+  for (const FakeVerbs::Region& r : fake_.regions) registered += r.mr.length;
+  fake_.most_registered = registered + 10'000;
+  Buffer from(100'000), to(100'000);
+  two[0].send(1, 2, from);
+  two[1].recv(0, 2, to);
+  ASSERT_TRUE(two.until([&] { return two[1].idle(); }));
+  EXPECT_FALSE(two[1].all_ok());
+  EXPECT_THAT(two[1].transport().cause(0).to_string(), HasSubstr("ulimit -l"));
+  two[0].give_up(), two[1].give_up();
+  fake_.most_registered = SIZE_MAX;
+}
+
+// ---- contracts -----------------------------------------------------------------------------
+
+// A short message is one request with its data inside, and one doorbell.
+TEST_F(VerbsUnkind, AShortMessageIsOneRequestAndOneDoorbell) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 8);
+  const FakeVerbs::Counts before = fake_.counts;
+  constexpr std::size_t kMessages = 64;
+  for (std::uint64_t tag = 2; tag < 2 + kMessages; ++tag) pass(two, 0, 1, tag, 8);
+  // And a few to tell of messages taken, and receives given back.
+  EXPECT_LE(since(&FakeVerbs::Counts::requests, before), kMessages * 9 / 8);
+  EXPECT_LE(since(&FakeVerbs::Counts::doorbells, before), kMessages * 9 / 8);
+  EXPECT_GE(since(&FakeVerbs::Counts::inlined, before), kMessages);
+  EXPECT_EQ(since(&FakeVerbs::Counts::registrations, before), 0u);
+  EXPECT_EQ(since(&FakeVerbs::Counts::pairs, before), 0u);
+  // An arrival each; acknowledgements for a few.
+  EXPECT_LE(since(&FakeVerbs::Counts::completions, before), kMessages * 5 / 4);
+}
+
+// Long messages from memory that is not weft's pin it while they are under way, and not afterwards.
+TEST_F(VerbsUnkind, AfterLongSendsNothingStaysPinned) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  const std::size_t before = fake_.regions.size();
+  constexpr std::size_t kSends = 64, kBytes = 100'000;
+  std::deque<Buffer> from, to;
+  for (std::uint64_t tag = 0; tag < kSends; ++tag) {
+    from.emplace_back(kBytes).fill(tag);
+    two[0].send(1, tag + 10, from.back());
+    two[1].recv(0, tag + 10, to.emplace_back(kBytes));
+  }
+  ASSERT_TRUE(two.finish());
+  for (std::uint64_t tag = 0; tag < kSends; ++tag)
+    EXPECT_TRUE(has_pattern(to[tag].data(), kBytes, tag));
+  EXPECT_EQ(fake_.regions.size(), before);
+}
+
+// Messages of one post() share a doorbell.
+TEST_F(VerbsUnkind, MessagesThatArePostedTogetherShareADoorbell) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 8);
+  const FakeVerbs::Counts before = fake_.counts;
+  std::vector<Transfer> batch(16);
+  std::uint64_t words[16] = {}, came[16] = {};
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    batch[i] = {.peer = 1, .tag = 100 + i, .data = &words[i], .bytes = 8, .id = i};
+  two[0].transport().post(batch);
+  EXPECT_EQ(since(&FakeVerbs::Counts::doorbells, before), 1u);
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    two[1].post(Transfer::Kind::kRecv, 0, 100 + i, &came[i], 8);
+  Completion out[16];
+  for (std::size_t n = 0; n < 16;) n += two[0].transport().poll(out);
+  ASSERT_TRUE(two.finish());
+}
+
+}  // namespace
+}  // namespace weft::testing
