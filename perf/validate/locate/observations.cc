@@ -15,7 +15,8 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;       // a flow that moves nothing for so long is unstable
+constexpr double kStill_s = 0.06;       // a flow that moves little for so long is unstable
+constexpr double kNothing_s = 0.035;    // likewise, without a byte: it waits for a timer
 constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow is as good as dead
 constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
@@ -41,7 +42,7 @@ double still_s(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3) return 0;
   const double most = *std::max_element(sample.window_gbps.begin(), sample.window_gbps.end());
   const auto still =
-      std::ranges::count_if(sample.window_gbps, [&](double g) { return g < 0.1 * most; });
+      std::ranges::count_if(sample.window_gbps, [&](double g) { return g <= 0.1 * most; });
   return static_cast<double>(still) * sample.window_s;
 }
 
@@ -119,7 +120,14 @@ void tell_company(const Shape& shape, const Samples& samples, double slow, const
 
 }  // namespace
 
-bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
+bool waited_for_timer(const FlowSample& sample) {
+  const auto empty = std::ranges::count(sample.window_gbps, 0.0);
+  return sample.window_s * static_cast<double>(empty) >= kNothing_s;
+}
+
+bool stood_still(const FlowSample& sample) {
+  return still_s(sample) >= kStill_s || waited_for_timer(sample);
+}
 
 bool starved(const FlowSample& sample) {
   return std::max(sample.sender_starved, sample.receiver_starved) > kStarved;
