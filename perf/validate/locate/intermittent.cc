@@ -28,7 +28,7 @@ constexpr double kFalseName = 1e-3;      // per run, over all places
 constexpr double kSteady = 0.25;         // share of good looks below which a fault is steady
 constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
 constexpr int kRepeats = 5;              // of flows of each sort that tell whether flows are bound
-constexpr double kSameAgain = 0.75;      // share of the repeats that are as the first time
+constexpr double kSameAgain = 0.85;      // share of the repeats that are as the first time
 constexpr int kTogether = 3;             // flows of a rail that are bad at a time
 constexpr double kCommon = 0.5;          // share of a round's flows that one kernel makes bad
 
@@ -53,11 +53,16 @@ struct Decision {
   Intermittent told;
 };
 
+// The log of how much slower a flow may be because its ends waited for a core.
+double level_of_waits(const FlowSample& sample) {
+  return -std::log(std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved)));
+}
+
 // A TCP flow that moved nothing for a while and lost no packet waited for acknowledgements: what
 // they pass, from the receiver back to the sender, is at fault.
 bool lost_acknowledgements(const FlowSample& sample) {
   return sample.reached && sample.packets && sample.retransmits.value_or(1) == 0 &&
-         waited_for_timer(sample) && !starved(sample);
+         waited_for_timer(sample);
 }
 
 class Watcher {
@@ -117,6 +122,8 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.level = by_flow[f] ? by_flow[f]->value : look.still ? bad_level_ : 0;
     look.bad = look.hard || look.level >= bad_level_;
+    // Waits for a core may be all that makes the flow slow.
+    if (look.bad && !look.hard && look.level - level_of_waits(sample) < bad_level_) continue;
     look.gbps = sample.reached ? sample.gbps() : 0;
     if (look.still) look.gbps = sample.lowest_gbps();
     look.at_s = round.at_s;

@@ -16,7 +16,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kStill_s = 0.06;       // a flow that moves little for so long is unstable
-constexpr double kNothing_s = 0.035;    // likewise, without a byte: it waits for a timer
+constexpr double kNothing_s = 0.02;     // likewise, without a byte: it waits for a timer
 constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow is as good as dead
 constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
@@ -122,7 +122,7 @@ void tell_company(const Shape& shape, const Samples& samples, double slow, const
 
 bool waited_for_timer(const FlowSample& sample) {
   const auto empty = std::ranges::count(sample.window_gbps, 0.0);
-  return sample.window_s * static_cast<double>(empty) >= kNothing_s;
+  return !starved(sample) && sample.window_s * static_cast<double>(empty) >= kNothing_s;
 }
 
 bool stood_still(const FlowSample& sample) {

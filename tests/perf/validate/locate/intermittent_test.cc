@@ -186,6 +186,25 @@ TEST(Intermittent, AFlowThatWaitsAndLostNothingAccusesTheWayBack) {
   }
 }
 
+// Flows whose receiver waited for a core for two thirds of the time, and that are slow by as much.
+TEST(Intermittent, FlowsThatWaitForACoreAccuseNoEnd) {
+  Samples samples = looks(8, 40, [](double at_s, const Flow& flow) {
+    return flow.to.host == 3 && in_spell(at_s, 1, 3.3) ? 0.4 : 1;
+  });
+  for (FlowSample& sample : samples.flows) {
+    sample.sender_idle = 0;
+    sample.receiver_limited = 0;  // its buffers bridged the waits, as the socket says
+    if (sample.gbps() < 50) sample.receiver_starved = 0.7;
+  }
+  const auto none = [](Port, Port) { return false; };
+  for (const Intermittent& one : find_intermittent(fleet_of(8), samples, {}, none))
+    EXPECT_FALSE(one.named);
+  for (FlowSample& sample : samples.flows)
+    sample.receiver_starved *= 0.5;  // explain less than that
+  EXPECT_TRUE(std::ranges::any_of(find_intermittent(fleet_of(8), samples, {}, none),
+                                  [](const Intermittent& one) { return one.named; }));
+}
+
 // A look may lose more packets than a lossy flow does, or fewer: by chance.
 TEST(Intermittent, ASteadyLossIsNotOne) {
   for (const double share : {7e-4, 1e-3, 2e-3, 2e-2})
