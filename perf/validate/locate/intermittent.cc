@@ -114,7 +114,8 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (round.probe != Probe::kRate || flow.from.rail != flow.to.rail) continue;
     if (ignored(flow.from, flow.to)) continue;
     TimedLook look{shape_.index(flow.from), shape_.index(flow.to)};
-    look.still = sample.reached && stood_still(sample) && !starved(sample);
+    look.still =
+        sample.reached && (starved(sample) ? waited_for_timer(sample) : stood_still(sample));
     look.lost = outruns(hosts, flow) ? 0 : share_lost(sample);
     look.loses = look.lost > full_speed;
     look.hard = look.still || look.lost >= lossy;
@@ -281,10 +282,13 @@ bool Watcher::is_apart(const std::vector<int>& looks) const {
   return good.empty() || quantile(bad, 0.5) - quantile(good, 0.5) >= bad_level_;
 }
 
-// Several partners saw the end bad, and paths that were bad once were good at another time.
+// Several partners saw the end bad, and paths that were bad once were good at another time. A port
+// was bad more than once in each direction.
 bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>& looks) const {
   std::map<std::pair<int, int>, std::pair<int, int>> paths;  // bad, good
+  int sent = 0, received = 0;                                // bad
   for (const int l : looks) {
+    (at(l).from == subject.port ? sent : received) += at(l).bad;
     auto& [bad_looks, good_looks] = paths[{at(l).from, at(l).to}];
     bad_looks += at(l).bad;
     good_looks += !at(l).bad || at(l).still;
@@ -292,6 +296,7 @@ bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>
   const auto hit = [](const auto& p) { return p.second.first > 0; };
   const auto mixed = [](const auto& p) { return p.second.first > 0 && p.second.second > 0; };
   if (subject.place == CausePlace::kPath) return std::ranges::any_of(paths, mixed);
+  if (subject.place == CausePlace::kPort && std::min(sent, received) < 2) return false;
   return std::ranges::count_if(paths, hit) >= 2 && std::ranges::count_if(paths, mixed) >= 2;
 }
 

@@ -121,8 +121,10 @@ void tell_company(const Shape& shape, const Samples& samples, double slow, const
 }  // namespace
 
 bool waited_for_timer(const FlowSample& sample) {
-  const auto empty = std::ranges::count(sample.window_gbps, 0.0);
-  return !starved(sample) && sample.window_s * static_cast<double>(empty) >= kNothing_s;
+  const auto empty = static_cast<double>(std::ranges::count(sample.window_gbps, 0.0));
+  const double waits = sample.sender_starved + sample.receiver_starved;
+  return sample.window_s * (empty - waits * static_cast<double>(sample.window_gbps.size())) >=
+         kNothing_s;
 }
 
 bool stood_still(const FlowSample& sample) {

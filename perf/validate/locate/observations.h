@@ -102,7 +102,7 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
 // Flows whose packets came in at another port than the one they were sent to.
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Ignored& ignored);
-// Whether the flow, whose ends had their cores, moved nothing for 20 ms and more, as where a
+// Whether the flow moved nothing for 20 ms and more beyond its ends' waits for a core, as where a
 // packet, or all acknowledgements, are lost and a timer has to end.
 bool waited_for_timer(const FlowSample& sample);
 // Whether it did, or moved less than a tenth of its best for 60 ms and more.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/power.h"
@@ -53,6 +54,18 @@ TEST(Intermittent, BothDirectionsAreThePort) {
   const auto causes = locate(fleet_of(8), samples, {});
   ASSERT_THAT(causes, SizeIs(1));
   EXPECT_EQ(causes[0].place, CausePlace::kPort);
+  EXPECT_EQ(causes[0].port.host, 3);
+}
+
+TEST(Intermittent, OneBadLookInTheOtherDirectionMakesNoPort) {
+  bool once = false;
+  const Samples samples = looks(8, 80, [&](double at_s, const Flow& flow) {
+    if (flow.to.host == 3 && at_s > 20) return std::exchange(once, true) ? 1 : 0.2;
+    return flow.from.host == 3 && in_spell(at_s, 0.7, 3.7) ? 0.2 : 1;
+  });
+  const auto causes = locate(fleet_of(8), samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].place, CausePlace::kTransmit);
   EXPECT_EQ(causes[0].port.host, 3);
 }
 
