@@ -62,7 +62,7 @@ double level_of_waits(const FlowSample& sample) {
 // they pass, from the receiver back to the sender, is at fault.
 bool lost_acknowledgements(const FlowSample& sample) {
   return sample.reached && sample.packets && sample.retransmits.value_or(1) == 0 &&
-         waited_for_timer(sample);
+         (waited_for_timer(sample) || ended_still(sample));
 }
 
 class Watcher {
@@ -120,11 +120,11 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     look.loses = look.lost > full_speed;
     look.hard = look.still || look.lost >= lossy;
     if (!by_flow[f] && !look.hard) continue;
-    if (lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.level = by_flow[f] ? by_flow[f]->value : look.still ? bad_level_ : 0;
     look.bad = look.hard || look.level >= bad_level_;
     // Waits for a core may be all that makes the flow slow.
     if (look.bad && !look.hard && look.level - level_of_waits(sample) < bad_level_) continue;
+    if (look.bad && lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.gbps = sample.reached ? sample.gbps() : 0;
     if (look.still) look.gbps = sample.lowest_gbps();
     look.at_s = round.at_s;
