@@ -137,7 +137,8 @@ bool is_of_flaps(const Observed& observed, const Cause& cause) {
 std::optional<Finding> judge_cause(const Check& check, const Observed& observed, const Cause& cause,
                                    bool under_load) {
   const Loads loads = tally_of(observed, cause);
-  const LossKind kind = kind_of_loss(loads, cause.value);
+  // Paced flows took other ways than those that the cause is of.
+  const LossKind kind = cause.of_flows ? LossKind::kAnyLoad : kind_of_loss(loads, cause.value);
   const bool lossless = lossless_at(observed, cause, loads);
   const bool slow = is_slow(observed, cause);
   // A slow place that is clean at low load loses what does not fit through.
@@ -151,7 +152,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
     finding.low = interval.low;
     finding.high = interval.high;
   }
-  add_loads(observed, loads, finding);
+  if (!cause.of_flows) add_loads(observed, loads, finding);
   for (const int label : cause.labels)
     finding.evidence.push_back(
         number_evidence("flow_label", finding.where, label, kNoNumber, Unit::kCount));

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "perf/validate/locate/ways.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -22,20 +23,20 @@ namespace {
 constexpr double kBadLevel = 0.11;       // log of the rate's share: a look of 90 % is bad
 constexpr double kBadSigmas = 5;         // likewise, beyond the noise of this run
 constexpr double kHealthyBad = 3e-3;     // share of bad looks in a healthy fleet, at least
-constexpr double kHealthyStill = 3e-4;   // likewise, of looks that stand still
+constexpr double kHealthyHard = 3e-4;    // likewise, of looks that stand still or lose packets
 constexpr double kFalseName = 1e-3;      // per run, over all places
-constexpr double kMissed = 0.025;        // of places that are bad for kShareToSee of the time
 constexpr double kSteady = 0.25;         // share of good looks below which a fault is steady
 constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
 constexpr int kRepeats = 5;              // of flows of each sort that tell whether flows are bound
-constexpr double kSameAgain = 0.75;      // share of the repeats that are as the first time
+constexpr double kSameAgain = 0.85;      // share of the repeats that are as the first time
 constexpr int kTogether = 3;             // flows of a rail that are bad at a time
 constexpr double kCommon = 0.5;          // share of a round's flows that one kernel makes bad
 
 struct TimedLook {
-  int from = 0, to = 0;  // ports
-  bool bad = false, still = false;
-  double level = 0, gbps = 0, at_s = 0;
+  int from = 0, to = 0;                           // ports
+  bool bad = false, still = false, hard = false;  // hard: still, or it lost packets
+  bool loses = false;                             // more than full speed costs
+  double level = 0, gbps = 0, lost = 0, at_s = 0;
   int round = 0;
   const Flow* flow = nullptr;
 };
@@ -51,6 +52,18 @@ struct Decision {
   double llr = 0;
   Intermittent told;
 };
+
+// The log of how much slower a flow may be because its ends waited for a core.
+double level_of_waits(const FlowSample& sample) {
+  return -std::log(std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved)));
+}
+
+// A TCP flow that moved nothing for a while and lost no packet waited for acknowledgements: what
+// they pass, from the receiver back to the sender, is at fault.
+bool lost_acknowledgements(const FlowSample& sample) {
+  return sample.reached && sample.packets && sample.retransmits.value_or(1) == 0 &&
+         (waited_for_timer(sample) || ended_still(sample));
+}
 
 class Watcher {
  public:
@@ -82,7 +95,7 @@ class Watcher {
   std::vector<TimedLook> looks_;
   std::vector<Chance> chances_;  // by rail
   double bad_level_ = kBadLevel;
-  double places_ = 1, healthy_bad_ = kHealthyBad, healthy_still_ = kHealthyStill;
+  double places_ = 1, healthy_bad_ = kHealthyBad, healthy_hard_ = kHealthyHard;
 };
 
 void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -90,6 +103,8 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
   const Graded graded = rate_observations(hosts, samples, thresholds_, ignored);
   bad_level_ = std::max(kBadLevel, kBadSigmas * graded.sigma);
   chances_ = graded.chances;
+  const double full_speed = loss_of_full_speed(hosts, samples);
+  const double lossy = lossy_share(full_speed, thresholds_);
   std::vector<const Observation*> by_flow(samples.flows.size(), nullptr);
   for (const Observation& s : graded.observations) by_flow[static_cast<std::size_t>(s.flow)] = &s;
   for (std::size_t f = 0; f < samples.flows.size(); ++f) {
@@ -99,10 +114,17 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (round.probe != Probe::kRate || flow.from.rail != flow.to.rail) continue;
     if (ignored(flow.from, flow.to)) continue;
     TimedLook look{shape_.index(flow.from), shape_.index(flow.to)};
-    look.still = sample.reached && stood_still(sample);
-    if (!by_flow[f] && (!look.still || starved(sample))) continue;
-    look.level = by_flow[f] ? by_flow[f]->value : bad_level_;
-    look.bad = look.still || look.level >= bad_level_;
+    look.still =
+        sample.reached && (starved(sample) ? waited_for_timer(sample) : stood_still(sample));
+    look.lost = outruns(hosts, flow) ? 0 : share_lost(sample);
+    look.loses = look.lost > full_speed;
+    look.hard = look.still || look.lost >= lossy;
+    if (!by_flow[f] && !look.hard) continue;
+    look.level = by_flow[f] ? by_flow[f]->value : look.still ? bad_level_ : 0;
+    look.bad = look.hard || look.level >= bad_level_;
+    // Waits for a core may be all that makes the flow slow.
+    if (look.bad && !look.hard && look.level - level_of_waits(sample) < bad_level_) continue;
+    if (look.bad && lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.gbps = sample.reached ? sample.gbps() : 0;
     if (look.still) look.gbps = sample.lowest_gbps();
     look.at_s = round.at_s;
@@ -151,22 +173,37 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   });
 }
 
-// What is slow at nearly every look is no fault that comes and goes, and its looks accuse no
-// partner.
+// What is slow, or loses packets, at nearly every look is no fault that comes and goes, and its
+// looks accuse no partner. Repeats of a flow say the same again, whatever others would say.
 void Watcher::drop_steady() {
   const double slow = -std::log(thresholds_.warn_rate) / 2;
-  std::unordered_map<std::uint64_t, std::vector<double>> levels;  // of a path, or of an end
+  struct Looks {
+    std::vector<double> levels;
+    std::size_t lose = 0;
+  };
+  std::unordered_map<std::uint64_t, Looks> all;  // of a path, or of an end
   const auto places = [](const TimedLook& look) {
     const auto from = static_cast<std::uint64_t>(look.from + 1) << 32;
     const auto to = static_cast<std::uint64_t>(look.to + 1);
     return std::array{from | to, from, to};
   };
-  for (const TimedLook& look : looks_)
-    for (const std::uint64_t place : places(look))
-      levels[place].push_back(look.still ? 0 : look.level);
+  std::set<std::tuple<Port, Port, int>> seen;
+  for (const TimedLook& look : looks_) {
+    const Flow& flow = *look.flow;
+    if (flow.label > 0 && !seen.insert({flow.from, flow.to, flow.label}).second) continue;
+    for (const std::uint64_t place : places(look)) {
+      all[place].levels.push_back(look.still ? 0 : look.level);
+      all[place].lose += look.loses;
+    }
+  }
   std::unordered_set<std::uint64_t> steady;
-  for (auto& [place, values] : levels)
-    if (values.size() >= kSteadyLooks && quantile(values, kSteady) >= slow) steady.insert(place);
+  for (auto& [place, looks] : all) {
+    const auto count = static_cast<double>(looks.levels.size());
+    if (looks.levels.size() >= kSteadyLooks &&
+        (quantile(looks.levels, kSteady) >= slow ||
+         static_cast<double>(looks.lose) >= (1 - kSteady) * count))
+      steady.insert(place);
+  }
   if (steady.empty()) return;
   std::erase_if(looks_, [&](const TimedLook& look) {
     return std::ranges::any_of(places(look), [&](std::uint64_t p) { return steady.contains(p); });
@@ -189,17 +226,17 @@ void Watcher::background() {
   std::ranges::sort(shares, std::greater{});
   std::set<int> worst;
   for (std::size_t i = 0; i < (shares.size() + 3) / 4; ++i) worst.insert(shares[i].second);
-  double bad = 0, still = 0, all = 0;
+  double bad = 0, hard = 0, all = 0;
   for (const TimedLook& look : looks_) {
     if (worst.contains(look.from) || worst.contains(receiver(look))) continue;
     bad += look.bad;
-    still += look.still;
+    hard += look.hard;
     ++all;
   }
   if (all <= 0) return;
   healthy_bad_ = std::max(kHealthyBad, 2 * bad / all);
   for (const Chance& chance : chances_) healthy_bad_ = std::max(healthy_bad_, chance.alone);
-  healthy_still_ = std::max(kHealthyStill, 2 * still / all);
+  healthy_hard_ = std::max(kHealthyHard, 2 * hard / all);
 }
 
 std::vector<Subject> Watcher::subjects() const {
@@ -239,16 +276,19 @@ std::vector<Subject> Watcher::subjects() const {
 bool Watcher::is_apart(const std::vector<int>& looks) const {
   std::vector<double> bad, good;
   for (const int l : looks) {
-    if (at(l).still) return true;
+    if (at(l).hard) return true;
     (at(l).bad ? bad : good).push_back(at(l).level);
   }
   return good.empty() || quantile(bad, 0.5) - quantile(good, 0.5) >= bad_level_;
 }
 
-// Several partners saw the end bad, and paths that were bad once were good at another time.
+// Several partners saw the end bad, and paths that were bad once were good at another time. A port
+// was bad more than once in each direction.
 bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>& looks) const {
   std::map<std::pair<int, int>, std::pair<int, int>> paths;  // bad, good
+  int sent = 0, received = 0;                                // bad
   for (const int l : looks) {
+    (at(l).from == subject.port ? sent : received) += at(l).bad;
     auto& [bad_looks, good_looks] = paths[{at(l).from, at(l).to}];
     bad_looks += at(l).bad;
     good_looks += !at(l).bad || at(l).still;
@@ -256,6 +296,7 @@ bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>
   const auto hit = [](const auto& p) { return p.second.first > 0; };
   const auto mixed = [](const auto& p) { return p.second.first > 0 && p.second.second > 0; };
   if (subject.place == CausePlace::kPath) return std::ranges::any_of(paths, mixed);
+  if (subject.place == CausePlace::kPort && std::min(sent, received) < 2) return false;
   return std::ranges::count_if(paths, hit) >= 2 && std::ranges::count_if(paths, mixed) >= 2;
 }
 
@@ -276,7 +317,7 @@ Decision Watcher::judge(const Subject& subject, const std::vector<char>& covered
       decision.llr = 0;
       continue;
     }
-    const double healthy = look.still ? healthy_still_ : healthy_bad_;
+    const double healthy = look.hard ? healthy_hard_ : healthy_bad_;
     const double share = std::max(kShareToSee, 4 * healthy);
     if (!look.bad)
       decision.llr += std::log((1 - share) / (1 - healthy_bad_));
@@ -299,12 +340,13 @@ void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
   told.place = subject.place;
   told.port = shape_.port(subject.port);
   if (subject.peer >= 0) told.peer = shape_.port(subject.peer);
-  std::vector<double> baseline, bad;
+  std::vector<double> baseline, bad, lost;
   int runs = 0, all_runs = 0;
   bool selected = false, before = false;
   for (const int l : looks) {
     const TimedLook& look = at(l);
     (look.bad ? bad : baseline).push_back(look.gbps);
+    if (look.bad) lost.push_back(look.lost);
     told.flows.emplace_back(*look.flow, look.bad);
     all_runs += look.bad && !before;
     if (selected) {
@@ -322,7 +364,12 @@ void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
   told.low = interval.low;
   told.high = interval.high;
   if (!baseline.empty()) told.baseline_gbps = quantile(baseline, 0.5);
-  if (!bad.empty()) told.bad_gbps = quantile(bad, 0.5);
+  if (!bad.empty()) {
+    told.bad_gbps = quantile(bad, 0.5);
+    told.lost = quantile(lost, 0.5);
+    told.least_lost = std::ranges::min(lost);
+    told.most_lost = std::ranges::max(lost);
+  }
   const double span_s = at(looks.back()).at_s - at(looks.front()).at_s;
   if (all_runs >= 3 && span_s > 0) {
     told.period_s = span_s / all_runs;
@@ -404,27 +451,6 @@ std::vector<Flow> flows_to_repeat(const Intermittent& place) {
   std::vector<Flow> flows = once[first];
   flows.insert(flows.end(), once[1 - first].begin(), once[1 - first].end());
   return flows;
-}
-
-double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
-                      const Thresholds& thresholds) {
-  const Shape shape = shape_of(hosts);
-  const Graded graded =
-      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
-  std::map<int, int> looks;  // of an end
-  for (int h = 0; h < shape.hosts; ++h)
-    for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
-      looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;
-  for (const Observation& s : graded.observations) {
-    ++looks[s.from];
-    ++looks[shape.ports() + s.to];
-  }
-  int fewest = looks.empty() ? 0 : looks.begin()->second;
-  for (const auto& [end, count] : looks) fewest = std::min(fewest, count);
-  if (fewest == 0) return 1;
-  // One bad look selects the place, and then the sequential test misses it in kMissed of the cases.
-  const double unselected = 1 - thresholds.confidence / (1 - kMissed);
-  return unselected <= 0 ? 1 : std::max(kShareToSee, 1 - std::pow(unselected, 1.0 / fewest));
 }
 
 }  // namespace weft::fabric

@@ -20,6 +20,7 @@ namespace {
 // Share of healthy flows that fail altogether.
 constexpr double kNever = 1e-9;
 constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
+constexpr double kLossyFlows = 1e-2;            // per packet: what makes some flows slow as well
 constexpr int kTailFlows = 3;                   // fewer do not tell a 99th percentile
 
 bool alike_always(double, double) { return true; }
@@ -356,7 +357,13 @@ void Locator::unstable() {
     cause.share_low = most->low;
     cause.share_high = most->high;
     cause.of_flows = bound_of(*most) == Bound::kFlows;
-    if (!cause.of_flows) {
+    if (cause.of_flows && most->lost >= kLossyFlows) {
+      cause.kind = CauseKind::kLoss;
+      cause.expected = 0;
+      cause.value = most->lost;
+      cause.low = most->least_lost;
+      cause.high = most->most_lost;
+    } else if (!cause.of_flows) {
       cause.spell_s = most->spell_s;
       cause.period_s = most->period_s;
     }

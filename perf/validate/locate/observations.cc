@@ -15,7 +15,9 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;       // a flow that moves nothing for so long is unstable
+constexpr double kStill_s = 0.06;       // a flow that moves little for so long is unstable
+constexpr double kNothing_s = 0.02;     // likewise, next to nothing: it waits for a timer
+constexpr double kNothing = 0.05;       // of the best window
 constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow is as good as dead
 constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
@@ -37,12 +39,17 @@ Observation observation_of(const Shape& shape, const FlowSample& sample, double 
   return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
 }
 
+// Windows with at most that share of the best one.
+int slow_windows(const FlowSample& sample, double share) {
+  const std::vector<double>& windows = sample.window_gbps;
+  const double most = windows.empty() ? 0 : std::ranges::max(windows);
+  return static_cast<int>(
+      std::ranges::count_if(windows, [&](double g) { return g <= share * most; }));
+}
+
 double still_s(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3) return 0;
-  const double most = *std::max_element(sample.window_gbps.begin(), sample.window_gbps.end());
-  const auto still =
-      std::ranges::count_if(sample.window_gbps, [&](double g) { return g < 0.1 * most; });
-  return static_cast<double>(still) * sample.window_s;
+  return slow_windows(sample, 0.1) * sample.window_s;
 }
 
 // Gb/s; of a TCP flow with a starved end those of the better windows. A window of RDMA holds few
@@ -119,7 +126,22 @@ void tell_company(const Shape& shape, const Samples& samples, double slow, const
 
 }  // namespace
 
-bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
+bool waited_for_timer(const FlowSample& sample) {
+  const double waits = sample.sender_starved + sample.receiver_starved;
+  return sample.window_s * (slow_windows(sample, kNothing) -
+                            waits * static_cast<double>(sample.window_gbps.size())) >=
+         kNothing_s;
+}
+
+bool ended_still(const FlowSample& sample) {
+  const std::vector<double>& windows = sample.window_gbps;
+  return !windows.empty() && !starved(sample) &&
+         windows.back() <= kNothing * std::ranges::max(windows);
+}
+
+bool stood_still(const FlowSample& sample) {
+  return still_s(sample) >= kStill_s || waited_for_timer(sample);
+}
 
 bool starved(const FlowSample& sample) {
   return std::max(sample.sender_starved, sample.receiver_starved) > kStarved;

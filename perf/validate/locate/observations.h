@@ -102,7 +102,12 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
 // Flows whose packets came in at another port than the one they were sent to.
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Ignored& ignored);
-// Whether the flow stood still for 60 ms and more between times at speed.
+// Whether the flow moved next to nothing for 20 ms and more beyond its ends' waits for a core, as
+// where a packet, or all acknowledgements, are lost and a timer has to end.
+bool waited_for_timer(const FlowSample& sample);
+// Whether nothing came in the last window, though the ends had their cores.
+bool ended_still(const FlowSample& sample);
+// Whether it did, or moved less than a tenth of its best for 60 ms and more.
 bool stood_still(const FlowSample& sample);
 
 }  // namespace weft::fabric

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "perf/validate/locate/intermittent.h"
+#include "perf/validate/locate/observations.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -66,6 +69,27 @@ double least_share(const Shape& shape, std::size_t observations, double trials,
   for (int i = 0; i < 60; ++i)
     (missed((low + high) / 2) > (1 - scale.confidence) / 2 ? low : high) = (low + high) / 2;
   return high;
+}
+
+double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
+                      const Thresholds& thresholds) {
+  const Shape shape = shape_of(hosts);
+  const Graded graded =
+      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  std::map<int, int> looks;  // of an end
+  for (int h = 0; h < shape.hosts; ++h)
+    for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
+      looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;
+  for (const Observation& s : graded.observations) {
+    ++looks[s.from];
+    ++looks[shape.ports() + s.to];
+  }
+  int fewest = looks.empty() ? 0 : looks.begin()->second;
+  for (const auto& [end, count] : looks) fewest = std::min(fewest, count);
+  if (fewest == 0) return 1;
+  // One bad look selects the place, and then the sequential test misses it in kMissed of the cases.
+  const double unselected = 1 - thresholds.confidence / (1 - kMissed);
+  return unselected <= 0 ? 1 : std::max(kShareToSee, 1 - std::pow(unselected, 1.0 / fewest));
 }
 
 }  // namespace weft::fabric

@@ -6,7 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "perf/validate/facts/policy.h"
 #include "perf/validate/locate/attribution.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
 
 namespace weft::fabric {
 
@@ -37,5 +40,10 @@ double least_level(const Shape& shape, std::size_t observations, std::size_t flo
 // The smallest share of events that attribute() names with a probability of scale.confidence at an
 // end that has `trials` trials, where all other flows of `observations` are healthy. At most 1.
 double least_share(const Shape& shape, std::size_t observations, double trials, const Scale& scale);
+
+// The least share of the time for which a fault must be there to be named with the policy's
+// confidence, by the looks of the end that has fewest; 1: no share would do.
+double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
+                      const Thresholds& thresholds);
 
 }  // namespace weft::fabric

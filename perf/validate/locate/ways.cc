@@ -24,6 +24,7 @@ constexpr double kTimesFullSpeed = 5;  // likewise, what full speed alone costs 
 constexpr double kAltogetherLossy =
     0.75;                             // share of lossy flows from which an end is lossy by itself
 constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when looked at again
+constexpr int kMostStarved = 4;       // looks that say nothing: more would say no more
 constexpr std::size_t kPathsOfSwitch = 5;
 constexpr int kEnoughSure = 16;   // ways of a rail that are slow, and tell what they share
 constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
@@ -40,26 +41,10 @@ struct WayLooks {
   std::vector<std::pair<double, double>> bad;  // time, and the chance of each
   double best = std::numeric_limits<double>::infinity(), last_s = 0;
   double lost = 0, packets = 0;
-  int alone = 0;
+  int alone = 0, starved = 0;
   bool dismissed = false, once_bad = false, lossy = true;
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
-
-double share_lost(const FlowSample& sample) {
-  if (!sample.retransmits || sample.packets.value_or(0) == 0) return 0;
-  return static_cast<double>(*sample.retransmits) / static_cast<double>(*sample.packets);
-}
-
-// Losses per packet from which a flow is lossy, and not only at full speed.
-double lossy_share(const std::vector<FleetHost>& hosts, const Samples& samples,
-                   const Thresholds& thresholds) {
-  std::vector<double> shares;
-  for (const Observation& s :
-       loss_observations(hosts, samples, true, [](Port, Port) { return false; }))
-    shares.push_back(s.value / s.trials);
-  const double full_speed = shares.empty() ? 0 : quantile(shares, 0.75);
-  return std::max(kLossyFlow * thresholds.fail_loss, kTimesFullSpeed * full_speed);
-}
 
 // Ends (true: sends) most of whose flows lose packets: the end is at fault, and no link of many.
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
@@ -174,6 +159,23 @@ bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.loss
 
 }  // namespace
 
+double share_lost(const FlowSample& sample) {
+  if (!sample.retransmits || sample.packets.value_or(0) == 0) return 0;
+  return static_cast<double>(*sample.retransmits) / static_cast<double>(*sample.packets);
+}
+
+double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& samples) {
+  std::vector<double> shares;
+  for (const Observation& s :
+       loss_observations(hosts, samples, true, [](Port, Port) { return false; }))
+    shares.push_back(s.value / s.trials);
+  return shares.empty() ? 0 : quantile(shares, 0.75);
+}
+
+double lossy_share(double of_full_speed, const Thresholds& thresholds) {
+  return std::max(kLossyFlow * thresholds.fail_loss, kTimesFullSpeed * of_full_speed);
+}
+
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe) {
   const Graded graded =
@@ -181,7 +183,8 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   const BaselineRate baseline(hosts, samples, graded, probe);
   const Company company(samples);
   const double slow = slow_level(probe, thresholds, graded.sigma);
-  const double lossy = probe == Probe::kRate ? lossy_share(hosts, samples, thresholds) : 2;
+  const double lossy =
+      probe == Probe::kRate ? lossy_share(loss_of_full_speed(hosts, samples), thresholds) : 2;
   const auto ends = lossy_ends(samples, lossy);
   const auto chance_of = [&](const FlowSample& sample) {
     const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
@@ -194,8 +197,9 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     const Flow& flow = sample.flow;
     if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
     if (probe == Probe::kRate ? flow.label <= 0 : !sample.reached) continue;
-    if (starved(sample)) continue;
     WayLooks& way = ways[{flow.from, flow.to, flow.label}];
+    way.starved += starved(sample);
+    if (starved(sample)) continue;
     const double rate = sample.reached ? sample.gbps() : 0, of = baseline.of(flow);
     const double level = of > 0 ? std::log(of / std::max(rate, 1e-3 * of)) : 0;
     way.best = std::min(way.best, level);
@@ -227,7 +231,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   }
   std::vector<Way> found;
   for (auto& [identity, looks] : ways) {
-    if (looks.dismissed) continue;
+    if (looks.dismissed || looks.bad.empty()) continue;
     Way& way = found.emplace_back();
     way.probe = probe;
     way.flow = {std::get<0>(identity), std::get<1>(identity), 1, std::get<2>(identity)};
@@ -241,7 +245,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
     way.all = static_cast<int>(looks.bad.size());
     way.alone = looks.alone;
     const Tested& tested = rails[way.flow.from.rail];
-    way.enough = tested.sure >= kEnoughSure ||
+    way.enough = tested.sure >= kEnoughSure || looks.starved >= kMostStarved ||
                  (way.all == 1 && tested.slow == 0 && tested.dismissed >= kEnoughDismissed);
   }
   std::ranges::stable_sort(found, std::greater{},

@@ -14,6 +14,13 @@
 
 namespace weft::fabric {
 
+// Losses per packet of a flow; 0 where packets are not counted.
+double share_lost(const FlowSample& sample);
+// What three of four flows at full speed lose at most, per packet: TCP's own losses.
+double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& samples);
+// Losses per packet from which a flow is lossy, and not only at full speed.
+double lossy_share(double of_full_speed, const Thresholds& thresholds);
+
 // Of the best one: cards and slots turn around differently.
 inline constexpr double kLeastLoopback = 0.6;
 

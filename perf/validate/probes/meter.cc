@@ -64,9 +64,10 @@ void WindowMeter::put(double at_s, double bytes) {
 std::vector<double> WindowMeter::windows() const {
   std::vector<double> gbps;
   if (in_window_.empty()) return gbps;
-  const std::size_t whole = in_window_.size() - 1;  // the last one may have ended early
+  const auto planned = static_cast<std::size_t>(std::lround(until_ / window_s_));
+  const std::size_t whole = std::max(in_window_.size(), planned) - 1;  // the last may end early
   for (std::size_t i = (whole + 3) / 4; i < whole; ++i)
-    gbps.push_back(in_window_[i] * 8e-9 / window_s_);
+    gbps.push_back(i < in_window_.size() ? in_window_[i] * 8e-9 / window_s_ : 0);
   return gbps;
 }
 

@@ -25,7 +25,7 @@ class WindowMeter {
   double seconds() const { return bytes_ > 0 ? last_ - first_ : 0; }
   double window_s() const { return window_s_; }
   // Gb/s of the whole windows, without the first quarter: slow start, and the burst that a shaper
-  // grants to a port that was idle.
+  // grants to a port that was idle. A flow that stands still until its end has windows of 0 there.
   std::vector<double> windows() const;
 
  private:

@@ -32,8 +32,12 @@ constexpr double kConnectSeconds = 2.5;  // a lost SYN is repeated after 1 s
 constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no way there
 constexpr double kTailSeconds = 1.5;     // for what waits in a shaper when the sender stops
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
-// Source ports of labels: a label's own, or one of those that are a step behind it.
+// Source ports of labels: a label's own, or one of those that are a step behind it. The receiver
+// of a flow with a label listens at the first free port of a few, so that a repeat of the flow has
+// all the numbers that a hash takes.
 constexpr int kFirstPort = 20000, kPorts = 12000, kPortStep = kPorts / 8;
+constexpr int kFirstListened = 19900, kListened = 64;
+constexpr char kEnd = 'e';  // the last byte of a stream
 
 std::string errno_text(const char* what) {
   return fmt::format("{}: {}", what, std::generic_category().message(errno));
@@ -56,8 +60,7 @@ class TcpEnd final : public FlowEnd {
 
   std::string offer() override {
     if (order_.sends) return "";
-    listener_ = tcp::open_socket(device(), rail_.address);
-    if (!listener_ || listen(listener_.get(), 4 + order_.streams) != 0) {
+    if (!open_listener()) {
       fail(errno_text("listen"));
       return "";
     }
@@ -104,26 +107,44 @@ class TcpEnd final : public FlowEnd {
     if (sample_.error.empty()) sample_.error = std::move(why);
   }
 
-  // Binds to a port that label and stream choose, so that a hash over the ports takes another path;
-  // where another socket has that port, to the next one of the label's.
-  void bind_label(Fd& fd, int stream) {
-    if (order_.label <= 0) return;
-    for (int step = 0; step < kPorts; step += kPortStep) {
-      const int port = kFirstPort + (way_of(order_.label, stream) + step) % kPorts;
-      Address here;
-      if (!parse_address(rail_.address, static_cast<std::uint16_t>(port), here)) return;
-      Fd other = Fd::from([&] {
-        return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-      });
-      const int on = 1;  // connections that ended may still hold the port
-      setsockopt(other.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      setsockopt(other.get(), SOL_SOCKET, SO_BINDTODEVICE, device().c_str(),
-                 static_cast<socklen_t>(device() == "lo" ? 0 : device().size()));
-      if (bind(other.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0)
-        continue;
-      fd = std::move(other);
-      return;
+  // A socket at that port of the rail; none where another one has it.
+  Fd bound_to(int port) const {
+    Address here;
+    if (!parse_address(rail_.address, static_cast<std::uint16_t>(port), here)) return {};
+    Fd fd = Fd::from([&] {
+      return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    });
+    const int on = 1;  // connections that ended may still hold the port
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device().c_str(),
+               static_cast<socklen_t>(device() == "lo" ? 0 : device().size()));
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
+    return fd;
+  }
+
+  bool open_listener() {
+    const auto listens = [&] {
+      return listener_ && listen(listener_.get(), 4 + order_.streams) == 0;
+    };
+    for (int i = 0; order_.label > 0 && i < kListened; ++i) {
+      listener_ = bound_to(kFirstListened + i);
+      if (listens()) return true;
     }
+    listener_ = tcp::open_socket(device(), rail_.address);
+    return listens();
+  }
+
+  // Starts to connect from a port that label and stream choose, so that a hash over the ports takes
+  // another path; where another connection has that port, from the next one of the label's. Returns
+  // an errno.
+  int start_stream(Fd& fd, int stream, const std::string& address, std::uint16_t port) {
+    for (int step = 0; order_.label > 0 && step < kPorts; step += kPortStep) {
+      fd = bound_to(kFirstPort + (way_of(order_.label, stream) + step) % kPorts);
+      const int error = fd ? tcp::start(fd, address, port) : EADDRINUSE;
+      if (error != EADDRINUSE && error != EADDRNOTAVAIL) return error;
+    }
+    fd = tcp::open_socket(device(), rail_.address);
+    return fd ? tcp::start(fd, address, port) : errno;
   }
 
   double patience_s() const {
@@ -136,13 +157,8 @@ class TcpEnd final : public FlowEnd {
     std::uint16_t port = 0;
     if (!(in >> address >> port >> token_)) return fail("the receiver could not listen");
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      Fd& fd = streams_[i].fd = tcp::open_socket(device(), rail_.address);
-      if (!fd) return fail(errno_text("socket"));
-      bind_label(fd, static_cast<int>(i));
-      if (const int error = tcp::start(fd, address, port)) {
-        errno = error;
-        return fail(errno_text("connect"));
-      }
+      errno = start_stream(streams_[i].fd, static_cast<int>(i), address, port);
+      if (errno != 0) return fail(errno_text("connect"));
     }
     const double until = now_s() + patience_s();
     for (std::size_t i = 0; i < streams_.size(); ++i)
@@ -234,12 +250,16 @@ class TcpEnd final : public FlowEnd {
     }
     seen.seconds = now_s() - start;
     read_idle(fd, seen);
-    shutdown(fd.get(), SHUT_WR);
     // The tail counts too: a packet that is lost there is repeated after the sender has stopped.
-    char end;
-    if (seen.error.empty() && wait_for(fd.get(), POLLIN, now_s() + kTailSeconds) &&
-        recv(fd.get(), &end, 1, 0) < 0)
+    // The receiver closes first, so that no port of the sender is kept from a repeat of the flow.
+    const double tail = now_s() + kTailSeconds;
+    char end = kEnd;
+    while (send(fd.get(), &end, 1, MSG_NOSIGNAL) < 0 && errno == EAGAIN &&
+           wait_for(fd.get(), POLLOUT, tail)) {
+    }
+    if (seen.error.empty() && wait_for(fd.get(), POLLIN, tail) && recv(fd.get(), &end, 1, 0) < 0)
       seen.error = errno_text("recv");
+    shutdown(fd.get(), SHUT_WR);
     read_tcp_info(fd, seen);
   }
 
@@ -297,6 +317,7 @@ class TcpEnd final : public FlowEnd {
       const ssize_t n = recv(fd.get(), block.data(), block.size(), 0);
       if (n > 0) {
         meter.add(now_s(), static_cast<std::uint64_t>(n));
+        if (block[static_cast<std::size_t>(n) - 1] == kEnd) break;
       } else if (n == 0) {
         break;
       } else if (errno != EAGAIN) {

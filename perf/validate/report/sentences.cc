@@ -86,10 +86,11 @@ std::string loss_sentence(const Finding& f) {
   std::string text = fmt::format("{}{} loses {} of the packets", in_words(f.where),
                                  f.where.kind == PlaceKind::kSwitch ? hosts_in_evidence(f) : "",
                                  small_share(f.value));
-  if (number_in_evidence(f, "flow_label") > 0) return text + " of some flows, always the same ones";
+  const bool of_flows = number_in_evidence(f, "flow_label") > 0;
+  if (of_flows) text += " of some flows";
   if (port || host)
     text += fmt::format(" that the {} {}", port ? "port" : "host", sends(f.where.direction));
-  return text;
+  return of_flows ? text + ", always the same ones" : text;
 }
 
 std::string congestion_sentence(const Finding& f) { return loss_sentence(f) + ", under load only"; }

@@ -267,19 +267,27 @@ void WorldFabric::step(const Round& round, std::vector<Running>& flows, double t
   std::vector<double> carried(now_.size());
   for (std::size_t f = 0; f < flows.size(); ++f) {
     Running& flow = flows[f];
-    const bool cut = std::ranges::any_of(
-        flow.links, [&](int link) { return now_[static_cast<std::size_t>(link)].cut; });
-    // What is under way is lost, and the flow is silent until a timer ends.
-    if (cut) {
-      if (time_s >= flow.silent_until_s)
-        flow.lost += world_.gbps(round.flows[flow.flow].from) / flow.streams * 2 * kSwitch_us *
-                     1e3 / 8 / kPacket;
-      flow.silent_until_s =
-          time_s + timeout_s(world_.recovery) * std::uniform_real_distribution<>(0, 1)(random_);
+    const Flow& ends = round.flows[flow.flow];
+    const auto is_cut = [&](int link) { return now_[static_cast<std::size_t>(link)].cut; };
+    const bool cut = std::ranges::any_of(flow.links, is_cut);
+    const bool tcp = world_.recovery == Recovery::kTcp;
+    // The way back of TCP's acknowledgements: without these nothing is sent, and nothing was lost.
+    const bool deaf =
+        tcp && (is_cut(port_link(ends.to, true, 0)) || is_cut(port_link(ends.from, false, 0)));
+    // What is under way is lost, and the flow is silent until a timer ends: TCP's begins with the
+    // loss.
+    if (cut || deaf) {
+      const bool begins = time_s >= flow.silent_until_s;
+      if (cut && begins)
+        flow.lost += world_.gbps(ends.from) / flow.streams * 2 * kSwitch_us * 1e3 / 8 / kPacket;
+      if (!tcp)
+        flow.silent_until_s =
+            time_s + timeout_s(world_.recovery) * std::uniform_real_distribution<>(0, 1)(random_);
+      else if (begins)
+        flow.silent_until_s = time_s + timeout_s(world_.recovery);
     }
     const double factor = kPayload * fleet_factor_ * flow.own * noise(world_.noise.instant) *
-                          hold(round.flows[flow.flow].from, flow.links[0]) *
-                          hold(round.flows[flow.flow].to, flow.links[1]);
+                          hold(ends.from, flow.links[0]) * hold(ends.to, flow.links[1]);
     const double gbps = time_s < flow.silent_until_s ? 0 : share_[f] * std::min(1.0, factor);
     flow.gbps.push_back(gbps);
     for (const int link : flow.links) carried[static_cast<std::size_t>(link)] += gbps;

@@ -5,54 +5,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/power.h"
-#include "perf/validate/probes/matchings.h"
+#include "tests/perf/validate/locate/looks.h"
 
 namespace weft::fabric {
 namespace {
 
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
-
-std::vector<FleetHost> fleet_of(int hosts) {
-  std::vector<FleetHost> fleet;
-  for (int h = 0; h < hosts; ++h)
-    fleet.push_back({"h" + std::to_string(h), false, 4, {{"eth", std::to_string(h), 100, 4096}}});
-  return fleet;
-}
-
-// A flow at a time and the share of its rate that it gets.
-using Share = std::function<double(double at_s, const Flow& flow)>;
-
-// `rounds` random matchings, one each quarter of a second, each in both directions.
-Samples looks(int hosts, int rounds, const Share& share, std::uint64_t seed = 1) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<> noise(1, 0.01);
-  Samples samples;
-  int label = 100;
-  for (int r = 0; r < rounds; ++r)
-    for (const bool back : {false, true}) {
-      Round round{Probe::kRate, {}, 0.2};
-      round.at_s = 0.25 * static_cast<double>(samples.rounds.size());
-      const Matching matching = random_matchings(hosts, 1, random).front();
-      for (const auto& [a, b] : matching) {
-        FlowSample sample;
-        sample.round = static_cast<int>(samples.rounds.size());
-        sample.flow = {{back ? b : a, 0}, {back ? a : b, 0}, 1, label++};
-        sample.window_gbps.assign(9, 100 * noise(random) * share(round.at_s, sample.flow));
-        sample.window_s = 0.02;
-        samples.flows.push_back(sample);
-      }
-      samples.rounds.push_back(round);
-    }
-  return samples;
-}
 
 bool in_spell(double at_s, double spell_s, double period_s) {
   return std::fmod(at_s, period_s) < spell_s;
@@ -85,6 +54,18 @@ TEST(Intermittent, BothDirectionsAreThePort) {
   const auto causes = locate(fleet_of(8), samples, {});
   ASSERT_THAT(causes, SizeIs(1));
   EXPECT_EQ(causes[0].place, CausePlace::kPort);
+  EXPECT_EQ(causes[0].port.host, 3);
+}
+
+TEST(Intermittent, OneBadLookInTheOtherDirectionMakesNoPort) {
+  bool once = false;
+  const Samples samples = looks(8, 80, [&](double at_s, const Flow& flow) {
+    if (flow.to.host == 3 && at_s > 20) return std::exchange(once, true) ? 1 : 0.2;
+    return flow.from.host == 3 && in_spell(at_s, 0.7, 3.7) ? 0.2 : 1;
+  });
+  const auto causes = locate(fleet_of(8), samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].place, CausePlace::kTransmit);
   EXPECT_EQ(causes[0].port.host, 3);
 }
 
@@ -148,15 +129,8 @@ TEST(Intermittent, WhatHitsTheSameFlowsAgainIsOfFlows) {
       EXPECT_EQ(places[0].port.host, 2);
       const auto flows = flows_to_repeat(places[0]);
       if (flows.empty()) break;
-      Round round{Probe::kRate, {}, 0.2};
-      round.at_s = 0.25 * static_cast<double>(samples.rounds.size());
-      FlowSample sample;
-      sample.flow = flows[0];
-      sample.round = static_cast<int>(samples.rounds.size());
-      sample.window_gbps.assign(9, 100 * share(round.at_s, flows[0], of_flows));
-      sample.window_s = 0.02;
-      samples.rounds.push_back(round);
-      samples.flows.push_back(sample);
+      const double at_s = samples.rounds.back().at_s + 0.25;
+      add_look(samples, flows[0], 100 * share(at_s, flows[0], of_flows));
     }
     const auto causes = locate(fleet_of(8), samples, {});
     ASSERT_THAT(causes, SizeIs(1));
@@ -164,6 +138,107 @@ TEST(Intermittent, WhatHitsTheSameFlowsAgainIsOfFlows) {
     EXPECT_EQ(causes[0].labels.empty(), !of_flows);
     for (const int label : causes[0].labels) EXPECT_EQ(label % 4, 1);
   }
+}
+
+// One of four members on the way to host 2 loses packets, which hardly slows its flows.
+TEST(Intermittent, FlowsThatLosePacketsAtOneMemberAreNamedAtItsPort) {
+  const auto fleet = fleet_of(8);
+  const Lost lost = [](double, const Flow& flow) {
+    return flow.to.host == 2 && flow.label % 4 == 1 ? 0.03 : 0;
+  };
+  Samples samples = looks(8, 30, [](double, const Flow&) { return 1; });
+  lose(lost, samples);
+  for (int more = 0; more < 60; ++more) {
+    const auto places = find_intermittent(fleet, samples, {}, [](Port, Port) { return false; });
+    ASSERT_FALSE(places.empty());
+    ASSERT_TRUE(places[0].named);
+    const auto flows = flows_to_repeat(places[0]);
+    if (flows.empty()) break;
+    lose(lost, samples, add_look(samples, flows[0], 97));
+  }
+  const auto causes = locate(fleet, samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].kind, CauseKind::kLoss);
+  EXPECT_EQ(causes[0].place, CausePlace::kReceive);
+  EXPECT_EQ(causes[0].port.host, 2);
+  EXPECT_TRUE(causes[0].of_flows);
+  EXPECT_NEAR(causes[0].value, 0.03, 1e-3);
+  EXPECT_FALSE(causes[0].labels.empty());
+  for (const int label : causes[0].labels) EXPECT_EQ(label % 4, 1);
+}
+
+// A cut at the end of a look loses packets and leaves its rate as it was.
+TEST(Intermittent, LooksThatOnlyLosePacketsAreBad) {
+  Samples samples = looks(8, 40, [](double, const Flow&) { return 1; });
+  lose([](double at_s,
+          const Flow& flow) { return flow.from.host == 3 && in_spell(at_s, 0.4, 3.1) ? 0.02 : 0; },
+       samples);
+  const auto causes = locate(fleet_of(8), samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].kind, CauseKind::kUnstable);
+  EXPECT_EQ(causes[0].place, CausePlace::kTransmit);
+  EXPECT_EQ(causes[0].port.host, 3);
+}
+
+// TCP waits for a timer where packets are lost, and where all acknowledgements are.
+TEST(Intermittent, AFlowThatWaitsAndLostNothingAccusesTheWayBack) {
+  for (const bool packets : {true, false}) {
+    const auto cut = [](double at_s, const Flow& flow) {
+      return flow.from.host == 3 && in_spell(at_s, 0.4, 3.1);
+    };
+    Samples samples = looks(8, 40, [](double, const Flow&) { return 1; });
+    lose([&](double at_s, const Flow& flow) { return packets && cut(at_s, flow) ? 0.02 : 0; },
+         samples);
+    for (FlowSample& sample : samples.flows)
+      if (cut(samples.rounds[static_cast<std::size_t>(sample.round)].at_s, sample.flow))
+        std::fill(sample.window_gbps.begin() + 4, sample.window_gbps.end(), 0.0);
+    const auto causes = locate(fleet_of(8), samples, {});
+    ASSERT_THAT(causes, SizeIs(1));
+    EXPECT_EQ(causes[0].place, packets ? CausePlace::kTransmit : CausePlace::kReceive);
+    EXPECT_EQ(causes[0].port.host, 3);
+  }
+}
+
+// Flows whose receiver waited for a core for two thirds of the time, and that are slow by as much.
+TEST(Intermittent, FlowsThatWaitForACoreAccuseNoEnd) {
+  Samples samples = looks(8, 40, [](double at_s, const Flow& flow) {
+    return flow.to.host == 3 && in_spell(at_s, 1, 3.3) ? 0.4 : 1;
+  });
+  for (FlowSample& sample : samples.flows) {
+    sample.sender_idle = 0;
+    sample.receiver_limited = 0;  // its buffers bridged the waits, as the socket says
+    if (sample.gbps() < 50) sample.receiver_starved = 0.7;
+  }
+  const auto none = [](Port, Port) { return false; };
+  for (const Intermittent& one : find_intermittent(fleet_of(8), samples, {}, none))
+    EXPECT_FALSE(one.named);
+  for (FlowSample& sample : samples.flows)
+    sample.receiver_starved *= 0.5;  // explain less than that
+  EXPECT_TRUE(std::ranges::any_of(find_intermittent(fleet_of(8), samples, {}, none),
+                                  [](const Intermittent& one) { return one.named; }));
+}
+
+// A look may lose more packets than a lossy flow does, or fewer: by chance.
+TEST(Intermittent, ASteadyLossIsNotOne) {
+  for (const double share : {7e-4, 1e-3, 2e-3, 2e-2})
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      std::mt19937_64 random(seed);
+      std::poisson_distribution<> events(share * 6800);
+      Samples samples = looks(
+          8, 30, [](double, const Flow&) { return 1; }, seed);
+      for (FlowSample& sample : samples.flows) {
+        sample.packets = 6800;
+        sample.retransmits =
+            sample.flow.from.host == 5 ? static_cast<std::uint64_t>(events(random)) : 0;
+      }
+      const auto causes = locate(fleet_of(8), samples, {});
+      EXPECT_THAT(causes, Not(IsEmpty())) << share << " seed " << seed;
+      for (const Cause& cause : causes) {
+        EXPECT_EQ(cause.kind, CauseKind::kLoss) << share << " seed " << seed;
+        EXPECT_EQ(cause.port.host, 5);
+        EXPECT_FALSE(cause.of_flows);
+      }
+    }
 }
 
 // A healthy fleet in which one look of 300 is bad, as the model has it.

@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "perf/validate/probes/meter.h"
@@ -22,6 +24,7 @@ using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 Nic loopback() {
   Nic nic;
@@ -106,6 +109,27 @@ TEST(TcpEnd, ALabelChoosesTheSourcePortOfEachStream) {
   s = over_tcp(sender);
   EXPECT_TRUE(s.reached) << s.error;
   EXPECT_THAT(ports_of(s), ElementsAre(20224, 20225, 20226));
+}
+
+// A hash takes the ports of both ends: a repeat has the same ones, and at once.
+TEST(TcpEnd, ARepeatOfALabelHasThePortsOfBothEnds) {
+  Nic own = loopback();  // an address that no other test listens at
+  own.address =
+      "127.1." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(getpid() % 250 + 1);
+  std::set<std::string> listened;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    EndOrder sender = order_of(Probe::kRate, true);
+    sender.label = 11;
+    EndOrder receiver = sender;
+    receiver.sends = false;
+    const FlowSample s =
+        meet(sender, receiver, [&](const EndOrder& o) { return make_tcp_end(o, own); });
+    EXPECT_TRUE(s.reached) << s.error;
+    EXPECT_THAT(ports_of(s), ElementsAre(20000 + way_of(11, 0)));
+    const std::string offer = make_tcp_end(receiver, own)->offer();
+    listened.insert(offer.substr(0, offer.rfind(' ')));
+  }
+  EXPECT_THAT(listened, SizeIs(1));
 }
 
 TEST(TcpEnd, ALabelWhosePortIsInUseTakesItsNextOne) {
@@ -298,6 +322,17 @@ TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
   for (const double gbps : meter.windows())
     EXPECT_NEAR(gbps, 10 * 1000 * 8e-9 / 0.1, 1.01 * 1000 * 8e-9 / 0.1);
   EXPECT_THAT(WindowMeter(1).windows(), IsEmpty());
+}
+
+// As where a packet is lost at the end of a flow, and the timer lasts longer than the flow.
+TEST(WindowMeter, AFlowThatStandsStillAtItsEndHasEmptyWindows) {
+  WindowMeter meter(1.6);  // windows of 100 ms
+  for (int i = 0; i < 80; ++i) meter.add(10 + i * 0.01, 1000);
+  const std::vector<double> windows = meter.windows();
+  ASSERT_EQ(windows.size(), 11u);
+  EXPECT_GT(windows[3], 0);
+  EXPECT_EQ(windows[4], 0);
+  EXPECT_EQ(windows.back(), 0);
 }
 
 TEST(Summary, PercentilesAreThoseOfTheSamples) {
