@@ -409,7 +409,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-N 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
   refuses("-N 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
   refuses("-N 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
-  refuses("-N 2 --sync ps-async", "--sync ps-async: not one of allreduce, ps");
+  refuses("-N 2 --sync gossip", "--sync gossip: not one of allreduce, ps, ps-async");
   refuses("-N 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
   refuses("-N 2 --staleness 3", "--staleness 3 with --sync allreduce: only --sync ps-async");
   refuses("-N 2 --sync ps-async --save x", "--save with --sync ps-async");
