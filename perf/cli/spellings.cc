@@ -106,7 +106,6 @@ constexpr Spelling kSpellings[] = {
     {"perf", "--cta_policy", "", kKernels, kIgnored},
     {"perf", "--no-check", "", "-c 0 compares nothing"},
     // commands of their own, now
-    {"train", "--model", "", "`weft spiral` trains the spiral, `weft train` the transformer"},
     {"train", "--explain", "", "`weft pipeline explain` prints the steps of a schedule"},
     {"train", "--of", "", "`weft pipeline explain --of FILE` shows what a run did"},
     {"train", "--stages", "", "`weft pipeline explain` takes it"},
@@ -116,7 +115,6 @@ constexpr Spelling kSpellings[] = {
     {"train", "--bench-rows", "", "`weft bench kernels --rows` has it"},
     {"train", "--bench-repeat", "", "`weft bench kernels --repeat` has it"},
     {"train", "--peak-gbs", "", "`weft bench kernels` takes it"},
-    {"train", "--staleness", "", "only `weft spiral --sync ps-async` has any"},
     {"train", "--report-every", "", "`weft spiral` takes it; --log FILE has every step"},
     // perftest
     {kPair, "--validate", "--check"},

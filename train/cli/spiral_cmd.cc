@@ -21,12 +21,12 @@
 namespace weft {
 namespace {
 
-struct SpiralFlags : CheckpointFlags {
+struct SpiralFlags {
   JobFlags job;
   train::SpiralOptions options;
   std::string log, trace;
   bool deterministic = false;
-  bool threads = false;  // the ranks are threads of one process
+  int threads = 0;  // workers that are threads of one process; 0: workers are processes
 };
 
 nlohmann::json to_json(const train::SpiralPoint& p) {
@@ -44,6 +44,7 @@ nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions&
           {"workers", r.workers},
           {"iterations", r.curve.back().iteration},
           {"seconds", r.seconds},
+          {"operations", r.operations},
           {"curve", curve},
           {"server",
            {{"updates", r.server.updates},
@@ -70,7 +71,9 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
       CLI::NonNegativeNumber);
   add("--straggler-us", o.straggler_us, "the last worker is slower by so much, in us",
       CLI::NonNegativeNumber);
-  command.add_flag("--threads", flags.threads, "server and workers are threads of one process");
+  add.unset("--threads", flags.threads,
+            "workers are so many threads of one process; the time of one is measured, too",
+            CLI::Range(1, 64));
   command.add_flag("--deterministic", flags.deterministic, "the same bits for every algorithm");
   section(command, "Output");
   add.unset("--report-every", o.report_every,
@@ -78,25 +81,24 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
   add("--log", flags.log,
       "file to which JSON lines are added, one for each report and one for the end");
   add("--trace", flags.trace, "trace of every rank's communication, for Perfetto");
-  add_checkpoint_flags(command, flags, "steps between checkpoints (default: a tenth of the run)");
   command.footer("Example: weft spiral -N 3 --sync ps --steps 1000");
 }
 
 void check_spiral(const CLI::App& command, const SpiralFlags& flags) {
   check_algorithm_of_sums(flags.options.algorithm);
-  check_checkpoint_flags(command, flags);
   const auto& o = flags.options;
   if (o.sync != "allreduce" && o.algorithm != "auto")
     throw UsageError(
         fmt::format("--algo {} with --sync {}: a parameter server has no all-reduce; leave one out",
                     o.algorithm, o.sync));
-  const int workers = launched() ? job_from_environment().size : std::max(flags.job.ranks, 1);
-  if (o.algorithm != "auto" && workers == 1 && !restarted())
+  const int workers =
+      launched() ? job_from_environment().size : std::max({flags.job.ranks, flags.threads, 1});
+  if (o.algorithm != "auto" && workers == 1)
     throw UsageError(fmt::format(
         "--algo {} with one rank: it has nobody to add up with; leave it out, or say -N 2 or more",
         o.algorithm));
-  if (flags.threads)
-    for (const char* other : {"--hosts", "--rails", "--restart", "--elastic", "--kill", "--trace"})
+  if (flags.threads > 0)
+    for (const char* other : {"-N", "--hosts", "--rails", "--trace"})
       if (command.get_option(other)->count() > 0)
         throw UsageError(fmt::format(
             "{} with --threads: it is for ranks that are processes; leave one out", other));
@@ -105,12 +107,10 @@ void check_spiral(const CLI::App& command, const SpiralFlags& flags) {
                                  o.staleness, o.sync));
 }
 
-int run_workers(const SpiralFlags& flags) {
+int run_workers(const SpiralFlags& flags, train::SpiralResult& seen) {
   return run_job("spiral", flags.job, [&](World& world) {
     train::SpiralOptions o = flags.options;
     const Rank me = world.rank();
-    check_restart(flags.restart, world, o.iterations);
-    o.before = [&](int iteration) { die_on_purpose(flags.restart, me, iteration); };
     std::ofstream file;
     if (me == 0 && !flags.log.empty()) file.open(flags.log, std::ios::app);
     const auto write = [&](const nlohmann::json& line) {
@@ -128,45 +128,46 @@ int run_workers(const SpiralFlags& flags) {
     };
     if (me == 0 && o.report_every > 0) fmt::print("# iteration      loss  accuracy\n");
     const train::SpiralResult result = train::run_spiral(world.world(), o);
+    if (me + 1 == world.size()) seen = result;
     if (me != 0) return kExitOk;
-    for (const std::string& why : result.left_out)
-      fmt::print(stderr, "weft spiral: warning: left out: {}\n", why);
-    for (const std::string& what : result.differs)
-      fmt::print(stderr, "weft spiral: warning: {}\n", what);
-    if (result.first > 0) fmt::print("# went on after step {} of {}\n", result.first, result.path);
     fmt::print("{}", train::to_text(result, o));
     write(to_json(result, o));
     return kExitOk;
   });
 }
 
-bool fewer_workers(SpiralFlags& flags) {
-  const int least = flags.options.sync == "allreduce" ? 1 : 2;
-  if (flags.job.ranks <= least) return false;
-  set_ranks(flags.job, flags.job.ranks - 1);
-  return true;
+// Trains on one thread, then on all, and compares: time, and the operations of a worker.
+int compare_threads(SpiralFlags& flags) {
+  flags.job.threads = true;
+  const int server = flags.options.sync == "allreduce" ? 0 : 1;
+  const auto train_on = [&](int threads, train::SpiralResult& seen) {
+    flags.job.ranks = threads + server;
+    return run_workers(flags, seen);
+  };
+  train::SpiralResult one, all;
+  const int threads = flags.threads;
+  if (const int code = train_on(1, one); code != kExitOk || threads == 1) return code;
+  if (const int code = train_on(threads, all); code != kExitOk) return code;
+  fmt::print(
+      "1 thread {:.2f} s, {} threads {:.2f} s: {:.2f} times as fast; a thread makes {} and {} "
+      "multiply-adds\n",
+      one.seconds, threads, all.seconds, one.seconds / all.seconds, one.operations, all.operations);
+  return kExitOk;
 }
 
 int train_spiral(SpiralFlags& flags, const CLI::App& command) {
   if (const int code = one_rank_tells([&] { check_spiral(command, flags); }); code != kExitOk)
     return code;
-  check_train_folders(flags.save, flags.trace);
+  check_train_folders("", flags.trace);
   if (flags.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
   auto& o = flags.options;
-  const auto given = [&](const char* name) { return command.get_option(name)->count() > 0; };
-  const int tenth = std::max(1, o.iterations / 10);
-  if (!given("--report-every")) o.report_every = tenth;
-  flags.job.threads = flags.threads;
-  o.save_every = given("--save-every") ? flags.save_every : tenth;
-  o.save = flags.save;
-  o.keep = flags.keep;
-  o.resume = flags.resume || restarted();
+  if (command.get_option("--report-every")->count() == 0)
+    o.report_every = std::max(1, o.iterations / 10);
+  if (flags.threads > 0) return compare_threads(flags);
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = o.sync == "allreduce" ? 1 : 3;
-  if (flags.restart.elastic && restarted() && launched()) flags.job.ranks = flags.job.hosts = 0;
-  return run_again(
-      flags.restart, flags.job, [&] { return run_workers(flags); },
-      [&] { return fewer_workers(flags); }, [] {});
+  train::SpiralResult ignored;
+  return run_workers(flags, ignored);
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ void check_layout(const CLI::App& command, const TrainFlags& flags) {
        {"--algo", axes == 0 && mesh.algorithm != "auto",
         "with one rank: it has nobody to add up with; leave it out, or say -N 2 or more"},
        {"--sync", alone && flags.sync == "ps", no_replica},
+       {"--sync", alone && flags.sync == "ps-async",
+        "with one rank: the server is a rank of its own; say -N 2 or more"},
        {"--compress", alone && o.compress != "none", no_replica},
        {"--bucket-bytes", alone, no_replica},
        {"--no-overlap", alone, no_replica}});
@@ -128,6 +130,18 @@ void check_checkpoint_flags(const CLI::App& command, const CheckpointFlags& flag
 }
 
 void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
+  const bool async = flags.sync == "ps-async";
+  if (!async && given(command, "--staleness"))
+    throw UsageError(fmt::format("--staleness {} with --sync {}: only --sync ps-async has any",
+                                 flags.staleness, flags.sync));
+  for (const char* other : {"--save", "--resume", "--restart", "--elastic", "--trace", "--compress",
+                            "--deterministic", "--offload", "--loss-scale", "--prompt",
+                            "--eval-every", "--eval-data", "--algo", "--no-overlap"})
+    if (async && (given(command, other) || flags.sample > 0))
+      throw UsageError(fmt::format("{} with --sync ps-async: it has none of that; leave one out",
+                                   flags.sample > 0 ? "--sample" : other));
+  if (async && (flags.backend != "cpu" || (flags.type != "float" && flags.type != "double")))
+    throw UsageError("--sync ps-async: on the processor in float or double; leave --type out");
   check_algorithm_of_sums(flags.options.mesh.algorithm);
   if (flags.steps == 0 && (flags.save.empty() || !flags.log.empty()))
     throw UsageError(flags.save.empty()
@@ -137,6 +151,18 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
   check_checkpoint_flags(command, flags);
   check_gpt(command, flags);
   if (!restarted()) check_layout(command, flags);
+}
+
+void check_ffn_flags(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool of_job = option->get_group() == "Ranks and fabric" || name == "--steps";
+    if (option->count() > 0 && !of_job && name != "--model")
+      throw UsageError(fmt::format(
+          "{} with --model ffn: that network is as it is drawn; leave one of them out", name));
+  }
+  if (given(command, "--steps") && command.get_option("--steps")->as<int>() == 0)
+    throw UsageError("--steps 0 with --model ffn: it has no checkpoints; say --steps 1 or more");
 }
 
 int one_rank_tells(const std::function<void()>& check) {

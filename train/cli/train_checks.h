@@ -13,6 +13,9 @@ namespace weft {
 // the backend and type that are chosen.
 void check_train_flags(const CLI::App& command, const TrainFlags& flags);
 
+// The same for --model ffn, which takes --steps and the options of ranks.
+void check_ffn_flags(const CLI::App& command);
+
 // Parts of the same, for other commands: an algorithm of all_reduce; the options of
 // add_checkpoint_flags().
 void check_algorithm_of_sums(const std::string& algorithm);

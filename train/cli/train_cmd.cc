@@ -15,6 +15,7 @@
 #include "train/cli/train_run.h"
 #include "train/device/context.h"
 #include "train/model/learning_rate.h"
+#include "train/spiral/feed_forward.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 
@@ -69,12 +70,6 @@ void choose_backend(TrainFlags& flags) {
     throw Error(fmt::format("--backend cuda: missing {}; --backend cpu trains without one",
                             missing_device()));
   if (flags.type.empty()) flags.type = cuda ? "bf16" : "float";
-  const bool half = flags.type == "bf16" || flags.type == "fp16";
-  if (half && !cuda)
-    throw Error(
-        fmt::format("--type {} needs --backend cuda: the processor computes in float and "
-                    "double",
-                    flags.type));
 }
 
 int train_gpt(TrainFlags& flags) {
@@ -108,7 +103,25 @@ int train_gpt(TrainFlags& flags) {
       flags.restart, flags.job, run, [&] { return fewer_replicas(flags); }, all);
 }
 
+// Three emulated hosts of two rails, unless a launcher brings its own.
+int train_ffn(TrainFlags& flags, const CLI::App& command) {
+  if (const int code = one_rank_tells([&] { check_ffn_flags(command); }); code != kExitOk)
+    return code;
+  if (!launched()) {
+    const auto fill = [](int& size, int value) { size = size == 0 ? value : size; };
+    fill(flags.job.ranks, 6);
+    fill(flags.job.hosts, 3);
+    fill(flags.job.rails, 2);
+  }
+  const int steps = command.get_option("--steps")->count() > 0 ? flags.steps : 20;
+  return run_job("train", flags.job, [&](World& world) {
+    train::show_feed_forward(world, steps);
+    return kExitOk;
+  });
+}
+
 int train_command(TrainFlags& flags, const CLI::App& command) {
+  if (flags.network == "ffn") return train_ffn(flags, command);
   choose_backend(flags);
   complete(flags, command.get_option("--dp")->count() > 0);
   if (const int code = one_rank_tells([&] { check_train_flags(command, flags); }); code != kExitOk)

@@ -83,6 +83,9 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   const auto positive = CLI::PositiveNumber, at_least_0 = CLI::NonNegativeNumber;
   const auto finite = finite_number();
   section(command, "Model and data");
+  add("--model", flags.network,
+      "gpt; ffn: three layers of 6, 4 and 2 neurons on three servers of two GPUs (takes --steps)",
+      CLI::IsMember({"gpt", "ffn"}));
   add("--data", flags.data, "text to train on (default: one that is there)");
   add.unset("--eval-every", flags.eval_every,
             "steps between evaluations on a batch never trained on; 0: none (default: 20, or a "
@@ -92,11 +95,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--backend", flags.backend, "cpu, cuda, or auto: cuda where there is a GPU",
       CLI::IsMember({"cpu", "cuda", "auto"}));
   add("--type", flags.type,
-      "float (default) or double; with cuda also bf16 (default there) and fp16",
+      "float (default), double, bf16 (default with cuda) or fp16; 16 bits with fp32 master weights",
       CLI::IsMember({"float", "double", "bf16", "fp16"}));
   add("--steps", flags.steps,
-      "steps to train; 0: evaluate and --sample the newest checkpoint in --save on one rank, "
-      "whatever the options of layout and training",
+      "steps to train; 0: evaluate and --sample the newest checkpoint in --save, of any layout, on "
+      "the ranks of --tp",
       at_least_0);
   add("--batch", o.batch, "samples per step, over all ranks", positive);
   add("--micro-batch", o.micro_batch, "samples that pass the model together", positive);
@@ -119,8 +122,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--algo", o.mesh.algorithm, "algorithm of the collectives: auto or a name");
   section(command, "Pipeline, memory and order");
   add("--sync", flags.sync,
-      "how replicas add up gradients: allreduce; ps: the first is a parameter server",
-      CLI::IsMember({"allreduce", "ps"}));
+      "how replicas add up gradients: allreduce; ps: the first is a parameter server; ps-async: "
+      "the "
+      "first only serves, without waiting",
+      CLI::IsMember({"allreduce", "ps", "ps-async"}));
+  add("--staleness", flags.staleness, "steps a worker may be ahead (ps-async)", at_least_0);
   add("--compress", o.compress,
       "quantise gradients between replicas: int8 or fp8, a byte each, with error feedback; none",
       CLI::IsMember({"none", "int8", "fp8"}));
@@ -164,7 +170,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--trace", flags.trace,
       "trace of every rank's communication, for Perfetto and as Chakra's .et");
   add("--sample", flags.sample,
-      "bytes to write at the end, each a forward pass on rank 0's processor", at_least_0);
+      "bytes to write at the end, with a KV cache, on the processors of the first ranks of --tp",
+      at_least_0);
   add.unset("--prompt", flags.prompt, "what the sample begins with (default: a new line)");
   add("--temperature", flags.temperature, "temperature of the sample; lower: likelier bytes",
       finite, positive);

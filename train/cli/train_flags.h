@@ -24,12 +24,12 @@ void add_checkpoint_flags(CLI::App& command, CheckpointFlags& flags, const char*
 struct TrainFlags : CheckpointFlags {
   JobFlags job;
   train::TrainOptions options;
-  std::string sync = "allreduce", data, backend = "cpu", type, optimizer = "adamw";
+  std::string sync = "allreduce", network = "gpt", data, backend = "cpu", type, optimizer = "adamw";
   std::string tp_style = "megatron";
   std::string eval_data;  // text to evaluate; empty: the last twentieth of `data`
   int eval_every = -1;    // steps between evaluations; 0: none. -1: see evaluates_every()
   std::string log, trace, prompt = "\n";
-  int steps = 300, sample = 0;
+  int steps = 300, sample = 0, staleness = 4;
   double temperature = 0.8;
   double lr_per_256 = 0;   // 0: not given
   double peak_tflops = 0;  // of a GPU; 0: by its name

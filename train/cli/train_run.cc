@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <vector>
 
 #include "coll/observe/trace.h"
@@ -29,6 +30,7 @@
 #include "train/model/inference.h"
 #include "train/model/mfu.h"
 #include "train/pipeline/trace.h"
+#include "train/server/async_server.h"
 #include "train/trainer.h"
 #include "transport/gpu/rank_gpu.h"
 
@@ -106,25 +108,41 @@ std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flag
   return test;
 }
 
+// Of the first replica's tensor-parallel group, whose rank 0 prints it.
 template <class T>
-void print_sample(train::Inference<T>& model, const TrainFlags& flags) {
-  fmt::print("# sample:\n{}\n",
-             printable(model.generate(flags.prompt, flags.sample, flags.temperature, 1)));
+void write_sample(train::Inference<T>& model, const TrainFlags& flags, bool speaks) {
+  const double begin = now_s();
+  const std::string text = model.generate(flags.prompt, flags.sample, flags.temperature, 1);
+  const double rate = flags.sample / (now_s() - begin);
+  if (speaks) fmt::print("# sample, {:.0f} tokens/s:\n{}\n", rate, printable(text));
 }
 
-// --steps 0: the newest checkpoint is evaluated, and writes a sample, on rank 0.
+// The layout of inference: that of training without the parallelism of replicas and sequences.
+train::GptParallel in_group(const TrainOptions& options, train::Mesh& mesh) {
+  train::GptParallel parallel = parallel_of(options);
+  parallel.tensor = &mesh.tensor;
+  return parallel;
+}
+
+// --steps 0: the newest checkpoint is evaluated, and writes a sample, on the ranks of --tp.
 template <class T>
 int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
-  Communicator me = world.world().split(world.rank(), 0);
-  if (world.rank() != 0) return kExitOk;
-  train::Inference<T> model(flags.options.model);
-  const train::Checkpoint loaded = train::load_checkpoint(me, flags.save, model.pieces());
-  fmt::print("# weights of step {} of {}\n", loaded.step, loaded.path);
+  const TrainOptions& o = flags.options;
+  check(o, world.rank());
+  train::MeshShape shape = o.mesh;
+  shape.shard = 1;
+  train::Mesh mesh(world, shape);
+  if (mesh.at.data != 0 || mesh.at.pipeline != 0) return kExitOk;
+  const bool speaks = world.rank() == 0;
+  train::Inference<T> model(o.model, in_group(o, mesh));
+  const train::Checkpoint loaded =
+      train::load_checkpoint(mesh.tensor.comm(), flags.save, model.pieces());
+  if (speaks) fmt::print("# weights of step {} of {}\n", loaded.step, loaded.path);
   if (test) {
-    const double loss = model.loss(*test, flags.options.seed, flags.options.batch);
-    fmt::print("# test loss {:.4f}, perplexity {:.4g} a byte\n", loss, std::exp(loss));
+    const double loss = model.loss(*test, o.seed, o.batch);
+    if (speaks) fmt::print("# test loss {:.4f}, perplexity {:.4g} a byte\n", loss, std::exp(loss));
   }
-  if (flags.sample > 0) print_sample(model, flags);
+  if (flags.sample > 0) write_sample(model, flags, speaks);
   return kExitOk;
 }
 
@@ -291,11 +309,28 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
         trainer.pipeline().schedule().shape, trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
-    if (!speaks) return kExitOk;
-    train::Inference<train::HostOf<T>> model(options.model);
+    train::Mesh& ranks = trainer.mesh();
+    if (ranks.at.data != 0 || ranks.at.pipeline != 0) return kExitOk;
+    train::Inference<train::HostOf<T>> model(options.model, in_group(options, ranks));
     model.set(weights);
-    print_sample(model, flags);
+    write_sample(model, flags, speaks);
   }
+  return kExitOk;
+}
+
+// --sync ps-async: a line for the first steps and each tenth of the run, then the server's report.
+template <class T>
+int serve_asynchronously(World& world, const TrainFlags& flags, const train::Text& text) {
+  const bool speaks = world.rank() == 0;
+  TrainLog log(speaks ? flags.log : "");
+  if (speaks) fmt::print("#  step      loss\n");
+  const train::ServerReport report = train::train_asynchronously<T>(
+      world, flags.options, text, flags.steps, flags.staleness, [&](int step, double loss) {
+        if (log.on()) log.write({{"step", step}, {"loss", loss}});
+        if (step <= 3 || step == flags.steps || step % std::max(1, flags.steps / 10) == 0)
+          fmt::print("{:7}  {:8.4f}\n", step, loss);
+      });
+  if (speaks) fmt::print("{}", to_text(report));
   return kExitOk;
 }
 
@@ -314,6 +349,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
   if constexpr (!train::kOnDevice<T>) keep_freed_memory();
   train::Text text = train::Text::load(flags.data);
   const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
+  if constexpr (std::is_floating_point_v<T>)
+    if (flags.sync == "ps-async") return serve_asynchronously<T>(world, flags, text);
   if (flags.steps == 0) return infer<train::HostOf<T>>(world, flags, test);
   Carried<T> carried;
   carried.options = flags.options;
@@ -331,8 +368,12 @@ int run_gpt(World& world, const TrainFlags& flags) {
 
 int run_as(World& world, const TrainFlags& flags) {
   using namespace train;
-  if (flags.backend != "cuda")
-    return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+  if (flags.backend != "cuda") {
+    if (flags.type == "double") return run_gpt<double>(world, flags);
+    if (flags.type == "bf16") return run_gpt<OnProcessor<Bf16>>(world, flags);
+    if (flags.type == "fp16") return run_gpt<OnProcessor<Fp16>>(world, flags);
+    return run_gpt<float>(world, flags);
+  }
   if (flags.type == "double") return run_gpt<OnDevice<Fp64>>(world, flags);
   if (flags.type == "float") return run_gpt<OnDevice<Fp32>>(world, flags);
   if (flags.type == "bf16") return run_gpt<OnDevice<Bf16>>(world, flags);

@@ -39,6 +39,13 @@ struct OnDevice {
   typename E::Stored stored;
 };
 
+// A 16-bit element in host memory (Bf16, Fp16): operators compute in fp32 and round their results.
+template <class E>
+struct OnProcessor {
+  using Element = E;
+  typename E::Stored stored;
+};
+
 // The element of numbers that 16 bits cannot hold: statistics, losses, master weights, moments.
 template <class V>
 struct WideOnDevice {
@@ -51,6 +58,13 @@ struct Placement {  // elements in host memory
   static constexpr DType kType = sizeof(T) == 8 ? DType::kFloat64 : DType::kFloat32;
   using Wide = T;  // element of statistics and state
   using Host = T;  // number type of files, text samples and tests
+};
+template <class E>
+struct Placement<OnProcessor<E>> {
+  static constexpr bool kOnDevice = false;
+  static constexpr DType kType = E::kType;
+  using Wide = float;
+  using Host = float;
 };
 template <class E>
 struct Placement<OnDevice<E>> {
@@ -103,14 +117,17 @@ const Wide<T>* as_wide(const T* room) {
 #define WEFT_DEVICE_ELEMENTS(X) X(Fp64) X(Fp32) X(Bf16) X(Fp16)
 // Calls X(T) for each T that models compute with on a device, and on the processor and a device.
 #define WEFT_DEVICE_TYPES(X) X(OnDevice<Fp64>) X(OnDevice<Fp32>) X(OnDevice<Bf16>) X(OnDevice<Fp16>)
-#define WEFT_TYPES(X) X(float) X(double) WEFT_DEVICE_TYPES(X)
+#define WEFT_TYPES(X) \
+  X(float) X(double) X(OnProcessor<Bf16>) X(OnProcessor<Fp16>) WEFT_DEVICE_TYPES(X)
 // Instantiates a class template for all of them.
-#define WEFT_INSTANTIATE(Class)         \
-  template class Class<float>;          \
-  template class Class<double>;         \
-  template class Class<OnDevice<Fp64>>; \
-  template class Class<OnDevice<Fp32>>; \
-  template class Class<OnDevice<Bf16>>; \
+#define WEFT_INSTANTIATE(Class)            \
+  template class Class<float>;             \
+  template class Class<double>;            \
+  template class Class<OnProcessor<Bf16>>; \
+  template class Class<OnProcessor<Fp16>>; \
+  template class Class<OnDevice<Fp64>>;    \
+  template class Class<OnDevice<Fp32>>;    \
+  template class Class<OnDevice<Bf16>>;    \
   template class Class<OnDevice<Fp16>>
 
 }  // namespace weft::train

@@ -28,7 +28,7 @@ class Block : public BlockParts<T> {
     linear(qkv.data(), normal.data(), value(kQkv), value(kQkv + 1), rows, h(), 3 * part());
     Tensor<T> attended = tensor(rows * part());
     kept[kLogSum] = tensor(wide_room<T>(rows * heads()));
-    attention(attended.data(), as_wide(kept[kLogSum].data()), qkv.data(), attention_shape(batch));
+    this->attend(attended, qkv, batch, attention_shape(batch), kept);
     Tensor<T> middle = region_out(attended, kProj, part(), rows, x);
 
     kept[kX] = std::move(x);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ enum {
   kGradGrow,
   kGradProj,
   kGradQkv,
+  kCache,  // qkv of all rows so far, in inference
   kPlaces
 };
 
@@ -81,6 +83,19 @@ class BlockParts : public RegionLayer<T> {
   }
 
   Index part() const { return h() / regions_.size(); }
+  // Attention of the batch's rows, from their qkv; in inference also to the rows before.
+  void attend(Tensor<T>& out, const Tensor<T>& qkv, const Batch& batch, const AttentionShape& shape,
+              SavedForBackward<T>& kept) {
+    if (batch.rows == 0)
+      return attention(out.data(), as_wide(kept[gpt_block::kLogSum].data()), qkv.data(), shape);
+    if constexpr (std::is_floating_point_v<T>) {
+      Tensor<T>& cache = kept[gpt_block::kCache];
+      const Index row = 3 * shape.width();
+      if (cache.empty()) cache = Tensor<T>(shape.positions * row, Use::kActivations);
+      copy(cache.data() + batch.begin * row, qkv.data(), batch.rows * row);
+      attention_of_rows(out.data(), cache.data(), batch.begin, batch.rows, shape);
+    }
+  }
   // Adds to `grad` the gradient that comes back through the region that began with norm(x).
   void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
                  int x, int mean, int gain, SavedForBackward<T>& kept) {

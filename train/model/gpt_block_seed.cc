@@ -33,8 +33,7 @@ class SeedBlock : public BlockParts<T> {
            3 * part());
     Tensor<T> context(n * h(), Use::kWorkspace);
     kept[kLogSum] = tensor(wide_room<T>(n * shape_.heads));
-    attention(context.data(), as_wide(kept[kLogSum].data()), whole_qkv(kept[kQkvOut], n).data(),
-              attention_shape(batch));
+    this->attend(context, whole_qkv(kept[kQkvOut], n), batch, attention_shape(batch), kept);
     const Tensor<T> mine = own_columns(context, f(), n * shape_.heads);
     kept[kAttended] = gather_columns(mine.data(), part(), f(), n, shape_.heads);
     Tensor<T> middle = tensor(n * h());

@@ -58,9 +58,9 @@ class Embedding : public RegionLayer<T> {
     }
     embed(whole.data(), this->value(0), batch.tokens.data(), first, n, rows, h());
     if (regions_.parallel.embed == Embed::kVocabParallel) regions_.sum(whole.data(), whole.count());
-    const Index local = local_rows(shape_, regions_.parallel, batch.samples);
-    const Index begin = regions_.offset(local);
-    add_positions(whole.data() + begin * h(), this->value(1), begin, shape_.positions, local, h());
+    const Index local = regions_.local(rows), begin = regions_.offset(local);
+    add_positions(whole.data() + begin * h(), this->value(1), batch.begin + begin, shape_.positions,
+                  local, h());
     if (regions_.parallel.embed == Embed::kOwner)
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     if (local == rows) return whole;
@@ -162,9 +162,20 @@ class Head : public RegionLayer<T> {
   Tensor<T> logits(const Tensor<T>& x, Index rows) {
     SavedForBackward<T> forgotten(kPlaces);
     const Tensor<T> normal = this->norm(x, rows, kMean, norm_, forgotten);
-    Tensor<T> out(rows * shape_.vocabulary, Use::kWorkspace);
-    linear<T>(out.data(), normal.data(), list_[table_].value, nullptr, rows, h(),
-              shape_.vocabulary);
+    const Index n = vocabulary_range(shape_, regions_.parallel).count,
+                ranks = shape_.vocabulary / n;
+    Tensor<T> blocks(rows * shape_.vocabulary, Use::kWorkspace);  // of each rank's columns
+    T* mine = blocks.data() +
+              (ranks > 1 ? static_cast<Index>(regions_.parallel.tensor->rank()) : 0) * rows * n;
+    if (regions_.parallel.has_tables())
+      linear<T>(mine, normal.data(), list_[table_].value, nullptr, rows, h(), n);
+    if (regions_.parallel.embed == Embed::kOwner)
+      regions_.parallel.tensor->broadcast(blocks.data(), blocks.count());
+    if (ranks == 1) return blocks;
+    regions_.parallel.tensor->all_gather(blocks.data(), rows * n);
+    Tensor<T> out(blocks.count(), Use::kWorkspace);
+    for (Index b = 0; b < ranks; ++b)
+      copy_columns(out.data() + b * n, shape_.vocabulary, blocks.data() + b * rows * n, n, rows, n);
     return out;
   }
 

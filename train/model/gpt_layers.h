@@ -44,6 +44,9 @@ struct Batch {
                                        // for the last
   double gradient_scale = 1;           // factor of the gradient of the mean loss
   Index number = 0;                    // which of the step's micro-batches on this rank
+  // Inference with a KV cache: the tokens are rows [begin, begin + rows) of one sample, and the
+  // blocks have saved keys and values of the rows before. rows 0: all rows, as in training.
+  Index begin = 0, rows = 0;
 };
 
 // The tensors that a layer saves of one micro-batch; each layer names their places.
@@ -81,7 +84,7 @@ std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel par
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
                                     std::vector<Parameter<T>>& list, Tensor<LossSum<T>>& losses);
-// Returns the logits of all rows, [rows][vocabulary], on one rank alone. x as in forward().
+// Returns the logits of `rows` rows, [rows][vocabulary], on every rank. x as in forward().
 template <class T>
 Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows);
 

@@ -15,6 +15,8 @@ struct Regions {
   GptParallel parallel;
 
   Index size() const { return static_cast<Index>(parallel.tensor->size()); }
+  // The rank's own share of `rows` outside a region.
+  Index local(Index rows) const { return parallel.sequence ? rows / size() : rows; }
   // Index of this rank's first element among all rows; `count`: elements per rank.
   Index offset(Index count) const {
     return parallel.sequence ? static_cast<Index>(parallel.tensor->rank()) * count : 0;
@@ -52,7 +54,9 @@ class RegionLayer : public Layer<T> {
     this->first = list.size();
   }
   Index h() const { return shape_.width; }
-  Index rows_of(const Batch& batch) const { return batch.samples * shape_.positions; }
+  Index rows_of(const Batch& batch) const {
+    return batch.rows > 0 ? batch.rows : batch.samples * shape_.positions;
+  }
   // Of the layer's parameter number `at`.
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }

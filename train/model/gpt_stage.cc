@@ -120,15 +120,10 @@ void GptStage<T>::expect_after(int unit, bool backward) {
 }
 
 template <class T>
-void GptStage<T>::forward(int microbatch, const T* input, T* output) {
+Tensor<T> GptStage<T>::forward(int microbatch, Tensor<T> x) {
   MicroBatch& m = at(microbatch);
   if (last() && losses_.empty())
     losses_ = Tensor<LossSum<T>>(micro_batches_.size(), Use::kWorkspace);
-  Tensor<T> x;
-  if (!first()) {
-    x = Tensor<T>(boundary_, Use::kActivations);
-    copy(x.data(), input, x.count());
-  }
   for (int unit = 0; unit < static_cast<int>(layers_.size()); ++unit) {
     const auto u = static_cast<std::size_t>(unit);
     store_->want_weights(unit);
@@ -150,7 +145,7 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     if (evaluates_ && ties(unit)) store_->release_weights(0);
     if (!evaluates_) send_away(microbatch, unit);
   }
-  if (!last()) copy(output, x.data(), x.count());
+  return x;
 }
 
 // What a unit keeps, or its input where the rest is computed again.
@@ -219,20 +214,14 @@ void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
 }
 
 template <class T>
-void GptStage<T>::pass_back(int microbatch, const T* grad_output, T* grad_input,
-                            bool with_weights) {
+Tensor<T> GptStage<T>::pass_back(int microbatch, Tensor<T> grad, bool with_weights) {
   MicroBatch& m = at(microbatch);
-  Tensor<T> grad;
-  if (!last()) {
-    grad = Tensor<T>(boundary_, Use::kErrors);
-    copy(grad.data(), grad_output, grad.count());
-  }
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
     bring_back(microbatch, unit);
     grad = unit_backward_input(unit, m, std::move(grad), with_weights);
     if (with_weights) unit_backward_weight(unit, m);
   }
-  if (!first()) copy(grad_input, grad.data(), grad.count());
+  return grad;
 }
 
 template <class T>
@@ -243,15 +232,14 @@ void GptStage<T>::backward_weight(int microbatch) {
 }
 
 template <class T>
-Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
-  Batch batch{.samples = 1, .tokens = tokens, .targets = {}};
-  batch.tokens.resize(shape_.positions, 0);
+Tensor<T> GptStage<T>::logits(std::vector<Token> tokens, Index begin) {
+  Batch batch{.tokens = std::move(tokens), .targets = {}, .begin = begin};
+  batch.rows = batch.tokens.size();
+  cached_.resize(layers_.size());
   Tensor<T> x;
-  for (std::size_t u = 0; u + 1 < layers_.size(); ++u) {
-    SavedForBackward<T> forgotten;
-    x = layers_[u]->forward(std::move(x), batch, forgotten);
-  }
-  return head_logits(*layers_.back(), x, shape_.positions);
+  for (std::size_t u = 0; u + 1 < layers_.size(); ++u)
+    x = layers_[u]->forward(std::move(x), batch, cached_[u]);
+  return head_logits(*layers_.back(), x, batch.rows);
 }
 
 WEFT_INSTANTIATE(GptStage);

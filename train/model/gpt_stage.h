@@ -63,19 +63,21 @@ class GptStage : public Stage<T> {
 
   std::size_t input_count() const override { return first() ? 0 : boundary_; }
   std::size_t output_count() const override { return last() ? 0 : boundary_; }
-  void forward(int microbatch, const T* input, T* output) override;
-  void backward_input(int microbatch, const T* grad_output, T* grad_input) override {
-    pass_back(microbatch, grad_output, grad_input, false);
+  Tensor<T> forward(int microbatch, Tensor<T> input) override;
+  Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) override {
+    return pass_back(microbatch, std::move(grad_output), false);
   }
   void backward_weight(int microbatch) override;
-  void backward(int microbatch, const T* grad_output, T* grad_input) override {
-    pass_back(microbatch, grad_output, grad_input, true);
+  Tensor<T> backward(int microbatch, Tensor<T> grad_output) override {
+    return pass_back(microbatch, std::move(grad_output), true);
   }
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
-  // Returns the logits at every position of one sample, for a stage that is the whole model.
-  Tensor<T> logits(const std::vector<Token>& tokens);
+  // Returns the logits at positions `begin` and after of one sample, which ends with `tokens`, for
+  // a stage that is the whole model. Keys and values of the positions before are those that earlier
+  // calls left (KV cache).
+  Tensor<T> logits(std::vector<Token> tokens, Index begin = 0);
 
  private:
   struct MicroBatch {
@@ -91,7 +93,7 @@ class GptStage : public Stage<T> {
   void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
-  void pass_back(int microbatch, const T* grad_output, T* grad_input, bool with_weights);
+  Tensor<T> pass_back(int microbatch, Tensor<T> grad, bool with_weights);
   Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad, bool with_weights);
   void unit_backward_weight(int unit, MicroBatch& m);
 
@@ -107,6 +109,7 @@ class GptStage : public Stage<T> {
   WeightStore* store_ = nullptr;
   std::unique_ptr<Offload<T>> offload_;
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
+  std::vector<SavedForBackward<T>> cached_;  // by unit, in inference
 };
 
 // Returns the number of blocks of each stage. The last stage gets fewer, as `heads` times a rank's

@@ -1,4 +1,4 @@
-// Losses and samples of a trained model. This file knows neither training nor other ranks.
+// Losses and samples of a trained model. This file does not know training.
 #include "train/model/inference.h"
 
 #include <algorithm>
@@ -8,8 +8,10 @@
 namespace weft::train {
 
 template <class T>
-Inference<T>::Inference(const GptShape& shape)
-    : model_(shape, {&alone_}, {}), weights_(model_.flat_count(), Use::kWeights) {
+Inference<T>::Inference(const GptShape& shape, GptParallel p)
+    : group_(p.tensor != nullptr ? p.tensor : &alone_),
+      model_(shape, {group_, false, p.seed_style, p.embed}, {}),
+      weights_(model_.flat_count(), Use::kWeights) {
   model_.set_store(&here_);
   model_.evaluate(true);
   for (int u = 0; u < static_cast<int>(model_.units().size()); ++u)
@@ -26,8 +28,17 @@ std::vector<TensorPart<T>> Inference<T>::pieces() {
 
 template <class T>
 void Inference<T>::set(const std::map<std::string, std::vector<T>>& weights) {
-  for (Parameter<T>& p : model_.parameters())
-    std::ranges::copy(weights.at(p.logical.name), p.value);
+  Axis alone;
+  GptStage<T> names(model_.shape(), {&alone}, {});  // of all tensors, in one order for all ranks
+  for (const Parameter<T>& whole : names.parameters()) {
+    std::vector<T> all(whole.logical.count());
+    if (group_->rank() == 0) all = weights.at(whole.logical.name);
+    group_->broadcast(all.data(), all.size());
+    for (Parameter<T>& mine : model_.parameters())
+      if (mine.logical.name == whole.logical.name)
+        for (Index i = 0; i < mine.logical.count(); ++i)
+          mine.value[i] = all[mine.logical.logical_index(i)];
+  }
 }
 
 template <class T>
@@ -40,7 +51,7 @@ double Inference<T>::loss(const Text& text, std::uint64_t seed, Index samples) {
   double sum = 0;
   for (Index s = 0; s < samples; ++s) {
     text.sample(seed, s, n, batch.tokens.data(), batch.targets.data());
-    model_.forward(0, nullptr, nullptr);
+    model_.forward(0, {});
     sum += model_.take_losses()[0];
   }
   return sum / static_cast<double>(samples);
@@ -48,18 +59,21 @@ double Inference<T>::loss(const Text& text, std::uint64_t seed, Index samples) {
 
 template <class T>
 std::string Inference<T>::generate(const std::string& prompt, int bytes, double temperature,
-                                   std::uint64_t seed) {
+                                   std::uint64_t seed, bool cached) {
   const GptShape& shape = model_.shape();
   std::mt19937_64 dice(seed);
   // Something has to come before the first byte.
   std::string text = prompt.empty() ? "\n" : prompt;
+  Index known = 0;  // positions whose keys and values are cached
   for (int b = 0; b < bytes; ++b) {
     const std::size_t seen = std::min<std::size_t>(text.size(), shape.positions);
+    if (!cached || seen < text.size()) known = 0;  // every byte has another position than before
     std::vector<Token> tokens;
-    for (std::size_t i = text.size() - seen; i < text.size(); ++i)
+    for (std::size_t i = text.size() - seen + known; i < text.size(); ++i)
       tokens.push_back(static_cast<unsigned char>(text[i]));
-    const Tensor<T> logits = model_.logits(tokens);
-    const T* row = logits.data() + (seen - 1) * shape.vocabulary;
+    const Tensor<T> logits = model_.logits(std::move(tokens), known);
+    const T* row = logits.data() + logits.count() - shape.vocabulary;
+    known = seen;
     std::vector<double> weight(std::min<Index>(shape.vocabulary, 256));
     const double most = *std::max_element(row, row + weight.size());
     for (std::size_t i = 0; i < weight.size(); ++i)

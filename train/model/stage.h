@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/operators/tensor.h"
@@ -77,17 +78,19 @@ class Stage {
   // Elements of the output tensor per micro-batch; 0 for the last stage, whose output is a loss.
   virtual std::size_t output_count() const = 0;
   // Every micro-batch, numbered from 0, passes forward(), backward_input() and backward_weight()
-  // once, in this order; different micro-batches interleave in any order. The calls use the buffers
-  // only until they return. A buffer may be null where its count is 0.
-  virtual void forward(int microbatch, const T* input, T* output) = 0;
-  virtual void backward_input(int microbatch, const T* grad_output, T* grad_input) = 0;
+  // once, in this order; different micro-batches interleave in any order. A stage takes the tensor
+  // that arrived and returns the one that is sent, so that no message is copied. A tensor is empty
+  // where its count is 0. forward() returns the output, the others the gradient of the input.
+  virtual Tensor<T> forward(int microbatch, Tensor<T> input) = 0;
+  virtual Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) = 0;
   // Adds to the gradients of the parameters. Frees the tensors saved for this micro-batch.
   virtual void backward_weight(int microbatch) = 0;
   // backward_input() and backward_weight() in one pass; a stage may go layer by layer, which needs
   // less memory.
-  virtual void backward(int microbatch, const T* grad_output, T* grad_input) {
-    backward_input(microbatch, grad_output, grad_input);
+  virtual Tensor<T> backward(int microbatch, Tensor<T> grad_output) {
+    Tensor<T> grad_input = backward_input(microbatch, std::move(grad_output));
     backward_weight(microbatch);
+    return grad_input;
   }
   virtual std::vector<Parameter<T>>& parameters() = 0;
 };

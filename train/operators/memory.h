@@ -2,15 +2,18 @@
 // says (device/types.h). For host memory these functions use the standard library.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "train/device/context.h"
 #include "train/device/kernel.h"
 #include "train/device/types.h"
+#include "train/parallel/memory_ledger.h"
 
 namespace weft::train {
 
@@ -44,6 +47,7 @@ struct Free {
 
 template <class T>
 void copy(T* to, const T* from, std::size_t count) {
+  MemoryLedger::of_this_rank().copied += count * sizeof(T);
   if constexpr (kOnDevice<T>)
     rank_device().copy(to, from, count * sizeof(T));
   else
@@ -60,13 +64,16 @@ void set_zero(T* to, std::size_t count) {
 // Copies elements to numbers of the host.
 template <class T>
 void to_host(HostOf<T>* to, const T* from, std::size_t count) {
-  if constexpr (!kOnDevice<T>)
+  if constexpr (std::is_same_v<T, HostOf<T>>)
     std::memcpy(to, from, count * sizeof(T));
   else if constexpr (sizeof(T) == sizeof(HostOf<T>))
     rank_device().download(to, from, count * sizeof(T));
   else {
     std::vector<T> stored(count);
-    rank_device().download(stored.data(), from, count * sizeof(T));
+    if constexpr (kOnDevice<T>)
+      rank_device().download(stored.data(), from, count * sizeof(T));
+    else
+      std::copy_n(from, count, stored.data());
     for (std::size_t i = 0; i < count; ++i)
       to[i] = kernels::Codec<typename T::Element>::widen(stored[i].stored);
   }
@@ -74,7 +81,7 @@ void to_host(HostOf<T>* to, const T* from, std::size_t count) {
 // Copies numbers of the host to elements; rounds where T has fewer digits.
 template <class T>
 void from_host(T* to, const HostOf<T>* from, std::size_t count) {
-  if constexpr (!kOnDevice<T>)
+  if constexpr (std::is_same_v<T, HostOf<T>>)
     std::memcpy(to, from, count * sizeof(T));
   else if constexpr (sizeof(T) == sizeof(HostOf<T>))
     rank_device().upload(to, from, count * sizeof(T));
@@ -82,7 +89,10 @@ void from_host(T* to, const HostOf<T>* from, std::size_t count) {
     std::vector<T> stored(count);
     for (std::size_t i = 0; i < count; ++i)
       stored[i].stored = kernels::Codec<typename T::Element>::narrow(from[i]);
-    rank_device().upload(to, stored.data(), count * sizeof(T));
+    if constexpr (kOnDevice<T>)
+      rank_device().upload(to, stored.data(), count * sizeof(T));
+    else
+      std::copy_n(stored.data(), count, to);
   }
 }
 

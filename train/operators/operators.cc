@@ -274,6 +274,34 @@ void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) 
 }
 
 template <class T>
+void attention_of_rows(T* out, const T* cache, Index begin, Index rows, const AttentionShape& s) {
+  const Index d = s.head_width, width = s.width();
+  const T factor = 1 / std::sqrt(static_cast<T>(d));
+  in_pieces(s.heads * rows, [=](Index piece, Index) {
+    const Index head = piece % s.heads, row = begin + piece / s.heads;
+    const T* q = cache + row * 3 * width + head * d;
+    std::vector<T> score(row + 1);
+    for (Index i = 0; i <= row; ++i) {
+      const T* k = cache + (3 * i + 1) * width + head * d;
+      T sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (Index e = 0; e < d; ++e) sum += q[e] * k[e];
+      score[i] = sum * factor;
+    }
+    const T most = *std::max_element(score.begin(), score.end());
+    T sum = 0;
+    for (T& x : score) sum += x = std::exp(x - most);
+    T* to = out + (row - begin) * width + head * d;
+    std::fill_n(to, d, T(0));
+    for (Index i = 0; i <= row; ++i) {
+      const T share = score[i] / sum;
+      const T* v = cache + (3 * i + 2) * width + head * d;
+      for (Index e = 0; e < d; ++e) to[e] += share * v[e];
+    }
+  });
+}
+
+template <class T>
 void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
                     const T* qkv, const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
@@ -436,9 +464,13 @@ void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, 
   parts[1] += sum.low;
 }
 
+template void attention_of_rows(float*, const float*, Index, Index, const AttentionShape&);
+template void attention_of_rows(double*, const double*, Index, Index, const AttentionShape&);
 WEFT_OPERATORS(template, float)
 WEFT_OPERATORS(template, double)
 template void sum_losses<float>(double*, const float*, const float*, Index);
 template void sum_losses<double>(double*, const double*, const double*, Index);
+template void sum_losses<OnProcessor<Bf16>>(double*, const float*, const float*, Index);
+template void sum_losses<OnProcessor<Fp16>>(double*, const float*, const float*, Index);
 
 }  // namespace weft::train

@@ -1,9 +1,9 @@
-// The operators of both backends. An operator is declared twice, for elements of the processor
-// (float, double: operators.cc) and, by the lists at the end, for those of a device
-// (device/operators.cc); the type of the numbers selects. On the processor OpenBLAS computes matrix
-// products, loops do the rest, on the threads of parallel.h. On a device operators return at once
-// and run in the order of the compute stream (device/context.h). Operators know shapes only;
-// gpt_layers.h knows which rank holds which part.
+// The operators of both backends. An operator is declared for elements of the processor (float,
+// double: operators.cc) and, by the lists at the end, for 16-bit elements there
+// (operators_half.cc) and for those of a device (device/operators.cc); the type of the numbers
+// selects. On the processor OpenBLAS computes matrix products, loops do the rest, on the threads of
+// parallel.h. On a device operators return at once and run in the order of the compute stream
+// (device/context.h). Operators know shapes only; gpt_layers.h knows which rank holds which part.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
 // that "adds" adds its result to the destination. rows = samples x positions. Wide<T> is T on the
@@ -27,6 +27,8 @@ using Index = std::size_t;
 
 template <class T>
 concept DeviceElement = kOnDevice<T>;
+template <class T>
+concept HalfElement = kHasMaster<T> && !kOnDevice<T>;  // operators_half.cc
 
 // On the processor only: c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements
 // from row to row.
@@ -66,6 +68,10 @@ struct AttentionShape {
 // log_sum[batch][heads][positions]: all that attention_grad() needs of the scores.
 template <class T>
 void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s);
+// The same for rows [begin, begin + rows) of one sample, each to all rows up to it: out has those
+// rows, and `cache`, qkv of all rows so far, is a KV cache. On the processor only.
+template <class T>
+void attention_of_rows(T* out, const T* cache, Index begin, Index rows, const AttentionShape& s);
 template <class T>
 void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
                     const T* qkv, const AttentionShape& s);
@@ -165,11 +171,15 @@ template <class T>
 void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                     Index count, const Update& u);
 
-// On a device only: rounds master weights to the model's weights, and back.
+// Rounds numbers to elements, and back; where these are not the same.
 template <DeviceElement T>
 void narrow(T* to, const Wide<T>* from, Index count);
 template <DeviceElement T>
 void widen(Wide<T>* to, const T* from, Index count);
+template <HalfElement T>
+void narrow(T* to, const float* from, Index count);
+template <HalfElement T>
+void widen(float* to, const T* from, Index count);
 
 // ---- lists -----------------------------------------------------------------------------------
 
@@ -207,6 +217,9 @@ void widen(Wide<T>* to, const T* from, Index count);
 #define WEFT_OPTIMIZER(PREFIX, T) \
   PREFIX void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
 
+WEFT_PRODUCTS(template <HalfElement T>, T)
+WEFT_OPERATORS(template <HalfElement T>, T)
+WEFT_OPTIMIZER(template <HalfElement T>, T)
 WEFT_PRODUCTS(template <DeviceElement T>, T)
 WEFT_OPERATORS(template <DeviceElement T>, T)
 WEFT_OPTIMIZER(template <DeviceElement T>, T)

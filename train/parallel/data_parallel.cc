@@ -35,9 +35,9 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   if (options.codec != Codec::kNone) residual_.resize(whole);
   if (apart_) sums_ = Tensor<Sum>::zeros(options.zero < 2 ? whole : own, Use::kRemoteGradients);
   if (updates() && (optimizer.adam || optimizer.momentum != 0))
-    moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
-  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kLearningRates);
-  if (updates() && kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+    moment1_ = Tensor<Wide<T>>::zeros(own, Use::kFirstMoment);
+  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kSecondMoment);
+  if (updates() && kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kMasterWeights);
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
   send_state_away();
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
@@ -280,7 +280,7 @@ std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     const auto piece = [&]<class X>(const char* suffix, X* data) {
       HostOf<T>* here = nullptr;
-      if constexpr (kOnDevice<T>) {
+      if constexpr (!std::is_same_v<X, HostOf<T>>) {
         copies_.push_back(std::make_unique<Copy>());
         copies_.back()->host.resize(n);
         copies_.back()->put_back = [data, n](const HostOf<T>* from) { from_host(data, from, n); };
@@ -293,7 +293,7 @@ std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
       x.logical.name += suffix;
       all.push_back(std::move(x));
     };
-    if (kHasMaster<T>)
+    if constexpr (kHasMaster<T>)
       piece("", master_.data() + stored);
     else
       piece("", part_weights(stored, p.offset + first));

@@ -32,6 +32,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "train/model/gpt_stage.h"
@@ -114,7 +115,9 @@ class DataParallel : public WeightStore {
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
  private:
-  using Sum = std::conditional_t<kHasMaster<T>, OnDevice<Fp32>, T>;  // element of sums_
+  // Element of sums_.
+  using Sum = std::conditional_t<!kHasMaster<T>, T,
+                                 std::conditional_t<kOnDevice<T>, OnDevice<Fp32>, float>>;
   struct Bucket {
     std::size_t begin, end;  // in the flat buffer
     int unit;                // the bucket is ready when this unit's gradients are

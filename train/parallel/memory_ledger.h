@@ -15,15 +15,16 @@ enum class Use {
   kErrors,           // gradients of activations
   kGradients,        // gradients of this rank's samples
   kRemoteGradients,  // sums that arrived from other ranks
-  kLearningRates,    // Adam's second moment, which sets the rate of each parameter
-  kOptimizer,        // first moment, of which the weights' next change is made; master weights
+  kFirstMoment,      // Adam's, or SGD's momentum: the next change of each weight (delta w)
+  kSecondMoment,     // Adam's, which sets the learning rate of each weight
+  kMasterWeights,    // in fp32, of which 16-bit weights are rounded
   kWorkspace         // scratch memory of an operator
 };
-inline constexpr int kUses = 9;
+inline constexpr int kUses = 10;
 inline const char* name(Use use) {
-  constexpr const char* kNames[] = {"weights",        "weighted_sums", "activations",
-                                    "errors",         "gradients",     "remote_gradients",
-                                    "learning_rates", "optimizer",     "workspace"};
+  constexpr const char* kNames[] = {
+      "weights",          "weighted_sums", "activations",   "errors",         "gradients",
+      "remote_gradients", "first_moment",  "second_moment", "master_weights", "workspace"};
   return kNames[static_cast<int>(use)];
 }
 
@@ -31,6 +32,7 @@ inline const char* name(Use use) {
 struct MemoryLedger {
   std::array<std::size_t, kUses> now{}, peak{};
   std::size_t total = 0, peak_total = 0;
+  std::size_t copied = 0;  // bytes that copy() has moved (memory.h)
 
   void add(Use use, std::size_t bytes) {
     const auto u = static_cast<std::size_t>(use);

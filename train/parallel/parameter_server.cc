@@ -150,20 +150,6 @@ class Server {
 
 }  // namespace
 
-ServerReport& ServerReport::operator+=(const ServerReport& later) {
-  updates += later.updates;
-  staleness.resize(std::max(staleness.size(), later.staleness.size()));
-  for (std::size_t k = 0; k < later.staleness.size(); ++k) staleness[k] += later.staleness[k];
-  most_ahead = std::max(most_ahead, later.most_ahead);
-  workers.resize(later.workers.size());
-  for (std::size_t w = 0; w < workers.size(); ++w) {
-    workers[w].last += later.workers[w].last;
-    workers[w].waited_s += later.workers[w].waited_s;
-    workers[w].worked_s += later.workers[w].worked_s;
-  }
-  return *this;
-}
-
 ServerReport serve(Communicator comm, const ServerOptions& options, std::size_t gradient_count,
                    std::vector<double>& weights,
                    const std::function<void(std::span<double>)>& apply) {

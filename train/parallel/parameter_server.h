@@ -40,8 +40,6 @@ struct ServerReport {
     double worked_s = 0;     // from each answer to the worker's next gradient
   };
   std::vector<PerWorker> workers;
-
-  ServerReport& operator+=(const ServerReport& later);  // a later run of the same workers
 };
 
 // Runs the server, on rank 0. Each push has gradient_count elements; `apply` changes `weights` by

@@ -22,18 +22,16 @@ class SleepingStage : public Stage<float> {
       : in_(stage == 0 ? 0 : elements), out_(stage == stages - 1 ? 0 : elements), time_(time) {}
   std::size_t input_count() const override { return in_; }
   std::size_t output_count() const override { return out_; }
-  void forward(int, const float*, float* out) override {
-    if (out) std::fill_n(out, out_, 0.0f);
-    std::this_thread::sleep_for(time_);
-  }
-  void backward_input(int, const float*, float* grad_in) override {
-    if (grad_in) std::fill_n(grad_in, in_, 0.0f);
-    std::this_thread::sleep_for(time_);
-  }
+  Tensor<float> forward(int, Tensor<float>) override { return after_time(out_); }
+  Tensor<float> backward_input(int, Tensor<float>) override { return after_time(in_); }
   void backward_weight(int) override { std::this_thread::sleep_for(time_); }
   std::vector<Parameter<float>>& parameters() override { return none_; }
 
  private:
+  Tensor<float> after_time(std::size_t count) {
+    std::this_thread::sleep_for(time_);
+    return Tensor<float>::zeros(count, Use::kActivations);
+  }
   std::size_t in_, out_;
   std::chrono::microseconds time_;
   std::vector<Parameter<float>> none_;

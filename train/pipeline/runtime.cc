@@ -224,18 +224,11 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
   if (a.op == PipeOp::kBackwardWeight) {
     s.backward_weight(a.microbatch);
   } else {
-    const Tensor<T> in = take(forward ? activations_in_ : gradients_in_, a.stage, a.microbatch);
+    Tensor<T> in = take(forward ? activations_in_ : gradients_in_, a.stage, a.microbatch);
     const bool ends = a.stage == (forward ? x.stages() - 1 : 0);  // nobody needs the result
-    Tensor<T> out;
-    if (!ends)
-      out = forward ? Tensor<T>(s.output_count(), Use::kActivations)
-                    : Tensor<T>(s.input_count(), Use::kErrors);
-    if (forward)
-      s.forward(a.microbatch, in.data(), out.data());
-    else if (with_weights)
-      s.backward(a.microbatch, in.data(), out.data());
-    else
-      s.backward_input(a.microbatch, in.data(), out.data());
+    Tensor<T> out = forward        ? s.forward(a.microbatch, std::move(in))
+                    : with_weights ? s.backward(a.microbatch, std::move(in))
+                                   : s.backward_input(a.microbatch, std::move(in));
     // Stages of a rank alone hand over in memory.
     auto& to = alone ? (forward ? activations_in_ : gradients_in_)
                      : (forward ? activations_out_ : gradients_out_);

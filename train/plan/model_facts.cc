@@ -11,15 +11,41 @@
 
 #include "topo/base/status.h"
 #include "topo/base/text.h"
+#include "train/model/mfu.h"
 
 namespace weft::train {
 namespace {
 
-const ModelShape kModels[] = {{"gpt2", 12, 768, 12, 50257, 1024},
-                              {"gpt2-medium", 24, 1024, 16, 50257, 1024},
-                              {"gpt2-large", 36, 1280, 20, 50257, 1024},
-                              {"gpt2-xl", 48, 1600, 25, 50257, 1024},
-                              {"gpt3", 96, 12288, 96, 50257, 2048}};
+const ModelShape kModels[] = {
+    {"gpt2", 12, 768, 12, 50257, 1024},
+    {"gpt2-medium", 24, 1024, 16, 50257, 1024},
+    {"gpt2-large", 36, 1280, 20, 50257, 1024},
+    {"gpt2-xl", 48, 1600, 25, 50257, 1024},
+    {"gpt3", 96, 12288, 96, 50257, 2048},
+    // arXiv 2407.21783, table 3
+    {"llama3-8b", 32, 4096, 32, 128256, 8192, 14336, {.kv_heads = 8}},
+    {"llama3-70b", 80, 8192, 64, 128256, 8192, 28672, {.kv_heads = 8}},
+    {"llama3-405b", 126, 16384, 128, 128256, 8192, 53248, {.kv_heads = 8}},
+    // arXiv 2401.04088, table 1
+    {"mixtral-8x7b",
+     32,
+     4096,
+     32,
+     32000,
+     32768,
+     14336,
+     {.kv_heads = 8},
+     {.experts = 8, .active = 2, .width = 14336}},
+    // arXiv 2412.19437, section 4.2
+    {"deepseek-v3",
+     61,
+     7168,
+     128,
+     129280,
+     4096,
+     18432,
+     {.head_size = 192, .q_rank = 1536, .kv_rank = 512, .rope_size = 64, .value_size = 128},
+     {.experts = 256, .active = 8, .shared = 1, .width = 2048, .dense_layers = 3, .bias = true}}};
 constexpr int kHeadSize = 128;
 
 }  // namespace
@@ -28,6 +54,66 @@ GptShape ModelShape::shape() const {
   const auto n = [](int value) { return static_cast<Index>(value); };
   return {n(vocabulary), n(sequence), n(hidden), n(heads), n(layers)};
 }
+
+std::int64_t ModelShape::key_size() const {
+  return attention.head_size > 0 ? attention.head_size : hidden / heads;
+}
+std::int64_t ModelShape::value_size() const {
+  return attention.value_size > 0 ? attention.value_size : key_size();
+}
+std::int64_t ModelShape::kv_width() const {
+  const int kv = attention.kv_heads > 0 ? attention.kv_heads : heads;
+  return kv * (key_size() + value_size());
+}
+std::int64_t ModelShape::cached() const {
+  return attention.kv_rank > 0 ? attention.kv_rank + attention.rope_size : kv_width();
+}
+
+std::int64_t ModelShape::attention_parameters() const {
+  if (gpt()) return 4 * h() * h() + 4 * h();
+  const std::int64_t out = heads * value_size() * h();
+  const AttentionParts& a = attention;
+  if (a.kv_rank == 0) return h() * q_width() + h() * kv_width() + out;
+  // Down to the two vectors, their norms, and up to the heads.
+  return h() * a.q_rank + a.q_rank + a.q_rank * q_width() + h() * (a.kv_rank + a.rope_size) +
+         a.kv_rank + a.kv_rank * heads * (key_size() - a.rope_size + value_size()) + out;
+}
+std::int64_t ModelShape::ffn_parameters() const {
+  if (gpt()) return 8 * h() * h() + 5 * h();
+  if (moe.experts == 0) return 3 * h() * ffn;
+  const std::int64_t router = moe.experts * (h() + (moe.bias ? 1 : 0));
+  return (moe.experts + moe.shared) * expert_parameters() + router;
+}
+std::int64_t ModelShape::active_ffn_parameters() const {
+  return ffn_parameters() -
+         (moe.experts - moe.active) * (moe.experts > 0 ? expert_parameters() : 0);
+}
+std::int64_t ModelShape::blocks() const {
+  const int dense = layers - moe_layers();
+  const std::int64_t of_dense = moe.experts > 0 ? 3 * h() * ffn : ffn_parameters();
+  return layers * attention_parameters() + dense * of_dense +
+         (moe.experts > 0 ? moe_layers() * ffn_parameters() : 0);
+}
+std::int64_t ModelShape::parameters() const {
+  if (gpt()) return static_cast<std::int64_t>(parameter_count(shape()));
+  return blocks() + 2 * h() * layers + h() + 2 * std::int64_t{vocabulary} * h();
+}
+std::int64_t ModelShape::active_parameters() const {
+  return parameters() - moe_layers() * (ffn_parameters() - active_ffn_parameters());
+}
+double ModelShape::block_flops() const {
+  if (gpt()) return block_flops_per_token(shape());
+  const double active =
+      static_cast<double>(active_parameters() - h() - 2 * std::int64_t{vocabulary} * h());
+  return 6 * active / layers +
+         6.0 * heads * static_cast<double>(key_size() + value_size()) * sequence;
+}
+// An embedding that is no head multiplies nothing.
+double ModelShape::flops() const {
+  if (gpt()) return flops_per_token(shape());
+  return layers * block_flops() + 6.0 * vocabulary * hidden;
+}
+
 const std::vector<std::string>& known_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;

@@ -11,28 +11,65 @@
 
 namespace weft::train {
 
-// A decoder like GPT-2 and GPT-3: learned positions, biases everywhere, a head tied to the
-// embedding.
+// Attention with fewer heads of keys and values (grouped-query attention, Ainslie et al., arXiv
+// 2305.13245), or with both projected from a vector of kv_rank numbers (multi-head latent
+// attention, DeepSeek-V2, arXiv 2405.04434: then head_size is that of q and k, rope_size of it with
+// positions, and value_size that of v).
+struct AttentionParts {
+  int kv_heads = 0;   // 0: as many as heads
+  int head_size = 0;  // 0: hidden / heads
+  int q_rank = 0, kv_rank = 0, rope_size = 0, value_size = 0;
+};
+// Mixture of experts (GShard, Lepikhin et al., arXiv 2006.16668): a token passes `active` of them
+// and the shared ones. The first `dense_layers` blocks have one dense network.
+struct ExpertParts {
+  int experts = 0, active = 0, shared = 0, width = 0, dense_layers = 0;
+  bool bias = false;  // a number per expert that balances the load (DeepSeek-V3)
+};
+
+// A decoder. As GPT-2 and GPT-3 (`ffn` 0), which weft train has: learned positions, biases
+// everywhere, GELU and a width of 4 hidden, a head tied to the embedding. Or as Llama, which only
+// the planner has: rotary positions, no biases, RMSNorm, SwiGLU of width `ffn`, a head of its own
+// (arXiv 2407.21783).
 struct ModelShape {
   std::string name;
   int layers = 12, hidden = 768, heads = 12;
   int vocabulary = 50257, sequence = 1024;
+  int ffn = 0;
+  AttentionParts attention = {};
+  ExpertParts moe = {};
 
-  GptShape shape() const;  // of the trainer
+  bool gpt() const { return ffn == 0; }  // weft train has it
+  GptShape shape() const;                // of the trainer
   std::int64_t h() const { return hidden; }
-  // Of a block: attention, FFN.
-  std::int64_t attention_parameters() const { return 4 * h() * h() + 4 * h(); }
-  std::int64_t ffn_parameters() const { return 8 * h() * h() + 5 * h(); }
-  // Of all blocks, without norms; of the model, with the last norm.
-  std::int64_t blocks() const { return layers * (attention_parameters() + ffn_parameters()); }
-  std::int64_t parameters() const { return static_cast<std::int64_t>(parameter_count(shape())); }
+  // Of a head: of q and k, of v; of all heads: of q, of k and v together.
+  std::int64_t key_size() const;
+  std::int64_t value_size() const;
+  std::int64_t q_width() const { return heads * key_size(); }
+  std::int64_t kv_width() const;
+  // Numbers that a KV cache keeps per token and block.
+  std::int64_t cached() const;
+  // Of a block: attention; FFN, dense or all experts with their router; what a token passes of it.
+  std::int64_t attention_parameters() const;
+  std::int64_t ffn_parameters() const;
+  std::int64_t active_ffn_parameters() const;
+  std::int64_t expert_parameters() const { return 3 * h() * moe.width; }  // of one
+  int moe_layers() const { return moe.experts > 0 ? layers - moe.dense_layers : 0; }
+  // Of all blocks, without norms; of the model, with the last norm; those that a token passes.
+  std::int64_t blocks() const;
+  std::int64_t parameters() const;
+  std::int64_t active_parameters() const;
+  // FLOPs per token of the model, of its mean block, and the head in such blocks (mfu.h).
+  double flops() const;
+  double block_flops() const;
+  double head_blocks() const { return 6.0 * vocabulary * hidden / block_flops(); }
   // The number of parameters that the user asked for; 0: the shape is a known model's.
   double asked = 0;
   // The number asked for, else parameters().
   double stated() const { return asked > 0 ? asked : static_cast<double>(parameters()); }
 };
 
-// name: gpt2, gpt2-medium, gpt2-large, gpt2-xl or gpt3. Throws Error that lists these names.
+// Throws Error that lists the names of known_models().
 ModelShape known_model(std::string_view name);
 const std::vector<std::string>& known_models();
 

@@ -10,7 +10,6 @@
 #include <tuple>
 
 #include "topo/base/status.h"
-#include "train/model/mfu.h"
 #include "train/pipeline/simulator.h"
 #include "train/plan/rank_facts.h"
 
@@ -45,6 +44,8 @@ void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
     l.tp_bytes = rank.tp_bytes;
     l.pp_bytes = rank.pp_bytes;
     l.dp_bytes = rank.dp_bytes;
+    l.ep_bytes = rank.ep_bytes;
+    l.cp_bytes = rank.cp_bytes;
   }
   l.fits = l.memory.total() <= cluster.gpu_memory() * (1 - cluster.headroom);
 }
@@ -54,12 +55,12 @@ void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
 Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.memory = {};
   take_facts(model, c, l);
-  const double tokens = static_cast<double>(model.sequence) * l.microbatch;
+  const double tokens = static_cast<double>(model.sequence) * l.microbatch / l.cp;
   const double bsh = tokens * model.hidden * l.precision.element;
   const double rate = c.gpu_tflops() * 1e12 * c.efficiency;
   const int m = l.microbatches;
   // Of a block and micro-batch: B and W cost as much as F each; F again where it is recomputed.
-  const double third = tokens * block_flops_per_token(model.shape()) / l.tp / 3 / rate;
+  const double third = tokens * model.block_flops() / l.tp / 3 / rate;
 
   const bool tp_inside = l.tp <= c.gpus_per_host;
   const double tp_rate = (tp_inside ? c.host_GBps() : c.rail_GBps()) * 1e9;
@@ -70,10 +71,20 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double tp_forward = reduces_forward * tp_one;
   const double tp_backward = (reduces_backward + again) * tp_one;
 
-  const bool pp_inside = l.tp * l.dp * l.pp <= c.gpus_per_host;
+  // Experts and rings: neighbours of the tensor-parallel ranks, inside the host as far as these
+  // fit.
+  const auto seconds = [&](double bytes, int n) {
+    const bool inside = l.tp * n <= c.gpus_per_host;
+    return bytes / ((inside ? c.host_GBps() : c.rail_GBps()) * 1e9);
+  };
+  l.ep_s = seconds(l.ep_bytes, l.ep);
+  l.cp_s = seconds(l.cp_bytes, l.cp);
+  const double beside = (l.ep_s + l.cp_s) / m / std::max(1, l.blocks);  // of a block
+
+  const bool pp_inside = l.ranks() <= c.gpus_per_host;
   PipelineCosts costs;
-  costs.forward = third + tp_forward;
-  costs.backward_input = third * (l.recompute ? 2 : 1) + tp_backward;
+  costs.forward = third + tp_forward + beside / 3;
+  costs.backward_input = third * (l.recompute ? 2 : 1) + tp_backward + 2 * beside / 3;
   costs.backward_weight = third;
   costs.weight_of_stage = stage_weights(model, l);
   if (l.pp > 1)
@@ -94,9 +105,10 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.tp_latency_s = (reduces_forward + reduces_backward + again) * tp_latency * m * l.blocks;
 
   // Inside the host among k ranks, then along the rail among d / k, each with a k-th.
-  const int k = std::clamp(c.gpus_per_host / std::max(1, l.tp), 1, l.dp);
-  const double hosts = static_cast<double>(l.dp) / k;
-  const double sent = l.dp > 1 ? l.dp_bytes * l.dp / (l.dp - 1) : 0;  // were there no own part
+  const int d = l.replicas();
+  const int k = std::clamp(c.gpus_per_host / std::max(1, l.tp), 1, d);
+  const double hosts = static_cast<double>(d) / k;
+  const double sent = d > 1 ? l.dp_bytes * d / (d - 1) : 0;  // were there no own part
   l.dp_rail_bytes = sent * (hosts - 1) / hosts / k;
   const double inside = sent * (k - 1) / k / (c.host_GBps() * 1e9);
   // Gathers and reductions: per block with ZeRO 3, and reductions with ZeRO 2, for every
@@ -114,10 +126,9 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.dp_exposed_s = std::max(0.0, l.dp_s - behind);
 
   l.step_s = pipeline + l.dp_exposed_s;
-  const double all_tokens = tokens * m * l.dp;
+  const double all_tokens = tokens * m * d;
   l.tokens_per_s = all_tokens / l.step_s;
-  l.mfu = all_tokens * flops_per_token(model.shape()) /
-          (l.step_s * c.gpu_tflops() * 1e12 * l.tp * l.pp * l.dp);
+  l.mfu = all_tokens * model.flops() / (l.step_s * c.gpu_tflops() * 1e12 * l.ranks());
   return l;
 }
 
@@ -164,13 +175,15 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
                                std::string& why) {
   std::vector<Layout> all;
   const auto allowed = [](int wanted, int value) { return wanted == 0 || wanted == value; };
-  for (int t = 1; t <= c.gpus; ++t) {
-    if (c.gpus % t != 0 || model.heads % t != 0 || !allowed(w.tp, t)) continue;
+  if (w.cp < 1 || c.gpus % w.cp != 0 || model.sequence % w.cp != 0) return all;
+  const int gpus = c.gpus / w.cp;
+  for (int t = 1; t <= gpus; ++t) {
+    if (gpus % t != 0 || model.heads % t != 0 || !allowed(w.tp, t)) continue;
     if (w.tp == 0 && t > c.gpus_per_host) continue;
-    for (int p = 1; p <= std::min(model.layers, c.gpus / t); ++p) {
-      if (c.gpus / t % p != 0 || !allowed(w.pp, p)) continue;
+    for (int p = 1; p <= std::min(model.layers, gpus / t); ++p) {
+      if (gpus / t % p != 0 || !allowed(w.pp, p)) continue;
       if (w.pp == 0 && model.layers % p != 0) continue;
-      const int d = c.gpus / t / p;
+      const int d = gpus / t / p;
       if (!allowed(w.dp, d)) continue;
       for (int b = 1; b <= std::min(w.batch, 16); b *= 2) {
         const int size = w.microbatch > 0 ? w.microbatch : b;
@@ -180,6 +193,7 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
         l.tp = t;
         l.pp = p;
         l.dp = d;
+        l.cp = w.cp;
         l.microbatch = size;
         l.microbatches = w.batch / (d * size);
         l.precision = w.precision;
@@ -188,11 +202,13 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
           l.chunks = choice.chunks;
           if (why_not(model, l, why)) continue;
           for (int zero = 0; zero <= 3; ++zero) {
-            if (w.zero >= 0 ? zero != w.zero : (zero > 0 && d == 1)) continue;
+            if (w.zero >= 0 ? zero != w.zero : (zero > 0 && d * w.cp == 1)) continue;
             for (const bool recompute : {false, true}) {
               l.zero = zero;
               l.recompute = recompute;
-              all.push_back(l);
+              for (l.ep = 1; l.ep <= std::max(1, std::min(model.moe.experts, d)); l.ep *= 2)
+                if (allowed(w.ep, l.ep) && d % l.ep == 0 && model.moe.experts % l.ep == 0)
+                  all.push_back(l);
             }
           }
         }
@@ -251,7 +267,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
     throw Error(fmt::format(
         "no layout of {} GPUs (tp {}, pp {}, dp {}; 0: any), {} layers, {} heads and {} sequences "
         "per step, {} in a micro-batch: tp * pp * dp must be the GPUs, heads a multiple of tp, "
-        "layers of pp, and --batch a multiple of dp * microbatch{}",
+        "layers of pp, experts and dp of ep, and --batch a multiple of dp * microbatch{}",
         cluster.gpus, wanted.tp, wanted.pp, wanted.dp, model.layers, model.heads, wanted.batch,
         wanted.microbatch,
         wanted.dp > 0 ? fmt::format(" (e.g. {})", (wanted.batch / together + 1) * together) : ""));

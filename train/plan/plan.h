@@ -35,6 +35,7 @@ struct Cluster {
 struct Wanted {
   int batch = 512;  // sequences per step, over all ranks
   int tp = 0, pp = 0, dp = 0, microbatch = 0, zero = -1;
+  int ep = 0, cp = 1;    // as in Layout
   std::string schedule;  // empty: any
   Precision precision;
   bool operator==(const Wanted&) const = default;
@@ -51,6 +52,9 @@ struct RankMemory {
 
 struct Layout {
   int tp = 1, pp = 1, dp = 1, zero = 0;
+  // Expert parallelism: so many of the data-parallel ranks share the experts (GShard). Context
+  // parallelism: so many ranks share each sequence (ring attention, Liu et al., arXiv 2310.01889).
+  int ep = 1, cp = 1;
   int microbatch = 1;    // sequences
   int microbatches = 1;  // per step and pipeline
   int chunks = 1;        // stages per rank
@@ -64,16 +68,19 @@ struct Layout {
   // step, by axis; dp_rail_bytes: the dp bytes that leave the host.
   int blocks = 0;
   double parameters = 0;
-  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, dp_rail_bytes = 0;
+  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, dp_rail_bytes = 0, ep_bytes = 0, cp_bytes = 0;
 
   // Seconds. step_s counts only the exposed part of transfers, not the part hidden by computing.
-  double step_s = 0, compute_s = 0, tp_s = 0, dp_s = 0, dp_exposed_s = 0;
+  double step_s = 0, compute_s = 0, tp_s = 0, dp_s = 0, dp_exposed_s = 0, ep_s = 0, cp_s = 0;
   // The part of tp_s and dp_s that is latency of messages, independent of their size.
   double tp_latency_s = 0, dp_latency_s = 0;
   double bubble = 0;  // share of the pipeline's time
   double pace = 1;    // work of the pipeline's slowest rank over the mean
   double mfu = 0;     // train/model/mfu.h, without recomputed work
   double tokens_per_s = 0;
+
+  int replicas() const { return dp * cp; }  // ranks with the same weights, but for experts
+  int ranks() const { return tp * pp * dp * cp; }
 };
 
 // Fills in a layout's memory and time. Ranks are in the order tp, dp, pp: tensor parallelism inside

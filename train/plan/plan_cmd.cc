@@ -33,9 +33,9 @@ struct PlanArguments {
   bool half_sums = false;
 };
 
-int plan(PlanArguments a, bool sequence_given) {
+int plan(PlanArguments a, bool sequence_given, bool vocabulary_given) {
   if (a.model.empty() == a.params.empty())
-    throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
+    throw Error("weft plan needs either --model (gpt2 .. deepseek-v3) or --params (10e9)");
   if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0 || sequence_given))
     throw Error("--layers, --width, --heads and --positions go with --params; --model " + a.model +
                 " has its own");
@@ -43,7 +43,12 @@ int plan(PlanArguments a, bool sequence_given) {
                                 ? train::model_of_size(train::parse_amount("--params", a.params),
                                                        a.layers, a.hidden, a.heads, a.sequence)
                                 : train::known_model(a.model);
-  model.vocabulary = a.vocabulary;
+  if (model.gpt() || vocabulary_given) model.vocabulary = a.vocabulary;
+  if (!model.gpt() && !a.trace.empty())
+    throw Error("--trace with --model " + a.model +
+                ": workloads are those of weft train, which has no such model; leave one out");
+  if (model.moe.experts == 0 && a.wanted.ep > 1)
+    throw Error(fmt::format("--ep {}: this model has no experts; leave it out", a.wanted.ep));
   Machine& machine = a.cluster.machine = machine_of(a.machine);
   if (!a.memory.empty()) machine.memory_bytes = train::parse_amount("--gpu-memory", a.memory);
   if (a.tflops > 0) machine.tflops = a.tflops;
@@ -85,12 +90,15 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto a = std::make_shared<PlanArguments>();
   const OptionAdder add(*c);
   const auto positive = CLI::PositiveNumber, at_least_0 = CLI::NonNegativeNumber;
-  add("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  add("--model", a->model,
+      "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3; llama3-8b, llama3-70b, llama3-405b, "
+      "mixtral-8x7b, deepseek-v3, which weft train does not have");
   add("--params", a->params, "instead: about so many parameters (10e9, 10G)");
   add.unset("--layers", a->layers, "with --params: layers", positive);
   add.unset("--width", a->hidden, "with --params: hidden size", positive);
   add.unset("--heads", a->heads, "with --params: heads", positive);
-  add("--vocabulary", a->vocabulary, "words of the model", positive);
+  const auto* vocabulary = add("--vocabulary", a->vocabulary,
+                               "words of the model, but of those it does not train", positive);
   const auto* sequence =
       add("--positions", a->sequence, "with --params: tokens of a sequence", positive);
   section(*c, "The cluster");
@@ -109,6 +117,10 @@ void add_plan(CLI::App& app, int& exit_code) {
   add.unset("--tp", a->wanted.tp, "tensor-parallel ranks (0: any)", at_least_0);
   add.unset("--pp", a->wanted.pp, "pipeline stages (0: any)", at_least_0);
   add.unset("--dp", a->wanted.dp, "data-parallel ranks (0: any)", at_least_0);
+  add.unset("--ep", a->wanted.ep, "data-parallel ranks that share the experts (0: any)",
+            at_least_0);
+  add.unset("--cp", a->wanted.cp, "context-parallel ranks, which share each sequence (default: 1)",
+            positive);
   add.unset("--zero", a->wanted.zero, "ZeRO stage (-1: any)", CLI::Range(-1, 3));
   add("--schedule", a->wanted.schedule, "pipeline schedule (default: any)");
   add("--type", a->type, "numbers of the run: bf16, fp16, float or double");
@@ -119,7 +131,9 @@ void add_plan(CLI::App& app, int& exit_code) {
   add("--trace", a->trace, "write a step of the first layout as a workload that weft replay plays");
   add_json_option(*c, a->json, "weft.plan/1");
   c->footer("Example: weft plan --model gpt3 --gpus 1024 --gpu-memory 80G");
-  c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });
+  c->callback([a, sequence, vocabulary, &exit_code] {
+    exit_code = plan(*a, sequence->count() > 0, vocabulary->count() > 0);
+  });
 }
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "train/model/mfu.h"
 #include "train/plan/plan.h"
 
 namespace weft::train {
@@ -47,12 +46,11 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
                     l.microbatches, l.pp, 100 * waits, enough, 100 * std::min(waits, then)));
   }
   if (l.pace > 1.1)
-    all.push_back(
-        fmt::format("{} layers, and a head over {} words that computes as much as {:.1f} of them, "
-                    "on {} stages: "
-                    "the slowest stage sets the pace, {:.0f} % slower than the mean",
-                    model.layers, model.vocabulary, head_in_blocks(model.shape()), l.pp * l.chunks,
-                    100 * (l.pace - 1)));
+    all.push_back(fmt::format(
+        "{} layers, and a head over {} words that computes as much as {:.1f} of them, "
+        "on {} stages: "
+        "the slowest stage sets the pace, {:.0f} % slower than the mean",
+        model.layers, model.vocabulary, model.head_blocks(), l.pp * l.chunks, 100 * (l.pace - 1)));
   if (l.dp_exposed_s > 0.05 * l.step_s) {
     const double hidden = l.dp_s - l.dp_exposed_s;
     all.push_back(fmt::format(

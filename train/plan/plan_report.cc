@@ -32,6 +32,29 @@ std::string titled(const char* title, const std::string& text) {
                      wrapped(text, kColumns - kTitle, std::string(kTitle, ' ')));
 }
 
+// What a model has that GPT has not.
+std::string beside_gpt(const ModelShape& m) {
+  if (m.gpt()) return "";
+  std::string text;
+  if (m.attention.kv_rank > 0)
+    text = fmt::format("latent attention: {} numbers for q, {} for k and v", m.attention.q_rank,
+                       m.attention.kv_rank);
+  else
+    text = fmt::format("{} heads of keys and values", m.attention.kv_heads);
+  text += fmt::format("; SwiGLU of width {}", m.ffn);
+  if (m.moe.experts > 0)
+    text += fmt::format(
+        "; {} experts of width {} in {} blocks, {} of them{} for a token: {:.2f} B parameters "
+        "active",
+        m.moe.experts, m.moe.width, m.moe_layers(), m.moe.active,
+        m.moe.shared > 0 ? fmt::format(" and {} shared", m.moe.shared) : "",
+        static_cast<double>(m.active_parameters()) / 1e9);
+  text += fmt::format("; KV cache of {} bytes a token in 16 bits",
+                      with_commas(2 * m.cached() * m.layers));
+  return titled("", text) + "\n" +
+         titled("", "weft train has no such model: these figures were compared with no run") + "\n";
+}
+
 std::string head(const Plan& plan) {
   const ModelShape& m = plan.model;
   const Cluster& c = plan.cluster;
@@ -43,10 +66,10 @@ std::string head(const Plan& plan) {
   std::string text = fmt::format(
       "model     {}{} layers, hidden {}, {} heads, vocabulary {}, sequence {}\n"
       "          attention {} M + FFN {} M per block, {:.2f} B in {} blocks\n"
-      "{}\n",
+      "{}\n{}",
       m.asked > 0 ? "" : m.name + ": ", m.layers, m.hidden, m.heads, m.vocabulary, m.sequence,
       millions(m.attention_parameters()), millions(m.ffn_parameters()),
-      static_cast<double>(m.blocks()) / 1e9, m.layers, titled("", parameters));
+      static_cast<double>(m.blocks()) / 1e9, m.layers, titled("", parameters), beside_gpt(m));
   text += fmt::format(
       "cluster   {} GPUs, {} per host, {:.4g} GB each, {:.4g} TFLOP/s dense of which {:.0f} % are "
       "reached\n{}\n"
@@ -98,10 +121,12 @@ std::string bytes_of(std::span<const Layout> layouts) {
   for (const Layout& l : layouts)
     text += fmt::format(
         "{:>4}{:>4} {:>4}{:>5} {:>8.1f} {:>7.1f} {:>6.1f} {:>8.1f} {:>9.2f} {:>7.2f} {:>7.2f} "
-        "{:>7.2f}\n",
+        "{:>7.2f}{}\n",
         l.tp, l.pp, l.dp, l.zero, gb(l.memory.weights + l.memory.gradients + l.memory.optimizer),
         gb(l.memory.activations + l.memory.working), gb(l.memory.logits), gb(l.memory.total()),
-        gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes));
+        gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes),
+        (l.ep > 1 ? fmt::format("  ep {}: {:.2f}", l.ep, gb(l.ep_bytes)) : "") +
+            (l.cp > 1 ? fmt::format("  cp {}: {:.2f}", l.cp, gb(l.cp_bytes)) : ""));
   return text;
 }
 

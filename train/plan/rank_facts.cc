@@ -5,9 +5,9 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
-#include "train/model/gpt_stage.h"
-#include "train/model/mfu.h"
+#include "train/pipeline/balance.h"
 #include "train/pipeline/checker.h"
 
 namespace weft::train {
@@ -48,15 +48,23 @@ struct LayoutSizes {
   LayoutSizes(const ModelShape& m, const Layout& layout)
       : l(layout),
         stages(l.pp * l.chunks),
+        tied(m.gpt()),
         h(m.hidden),
         t(l.tp),
-        rows(static_cast<double>(m.sequence) * l.microbatch) {
-    const double positions = m.sequence * h;
+        rows(static_cast<double>(m.sequence) * l.microbatch / l.cp),
+        d(l.replicas()) {
+    const double positions = m.gpt() ? m.sequence * h : 0, norms = m.gpt() ? 2 * h : h;
     table = m.vocabulary * h / t;
-    block = padded(12 * h * h / t + 7 * h / t + 6 * h);
-    const bool alike = stages > 1 && l.zero > 0 && l.dp > 1;  // both ends, to be cut alike
+    // Of the mean block: the experts are shared by ep of the replicas.
+    const double share = static_cast<double>(m.moe_layers()) / m.layers;
+    const double all = static_cast<double>(m.expert_parameters()) * m.moe.experts * share;
+    experts = all / t / l.ep;
+    const double rest = static_cast<double>(m.blocks()) / m.layers - all;
+    block =
+        m.gpt() ? padded(12 * h * h / t + 7 * h / t + 6 * h) : padded(rest / t + 2 * h) + experts;
+    const bool alike = m.gpt() && stages > 1 && l.zero > 0 && d > 1;  // both ends, to be cut alike
     embedding = padded(table + (alike ? std::max(positions, 2 * h) : positions));
-    head = alike ? embedding : padded(2 * h + (stages > 1 ? table : 0));
+    head = alike ? embedding : padded(norms + (stages > 1 || !m.gpt() ? table : 0));
     // Attention keeps a number per row and head, and no scores. Backward, a device has one more
     // such number, and the processor two blocks of scores.
     kept_sums = rows * m.heads / t * (l.precision.wide / l.precision.element);
@@ -65,35 +73,54 @@ struct LayoutSizes {
                   : 2.0 * static_cast<double>(std::min<Index>(128, m.sequence)) *
                         static_cast<double>(m.sequence);
     logits = rows * m.vocabulary / t;
+    // Beside x, two norms and the middle: q k v, attention's result, and of the feed-forward
+    // network two (GELU) or three (SwiGLU) results of its width; of experts, what they get, too.
+    const double value = static_cast<double>(m.heads * m.value_size());
+    const double kv =
+        m.attention.kv_rank > 0
+            ? static_cast<double>(m.q_width() - m.heads * m.attention.rope_size) + value
+            : static_cast<double>(m.kv_width());
+    const double dense = m.gpt() ? 8 * h : 3.0 * m.ffn;
+    const double of_experts = (m.moe.active + m.moe.shared) * 3.0 * m.moe.width + m.moe.active * h;
+    results =
+        static_cast<double>(m.q_width()) + kv + value + (1 - share) * dense + share * of_experts;
+    sent_keys = rows * static_cast<double>(m.kv_width()) / t;
+    dispatched = share * rows * m.moe.active * h / t;
   }
   double padded(double elements) const {
-    return l.zero == 0 ? elements : std::ceil(elements / l.dp) * l.dp;
+    return l.zero == 0 ? elements : std::ceil(elements / d) * d;
   }
-  // Of a block, until its backward pass has begun: x, two norms, the middle; q k v, attention's
-  // result, two of the feed-forward network; four numbers per row.
+  // Of a block, until its backward pass has begun: x, two norms, the middle; results; four numbers
+  // per row.
   double saved() const {
-    return l.precision.element * (4 * rows * h + 12 * rows * h / t + kept_sums) +
+    return l.precision.element * (4 * rows * h + results * rows / t + kept_sums) +
            4 * rows * l.precision.wide;
   }
   double kept() const { return l.recompute ? bsh() : saved(); }
   // Of a block between B and W: inputs of four products and gradients of their results.
-  double between() const { return l.precision.element * (4 * rows * h + 12 * rows * h / t); }
+  double between() const { return l.precision.element * (4 * rows * h + results * rows / t); }
   // Of the head, beside its logits.
   double head_kept() const { return 2 * bsh() + 2 * rows * l.precision.wide; }
   double bsh() const { return rows * h * l.precision.element; }
 
   const Layout& l;
   int stages;
-  double h, t, rows, table, block, embedding, head, kept_sums, scratch, logits;  // elements
+  bool tied;
+  double h, t, rows, d;
+  // Elements; experts: of `block`, those of experts. Of a micro-batch and block: results per row,
+  // keys and values that go around a ring, what goes to experts.
+  double table, experts, block, embedding, head, kept_sums, scratch, logits;
+  double results, sent_keys, dispatched;
 };
 
 // The peak of the step: the backward pass of the head, or of a block.
 RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
                      const HeldFacts& held) {
   const Layout& l = x.l;
-  const double e = l.precision.element, bsh = x.bsh(), d = l.dp;
-  const double sums = l.precision.sum(),
-               share = l.zero >= 1 ? rank.parameters / d : rank.parameters;
+  const double e = l.precision.element, bsh = x.bsh(), d = x.d, sums = l.precision.sum();
+  const double experts = rank.blocks * x.experts;  // ep of the d ranks share them already
+  const double share =
+      l.zero >= 1 ? (rank.parameters - experts) / d + experts * l.ep / d : rank.parameters;
   RankMemory memory;
   memory.weights = e * (l.zero >= 3 ? share : rank.parameters);
   if (l.zero < 2) memory.gradients = e * rank.parameters;
@@ -133,9 +160,9 @@ RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
 
 void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
   const Layout& l = x.l;
-  const double n = l.microbatches, d = l.dp, e = l.precision.element, g = l.precision.sum();
-  const bool apart = x.stages > 1;  // two copies of the tied embedding
-  const auto unit = [&](double elements, bool shared, double gathers) {
+  const double n = l.microbatches, e = l.precision.element, g = l.precision.sum();
+  const bool apart = x.tied && x.stages > 1;  // two copies of the tied embedding
+  const auto unit = [&](double elements, bool shared, double gathers, double d) {
     const double part = (d - 1) / d * elements;
     if (l.zero == 0) {
       rank.dp_bytes += 2 * part * g;
@@ -145,26 +172,39 @@ void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
     rank.dp_bytes += (l.zero >= 3 ? gathers : 1) * part * e;
   };
   const double all_reduce = 2 * (x.t - 1) / x.t, bsh = x.bsh();
-  for (int b = 0; b < rank.blocks; ++b) unit(x.block, false, 2 * n);
+  for (int b = 0; b < rank.blocks; ++b) {
+    unit(x.block - x.experts, false, 2 * n, x.d);
+    if (x.experts > 0) unit(x.experts, false, 2 * n, x.d / l.ep);
+  }
+  // To the experts and back; keys and values around the ring, backward with their gradients.
+  rank.ep_bytes = rank.blocks * n * (l.recompute ? 6 : 4) * x.dispatched * e * (l.ep - 1) / l.ep;
+  rank.cp_bytes = rank.blocks * n * (l.recompute ? 4 : 3) * x.sent_keys * e * (l.cp - 1);
   rank.tp_bytes = rank.blocks * n * all_reduce * bsh * (l.recompute ? 6 : 4);
   if (rank.first) {
-    unit(x.embedding, apart, apart ? n : 2 * n);
+    unit(x.embedding, apart, apart ? n : 2 * n, x.d);
     rank.tp_bytes += n * all_reduce * bsh;
   }
   if (rank.last) {
-    unit(x.head, apart, head_stays ? 1 : n);
+    unit(x.head, apart, head_stays ? 1 : n, x.d);
     rank.tp_bytes += n * all_reduce * (bsh + 3 * x.rows * l.precision.wide);
   }
   if (l.pp == 1) return;
   rank.pp_bytes = n * bsh * (2 * l.chunks - (rank.first ? 1 : 0) - (rank.last ? 1 : 0));
-  if (rank.first || rank.last) rank.pp_bytes += x.table * g / (l.zero == 0 ? 1 : d);
+  if (x.tied && (rank.first || rank.last)) rank.pp_bytes += x.table * g / (l.zero == 0 ? 1 : x.d);
+}
+
+// As weft train cuts its models.
+std::vector<std::size_t> blocks_of(const ModelShape& model, const Layout& l) {
+  std::vector<double> beside(static_cast<std::size_t>(l.pp * l.chunks), 0.0);
+  beside.back() = model.head_blocks();
+  return balance_blocks(static_cast<std::size_t>(model.layers), std::move(beside));
 }
 
 }  // namespace
 
 std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
   const LayoutSizes sizes(model, l);
-  const auto blocks = blocks_of_stages(model.shape(), l.pp * l.chunks);
+  const auto blocks = blocks_of(model, l);
   const HeldFacts& held = held_of(l);
   std::vector<RankFacts> all(static_cast<std::size_t>(l.pp));
   for (std::size_t s = 0; s < blocks.size(); ++s)
@@ -181,9 +221,9 @@ std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& l) {
 }
 
 std::vector<double> stage_weights(const ModelShape& model, const Layout& l) {
-  const auto blocks = blocks_of_stages(model.shape(), l.pp * l.chunks);
+  const auto blocks = blocks_of(model, l);
   std::vector<double> weights(blocks.begin(), blocks.end());
-  weights.back() += head_in_blocks(model.shape());
+  weights.back() += model.head_blocks();
   return weights;
 }
 

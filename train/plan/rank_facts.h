@@ -15,7 +15,7 @@ struct RankFacts {
   double parameters = 0;             // elements
   RankMemory memory;                 // at its peak
   // Bytes sent per step, by axis: the mean over the ranks at this place.
-  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0;
+  double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, ep_bytes = 0, cp_bytes = 0;
 };
 
 // Returns the facts by place in the pipeline.

@@ -93,6 +93,7 @@ double SpiralNet::add_block(const SpiralData& data, std::size_t begin, std::size
   double *gx = gradient.data(), *gy = gx + n, *gb = gy + n, *g2 = gb + n, *gb2 = g2 + arms_ * n;
   double loss = 0;
   for (std::size_t i = begin; i < end; ++i) {
+    operations_ += n * (5 + 3 * arms_);  // scores: 2 + arms; below: 2 arms, 3
     scores(data, i, hidden.data(), out);
     const double most = *std::max_element(out, out + arms_);
     double sum = 0;

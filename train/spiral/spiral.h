@@ -33,13 +33,6 @@ struct SpiralOptions {
   std::uint64_t seed = 24;  // the golden run's: 97 % at 5000 iterations, 98 % at 10,000
   int straggler_us = 0;     // extra time of the last worker per iteration
   int report_every = 0;     // iterations between points of the curve; 0: only the end
-  // Folder of checkpoints (checkpoint.h); empty: no checkpoints. Any number of workers and any
-  // synchronisation can resume from one. Workers wait for each other where one is written.
-  std::string save = {};
-  int save_every = 1000, keep = 2;
-  bool resume = false;  // resume from the newest checkpoint in `save`, if any
-  // Every rank calls this before each iteration, with the iteration's number from 1.
-  std::function<void(int)> before = {};
   // Rank 0 calls this with each point of the curve as soon as the point is computed.
   std::function<void(const SpiralPoint&)> on_point = {};
 };
@@ -48,13 +41,10 @@ struct SpiralResult {
   std::vector<double> weights;     // W1, b1, W2, b2; the same on every rank except with ps-async
   std::vector<SpiralPoint> curve;  // the last point is the end
   int workers = 1;
-  int first = 0;                      // iterations that earlier runs had done
-  std::string path;                   // the checkpoint that this run resumed
-  std::vector<std::string> left_out;  // newer, damaged checkpoints (on rank 0)
-  std::vector<std::string> differs;   // options that the checkpoint's run had otherwise
   double seconds = 0;
-  double waited_s = 0;  // this rank's time in synchronisation
-  ServerReport server;  // rank 0's, with a parameter server
+  std::uint64_t operations = 0;  // multiply-adds of this rank's forward and backward passes
+  double waited_s = 0;           // this rank's time in synchronisation
+  ServerReport server;           // rank 0's, with a parameter server
 };
 
 // Trains over all ranks of comm. Each sample belongs to one worker, and the gradient is the mean
@@ -91,6 +81,8 @@ class SpiralNet {
   void update(std::span<const double> gradient);
   double accuracy(const SpiralData& data) const;
   std::vector<double> weights;
+  // Multiply-adds of add_gradient() so far, counted where they are made.
+  std::uint64_t operations() const { return operations_; }
 
  private:
   double add_block(const SpiralData& data, std::size_t begin, std::size_t end, std::size_t total,
@@ -98,6 +90,7 @@ class SpiralNet {
   void scores(const SpiralData& data, std::size_t i, double* hidden, double* out) const;
   std::size_t hidden_, arms_;
   double rate_, regularisation_;
+  mutable std::uint64_t operations_ = 0;
 };
 
 }  // namespace weft::train

@@ -1,16 +1,12 @@
-// run_spiral(): workers, synchronisation, checkpoints, the curve. This file does not compute the
+// run_spiral(): workers, synchronisation, the curve. This file does not compute the
 // network's gradient.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <optional>
 #include <thread>
 
 #include "topo/base/clock.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/lock.h"
 #include "train/spiral/spiral.h"
 #include "transport/launch/failures.h"
 
@@ -24,8 +20,6 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
   if (o.sync != "allreduce" && comm.size() < 2)
     refuse(fmt::format("a parameter server needs a rank of its own: take 2 ranks or more, not {}",
                        comm.size()));
-  if (o.save.empty() ? o.resume : o.save_every < 1)
-    refuse("resume needs a folder to save to, and save_every is at least 1");
   if (o.iterations < 1 || o.hidden < 1 || o.points_per_arm < 1 || o.staleness < 0 || o.arms < 2 ||
       o.arms > SpiralOptions::kMostArms)
     refuse(fmt::format(
@@ -34,9 +28,8 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
         o.iterations, o.hidden, o.points_per_arm, o.staleness, o.arms, SpiralOptions::kMostArms));
   // All ranks must mean the same run, or they wait for each other in vain.
   const std::uint64_t mine = std::hash<std::string>()(
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", o.iterations, o.hidden, o.points_per_arm,
-                  o.arms, o.staleness, o.seed, o.rate, o.regularisation, o.save_every,
-                  o.save.empty(), o.resume, o.sync));
+      fmt::format("{} {} {} {} {} {} {} {} {}", o.iterations, o.hidden, o.points_per_arm, o.arms,
+                  o.staleness, o.seed, o.rate, o.regularisation, o.sync));
   std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   Communicator c = comm;
   c.all_gather(&mine, all.data(), 1, DType::kUInt64).check();
@@ -66,11 +59,6 @@ struct Worker {
   std::vector<double> gradient;
 };
 
-// Of all ranks; the same on each when it is called.
-std::vector<TensorPart<double>> pieces(SpiralNet& net) {
-  return {{{"spiral", {net.size()}, {}}, 0, net.size(), net.weights.data()}};
-}
-
 class Run {
  public:
   Run(Communicator comm, const SpiralOptions& o)
@@ -81,34 +69,19 @@ class Run {
         worker_(o, comm.rank() - (serves_ ? 1 : 0), workers_) {
     result_.workers = workers_;
     if (!serves_) comm_.set_algorithm(Collective::kAllReduce, o.algorithm);
-    if (!o.save.empty()) {
-      checkpoint_ = comm.duplicate();
-      lock_.emplace(checkpoint_, o.save);
-    }
-    if (o.resume)
-      resume();
-    else if (!o.save.empty())
-      require_no_checkpoint(checkpoint_, o.save);
   }
 
   SpiralResult all() {
     comm_.barrier().check();
     const double begin = now_s();
-    for (int at = result_.first; at < o_.iterations;) {
-      const int end = o_.save.empty()
-                          ? o_.iterations
-                          : std::min(o_.iterations, (at / o_.save_every + 1) * o_.save_every);
-      if (!serves_)
-        reduce(at, end);
-      else if (comm_.rank() == 0)
-        serve_workers(at, end);
-      else
-        work(at, end);
-      at = end;
-      if (!o_.save.empty()) save(at);
-    }
-    if (result_.curve.empty())  // also where more were done than are wanted
-      see({std::max(o_.iterations, result_.first), loss(), net().accuracy(worker_.data)});
+    if (!serves_)
+      reduce();
+    else if (comm_.rank() == 0)
+      serve_workers();
+    else
+      work();
+    result_.operations = net().operations();
+    if (result_.curve.empty()) see({o_.iterations, loss(), net().accuracy(worker_.data)});
     result_.seconds = now_s() - begin;
     result_.weights = net().weights;
     comm_.barrier().check();
@@ -118,45 +91,8 @@ class Run {
  private:
   SpiralNet& net() { return worker_.net; }
 
-  void resume() {
-    if (!checkpoint_there(checkpoint_, o_.save)) return;
-    const Checkpoint loaded = load_checkpoint(checkpoint_, o_.save, pieces(net()));
-    result_.first = loaded.step;
-    result_.path = loaded.path;
-    result_.left_out = loaded.left_out;
-    if (!loaded.extra.is_object()) return;
-    const auto compare = [&](const char* flag, const char* name, auto mine) {
-      const auto theirs = loaded.extra.value(name, mine);
-      if (theirs != mine)
-        result_.differs.push_back(
-            fmt::format("--{} is {}, but {} was written with {}: the curve is not that of one run",
-                        flag, mine, loaded.path, theirs));
-    };
-    compare("seed", "seed", o_.seed);  // of the points, too
-    compare("lr", "rate", o_.rate);
-  }
-
-  void save(int iteration) {
-    if (o_.sync == "ps-async")  // workers have the weights of their own last answers
-      comm_.broadcast(net().weights.data(), net().weights.data(), net().size(), DType::kFloat64, 0)
-          .check();
-    for (const double weight : net().weights)  // the checkpoints before are better
-      if (!std::isfinite(weight))
-        throw UsageError(
-            fmt::format("a weight of the spiral is {} after iteration {}: it is not saved; take a "
-                        "smaller --lr than {}, with --resume from a checkpoint of before",
-                        weight, iteration, o_.rate));
-    save_checkpoint(checkpoint_, o_.save, iteration, pieces(net()),
-                    {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}}, {.keep = o_.keep});
-  }
-
-  void before(int iteration) {
-    if (o_.before) o_.before(iteration);
-  }
-
-  void reduce(int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      before(i + 1);
+  void reduce() {
+    for (int i = 0; i < o_.iterations; ++i) {
       worker_.compute();
       const double from = now_s();
       comm_
@@ -168,10 +104,9 @@ class Run {
     }
   }
 
-  void work(int begin, int end) {
+  void work() {
     ServerClient client(comm_);
-    for (int i = begin; i < end; ++i) {
-      before(i + 1);
+    for (int i = 0; i < o_.iterations; ++i) {
       worker_.compute();
       const double from = now_s();
       client.push_and_pull(worker_.gradient, net().weights);
@@ -181,9 +116,9 @@ class Run {
 
   // An asynchronous update has one worker's part of the gradient: as many per iteration as there
   // are workers. The regularisation is spread over them in the same way.
-  void serve_workers(int begin, int end) {
+  void serve_workers() {
     ServerOptions options;
-    options.iterations = end - begin;
+    options.iterations = o_.iterations;
     options.asynchronous = o_.sync == "ps-async";
     options.staleness = o_.staleness;
     const int parts = options.asynchronous ? workers_ : 1;
@@ -191,12 +126,10 @@ class Run {
     each.regularisation /= parts;
     SpiralNet serving(each);
     serving.weights = net().weights;
-    int updates = begin * parts;
-    result_.server +=
-        serve(comm_, options, net().size() + 1, serving.weights, [&](std::span<double> gradient) {
-          if (updates % parts == 0) before(updates / parts + 1);
-          apply(serving, updates++, parts, gradient);
-        });
+    int updates = 0;
+    result_.server =
+        serve(comm_, options, net().size() + 1, serving.weights,
+              [&](std::span<double> gradient) { apply(serving, updates++, parts, gradient); });
     net().weights = serving.weights;
   }
 
@@ -222,8 +155,7 @@ class Run {
     return net().add_gradient(worker_.data, 0, n, n, ignored) + net().add_regularisation(ignored);
   }
 
-  Communicator comm_, checkpoint_;
-  std::optional<FolderLock> lock_;
+  Communicator comm_;
   const SpiralOptions& o_;
   const bool serves_;
   const int workers_;

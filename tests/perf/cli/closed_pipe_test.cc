@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         "perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
         "perf all_reduce -N 4 --hosts 2 --rails 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
-        "spiral -N 2 --threads --steps 10000000 --report-every 100 --timeout-ms 60000",
+        "spiral --threads 2 --steps 10000000 --report-every 100 --timeout-ms 60000",
         "train -N 2 --steps 100000 --eval-every 0 --timeout-ms 60000",
         "train -N 2 --steps 100000 --restart 3 --save $SAVE --timeout-ms 60000",
         "train -N 2 --steps 100000 --elastic --save $SAVE --timeout-ms 60000",

@@ -54,11 +54,11 @@ struct Replica {
   }
   void forward(int microbatch) {
     seeing.forward = true;
-    stage.forward(microbatch, nullptr, nullptr);
+    stage.forward(microbatch, {});
   }
   void backward(int microbatch) {
     seeing.forward = false;
-    stage.backward(microbatch, nullptr, nullptr);
+    stage.backward(microbatch, {});
   }
   train::Mesh mesh;
   train::GptStage<T> stage;

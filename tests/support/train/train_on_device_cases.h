@@ -127,7 +127,8 @@ void expect_offloaded(TrainOptions o, const std::string& where, double most) {
       if (world.rank() != 0) return;
       const auto& ledger = train::MemoryLedger::of_this_rank();
       run.activations = ledger.peak[static_cast<std::size_t>(train::Use::kActivations)];
-      run.state = ledger.now[static_cast<std::size_t>(train::Use::kOptimizer)];
+      run.state = ledger.now[static_cast<std::size_t>(train::Use::kFirstMoment)] +
+                  ledger.now[static_cast<std::size_t>(train::Use::kMasterWeights)];
     });
     return run;
   };

@@ -156,7 +156,7 @@ TEST_F(TrainCommand, ATraceOfAMixtureIsReadAsOnePipeline) {
 TEST_F(TrainCommand, SamplesTextAtTheEnd) {
   const Output out = run(command("--sample 40 --prompt hello"));
   EXPECT_EQ(out.exit_code, 0);
-  EXPECT_NE(out.text.find("# sample:\nhello"), std::string::npos) << out.text;
+  EXPECT_NE(out.text.find(" tokens/s:\nhello"), std::string::npos) << out.text;
 }
 
 // A checkpoint of four ranks, with nothing to train: its test loss is that of the run, and the same
@@ -166,7 +166,9 @@ TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
   const auto after = [](const std::string& text, const std::string& mark) {
     const auto at = text.find(mark);
     EXPECT_NE(at, std::string::npos) << text;
-    return at == std::string::npos ? text : text.substr(at + mark.size());
+    if (at == std::string::npos) return text;
+    const auto begin = at + mark.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
   };
   const Output trained = run(command("-N 4 --dp 2 --pp 2 --eval-every 12 --sample 20" + save));
   ASSERT_EQ(trained.exit_code, 0) << trained.text;
@@ -174,6 +176,10 @@ TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
   EXPECT_EQ(out.exit_code, 0) << out.text;
   EXPECT_NE(out.text.find("# weights of step 12 of "), std::string::npos) << out.text;
   EXPECT_EQ(after(out.text, "test loss "), after(trained.text, "test loss "));
+  const std::string sample = after(trained.text, " tokens/s:\n");
+  EXPECT_EQ(after(out.text, " tokens/s:\n"), sample);
+  const Output split = run(command("--steps 0 -N 4 --tp 2 --dp 2 --sample 20" + save));
+  EXPECT_EQ(after(split.text, " tokens/s:\n"), sample) << split.text;
   for (const char* refused : {"--steps 0", "--steps 0 --save x --log y"})
     EXPECT_EQ(run(command(refused)).exit_code, 4) << refused;
 }
@@ -403,9 +409,10 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-N 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
   refuses("-N 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
   refuses("-N 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
-  refuses("-N 2 --sync ps-async", "--sync ps-async: not one of allreduce, ps");
+  refuses("-N 2 --sync gossip", "--sync gossip: not one of allreduce, ps, ps-async");
   refuses("-N 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
-  refuses("-N 2 --staleness 3", "--staleness: only `weft spiral --sync ps-async` has any");
+  refuses("-N 2 --staleness 3", "--staleness 3 with --sync allreduce: only --sync ps-async");
+  refuses("-N 2 --sync ps-async --save x", "--save with --sync ps-async");
   refuses("-N 2 --report-every 3", "--report-every: `weft spiral` takes it");
   refuses("-N 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-N 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");

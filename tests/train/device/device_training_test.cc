@@ -141,16 +141,18 @@ class Relay : public Stage<OnDevice<Fp32>> {
   }
   std::size_t input_count() const override { return in_; }
   std::size_t output_count() const override { return out_; }
-  void forward(int, const T* in, T* out) override { hand_on(in, in_, out, out_); }
-  void backward_input(int, const T* in, T* out) override { hand_on(in, out_, out, in_); }
+  Tensor<T> forward(int, Tensor<T> in) override { return hand_on(in, in_, out_); }
+  Tensor<T> backward_input(int, Tensor<T> in) override { return hand_on(in, out_, in_); }
   void backward_weight(int) override {}
   std::vector<Parameter<T>>& parameters() override { return none_; }
   const T* kept() const { return kept_.data(); }
 
  private:
-  void hand_on(const T* in, std::size_t nin, T* out, std::size_t nout) {
-    if (nin > 0) rank_device().copy(kept_.data(), in, nin * sizeof(T));
-    if (nout > 0) rank_device().copy(out, kept_.data(), nout * sizeof(T));
+  Tensor<T> hand_on(const Tensor<T>& in, std::size_t nin, std::size_t nout) {
+    if (nin > 0) rank_device().copy(kept_.data(), in.data(), nin * sizeof(T));
+    Tensor<T> out(nout, Use::kActivations);
+    if (nout > 0) rank_device().copy(out.data(), kept_.data(), nout * sizeof(T));
+    return out;
   }
   std::size_t in_, out_;
   Tensor<T> kept_;

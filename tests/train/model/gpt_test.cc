@@ -32,7 +32,7 @@ struct Model {
       for (std::size_t k = 0; k < p.logical.count(); ++k) p.value[k] += 0.1 * normal(dice);
   }
   double loss(int m) {
-    stage.forward(m, nullptr, nullptr);
+    stage.forward(m, {});
     return stage.take_losses()[static_cast<std::size_t>(m)];
   }
   std::vector<double> gradients() {
@@ -58,7 +58,7 @@ TEST(Gpt, FiniteDifferences) {
       Model model(world, shape, {.samples = 2});
       fill(model.stage.batch(0), shape, 7);
       model.loss(0);
-      model.stage.backward(0, nullptr, nullptr);
+      model.stage.backward(0, {});
       std::mt19937 dice(5);
       for (auto& p : model.stage.parameters())
         for (int i = 0; i < 4; ++i) {
@@ -102,7 +102,7 @@ TEST(Gpt, RecomputedGradientsAreTheSameBits) {
       const auto& now = ledger.now;
       kept[i] = now[static_cast<std::size_t>(Use::kWeightedSums)] +
                 now[static_cast<std::size_t>(Use::kActivations)];
-      model.stage.backward(0, nullptr, nullptr);
+      model.stage.backward(0, {});
       peak[i] = ledger.peak_total - before;
       EXPECT_EQ(ledger.total, before);
       gradients[i] = model.gradients();
@@ -120,7 +120,7 @@ TEST(Gpt, AccumulationIsOneLargeBatch) {
     Model whole(world, shape, {.samples = 4}), parts(world, shape, {.samples = 2});
     fill(whole.stage.batch(0), shape, 9);
     const double of_whole = whole.loss(0);
-    whole.stage.backward(0, nullptr, nullptr);
+    whole.stage.backward(0, {});
     const Batch& b = whole.stage.batch(0);
     for (int m = 0; m < 2; ++m) {
       Batch& half = parts.stage.batch(m);
@@ -130,8 +130,8 @@ TEST(Gpt, AccumulationIsOneLargeBatch) {
     }
     const double loss = (parts.loss(0) + parts.loss(1)) / 2;
     EXPECT_NEAR(loss, of_whole, 1e-14);
-    parts.stage.backward_input(0, nullptr, nullptr);
-    parts.stage.backward_input(1, nullptr, nullptr);
+    parts.stage.backward_input(0, {});
+    parts.stage.backward_input(1, {});
     parts.stage.backward_weight(0);
     parts.stage.backward_weight(1);
     const auto one = whole.gradients(), two = parts.gradients();

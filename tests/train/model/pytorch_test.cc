@@ -67,8 +67,8 @@ void run_fixture(bool tied, int tensor_ranks, double tolerance) {
     }
     for (int step = 0; step < 10; ++step) {
       fill(stage.batch(0), shape, step);
-      stage.forward(0, nullptr, nullptr);
-      stage.backward(0, nullptr, nullptr);
+      stage.forward(0, {});
+      stage.backward(0, {});
       store.finish();
       EXPECT_NEAR(stage.take_losses()[0],
                   want["losses"][static_cast<Index>(step)].template get<double>(), tolerance)

@@ -82,7 +82,8 @@ TEST(SourceTopics, StepsAreMonitored) {
   double exposed = 0, total = 0;
   for (std::string line, other; std::getline(log, line) && std::getline(waits, other); ++steps) {
     const auto j = nlohmann::json::parse(line);
-    for (const char* use : {"weights", "weighted_sums", "learning_rates", "activations", "errors", "gradients", "optimizer", "peak"})
+    for (const char* use : {"weights", "weighted_sums", "second_moment", "activations", "errors",
+                            "gradients", "first_moment", "peak"})
       EXPECT_GT(j["memory"][use], 0) << use;
     EXPECT_GE(j["communication_share"], 0);
     EXPECT_LE(j["communication_share"], 1);

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "coll/api/metrics.h"
 #include "support/process/temporary_folder.h"
 #include "support/train/train_runs.h"
 #include "train/checkpoint/checkpoint.h"
@@ -153,8 +156,49 @@ TEST(Inference, OfACheckpointWithoutStateOfTraining) {
     const auto& ledger = MemoryLedger::of_this_rank();
     const auto peak = [&](Use use) { return ledger.peak[static_cast<std::size_t>(use)]; };
     EXPECT_EQ(peak(Use::kWeights), parameter_count(o.model) * sizeof(double));
-    EXPECT_EQ(peak(Use::kOptimizer) + peak(Use::kGradients) + peak(Use::kRemoteGradients), 0u);
+    EXPECT_EQ(peak(Use::kFirstMoment) + peak(Use::kGradients) + peak(Use::kRemoteGradients), 0u);
   });
+}
+
+// Of every form of tensor parallelism: the text of one rank, with and without the cache, also where
+// it becomes longer than the model's positions. With the cache a layout of several ranks sends
+// less, as it computes one position a byte.
+TEST(Inference, AKvCacheGivesTheSameBytesInEveryLayout) {
+  set_operator_threads(1);
+  TrainOptions o = narrow({1, 1, 1});
+  o.model.heads = 12;  // of two numbers, which --tp-style seed splits
+  const int bytes = static_cast<int>(o.model.positions) + 5;
+  std::map<std::string, std::vector<double>> weights;
+  std::string want;
+  const Text data = text();
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    Trainer<double> trainer(world, o, data);
+    for (int i = 0; i < 3; ++i) trainer.step();
+    weights = trainer.collect();
+    Inference<double> model(o.model);
+    model.set(weights);
+    want = model.generate("abc", bytes, 1, 3);
+    EXPECT_EQ(model.generate("abc", bytes, 1, 3, false), want);
+    EXPECT_NE(model.generate("abc", bytes, 1, 4), want);
+  });
+  for (const bool seed : {false, true})
+    for (const Embed embed : {Embed::kVocabParallel, Embed::kReplicated, Embed::kOwner})
+      testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+        Axis tensor(world.world());
+        Inference<double> model(o.model, {&tensor, false, seed, embed});
+        model.set(world.rank() == 0 ? weights : decltype(weights){});
+        const auto sent = [&] {
+          std::uint64_t all = 0;
+          for (const auto& t : world.metrics().traffic) all += t.bytes_sent;
+          return all;
+        };
+        const std::uint64_t begin = sent();
+        EXPECT_EQ(model.generate("abc", bytes - 8, 1, 3), want.substr(0, want.size() - 8));
+        const std::uint64_t cached = sent() - begin;
+        EXPECT_EQ(model.generate("abc", bytes - 8, 1, 3, false), want.substr(0, want.size() - 8));
+        EXPECT_GT(sent() - begin - cached, 3 * cached) << seed;
+        EXPECT_EQ(model.generate("abc", bytes, 1, 3), want);
+      });
 }
 
 }  // namespace

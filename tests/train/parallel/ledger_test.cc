@@ -238,8 +238,8 @@ TEST(MemoryLedger, OfEveryZeroStage) {
       EXPECT_EQ(of(Use::kWeights), zero < 3 ? psi : part);
       EXPECT_EQ(of(Use::kGradients), zero < 2 ? psi : 0);
       EXPECT_EQ(of(Use::kRemoteGradients), zero < 2 ? 0 : part);
-      EXPECT_EQ(of(Use::kLearningRates), zero < 1 ? psi : part);
-      EXPECT_EQ(of(Use::kOptimizer), zero < 1 ? psi : part);
+      EXPECT_EQ(of(Use::kSecondMoment), zero < 1 ? psi : part);
+      EXPECT_EQ(of(Use::kFirstMoment), zero < 1 ? psi : part);
       EXPECT_EQ(
           of(Use::kWeightedSums) + of(Use::kActivations) + of(Use::kErrors) + of(Use::kWorkspace),
           0u);
@@ -282,8 +282,8 @@ void expect_state_bytes(bool half_sums, int zero, double whole, double part) {
     trainer.step();
     const double n = static_cast<double>(parameter_count(o.model));
     double state = 0;
-    for (const Use use : {Use::kWeights, Use::kGradients, Use::kRemoteGradients,
-                          Use::kLearningRates, Use::kOptimizer})
+    for (const Use use : {Use::kWeights, Use::kGradients, Use::kRemoteGradients, Use::kFirstMoment,
+                          Use::kSecondMoment, Use::kMasterWeights})
       state += static_cast<double>(MemoryLedger::of_this_rank().now[static_cast<std::size_t>(use)]);
     EXPECT_EQ(state, n * (whole + part / 2)) << "half sums " << half_sums << " ZeRO " << zero;
   });

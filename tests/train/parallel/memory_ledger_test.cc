@@ -10,6 +10,7 @@
 
 #include "support/train/stage_of_replicas.h"
 #include "support/train/train_on_device_cases.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {
@@ -81,6 +82,30 @@ TEST(MemoryLedgerInAStep, IsWhatTheAllocatorSays) {
     });
     EXPECT_EQ(samples, 2 + kMicroBatches * (5 + 6));  // the head's weights stay, forward
   }
+}
+
+// A stage computes on the tensor that arrived, and what it returns is the message: a pipeline
+// copies as many bytes as one stage does, of its own.
+TEST(MemoryLedgerInAStep, MessagesBetweenStagesAreNotCopied) {
+  set_operator_threads(1);
+  const Text data = text();
+  const auto copied = [&](int stages, const std::string& schedule) {
+    TrainOptions o = narrow({1, 1, stages});
+    if (stages > 1) o.schedule = schedule;
+    std::atomic<std::size_t> sum{0};
+    testing::run_ranks(testing::places({stages}), testing::patient(), [&](World& world) {
+      Trainer<double> trainer(world, o, data);
+      const std::size_t before = MemoryLedger::of_this_rank().copied;
+      trainer.step();
+      sum += MemoryLedger::of_this_rank().copied - before;
+    });
+    return sum.load();
+  };
+  const std::size_t alone = copied(1, "");
+  EXPECT_GT(alone, 0u);
+  for (const int stages : {2, 4})
+    for (const char* schedule : {"1f1b", "gpipe", "zero-bubble"})
+      EXPECT_EQ(copied(stages, schedule), alone) << stages << " stages, " << schedule;
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ Result train(int ranks, const std::string& folder, bool recompute, const std::st
     }
     if (world.rank() != 0) return;
     run.activations = ledger.peak[static_cast<std::size_t>(Use::kActivations)];
-    run.optimizer = ledger.now[static_cast<std::size_t>(Use::kOptimizer)];
+    run.optimizer = ledger.now[static_cast<std::size_t>(Use::kFirstMoment)];
   });
   return run;
 }

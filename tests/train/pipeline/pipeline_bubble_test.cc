@@ -39,24 +39,24 @@ class ClockStage : public Stage<double> {
       : in_(stage > 0 ? 1 : 0), out_(stage + 1 < stages ? 1 : 0), clock_(clock) {}
   std::size_t input_count() const override { return in_; }
   std::size_t output_count() const override { return out_; }
-  void forward(int, const double* in, double* out) override { work(in, in_, out, out_); }
-  void backward_input(int, const double* grad_out, double* grad_in) override {
-    work(grad_out, out_, grad_in, in_);
-  }
+  Tensor<double> forward(int, Tensor<double> in) override { return work(in, out_); }
+  Tensor<double> backward_input(int, Tensor<double> grad) override { return work(grad, in_); }
   void backward_weight(int) override { clock_ += 1; }
   // B directly followed by its W is one pass: what it makes is there at its end.
-  void backward(int, const double* grad_out, double* grad_in) override {
+  Tensor<double> backward(int, Tensor<double> grad) override {
     clock_ += 1;
-    if (out_ > 0) clock_ = std::max(clock_, *grad_out + 1);
-    work(nullptr, 0, grad_in, in_);
+    if (out_ > 0) clock_ = std::max(clock_, grad[0] + 1);
+    return work({}, in_);
   }
   std::vector<Parameter<double>>& parameters() override { return none_; }
 
  private:
-  void work(const double* needed, std::size_t n, double* made, std::size_t m) {
-    if (n > 0) clock_ = std::max(clock_, *needed);
+  Tensor<double> work(const Tensor<double>& needed, std::size_t count) {
+    if (needed.count() > 0) clock_ = std::max(clock_, needed[0]);
     clock_ += 1;
-    if (m > 0) *made = clock_;
+    Tensor<double> made(count, Use::kActivations);
+    if (count > 0) made[0] = clock_;
+    return made;
   }
   std::size_t in_, out_;
   double& clock_;

@@ -40,24 +40,27 @@ class ToyStage : public Stage<double> {
   }
   std::size_t input_count() const override { return first_ ? 0 : kWidth; }
   std::size_t output_count() const override { return last_ ? 0 : kWidth; }
-  void forward(int i, const double* in, double* out) override {
+  Tensor<double> forward(int i, Tensor<double> in) override {
     work();
     Kept& k = kept_[i];
-    for (int e = 0; e < kWidth; ++e) k.x.push_back(first_ ? std::sin(e + 40.0 * i) : in[e]);
+    for (int e = 0; e < kWidth; ++e) k.x.push_back(first_ ? std::sin(e + 40.0 * i) : in[at(e)]);
     for (int e = 0; e < kWidth; ++e)
       k.y.push_back(std::tanh(w(e) * k.x[at(e)] + c(e) * k.x[at((e + 1) % kWidth)]));
-    if (!last_) std::copy(k.y.begin(), k.y.end(), out);
+    Tensor<double> out(kWidth, Use::kActivations);
+    std::copy(k.y.begin(), k.y.end(), out.data());
+    return out;
   }
-  void backward_input(int i, const double* grad_out, double* grad_in) override {
+  Tensor<double> backward_input(int i, Tensor<double> grad) override {
     work();
     Kept& k = kept_.at(i);
     for (int e = 0; e < kWidth; ++e)  // of the sum of squares, on the last stage
-      k.z.push_back((last_ ? 2 * k.y[at(e)] : grad_out[e]) * (1 - k.y[at(e)] * k.y[at(e)]));
-    if (first_) return;
+      k.z.push_back((last_ ? 2 * k.y[at(e)] : grad[at(e)]) * (1 - k.y[at(e)] * k.y[at(e)]));
+    Tensor<double> grad_in(kWidth, Use::kErrors);
     for (int e = 0; e < kWidth; ++e) {
       const int before = (e + kWidth - 1) % kWidth;
-      grad_in[e] = w(e) * k.z[at(e)] + c(before) * k.z[at(before)];
+      grad_in[at(e)] = w(e) * k.z[at(e)] + c(before) * k.z[at(before)];
     }
+    return grad_in;
   }
   void backward_weight(int i) override {
     work();
@@ -94,15 +97,9 @@ std::vector<double> reference(int stages, int microbatches) {
   std::vector<std::unique_ptr<ToyStage>> chain;
   for (int s = 0; s < stages; ++s) chain.push_back(std::make_unique<ToyStage>(s, stages));
   for (int i = 0; i < microbatches; ++i) {
-    std::vector<double> a(kWidth), b(kWidth);
-    for (auto& s : chain) {
-      s->forward(i, a.data(), b.data());
-      std::swap(a, b);
-    }
-    for (auto s = chain.rbegin(); s != chain.rend(); ++s) {
-      (*s)->backward(i, a.data(), b.data());
-      std::swap(a, b);
-    }
+    Tensor<double> x;
+    for (auto& s : chain) x = s->forward(i, std::move(x));
+    for (auto s = chain.rbegin(); s != chain.rend(); ++s) x = (*s)->backward(i, std::move(x));
   }
   for (auto& s : chain)
     gradients.insert(gradients.end(), s->parameters()[0].gradient,

@@ -179,6 +179,64 @@ TEST(ModelFacts, ParametersAreExact) {
   EXPECT_EQ(known_model("gpt2").parameters(), 124439808);
 }
 
+// As published with the weights of each, and of DeepSeek-V3 without its module for several tokens.
+TEST(ModelFacts, LargeModelsHaveTheirPublishedSizes) {
+  EXPECT_EQ(known_model("llama3-8b").parameters(), 8030261248);
+  EXPECT_EQ(known_model("llama3-70b").parameters(), 70553706496);
+  EXPECT_EQ(known_model("llama3-405b").parameters(), 405853388800);
+  const ModelShape mixtral = known_model("mixtral-8x7b"), deepseek = known_model("deepseek-v3");
+  EXPECT_EQ(mixtral.parameters(), 46702792704);
+  EXPECT_NEAR(static_cast<double>(mixtral.active_parameters()), 12.9e9, 0.05e9);
+  EXPECT_EQ(deepseek.parameters(), 671026419200);
+  EXPECT_NEAR(static_cast<double>(deepseek.active_parameters()), 37e9, 1e9);
+  // Keys and values of a token, in 16 bits: 8 heads of 64, and a vector of 576.
+  EXPECT_EQ(2 * known_model("llama3-70b").cached() * 80, 327680);
+  EXPECT_EQ(deepseek.cached(), 576);
+}
+
+TEST(Predict, ExpertsAndContextsAreTheFormulas) {
+  const Cluster cluster;
+  const ModelShape deepseek = known_model("deepseek-v3"), llama = known_model("llama3-70b");
+  const auto of = [&](const ModelShape& model, int ep, int cp, int zero) {
+    Layout l;
+    l.tp = 2;
+    l.dp = 64 / cp;
+    l.microbatches = 3;
+    l.ep = ep;
+    l.cp = cp;
+    l.zero = zero;
+    return predict(model, cluster, l);
+  };
+  const Layout one = of(deepseek, 1, 1, 0), many = of(deepseek, 16, 1, 0);
+  EXPECT_EQ(one.ep_bytes, 0);
+  // Of 58 blocks: 8 experts for each of 4096 tokens, there and back, in both passes, 2 bytes each.
+  EXPECT_NEAR(many.ep_bytes / (58 * 3 * 4.0 * 4096 * 8 * 7168 / 2 * 2 * 15 / 16), 1, 1e-9);
+  const double experts = 58 * 256 * 3.0 * 7168 * 2048 / 2;
+  EXPECT_NEAR(one.memory.weights - many.memory.weights, 2 * experts * 15 / 16, 1e3);
+  // The optimizer's state of ZeRO is shared by all, with experts or without.
+  EXPECT_NEAR(of(deepseek, 16, 1, 1).memory.optimizer / of(deepseek, 1, 1, 1).memory.optimizer, 1,
+              1e-6);
+  const Layout whole = of(llama, 1, 1, 0), ring = of(llama, 1, 4, 0);
+  EXPECT_EQ(whole.cp_bytes, 0);
+  // Keys and values of 2048 positions to three ranks, and backward twice as much.
+  EXPECT_NEAR(ring.cp_bytes / (80 * 3 * 3.0 * 2048 * 2048 / 2 * 2 * 3), 1, 1e-9);
+  EXPECT_NEAR(ring.memory.activations / whole.memory.activations, 0.25, 1e-9);
+  EXPECT_EQ(ring.memory.weights, whole.memory.weights);
+  EXPECT_NEAR(ring.tp_bytes / whole.tp_bytes, 0.25, 1e-9);
+}
+
+TEST(PlanCommand, SaysWhatTheTrainerCannotRun) {
+  const Output o = weft("plan --model deepseek-v3 --gpus 2048 --batch 4096 --ep 64 --rows 3");
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("671,026,419,200 parameters"));
+  EXPECT_THAT(o.text, HasSubstr("weft train has no such model"));
+  EXPECT_THAT(o.text, HasSubstr("ep 64: "));
+  EXPECT_THAT(weft("plan --model llama3-70b --gpus 256 --batch 512 --cp 4 --rows 3").text,
+              HasSubstr("cp 4: "));
+  EXPECT_THAT(weft("plan --model gpt3 --ep 2").text, HasSubstr("this model has no experts"));
+  EXPECT_THAT(weft("plan --model llama3-8b --trace x").text, HasSubstr("leave one out"));
+}
+
 TEST(ModelFacts, AmountsHaveUnits) {
   EXPECT_EQ(parse_amount("", "80G"), 80e9);
   EXPECT_EQ(parse_amount("", "80GB"), 80e9);

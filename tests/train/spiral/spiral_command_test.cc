@@ -1,9 +1,9 @@
 // labels: multiproc
 // weft spiral and weft pipeline: the commands themselves.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,7 +17,6 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 Output train(const std::string& arguments) {
   return run(std::string("timeout 60 ") + WEFT_BINARY + " spiral " + arguments);
@@ -26,9 +25,9 @@ Output train(const std::string& arguments) {
 TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "spiral.jsonl";
-  for (const char* how : {"-N 1", "-N 2 --algo ring", "-N 4 --hosts 2 --algo hierarchical",
-                          "-N 4 --algo halving_doubling", "--sync ps", "--sync ps -N 5",
-                          "--sync ps -N 3 --threads", "-N 2 --threads"}) {
+  for (const char* how :
+       {"-N 1", "-N 2 --algo ring", "-N 4 --hosts 2 --algo hierarchical",
+        "-N 4 --algo halving_doubling", "--sync ps", "--sync ps -N 5", "--sync ps -N 2", "-N 2"}) {
     const Output o = train(std::string("--steps 500 --report-every 250 --log ") + log + " " + how);
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
   }
@@ -88,86 +87,37 @@ TEST(SpiralCommand, ReportsAsItGoes) {
   EXPECT_NE(loss, first("--seed 25"));
 }
 
-// Killed and started again, with as many workers or fewer, and by hand with another
-// synchronisation: the run ends with the same loss.
-TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
-  const testing::TemporaryFolder folder;
-  int runs = 0;
-  Output o;
-  const auto loss = [&](const std::string& flags) {
-    const std::string log = folder / fmt::format("log{}", ++runs);
-    o = train("--deterministic --steps 400 --log " + log + " " + flags);
-    EXPECT_EQ(o.exit_code, 0) << o.text;
-    std::ifstream in(log);
-    std::string line, last;
-    while (std::getline(in, line)) last = line;
-    return nlohmann::json::parse(last)["curve"].back()["loss"].get<double>();
-  };
-  const auto save = [&] {
-    return " --save-every 100 --save " + folder / fmt::format("save{}", runs);
-  };
-  const double whole = loss("-N 2");
-  EXPECT_EQ(loss("-N 2 --restart 1 --kill 1:250" + save()), whole);
-  EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
-  EXPECT_EQ(loss("--sync ps -N 3 --restart 1 --kill 0:399" + save()), whole);
-  EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
-  EXPECT_NEAR(loss("-N 3 --elastic --kill 2:150" + save()), whole, 1e-13);
-  EXPECT_THAT(o.text, HasSubstr("with 2 ranks"));
-  EXPECT_THAT(o.text, HasSubstr("went on after step 100 of"));
-  const std::string last = " --save-every 100 --save " + folder / "save2";
-  std::filesystem::remove_all(folder / "save2/step-00000400");
-  EXPECT_EQ(loss("--sync ps -N 3 --resume" + last), whole);  // of the run with all-reduce
-  EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
-  EXPECT_NEAR(loss("-N 4 --resume" + last), whole, 1e-2);  // nothing left to do
-  EXPECT_THAT(o.text, HasSubstr("went on after step 400 of"));
-  // Asynchronous: not the same, but it goes on.
-  loss("--sync ps-async -N 3 --restart 1 --kill 2:250" + save());
-  EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
-}
-
-// Another seed is other points, too.
-TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
-  const testing::TemporaryFolder folder;
-  const std::string save = " --save " + folder / "save";
-  EXPECT_EQ(train("-N 2 --steps 20" + save).exit_code, 0);
-  EXPECT_THAT(train("-N 2 --steps 22 --resume" + save).text, Not(HasSubstr("warning")));
-  // What was done is not what is asked for now.
-  EXPECT_THAT(train("-N 2 --steps 10 --resume" + save).text, HasSubstr("22 iterations, 2 workers"));
-  const Output o = train("-N 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
-  EXPECT_EQ(o.exit_code, 0) << o.text;
-  EXPECT_THAT(o.text, HasSubstr("warning: --seed is 3, but " + folder / "save/step-000000"));
-  EXPECT_THAT(o.text, HasSubstr("was written with 24: the curve is not that of one run"));
-  EXPECT_THAT(o.text, HasSubstr("warning: --lr is 0.5, but "));
-}
-
-TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
-  const testing::TemporaryFolder folder;
-  const std::string flags = "-N 3 --save-every 5 --save " + folder / "save";
-  for (const char* sync : {"allreduce", "ps", "ps-async"}) {
-    const std::string how = flags + sync + " --sync " + sync;
-    EXPECT_EQ(train(how + " --steps 10").exit_code, 0);
-    const Output o = train(how + " --steps 60 --lr 1e300 --resume --restart 1");
-    EXPECT_EQ(o.exit_code, 4) << o.text;
-    EXPECT_THAT(o.text, HasSubstr("take a smaller --lr than 1e+300"));
-    EXPECT_EQ(train(how + " --steps 15 --resume").exit_code, 0) << sync;
+// A thread of two makes half of the operations of one, and the printed ratio is that of the times.
+TEST(SpiralCommand, ThreadsShareTheWork) {
+  for (const char* sync : {"allreduce", "ps"}) {
+    const Output o = train(std::string("--threads 2 --steps 300 --report-every 0 --sync ") + sync);
+    ASSERT_EQ(o.exit_code, 0) << o.text;
+    const std::string line = o.text.substr(o.text.find("1 thread "));
+    double one = 0, two = 0, ratio = 0;
+    unsigned long long all = 0, half = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(),
+                          "1 thread %lf s, 2 threads %lf s: %lf times as fast; a thread makes %llu "
+                          "and %llu multiply-adds",
+                          &one, &two, &ratio, &all, &half),
+              5)
+        << o.text;
+    EXPECT_EQ(all, 300u * 300u * 100u * (5 + 3 * 3)) << sync;
+    EXPECT_EQ(2 * half, all) << sync;
+    EXPECT_NEAR(ratio, one / two, 0.6 * ratio);  // of times with two digits
   }
+  EXPECT_EQ(train("--threads 1 --steps 20").text.find("as fast"), std::string::npos);
 }
 
 TEST(SpiralCommand, RefusesWhatCannotBe) {
   EXPECT_THAT(train("--sync ps -N 1").text, HasSubstr("2 ranks or more"));
   EXPECT_NE(train("--sync gossip").exit_code, 0);
   const std::pair<const char*, const char*> refused[] = {
-      {"--resume", "--resume needs checkpoints: pass --save FOLDER"},
-      {"--elastic", "--elastic needs checkpoints: pass --save FOLDER"},
-      {"--save /proc/nowhere", "--save /proc/nowhere: cannot write there"},
       {"--trace /nowhere/run.json", "--trace /nowhere/run.json: there is no folder"},
-      {"--sync ps --threads --restart 1 --save x", "--restart with --threads"},
-      {"--threads -N 1 --sync ps", "2 ranks or more"},
+      {"--sync ps --threads 2 -N 3", "-N with --threads"},
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
       {"--algo ring", "--algo ring with one rank: it has nobody to add up with"},
       {"--sync ps --staleness 3", "--staleness 3 with --sync ps"},
-      {"-N 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
   };
   for (const auto& [flags, why] : refused) {
     const Output o = train(std::string("--steps 10 ") + flags);

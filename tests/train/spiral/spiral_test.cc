@@ -97,6 +97,23 @@ TEST(Spiral, EverySynchronisationHasOneResult) {
   }
 }
 
+// Every worker has as many operations as its share of the samples, with any synchronisation.
+TEST(Spiral, WorkersShareTheOperations) {
+  SpiralOptions o;
+  o.iterations = 20;
+  const std::uint64_t all = train(1, o)[0].operations;
+  EXPECT_GT(all, 0u);
+  for (const int workers : {2, 4}) {
+    const auto n = static_cast<std::uint64_t>(workers);
+    o.sync = "allreduce";
+    for (const auto& r : train(workers, o)) EXPECT_EQ(n * r.operations, all) << workers;
+    o.sync = "ps";
+    const auto results = train(workers + 1, o);
+    for (std::size_t r = 1; r < results.size(); ++r)
+      EXPECT_EQ(n * results[r].operations, all) << workers;
+  }
+}
+
 TEST(Spiral, EverySynchronisationHasTheSameBitsWhereWeftIsDeterministic) {
   SpiralOptions o;
   o.iterations = 100;
