@@ -86,10 +86,10 @@ inline constexpr std::size_t kManyElements = 1024;
 std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
                                    std::size_t count, DType type, const SimFabricOptions& options);
 
-// The same, or simulate_one_host() where one_host is given. Of a message that has many rounds it
-// simulates the first ones, twice: what the longer run takes more, all further rounds take too (to
-// within 1 %): kFewRounds a lane, and one more, of at least kManyRounds. Where something happens at
-// a moment, or all rounds are few, these are simulated.
+// The same, or simulate_one_host() where one_host is given. Of a message of at least kManyRounds a
+// lane it simulates the first kFewRounds a lane, and one more: what that takes more, all further
+// rounds take too. Later rounds may wait for each other more or less than these, which is up to
+// 15 % of the time. Where something happens at a moment, or rounds are few, all are simulated.
 inline constexpr int kFewRounds = 2, kManyRounds = 8;
 SimResult simulate_few_rounds(const Algorithm& algorithm, const Shape& shape, std::size_t count,
                               DType type, const SimFabricOptions& options,
