@@ -2,7 +2,9 @@
 #include "coll/engine/outline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -47,23 +49,32 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const int shared = s.place.empty() ? -1 : s.place[static_cast<std::size_t>(c)];
     return shared < 0 ? c : -1 - shared;
   };
+  const double weights = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
+  const bool weighted = weights > 0 && !blocks;
+  const auto size_of = [&](Chunks at) {  // in chunks of mean length
+    if (!weighted) return static_cast<double>(at.count);
+    return std::accumulate(s.weight.begin() + at.first, s.weight.begin() + at.end(), 0.0) /
+           weights * s.nchunks;
+  };
+  const auto whole = [](double chunks) { return static_cast<int>(std::ceil(chunks - 1e-6)); };
   std::map<int, Hops> value;  // of the chunks written so far: how far they have come
   std::vector<Hops> left[2];  // of the messages sent, to other hosts and near
   std::size_t arrived[2] = {0, 0};
-  std::map<std::pair<Rank, int>, std::pair<int, int[kArrivalsAhead]>> arrivals;  // by channel
+  std::map<std::pair<Rank, int>, std::pair<int, double[kArrivalsAhead]>> arrivals;  // by channel
   std::map<int, bool> kept;
-  int chunks[2][2] = {};            // [near][sent]
-  int between = 0, since_rail = 0;  // chunks sent inside the host: between messages along rails
+  double chunks[2][2] = {};  // [near][sent]
+  double between = 0, since_rail = 0,
+         reduced = 0;  // chunks sent inside the host: between messages along rails
   Hops longest{0, 0};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];
     const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
     const bool sends = step.op == Op::kSend;
     (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
-    chunks[near][sends] += step.at.count;
+    chunks[near][sends] += size_of(step.at);
     o.direct = o.direct || (!near && step.channel == kDirectChannel);
-    if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += step.at.count;
-    if (!near) between += std::exchange(since_rail, 0);
+    if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += size_of(step.at);
+    if (!near) between += std::exchange(since_rail, 0.0);
     if (sends) {
       Hops far{0, 0};
       for (int c = step.at.first; c < step.at.end(); ++c)
@@ -82,13 +93,13 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
       if (passes_on(c)) kept[place_of(c)] = true;
     }
     longest = std::max(longest, far);
-    if (step.op == Op::kRecvReduce) o.reduced_chunks += step.at.count;
+    if (step.op == Op::kRecvReduce) reduced += size_of(step.at);
     if (step.op == Op::kRecvReduce && !near) {
       auto& [count, most] = arrivals[{step.peer, step.channel}];
-      const int size = split ? 1 : step.at.count;
+      const double size = split ? 1 : size_of(step.at);
       int times = split ? step.at.count : 1;
       while (times-- > 0) {
-        int& slot = most[count++ % kArrivalsAhead];
+        double& slot = most[count++ % kArrivalsAhead];
         slot = std::max(slot, size);
       }
     }
@@ -97,15 +108,34 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   o.hops_known = !rooted(collective) || s.rail_hops > 0;
   o.crossing = s.rail_hops > 1;
   o.rail_hops = std::max(o.rail_hops, s.rail_hops);
-  o.rail_chunks = std::max(chunks[0][0], chunks[0][1]);
-  o.host_chunks = std::max(chunks[1][0], chunks[1][1]);
+  o.rail_chunks = whole(std::max(chunks[0][0], chunks[0][1]));
+  o.host_chunks = whole(std::max(chunks[1][0], chunks[1][1]));
+  o.reduced_chunks = whole(reduced);
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
   // Others than the root pass blocks on.
   if (blocks && rooted(collective) && !s.place.empty())
     o.scratch_chunks = 1 + std::ranges::max(s.place);
+  double arriving = 0;
   for (const auto& [channel, of] : arrivals)
-    for (const int most : of.second) o.scratch_chunks += most;
+    for (const double most : of.second) arriving += most;
+  o.scratch_chunks += whole(arriving);
+  return o;
+}
+
+Outline outline_of(Collective collective, const Shape& shape, bool split,
+                   const std::function<Schedule(Rank)>& build) {
+  Outline o = outline_of(build(outlined_rank(collective, shape)), collective, shape, split);
+  if (collective != Collective::kAllReduce || !has_unequal_ports(shape)) return o;
+  const auto slow = static_cast<std::size_t>(shape.slow_ports[0].host);
+  for (const std::size_t host : {slow, (slow + 1) % shape.hosts.size()}) {
+    const Outline other = outline_of(build(shape.hosts[host][0]), collective, shape, split);
+    for (int Outline::*count :
+         {&Outline::rail_hops, &Outline::host_hops, &Outline::rail_messages,
+          &Outline::host_messages, &Outline::rail_chunks, &Outline::host_chunks,
+          &Outline::reduced_chunks, &Outline::scratch_chunks})
+      o.*count = std::max(o.*count, other.*count);
+  }
   return o;
 }
 

@@ -5,6 +5,8 @@
 // rank. Schedules differ from rank to rank; the outline is that of rank 0's, on every rank.
 #pragma once
 
+#include <functional>
+
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/schedule.h"
 
@@ -33,7 +35,12 @@ struct Outline {
 // do; of a broadcast or a reduce, in which the root's host has less to do than others, that of the
 // first rank that is not there.
 Rank outlined_rank(Collective collective, const Shape& shape);
-// `one` is the schedule of outlined_rank(). `split`: every message moves one chunk.
+// `one` is the schedule of outlined_rank(). `split`: every message moves one chunk. Chunks count by
+// their weights.
 Outline outline_of(const Schedule& one, Collective collective, const Shape& shape, bool split);
+// The same of the schedules that build(rank) returns. In an all_reduce in which one host has slow
+// ports, what is more there or on the next host counts.
+Outline outline_of(Collective collective, const Shape& shape, bool split,
+                   const std::function<Schedule(Rank)>& build);
 
 }  // namespace weft

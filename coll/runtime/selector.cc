@@ -129,9 +129,11 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   shape.rank = 0;
   const Schedule rank0 = g.me == 0 ? schedule : a.build(shape);
   plan->common = common_hash(*plan, hash(rank0));
-  shape.rank = outlined_rank(c, shape);
-  plan->outline = outline_of(shape.rank == 0 ? rank0 : a.build(shape), c, shape_of(g),
-                             plan->layout == Plan::Layout::kBlocks);
+  plan->outline =
+      outline_of(c, shape, plan->layout == Plan::Layout::kBlocks, [&](Rank r) -> Schedule {
+        shape.rank = r;
+        return r == 0 ? rank0 : a.build(shape);
+      });
   return plan;
 }
 

@@ -165,7 +165,12 @@ Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape,
   if (collective == Collective::kAllToAll) chunks /= static_cast<std::size_t>(shape.nranks);
   const double chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
   cut.rounds = shape.hosts.size() > 1
-                   ? rounds_for({}, collective, outline_of(one, collective, shape, cut.split),
+                   ? rounds_for({}, collective,
+                                outline_of(collective, shape, cut.split,
+                                           [&](Rank r) -> Schedule {
+                                             shape.rank = r;
+                                             return r == one.rank ? one : algorithm.build(shape);
+                                           }),
                                 chunk, chunks, model)
                    : rounds_in_host({}, collective, chunk, chunks);
   return cut;
@@ -173,17 +178,18 @@ Cutting cutting_of(const Algorithm& algorithm, const Schedule& own, Shape shape,
 
 }  // namespace
 
-double messages_of(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
-                   const CostModel& model) {
+Messages messages_of(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
+                     const CostModel& model) {
   Shape shape = any;
   shape.rank = outlined_rank(algorithm.collective, shape);
   Cutting cut;
   if (as_engine(shape, model))
     cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
   shape.rank = shape.nranks - 1;
-  double messages = 0;
-  for (const Step& step : algorithm.build(shape).steps) messages += messages_of(step, cut);
-  return messages * cut.rounds.rounds;
+  Messages messages{0, cut.rounds.rounds, std::max(1, cut.rounds.slicing.rounds_in_flight)};
+  for (const Step& step : algorithm.build(shape).steps)
+    messages.each_round += messages_of(step, cut);
+  return messages;
 }
 
 namespace {
@@ -283,6 +289,8 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
     more *= growth;
     p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
   }
+  // The messages of a root that has one for every rank grow in number as the others do not.
+  p.time_us = std::max(p.time_us, floor_us(algorithm, shape, bytes, model));
   return p;
 }
 
@@ -290,8 +298,25 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
 
 namespace {
 
-// Where hosts have slow ports: the time with equal ports, in which the busiest rail takes as much
-// longer as the slowest port, or, where the algorithm gives slow ports less, as the bound says.
+// Where hosts have slow ports, and the schedule gives them less: played by the slow host, the first
+// and the last of the others.
+Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t bytes,
+                           const CostModel& model) {
+  shape.rank = 0;
+  const Cutting cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
+  const int slow = shape.slow_ports[0].host, last = static_cast<int>(shape.hosts.size()) - 1;
+  std::vector<Schedule> some;
+  for (const int host : std::set<int>{slow, slow == 0 ? 1 : 0, slow == last ? last - 1 : last})
+    for (const Rank r : shape.hosts[as_index(host)]) {
+      shape.rank = r;
+      some.push_back(algorithm.build(shape));
+    }
+  return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, true, model);
+}
+
+// Where hosts have slow ports: by playing, or the time with equal ports, in which the busiest rail
+// takes as much longer as the slowest port, or, where the algorithm gives slow ports less, as the
+// bound says.
 Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                               std::size_t element_size, const CostModel& model) {
   Shape equal = shape;
@@ -299,32 +324,22 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
   equal.rank = 0;
   Shape slow = shape;
   slow.rank = 0;
-  Prediction p = predict(algorithm, equal, bytes, element_size, model);
   const auto bound_us = [&](const Shape& of) {
     return lower_bound_us(algorithm.collective, of, bytes, model);
   };
-  double longer = 1;
-  if (hash(algorithm.build(slow)) != hash(algorithm.build(equal))) {
-    longer = bound_us(slow) / bound_us(equal);
-    // Some of it is added up by all hosts, some by all but the slow one.
-    if (const int others = static_cast<int>(shape.hosts.size()) - 1; others > 1) {
-      const Shape without = fewer_hosts(equal, others);
-      const double us = predict(algorithm, without, bytes, element_size, model).time_us;
-      p.time_us = (p.time_us + us * bound_us(equal) / bound_us(without)) / 2;
+  const bool less = hash(algorithm.build(slow)) != hash(algorithm.build(equal));
+  if (less && as_engine(slow, model))
+    if (Prediction p = play_slow_ports(algorithm, slow, bytes, model); p.time_us > 0) {
+      p.time_us = std::max(p.time_us, bound_us(slow));
+      return p;
     }
-  } else {
-    // A dead port's messages pass another one, beside its own.
+  Prediction p = predict(algorithm, equal, bytes, element_size, model);
+  double longer = less ? bound_us(slow) / bound_us(equal) : 1;
+  if (!less)  // a dead port's messages pass another one, beside its own
     for (const SlowPort& port : shape.slow_ports)
       longer = std::max(longer, port.rate > 0 ? 1 / port.rate : 2);
-  }
   p.time_us += (longer - 1) * p.rail_us;
   p.rail_us *= longer;
-  if (as_engine(slow, model)) {  // the other hosts exchange two shares, with messages of their own
-    slow.rank = slow.hosts[slow.slow_ports[0].host == 0 ? 1 : 0].front();
-    const Schedule own = algorithm.build(slow);
-    const Cutting cut = cutting_of(algorithm, own, slow, bytes, model);
-    p.time_us = std::max(p.time_us, work_us_of(own, Layout(slow), cut, model));
-  }
   return p;
 }
 

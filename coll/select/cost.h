@@ -91,9 +91,14 @@ Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
 Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, const CostModel& model);
 
-// How many messages a rank like most others sends and receives, over all rounds.
-double messages_of(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
-                   const CostModel& model);
+// How many messages a rank like most others sends and receives, and in how many rounds.
+struct Messages {
+  double each_round = 0, rounds = 1;
+  int lanes = 1;
+  double all() const { return each_round * rounds; }
+};
+Messages messages_of(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                     const CostModel& model);
 
 // Returns the time below which an algorithm cannot be, by what one rank sends and receives: cheap.
 double floor_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
@@ -103,8 +108,8 @@ double floor_us(const Algorithm& algorithm, const Shape& shape, std::size_t byte
 // hosts, each host moves f times the message through its rails: f = 2 (H-1)/H for all_reduce,
 // (H-1)/H for all_gather and reduce_scatter, 1 for broadcast; gather and scatter move what the
 // root's host lacks. Inside one host, ranks stand for hosts and memory for rails. The slowest of
-// unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails. So
-// it is where a host has slow ports: it has as many rails less as its ports lack of their rates.
+// unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails.
+// So it is where a host has slow ports: it has as many rails less as its ports lack of their rates.
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 

@@ -61,6 +61,9 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
       ++users_[as_index(h * nrails_ + rail)];
     }
   }
+  for (const SlowPort& p : shape.slow_ports)  // a dead one carries nothing in a schedule that knows
+    if (p.rate > 0)
+      us_per_byte_[as_index(of(layout.hosts()[as_index(p.host)][as_index(p.local)]))] /= p.rate;
   // Weights are per rank of a host; they are those of rails where each rank has its own.
   const auto& weight = shape.rail_weight;
   if (static_cast<int>(weight.size()) != nrails_) return;

@@ -1,4 +1,4 @@
-// Turns each message to another host into the one that a rank of this host gets from there.
+// Turns each message to a rank that is not simulated into one that comes from such a rank.
 #include "coll/sim/one_host.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::vector<std::uint32_t> members_of(const Plan& plan) {
   return all;
 }
 
-// A rank of the first host. Its messages to other hosts leave as those of the rank whose message it
+// A rank that is simulated. Its messages to others leave as those of the rank whose message it
 // stands for; ports, core and completions of that rank are its own (SimFabricOptions::same_as).
 class OneHostLink final : public Transport {
  public:
@@ -67,36 +67,39 @@ class OneHostLink final : public Transport {
 
 }  // namespace
 
-std::vector<Rank> OneHost::same_as(const Shape& shape) {
-  std::vector<Rank> same;
-  const std::size_t per_host = shape.hosts.empty() ? 0 : shape.hosts[0].size();
+bool OneHost::applies(const Shape& shape) {
+  Rank next = 0;
   for (const auto& ranks : shape.hosts)
-    for (std::size_t l = 0; l < ranks.size(); ++l) {
-      if (ranks.size() != per_host || ranks[l] != static_cast<Rank>(same.size())) return {};
-      same.push_back(static_cast<Rank>(l));
-    }
-  return same;
+    for (const Rank r : ranks)
+      if (ranks.size() != shape.hosts[0].size() || r != next++) return false;
+  return next > 0;
+}
+
+std::vector<Rank> OneHost::ranks() const {
+  std::vector<Rank> all;
+  for (std::size_t i = 0; i < as_.size(); ++i)
+    all.push_back(static_cast<Rank>(i) * (alike_ == Alike::kHosts ? 1 : per_host_));
+  return all;
 }
 
 std::vector<Rank> OneHost::peers() const {
   std::set<Rank> all;
   for (const Plan* p : first_)
     for (const Node& n : p->nodes)
-      if (n.kind != Node::Kind::kReduce && n.peer >= per_host()) all.insert(n.peer);
+      if (n.kind != Node::Kind::kReduce && other(n.peer)) all.insert(n.peer);
   return {all.begin(), all.end()};
 }
 
 bool OneHost::add(const Plan& plan) {
-  const Rank me = plan.schedule.rank % per_host();
-  const Plan& first = *first_[static_cast<std::size_t>(me)];
+  const Rank me = as(plan.schedule.rank);
+  const Plan& first = *first_[place(me)];
   const auto alike = [&](const Node& a, const Node& b) {
     const auto is = [](const Node& n) {
       return std::tuple{
           n.kind,   n.from,      n.to,           n.link,    n.buffered,        n.at.count,
           n.credit, n.result_of, n.first_member, n.members, n.first_successor, n.successors};
     };
-    return is(a) == is(b) &&
-           (a.kind == Node::Kind::kReduce || a.peer % per_host() == b.peer % per_host());
+    return is(a) == is(b) && (a.kind == Node::Kind::kReduce || as(a.peer) == as(b.peer));
   };
   if (!std::ranges::equal(first.nodes, plan.nodes, alike) || first.successors != plan.successors ||
       members_of(first) != members_of(plan) || first.pending != plan.pending ||
@@ -104,9 +107,8 @@ bool OneHost::add(const Plan& plan) {
     return false;
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const Node &node = plan.nodes[i], &own = first.nodes[i];
-    if (node.kind == Node::Kind::kReduce || sends(node) || node.peer >= per_host()) continue;
-    as_[static_cast<std::size_t>(node.peer)][key(plan.schedule.rank, node.ordinal)] = {own.peer, me,
-                                                                                       own.ordinal};
+    if (node.kind == Node::Kind::kReduce || sends(node) || other(node.peer)) continue;
+    as_[place(node.peer)][key(plan.schedule.rank, node.ordinal)] = {own.peer, me, own.ordinal};
   }
   return true;
 }
@@ -114,11 +116,11 @@ bool OneHost::add(const Plan& plan) {
 bool OneHost::finish() {
   std::set<std::tuple<Rank, Rank, std::uint32_t>> come;
   const auto first = std::exchange(first_, {});
-  for (std::size_t r = 0; r < first.size(); ++r)
-    for (const Node& n : first[r]->nodes) {
-      if (n.kind == Node::Kind::kReduce || n.peer < per_host() || !sends(n)) continue;
-      const auto as = as_[r].find(key(n.peer, n.ordinal));
-      if (as == as_[r].end() || as->second.from < per_host()) return false;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    for (const Node& n : first[i]->nodes) {
+      if (n.kind == Node::Kind::kReduce || !sends(n) || !other(n.peer)) continue;
+      const auto as = as_[i].find(key(n.peer, n.ordinal));
+      if (as == as_[i].end() || !other(as->second.from)) return false;
       const Message& m = as->second;
       if (!come.emplace(m.from, m.to, m.ordinal).second) return false;
     }
@@ -130,12 +132,11 @@ std::vector<std::unique_ptr<Transport>> OneHost::links(SimFabric& fabric) const 
   std::vector<std::unique_ptr<Transport>> all;
   for (const auto& messages : as_)
     for (const auto& [sent, m] : messages)
-      if (Transport*& other = others[m.from]; other == nullptr)
-        other = all.emplace_back(fabric.endpoint(m.from)).get();
+      if (Transport*& another = others[m.from]; another == nullptr)
+        another = all.emplace_back(fabric.endpoint(m.from)).get();
   std::vector<std::unique_ptr<Transport>> links;
-  for (Rank r = 0; r < per_host(); ++r)
-    links.push_back(std::make_unique<OneHostLink>(fabric.endpoint(r),
-                                                  as_[static_cast<std::size_t>(r)], others));
+  for (const Rank r : ranks())
+    links.push_back(std::make_unique<OneHostLink>(fabric.endpoint(r), as_[place(r)], others));
   std::ranges::move(all, std::back_inserter(links));
   return links;
 }

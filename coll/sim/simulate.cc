@@ -12,6 +12,8 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "coll/engine/engine.h"
@@ -40,12 +42,31 @@ std::vector<Schedule> schedules_of(const Algorithm& algorithm, Shape shape,
   return all;
 }
 
+// So many elements less than all are fewer rounds of as many each. Few rounds are all of them.
+std::size_t count_of_few(const SimPart& part, int few) {
+  const std::size_t count = part.call.count;
+  auto chunks = static_cast<std::size_t>(part.plan.nchunks);
+  const auto ranks = static_cast<std::size_t>(part.plan.schedule.nranks);
+  if (part.plan.collective == Collective::kAllToAll) chunks /= ranks;
+  if (part.plan.layout != Plan::Layout::kMessage) chunks = std::max<std::size_t>(1, chunks / ranks);
+  const std::size_t segment = part.slicing.slice_bytes / size_of(part.call.type) * chunks;
+  const std::size_t rounds = (count + segment - 1) / segment;
+  const auto lanes = static_cast<std::size_t>(part.slicing.rounds_in_flight);
+  if (part.plan.layout == Plan::Layout::kPacked || rounds < kManyRounds * lanes) return count;
+  return count / rounds * static_cast<std::size_t>(few) * lanes;
+}
+
+// `few`: simulates only so many rounds a lane of a message that has many more; 0: all.
 class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
              DType type, const SimFabricOptions& options, const Tuning& tuning,
-             const SimBuffers& buffers, const OneHost* one_host = nullptr)
-      : collective_(collective), options_(options), fabric_(options), ranks_(schedules.size()) {
+             const SimBuffers& buffers, const OneHost* one_host = nullptr, int few = 0)
+      : collective_(collective),
+        options_(options),
+        one_host_(one_host),
+        fabric_(options),
+        ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
     if (options.host_of_rank.size() != n && one_host == nullptr)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
@@ -61,6 +82,9 @@ class Simulation {
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
       m.part = std::move(parts[r]);
+      all_count_ = m.part->call.count;
+      if (few > 0) m.part->call.count = count_of_few(*m.part, few);
+      count_ = m.part->call.count;
       m.part->call.id_high = 1;
       m.endpoint = endpoints_[r].get();
       m.links = {m.endpoint, m.endpoint};
@@ -87,7 +111,8 @@ class Simulation {
     SimResult result;
     result.time_us = std::max(fabric_.now_us(), worked_us_);
     result.traffic = fabric_.statistics();
-    result.rounds = ranks_[0].part->run.rounds();
+    result.rounds = result.simulated_rounds = ranks_[0].part->run.rounds();
+    if (count_ != all_count_) result.rounds = (all_count_ * result.rounds + count_ / 2) / count_;
     for (const Member& m : ranks_)
       result.scratch_bytes = std::max(result.scratch_bytes, m.part->run.scratch_bytes());
     result.trace_hash = fabric_.trace();
@@ -107,6 +132,10 @@ class Simulation {
     bool started = false;
   };
 
+  std::size_t place(Rank r) const {
+    return one_host_ ? one_host_->place(r) : static_cast<std::size_t>(r);
+  }
+
   void start(Member& m) {
     m.started = true;
     m.part->run.start(m.part->plan, m.part->call, m.part->slicing, m.links);
@@ -114,8 +143,8 @@ class Simulation {
   }
 
   void progress(Rank r) {
-    if (static_cast<std::size_t>(r) >= ranks_.size()) return;  // a rank of the first host stands in
-    Member& m = ranks_[static_cast<std::size_t>(r)];
+    if (one_host_ && one_host_->as(r) != r) return;  // another stands for it
+    Member& m = ranks_[place(r)];
     if (!failure_.ok()) return;
     if (!m.started) {
       if (fabric_.now_us() >= m.starts_us) start(m);
@@ -139,9 +168,9 @@ class Simulation {
   }
 
   void fail(Rank r) {
-    const Run& run = ranks_[static_cast<std::size_t>(r)].part->run;
+    const Run& run = ranks_[place(r)].part->run;
     const Rank peer = run.failed_peer();
-    const Status cause = ranks_[static_cast<std::size_t>(r)].endpoint->cause(peer);
+    const Status cause = ranks_[place(r)].endpoint->cause(peer);
     failure_ = Status(
         run.failure(),
         fmt::format("rank {} in a simulated {}, at {} us: {}", r, name(collective_),
@@ -168,10 +197,12 @@ class Simulation {
 
   const Collective collective_;
   const SimFabricOptions options_;
+  const OneHost* const one_host_;
   SimFabric fabric_;
   std::vector<std::unique_ptr<Transport>> endpoints_;  // go before the fabric does
   std::vector<Member> ranks_;
   std::size_t unfinished_ = 0;
+  std::size_t count_ = 0, all_count_ = 0;
   double worked_us_ = 0;  // when the last reduction is done
   Status failure_;
 };
@@ -267,9 +298,12 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
     hosts[options.host_of_rank[static_cast<std::size_t>(world[r])]].push_back(static_cast<Rank>(r));
   for (auto& [host, ranks] : hosts) shape.hosts.push_back(std::move(ranks));
   const CostModel model = model_of(options);
+  if (!schedules.empty() && !schedules[0].weight.empty())
+    for (const SimSlowPort& p : options.slow_ports)
+      shape.slow_ports.push_back({p.host, p.rail, p.factor});
   const Outline outline =
-      outline_of(schedules[static_cast<std::size_t>(outlined_rank(collective, shape))], collective,
-                 shape, by_blocks(collective) && !packed);
+      outline_of(collective, shape, by_blocks(collective) && !packed,
+                 [&](Rank r) { return schedules[static_cast<std::size_t>(r)]; });
   for (std::size_t r = 0; r < schedules.size(); ++r) {
     SimPart& part = *parts[r];
     part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,
@@ -280,106 +314,138 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   return parts;
 }
 
-CostModel model_of(const SimFabricOptions& o) {
-  const auto GBps = [](double us_per_byte) { return us_per_byte > 0 ? 1e-3 / us_per_byte : 0; };
-  double speed = 0;
-  for (const double scale : o.rail_scale) speed += scale;
-  const double scale = o.rail_scale.empty() ? 1 : speed / static_cast<double>(o.rail_scale.size());
-  Machine machine;
-  machine.host = {o.host.latency_us, o.host.gbps};
-  machine.rail = {o.rail.latency_us, o.rail.gbps * scale};
-  machine.spine = {o.spine.latency_us, o.spine.gbps};
-  machine.payload_share = o.payload_share;
-  machine.core_us = (o.post_us + o.complete_us) / 2;
-  machine.reduce_GBps = GBps(o.reduce_us_per_byte);
-  machine.copy_GBps = GBps(o.copy_us_per_byte);
-  machine.rail_copies = o.rail_copies;
-  CostModel m = costs_of(machine);
-  m.eager_bytes = static_cast<double>(o.eager_below);
-  m.fan_in_penalty = 0;
-  if (!o.rail_of_rank.empty()) m.rails_per_host = 1 + std::ranges::max(o.rail_of_rank);
-  return m;
+namespace {
+
+// Whether each rank of a host has a rail of its own, and all rails are alike.
+bool rails_alike(const Shape& shape, const SimFabricOptions& o) {
+  const std::size_t per_host = shape.hosts[0].size();
+  for (std::size_t r = 0; r < o.rail_of_rank.size(); ++r)
+    if (o.rail_of_rank[r] != static_cast<int>(r % per_host)) return false;
+  return o.rail_of_rank.size() == o.host_of_rank.size() && shape.rail_weight.empty() &&
+         std::ranges::adjacent_find(o.rail_scale, std::not_equal_to<>()) == o.rail_scale.end();
 }
 
-SimFabricOptions fabric_of(const Shape& shape, int rails) {
-  SimFabricOptions options;
-  const auto n = static_cast<std::size_t>(shape.nranks);
-  options.host_of_rank.assign(n, 0);
-  options.rail_of_rank.assign(n, 0);
-  const auto place = [&](Rank r, std::size_t host, std::size_t local) {
-    options.host_of_rank[static_cast<std::size_t>(r)] = static_cast<int>(host);
-    options.rail_of_rank[static_cast<std::size_t>(r)] =
-        static_cast<int>(rails > 0 ? local % static_cast<std::size_t>(rails) : local);
-  };
-  for (std::size_t h = 0; h < shape.hosts.size(); ++h)
-    for (std::size_t l = 0; l < shape.hosts[h].size(); ++l) place(shape.hosts[h][l], h, l);
-  if (shape.hosts.empty())
-    for (Rank r = 0; r < shape.nranks; ++r) place(r, 0, static_cast<std::size_t>(r));
-  return options;
-}
-
-void set_machine(SimFabricOptions& o, const Machine& m) {
-  const auto us_per_byte = [](double GBps) { return GBps > 0 ? 1e-3 / GBps : 0; };
-  o.host = {m.host.us, m.host.gbps};
-  o.rail = {m.rail.us, m.rail.gbps};
-  o.spine = {m.spine.us, m.spine_gbps()};
-  o.payload_share = m.payload_share;
-  // The fabric has one cost of a message, whether it leaves its host or not.
-  const bool rails =
-      std::ranges::adjacent_find(o.host_of_rank, std::not_equal_to<>()) != o.host_of_rank.end();
-  o.post_us = o.complete_us = m.core_us + (rails ? m.rail_core_us : 0);
-  o.reduce_us_per_byte = us_per_byte(m.reduce_GBps);
-  o.copy_us_per_byte = us_per_byte(m.copy_GBps);
-  o.rail_copies = m.rail_copies;
-}
-
-SimFabricOptions fabric_of(const Shape& shape, int rails, const Machine& machine) {
-  SimFabricOptions options = fabric_of(shape, rails);
-  set_machine(options, machine);
-  options.carry_data = false;
-  return options;
-}
-
-std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
-                                   std::size_t count, DType type, const SimFabricOptions& o) {
-  if (shape.hosts.size() < 2 || OneHost::same_as(shape).empty() || rooted(algorithm.collective) ||
-      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.slow_ports.empty() ||
-      !o.host_scale.empty() || o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 ||
-      !o.cpu_of_rank.empty())
-    return {};
-  const auto n = static_cast<std::size_t>(shape.nranks);
-  const auto first = schedules_of(algorithm, shape, shape.hosts[0]);
-  // Chunks of different lengths are others on each host.
-  std::size_t elements = count;
-  if (by_blocks(algorithm.collective)) elements *= n;
-  if (algorithm.collective == Collective::kAllToAll) elements *= n;
-  if (elements % static_cast<std::size_t>(first[0].nchunks) != 0) return {};
+std::optional<OneHost> one_of(Alike alike, const Algorithm& algorithm, const Shape& shape,
+                              std::size_t count, DType type, const SimFabricOptions& o) {
+  const auto per_host = static_cast<int>(shape.hosts[0].size());
   const std::vector<Rank> world = everyone(shape.nranks);
-  const auto parts = prepare_parts(algorithm.collective, first, world, count, type, o, {}, {});
+  std::vector<Rank> stand;
+  if (alike == Alike::kHosts)
+    stand = shape.hosts[0];
+  else
+    for (const auto& host : shape.hosts) stand.push_back(host[0]);
+  const auto parts = prepare_parts(algorithm.collective, schedules_of(algorithm, shape, stand),
+                                   world, count, type, o, {}, {});
   std::vector<const Plan*> plans;
   for (const auto& part : parts) plans.push_back(&part->plan);
-  OneHost one_host(plans);
-  std::vector<Rank> ranks = one_host.peers();
+  OneHost one(alike, per_host, plans);
+  std::vector<Rank> ranks = one.peers();
+  if (alike == Alike::kRails)  // what changes rails would meet others on the spine
+    for (const auto& part : parts)
+      for (const Step& s : part->plan.schedule.steps)
+        if (s.peer / per_host != part->plan.schedule.rank / per_host && s.peer % per_host != 0)
+          return {};
   for (const auto& host : shape.hosts) ranks.push_back(host[0]);
   ranks.insert(ranks.end(), shape.hosts.back().begin(), shape.hosts.back().end());
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   for (const Rank r : ranks)
-    if (r >= static_cast<Rank>(plans.size()) &&
-        !one_host.add(plan_on_fabric(
+    if (one.as(r) != r &&
+        !one.add(plan_on_fabric(
             algorithm.collective, schedules_of(algorithm, shape, std::span(&r, 1))[0], world, o,
             parts[0]->call, 0, false, plans[0]->layout == Plan::Layout::kPacked)))
       return {};
-  if (!one_host.finish()) return {};
-  return one_host;
+  if (!one.finish()) return {};
+  return one;
 }
+
+}  // namespace
+
+std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any, std::size_t count,
+                                   DType type, const SimFabricOptions& o) {
+  if (any.hosts.size() < 2 || !OneHost::applies(any) || rooted(algorithm.collective) ||
+      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.slow_ports.empty() ||
+      !any.slow_ports.empty() || o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 ||
+      !o.cpu_of_rank.empty())
+    return {};
+  Shape shape = any;
+  shape.rank = 0;
+  const auto n = static_cast<std::size_t>(shape.nranks);
+  const auto chunks = static_cast<std::size_t>(algorithm.build(shape).nchunks);
+  std::size_t elements = count;
+  if (by_blocks(algorithm.collective)) elements *= n;
+  if (algorithm.collective == Collective::kAllToAll) elements *= n;
+  const bool equal = elements % chunks == 0;
+  // Chunks of different lengths are others on each host.
+  if (equal && o.host_scale.empty())
+    if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
+  if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&
+      rails_alike(shape, o))
+    return one_of(Alike::kRails, algorithm, shape, count, type, o);
+  return {};
+}
+
+namespace {
+
+SimResult simulate_some(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                        DType type, const SimFabricOptions& options, const OneHost* one, int few) {
+  SimFabricOptions same = options;
+  for (Rank r = 0; one && r < shape.nranks; ++r) same.same_as.push_back(one->as(r));
+  SimBuffers none;
+  none.root = shape.root;
+  return Simulation(algorithm.collective,
+                    schedules_of(algorithm, shape, one ? one->ranks() : everyone(shape.nranks)),
+                    count, type, same, {}, none, one, few)
+      .run();
+}
+
+}  // namespace
 
 SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
                             DType type, const SimFabricOptions& options, const OneHost& one_host) {
-  SimFabricOptions same = options;
-  same.same_as = OneHost::same_as(shape);
-  const auto schedules = schedules_of(algorithm, shape, shape.hosts.at(0));
-  return Simulation(algorithm.collective, schedules, count, type, same, {}, {}, &one_host).run();
+  return simulate_some(algorithm, shape, count, type, options, &one_host, 0);
+}
+
+SimResult simulate_few_rounds(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                              DType type, const SimFabricOptions& options,
+                              const OneHost* one_host) {
+  const bool steady = options.failures.empty() && options.slowdowns.empty() &&
+                      options.lose_message == 0 && options.watch == kNoRank && !options.carry_data;
+  SimResult r =
+      simulate_some(algorithm, shape, count, type, options, one_host, steady ? kFewRounds : 0);
+  if (r.rounds == r.simulated_rounds) return r;
+  const SimResult fewer = std::exchange(
+      r, simulate_some(algorithm, shape, count, type, options, one_host, kFewRounds + 1));
+  const double times = static_cast<double>(r.rounds - r.simulated_rounds) /
+                       static_cast<double>(r.simulated_rounds - fewer.simulated_rounds);
+  const auto go_on = [&](auto& value, auto before) {
+    using T = std::remove_reference_t<decltype(value)>;
+    value = static_cast<T>(static_cast<double>(value) +
+                           times * (static_cast<double>(value) - static_cast<double>(before)));
+  };
+  SimStatistics& t = r.traffic;
+  const SimStatistics& before = fewer.traffic;
+  go_on(r.time_us, fewer.time_us);
+  go_on(t.messages, before.messages);
+  go_on(t.host_bytes, before.host_bytes);
+  go_on(t.cross_rail_bytes, before.cross_rail_bytes);
+  for (std::size_t i = 0; i < t.rail_bytes.size(); ++i)
+    go_on(t.rail_bytes[i], before.rail_bytes[i]);
+  for (std::size_t h = 0; h < t.host_tx_bytes.size(); ++h)
+    go_on(t.host_tx_bytes[h], before.host_tx_bytes[h]);
+  std::unordered_map<std::string, const SimPortUse*> ports;
+  for (const SimPortUse& p : before.ports) ports[p.name] = &p;
+  for (SimPortUse& p : t.ports)
+    if (const auto at = ports.find(p.name); at != ports.end()) {
+      go_on(p.bytes, at->second->bytes);
+      go_on(p.busy_us, at->second->busy_us);
+    }
+  std::ranges::stable_sort(t.ports, std::greater<>(), &SimPortUse::busy_us);
+  if (!t.ports.empty()) {
+    r.limiting = t.ports[0].name;
+    r.busy_share = t.ports[0].busy_us / r.time_us;
+  }
+  return r;
 }
 
 SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,

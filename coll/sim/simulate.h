@@ -44,7 +44,8 @@ struct SimResult {
   std::string limiting;      // the busiest port or core: "host 3 rail 1 tx"; empty: nothing moved
   double busy_share = 0;     // share of time_us in which `limiting` is busy
   std::uint64_t rounds = 0;  // rounds in which the schedule was run
-  std::size_t scratch_bytes = 0;  // the most that a rank had
+  std::uint64_t simulated_rounds = 0;  // fewer: see simulate_few_rounds()
+  std::size_t scratch_bytes = 0;       // the most that a rank had
   std::uint64_t trace_hash = 0;
 };
 
@@ -71,16 +72,28 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
                    const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
 
-// The same, by the ranks of the first host only (see one_host.h): as much work as one host is. The
-// time differs by the order of messages that come at once.
+// The same, by the ranks of one host, or one rank of each (see one_host.h): a fraction of the work.
+// The time differs by the order of messages that come at once, and where chunks are not all of the
+// same length, by what the first of a host are longer or shorter.
 SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
                             DType type, const SimFabricOptions& options, const OneHost& one_host);
-// What simulate_one_host() needs; nothing where one host does not stand for all: hosts or
-// chunks are unequal, ranks wait for other things or in another order, or something happens to
-// some. Looks at the plans of the first rank of every host, of the last host's, and of all that the
-// first host sends to.
+// What simulate_one_host() needs; nothing where neither one host stands for all nor one rail: there
+// is a root, hosts are unequal, ranks wait for other things or in another order, or something
+// happens to some. One host stands for all where chunks are equal; one rail where each rank of a
+// host has its own, and keeps to it, and chunks are equal or have at least kManyElements. Looks at
+// the plans of the first rank of every host, of the last host's, and of all that are sent to.
+inline constexpr std::size_t kManyElements = 1024;
 std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
                                    std::size_t count, DType type, const SimFabricOptions& options);
+
+// The same, or simulate_one_host() where one_host is given. Of a message of at least kManyRounds a
+// lane it simulates the first kFewRounds a lane, and one more: what that takes more, all further
+// rounds take too. Later rounds may wait for each other more or less than these, which is up to
+// 15 % of the time. Where something happens at a moment, or rounds are few, all are simulated.
+inline constexpr int kFewRounds = 2, kManyRounds = 8;
+SimResult simulate_few_rounds(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                              DType type, const SimFabricOptions& options,
+                              const OneHost* one_host = nullptr);
 
 // The same for any schedules: schedules[r] belongs to rank r.
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,

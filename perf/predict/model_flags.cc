@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <string>
@@ -37,6 +39,52 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
   return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
 }
 
+// "3:1=0.5": the port of host 3 on rail 1 has half its rate; 0: it is dead.
+SimSlowPort slow_port_of(const std::string& text, const ModelCall& job) {
+  SimSlowPort port;
+  int end = 0;
+  const int read =
+      std::sscanf(text.c_str(), "%d:%d=%lf%n", &port.host, &port.rail, &port.factor, &end);
+  const auto hosts = static_cast<int>(job.shape.hosts.size());
+  if (read != 3 || static_cast<std::size_t>(end) != text.size() || port.host < 0 ||
+      port.host >= hosts || port.rail < 0 || port.rail >= job.rails || !(port.factor >= 0) ||
+      port.factor > 1)
+    throw Error(fmt::format(
+        "--slow-port {}: give HOST:RAIL=FRACTION, a host from 0 to {}, a rail from 0 to "
+        "{} and a fraction of its rate from 0 (dead) to 1, as in 1:0=0.5",
+        text, hosts - 1, job.rails - 1));
+  return port;
+}
+
+// The ports as the schedules know them: those of the ranks that use them.
+void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const SimSlowPort port = slow_port_of(text, job);
+    job.fabric.slow_ports.push_back(port);
+    const auto& ranks = job.shape.hosts[static_cast<std::size_t>(port.host)];
+    for (std::size_t l = 0; l < ranks.size(); ++l)
+      if (job.fabric.rail_of_rank[static_cast<std::size_t>(ranks[l])] == port.rail)
+        job.shape.slow_ports.push_back({port.host, static_cast<int>(l), port.factor});
+  }
+  std::ranges::sort(job.shape.slow_ports, {}, [](const SlowPort& p) {
+    return std::pair{p.host, p.local};
+  });
+  const auto twice = std::ranges::adjacent_find(
+      job.shape.slow_ports,
+      [](const SlowPort& a, const SlowPort& b) { return a.host == b.host && a.local == b.local; });
+  if (twice != job.shape.slow_ports.end())
+    throw Error(
+        fmt::format("--slow-port: host {} has two fractions for one port; give one", twice->host));
+  for (const SlowPort& p : job.shape.slow_ports) {
+    const auto dead = std::ranges::count_if(
+        job.shape.slow_ports, [&](const SlowPort& o) { return o.host == p.host && o.rate == 0; });
+    if (dead == std::ssize(job.shape.hosts[static_cast<std::size_t>(p.host)]))
+      throw Error(fmt::format(
+          "--slow-port: all ports of host {} are dead, so nothing can reach it; leave one",
+          p.host));
+  }
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about) {
@@ -53,6 +101,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
       ->check(CLI::Range(1, 65536));
   add("--rails", flags.rails, "rails per host (default: one per rank of a host)")
       ->check(CLI::Range(1, 64));
+  command
+      .add_option("--slow-port", flags.slow_ports,
+                  "a fraction of a port's rate, e.g. 3:1=0.5, or 3:1=0: dead; repeatable")
+      ->type_name("HOST:RAIL=FRACTION");
   section(command, "The call");
   add("--bytes", flags.bytes, "the whole buffer: bytes, 16K, 64M, 1G");
   add("-d,--type", flags.type, dtype_names());
@@ -69,7 +121,8 @@ void refuse_ignored(const CLI::App& command, const ModelFlags& flags) {
     refuse_given(command, {"--bytes", "--type"}, "a barrier moves no data");
   if (flags.hosts == 1)
     refuse_given(command,
-                 {"--rails", "--rail-gbps", "--rail-us", "--wire", "--spine-gbps", "--spine-us"},
+                 {"--rails", "--slow-port", "--rail-gbps", "--rail-us", "--wire", "--spine-gbps",
+                  "--spine-us"},
                  "one host (--hosts) uses no rail");
 }
 
@@ -94,6 +147,7 @@ ModelCall call_of(const ModelFlags& flags, Rank rank) {
   call.machine = machine_of(flags.machine);
   call.fabric = fabric_of(call.shape, call.rails, call.machine);
   call.fabric.rail_scale.assign(static_cast<std::size_t>(call.rails), 1.0);
+  add_slow_ports(call, flags.slow_ports);
   set_model(call, flags.rails);
   return call;
 }

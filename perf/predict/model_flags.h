@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "coll/jobs/machine_options.h"
 #include "coll/machine.h"
@@ -23,11 +24,12 @@ namespace weft {
 struct ModelFlags {
   std::string collective, bytes = "64M", type = "float", algorithm = "auto";
   int ranks = 8, hosts = 1, rails = 0, root = 0;
+  std::vector<std::string> slow_ports;
   MachineFlags machine;
 };
 
-// Adds COLLECTIVE, --ranks, --hosts, --rails, --bytes, --type, --algo, --root and the options of
-// the machine. algorithm_about is the help of --algo.
+// Adds COLLECTIVE, --ranks, --hosts, --rails, --slow-port, --bytes, --type, --algo, --root and the
+// options of the machine. algorithm_about is the help of --algo.
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about);
 
 // Refuses the options of add_model_flags() that a run with these flags would ignore. Throws Error.

@@ -12,16 +12,16 @@ namespace weft {
 
 struct SimFlags : ModelFlags {
   std::string timeline;
-  std::vector<std::string> slow_rails, slow_ports, slow_hosts, cuts;
+  std::vector<std::string> slow_rails, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;
-  double delay_us = 0, skew_us = 0, longest_s = 60;
+  double delay_us = 0, skew_us = 0, longest_s = 20;
   bool reorder = false, whole = false;
   std::string json;
 };
 
 struct SimulatedCall : ModelCall {
-  bool whole = false;  // all hosts are simulated, also where one does what all do
+  bool whole = false;  // all is simulated, also where one host, rail or few rounds would do
 };
 
 // Throws Error naming the flag and its value.

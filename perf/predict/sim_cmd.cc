@@ -32,6 +32,8 @@
 namespace weft {
 namespace {
 
+constexpr int kNeverRefused = 1024;  // ranks
+
 struct Simulated {
   const Algorithm* algorithm;
   SimResult result;
@@ -40,30 +42,52 @@ struct Simulated {
 // An algorithm to simulate, and how.
 struct Wanted {
   const Algorithm* algorithm;
-  std::optional<OneHost> one_host;  // by one host, where it does what all do
+  std::optional<OneHost> one_host;  // by one host or one rail, where the others do what it does
+  bool few_rounds = false;          // by these, where all would take too long
   // About how long that runs here: by the messages that ranks send and get, and by the chunks that
   // each rank's plan knows.
-  double seconds;
+  double seconds = 0;
 };
 
 Wanted wanted(const SimulatedCall& job, const Algorithm& a, double longest_s) {
-  constexpr double kMessage = 2e-6, kChunk = 0.05e-6, kStep = 0.4e-6;
+  constexpr double kMessage = 3e-6, kChunk = 0.05e-6, kStep = 0.4e-6;
   const Schedule first = a.build(job.shape);
   const auto per_host = static_cast<Rank>(job.shape.hosts[0].size());
   std::set<Rank> far;
   for (const Step& s : first.steps)
     if (s.peer >= per_host) far.insert(s.peer);
-  const double each =
-      messages_of(a, job.shape, job.bytes, job.model) * kMessage + first.nchunks * kChunk;
+  const Messages m = messages_of(a, job.shape, job.bytes, job.model);
+  const auto seconds_of = [&](std::size_t ranks, double rounds) {
+    return static_cast<double>(ranks) * (m.each_round * rounds * kMessage + first.nchunks * kChunk);
+  };
   // By one host: its ranks' messages, and a look at the steps of those that they send to.
   const double looks =
-      static_cast<double>(job.shape.hosts.size() + far.size() * job.shape.hosts[0].size());
-  Wanted w{&a, {}, per_host * each + looks * static_cast<double>(first.steps.size()) * kStep};
-  if (job.whole || w.seconds < longest_s) {
-    if (!job.whole) w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
-    if (!w.one_host) w.seconds = job.shape.nranks * each;
+      static_cast<double>(job.shape.hosts.size() + far.size() * job.shape.hosts[0].size()) *
+      static_cast<double>(first.steps.size()) * kStep;
+  auto ranks = static_cast<std::size_t>(job.shape.nranks);
+  Wanted w{.algorithm = &a, .one_host = {}, .seconds = seconds_of(ranks, m.rounds)};
+  if (job.whole) return w;
+  if (w.seconds > looks && seconds_of(job.shape.hosts[0].size(), m.rounds) + looks < longest_s)
+    w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
+  if (w.one_host) {
+    ranks = w.one_host->ranks().size();
+    w.seconds = seconds_of(ranks, m.rounds) + looks;
+  }
+  if (w.seconds > longest_s && m.rounds >= kManyRounds * m.lanes) {
+    w.few_rounds = true;
+    w.seconds = seconds_of(ranks, (2 * kFewRounds + 1) * m.lanes);
   }
   return w;
+}
+
+SimResult simulate(const SimulatedCall& job, const Wanted& w) {
+  const Algorithm& a = *w.algorithm;
+  if (w.few_rounds)
+    return simulate_few_rounds(a, job.shape, job.count, job.type, job.fabric,
+                               w.one_host ? &*w.one_host : nullptr);
+  if (w.one_host)
+    return simulate_one_host(a, job.shape, job.count, job.type, job.fabric, *w.one_host);
+  return weft::simulate(a, job.shape, job.count, job.type, job.fabric);
 }
 
 // `left_out`: the names of those that would run for longer than `longest_s`, of `all`. The quickest
@@ -95,7 +119,7 @@ std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorith
     throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
   std::vector<Wanted> one;
   one.push_back(wanted(job, *found, longest_s));
-  if (one[0].seconds > longest_s)
+  if (one[0].seconds > longest_s && job.shape.nranks > kNeverRefused)
     throw Error(fmt::format(
         "{} {}: simulating it would take about {:.0f} s, and --longest-s is {:g}; give more, or "
         "take the cost model's {} us (weft explain)",
@@ -140,6 +164,11 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
   double most = 0;
   for (const auto& [algorithm, r] : rows) most = std::max(most, of_bound(job, r));
   out += above_bound_in_words(most, "the bound is wrong here");
+  for (const auto& [algorithm, r] : rows)
+    if (r.simulated_rounds < r.rounds)
+      out += fmt::format(
+          "{}: by the first {} of {} rounds, so the time may be 15 % off (--whole: all)\n",
+          algorithm->name, r.simulated_rounds, r.rounds);
   if (picked) out += fmt::format("\nauto takes {}\n", picked->name);
   if (job.shape.hosts.size() < 2) return out;
   out += "\nMiB that left on each rail, all hosts together\n";
@@ -205,7 +234,7 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
 // Refuses the options of `sim` alone that this run would ignore.
 void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
   if (flags.hosts == 1)
-    refuse_given(command, {"--slow-rail", "--slow-port", "--cut"}, "one host (--hosts) uses no rail");
+    refuse_given(command, {"--slow-rail", "--cut"}, "one host (--hosts) uses no rail");
   if (flags.delay_us <= 0 && flags.skew_us <= 0)
     refuse_given(command, {"--seed"}, "nothing is drawn without --delay-us or --skew-us");
   const bool slow = std::ranges::any_of(
@@ -222,11 +251,8 @@ int run(const SimFlags& flags) {
   Progress progress(flags.json != "-");
   std::string left_out;
   for (const Wanted& w : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
-    const Algorithm& a = *w.algorithm;
-    progress.show(fmt::format("simulating {}, about {:.0f} s", a.name, w.seconds));
-    rows.push_back({&a, w.one_host ? simulate_one_host(a, job.shape, job.count, job.type,
-                                                       job.fabric, *w.one_host)
-                                   : simulate(a, job.shape, job.count, job.type, job.fabric)});
+    progress.show(fmt::format("simulating {}, about {:.0f} s", w.algorithm->name, w.seconds));
+    rows.push_back({w.algorithm, simulate(job, w)});
   }
   progress.clear();
   if (!left_out.empty())
@@ -265,16 +291,13 @@ void add_sim(CLI::App& app, int& exit_code) {
                    "e.g. 1:0.5, or 1:0.25@300: from 300 us on; repeatable")
       ->type_name("RAIL:FACTOR[@US]");
   command
-      ->add_option("--slow-port", flags->slow_ports,
-                   "a fraction of a port's rate, e.g. 3:1=0.5, or 3:1=0: dead; repeatable")
-      ->type_name("HOST:RAIL=FRACTION");
-  command
       ->add_option("--slow-host", flags->slow_hosts,
                    "speed of its cores and of the links inside, e.g. 3:0.5; repeatable")
       ->type_name("HOST:FACTOR");
   command->add_option("--cut", flags->cuts, "a host's link goes down, e.g. 3:1@500; repeatable")
       ->type_name("HOST:RAIL@US");
-  command->add_flag("--equal-shares", flags->equal_shares, "do not give slow rails and ports less to carry");
+  command->add_flag("--equal-shares", flags->equal_shares,
+                    "do not give slow rails and ports less to carry");
   number("--seed", flags->seed, "seed of the delays");
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")
       ->check(CLI::NonNegativeNumber);
@@ -282,7 +305,8 @@ void add_sim(CLI::App& app, int& exit_code) {
   section(*command, "Output");
   number("--longest-s", flags->longest_s, "do not simulate what would take longer, by estimate")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--whole", flags->whole, "simulate all hosts also where one does what all do");
+  command->add_flag("--whole", flags->whole,
+                    "simulate all hosts, rails and rounds also where few show what all do");
   command
       ->add_option("--timeline", flags->timeline,
                    "a CSV file of what rank 0's ports and core do, message by message")

@@ -159,8 +159,8 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   if (best.algorithm == nullptr) return cost;
   const Schedule first = best.algorithm->build(shape);
   const CostModel model = model_of(o);
-  const double each =
-      messages_of(*best.algorithm, shape, bytes, model) * kMessage_s + first.nchunks * kChunk_s;
+  const double each = messages_of(*best.algorithm, shape, bytes, model).all() * kMessage_s +
+                      first.nchunks * kChunk_s;
   std::optional<SimResult> result;
   if (each * shape.nranks < kLongest_s) {
     SimBuffers buffers;

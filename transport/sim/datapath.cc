@@ -121,7 +121,7 @@ void SimFabric::State::depart(std::uint32_t m) {
     host_tx_bytes[src_host] += msg.bytes;
     if (cross) cross_rail_bytes += msg.bytes;
   }
-  SimPort& tx = local ? local_tx[msg.src] : nic_tx[nic(msg.src, msg.dst)];
+  SimPort& tx = local ? local_tx[same_as(msg.src)] : nic_tx[nic(msg.src, msg.dst)];
   const std::int64_t ps = tx.duration_ps(msg.bytes);
   const std::int64_t start = tx.serve(now_ps, ps, msg.bytes);
   watch(msg.src, local ? "host tx" : "rail tx", start, ps, msg);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "transport/sim/state.h"
@@ -310,13 +311,20 @@ SimStatistics SimFabric::statistics() const {
                     .host_tx_bytes = s.host_tx_bytes,
                     .ports = {},
                     .watched = s.watched};
-  if (!s.opt.same_as.empty()) {  // of one host for each
-    const auto hosts = static_cast<std::uint64_t>(s.nhosts);
-    const auto left =
-        std::accumulate(out.host_tx_bytes.begin(), out.host_tx_bytes.end(), std::uint64_t{0});
-    out.host_tx_bytes.assign(hosts, left);
-    for (auto* count : {&out.messages, &out.host_bytes, &out.cross_rail_bytes}) *count *= hosts;
-    for (std::uint64_t& bytes : out.rail_bytes) bytes *= hosts;
+  if (!s.opt.same_as.empty()) {
+    const std::set<Rank> stand(s.opt.same_as.begin(), s.opt.same_as.end());
+    const std::uint64_t times = s.opt.same_as.size() / stand.size();
+    for (auto* count : {&out.messages, &out.host_bytes, &out.cross_rail_bytes}) *count *= times;
+    const auto all = [](const std::vector<std::uint64_t>& of) {
+      return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
+    };
+    if (s.opt.host_of_rank[static_cast<std::size_t>(*stand.rbegin())] == 0) {  // one host
+      out.host_tx_bytes.assign(out.host_tx_bytes.size(), all(out.host_tx_bytes));
+      for (std::uint64_t& bytes : out.rail_bytes) bytes *= times;
+    } else {  // one rail
+      out.rail_bytes.assign(out.rail_bytes.size(), all(out.rail_bytes));
+      for (std::uint64_t& bytes : out.host_tx_bytes) bytes *= times;
+    }
   }
   const auto add = [&](const SimPort& port, std::string name) {
     if (port.bytes == 0 && port.busy_ps == 0) return;

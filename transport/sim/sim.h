@@ -47,8 +47,8 @@ struct SimSlowdown {
   double factor = 1;
 };
 
-// The NIC of `host` on `rail` has `factor` of its rate. 0: it is dead; what it would carry goes over
-// the next rail on which both ends have a port, as with Rails (transport/rails).
+// The NIC of `host` on `rail` has `factor` of its rate. 0: it is dead; what it would carry goes
+// over the next rail on which both ends have a port, as with Rails (transport/rails).
 struct SimSlowPort {
   int host = 0;
   int rail = 0;
@@ -86,9 +86,9 @@ struct SimFabricOptions {
   // loses the messages, and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure until the peers' transfers complete with an error
-  // By rank: the rank whose ports, core and completions are its own too, where the ranks of the
-  // first host stand for those of all hosts (coll/sim/one_host.h); empty: itself. No byte moves,
-  // and messages that differ in length match.
+  // By rank: the rank whose ports, core and completions are its own too, where some ranks stand for
+  // all (coll/sim/one_host.h): those of the first host, or the first of each host, with a rail for
+  // each rank; empty: itself. No byte moves, and messages that differ in length match.
   std::vector<Rank> same_as;
   Rank watch = kNoRank;  // whose ports and core are recorded, message by message
   bool views = true;

@@ -1,4 +1,4 @@
-// The ranks of one host simulated for those of all: against the simulation of all.
+// One host, one rail and a few rounds simulated for all: against the simulation of all.
 // labels: sim
 #include "coll/sim/one_host.h"
 
@@ -6,6 +6,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 
 #include "coll/schedules.h"
 #include "coll/sim/simulate.h"
@@ -33,14 +34,16 @@ std::size_t count_of(const Algorithm& a, const Shape& shape, std::size_t bytes) 
   return bytes / 4 / (by_blocks(a.collective) ? static_cast<std::size_t>(shape.nranks) : 1);
 }
 
-bool stands_for_all(Collective c, const char* name, const Shape& shape,
-                    const SimFabricOptions& options) {
+// "hosts" or "rails": one stands for all. "": none does.
+std::string stands_for_all(Collective c, const char* name, const Shape& shape,
+                           const SimFabricOptions& options) {
   const Algorithm& a = *find_algorithm(c, name);
-  return one_host_of(a, shape, count_of(a, shape, 1 << 20), DType::kFloat32, options).has_value();
+  const auto one = one_host_of(a, shape, count_of(a, shape, 1 << 20), DType::kFloat32, options);
+  return !one ? "" : one->alike() == Alike::kHosts ? "hosts" : "rails";
 }
 
-// Where one host stands for all, its time is that of all but for the order of messages that come at
-// the same time.
+// Where one host or rail stands for all, its time is that of all but for the order of messages that
+// come at the same time.
 TEST(OneHost, TakesTheTimeOfAll) {
   std::set<std::string> compared;
   for (const Shape& shape : {uniform(4, 1), uniform(4, 2), uniform(3, 4), uniform(8, 4)})
@@ -81,21 +84,97 @@ TEST(OneHost, StandsForEqualHostsOnly) {
   };
   const Shape shape = uniform(4, 2);
   const SimFabricOptions options = with_cores(shape);
-  EXPECT_TRUE(hierarchical(shape, options));
+  EXPECT_EQ(hierarchical(shape, options), "hosts");
   for (const Shape& other : {is_vector({2, 2, 1, 2}), round_robin(4, 2), uniform(1, 8)})
-    EXPECT_FALSE(hierarchical(other, with_cores(other)));
-  SimFabricOptions skewed = options, cut = options, slow = options, carries = options;
+    EXPECT_EQ(hierarchical(other, with_cores(other)), "");
+  SimFabricOptions skewed = options, cut = options, slow = options, carries = options,
+                   slow_rail = options;
   skewed.skew_us = 1;
   cut.failures.push_back({.at_us = 1, .host = 0, .rail = 0});
   slow.host_scale = {1, 1, .5, 1};
+  EXPECT_EQ(hierarchical(shape, slow), "rails");
+  slow_rail.rail_scale = {1, .5};
+  EXPECT_EQ(hierarchical(shape, slow_rail), "hosts");
+  slow_rail.host_scale = slow.host_scale;
   carries.carry_data = true;
-  for (const SimFabricOptions& o : {skewed, cut, slow, carries})
-    EXPECT_FALSE(hierarchical(shape, o));
-  // Ranks of a tree do different things; blocks that are halved come in another order on each host.
-  EXPECT_FALSE(stands_for_all(Collective::kBroadcast, "tree", shape, options));
-  const Shape four = uniform(4, 8);
-  EXPECT_FALSE(
-      stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)));
+  for (const SimFabricOptions& o : {skewed, cut, slow_rail, carries})
+    EXPECT_EQ(hierarchical(shape, o), "");
+  // Ranks of a tree do different things; blocks that are halved come in another order on each host;
+  // what changes rails meets others on the spine.
+  EXPECT_EQ(stands_for_all(Collective::kBroadcast, "tree", shape, options), "");
+  const Shape four = uniform(4, 8), five = uniform(5, 4);
+  EXPECT_EQ(stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)),
+            "rails");
+  EXPECT_EQ(stands_for_all(Collective::kAllReduce, "hierarchical_hd", five, with_cores(five)),
+            "rails");
+  EXPECT_EQ(stands_for_all(Collective::kAllReduce, "halving_doubling", five, with_cores(five)), "");
+}
+
+// Chunks that differ by an element or a cache line make the time of one rail another one.
+TEST(OneHost, OneRailTakesAboutTheTimeOfUnequalChunks) {
+  for (const Shape& shape : {uniform(5, 4), uniform(7, 3)})
+    for (const char* name : {"hierarchical_hd", "hierarchical_hd4"}) {
+      const Algorithm& a = *find_algorithm(Collective::kAllReduce, name);
+      const std::size_t count = (3u << 20) + 1;
+      const SimFabricOptions options = with_cores(shape);
+      const auto one = one_host_of(a, shape, count, DType::kFloat32, options);
+      ASSERT_TRUE(one && one->alike() == Alike::kRails) << name;
+      const SimResult all = simulate(a, shape, count, DType::kFloat32, options);
+      const SimResult rail = simulate_one_host(a, shape, count, DType::kFloat32, options, *one);
+      EXPECT_NEAR(rail.time_us, all.time_us, all.time_us * .005) << name;
+      EXPECT_EQ(rail.traffic.messages, all.traffic.messages) << name;
+      EXPECT_NEAR(rail.traffic.rail_bytes[1], all.traffic.rail_bytes[1],
+                  all.traffic.rail_bytes[1] * .001);
+    }
+}
+
+// Rounds after the first ones take about as long as these.
+TEST(FewRounds, TakeAboutTheTimeOfAll) {
+  const Shape shape = uniform(4, 2);
+  for (const auto& [c, name] : {std::pair{Collective::kAllReduce, "hierarchical_hd"},
+                                {Collective::kAllReduce, "hierarchical"},
+                                {Collective::kBroadcast, "hierarchical"},
+                                {Collective::kReduce, "hierarchical"}}) {
+    const Algorithm& a = *find_algorithm(c, name);
+    SimFabricOptions options = with_cores(shape);
+    for (const bool slow : {false, true}) {
+      if (slow) options.slow_ports = {{1, 0, .5}};
+      const std::size_t count = std::size_t{64} << 20;
+      const SimResult few = simulate_few_rounds(a, shape, count, DType::kFloat32, options);
+      const SimResult all = simulate(a, shape, count, DType::kFloat32, options);
+      const std::string what = full_name(a);
+      EXPECT_LT(few.simulated_rounds, few.rounds) << what;
+      EXPECT_EQ(few.rounds, all.rounds) << what;
+      EXPECT_NEAR(few.time_us, all.time_us, all.time_us * .15) << what;
+      EXPECT_NEAR(few.traffic.messages, all.traffic.messages, all.traffic.messages * .01) << what;
+    }
+  }
+}
+
+// What happens at a moment is not what happens in every round; a few rounds are all simulated.
+TEST(FewRounds, AreAllWhereSomethingHappensOrTheyAreFew) {
+  const Shape shape = uniform(4, 2);
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
+  SimFabricOptions options = with_cores(shape);
+  options.slowdowns = {{10, 0, .5}};
+  const SimResult slows = simulate_few_rounds(a, shape, 16 << 20, DType::kFloat32, options);
+  EXPECT_EQ(slows.simulated_rounds, slows.rounds);
+  options.slowdowns.clear();
+  const SimResult few = simulate_few_rounds(a, shape, 1 << 14, DType::kFloat32, options);
+  EXPECT_EQ(few.simulated_rounds, few.rounds);
+  EXPECT_EQ(few.time_us, simulate(a, shape, 1 << 14, DType::kFloat32, options).time_us);
+}
+
+// 1,016 ranks and 1 GiB: an eighth of the messages at most, each of which is some events.
+TEST(FewRounds, OfOneRailAreLittleWork) {
+  const Shape shape = uniform(127, 8);
+  const SimFabricOptions options = with_cores(shape);
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd4");
+  const std::size_t count = std::size_t{1} << 28;
+  const auto one = one_host_of(a, shape, count, DType::kFloat32, options);
+  ASSERT_TRUE(one);
+  const SimResult r = simulate_few_rounds(a, shape, count, DType::kFloat32, options, &*one);
+  EXPECT_LT(r.traffic.events, r.traffic.messages);
 }
 
 // What is recorded of the first rank's ports is all that they carry.

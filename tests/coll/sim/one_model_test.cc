@@ -57,7 +57,7 @@ class Job {
   // Whether an algorithm is simulated in about a second.
   bool is_quick(const Algorithm& a) const {
     constexpr double kMessages = 500'000;
-    return shape_.nranks * messages_of(a, shape_, point_.bytes, model_) < kMessages ||
+    return shape_.nranks * messages_of(a, shape_, point_.bytes, model_).all() < kMessages ||
            one_host_of(a, shape_, count_, DType::kFloat32, fabric_).has_value();
   }
 

@@ -80,7 +80,7 @@ class Job {
   }
   double bound_us() const { return bound_of(cell_.collective, shape_, bytes_, model_).us; }
   double messages(const Algorithm& a) const {
-    return shape_.nranks * messages_of(a, shape_, bytes_, model_);
+    return shape_.nranks * messages_of(a, shape_, bytes_, model_).all();
   }
   double time_us(const Algorithm& a) const {
     if (const auto one = one_host_of(a, shape_, count_, DType::kFloat32, fabric_))
