@@ -30,7 +30,7 @@ struct Head {
 // Memory of the caller's that the `data` of several transfers lies in: a device may register all of
 // it once, until Transport::end_buffer(). `serial` is of no other buffer of the process, at any
 // time.
-struct Buffer {
+struct UserBuffer {
   void* data = nullptr;
   std::size_t bytes = 0;
   std::uint64_t serial = 0;
@@ -70,7 +70,7 @@ struct Transfer {
   const Head* head = nullptr;
   // Null, or the buffer that `data` lies in; a wire that copies `data` before it sends may pass on
   // data that lies elsewhere. It must not change until the transfer is over.
-  const Buffer* buffer = nullptr;
+  const UserBuffer* buffer = nullptr;
 };
 
 struct Completion {

@@ -135,7 +135,7 @@ void Run::name_buffers() {
 
 void Run::end_buffers() {
   if (buffers_[0].serial == 0) return;
-  for (Buffer& buffer : buffers_) {
+  for (UserBuffer& buffer : buffers_) {
     for (const std::uint8_t l : plan_->links) links_[l]->end_buffer(buffer.serial);
     buffer.serial = 0;
   }

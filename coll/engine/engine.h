@@ -225,7 +225,7 @@ class Run {
   }
   void name_buffers();
   void end_buffers();
-  const Buffer* buffer_of(Where where) const {
+  const UserBuffer* buffer_of(Where where) const {
     return buffers_[0].serial == 0 || where == Where::kScratch
                ? nullptr
                : &buffers_[where == Where::kOut || in_ == out_];
@@ -307,7 +307,7 @@ class Run {
   // Where the copies of a round's input and output begin in a lane; elements between blocks there.
   std::size_t copy_in_ = 0, copy_out_ = 0, copy_stride_ = 0;
   std::byte *in_ = nullptr, *out_ = nullptr;
-  Buffer buffers_[2];  // input, output; serial 0: transfers name none
+  UserBuffer buffers_[2];  // input, output; serial 0: transfers name none
 
   std::vector<Lane> lanes_;
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;

@@ -87,7 +87,7 @@ class RegistrationCache {
 
   // Leases a registration that covers [data, data + bytes), and all of `buffer` if that holds the
   // data and can be registered. Throws what Make throws.
-  Lease acquire(void* data, std::size_t bytes, Use use, const Buffer* buffer = nullptr) {
+  Lease acquire(void* data, std::size_t bytes, Use use, const UserBuffer* buffer = nullptr) {
     RegionRef ref = find_region(data, bytes);
     if (ref.serial == 0) ref = find_device_region(data, bytes);
     const std::size_t whole = bytes_now(ref);
@@ -127,7 +127,7 @@ class RegistrationCache {
   const CacheCounts& counts() const { return counts_; }
 
  private:
-  Lease of_buffer(void* data, std::size_t bytes, const Buffer* buffer) {
+  Lease of_buffer(void* data, std::size_t bytes, const UserBuffer* buffer) {
     if (!buffer || data < buffer->data ||
         static_cast<std::byte*>(data) + bytes >
             static_cast<std::byte*>(buffer->data) + buffer->bytes)

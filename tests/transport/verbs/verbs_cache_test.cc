@@ -153,7 +153,7 @@ TEST(VerbsCache, TheBufferOfACallIsRegisteredOnce) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB);
   std::vector<std::byte> data(100000), other(10);
-  const Buffer call{data.data(), data.size(), 5, true}, next{data.data(), data.size(), 6, true};
+  const UserBuffer call{data.data(), data.size(), 5, true}, next{data.data(), data.size(), 6, true};
   {
     const auto a = cache.acquire(data.data() + 100, 10, Use::kRead, &call);
     EXPECT_EQ(a.memory().data, data.data());
@@ -185,7 +185,7 @@ TEST(VerbsCache, ABufferThatIsRefusedIsRegisteredInParts) {
       },
       8, 64 * kMiB);
   std::vector<std::byte> data(100000);
-  const Buffer call{data.data(), data.size(), 5, false};
+  const UserBuffer call{data.data(), data.size(), 5, false};
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(cache.acquire(data.data() + i, 10, Use::kRead, &call).memory().bytes, 10u);
   cache.end_buffer(5);
