@@ -20,7 +20,7 @@
 namespace weft {
 
 namespace {
-constexpr std::chrono::seconds kLastWrite{1};
+constexpr std::chrono::seconds kLastWrite{5};
 }
 
 // Several ranks may write the file at once, also in containers, where they have the same pid.

@@ -15,7 +15,7 @@ class BackgroundFile {
  public:
   // An empty path: no file, and no thread.
   explicit BackgroundFile(std::string path);
-  // Waits for the last text to be written, for a second at most.
+  // Waits for the last text to be written, for 5 seconds at most.
   ~BackgroundFile();
   BackgroundFile(const BackgroundFile&) = delete;
   BackgroundFile& operator=(const BackgroundFile&) = delete;

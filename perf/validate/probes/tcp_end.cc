@@ -316,8 +316,9 @@ class TcpEnd final : public FlowEnd {
     while (true) {
       const ssize_t n = recv(fd.get(), block.data(), block.size(), 0);
       if (n > 0) {
-        meter.add(now_s(), static_cast<std::uint64_t>(n));
-        if (block[static_cast<std::size_t>(n) - 1] == kEnd) break;
+        const bool ends = block[static_cast<std::size_t>(n) - 1] == kEnd;
+        meter.add(now_s(), static_cast<std::uint64_t>(n) - ends);
+        if (ends) break;
       } else if (n == 0) {
         break;
       } else if (errno != EAGAIN) {
