@@ -63,23 +63,20 @@ class Matching {
     Posted& one = posted_[at];
     free_ = one.next;
     one = {receive, kNone, at, ++posts_};
-    const std::uint64_t tag = receive.transfer.tag;
-    if (const std::uint32_t first = by_tag_.find(tag); first == kNone)
-      by_tag_.set(tag, at);
-    else
+    if (const std::uint32_t first = by_tag_.insert(receive.transfer.tag, at); first != kNone)
       posted_[std::exchange(posted_[first].last, at)].next = at;
   }
   // Returns the oldest receive of the tag; nullptr: there is none. The pointer is good until the
   // next call that adds or removes a receive.
   Receive* find(std::uint64_t tag) {
     const std::uint32_t first = by_tag_.find(tag);
-    return first == kNone ? nullptr : &posted_[first].receive;
+    return first == kNone ? nullptr : &posted_[first];
   }
   // Removes the receive that find() returned, and returns it.
   Receive take(const Receive* found) {
     const Receive taken = *found;
     const std::uint64_t tag = taken.transfer.tag;
-    const std::uint32_t at = by_tag_.find(tag);
+    const auto at = static_cast<std::uint32_t>(static_cast<const Posted*>(found) - posted_.data());
     Posted& one = posted_[at];
     if (one.next == kNone) {
       by_tag_.erase(tag);
@@ -112,9 +109,7 @@ class Matching {
     for (const Posted& one : posted_)
       if (one.number != 0) all.push_back(one);
     std::ranges::sort(all, {}, &Posted::number);
-    std::vector<Receive> receives;
-    for (const Posted& one : all) receives.push_back(one.receive);
-    return receives;
+    return {all.begin(), all.end()};
   }
 
   // ---- unexpected messages; those of one tag are in the order of their arrival
@@ -200,8 +195,7 @@ class Matching {
   using Map = std::multimap<std::uint64_t, Unexpected>;
   static constexpr std::uint32_t kNone = TagTable::kNone;
   // A receive, or a place for one.
-  struct Posted {
-    Receive receive;
+  struct Posted : Receive {
     std::uint32_t next = kNone;  // receive of the same tag; or free place
     std::uint32_t last = 0;      // receive of the same tag; of the first one only
     std::uint64_t number = 0;    // rises with every receive; 0: a free place

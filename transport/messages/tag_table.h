@@ -17,10 +17,15 @@ class TagTable {
   std::uint32_t find(std::uint64_t tag) const { return entries_[place_of(tag)].slot; }
   // Gives the tag a slot, in place of any earlier one.
   void set(std::uint64_t tag, std::uint32_t slot) {
+    if (insert(tag, slot) != kNone) entries_[place_of(tag)].slot = slot;
+  }
+  // Gives the tag a slot where it has none. Returns the slot that it has, or kNone.
+  std::uint32_t insert(std::uint64_t tag, std::uint32_t slot) {
     Entry& entry = entries_[place_of(tag)];
-    const bool fresh = entry.slot == kNone;
+    if (entry.slot != kNone) return entry.slot;
     entry = {tag, slot};
-    if (fresh && ++count_ * 2 > entries_.size()) grow();  // one entry at least stays free
+    if (++count_ * 2 > entries_.size()) grow();  // one entry at least stays free
+    return kNone;
   }
   void erase(std::uint64_t tag) {
     std::size_t gap = place_of(tag);

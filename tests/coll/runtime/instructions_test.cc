@@ -63,7 +63,7 @@ constexpr Counted kCounted[] = {
     {"TcpTwoRails", "tcp", 2, Of::kCollective, 5960},
     {"VerbsTransportOneRail", "verbs", 1, Of::kTransport, 1230},
     {"VerbsTransportTwoRails", "verbs", 2, Of::kTransport, 2790},
-    {"TcpTransportOneRail", "tcp", 1, Of::kTransport, 1170},
+    {"TcpTransportOneRail", "tcp", 1, Of::kTransport, 1290},
     {"TcpTransportTwoRails", "tcp", 2, Of::kTransport, 2840},
     {"VerbsBare", "verbs", 0, Of::kBare, 180},
     {"TcpBare", "tcp", 0, Of::kBare, 60},
