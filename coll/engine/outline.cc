@@ -62,9 +62,9 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   std::size_t arrived[2] = {0, 0};
   std::map<std::pair<Rank, int>, std::pair<int, double[kArrivalsAhead]>> arrivals;  // by channel
   std::map<int, bool> kept;
-  double chunks[2][2] = {};  // [near][sent]
-  double between = 0, since_rail = 0,
-         reduced = 0;  // chunks sent inside the host: between messages along rails
+  double chunks[2][2] = {};            // [near][sent]
+  double between = 0, since_rail = 0;  // chunks sent inside the host: between messages along rails
+  double reduced = 0;
   Hops longest{0, 0};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];

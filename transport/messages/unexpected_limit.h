@@ -58,8 +58,7 @@ inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
       "messages of it that no receive has asked for yet take more than {} bytes, or those of all "
       "ranks more than {}; raise WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it "
-      "run "
-      "less far ahead",
+      "run less far ahead",
       limit, unclaimed_total_limit());
 }
 
