@@ -56,7 +56,7 @@ std::size_t count_of_few(const SimPart& part, int few) {
   return count / rounds * static_cast<std::size_t>(few) * lanes;
 }
 
-// `few`: simulates only so many rounds a lane of a message that has many more; 0: all.
+// `few`: the number of rounds that each lane simulates; 0: every round of the message.
 class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,

@@ -17,7 +17,7 @@ enum class Use {
   kRemoteGradients,  // sums that arrived from other ranks
   kFirstMoment,      // Adam's, or SGD's momentum: the next change of each weight (delta w)
   kSecondMoment,     // Adam's, which sets the learning rate of each weight
-  kMasterWeights,    // in fp32, of which 16-bit weights are rounded
+  kMasterWeights,    // in fp32; the 16-bit weights are rounded copies
   kWorkspace         // scratch memory of an operator
 };
 inline constexpr int kUses = 10;

@@ -52,8 +52,8 @@ struct RankMemory {
 
 struct Layout {
   int tp = 1, pp = 1, dp = 1, zero = 0;
-  // Expert parallelism: so many of the data-parallel ranks share the experts (GShard). Context
-  // parallelism: so many ranks share each sequence (ring attention, Liu et al., arXiv 2310.01889).
+  // ep: the number of data-parallel ranks that share the experts (expert parallelism, GShard). cp:
+  // the number of ranks that share each sequence (ring attention, Liu et al., arXiv 2310.01889).
   int ep = 1, cp = 1;
   int microbatch = 1;    // sequences
   int microbatches = 1;  // per step and pipeline

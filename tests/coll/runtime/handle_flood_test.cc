@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Flood,
                                            Setting{"mixed4x2", {4, 4}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Many calls at once, of which each was set up with memory of its own; a few keep it.
+// Each of many concurrent calls allocates memory for its plan; afterwards weft keeps that of a few.
 TEST(FloodMemory, OfABurstIsGivenBack) {
   WorldOptions options;
   options.transport = "tcp";

@@ -165,7 +165,7 @@ TEST(FewRounds, AreAllWhereSomethingHappensOrTheyAreFew) {
   EXPECT_EQ(few.time_us, simulate(a, shape, 1 << 14, DType::kFloat32, options).time_us);
 }
 
-// 1,016 ranks and 1 GiB: an eighth of the messages at most, each of which is some events.
+// One rail of 1,016 ranks and 1 GiB is simulated with fewer events than the job has messages.
 TEST(FewRounds, OfOneRailAreLittleWork) {
   const Shape shape = uniform(127, 8);
   const SimFabricOptions options = with_cores(shape);

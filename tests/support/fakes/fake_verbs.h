@@ -183,7 +183,7 @@ class FakeVerbs {
   FakeLimits limits = kFakeLimits[0];
   bool kind = false;
   std::size_t most_registered = SIZE_MAX;  // bytes: the limit of locked memory
-  int refuse_after = -1;  // a chain loses what comes after so many requests; -1: none does
+  int refuse_after = -1;                   // a chain loses the requests after this number; -1: none
 
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;

@@ -106,8 +106,7 @@ TEST(Matching, ReceivesOfATagAreTakenInTheOrderOfPosting) {
   EXPECT_TRUE(matching.receives().empty());
 }
 
-// Comparisons of tags are what a search costs: a table of so many receives has few, where a list
-// has as many as there are receives before the one that is sought.
+// A search in a list compares the tags of all earlier receives; a search in the table compares few.
 TEST(Matching, ReceivesThatStayPostedDoNotSlowDownOthers) {
   constexpr std::uint64_t kStay = 100'000;
   Matched matching;
