@@ -1,6 +1,6 @@
 // labels: cuda
-// Training on a GPU that all ranks share: the cases of device_training_test. Ranks are threads only
-// where few streams come together (see choose_backend() in train_cmd.cc), else processes.
+// Training on a GPU that all ranks share: the cases of device_training_test. Ranks are threads
+// where no step has a collective before its end, else processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,13 +32,6 @@ TEST_F(CudaTraining, DataParallel) {
     testing::expect_layout(o, "zero " + std::to_string(zero));
   }
 }
-TEST_F(CudaTraining, TensorAndPipelineParallel) {
-  TrainOptions o = testing::tiny(1, 2, 1);
-  testing::expect_layout(o, "tp 2");
-  o.seed_style = true;
-  testing::expect_layout(o, "tp 2, seed style");
-  testing::expect_layout(testing::tiny(1, 1, 2), "pp 2");
-}
 TEST_F(CudaTraining, Bf16FollowsFp32) { testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02); }
 TEST_F(CudaTraining, Fp16WithLossScaling) {
   TrainOptions o = testing::tiny(2, 1, 1);
@@ -66,12 +59,16 @@ TEST_F(CudaTraining, SameBits) {
   }
 }
 
-TEST_F(CudaTraining, EightProcessesOnOneGpu) {
-  const testing::TemporaryFolder folder;
-  const char* const moved = std::getenv("WEFT_BINARY");  // where weft was not built here
-  const auto last_loss = [&](const char* flags) {
-    const std::string log = folder / "log";
+// Collectives inside of a step: a thread that runs its first product of a shape waits for the
+// streams of all threads, and one of these may wait at a collective for that thread. Hence
+// processes (docs/gpu.md).
+class CudaProcesses : public CudaTraining {
+ protected:
+  // The last loss of five steps in double precision.
+  double last_loss(const std::string& flags) {
+    const std::string log = folder_ / "log";
     std::filesystem::remove(log);
+    const char* const moved = std::getenv("WEFT_BINARY");  // where weft was not built here
     const Output out =
         run(fmt::format("CUDA_VISIBLE_DEVICES=0 CUDA_MODULE_LOADING=LAZY "
                         "{} train --type double --steps 5 --batch 8 --width 32 "
@@ -82,10 +79,21 @@ TEST_F(CudaTraining, EightProcessesOnOneGpu) {
     std::ifstream in(log);
     for (std::string line; std::getline(in, line);) loss = nlohmann::json::parse(line)["loss"];
     return loss;
-  };
-  const double want = last_loss("--backend cpu");
-  EXPECT_NEAR(last_loss("--backend cuda -N 8 --dp 2 --tp 2 --pp 2") / want, 1, 1e-10);
+  }
+  void expect_loss_of_the_processor(const std::string& flags) {
+    EXPECT_NEAR(last_loss("--backend cuda " + flags) / last_loss("--backend cpu"), 1, 1e-10);
+  }
+
+ private:
+  const testing::TemporaryFolder folder_;
+};
+
+TEST_F(CudaProcesses, TensorParallel) { expect_loss_of_the_processor("-N 2 --tp 2"); }
+TEST_F(CudaProcesses, TensorParallelInSeedStyle) {
+  expect_loss_of_the_processor("-N 2 --tp 2 --tp-style seed");
 }
+TEST_F(CudaProcesses, PipelineParallel) { expect_loss_of_the_processor("-N 2 --pp 2"); }
+TEST_F(CudaProcesses, EightOnOneGpu) { expect_loss_of_the_processor("-N 8 --dp 2 --tp 2 --pp 2"); }
 
 }  // namespace
 }  // namespace weft::train
