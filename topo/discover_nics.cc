@@ -138,6 +138,10 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   Nic nic;
   nic.name = name;
   nic.rdma = true;
+  // rdma_node_type of the kernel's ib_verbs.h: 5 and 6 are usNIC, 7 ("unspecified") is EFA. The
+  // others (1: CA, 4: RNIC) have reliable connections.
+  const std::string type = read_line(directory + "/node_type");
+  nic.no_rc = !type.empty() && std::string_view("567").find(type.front()) != std::string_view::npos;
   nic.pci = pci_address(directory + "/device");
   nic.numa_node = pci_numa_node(root, nic.pci);
   describe_card(root, directory, nic);

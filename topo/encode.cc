@@ -61,12 +61,19 @@ double rate(const json& object) {
 }
 
 json as_json(const Nic& nic) {
-  return {{"name", nic.name},           {"rdma", nic.rdma},
-          {"netdev", nic.netdev},       {"pci", nic.pci},
-          {"numa_node", nic.numa_node}, {"rate_gbps", nic.rate_gbps},
-          {"from_gpu", nic.from_gpu},   {"address", nic.address},
-          {"ipv6", nic.ipv6},           {"up", nic.up},
-          {"state", nic.state},         {"aside", nic.aside}};
+  return {{"name", nic.name},
+          {"rdma", nic.rdma},
+          {"no_rc", nic.no_rc},
+          {"netdev", nic.netdev},
+          {"pci", nic.pci},
+          {"numa_node", nic.numa_node},
+          {"rate_gbps", nic.rate_gbps},
+          {"from_gpu", nic.from_gpu},
+          {"address", nic.address},
+          {"ipv6", nic.ipv6},
+          {"up", nic.up},
+          {"state", nic.state},
+          {"aside", nic.aside}};
 }
 
 std::vector<Nic> nics(const json& place, const char* key) {
@@ -80,6 +87,7 @@ std::vector<Nic> nics(const json& place, const char* key) {
     nic.name = text(entry, "name");
     if (nic.name.empty()) malformed("a rail has no 'name'");
     nic.rdma = boolean(entry, "rdma");
+    nic.no_rc = boolean(entry, "no_rc");
     nic.netdev = text(entry, "netdev");
     nic.pci = text(entry, "pci");
     nic.numa_node = numa_node(entry);
@@ -101,10 +109,10 @@ std::string encode(const Place& place) {
   json rails = json::array(), others = json::array();
   for (const Nic& nic : place.rails) rails.push_back(as_json(nic));
   for (const Nic& nic : place.others) others.push_back(as_json(nic));
-  const json result = {{"host", place.host},         {"machine", place.machine},
-                       {"no_rdma", place.no_rdma},   {"numa_node", place.numa_node},
-                       {"gpu", place.gpu},           {"rails", std::move(rails)},
-                       {"others", std::move(others)}};
+  const json result = {
+      {"host", place.host},         {"machine", place.machine},  {"no_rdma", place.no_rdma},
+      {"no_verbs", place.no_verbs}, {"no_ucx", place.no_ucx},    {"numa_node", place.numa_node},
+      {"gpu", place.gpu},           {"rails", std::move(rails)}, {"others", std::move(others)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -118,6 +126,8 @@ Place decode_place(const std::string& encoded) {
   place.host = text(value, "host");
   place.machine = text(value, "machine");
   place.no_rdma = text(value, "no_rdma");
+  place.no_verbs = text(value, "no_verbs");
+  place.no_ucx = text(value, "no_ucx");
   place.numa_node = numa_node(value);
   place.gpu = text(value, "gpu");
   place.rails = nics(value, "rails");

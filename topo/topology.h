@@ -15,6 +15,7 @@ namespace weft {
 struct Nic {
   std::string name;      // "eth0", "mlx5_0"
   bool rdma = false;     // a verbs device
+  bool no_rc = false;    // a verbs device without reliable connections (EFA, usNIC)
   std::string netdev;    // the device's network interface (a plain interface: its own name)
   std::string pci;       // "0000:3b:00.0", empty for a virtual device
   int numa_node = -1;    // -1 where unknown
@@ -41,6 +42,8 @@ struct Place {
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
+  std::string no_verbs;    // why this process cannot load libibverbs; empty: it can, or need not
+  std::string no_ucx;      // the same of UCX
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   std::vector<Nic> others;  // devices with a cable that this host does not count as rails
   std::string gpu;          // the PCI address of the GPU that is this rank's; empty: none is yet

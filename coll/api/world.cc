@@ -88,6 +88,7 @@ void Core::set_up(const Place& place) {
   }
   topology = std::make_unique<Topology>(std::move(places));
   agree_on_modes();
+  check_libraries(*topology, asked);
   const std::vector<Rank> memory_of = meet_machine(offers);
 
   // Who is reached how: decided from what all ranks have heard, so that all decide alike.

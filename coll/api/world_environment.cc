@@ -14,6 +14,7 @@
 #include "coll/select/profile.h"
 #include "topo/discover.h"
 #include "topo/near.h"
+#include "transport/factory/transport_factory.h"
 #include "transport/fault.h"
 #include "transport/gpu/device.h"
 #include "transport/job/bootstrap.h"
@@ -84,6 +85,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
     place.rails.assign(rails, first);
     place.no_rdma.clear();
   }
+  note_libraries(place, o.transport);
   return make(connect(spec), std::move(place), o);
 }
 

@@ -35,9 +35,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--rails", flags.rails, "emulate this many rails per host")
       ->check(CLI::Range(1, 64));
   command
-      .add_option("--transport", flags.transport,
-                  "shm, tcp, ucx, verbs, or auto: shm inside a host; between hosts verbs where all "
-                  "rails are RDMA devices, ucx where verbs cannot use them, else tcp")
+      .add_option(
+          "--transport", flags.transport,
+          "shm, tcp, ucx, verbs, or auto: shm inside a host; between hosts verbs where all "
+          "rails are RDMA devices, ucx where these have no reliable connections (EFA), else "
+          "tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "ucx", "verbs"}))
       ->capture_default_str();
   flags.timeout =

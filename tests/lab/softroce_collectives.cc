@@ -98,6 +98,19 @@ TEST_F(Guest, CollectivesUseAllRails) {
   }
 }
 
+TEST_F(Guest, UcxIsUsedWhereDevicesHaveNoReliableConnections) {
+  EXPECT_THAT(good("no_rc"), HasSubstr("# ucx;"));
+}
+
+TEST_F(Guest, AHostWithoutLibibverbsIsNamedOnAllRanks) {
+  EXPECT_THAT(good("no_library"),
+              AllOf(HasSubstr("# tcp;"), ContainsRegex("rank 1 on host h1: .*libibverbs.*; tcp is "
+                                                       "used between hosts. Install libibverbs1")));
+  const CheckResult r = result("no_library_verbs");
+  EXPECT_EQ(r.code, 4) << r.text;
+  EXPECT_THAT(r.text, ContainsRegex("(transport verbs: rank 1 on host h1: [^\n]*libibverbs.*){2}"));
+}
+
 // WEFT_VERBS_QPS and the variables of depths, by what the kernel says while the job ran.
 TEST_F(Guest, QueuesAreAsManyAndAsDeepAsTheVariablesSay) {
   struct Asked {

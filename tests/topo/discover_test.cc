@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "fake_sysfs.h"
 #include "topo/sysfs.h"
 
@@ -203,6 +206,20 @@ TEST(Discover, RdmaPortsInOddStates) {
   EXPECT_EQ(nic(host, "no_rate").rate_gbps, 0);
   EXPECT_EQ(nic(host, "odd_rate").rate_gbps, 0);
   EXPECT_FALSE(nic(host, "no_ports").up);
+}
+
+TEST(Discover, DevicesWithoutReliableConnectionsSayIt) {
+  const FakeSysfs tree;
+  const std::map<std::string, std::string> types = {
+      {"mlx5_0", "1: CA"},         {"irdma0", "4: RNIC"},           {"usnic_0", "5: usNIC"},
+      {"usnic_1", "6: usNIC UDP"}, {"rdmap0s31", "7: unspecified"}, {"odd", ""}};
+  for (const auto& [name, type] : types) {
+    tree.add_rdma(name, "", "1", "4: ACTIVE", "100 Gb/sec (4X EDR)");
+    tree.write("class/infiniband/" + name + "/node_type", type);
+  }
+  const HostDescription host = discover_host(tree.root());
+  for (const auto& [name, type] : types)
+    EXPECT_EQ(nic(host, name).no_rc, name.starts_with("usnic") || name == "rdmap0s31") << name;
 }
 
 TEST(Discover, DevicesOfAHostWithOneNodeAreOnIt) {

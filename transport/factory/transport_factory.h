@@ -11,13 +11,21 @@
 namespace weft {
 
 // Returns the transport that `auto` takes between hosts. The topology alone decides, so all ranks
-// decide alike: "verbs" where every rail of every rank is an RDMA device that is up and verbs can
-// use, "ucx" where the rails are other RDMA devices, else "tcp"; also where some rank cannot open a
-// device of its host (Place::no_rdma).
+// decide alike: "verbs" where every rail of every rank is an RDMA device with reliable connections,
+// up or not (the set-up of verbs names a port that is down), "ucx" where all of them are RDMA
+// devices without (EFA), else "tcp"; "tcp" also where some rank cannot open a device of its host
+// (Place::no_rdma) or lacks the library (Place::no_verbs, no_ucx).
 std::string transport_between_hosts(const Topology& topology);
-// Returns why RDMA is not used although a host has devices, and the remedy; empty where none is
-// closed to its rank.
+// Returns why RDMA is not used although a host has devices, and the remedy: a rank that cannot open
+// a device, or has no library for it. Empty where RDMA is used, or no host has a device.
 std::string why_no_rdma(const Topology& topology);
+
+// Says in `place` which libraries this process lacks, of those that its rails and the transport
+// that was asked for ("auto", "verbs" ...) need. Loads them.
+void note_libraries(Place& place, const std::string& asked);
+// Throws an Error, on every rank alike, that names the first rank without the library of the
+// transport that was asked for, and the remedy.
+void check_libraries(const Topology& topology, const std::string& asked);
 
 // Makes this rank's end of a rail's transport. All ranks of the job call it, once for each rail.
 // `name` is "verbs", "ucx" or "tcp"; `replaceable`: other rails take over when this rail fails.

@@ -35,7 +35,7 @@ void check(ucs_status_t status, const std::string& device, const char* what) {
 
 }  // namespace
 
-bool ucx_available() { return static_cast<bool>(ucx_library()); }
+std::string why_no_ucx() { return ucx_library().why_not(); }
 
 std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail) {
   return std::make_unique<UcxTransport>(job, topology, rail);

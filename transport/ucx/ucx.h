@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
@@ -10,8 +11,10 @@
 
 namespace weft {
 
-// True when weft was built with UCX.
-bool ucx_available();
+// Returns why this process cannot use UCX: what the dynamic linker said, or that weft was built
+// without it. Empty where it can. The first call loads the library. Thread-safe.
+std::string why_no_ucx();
+inline bool ucx_available() { return why_no_ucx().empty(); }
 
 // Collective over the job: all ranks call this function for the same rail at the same time (one
 // job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
@@ -38,7 +41,7 @@ bool ucx_available();
 std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail);
 
 #ifndef WEFT_HAVE_UCX
-inline bool ucx_available() { return false; }
+inline std::string why_no_ucx() { return "weft was built without UCX"; }
 inline std::unique_ptr<Transport> make_ucx_transport(Job&, const Topology&, const Nic& rail) {
   throw Error("ucx: rail " + rail.name +
               ": weft was built without UCX; install libucx-dev and build again");

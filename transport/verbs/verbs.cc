@@ -26,15 +26,7 @@ constexpr std::size_t kSmallPage = 4096, kHugePage = 2u << 20;
 
 }  // namespace
 
-bool verbs_available() { return static_cast<bool>(verbs_library()); }
-
-bool verbs_everywhere(const Topology& topology) {
-  for (Rank r = 0; r < topology.nranks(); ++r) {
-    const auto& rails = topology.place(r).rails;
-    if (rails.empty() || !std::ranges::all_of(rails, &Nic::rdma)) return false;
-  }
-  return true;
-}
+std::string why_no_verbs() { return verbs_library().why_not(); }
 
 std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology, const Nic& rail,
                                                 bool replaceable) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
@@ -17,11 +18,10 @@
 
 namespace weft {
 
-// True when weft was built with libibverbs.
-bool verbs_available();
-// True when every rail of every rank is a verbs device, up or not: then `auto` takes verbs, whose
-// set-up names a port that is down. All ranks get the same answer.
-bool verbs_everywhere(const Topology& topology);
+// Returns why this process cannot use libibverbs: what the dynamic linker said, or that weft was
+// built without it. Empty where it can. The first call loads the library. Thread-safe.
+std::string why_no_verbs();
+inline bool verbs_available() { return why_no_verbs().empty(); }
 
 // Collective over the job: all ranks call this function for the same rail at the same time (a
 // gather and a scatter). It opens no queue pair: the first message to a peer makes the connection,
@@ -50,8 +50,7 @@ std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topolo
                                                 bool replaceable = false);
 
 #ifndef WEFT_HAVE_VERBS
-inline bool verbs_available() { return false; }
-inline bool verbs_everywhere(const Topology&) { return false; }
+inline std::string why_no_verbs() { return "weft was built without verbs"; }
 inline std::unique_ptr<Transport> make_verbs_transport(Job&, const Topology&, const Nic& rail,
                                                        bool = false) {
   throw Error("verbs: rail " + rail.name +
