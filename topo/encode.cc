@@ -76,6 +76,13 @@ json as_json(const Nic& nic) {
           {"aside", nic.aside}};
 }
 
+// Without what a decoder assumes where it is missing: rank 0 sends every place to every rank.
+json without_defaults(json value, const json& defaults) {
+  for (const auto& [key, otherwise] : defaults.items())
+    if (value[key] == otherwise) value.erase(key);
+  return value;
+}
+
 std::vector<Nic> nics(const json& place, const char* key) {
   std::vector<Nic> all;
   const auto list = place.find(key);
@@ -107,8 +114,9 @@ std::vector<Nic> nics(const json& place, const char* key) {
 
 std::string encode(const Place& place) {
   json rails = json::array(), others = json::array();
-  for (const Nic& nic : place.rails) rails.push_back(as_json(nic));
-  for (const Nic& nic : place.others) others.push_back(as_json(nic));
+  const json unknown = as_json(Nic{});
+  for (const Nic& nic : place.rails) rails.push_back(without_defaults(as_json(nic), unknown));
+  for (const Nic& nic : place.others) others.push_back(without_defaults(as_json(nic), unknown));
   const json result = {
       {"host", place.host},         {"machine", place.machine},  {"no_rdma", place.no_rdma},
       {"no_verbs", place.no_verbs}, {"no_ucx", place.no_ucx},    {"numa_node", place.numa_node},

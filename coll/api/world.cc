@@ -87,9 +87,8 @@ void Core::set_up(const Place& place) {
     offers.push_back(line == std::string::npos ? "" : text.substr(line + 1));
   }
   topology = std::make_unique<Topology>(std::move(places));
-  agree_on_modes();
-  check_libraries(*topology, asked);
   const std::vector<Rank> memory_of = meet_machine(offers);
+  check_libraries(*topology, asked);
 
   // Who is reached how: decided from what all ranks have heard, so that all decide alike.
   const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };

@@ -230,7 +230,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   if (first) make_book();
   std::random_device random;
   const Hello mine{getpid(), first ? region->fd() : -1,
-                   static_cast<std::uint64_t>(random()) << 32 | random(), traces};
+                   me == 0 ? static_cast<std::uint64_t>(random()) << 32 | random() : 0, traces};
   const auto said =
       job.all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
   const auto hello_of = [&](Rank r) {

@@ -106,26 +106,38 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  std::vector<std::string> texts;
+  // Rank 0 takes the medians, so that not every rank needs what every other has measured.
+  std::array<double, 5> middle{};  // 0: no rank has measured it
+  const auto bytes_of = [](const std::array<double, 5>& numbers) {
+    return std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
+  };
   core.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
-    texts = core.job->all_gather(
-        std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine));
+    std::array<std::vector<double>, 5> all;
+    for (const std::string& text : core.job->gather(bytes_of(mine))) {
+      std::array<double, 5> theirs{};
+      if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
+    }
+    std::vector<std::string> for_each;
+    if (me == 0) {
+      for (std::size_t i = 0; i < all.size(); ++i) middle[i] = median_of(all[i], 0);
+      for_each.assign(static_cast<std::size_t>(t.nranks()), bytes_of(middle));
+    }
+    const std::string text = core.job->scatter(for_each);
+    if (text.size() == sizeof middle) std::memcpy(middle.data(), text.data(), sizeof middle);
   });
-  std::array<std::vector<double>, 5> all;
-  for (const std::string& text : texts) {
-    std::array<double, 5> theirs{};
-    if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
-  }
   ++core.selection;
   Machine& m = core.machine;
-  const auto rate_of = [](const std::vector<double>& us_per_byte, double otherwise) {
-    return 8e-3 / median_of(us_per_byte, 8e-3 / otherwise);
+  const auto or_else = [](double measured, double otherwise) {
+    return measured > 0 ? measured : otherwise;
+  };
+  const auto rate_of = [&](double us_per_byte, double otherwise) {
+    return 8e-3 / or_else(us_per_byte, 8e-3 / otherwise);
   };
   m.name = "measured";
-  m.host = {median_of(all[0], m.host.us), rate_of(all[1], m.host.gbps)};
-  m.rail = {median_of(all[2], m.rail.us),
-            declared > 0 ? declared * kTcpPayloadShare : rate_of(all[3], m.rail.gbps)};
+  m.host = {or_else(middle[0], m.host.us), rate_of(middle[1], m.host.gbps)};
+  m.rail = {or_else(middle[2], m.rail.us),
+            declared > 0 ? declared * kTcpPayloadShare : rate_of(middle[3], m.rail.gbps)};
   // Over sockets most of a short message's time is work of the processor at either end. Messages to
   // several peers do not share it.
   const bool sockets = t.place(0).rails.empty() || !t.place(0).rails.front().rdma;
@@ -135,7 +147,7 @@ Status calibrate(Core& core, GroupState& world) {
   }
   CostModel& c = core.costs = costs_of(m);
   c.sockets = sockets;
-  if (sockets) c.oversubscription = median_of(all[4], 1);
+  if (sockets) c.oversubscription = or_else(middle[4], 1);
   c.rails_per_host = t.nrails();
   return {};
 }

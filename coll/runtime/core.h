@@ -229,8 +229,10 @@ struct Core : std::enable_shared_from_this<Core> {
   void stop_calling() noexcept WEFT_EXCLUDES(mutex);  // ends that thread
 
   // Throws Error on every rank where ranks have different values of an option that must be the same
-  // (modes.cc). For the set-up, without the mutex.
-  void agree_on_modes();
+  // (modes.cc). Takes what this rank refuses (shm::refusals()), and returns it of all ranks. For
+  // the set-up, without the mutex, as count_cores().
+  std::vector<std::string> agree_on_modes(const std::string& refused);
+  void count_cores();  // sets oversubscription
 
   // Proves that each collective of a new group has an algorithm that keeps the rail contract. Where
   // a collective has none, logs the path that breaks it, or throws Error (cross_rail "never").

@@ -40,7 +40,7 @@ cpu_set_t usable_cores() {
 
 }  // namespace
 
-void Core::agree_on_modes() {
+std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
   const std::vector<Mode> modes = {
       {"the transport", options.transport, "WorldOptions::transport"},
       {"cross_rail", options.cross_rail, "WEFT_CROSS_RAIL and WorldOptions::cross_rail"},
@@ -55,10 +55,13 @@ void Core::agree_on_modes() {
        "WEFT_RAIL_GBPS and WorldOptions::rail_gbps"}};
   std::string mine = device() != nullptr ? "device" : "none";
   for (const Mode& m : modes) mine += " " + m.value;
-  const auto all = job->all_gather(mine);
-  std::vector<std::string> first(modes.size());
+  const auto all = job->all_gather(mine + '\n' + refused);
+  std::vector<std::string> first(modes.size()), all_refused;
   for (Rank r = 0; r < job->size(); ++r) {
-    std::istringstream words(all[static_cast<std::size_t>(r)]);
+    const std::string& text = all[static_cast<std::size_t>(r)];
+    const std::size_t line = std::min(text.find('\n'), text.size());
+    all_refused.push_back(text.substr(std::min(line + 1, text.size())));
+    std::istringstream words(text.substr(0, line));
     std::string word;
     words >> word;
     if (word == "device") message_slice = kStagedSlice;
@@ -73,33 +76,23 @@ void Core::agree_on_modes() {
                         modes[m].what, first[m], word, r, modes[m].said_by));
     }
   }
+  return all_refused;
 }
 
-std::vector<Rank> Core::meet_machine(const std::vector<std::string>& offers) {
-  const int n = job->size();
-  const Rank me = job->rank();
-  std::vector<Rank> others;
-  std::vector<std::string> machines;
-  for (Rank r = 0; r < n; ++r) {
-    machines.push_back(topology->place(r).machine);
-    if (r != me && machines.back() == topology->place(me).machine) others.push_back(r);
-  }
+// More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs together.
+void Core::count_cores() {
+  const std::string& machine = topology->place(job->rank()).machine;
   const cpu_set_t mine = usable_cores();
-  const auto said = job->all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine) +
-                                    shm::refusals(others, offers));
-
-  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
-  // together.
+  const auto said = job->all_gather_in_group(
+      machine, std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
   cpu_set_t together;
   CPU_ZERO(&together);
   int here = 0;
-  std::vector<std::string> refused;
-  for (Rank r = 0; r < n; ++r) {
+  for (Rank r = 0; r < job->size(); ++r) {
+    if (!topology->same_kernel(r, job->rank())) continue;
     const std::string& text = said[static_cast<std::size_t>(r)];
-    if (text.size() < sizeof mine)
+    if (text.size() != sizeof mine)
       throw Error(fmt::format("rank {} speaks another version of weft", r));
-    refused.push_back(text.substr(sizeof mine));
-    if (!topology->same_kernel(r, me)) continue;
     ++here;
     cpu_set_t theirs;
     std::memcpy(&theirs, text.data(), sizeof theirs);
@@ -107,8 +100,19 @@ std::vector<Rank> Core::meet_machine(const std::vector<std::string>& offers) {
   }
   oversubscription = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
   oversubscribed = oversubscription > 1;
+}
 
-  for (Rank r = 0; r < n; ++r) {
+std::vector<Rank> Core::meet_machine(const std::vector<std::string>& offers) {
+  const Rank me = job->rank();
+  std::vector<Rank> others;
+  std::vector<std::string> machines;
+  for (Rank r = 0; r < job->size(); ++r) {
+    machines.push_back(topology->place(r).machine);
+    if (r != me && machines.back() == topology->place(me).machine) others.push_back(r);
+  }
+  const std::vector<std::string> refused = agree_on_modes(shm::refusals(others, offers));
+  count_cores();
+  for (Rank r = 0; r < job->size(); ++r) {
     const std::string why = shm::reason_of(refused[static_cast<std::size_t>(r)]);
     if (why.empty()) continue;
     if (options.transport == "shm")

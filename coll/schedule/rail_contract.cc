@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <bit>
+#include <set>
 
 namespace weft {
 namespace {
@@ -39,25 +40,35 @@ std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& sha
   return {};
 }
 
+namespace {
+
+// The hosts whose ranks are looked at: of a large job the first, the last, at each power of two and
+// the one before, and the first whose ranks have these rails. Schedules depend on no more.
+std::vector<std::size_t> looked_at(const Shape& shape) {
+  std::vector<std::size_t> hosts;
+  std::set<std::vector<int>> seen;
+  for (std::size_t h = 0; h < shape.hosts.size(); ++h) {
+    std::vector<int> rails;
+    for (const Rank r : shape.hosts[h]) rails.push_back(shape.rail[static_cast<std::size_t>(r)]);
+    const bool kind = seen.insert(std::move(rails)).second;
+    if (kind || shape.nranks <= kAllProved || h + 1 == shape.hosts.size() ||
+        std::has_single_bit(h + 1) || std::has_single_bit(h))
+      hosts.push_back(h);
+  }
+  return hosts;
+}
+
+}  // namespace
+
 std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& any) {
   if (any.rail.empty() || any.hosts.size() < 2 || !algorithm.applies(any)) return {};
   Shape shape = any;
-  for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
-    if (auto breach = find_breach(algorithm.build(shape), shape)) return breach;
-  return {};
-}
-
-bool seems_to_keep_rails(const Algorithm& algorithm, const Shape& any) {
-  if (any.nranks <= kAllProved || any.hosts.empty()) return !find_breach(algorithm, any);
-  if (any.rail.empty()) return true;
-  Shape shape = any;
-  const auto keeps = [&](const std::vector<Rank>& ranks) {
-    return std::ranges::none_of(ranks, [&](Rank r) {
+  for (const std::size_t host : looked_at(any))
+    for (const Rank r : any.hosts[host]) {
       shape.rank = r;
-      return find_breach(algorithm.build(shape), shape).has_value();
-    });
-  };
-  return keeps(any.hosts.front()) && keeps(any.hosts.back());
+      if (auto breach = find_breach(algorithm.build(shape), shape)) return breach;
+    }
+  return {};
 }
 
 std::string to_string(const RailBreach& b) {

@@ -29,12 +29,9 @@ struct RailBreach {
 
 // Finds the first breach in the schedule of one rank.
 std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& shape);
-// Finds the first breach in the schedules of all ranks.
+// Finds a breach in the schedules of the ranks, host by host; of more than 64 ranks in those of
+// some 30 hosts, which stand for the others.
 std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& shape);
-
-// Whether find_breach() finds none, of more than 64 ranks by those of the first and the last host
-// alone: `auto` looks at every algorithm, while a communicator proves those that it runs.
-bool seems_to_keep_rails(const Algorithm& algorithm, const Shape& shape);
 
 // "rank 1 (host 0, rail 1) -> rank 2 (host 1, rail 0): step 4 sends chunks [2,3) on channel 0; on
 // its rail it would go 1 -> 0 (inside host 0) -> 2 (along rail 0)"

@@ -39,6 +39,8 @@ void decode_payloads(const weft::wire::Frame& frame) {
       require(parts->size() == static_cast<std::size_t>(count));
       require(encode_parts(*parts) == payload);
     }
+    if (const auto parts = unpack_parts(payload, count, 1 << 16))
+      require(unpack_parts(pack_parts(*parts), count, 1 << 16) == parts);
   }
 }
 

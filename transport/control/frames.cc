@@ -1,6 +1,8 @@
 // Encodes frames, and decodes them without trust in any byte. Knows no socket.
 #include "transport/control/frames.h"
 
+#include <zstd.h>
+
 #include <concepts>
 #include <cstring>
 
@@ -288,6 +290,8 @@ const char* words_of(Gathering what) {
       return "something for rank 0";
     case Gathering::kFromRoot:
       return "something from rank 0";
+    case Gathering::kInGroup:
+      return "something for its group";
     case Gathering::kForAll:
       break;
   }
@@ -327,6 +331,27 @@ std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int
   }
   if (!reader.done()) return std::nullopt;
   return parts;
+}
+
+std::string pack_parts(const std::vector<std::string>& parts) {
+  constexpr int kLevel = 9;  // 1,024 places of 8 rails, 1.5 MB: 21 KB in 10 ms; 40 KB at level 3
+  const std::string bytes = encode_parts(parts);
+  std::string packed(ZSTD_compressBound(bytes.size()), '\0');
+  const std::size_t size =
+      ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), kLevel);
+  if (ZSTD_isError(size)) throw Error(std::string("zstd: ") + ZSTD_getErrorName(size));
+  packed.resize(size);
+  return packed;
+}
+
+std::optional<std::vector<std::string>> unpack_parts(std::string_view bytes, int count,
+                                                     std::size_t most) {
+  const auto size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+  if (size > most) return std::nullopt;  // also where the size is unknown, or no frame is there
+  std::string parts(size, '\0');
+  if (ZSTD_decompress(parts.data(), parts.size(), bytes.data(), bytes.size()) != size)
+    return std::nullopt;
+  return decode_parts(parts, count);
 }
 
 std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender) {

@@ -25,7 +25,7 @@
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -136,12 +136,14 @@ enum class Gathering : std::uint64_t {
   kForEach = std::uint64_t{1} << 63,   // the bytes are encode_parts() of one part per rank
   kToRoot = std::uint64_t{1} << 62,    // everybody's bytes, to rank 0; the others get no bytes
   kFromRoot = std::uint64_t{1} << 61,  // rank 0's bytes are encode_parts(): each rank gets its own
+  kInGroup = std::uint64_t{1} << 60,   // the bytes are encode_parts() of a group's name and the
+                                       // rank's own: to all ranks of that group
 };
-inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{7} << 61;
+inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{15} << 60;
 const char* words_of(Gathering what);  // "something for each", for errors
 
-// The payload of kGather, kGatherFailed, kInquire, kTestimony, and kLetter, whose number has that of
-// the mailbox in the upper half and the rank in the lower half. The upper half of an inquiry's
+// The payload of kGather, kGatherFailed, kInquire, kTestimony, and kLetter, whose number has that
+// of the mailbox in the upper half and the rank in the lower half. The upper half of an inquiry's
 // number is the asking rank between rank 0 and the asked ranks, the answering rank otherwise.
 struct Numbered {
   std::uint64_t sequence = 0;
@@ -153,6 +155,12 @@ std::optional<Numbered> decode_numbered(std::string_view payload);
 // Joins the contributions of all ranks into one string.
 std::string encode_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int count);
+// The same, compressed with zstd: what ranks say of themselves is mostly alike, and rank 0 sends it
+// to every rank. unpack_parts() returns nothing for bytes that are malformed, that hold another
+// number of parts, or more than `most` bytes.
+std::string pack_parts(const std::vector<std::string>& parts);
+std::optional<std::vector<std::string>> unpack_parts(std::string_view bytes, int count,
+                                                     std::size_t most);
 // Takes encode_parts() of each sender's parts; returns encode_parts() of each receiver's parts.
 std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender);
 

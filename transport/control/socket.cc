@@ -242,9 +242,10 @@ std::uint16_t port_of(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
 }
 
-Fd open_socket(const std::string& device, const std::string& address, bool datagrams) {
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams,
+               std::uint16_t port) {
   Address here;
-  if (!parse_address(address, 0, here)) {
+  if (!parse_address(address, port, here)) {
     errno = EADDRNOTAVAIL;
     return {};
   }
@@ -257,8 +258,8 @@ Fd open_socket(const std::string& device, const std::string& address, bool datag
   if (device != "lo")
     setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
                static_cast<socklen_t>(device.size()));
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
-  return fd;
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) == 0) return fd;
+  return port != 0 ? open_socket(device, address, datagrams) : Fd();
 }
 
 std::string local_address(int fd) {

@@ -72,9 +72,10 @@ std::uint16_t port_of(int fd);
 // connection gets no answer, as from a dead host.
 int listen_queue() noexcept;
 
-// Opens a socket of a rail, bound to the device and its address, on any port. On failure the Fd is
-// empty and errno has the reason.
-Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false);
+// Opens a socket of a rail, bound to the device and its address, on `port` where that is free, else
+// on any (0: on any). On failure the Fd is empty and errno has the reason.
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false,
+               std::uint16_t port = 0);
 
 // Returns the numeric address of this end of a connection; empty when it has none.
 std::string local_address(int fd);

@@ -66,6 +66,17 @@ std::vector<std::string> Job::all_to_all(const std::vector<std::string>& mine) {
   return for_me;
 }
 
+std::vector<std::string> Job::all_gather_in_group(std::string_view group, std::string_view mine) {
+  std::vector<std::string> all =
+      all_gather(wire::encode_parts({std::string(group), std::string(mine)}));
+  for (std::string& of_rank : all) {
+    auto parts = wire::decode_parts(of_rank, 2);
+    if (!parts) throw Error("all_gather_in_group: a rank names no group");
+    of_rank = (*parts)[0] == group ? std::move((*parts)[1]) : std::string();
+  }
+  return all;
+}
+
 std::vector<std::string> Job::gather(std::string_view mine) {
   std::vector<std::string> parts = all_gather(mine);
   if (rank() != 0) parts.clear();

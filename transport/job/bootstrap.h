@@ -66,6 +66,10 @@ class Job {
   // Gathers bytes of any size from every rank and returns them in rank order; all ranks call it.
   // Throws GatherFailed naming the ranks that did not call before the timeout.
   virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
+  // The same among the ranks that pass the same group; all ranks of the job call it. The bytes of
+  // other groups' ranks come out empty, and are not brought here.
+  virtual std::vector<std::string> all_gather_in_group(std::string_view group,
+                                                       std::string_view mine);
   // Sends mine[r] to rank r and returns the bytes that each rank has for this one; all ranks call
   // it. For data of pairs it moves less than an all_gather, which takes every pair's to every rank.
   virtual std::vector<std::string> all_to_all(const std::vector<std::string>& mine);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -59,9 +60,10 @@ void RootPlane::hand_out() {
   }
   if (what == wire::Gathering::kFromRoot)
     return hand_out_each(wire::decode_parts(parts[0], size_), what);
+  if (what == wire::Gathering::kInGroup) return hand_out_in_groups(parts);
   // Of what is for rank 0, the others hear that all have come, and no more.
   const auto all = std::make_shared<const std::string>(
-      what == wire::Gathering::kToRoot ? std::string() : wire::encode_parts(parts));
+      what == wire::Gathering::kToRoot ? std::string() : wire::pack_parts(parts));
   for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
   finish_gather(std::move(parts));
 }
@@ -76,6 +78,29 @@ void RootPlane::hand_out_each(std::optional<std::vector<std::string>> of, wire::
                                          std::make_shared<const std::string>(std::move((*of)[r])));
   if (what == wire::Gathering::kFromRoot) return finish_gather({std::move((*of)[0])});
   finish_gather(wire::decode_parts((*of)[0], size_).value());
+}
+
+// Each rank gets as many parts as there are ranks; those of other groups are empty.
+void RootPlane::hand_out_in_groups(const std::vector<std::string>& named) {
+  std::map<std::string, std::vector<std::string>> groups;
+  std::vector<std::string> group_of;
+  for (std::size_t r = 0; r < named.size(); ++r) {
+    auto parts = wire::decode_parts(named[r], 2);
+    if (!parts)
+      return give_up_gather(
+          fmt::format("rank {} names no group in all_gather number {}", r, current_));
+    auto& of_group = groups[(*parts)[0]];
+    of_group.resize(named.size());
+    of_group[r] = std::move((*parts)[1]);
+    group_of.push_back(std::move((*parts)[0]));
+  }
+  std::map<std::string, std::shared_ptr<const std::string>> packed;
+  for (std::size_t r = 1; r < peers_.size(); ++r) {
+    auto& bytes = packed[group_of[r]];
+    if (!bytes) bytes = std::make_shared<const std::string>(wire::pack_parts(groups[group_of[r]]));
+    peers_[r].member.channel.send_gather(current_, bytes);
+  }
+  finish_gather(std::move(groups[group_of[0]]));
 }
 
 // A rank must begin within the timeout; one that has begun must go on.

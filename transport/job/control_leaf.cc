@@ -159,6 +159,7 @@ class Leaf : public Plane {
   static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
   static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
   static constexpr std::size_t kDoorsAtOnce = 64;
+  static constexpr std::size_t kMostDoorBytes = std::size_t{1} << 30;
 
   void serve_root(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     root_.flush();
@@ -215,7 +216,9 @@ class Leaf : public Plane {
           finish_gather(std::move(own));
           return true;
         }
-        auto parts = wire::decode_parts(bytes, size_);
+        auto parts = what_ == wire::Gathering::kForEach
+                         ? wire::decode_parts(bytes, size_)
+                         : wire::unpack_parts(bytes, size_, SIZE_MAX);
         if (!parts) return false;
         finish_gather(std::move(*parts));
         return true;
@@ -262,7 +265,7 @@ class Leaf : public Plane {
         changed_.notify_all();
         return true;
       case wire::Type::kDoors: {
-        auto doors = wire::decode_parts(frame.payload, size_);
+        auto doors = wire::unpack_parts(frame.payload, size_, kMostDoorBytes);
         if (!doors) return false;
         doors_ = std::move(*doors);
         return true;

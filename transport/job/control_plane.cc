@@ -42,6 +42,12 @@ class PlaneJob : public Job {
     if (!here()) forked().check();
     return plane_->all_gather(wire::encode_parts(mine), wire::Gathering::kForEach);
   }
+  std::vector<std::string> all_gather_in_group(std::string_view group,
+                                               std::string_view mine) override {
+    if (!here()) forked().check();
+    return plane_->all_gather(wire::encode_parts({std::string(group), std::string(mine)}),
+                              wire::Gathering::kInGroup);
+  }
   std::vector<std::string> gather(std::string_view mine) override {
     if (!here()) forked().check();
     return plane_->all_gather(mine, wire::Gathering::kToRoot);

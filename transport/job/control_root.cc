@@ -277,7 +277,7 @@ std::string RootPlane::doors_of(const std::vector<Rank>& ranks, std::string Peer
     const bool local = on_loopback(at.substr(0, space)) && !here.empty();
     doors.push_back(local ? here + at.substr(space) : at);
   }
-  std::string payload = wire::encode_parts(doors);
+  std::string payload = wire::pack_parts(doors);
   return payload.size() <= wire::kMaxFrameBytes ? payload : std::string();
 }
 

@@ -91,6 +91,7 @@ class RootPlane : public Plane {
       WEFT_REQUIRES(mutex_);
   void hand_out() WEFT_REQUIRES(mutex_);
   // `of`: by rank.
+  void hand_out_in_groups(const std::vector<std::string>& named) WEFT_REQUIRES(mutex_);
   void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
       WEFT_REQUIRES(mutex_);
   // A rank must begin within the timeout; one that has begun must go on.

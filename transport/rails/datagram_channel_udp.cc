@@ -23,7 +23,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kSignature = 16;  // of the HMAC's bytes: enough against guessing
-constexpr std::size_t kNonce = 16;      // bytes
+constexpr std::size_t kNonce = 8;       // bytes; rank 0 sends each to all ranks
 constexpr int kReads = 64;              // of a rail's socket in one call of receive()
 
 // In front of a datagram; the HMAC, of the header too, is behind it.
@@ -47,15 +47,17 @@ class UdpPaths final : public DatagramChannel {
   // Opens the sockets and returns a nonce and their ports, or why it cannot.
   std::string open(const Place& place) {
     std::string ports = hex(random_bytes(kNonce)) + " ";
+    std::uint16_t port = 0;  // one for all rails if it is free: equal numbers compress
     for (int r = 0; r < nrails_; ++r) {
       const Nic& nic = place.rails[static_cast<std::size_t>(r)];
       if (Address here; !parse_address(nic.address, 0, here))
         return fmt::format("!rail {} ({}) has no IP address", r, nic.name);
-      Fd fd = open_socket(nic.netdev, nic.address, true);
+      Fd fd = open_socket(nic.netdev, nic.address, true, port);
       if (!fd)
         return fmt::format("!rail {} ({}): no socket on {}: {}", r, nic.name, nic.address,
                            std::strerror(errno));
-      ports += fmt::format("{} ", port_of(fd.get()));
+      port = port_of(fd.get());
+      ports += fmt::format("{} ", port);
       fds_.push_back(std::move(fd));
       devices_.push_back(nic.netdev);
     }

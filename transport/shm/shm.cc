@@ -67,19 +67,28 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
       member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
   const std::string mode = copy_mode();
   if (mode != "slots") readable_.emplace();
-  const auto hellos = exchange(job, topology, [&] {
+  // What ranks of other machines need not know goes among the members. A rank without memory says
+  // why to all ranks, in the exchange below.
+  std::string broken, mine;
+  try {
     arena_ = SharedRegion::create(layout_.bytes, "weft-arena", SharedRegion::Others::kWrite);
-    const Hello mine{.pid = getpid(),
-                     .parent = getppid(),
-                     .arena_fd = arena_.fd(),
-                     .directory_fd = region_directory_fd(),
-                     .arena_bytes = layout_.bytes,
-                     .probe = reinterpret_cast<std::uint64_t>(&probe_word),
-                     .lends = mode != "slots"};
-    return std::string(reinterpret_cast<const char*>(&mine), sizeof mine);
-  });
+    const Hello hello{.pid = getpid(),
+                      .parent = getppid(),
+                      .arena_fd = arena_.fd(),
+                      .directory_fd = region_directory_fd(),
+                      .arena_bytes = layout_.bytes,
+                      .probe = reinterpret_cast<std::uint64_t>(&probe_word),
+                      .lends = mode != "slots"};
+    mine = std::string(reinterpret_cast<const char*>(&hello), sizeof hello);
+  } catch (const Error& error) {
+    broken = error.what();
+  }
+  const auto hellos = job.all_gather_in_group(std::to_string(members.front()), mine);
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
   const auto verdicts = exchange(job, topology, [&] {
+    if (!broken.empty()) throw Error(broken);
+    for (const Rank r : members)
+      if (hellos[static_cast<std::size_t>(r)].empty()) return std::string("0");  // it says why
     reach(job.rank(), members, hellos);
     for (Peer& p : peers_)
       if (members.size() <= at_once || p.rank == job.rank()) map(p);

@@ -181,7 +181,7 @@ TEST(Late, AnAnswerThatIsJustComingIsWaitedFor) {
     }
   });
   const std::string answer = wire::encode_frame(
-      wire::Type::kGather, wire::encode(wire::Numbered{1, wire::encode_parts({"yours", "mine"})}));
+      wire::Type::kGather, wire::encode(wire::Numbered{1, wire::pack_parts({"yours", "mine"})}));
   for (const char byte : answer) {
     (void)::send(members[1].channel.fd(), &byte, 1, MSG_NOSIGNAL);
     std::this_thread::sleep_for(100ms);

@@ -104,6 +104,27 @@ TEST_P(Control, BringsEachRankWhatOthersHaveForIt) {
   leave_all(jobs);
 }
 
+TEST_P(Control, GathersWithinGroups) {
+  constexpr Rank kRanks = 5;
+  auto jobs = make(kRanks);
+  const auto group_of = [](Rank r) { return r % 2 == 0 ? "even" : "odd"; };
+  for (const std::size_t base : {0, 1, 70000}) {
+    const auto of = [&](Rank r) {
+      return std::string(base * static_cast<std::size_t>(r) / 2, static_cast<char>('a' + r));
+    };
+    on_each(jobs, [&](Job& job) {
+      const auto got = job.all_gather_in_group(group_of(job.rank()), of(job.rank()));
+      ASSERT_EQ(got.size(), std::size_t{kRanks});
+      for (Rank r = 0; r < kRanks; ++r)
+        EXPECT_TRUE(got[static_cast<std::size_t>(r)] ==
+                    (r % 2 == job.rank() % 2 ? of(r) : std::string()))
+            << r << " on " << job.rank();
+      EXPECT_EQ(job.all_gather("x"), std::vector<std::string>(kRanks, "x"));
+    });
+  }
+  leave_all(jobs);
+}
+
 TEST_P(Control, BringsPartsToRankZeroAndFromThereToEachRank) {
   constexpr Rank kRanks = 4;
   auto jobs = make(kRanks);

@@ -81,7 +81,7 @@ TEST(ControlHostile, ADoorCountsOnce) {
   h.link(2).send(wire::Type::kInquire, wire::encode(wire::Numbered{1, {}}));
   const auto doors = h.hear(1, wire::Type::kDoors);
   ASSERT_TRUE(doors);
-  EXPECT_EQ(*wire::decode_parts(*doors, 3),
+  EXPECT_EQ(*wire::unpack_parts(*doors, 3, 1 << 20),
             (std::vector<std::string>{"", "127.0.0.1 2", "127.0.0.1 3"}));
 }
 

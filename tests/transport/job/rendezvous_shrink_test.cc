@@ -83,7 +83,7 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
   h.link(2).send(wire::Type::kDoor, outer + " 1");
   const auto told = h.hear(2, wire::Type::kDoors);
   ASSERT_TRUE(told);
-  const auto doors = wire::decode_parts(*told, 3);
+  const auto doors = wire::unpack_parts(*told, 3, 1 << 20);
   ASSERT_TRUE(doors);
   EXPECT_THAT((*doors)[1], ::testing::StartsWith(outer + " "));
   EXPECT_EQ((*doors)[2], outer + " 1");

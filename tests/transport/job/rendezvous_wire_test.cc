@@ -167,6 +167,16 @@ TEST(Payloads, ComeBackAsTheyWere) {
   EXPECT_FALSE(decode_parts(encode_parts(parts), 2));
   EXPECT_FALSE(decode_parts(encode_parts(parts), 4));
   EXPECT_FALSE(decode_parts(encode_parts(parts).substr(1), 3));
+
+  const std::string packed = pack_parts(parts);
+  EXPECT_LT(packed.size(), 100U);
+  EXPECT_EQ(unpack_parts(packed, 3, 1 << 20), parts);
+  for (const int other : {0, 2, 4}) EXPECT_FALSE(unpack_parts(packed, other, 1 << 20));
+  EXPECT_FALSE(unpack_parts(packed, 3, 100000)) << "three lengths more";
+  for (std::size_t n = 0; n < packed.size(); ++n)
+    EXPECT_FALSE(unpack_parts(packed.substr(0, n), 3, 1 << 20)) << n;
+  EXPECT_FALSE(unpack_parts(encode_parts(parts), 3, 1 << 20));
+  EXPECT_EQ(unpack_parts(pack_parts({}), 0, 0), std::vector<std::string>());
 }
 
 TEST(Payloads, AreTurnedFromSendersToReceivers) {
