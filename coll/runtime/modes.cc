@@ -83,8 +83,9 @@ std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
 void Core::count_cores() {
   const std::string& machine = topology->place(job->rank()).machine;
   const cpu_set_t mine = usable_cores();
-  const auto said = job->all_gather_in_group(
-      machine, std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
+  const auto said =
+      job->all_gather_in_group(machine.substr(0, machine.find(':')),  // as Topology::same_kernel()
+                               std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
   cpu_set_t together;
   CPU_ZERO(&together);
   int here = 0;
