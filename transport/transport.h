@@ -55,8 +55,10 @@ struct Transfer {
   bool summed = false, by_reader = false;
   // At both ends `data` is GPU memory for which reaches_device() is true: no CPU may touch it.
   bool on_device = false;
-  bool repeat = false;  // the message was sent before and arrived changed (integrity/checked.h)
-  bool sums = false;    // at both ends: the head has the crc32c of the bytes, and must travel
+  bool repeat : 1 = false;    // the message was sent before and arrived changed
+                              // (integrity/checked.h)
+  bool standing : 1 = false;  // kRecv: of a layer's own, posted ahead of need: nobody waits for it
+  bool sums = false;          // at both ends: the head has the crc32c of the bytes, and must travel
   std::uint32_t crc = 0;
   Rank peer = kNoRank;  // world rank
   std::uint64_t tag = 0;

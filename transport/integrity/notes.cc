@@ -24,6 +24,7 @@ void CheckedTransport::post_note_receive(Rank rank, std::uint32_t place) {
   Peer& p = peer(rank);
   Transfer t;
   t.kind = Transfer::Kind::kRecv;
+  t.standing = true;
   t.peer = rank;
   t.tag = own_tags_ | (p.notes_posted & kNumbers);
   t.data = &p.in[place];

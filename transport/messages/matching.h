@@ -103,6 +103,12 @@ class Matching {
     for (auto& [tag, one] : unexpected_)
       if (std::exchange(one.wanted, false)) end(one.receive.transfer.id);
   }
+  // Returns whether which(transfer) is true for a receive.
+  template <class Which>
+  bool any_receive(Which which) const {
+    return std::ranges::any_of(posted_,
+                               [&](const Posted& p) { return p.number && which(p.transfer); });
+  }
   // Returns the receives, the oldest first.
   std::vector<Receive> receives() const {
     std::vector<Posted> all;

@@ -42,6 +42,7 @@ void Rails::State::post_receipt_receive(Rank rank, int rail, Receipt::Stream str
   slot.copy.resize(Receipt::bytes(stream));
   slot.t = {};
   slot.t.kind = Transfer::Kind::kRecv;
+  slot.t.standing = true;
   slot.t.peer = rank;
   slot.t.tag = receipt_tag(stream, r.posted_below++);
   slot.t.data = slot.copy.data();

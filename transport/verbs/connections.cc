@@ -1,8 +1,10 @@
 // Makes a connection when the first message to a peer asks for it, and ends the one used longest
 // ago where all places are taken. The ends talk by letters (messages.h); no call waits for one.
 //
-// A place is the slots of one connection. Only bytes in flight keep a connection open: a receive
-// that is posted does not, nor a long message that waits for its CTS, which may come over a later
+// A place is the slots of one connection. A connection to which a receive is posted at one end is
+// not closed for a while: all messages of an all_to_all go over one connection that way, though a
+// rank has fewer places than peers. After that only bytes in flight keep a connection open: a
+// posted receive does not, nor a long message that waits for its CTS, which may come over a later
 // connection. So every connection can be closed sooner or later, and nobody waits for a place for
 // ever: an invitation holds a place, too, until it is answered or abandoned.
 #include <fmt/format.h>
@@ -76,9 +78,13 @@ void VerbsTransport::want(Peer& peer) {
   opening_.push_back(peer.rank);
 }
 
-void VerbsTransport::connect_peers() {
+void VerbsTransport::hear_letters() {
   Letter letter;
   while (mail_->receive(letter)) on_letter(letter);
+}
+
+void VerbsTransport::connect_peers() {
+  hear_letters();
   if (closing_ > 0)
     for (Peer* peer : owners_)
       if (peer) finish_closing(*peer);
@@ -122,9 +128,12 @@ void VerbsTransport::make_room() {
   for_answer_.begin();
   Peer* oldest = nullptr;
   for (std::size_t i = 0; i < owners_.size(); ++i)  // one that fails loses its place
-    if (Peer* peer = owners_[i]; peer && (!oldest || peer->used < oldest->used) && quiesce(*peer))
+    if (Peer* peer = owners_[i]; peer && (!oldest || peer->used < oldest->used) &&
+                                 (long_enough || !awaits(*peer)) && quiesce(*peer))
       oldest = peer;
-  if (oldest) ask_to_close(*oldest);
+  if (!oldest) return;
+  if (long_enough) for_place_.begin();
+  ask_to_close(*oldest, long_enough ? VerbsLetter::kMustClose : VerbsLetter::kClose);
 }
 
 // Peers that do not poll, for their program does something else, answer nobody: rather than wait
@@ -150,7 +159,7 @@ bool VerbsTransport::abandon_one() {
     if (peer && idle(*peer)) return false;
   for (Peer* peer : owners_) {
     // An invitation that rails carry (failure is set) is theirs to give up.
-    if (!peer || peer->link != Link::kInvited || !peer->failure.ok()) continue;
+    if (!peer || peer->link != Link::kInvited || !peer->failure.ok() || peer->broken) continue;
     say(*peer, VerbsLetter::kAbandon, 0);
     leave_link(*peer);
     return true;
@@ -192,7 +201,7 @@ void VerbsTransport::open(Peer& peer) {
     link(peer, Link::kInvited);
     if (!peer.invitation.empty()) {
       const std::string theirs = std::exchange(peer.invitation, {});
-      number = number_of(theirs);
+      number = front_of(theirs).number;
       accept(peer, theirs);
       link(peer, Link::kMet);
     }
@@ -209,13 +218,14 @@ void VerbsTransport::meet_invited(Peer& peer, std::string_view theirs) {
     link(peer, Link::kMet);
     say(peer, VerbsLetter::kReady, peer.theirs);
   } catch (const std::exception& error) {
-    give_up(peer, error, number_of(theirs));
+    give_up(peer, error, front_of(theirs).number);
   }
 }
 
 void VerbsTransport::opened(Peer& peer) {
   link(peer, Link::kOpen);
   peer.used = ++uses_;
+  if (std::exchange(peer.broken, false)) send_again(peer);
   for (Lane* lane : peer.lanes) touch(*lane);
 }
 
@@ -234,14 +244,21 @@ void VerbsTransport::say(Peer& peer, VerbsLetter what, std::uint32_t yours, std:
 
 // ---- the end of a connection that nobody uses ---------------------------------------------
 
-void VerbsTransport::ask_to_close(Peer& peer) {
+// Messages of the peer, or its CTS, are waited for.
+bool VerbsTransport::awaits(const Peer& peer) const {
+  return peer.matching.any_receive([](const Transfer& t) {
+    return !t.standing;
+  }) || std::ranges::any_of(long_sends_, [&](const auto& s) { return s.second.peer == peer.rank; });
+}
+
+void VerbsTransport::ask_to_close(Peer& peer, VerbsLetter how) {
   link(peer, Link::kClosing);
   std::string counts;
   for (const Lane* lane : peer.lanes) {
     const std::uint64_t sent = lane->send_credits.sent();
     counts.append(reinterpret_cast<const char*>(&sent), sizeof sent);
   }
-  say(peer, VerbsLetter::kClose, peer.theirs, counts);
+  say(peer, how, peer.theirs, counts);
 }
 
 // Ends the queue pairs once both ends have agreed and all has come that was sent here. What was
@@ -268,8 +285,9 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
   peer.told.resize(peer.lanes.size());
   std::memcpy(peer.told.data(), body.data(), body.size());
   if (peer.link == Link::kOpen) {
-    if (!quiesce(peer) || !all_taken(peer)) return say(peer, VerbsLetter::kStay, peer.theirs);
-    ask_to_close(peer);
+    if (!quiesce(peer) || !all_taken(peer) || (front.what == VerbsLetter::kClose && awaits(peer)))
+      return say(peer, VerbsLetter::kStay, peer.theirs);
+    ask_to_close(peer, VerbsLetter::kClose);
   }
   if (peer.link != Link::kClosing) return;  // what was reaped ended the connection
   peer.closes = true;
@@ -299,6 +317,7 @@ void VerbsTransport::on_letter(const Letter& letter) {
              fmt::format("it refuses the connection: {}", body.substr(0, kMostText)));
       return;
     case VerbsLetter::kClose:
+    case VerbsLetter::kMustClose:
       return on_close(peer, front, body);
     case VerbsLetter::kAbandon:
       return on_abandon(peer, front.mine);
@@ -309,8 +328,9 @@ void VerbsTransport::on_letter(const Letter& letter) {
 }
 
 void VerbsTransport::on_abandon(Peer& peer, std::uint32_t number) {
-  if (!peer.invitation.empty() && number_of(peer.invitation) == number) peer.invitation.clear();
-  if (peer.link != Link::kMet || peer.theirs != number)
+  if (!peer.invitation.empty() && front_of(peer.invitation).number == number)
+    peer.invitation.clear();
+  if (peer.link != Link::kMet || peer.theirs != number || peer.broken)
     return say(peer, VerbsLetter::kStay, number);  // heard
   say(peer, VerbsLetter::kAbandon, 0);  // this rank's own invitation, which the peer may have, too
   leave_link(peer);
@@ -319,11 +339,17 @@ void VerbsTransport::on_abandon(Peer& peer, std::uint32_t number) {
 void VerbsTransport::on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body) {
   if (!peer.failure.ok())
     return say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
-  if (!invites(body) || number_of(body) != front.mine)
+  if (!invites(body) || front_of(body).number != front.mine)
     return refuse(peer, "an invitation that makes no sense");
   if (front.yours != 0 && front.yours != peer.mine) return;  // the answer to one that is over
   // An attempt that has been answered, or one before it.
   if (static_cast<std::int32_t>(front.mine - peer.theirs) <= 0) return;
+  const bool live = peer.link != Link::kClosed && peer.link != Link::kInvited && !peer.closes;
+  if (live && front_of(body).resumes != 0) {
+    break_off(peer);
+    peer.invitation = body;
+    return open(peer);
+  }
   switch (peer.link) {
     case Link::kClosed:
       peer.invitation = body;

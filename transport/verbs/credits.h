@@ -33,6 +33,14 @@ class VerbsSendCredits {
     taken_ += more;
     return true;
   }
+  // Takes the peer's count of all messages taken, after the queue pair has ended: messages
+  // [taken(), sent()) are to be sent again. False: the peer cannot have taken so many, or so few.
+  bool resume(std::uint64_t taken) {
+    if (taken < taken_ || taken > sent_) return false;
+    taken_ = taken;
+    return true;
+  }
+  std::uint64_t taken() const { return taken_; }
 
  private:
   std::uint64_t slots_;

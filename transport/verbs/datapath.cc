@@ -117,15 +117,19 @@ void VerbsTransport::fill(Lane& lane, const Queued& message) {
   if (message.front.what == VerbsMessage::kData) add(message.data, message.front.bytes);
   if (message.front.what == VerbsMessage::kCts) add(&message.cts, sizeof message.cts);
 
-  const auto bytes = static_cast<std::size_t>(at - begin);
-  ibv_send_wr& request = chain(lane, begin, bytes, lane.key);
+  lane.send_credits.take();
+  send_slot(lane, slot, static_cast<std::size_t>(at - begin));
+  if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
+}
+
+// Writes the slot's staging, so many bytes of it, to the peer's slot.
+void VerbsTransport::send_slot(Lane& lane, std::size_t slot, std::size_t bytes) {
+  ibv_send_wr& request = chain(lane, lane.staging + slot * slot_bytes_, bytes, lane.key);
   request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;
   request.wr.rdma.rkey = lane.remote_key;
   if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
-  tell_arrival(lane, request, VerbsImmediate::Kind::kMessage,
-               static_cast<std::uint32_t>(lane.send_credits.take()));
+  tell_arrival(lane, request, VerbsImmediate::Kind::kMessage, static_cast<std::uint32_t>(slot));
   lane.slot_request[slot] = lane.payload = lane.posted;
-  if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
 }
 
 // Long messages are written in parts of at least so many bytes, over several queue pairs.
@@ -264,6 +268,10 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
   const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
   if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a queue pair given up
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+    if (lane.peer->link == Link::kClosed) {  // see break_off()
+      lane.drained = lane.drained || !(completion.wr_id & kIsSend);
+      return;
+    }
     const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
     fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
          verbs_cause(completion.status, completion.vendor_err) +

@@ -36,7 +36,7 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   }
   free_place(peer);
   link(peer, Link::kClosed);
-  peer.closes = false;
+  peer.closes = peer.broken = false;
   peer.invitation.clear();
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
@@ -64,43 +64,63 @@ void VerbsTransport::end_lane(Lane& lane) noexcept {
   lane.done = lane.signalled = lane.payload = lane.posted;
 }
 
+// Ends the transfers that are given up and of which no device has a part. Returns whether others
+// are left, half sent or half received.
+template <class Which>
+bool VerbsTransport::half_done(Peer& peer, Which given_up) {
+  peer.matching.cancel([&](const Transfer& t) { return given_up(t.id); });
+  std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.receive.transfer.id); });
+  for (Lane* lane : peer.lanes)
+    std::erase_if(lane->queue, [&](const Queued& message) {
+      return message.front.what == VerbsMessage::kData && given_up(message.id);
+    });
+  bool half_done = false;
+  for (Window& window : peer.windows) {
+    if (!window.used || !given_up(window.receive.transfer.id)) continue;
+    // A CTS that has not been sent yet is taken back.
+    const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
+    auto& queue = lane_of(peer, window.receive.transfer.tag).queue;
+    const auto gone = std::erase_if(queue, [&](const Queued& message) {
+      return message.front.what == VerbsMessage::kCts && message.cts.window == index;
+    });
+    if (gone)
+      free_window(peer, window);
+    else
+      half_done = true;
+  }
+  for (auto it = long_sends_.begin(); it != long_sends_.end();) {
+    const auto send = it++;
+    if (send->second.peer != peer.rank || !given_up(send->second.transfer.id)) continue;
+    if (take_back(peer, send->first))
+      long_sends_.erase(send);
+    else
+      half_done = true;
+  }
+  return half_done;
+}
+
+// Only the end of its queue pairs makes the devices let go of what is half done. The transfers of
+// others go on over new ones; where another rail stands in, over that.
 void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
+  hear_letters();
   reap();  // what is over need not be broken off
   const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& peer : peers_) {
-    if (peer.rank == rank_ || !peer.failure.ok()) continue;
-    peer.matching.cancel([&](const Transfer& t) { return given_up(t.id); });
-    std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.receive.transfer.id); });
-    for (Lane* lane : peer.lanes)
-      std::erase_if(lane->queue, [&](const Queued& message) {
-        return message.front.what == VerbsMessage::kData && given_up(message.id);
-      });
-    bool half_done = false;
-    for (Window& window : peer.windows) {
-      if (!window.used || !given_up(window.receive.transfer.id)) continue;
-      // A CTS that has not been sent yet is taken back.
-      const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
-      auto& queue = lane_of(peer, window.receive.transfer.tag).queue;
-      const auto gone = std::erase_if(queue, [&](const Queued& message) {
-        return message.front.what == VerbsMessage::kCts && message.cts.window == index;
-      });
-      if (gone)
-        free_window(peer, window);
-      else
-        half_done = true;
-    }
-    for (auto it = long_sends_.begin(); it != long_sends_.end();) {
-      const auto send = it++;
-      if (send->second.peer != peer.rank || !given_up(send->second.transfer.id)) continue;
-      if (take_back(peer, send->first))
-        long_sends_.erase(send);
-      else
-        half_done = true;
-    }
-    // What is left is half sent or half received, and only the end of its queue pairs makes the
-    // devices let go of it.
-    if (half_done)
+    if (peer.rank == rank_ || !peer.failure.ok() || !half_done(peer, given_up)) continue;
+    if (replaceable_) {
       fail(peer, Code::kAborted, "the connection was closed to give up an operation half done");
+      continue;
+    }
+    break_off(peer);
+    std::erase_if(long_sends_, [&](const auto& item) {
+      const auto& [number, send] = item;
+      if (send.peer != peer.rank || !given_up(send.transfer.id)) return false;
+      withdraw(peer, number, send.transfer.tag);
+      return true;
+    });
+    for (Window& window : peer.windows)
+      if (window.used && given_up(window.receive.transfer.id)) free_window(peer, window);
+    if (peer.failure.ok()) open(peer);
   }
   done_.forget(id_high);
   flush();

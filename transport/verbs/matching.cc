@@ -167,12 +167,16 @@ void VerbsTransport::send_cts(Peer& peer, const Receive& receive, std::uint32_t 
   message.front.bytes = t.bytes;
   message.front.what = VerbsMessage::kCts;
   message.front.number = number & 0x7fffffff;
-  message.cts.address = reinterpret_cast<std::uint64_t>(memory.data);
-  message.cts.key = memory.memory().rkey();
-  message.cts.window = static_cast<std::uint32_t>(free - peer.windows.begin());
   *free = {true, receive, number, std::move(memory), 0};
+  message.cts = cts_of(peer, *free);
   ++peer.windows_used;
   push(way, message);
+}
+
+VerbsCts VerbsTransport::cts_of(const Peer& peer, const Window& window) const {
+  return {.address = reinterpret_cast<std::uint64_t>(window.reach.data),
+          .key = window.reach.memory().rkey(),
+          .window = static_cast<std::uint32_t>(&window - peer.windows.data())};
 }
 
 // Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are there.
@@ -247,6 +251,11 @@ void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const Ve
     long_sends_.erase(found);
     return;
   }
+  begin_writing(peer, found->first, send, cts);
+}
+
+void VerbsTransport::begin_writing(Peer& peer, std::uint32_t number, LongSend& send,
+                                   const VerbsCts& cts) {
   send.state = LongSend::State::kWriting;
   send.parts = send.open = parts_of(send.transfer.bytes);
   const std::size_t part = send.transfer.bytes / static_cast<std::size_t>(send.parts) & ~kLineMask;
@@ -254,7 +263,7 @@ void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const Ve
     Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
     const std::size_t begin = static_cast<std::size_t>(i) * part;
     const std::size_t end = i + 1 < send.parts ? begin + part : send.transfer.bytes;
-    lane.writing.push_back({found->first, cts, begin, begin, end});
+    lane.writing.push_back({number, cts, begin, begin, end});
     touch(lane);
   }
 }

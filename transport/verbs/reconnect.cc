@@ -1,16 +1,34 @@
-// Ends a connection of the verbs transport and makes a new one: see Transport::sever().
+// Ends a connection of the verbs transport and makes a new one.
 //
-// The peers pass each other the bytes themselves, beside the letters of connections.cc. A
-// connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
+// A connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
 // for them, and this rank's device drops the peer's packets that are still under way. The slots,
 // their registration, the completion queue and the other peers' connections stay.
+//
+// Rails end all that is under way with a peer and pass each other the bytes themselves, beside the
+// letters of connections.cc: see Transport::sever(). A rank without rails that gives up a message
+// half written breaks the connection off, and the other transfers with the peer go on over new
+// queue pairs, which letters make:
+//
+//   A gives up a message:  A ends its queue pairs     invite(A's, what A has taken) ->
+//                                                     B ends its own, makes new ones
+//                     A connects its new ones      <- invite(B's, what B has taken)
+//   both send again what the other has not taken: it is still in their staging, since a slot is
+//   filled anew only when the peer has taken it. Long messages that are half written are written
+//   anew as a whole; those of which the peer has no window any more have arrived.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "topo/base/log.h"
 #include "transport/verbs/transport.h"
 
 namespace weft {
+namespace {
+
+constexpr int kMostDrains = 1000;  // reads of what a queue pair has completed before it is ended
+
+}  // namespace
+
 std::string VerbsTransport::invitation(const Peer& peer) {
   const std::string port = device_->port().encode();
   VerbsInvitation mine;
@@ -19,49 +37,149 @@ std::string VerbsTransport::invitation(const Peer& peer) {
   mine.key = slots_of(peer, place).memory->rkey();
   mine.port_bytes = static_cast<std::uint32_t>(port.size());
   mine.number = peer.mine;
-  std::string text(reinterpret_cast<const char*>(&mine), sizeof mine);
+  mine.resumes = peer.broken ? peer.first_theirs : 0;
+  std::string text;
+  const auto add = [&text](const auto& one) {
+    text.append(reinterpret_cast<const char*>(&one), sizeof one);
+  };
+  add(mine);
   text += port;
-  for (const Lane* lane : peer.lanes) {
-    const VerbsQpName name = lane->qp->name();
-    text.append(reinterpret_cast<const char*>(&name), sizeof name);
-  }
+  for (const Lane* lane : peer.lanes) add(lane->qp->name());
+  if (!peer.broken) return text;
+  for (const Lane* lane : peer.lanes) add(lane->recv_credits.taken());
+  for (const Window& window : peer.windows)
+    if (window.used) add(VerbsOpenWindow{window.number, 0, cts_of(peer, window)});
+  if (text.size() + sizeof(VerbsLetterFront) > Mailbox::kMostBytes)
+    throw Error(
+        "verbs: too many long messages are under way for a letter; lower "
+        "WEFT_VERBS_WINDOWS");
   return text;
 }
 
-bool VerbsTransport::invites(std::string_view theirs) const {
+VerbsInvitation VerbsTransport::front_of(std::string_view theirs) {
   VerbsInvitation their;
-  if (theirs.size() < sizeof their) return false;
   std::memcpy(&their, theirs.data(), sizeof their);
-  return their.number != 0 &&
-         theirs.size() == sizeof their + their.port_bytes +
-                              static_cast<std::size_t>(settings_.qps) * sizeof(VerbsQpName);
+  return their;
 }
 
-std::uint32_t VerbsTransport::number_of(std::string_view theirs) {
-  VerbsInvitation their;
-  std::memcpy(&their, theirs.data(), sizeof their);
-  return their.number;
+bool VerbsTransport::invites(std::string_view theirs) const {
+  if (theirs.size() < sizeof(VerbsInvitation)) return false;
+  const VerbsInvitation their = front_of(theirs);
+  const std::size_t qps = static_cast<std::size_t>(settings_.qps);
+  const std::size_t whole = sizeof their + their.port_bytes + qps * sizeof(VerbsQpName);
+  if (their.number == 0) return false;
+  if (their.resumes == 0) return theirs.size() == whole;
+  const std::size_t counts = whole + qps * sizeof(std::uint64_t);
+  return theirs.size() >= counts && (theirs.size() - counts) % sizeof(VerbsOpenWindow) == 0;
 }
 
 void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
-  VerbsInvitation their;
-  std::memcpy(&their, theirs.data(), sizeof their);
-  const std::string_view names = theirs.substr(sizeof their + their.port_bytes);
+  const VerbsInvitation their = front_of(theirs);
+  if (their.resumes != (peer.broken ? peer.first_mine : 0))
+    throw Error("verbs: its connection is another one: do all ranks run the same build of weft?");
+  std::string_view rest = theirs.substr(sizeof their + their.port_bytes);
   const VerbsPath path =
       verbs_path(device_->port(), VerbsPort::decode(theirs.substr(sizeof their, their.port_bytes)),
                  device_->where());
-  for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
+  for (std::size_t k = 0; k < peer.lanes.size(); ++k, rest.remove_prefix(sizeof(VerbsQpName))) {
     Lane& lane = *peer.lanes[k];
     VerbsQpName name;
-    std::memcpy(&name, names.data() + k * sizeof name, sizeof name);
+    std::memcpy(&name, rest.data(), sizeof name);
     lane.remote_ring = their.rings + k * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
     lane.remote_key = their.key;
     lane.qp->connect(path, name);
   }
   peer.theirs = their.number;
+  if (peer.broken) {
+    resume(peer, rest);
+  } else {
+    peer.first_mine = peer.mine;
+    peer.first_theirs = peer.theirs;
+  }
   log().debug("verbs: rank {} on {}: {} by {}, options of ECE {:#x}", rank_, where_, peer.where,
               to_string(path), peer.lanes.front()->qp->ece_options());
 }
+
+// ---- a connection that goes on -------------------------------------------------------------
+
+// Ends the queue pairs; what both ends have counted stays.
+void VerbsTransport::break_off(Peer& peer) noexcept {
+  link(peer, Link::kClosed);  // nothing is posted from here on
+  peer.broken = true;
+  for (Lane* lane : peer.lanes) {
+    lane->chained = 0;
+    lane->drained = !lane->qp;
+    if (lane->qp) lane->qp->stop();
+  }
+  // What has come counts: the peer's device has said so already, and the peer sends it no more.
+  const auto drained = [](const Lane* lane) { return lane->drained; };
+  for (int i = 0; i < kMostDrains && !std::ranges::all_of(peer.lanes, drained); ++i) reap();
+  for (Lane* lane : peer.lanes) end_lane(*lane);
+  for (Window& window : peer.windows) window.parts = 0;
+  drain_queues();
+}
+
+// Takes what the peer has taken, and its windows, from the end of its invitation.
+void VerbsTransport::resume(Peer& peer, std::string_view counts) {
+  const auto next = [&counts](auto& one) {
+    std::memcpy(&one, counts.data(), sizeof one);
+    counts.remove_prefix(sizeof one);
+  };
+  for (Lane* lane : peer.lanes) {
+    std::uint64_t taken = 0;
+    next(taken);
+    if (!lane->send_credits.resume(taken))
+      throw Error(
+          "verbs: it has taken what was not sent: do all ranks run the same build of weft?");
+  }
+  std::map<std::uint32_t, VerbsCts> windows;
+  while (!counts.empty()) {
+    VerbsOpenWindow window;
+    next(window);
+    if (window.cts.window >= static_cast<std::uint32_t>(settings_.windows))
+      throw Error("verbs: a window that it cannot have: do all ranks run the same build of weft?");
+    windows[window.number] = window.cts;
+  }
+  for (auto at = long_sends_.begin(); at != long_sends_.end();) {
+    const auto one = at++;
+    LongSend& send = one->second;
+    if (send.peer != peer.rank || send.state != LongSend::State::kWriting) continue;
+    if (const auto found = windows.find(one->first); found != windows.end()) {
+      begin_writing(peer, one->first, send, found->second);
+    } else {
+      complete(send.transfer.id, Code::kOk);
+      long_sends_.erase(one);
+    }
+  }
+}
+
+// Sends the messages that the peer has not taken, from the staging. A CTS for a receive that has
+// been given up since becomes a withdrawal of no message.
+void VerbsTransport::send_again(Peer& peer) {
+  for (Lane* lane : peer.lanes) {
+    const std::uint64_t slots = static_cast<std::uint64_t>(settings_.slots);
+    for (std::uint64_t n = lane->send_credits.taken(); n < lane->send_credits.sent(); ++n) {
+      std::byte* const begin = lane->staging + n % slots * slot_bytes_;
+      VerbsMessageFront front;
+      std::memcpy(&front, begin, sizeof front);
+      if (front.what == VerbsMessage::kCts) {
+        VerbsCts cts;
+        std::memcpy(&cts, begin + sizeof front, sizeof cts);
+        const Window& window = peer.windows[cts.window];
+        if (!window.used || window.number != front.number) {
+          front = {.tag = front.tag, .what = VerbsMessage::kWithdraw};
+          std::memcpy(begin, &front, sizeof front);
+        }
+      }
+      std::size_t bytes = sizeof front + (front.headed ? sizeof(Head) : 0);
+      if (front.what == VerbsMessage::kData) bytes += front.bytes;
+      if (front.what == VerbsMessage::kCts) bytes += sizeof(VerbsCts);
+      send_slot(*lane, n % slots, bytes);
+    }
+  }
+}
+
+// ---- a connection that rails open anew -----------------------------------------------------
 
 void VerbsTransport::sever(Rank rank) noexcept {
   Peer* peer = peer_of(rank);

@@ -124,6 +124,7 @@ class VerbsTransport final : public Transport {
     bool signal = false;        // the end of the chain must be signalled
     int receives = 0;           // receive requests to repost
     bool touched = false;       // in touched_
+    bool drained = false;       // what came before the queue pair was stopped has been looked at
 
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
   };
@@ -176,13 +177,16 @@ class VerbsTransport final : public Transport {
     std::vector<Lane*> lanes;
     std::size_t next_lane = 0;  // for long messages
     Link link = Link::kClosed;
-    int place = -1;                   // of its slots; -1: none
-    bool asks = false;                // in opening_
-    std::uint64_t used = 0;           // rises with every message
-    std::uint32_t mine = 0;           // this rank's attempt to connect, the last one
-    std::uint32_t theirs = 0;         // the peer's attempt that this rank connected to last
-    std::string invitation;           // of the peer, which waits for a place
-    int unheard = 0;                  // letters to the peer since it sent one
+    int place = -1;            // of its slots; -1: none
+    bool asks = false;         // in opening_
+    std::uint64_t used = 0;    // rises with every message
+    std::uint32_t mine = 0;    // this rank's attempt to connect, the last one
+    std::uint32_t theirs = 0;  // the peer's attempt that this rank connected to last
+    std::string invitation;    // of the peer, which waits for a place
+    // Its queue pairs were ended half way: the next ones go on where those were (reconnect.cc).
+    bool broken = false;
+    std::uint32_t first_mine = 0, first_theirs = 0;  // attempts since which messages are counted
+    int unheard = 0;                                 // letters to the peer since it sent one
     bool closes = false;              // the peer has agreed to close, after so many messages:
     std::vector<std::uint64_t> told;  // by lane
     Matched matching;
@@ -203,9 +207,12 @@ class VerbsTransport final : public Transport {
   std::string invitation(const Peer& peer);
   // True if `theirs` has the length of an invitation.
   bool invites(std::string_view theirs) const;
-  static std::uint32_t number_of(std::string_view theirs);  // of an invitation
+  static VerbsInvitation front_of(std::string_view theirs);  // of an invitation
   // Connects the peer's queue pairs by the peer's invitation. Throws Error.
   void accept(Peer& peer, std::string_view theirs);
+  void break_off(Peer& peer) noexcept;
+  void resume(Peer& peer, std::string_view counts);
+  void send_again(Peer& peer);
 
   // verbs/connections.cc
   void make_lanes(Peer& peer);
@@ -215,6 +222,7 @@ class VerbsTransport final : public Transport {
   bool quiesce(Peer& peer);
   bool all_taken(const Peer& peer) const;
   void want(Peer& peer);
+  void hear_letters();
   void connect_peers();
   void open_wanted();
   void make_room();
@@ -227,7 +235,8 @@ class VerbsTransport final : public Transport {
   void open(Peer& peer);
   void meet_invited(Peer& peer, std::string_view theirs);
   void opened(Peer& peer);
-  void ask_to_close(Peer& peer);
+  bool awaits(const Peer& peer) const;
+  void ask_to_close(Peer& peer, VerbsLetter how);
   void finish_closing(Peer& peer);
   void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
   void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
@@ -251,6 +260,7 @@ class VerbsTransport final : public Transport {
   bool room(const Lane& lane) const;
   bool ready(const Lane& lane) const;
   void fill(Lane& lane, const Queued& message);
+  void send_slot(Lane& lane, std::size_t slot, std::size_t bytes);
   void pump(Lane& lane);
   void write_on(Lane& lane);
   ibv_send_wr& chain(Lane& lane, const void* data, std::size_t bytes, std::uint32_t lkey);
@@ -276,6 +286,8 @@ class VerbsTransport final : public Transport {
   void on_rts(Peer& peer, const Receive& receive, std::uint32_t number);
   void send_cts(Peer& peer, const Receive& receive, std::uint32_t number);
   void on_cts(Peer& peer, const VerbsMessageFront& front, const VerbsCts& cts);
+  void begin_writing(Peer& peer, std::uint32_t number, LongSend& send, const VerbsCts& cts);
+  VerbsCts cts_of(const Peer& peer, const Window& window) const;
   void on_withdrawn(Peer& peer, const VerbsMessageFront& front);
   void on_window(Peer& peer, std::uint32_t index);
   void free_window(Peer& peer, Window& window);
@@ -288,6 +300,8 @@ class VerbsTransport final : public Transport {
   void refuse(Peer& peer, const char* what) noexcept;
   void end_all(Peer& peer, Code code, bool told) noexcept;
   void end_lane(Lane& lane) noexcept;
+  template <class Which>
+  bool half_done(Peer& peer, Which given_up);
   bool take_back(Peer& peer, std::uint32_t number);
   void hear_device() noexcept;
 

@@ -164,8 +164,10 @@ void VerbsTransport::begin(Lane& lane) {
       slots.arena.get() + number * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
   lane.ring = lane.staging + verbs_half(settings_, slots.places, slot_bytes_);
   ++lane.life;
-  lane.send_credits = VerbsSendCredits(settings_.slots);
-  lane.recv_credits = VerbsRecvCredits(settings_.slots);
+  if (!peer.broken) {
+    lane.send_credits = VerbsSendCredits(settings_.slots);
+    lane.recv_credits = VerbsRecvCredits(settings_.slots);
+  }
   lane.posted = lane.done = lane.signalled = 0;
   lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
   lane.payload = 0;
@@ -178,11 +180,15 @@ void VerbsTransport::begin(Lane& lane) {
 // What was handed to the device may be on its way still: it is acknowledged before the queue pairs
 // go. A peer that does not answer in time is left alone.
 VerbsTransport::~VerbsTransport() {
-  const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.payload; };
+  const auto busy = [](const Lane& lane) {
+    return lane.peer->broken ? lane.send_credits.sent() > lane.send_credits.taken()
+                             : lane.qp && lane.done < lane.payload;
+  };
   const auto deadline = std::chrono::steady_clock::now() + kDrainTimeout;
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
     for (Lane& lane : lanes_)
       if (lane.peer->link == Link::kOpen) mark(lane, lane.payload);
+    if (std::ranges::any_of(peers_, &Peer::broken)) hear_letters();
     if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
     log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,

@@ -177,6 +177,7 @@ class FakeVerbs {
   struct Counts {
     std::size_t doorbells = 0, requests = 0, completions = 0;
     std::size_t inlined = 0, inline_bytes = 0;
+    std::size_t connections = 0;  // both of whose ends were connected to each other
     std::size_t pairs = 0, registrations = 0, registered_bytes = 0;
   };
   Counts counts;

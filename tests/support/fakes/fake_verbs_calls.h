@@ -184,6 +184,9 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     if (why != 0 && attributes->qp_state == IBV_QPS_RTR) return why;
     qp->state = attributes->qp_state;
     if (mask & IBV_QP_DEST_QPN) p.other = attributes->dest_qp_num;
+    const FakeVerbs::Pair* const to = FakeVerbs::get().pair(p.other);
+    if (qp->state == IBV_QPS_RTS && to && to->qp.state == IBV_QPS_RTS && to->other == qp->qp_num)
+      ++FakeVerbs::get().counts.connections;
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,87 @@ TEST_F(VerbsUnkind, AMessageWhoseMemoryCannotBeLockedFailsAlone) {
   EXPECT_THAT(two[1].transport().cause(0).to_string(), HasSubstr("ulimit -l"));
   two[0].give_up(), two[1].give_up();
   fake_.most_registered = SIZE_MAX;
+}
+
+// ---- an operation given up half way ----------------------------------------------------------
+
+// One of two communicators gives up a long message while its bytes are under way; the messages of
+// the other one arrive, in both directions, as if nothing had been.
+TEST_F(VerbsUnkind, GivingUpOneCommunicatorLeavesThePeerToTheOthers) {
+  for (const bool receiver : {false, true}) {
+    SCOPED_TRACE(receiver);
+    Net two = net(2);
+    pass(two, 0, 1, 1, 100);
+    Buffer from(3'000'000), to(3'000'000);
+    from.fill(2);
+    two[0].send(1, 2, from, 7);
+    two[1].recv(0, 2, to, 7);
+    const auto begun = [&] { return !to.clean(); };
+    ASSERT_TRUE(two.until(begun));
+    ASSERT_FALSE(two[1].idle()) << "it has arrived as a whole: nothing is tested";
+    two[receiver].cancel(7);
+    to.wipe();
+    from.wipe();
+    if (!receiver) two[1].cancel(7);
+    pass(two, 0, 1, 3, 100);
+    pass(two, 1, 0, 4, 200'000);
+    if (receiver) two[0].cancel(7);
+    pass(two, 0, 1, 5, 200'000);
+    EXPECT_TRUE(two[0].transport().cause(1).ok());
+    EXPECT_TRUE(two[1].transport().cause(0).ok());
+    EXPECT_TRUE(to.clean() || !receiver);
+  }
+}
+
+// At any moment, by seed: messages of all lengths both ways, some of which are given up at one end
+// and, some polls later, at the other.
+TEST_F(VerbsUnkind, WhatIsNotGivenUpArrivesOnce) {
+  for (const int qps : {1, 3}) {
+    setenv("WEFT_VERBS_QPS", std::to_string(qps).c_str(), 1);
+    setenv("WEFT_VERBS_SLOTS", "4", 1);
+    setenv("WEFT_VERBS_WINDOWS", "2", 1);
+    for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+      SCOPED_TRACE(seed);
+      fake_.random.seed(seed);
+      std::mt19937 random(seed);
+      Net two = net(2);
+      std::deque<Buffer> from, to, given_up;
+      std::vector<std::size_t> sizes;
+      const auto some_polls = [&] {
+        for (auto n = random() % 12; n > 0; --n) two[static_cast<Rank>(random() % 2)].poll();
+      };
+      std::uint64_t tag = 0;
+      for (std::uint32_t round = 0; round < 6; ++round) {
+        for (int i = 0; i < 8; ++i, ++tag) {
+          const auto a = static_cast<Rank>(random() % 2);
+          const std::size_t bytes = random() % 2 ? random() % 9'000 : 16'000 + random() % 200'000;
+          const bool kept = random() % 2;
+          if (kept) sizes.push_back(bytes);
+          Buffer& out = (kept ? from : given_up).emplace_back(bytes);
+          Buffer& in = (kept ? to : given_up).emplace_back(bytes);
+          out.fill(sizes.size());
+          const std::uint32_t high = kept ? 1 : 100 + round;
+          if (random() % 4 == 0) some_polls();
+          two[a].send(1 - a, tag, out, high);
+          if (random() % 4 == 0) some_polls();
+          two[1 - a].recv(a, tag, in, high);
+        }
+        some_polls();
+        const auto first = static_cast<Rank>(random() % 2);
+        two[first].cancel(100 + round);
+        some_polls();
+        two[1 - first].cancel(100 + round);
+        for (Buffer& b : given_up) b.wipe();
+      }
+      ASSERT_TRUE(two.finish());
+      two.settle();
+      for (std::size_t i = 0; i < to.size(); ++i)
+        ASSERT_TRUE(has_pattern(to[i].data(), sizes[i], i + 1)) << i;
+      for (const Buffer& b : given_up) ASSERT_TRUE(b.clean());
+    }
+  }
+  for (const char* variable : {"WEFT_VERBS_QPS", "WEFT_VERBS_SLOTS", "WEFT_VERBS_WINDOWS"})
+    unsetenv(variable);
 }
 
 // ---- contracts -----------------------------------------------------------------------------

@@ -1,0 +1,82 @@
+// An all_to_all over more ranks than a rank has places for connections makes each connection once,
+// on the fake device.
+// ctest: alone
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coll/schedule/algorithm.h"
+#include "support/fakes/fake_verbs.h"
+#include "transport/conformance.h"
+#include "transport/verbs/verbs.h"
+
+namespace weft::testing {
+namespace {
+
+class VerbsAllToAll : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_.wired = true; }
+  void TearDown() override {
+    fake_.wired = false;
+    unsetenv("WEFT_VERBS_CONNECTIONS");
+    EXPECT_TRUE(fake_.pairs.empty());
+  }
+  static Net net(int n, int connections) {
+    setenv("WEFT_VERBS_CONNECTIONS", std::to_string(connections).c_str(), 1);
+    Nic rail;
+    rail.name = "fake";
+    rail.rdma = rail.up = true;
+    return Net(make_in_threads(n, [&](Job& job, Rank) {
+      std::vector<Place> hosts(static_cast<std::size_t>(n));
+      for (std::size_t r = 0; r < hosts.size(); ++r) {
+        hosts[r].host = "host" + std::to_string(r);
+        hosts[r].rails = {rail};
+      }
+      return make_verbs_transport(job, Topology(hosts), rail);
+    }));
+  }
+  FakeVerbs& fake_ = FakeVerbs::get();
+};
+
+// The steps of an algorithm, as the engine posts them: all that depend on nothing at once.
+TEST_F(VerbsAllToAll, OpensNoConnectionTwice) {
+  const Algorithm* const pairwise = find_algorithm(Collective::kAllToAll, "pairwise");
+  ASSERT_NE(pairwise, nullptr);
+  for (const auto& [ranks, connections] :
+       {std::pair(12, 3), std::pair(24, 4), std::pair(48, 8), std::pair(33, 5)})
+    for (const std::size_t bytes : {std::size_t{64}, std::size_t{40'000}}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(bytes) + " bytes");
+      Net all = net(ranks, connections);
+      fake_.counts.connections = 0;
+      Shape shape;
+      shape.nranks = ranks;
+      std::mt19937 random(7);
+      std::deque<Buffer> to;
+      std::vector<Buffer> from;
+      for (Rank r = 0; r < ranks; ++r) from.emplace_back(bytes).fill(static_cast<std::uint64_t>(r));
+      std::vector<Rank> source;
+      for (Rank r = 0; r < ranks; ++r) {
+        shape.rank = r;
+        for (const Step& step : pairwise->build(shape).steps) {
+          if (step.op == Op::kSend) {
+            all[r].send(step.peer, 1, from[static_cast<std::size_t>(r)]);
+          } else if (step.op == Op::kRecv) {
+            all[r].recv(step.peer, 1, to.emplace_back(bytes));
+            source.push_back(step.peer);
+          }
+        }
+        for (auto n = random() % 8; n > 0; --n) all[static_cast<Rank>(random() % ranks)].poll();
+      }
+      ASSERT_TRUE(all.finish());
+      for (std::size_t i = 0; i < to.size(); ++i)
+        ASSERT_TRUE(has_pattern(to[i].data(), bytes, static_cast<std::uint64_t>(source[i])));
+      EXPECT_EQ(fake_.counts.connections, static_cast<std::size_t>(ranks * (ranks - 1) / 2));
+    }
+}
+
+}  // namespace
+}  // namespace weft::testing
