@@ -101,10 +101,10 @@ std::string encode(const Place& place) {
   json rails = json::array(), others = json::array();
   for (const Nic& nic : place.rails) rails.push_back(as_json(nic));
   for (const Nic& nic : place.others) others.push_back(as_json(nic));
-  const json result = {{"host", place.host},         {"machine", place.machine},
-                       {"no_rdma", place.no_rdma},   {"numa_node", place.numa_node},
-                       {"gpu", place.gpu},           {"rails", std::move(rails)},
-                       {"others", std::move(others)}};
+  const json result = {{"host", place.host},           {"machine", place.machine},
+                       {"leaf", place.leaf},           {"no_rdma", place.no_rdma},
+                       {"numa_node", place.numa_node}, {"gpu", place.gpu},
+                       {"rails", std::move(rails)},    {"others", std::move(others)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -117,6 +117,7 @@ Place decode_place(const std::string& encoded) {
   Place place;
   place.host = text(value, "host");
   place.machine = text(value, "machine");
+  place.leaf = text(value, "leaf");
   place.no_rdma = text(value, "no_rdma");
   place.numa_node = numa_node(value);
   place.gpu = text(value, "gpu");
