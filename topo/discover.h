@@ -57,7 +57,8 @@ PortChoice choose_ports(const HostDescription& host);
 // present, when WEFT_RAILS names a device that does not exist or gives a bad rate.
 std::vector<Nic> choose_rails(const HostDescription& host);
 
-// Describes this process. Its host identity is WEFT_HOST_ID where set, else hostname and boot id.
+// Describes this process. Its host identity is WEFT_HOST_ID where set, else hostname and boot id;
+// its leaf is WEFT_LEAF.
 // Its GPU is that of CUDA_VISIBLE_DEVICES where this names one, else not known.
 Place discover_place();
 

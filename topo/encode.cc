@@ -117,10 +117,11 @@ std::string encode(const Place& place) {
   const json unknown = as_json(Nic{});
   for (const Nic& nic : place.rails) rails.push_back(without_defaults(as_json(nic), unknown));
   for (const Nic& nic : place.others) others.push_back(without_defaults(as_json(nic), unknown));
-  const json result = {
-      {"host", place.host},         {"machine", place.machine},  {"no_rdma", place.no_rdma},
-      {"no_verbs", place.no_verbs}, {"no_ucx", place.no_ucx},    {"numa_node", place.numa_node},
-      {"gpu", place.gpu},           {"rails", std::move(rails)}, {"others", std::move(others)}};
+  const json result = {{"host", place.host},           {"leaf", place.leaf},
+                       {"machine", place.machine},     {"no_rdma", place.no_rdma},
+                       {"no_verbs", place.no_verbs},   {"no_ucx", place.no_ucx},
+                       {"numa_node", place.numa_node}, {"gpu", place.gpu},
+                       {"rails", std::move(rails)},    {"others", std::move(others)}};
   // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
   return result.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -133,6 +134,7 @@ Place decode_place(const std::string& encoded) {
   Place place;
   place.host = text(value, "host");
   place.machine = text(value, "machine");
+  place.leaf = text(value, "leaf");
   place.no_rdma = text(value, "no_rdma");
   place.no_verbs = text(value, "no_verbs");
   place.no_ucx = text(value, "no_ucx");

@@ -127,6 +127,7 @@ Place discover_place() {
     // 12 digits tell hosts of one name apart, and errors that name the host stay readable.
     place.host = fmt::format("{}#{}", hostname.data(), boot_id.substr(0, 13));
   }
+  place.leaf = environment("WEFT_LEAF");
   place.machine = machine_identity(boot_id, hostname.data());
   std::map<std::string, std::string> closed;  // why, by device
   for (const Nic& nic : host.nics) {

@@ -286,6 +286,17 @@ bool Topology::same_kernel(Rank a, Rank b) const {
   return kernel(a) == kernel(b);
 }
 
+std::vector<int> Topology::leaves() const {
+  std::unordered_map<std::string, int> index;
+  std::vector<int> all;
+  for (const std::vector<Rank>& ranks : hosts_) {
+    const std::string& leaf = places_[ranks[0]].leaf;
+    if (leaf.empty()) return {};
+    all.push_back(index.emplace(leaf, static_cast<int>(index.size())).first->second);
+  }
+  return all;
+}
+
 bool Topology::uniform() const {
   return std::all_of(hosts_.begin(), hosts_.end(), [this](const std::vector<Rank>& ranks) {
     return ranks.size() == hosts_[0].size();

@@ -39,6 +39,7 @@ struct Nic {
 // A rank's description of itself, sent to the other ranks during the bootstrap.
 struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
+  std::string leaf;        // the leaf switch of its rails; empty: nobody knows
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
@@ -73,6 +74,8 @@ class Topology {
   int local(Rank r) const { return local_[r]; }  // index of r among its host's ranks
   int rail(Rank r) const { return rail_[r]; }    // the rail r sends and receives on
   const std::vector<Rank>& ranks_of(int host) const { return hosts_[host]; }  // ascending
+  // By host, a number for each name of a leaf; empty where a host does not know its leaf.
+  std::vector<int> leaves() const;
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
   // The number by which people know place(r).rails[rail]: its place in the order of PCI slots,

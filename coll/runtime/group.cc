@@ -34,7 +34,11 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t num
   g->shape.rank = g->me;
   g->shape.deterministic = options.deterministic;
   g->shape.nranks = n;
-  for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
+  const std::vector<int> leaves = topology->leaves();
+  for (auto& [host, members] : hosts) {
+    g->shape.hosts.push_back(std::move(members));
+    if (!leaves.empty()) g->shape.leaf.push_back(leaves[static_cast<std::size_t>(host)]);
+  }
   if (topology->nrails() > 1 && options.cross_rail != "allow")
     for (const Rank r : g->ranks) g->shape.rail.push_back(topology->rail(r));
   // Rails of declared, unequal speed get chunks to match.

@@ -28,6 +28,8 @@ struct Shape {
                                          // host); empty: all rails are equal
   std::vector<SlowPort> slow_ports;      // in ascending order; empty: there are none
   std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
+  std::vector<int> leaf;                 // by host: those of one leaf share an uplink to the other
+                                         // leaves; empty: nobody knows
   // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
   // go unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;

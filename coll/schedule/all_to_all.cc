@@ -1,5 +1,7 @@
 // all_to_all: every rank has a block for every other rank. Chunk source * n + destination is the
 // block that rank `source` has for rank `destination`.
+#include <algorithm>
+
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
@@ -73,27 +75,56 @@ Schedule bruck_schedule(const Shape& shape) {
 }
 
 // First inside the host, to the rank on the destination's rail; then along the rails. What leaves a
-// host stays on its rail, in one message for all ranks of this host.
+// host stays on its rail, in one message for all ranks of this host. A rank that stands for no rail
+// (CommonRails::served) gets what is for it from one of its host that does.
 Schedule hierarchical_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
   const Layout layout(shape);
-  const auto& hosts = layout.hosts();
-  const int nhosts = layout.nhosts(), g = layout.per_host(), l = layout.my_local();
-  const Group host = layout.host(), rail = layout.rail();
-  for (int i = 1; i < g; ++i) {
-    const int to = (l + i) % g;
-    for (int h = 0; h < nhosts; ++h)
-      s.send(host.at(to), block(shape.rank, hosts[h][to]), kHostChannel, true);
-    const Rank from = host.at(l - i);
-    for (int h = 0; h < nhosts; ++h) s.recv(from, block(from, hosts[h][l]), kHostChannel, true);
+  const CommonRails rails(shape, layout);
+  const int n = rails.count(), nhosts = layout.nhosts(), h = layout.my_host();
+  const std::vector<Rank> here = rails.host();
+  const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
+  const Group host{here, me};
+  // Inside the host: what `from` has for all that get it by way of the i-th rank here, or for that
+  // rank itself.
+  const auto by_way_of = [&](Rank from, int i, auto f) {
+    if (i >= n) return f(block(from, here[i]));
+    for (int to = 0; to < nhosts; ++to)
+      for (const Rank end : rails.served(i, to))
+        if (to != h || end == here[i]) f(block(from, end));
+  };
+  for (int i = 1; i < host.size(); ++i) {
+    const int to = (me + i) % host.size();
+    by_way_of(shape.rank, to, [&](Chunks c) { s.send(here[to], c, kHostChannel, true); });
+    const Rank from = host.at(me - i);
+    by_way_of(from, me, [&](Chunks c) { s.recv(from, c, kHostChannel, true); });
   }
-  for (int i = 1; i < nhosts; ++i) {
-    const Rank to = rail.at(layout.my_host() + i), from = rail.at(layout.my_host() - i);
-    for (int k = 0; k < g; ++k) s.send(to, block(host.at(k), to), kRailChannel, true);
-    for (int k = 0; k < g; ++k)
-      s.recv(from, block(hosts[layout.host_of(from)][k], shape.rank), kRailChannel, true);
+  const Group rail{rails.rail(me < n ? me : 0), h};
+  for (int i = 1; i < nhosts && me < n; ++i) {
+    const int there = (h + i) % nhosts, back = (h - i + nhosts) % nhosts;
+    for (const Rank end : rails.served(me, there))
+      for (const Rank from : layout.host().ranks)
+        s.send(rail.at(there), block(from, end), kRailChannel, true);
+    for (const Rank end : rails.served(me, h))
+      for (const Rank from : layout.hosts()[back])
+        s.recv(rail.at(back), block(from, end), kRailChannel, true);
   }
+  // From the rank on the rail to where it stands for no rail.
+  for (int l = 0; l < n; ++l)
+    for (const Rank end : rails.served(l, h)) {
+      const Rank by = rails.rail(l)[h];
+      if (end == by || (shape.rank != by && shape.rank != end)) continue;
+      bool joined = false;  // not with what is from this host
+      for (Rank from = 0; from < shape.nranks; ++from) {
+        if (layout.host_of(from) == h) continue;
+        if (shape.rank == by)
+          s.send(end, block(from, end), kHostChannel, joined);
+        else
+          s.recv(by, block(from, end), kHostChannel, joined);
+        joined = true;
+      }
+    }
   return s;
 }
 
@@ -109,7 +140,7 @@ std::span<const Algorithm> all_to_all_algorithms() {
       {"hierarchical", Collective::kAllToAll,
        "inside the host to the destination's rail, then along each rail: few messages between "
        "hosts",
-       uniform_hosts, hierarchical_schedule},
+       any_shape, hierarchical_schedule},
   };
   return kAlgorithms;
 }

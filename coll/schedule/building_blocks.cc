@@ -86,6 +86,16 @@ CommonRails::CommonRails(const Shape& shape, const Layout& layout) {
     rails_.emplace_back();
     for (const auto& ranks : layout.hosts()) rails_[0].push_back(ranks[0]);
   }
+  std::vector<bool> stands(static_cast<std::size_t>(shape.nranks), false);
+  for (int h = 0; h < layout.nhosts(); ++h)
+    for (const auto& rail : rails_) {
+      served_.push_back({rail[h]});
+      stands[rail[h]] = true;
+    }
+  std::size_t next = 0;
+  for (std::size_t h = 0; h < layout.hosts().size(); ++h)
+    for (const Rank r : layout.hosts()[h])
+      if (!stands[r]) served_[h * rails_.size() + next++ % rails_.size()].push_back(r);
   for (const auto& rail : rails_) here_.push_back(rail[layout.my_host()]);
   for (const Rank r : layout.host().ranks)
     if (std::ranges::find(here_, r) == here_.end()) others_.push_back(r);

@@ -51,6 +51,10 @@ template <int kRadix>
 void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
+// The member that should have each place of n, counted by nearness, so that the first steps of a
+// halving_reduce_scatter, which move the most, are between neighbors. 0, 1, 2, ... where the steps
+// are circulant.
+std::vector<int> near_first(int n, int radix);
 
 // rooted.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as
 // circulant_classes(n) says; chunks of the parts are sent no more than once by each member.
@@ -146,11 +150,17 @@ class CommonRails {
   CommonRails(const Shape& shape, const Layout& layout);
   int count() const { return static_cast<int>(rails_.size()); }
   const std::vector<Rank>& rail(int i) const { return rails_[i]; }
+  // The ranks of a host whose blocks go along rail i: that which stands for it, and of those that
+  // stand for none the next in turn, over all hosts.
+  const std::vector<Rank>& served(int i, int host) const {
+    return served_[static_cast<std::size_t>(host) * rails_.size() + static_cast<std::size_t>(i)];
+  }
   // The ranks of this host: those that stand for rails, then the others.
   std::vector<Rank> host() const;
 
  private:
-  std::vector<std::vector<Rank>> rails_;  // [rail][host]
+  std::vector<std::vector<Rank>> rails_;   // [rail][host]
+  std::vector<std::vector<Rank>> served_;  // [host * rails + rail]
   std::vector<Rank> here_, others_;
   std::set<Rank> taken_;
 };
@@ -162,9 +172,33 @@ Schedule parts_by_rail(const Shape& shape, int rails, int pieces);
 void reduce_to_owners(Schedule& s, Group g, int owners);
 void gather_from_owners(Schedule& s, Group g, int owners);
 
-// unequal_ports.cc: all_reduce where one host has slow ports.
 using RailBlock = void (*)(Schedule&, Group, Chunks, int);
+enum class Along { kRing, kHalving, kHalving4 };
+RailBlock reduce_scatter_along(Along way);
+RailBlock all_gather_along(Along way);
 
+// rail_order.cc: the hosts in the order in which they exchange along their rails, so that few bytes
+// pass the uplinks of leaves (Shape::leaf).
+class RailOrder {
+ public:
+  RailOrder(const Shape& shape, Along way);
+  const Shape& shape() const { return shape_; }  // with the hosts in this order
+  // Of one rank: `rail` has one rank of each host, in this order, and that at `place` is its own.
+  // Between the two, it has part `place` of c.
+  void reduce_scatter(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
+  void all_gather(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
+
+ private:
+  template <class F>
+  void each_level(const std::vector<Rank>& rail, int place, Chunks c, bool outwards, F f) const;
+
+  Shape shape_;
+  Along way_;
+  int leaves_ = 1;         // of as many hosts each, which take turns in the order
+  std::vector<int> bine_;  // by place: which member of a Bine butterfly; empty: there is none
+};
+
+// unequal_ports.cc: all_reduce where one host has slow ports.
 // Whether unequal_ports_all_reduce() applies: ports of one host are slow (Shape::slow_ports) and
 // not all of them dead, all hosts have as many ranks, and the order of additions is free.
 bool has_unequal_ports(const Shape& shape);

@@ -102,18 +102,14 @@ struct Ways {
     s = empty_schedule(shape, shape.nranks);
     s.rail_hops = 1;
     s.place.assign(static_cast<std::size_t>(shape.nranks), -1);
-    std::vector<int> rail_of(static_cast<std::size_t>(shape.nranks), -1), on(rails.count(), 0);
-    for (int l = 0; l < rails.count(); ++l)
-      for (const Rank r : rails.rail(l)) rail_of[static_cast<std::size_t>(r)] = l;
+    std::vector<int> on(rails.count(), 0);
     for (int i = 1; i < layout.nhosts(); ++i) {
       const int h = (home + i) % layout.nhosts();
-      int next = 0;  // ranks that stand for no rail share the rails
-      for (const Rank end : layout.hosts()[h]) {
-        const int own = rail_of[static_cast<std::size_t>(end)];
-        const int l = own >= 0 ? own : next++ % rails.count();
-        all.push_back({rails.rail(l)[home], rails.rail(l)[h], end});
-        s.place[static_cast<std::size_t>(end)] = on[l]++ % kPlaces;
-      }
+      for (int l = 0; l < rails.count(); ++l)
+        for (const Rank end : rails.served(l, h)) {
+          all.push_back({rails.rail(l)[home], rails.rail(l)[h], end});
+          s.place[static_cast<std::size_t>(end)] = on[l]++ % kPlaces;
+        }
     }
   }
   Layout layout;

@@ -11,41 +11,70 @@ namespace {
 
 using Block = RailBlock;
 
-// The same chunks where they are ranks' blocks: chunk l * H + h is that of local index l of host h.
-Schedule blocks_by_rail(const Shape& shape, const Layout& layout) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  for (int l = 0; l < layout.per_host(); ++l)
-    for (const auto& ranks : layout.hosts()) s.block.push_back(ranks[l]);
-  if (std::is_sorted(s.block.begin(), s.block.end())) s.block.clear();
-  return s;
-}
-
-Chunks my_part(const Schedule& s, const Layout& layout) {
-  return s.all().part(layout.my_local(), layout.per_host());
-}
-
-// Leaves chunk l * H + h, reduced, at local index l of host h. Deterministic: contributions go
-// straight there; between hosts that is as many times the bytes as a host has ranks.
-template <Block kRailReduceScatter>
-void reduce_scatter(Schedule& s, const Shape& shape, const Layout& layout) {
-  if (!shape.deterministic) {
-    direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
-    kRailReduceScatter(s, layout.rail(), my_part(s, layout), kRailChannel);
-    return;
+// Blocks of ranks by rail. A block goes along the rail of its rank, or, where that stands for none
+// (CommonRails::served), along the next in turn. Chunks are ordered by rail, then by host, as many
+// for each of both, and a block is cut into as many as that takes: so a rail's part can be shared
+// out among its hosts.
+struct BlocksByRail {
+  BlocksByRail(const Shape& shape, const Layout& layout)
+      : rails(shape, layout), n(rails.count()), here(rails.host()) {
+    std::size_t most = 1;
+    for (int l = 0; l < n; ++l)
+      for (int h = 0; h < layout.nhosts(); ++h) most = std::max(most, rails.served(l, h).size());
+    const int pieces = static_cast<int>(most);
+    s = empty_schedule(shape, n * layout.nhosts() * pieces);
+    s.packs = most > 1;
+    of.resize(static_cast<std::size_t>(shape.nranks));
+    Chunks at{0, pieces};
+    for (int l = 0; l < n; ++l)
+      for (int h = 0; h < layout.nhosts(); ++h, at.first += pieces) {
+        const std::vector<Rank>& blocks = rails.served(l, h);
+        for (int j = 0; j < static_cast<int>(blocks.size()); ++j) {
+          const Chunks mine = of[blocks[j]] = at.part(j, static_cast<int>(blocks.size()));
+          s.block.insert(s.block.end(), static_cast<std::size_t>(mine.count), blocks[j]);
+        }
+      }
+    if (most == 1 && std::is_sorted(s.block.begin(), s.block.end())) s.block.clear();
+    me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
   }
-  std::vector<Rank> owners;
-  for (int l = 0; l < layout.per_host(); ++l)
-    for (const auto& ranks : layout.hosts()) owners.push_back(ranks[l]);
-  const int me = layout.my_local() * layout.nhosts() + layout.my_host();
-  direct_reduce_scatter(s, {owners, me}, s.all(), kHostChannel);
+  Chunks part(int rail) const { return s.all().part(rail, n); }
+  bool on_rail() const { return me < n; }
+  // Calls f with each rank of this host whose block goes along the rail of this one, but is not its
+  // own.
+  template <class F>
+  void each_guest(const Layout& layout, F f) const {
+    if (!on_rail()) return;
+    for (const Rank r : rails.served(me, layout.my_host()))
+      if (r != here[me]) f(r);
+  }
+  // The rank of this host along whose rail the block of this rank goes.
+  Rank carrier() const { return here[of[here[me]].first / part(0).count]; }
+
+  CommonRails rails;
+  int n;                   // rails
+  std::vector<Rank> here;  // of this host, first those that stand for rails
+  int me = 0;              // in `here`
+  std::vector<Chunks> of;  // by rank: its block
+  Schedule s;
+};
+
+// Contributions go straight to the rank whose block it is; between hosts that is as many times the
+// bytes as a host has ranks.
+void reduce_in_order(BlocksByRail& b, const Group& world) {
+  for (int i = 1; i < world.size(); ++i)
+    b.s.send(world.at(world.me + i), b.of[world.at(world.me + i)], kHostChannel);
+  for (int i = 1; i < world.size(); ++i)
+    b.s.recv_reduce(world.at(world.me - i), b.of[world.at(world.me)], kHostChannel);
 }
 
 // Where hosts have different numbers of ranks, the message goes along the rails that all of them
 // have, and a rank that stands for none gives and gets inside its host only.
-template <Block kRailReduceScatter, Block kRailAllGather>
-Schedule all_reduce_schedule(const Shape& shape) {
-  if (has_unequal_ports(shape))
-    return unequal_ports_all_reduce(shape, kRailReduceScatter, kRailAllGather);
+template <Along kWay>
+Schedule all_reduce_schedule(const Shape& any) {
+  if (has_unequal_ports(any))
+    return unequal_ports_all_reduce(any, reduce_scatter_along(kWay), all_gather_along(kWay));
+  const RailOrder order(any, kWay);
+  const Shape& shape = order.shape();
   const Layout layout(shape);
   const CommonRails rails(shape, layout);
   const int n = rails.count(), h = layout.my_host();
@@ -65,30 +94,40 @@ Schedule all_reduce_schedule(const Shape& shape) {
     reduce_to_owners(s, {here, me}, n);
   }
   if (me < n) {
-    const Group rail{rails.rail(me), h};
     const Chunks mine = s.all().part(me, n);
-    if (!shape.deterministic) kRailReduceScatter(s, rail, mine, kRailChannel);
-    kRailAllGather(s, rail, mine, kRailChannel);
+    if (!shape.deterministic) order.reduce_scatter(s, rails.rail(me), h, mine);
+    order.all_gather(s, rails.rail(me), h, mine);
   }
   gather_from_owners(s, {here, me}, n);
   return s;
 }
 
-template <Block kRailReduceScatter>
-Schedule reduce_scatter_schedule(const Shape& shape) {
-  const Layout layout(shape);
-  Schedule s = blocks_by_rail(shape, layout);
-  reduce_scatter<kRailReduceScatter>(s, shape, layout);
-  return s;
+template <Along kWay>
+Schedule reduce_scatter_schedule(const Shape& any) {
+  const RailOrder order(any, kWay);
+  const Layout layout(order.shape());
+  BlocksByRail b(order.shape(), layout);
+  if (any.deterministic) {
+    reduce_in_order(b, layout.world());
+    return b.s;
+  }
+  reduce_to_owners(b.s, {b.here, b.me}, b.n);
+  if (b.on_rail())
+    order.reduce_scatter(b.s, b.rails.rail(b.me), layout.my_host(), b.part(b.me));
+  else
+    b.s.recv(b.carrier(), b.of[any.rank], kHostChannel);
+  b.each_guest(layout, [&](Rank guest) { b.s.send(guest, b.of[guest], kHostChannel); });
+  return b.s;
 }
 
 // Along the rail, the sum for one host after the other goes around. The ranks of a host add up
 // their part of it just before, so a rank has few sums at a time, and these share places.
-Schedule rail_ring_reduce_scatter_schedule(const Shape& shape) {
-  if (shape.deterministic) return reduce_scatter_schedule<ring_reduce_scatter>(shape);
+Schedule rail_ring_reduce_scatter_schedule(const Shape& any) {
+  if (any.deterministic || !uniform_hosts(any)) return reduce_scatter_schedule<Along::kRing>(any);
   constexpr int kPlaces = 3;
-  const Layout layout(shape);
-  Schedule s = blocks_by_rail(shape, layout);
+  const RailOrder order(any, Along::kRing);
+  const Layout layout(order.shape());
+  Schedule s = BlocksByRail(order.shape(), layout).s;
   s.place.assign(static_cast<std::size_t>(s.nchunks), -1);
   const Group host = layout.host(), rail = layout.rail();
   const int n = rail.size(), g = host.size();
@@ -106,24 +145,42 @@ Schedule rail_ring_reduce_scatter_schedule(const Shape& shape) {
 
 // Inside the host, blocks go in the order in which they come along the rail, which is the same for
 // all ranks of the host: no block waits for one that comes later.
-template <Block kRailAllGather>
-Schedule all_gather_schedule(const Shape& shape) {
-  const Layout layout(shape);
-  Schedule s = blocks_by_rail(shape, layout);
-  const int g = layout.per_host();
-  const Chunks mine = my_part(s, layout);
-  kRailAllGather(s, layout.rail(), mine, kRailChannel);
-  std::vector<Chunks> arrivals = {mine.part(layout.my_host(), layout.nhosts())};
-  for (const Step& step : s.steps)
-    if (step.op == Op::kRecv) arrivals.push_back(step.at);
-  const Group host = layout.host();
-  for (int i = 1; i < g; ++i)
-    for (const Chunks at : arrivals) s.send(host.at(host.me + i), at, kHostChannel, true);
-  for (int i = 1; i < g; ++i) {
-    const int theirs = s.all().part(host.me - i, g).first - mine.first;
-    for (const Chunks at : arrivals)
-      s.recv(host.at(host.me - i), {at.first + theirs, at.count}, kHostChannel, true);
-  }
+template <Along kWay>
+Schedule all_gather_schedule(const Shape& any) {
+  const RailOrder order(any, kWay);
+  const Layout layout(order.shape());
+  BlocksByRail b(order.shape(), layout);
+  Schedule& s = b.s;
+  if (!b.on_rail()) s.send(b.carrier(), b.of[any.rank], kHostChannel);
+  b.each_guest(layout, [&](Rank guest) { s.recv(guest, b.of[guest], kHostChannel); });
+  const std::size_t before = s.steps.size();
+  // By the first rank of a rail, what each of its ranks has in the end, in that order.
+  const Group host{b.here, b.me};
+  const int rail = b.on_rail() ? b.me : 0, h = layout.my_host();
+  const Chunks mine = b.part(rail);
+  order.all_gather(s, b.rails.rail(rail), h, mine);
+  std::vector<Chunks> arrivals = {mine.part(h, layout.nhosts())};
+  for (std::size_t i = before; i < s.steps.size(); ++i)
+    if (s.steps[i].op == Op::kRecv) arrivals.push_back(s.steps[i].at);
+  if (!b.on_rail()) s.steps.resize(before);
+  // A guest has its own block.
+  const auto each = [&](int owner, Rank to, auto f) {
+    for (const Chunks at : arrivals) {
+      const Chunks there{at.first + b.part(owner).first - mine.first, at.count}, own = b.of[to];
+      if (own.first < there.first || own.end() > there.end()) {
+        f(there);
+        continue;
+      }
+      if (own.first > there.first) f(Chunks{there.first, own.first - there.first});
+      if (own.end() < there.end()) f(Chunks{own.end(), there.end() - own.end()});
+    }
+  };
+  for (int i = 1; i < host.size() && b.on_rail(); ++i)
+    each(b.me, host.at(b.me + i),
+         [&](Chunks at) { s.send(host.at(b.me + i), at, kHostChannel, true); });
+  for (int i = 1; i < host.size(); ++i)
+    if (const int owner = (b.me - i + host.size()) % host.size(); owner < b.n)
+      each(owner, any.rank, [&](Chunks at) { s.recv(host.at(owner), at, kHostChannel, true); });
   return s;
 }
 
@@ -172,13 +229,13 @@ std::span<const Algorithm> rail_algorithms() {
   static constexpr Algorithm kAlgorithms[] = {
       {"hierarchical", Collective::kAllReduce,
        "direct inside the host, a ring along each rail, direct inside the host", any_shape,
-       all_reduce_schedule<ring_reduce_scatter, ring_all_gather>},
+       all_reduce_schedule<Along::kRing>},
       {"hierarchical_hd", Collective::kAllReduce,
        "direct inside the host, halving-doubling along each rail, direct inside the host",
-       any_shape, all_reduce_schedule<halving_reduce_scatter<2>, doubling_all_gather<2>>},
+       any_shape, all_reduce_schedule<Along::kHalving>},
       {"hierarchical_hd4", Collective::kAllReduce,
        "like hierarchical_hd with three partners in a step: half as many steps, more messages",
-       any_shape, all_reduce_schedule<halving_reduce_scatter<4>, doubling_all_gather<4>>},
+       any_shape, all_reduce_schedule<Along::kHalving4>},
       {"hierarchical_rd", Collective::kAllReduce,
        "flat inside the host, then recursive doubling along each rail: for small messages",
        uniform_hosts, small_all_reduce_schedule},
@@ -189,23 +246,23 @@ std::span<const Algorithm> rail_algorithms() {
        "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
        any_shape, leader_schedule<tree_all_reduce>},
       {"hierarchical", Collective::kAllGather,
-       "a ring along each rail, then direct inside the host", uniform_hosts,
-       all_gather_schedule<ring_all_gather>},
+       "a ring along each rail, then direct inside the host", any_shape,
+       all_gather_schedule<Along::kRing>},
       {"hierarchical_hd", Collective::kAllGather,
-       "doubling along each rail, then direct inside the host", uniform_hosts,
-       all_gather_schedule<doubling_all_gather<2>>},
+       "doubling along each rail, then direct inside the host", any_shape,
+       all_gather_schedule<Along::kHalving>},
       {"hierarchical_hd4", Collective::kAllGather,
        "like hierarchical_hd with three partners in a step: half as many steps, more messages",
-       uniform_hosts, all_gather_schedule<doubling_all_gather<4>>},
+       any_shape, all_gather_schedule<Along::kHalving4>},
       {"hierarchical", Collective::kReduceScatter,
-       "direct inside the host, then a ring along each rail", uniform_hosts,
+       "direct inside the host, then a ring along each rail", any_shape,
        rail_ring_reduce_scatter_schedule},
       {"hierarchical_hd", Collective::kReduceScatter,
-       "direct inside the host, then halving along each rail", uniform_hosts,
-       reduce_scatter_schedule<halving_reduce_scatter<2>>},
+       "direct inside the host, then halving along each rail", any_shape,
+       reduce_scatter_schedule<Along::kHalving>},
       {"hierarchical_hd4", Collective::kReduceScatter,
        "like hierarchical_hd with three partners in a step: half as many steps, more messages",
-       uniform_hosts, reduce_scatter_schedule<halving_reduce_scatter<4>>},
+       any_shape, reduce_scatter_schedule<Along::kHalving4>},
       {"hierarchical", Collective::kBarrier, "inside the host, then along every rail",
        uniform_hosts, barrier_schedule},
       {"hierarchical_leader", Collective::kBarrier,

@@ -237,6 +237,7 @@ namespace {
 Shape fewer_hosts(const Shape& shape, int count) {
   Shape few = shape;
   few.hosts.clear();
+  few.leaf.clear();
   few.rail.clear();
   few.rank = 0;
   few.nranks = 0;
@@ -245,6 +246,7 @@ Shape fewer_hosts(const Shape& shape, int count) {
   for (int h = 0; h < count; ++h) {
     const auto from = static_cast<std::size_t>(home - shape.hosts.begin() + h);
     auto& here = few.hosts.emplace_back();
+    if (!shape.leaf.empty()) few.leaf.push_back(shape.leaf[from % shape.hosts.size()]);
     for (const Rank r : shape.hosts[from % shape.hosts.size()]) {
       if (r == shape.root) few.root = few.nranks;
       if (!shape.rail.empty()) few.rail.push_back(shape.rail[as_index(r)]);
@@ -343,12 +345,8 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
   return p;
 }
 
-}  // namespace
-
-Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
-                   std::size_t element_size, const CostModel& model) {
-  if (!any.slow_ports.empty() && any.hosts.size() > 1)
-    return predict_slow_ports(algorithm, any, bytes, element_size, model);
+Prediction predict_equal_ports(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
+                               std::size_t element_size, CostModel model) {
   if (any.hosts.size() > kFewHosts &&
       (rooted(algorithm.collective) || hosts_differ(algorithm, any)))
     return predict_by_fewer(algorithm, any, bytes, element_size, model);
@@ -400,6 +398,7 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
     for (int i = 0; i < std::min(static_cast<int>(last.size()), each); ++i)
       build(last[static_cast<std::size_t>(i)]);
   }
+  model.uplink_us_per_byte *= uplinks_by_played(algorithm, any, some, model);
   if (in_rounds) {
     const auto play = [&] {
       return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, !broadcast,
@@ -418,6 +417,17 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
   const int rounds =
       static_cast<int>(std::min<std::size_t>((message + round - 1) / round, 1 << 20));
   return predict(some, shape, bytes, element_size, rounds, model);
+}
+
+}  // namespace
+
+Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                   std::size_t element_size, const CostModel& model) {
+  if (!shape.slow_ports.empty() && shape.hosts.size() > 1)
+    return predict_slow_ports(algorithm, shape, bytes, element_size, model);
+  Prediction p = predict_equal_ports(algorithm, shape, bytes, element_size, model);
+  wait_for_uplinks(p, algorithm, shape, bytes, model);
+  return p;
 }
 
 }  // namespace weft

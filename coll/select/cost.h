@@ -35,6 +35,9 @@ struct CostModel {
   // From one host to another, of all messages that change rails, on top of the ports of both rails;
   // us_per_byte 0: such messages cost what others do.
   LinkCost spine{0, 0};
+  // Of the uplink of a leaf on each rail, each way, on top of the ports of rails; 0: never short.
+  // Counts where the shape knows the leaves.
+  double uplink_us_per_byte = 0;
   // A pass over the result, to combine received bytes after receiving them. The pass counts once
   // for adjacent recv_reduce steps into the same chunks whose sources are on this host.
   double reduce_us_per_byte = 5e-5;
@@ -110,8 +113,13 @@ double floor_us(const Algorithm& algorithm, const Shape& shape, std::size_t byte
 // root's host lacks. Inside one host, ranks stand for hosts and memory for rails. The slowest of
 // unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails.
 // So it is where a host has slow ports: it has as many rails less as its ports lack of their rates.
+// The uplinks of a leaf carry at least what they would if the leaf were a host.
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
+
+// The fewest bytes that must go from one leaf of the shape to another, all leaves together; 0 where
+// the shape knows of one leaf only.
+double least_between_leaves(Collective collective, const Shape& shape, std::size_t bytes);
 
 // The same with all that counts: whatever the algorithm, no job is faster.
 struct Bound {

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <tuple>
 #include <utility>
 
 #include "coll/schedule/rail_contract.h"
 #include "coll/select/cost.h"
+#include "coll/select/play.h"
 
 namespace weft {
 namespace {
@@ -20,6 +22,44 @@ constexpr std::size_t kElement = 4;  // the size of an element matters to no pic
 constexpr double kHopeless = 2;      // an algorithm that takes as many times the best is not played
 
 }  // namespace
+
+namespace {
+
+// The shape in which each leaf is one host.
+Shape leaves_as_hosts(const Shape& shape) {
+  Shape leaves = shape;
+  leaves.leaf.clear();
+  leaves.slow_ports.clear();
+  leaves.hosts.clear();
+  std::map<int, std::vector<Rank>> ranks;
+  for (std::size_t h = 0; h < shape.leaf.size(); ++h)
+    ranks[shape.leaf[h]].insert(ranks[shape.leaf[h]].end(), shape.hosts[h].begin(),
+                                shape.hosts[h].end());
+  for (auto& [leaf, here] : ranks) leaves.hosts.push_back(std::move(here));
+  return leaves;
+}
+
+}  // namespace
+
+double least_between_leaves(Collective collective, const Shape& shape, std::size_t bytes) {
+  const Shape leaves = leaves_as_hosts(shape);
+  if (leaves.hosts.size() < 2 || collective == Collective::kBarrier) return 0;
+  double message = 0;  // as many of them
+  for (const auto& ranks : leaves.hosts) {
+    const double here = static_cast<double>(ranks.size()) / shape.nranks;
+    const bool home = std::ranges::count(ranks, shape.root) > 0;
+    if (collective == Collective::kAllReduce)
+      message += 2;
+    else if (collective == Collective::kGather || collective == Collective::kScatter)
+      message += home ? 0 : here;
+    else if (collective == Collective::kAllToAll)
+      message += static_cast<double>(ranks.size()) * (1 - here);
+    else
+      message += by_blocks(collective) ? 1 - here : home ? 0 : 1;
+  }
+  if (collective == Collective::kAllReduce) message -= 2;
+  return message * static_cast<double>(bytes);
+}
 
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model) {
@@ -57,7 +97,17 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   // No host sends or receives less than the message, and all together 2 (H - 1) of them.
   if (collective == Collective::kAllReduce)
     most = std::max(most, 2.0 * static_cast<double>(shape.hosts.size() - 1) / rails);
-  return most * size * model.rail.us_per_byte;
+  double us = most * size * model.rail.us_per_byte;
+  if (model.uplink_us_per_byte > 0 && !shape.leaf.empty()) {
+    const Shape leaves = leaves_as_hosts(shape);
+    CostModel uplinks = model;
+    uplinks.rail.us_per_byte = model.uplink_us_per_byte;
+    if (uplinks.rails_per_host == 0)
+      uplinks.rails_per_host = static_cast<int>(shape.hosts[0].size());
+    if (leaves.hosts.size() > 1)
+      us = std::max(us, lower_bound_us(collective, leaves, bytes, uplinks));
+  }
+  return us;
 }
 
 namespace {
@@ -184,8 +234,7 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
 
 namespace {
 
-// Whether the algorithm leaves its rails, as far as the first and the last rank tell. Where the
-// shape does not say, a host's ranks share its rails out in blocks, as Topology does.
+// Whether the algorithm leaves its rails, as far as the first and the last rank tell.
 bool leaves_rails(const Algorithm& algorithm, const Shape& any, const CostModel& model) {
   Shape shape = any;
   if (shape.rail.empty()) {
@@ -194,7 +243,9 @@ bool leaves_rails(const Algorithm& algorithm, const Shape& any, const CostModel&
       const std::size_t rails =
           model.rails_per_host > 0 ? static_cast<std::size_t>(model.rails_per_host) : ranks.size();
       for (std::size_t l = 0; l < ranks.size(); ++l)
-        shape.rail[static_cast<std::size_t>(ranks[l])] = static_cast<int>(l * rails / ranks.size());
+        shape.rail[static_cast<std::size_t>(ranks[l])] =
+            Ports::by_index(static_cast<int>(l), static_cast<int>(ranks.size()),
+                            static_cast<int>(rails), uniform_hosts(shape));
     }
   }
   for (const Rank r : {shape.hosts.front().front(), shape.hosts.back().back()}) {

@@ -49,14 +49,15 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
   port_of_.resize(as_index(shape.nranks));
   users_.assign(as_index(nhosts * nrails_), 0);
   us_per_byte_.assign(as_index(nhosts * nrails_), model.rail.us_per_byte);
-  const bool known = !uniform_hosts(shape) && shape.rail.size() == as_index(shape.nranks);
+  const bool uniform = uniform_hosts(shape);
+  const bool known = !uniform && shape.rail.size() == as_index(shape.nranks);
   for (int h = 0; h < nhosts; ++h) {
     const int local = static_cast<int>(layout.hosts()[as_index(h)].size());
     for (int l = 0; l < local; ++l) {
       const Rank r = layout.hosts()[as_index(h)][as_index(l)];
       // Where hosts have different numbers of ranks, an index says nothing of the rail.
-      const int rail = known ? shape.rail[as_index(r)] % nrails_
-                             : static_cast<int>(static_cast<std::int64_t>(l) * nrails_ / local);
+      const int rail =
+          known ? shape.rail[as_index(r)] % nrails_ : by_index(l, local, nrails_, uniform);
       port_of_[as_index(layout.hosts()[as_index(h)][as_index(l)])] = h * nrails_ + rail;
       ++users_[as_index(h * nrails_ + rail)];
     }
@@ -94,6 +95,7 @@ Play::Play(std::span<const Schedule> some, const Shape& shape, double bytes, con
     if (seen[as_index(p)] > 0)
       share_[as_index(p)] = static_cast<double>(ports_.users(p)) / seen[as_index(p)];
   spine_share_ = static_cast<double>(layout_.per_host()) / here;
+  if (model.uplink_us_per_byte > 0) leaf_ = shape.leaf;
   for (const Schedule& s : some) ranks_.emplace_back().schedule = &s;
   for (std::size_t k = 0; k < ranks_.size(); ++k) add_tasks(static_cast<int>(k), bytes);
   match_messages();

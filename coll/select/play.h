@@ -39,13 +39,28 @@ class Ports {
   int of(Rank r) const { return port_of_[static_cast<std::size_t>(r)]; }
   int users(int port) const { return users_[static_cast<std::size_t>(port)]; }
   double us_per_byte(int port) const { return us_per_byte_[static_cast<std::size_t>(port)]; }
-  bool crosses(Rank a, Rank b) const { return of(a) % nrails_ != of(b) % nrails_; }
+  int rail(Rank r) const { return of(r) % nrails_; }
+  // The rail of the l-th of a host's ranks, where the shape does not say: a host's ranks share its
+  // rails out in blocks, as Topology has it. Where hosts have different numbers of ranks, ranks of
+  // one index are on one rail.
+  static int by_index(int l, int ranks, int rails, bool uniform) {
+    return uniform ? static_cast<int>(static_cast<std::int64_t>(l) * rails / ranks) : l % rails;
+  }
+  bool crosses(Rank a, Rank b) const { return rail(a) != rail(b); }
 
  private:
   int nrails_;
   std::vector<int> port_of_, users_;
   std::vector<double> us_per_byte_;
 };
+
+// Uplinks of leaves, by the first rank of each host (uplinks.cc). How many times as much the
+// busiest carries as it does of the ranks that are played; 1 where none is short.
+double uplinks_by_played(const Algorithm& algorithm, const Shape& shape,
+                         std::span<const Schedule> some, const CostModel& model);
+// No job takes less than its busiest uplink.
+void wait_for_uplinks(Prediction& p, const Algorithm& algorithm, const Shape& shape,
+                      std::size_t bytes, const CostModel& model);
 
 class Play {
  public:
@@ -61,7 +76,7 @@ class Play {
   // When so many rounds and one more are done.
   double end_us(int round) const { return end_[static_cast<std::size_t>(round)].us; }
   // Of a round:
-  double rail_us() const;  // how long the busiest port or spine is busy
+  double rail_us() const;  // how long the busiest port, uplink or spine is busy
   double host_us() const;  // how long the busiest rank, or the host's memory, is
   double work_us() const;  // all ranks' work on messages between hosts, also of ranks not played
 
@@ -129,6 +144,8 @@ class Play {
   void send(int turn);
   void set_out(int turn, const Moment& at);
   Moment through_spine(int task, const Moment& at);
+  bool changes_leaf(int task) const;
+  std::pair<int, int> uplink_of(Rank r) const;
   void under_way(int turn, const Moment& there);
   const LinkCost& link_of(int task) const;
   Moment through_in(int task, const Moment& at);
@@ -150,11 +167,13 @@ class Play {
   std::vector<int> after_;
   std::vector<bool> played_;
   std::vector<Port> out_, in_;
-  std::vector<double> share_;                   // ranks on a port for each one that is played
-  std::map<std::pair<int, int>, Port> spines_;  // by host of departure and of arrival
-  double spine_share_ = 1;                      // ranks of a host for each one that is played
-  std::vector<std::pair<int, int>> echoes_;     // sends, and further receives that they arrive at
-  std::vector<int> unsent_;  // receives whose senders never send, as far as known
+  std::vector<double> share_;                      // ranks on a port for each one that is played
+  std::map<std::pair<int, int>, Port> spines_;     // by host of departure and of arrival
+  double spine_share_ = 1;                         // ranks of a host for each one that is played
+  std::vector<int> leaf_;                          // by host, where uplinks of leaves may be short
+  std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail
+  std::vector<std::pair<int, int>> echoes_;  // sends, and further receives that they arrive at
+  std::vector<int> unsent_;                  // receives whose senders never send, as far as known
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Turn> turns_;
   int rounds_ = 1, lanes_ = 1;

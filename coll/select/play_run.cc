@@ -154,12 +154,30 @@ const LinkCost& Play::link_of(int task) const {
   return changes ? model_.spine : model_.rail;
 }
 
-// When a message that changes rails has passed the spine, with its first byte, and is there.
+bool Play::changes_leaf(int task) const {
+  if (leaf_.empty()) return false;
+  const Rank me = ranks_[as_index(tasks_[as_index(task)].rank)].schedule->rank;
+  return leaf_[as_index(layout_.host_of(me))] != leaf_[as_index(layout_.host_of(step(task).peer))];
+}
+
+std::pair<int, int> Play::uplink_of(Rank r) const {
+  return {leaf_[as_index(layout_.host_of(r))], ports_.rail(r)};
+}
+
+// When a message that changes leaves or rails has passed the uplink and the spine, with its first
+// byte, and is there.
 Moment Play::through_spine(int task, const Moment& at) {
   const Task& t = tasks_[as_index(task)];
-  const Rank me = ranks_[as_index(t.rank)].schedule->rank;
-  Port& spine = spines_[{layout_.host_of(me), layout_.host_of(step(task).peer)}];
-  const Moment leaves = later(at, spine.free);
+  const Rank me = ranks_[as_index(t.rank)].schedule->rank, peer = step(task).peer;
+  Moment leaves = at;
+  if (changes_leaf(task)) {
+    Port& up = up_[uplink_of(me)];
+    leaves = later(at, up.free);
+    pass(up, leaves, t.bytes * model_.uplink_us_per_byte);
+  }
+  if (!over_spine(me, peer)) return leaves.plus(0, model_.rail.alpha_us);
+  Port& spine = spines_[{layout_.host_of(me), layout_.host_of(peer)}];
+  leaves = later(leaves, spine.free);
   pass(spine, leaves, t.bytes * model_.spine.us_per_byte * spine_share_);
   return leaves.plus(0, model_.spine.alpha_us);
 }
@@ -191,13 +209,13 @@ void Play::set_out(int turn, const Moment& when) {
     pass(m.out, leaves, t.bytes * model_.host.us_per_byte);
     left = m.out.free;
   }
-  const bool crosses = &link_of(task) == &model_.spine;
+  const bool crosses = &link_of(task) == &model_.spine || changes_leaf(task);
   if (order_ == Order::kOfList) {
     const Moment there =
         crosses ? through_spine(task, leaves) : leaves.plus(0, link_of(task).alpha_us);
     if (t.arrives_at >= 0)
       turns_[as_index(t.arrives_at)] = {.missing = 0, .held = -1, .ready = there};
-    m.sent.push_back(crosses ? there.plus(0, -model_.spine.alpha_us) : leaves);
+    m.sent.push_back(crosses ? there.plus(0, -link_of(task).alpha_us) : leaves);
     return done(turn, when);
   }
   if (crosses)
@@ -215,10 +233,17 @@ Moment Play::through_in(int task, const Moment& there) {
   const int port = ports_.of(m.schedule->rank);
   Port& in = t.near ? m.in : in_[as_index(port)];
   const double slower = 1 + model_.fan_in_penalty * (t.fan_in - 1);
-  pass(in, there,
+  Moment first = there, last;
+  if (changes_leaf(task)) {
+    Port& down = down_[uplink_of(m.schedule->rank)];
+    first = later(there, down.free);
+    pass(down, first, t.bytes * model_.uplink_us_per_byte);
+    last = down.free;
+  }
+  pass(in, first,
        t.bytes * (t.near ? model_.host.us_per_byte
                          : ports_.us_per_byte(port) * share_[as_index(port)] * slower));
-  return in.free;
+  return later(in.free, last);
 }
 
 void Play::receive(int turn) {
@@ -240,7 +265,8 @@ double Play::rail_us() const {
   double most = 0;
   for (const auto* side : {&out_, &in_})
     for (const Port& p : *side) most = std::max(most, p.busy_us);
-  for (const auto& [hosts, spine] : spines_) most = std::max(most, spine.busy_us);
+  for (const auto* shared : {&spines_, &up_, &down_})
+    for (const auto& [where, port] : *shared) most = std::max(most, port.busy_us);
   return most / rounds_;
 }
 

@@ -23,6 +23,7 @@ CostModel model_of(const SimFabricOptions& o) {
   CostModel m = costs_of(machine);
   m.eager_bytes = static_cast<double>(o.eager_below);
   m.fan_in_penalty = 0;
+  if (o.uplink_gbps > 0) m.uplink_us_per_byte = 8 / (o.uplink_gbps * o.payload_share * 1e3);
   if (!o.rail_of_rank.empty()) m.rails_per_host = 1 + std::ranges::max(o.rail_of_rank);
   return m;
 }

@@ -377,7 +377,7 @@ std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any,
   if (algorithm.collective == Collective::kAllToAll) elements *= n;
   const bool equal = elements % chunks == 0;
   // Chunks of different lengths are others on each host.
-  if (equal && o.host_scale.empty())
+  if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf differ by place
     if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
   if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&
       rails_alike(shape, o))
@@ -429,6 +429,7 @@ SimResult simulate_few_rounds(const Algorithm& algorithm, const Shape& shape, st
   go_on(t.messages, before.messages);
   go_on(t.host_bytes, before.host_bytes);
   go_on(t.cross_rail_bytes, before.cross_rail_bytes);
+  go_on(t.uplink_bytes, before.uplink_bytes);
   for (std::size_t i = 0; i < t.rail_bytes.size(); ++i)
     go_on(t.rail_bytes[i], before.rail_bytes[i]);
   for (std::size_t h = 0; h < t.host_tx_bytes.size(); ++h)

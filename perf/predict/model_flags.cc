@@ -101,6 +101,12 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
       ->check(CLI::Range(1, 65536));
   add("--rails", flags.rails, "rails per host (default: one per rank of a host)")
       ->check(CLI::Range(1, 64));
+  add("--hosts-per-leaf", flags.hosts_per_leaf,
+      "hosts whose rails meet in one leaf switch, in blocks (default: all)")
+      ->check(CLI::Range(1, 65536));
+  add("--uplink-gbps", flags.uplink_gbps,
+      "rate of a leaf switch to the others, each way (default: never short)")
+      ->check(CLI::PositiveNumber);
   command
       .add_option("--slow-port", flags.slow_ports,
                   "a fraction of a port's rate, e.g. 3:1=0.5, or 3:1=0: dead; repeatable")
@@ -121,9 +127,11 @@ void refuse_ignored(const CLI::App& command, const ModelFlags& flags) {
     refuse_given(command, {"--bytes", "--type"}, "a barrier moves no data");
   if (flags.hosts == 1)
     refuse_given(command,
-                 {"--rails", "--slow-port", "--rail-gbps", "--rail-us", "--wire", "--spine-gbps",
-                  "--spine-us"},
+                 {"--rails", "--hosts-per-leaf", "--uplink-gbps", "--slow-port", "--rail-gbps",
+                  "--rail-us", "--wire", "--spine-gbps", "--spine-us"},
                  "one host (--hosts) uses no rail");
+  if (flags.hosts_per_leaf == 0)
+    refuse_given(command, {"--uplink-gbps"}, "all hosts are on one leaf without --hosts-per-leaf");
 }
 
 Collective collective_of(const ModelFlags& flags) { return collective_named(flags.collective); }
@@ -147,6 +155,10 @@ ModelCall call_of(const ModelFlags& flags, Rank rank) {
   call.machine = machine_of(flags.machine);
   call.fabric = fabric_of(call.shape, call.rails, call.machine);
   call.fabric.rail_scale.assign(static_cast<std::size_t>(call.rails), 1.0);
+  for (int h = 0; flags.hosts_per_leaf > 0 && h < flags.hosts; ++h)
+    call.shape.leaf.push_back(h / flags.hosts_per_leaf);
+  call.fabric.leaf_of_host = call.shape.leaf;
+  call.fabric.uplink_gbps = flags.uplink_gbps;
   add_slow_ports(call, flags.slow_ports);
   set_model(call, flags.rails);
   return call;
@@ -167,7 +179,10 @@ std::string where(const ModelCall& call) {
   const std::string on =
       fmt::format("{} ranks on {} {}", call.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
   if (hosts == 1) return on;
-  return fmt::format("{} x {} {}", on, call.rails, call.rails == 1 ? "rail" : "rails");
+  std::string text = fmt::format("{} x {} {}", on, call.rails, call.rails == 1 ? "rail" : "rails");
+  if (const auto& leaf = call.fabric.leaf_of_host; !leaf.empty())
+    text += fmt::format(", {} {}", leaf.back() + 1, leaf.back() == 0 ? "leaf" : "leaves");
+  return text;
 }
 
 std::string unequal_hosts_in_words(const ModelCall& call) {

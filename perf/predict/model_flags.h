@@ -23,13 +23,15 @@ namespace weft {
 // The defaults, as --help shows them; 0 means that the option has none.
 struct ModelFlags {
   std::string collective, bytes = "64M", type = "float", algorithm = "auto";
-  int ranks = 8, hosts = 1, rails = 0, root = 0;
+  int ranks = 8, hosts = 1, rails = 0, hosts_per_leaf = 0, root = 0;
+  double uplink_gbps = 0;
   std::vector<std::string> slow_ports;
   MachineFlags machine;
 };
 
-// Adds COLLECTIVE, --ranks, --hosts, --rails, --slow-port, --bytes, --type, --algo, --root and the
-// options of the machine. algorithm_about is the help of --algo.
+// Adds COLLECTIVE, --ranks, --hosts, --rails, --hosts-per-leaf, --uplink-gbps, --slow-port,
+// --bytes, --type, --algo, --root and the options of the machine. algorithm_about is the help of
+// --algo.
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about);
 
 // Refuses the options of add_model_flags() that a run with these flags would ignore. Throws Error.

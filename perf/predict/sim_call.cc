@@ -80,6 +80,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   for (const std::string& text : flags.cuts) fabric.failures.push_back(cut_of(text));
 
   set_model(job, from_the_start ? job.rails : flags.rails);
+  if (flags.unknown_leaves) job.shape.leaf.clear();
   if (flags.equal_shares) job.shape.slow_ports.clear();  // the bound knows them all the same
   return job;
 }

@@ -13,7 +13,7 @@ namespace weft {
 struct SimFlags : ModelFlags {
   std::string timeline;
   std::vector<std::string> slow_rails, slow_hosts, cuts;
-  bool equal_shares = false;
+  bool equal_shares = false, unknown_leaves = false;
   std::uint64_t seed = 1;
   double delay_us = 0, skew_us = 0, longest_s = 20;
   bool reorder = false, whole = false;

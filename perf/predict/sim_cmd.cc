@@ -140,6 +140,13 @@ std::string MiB(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
+// The leaves are those of the fabric, whatever schedules know.
+double least_between_leaves(const SimulatedCall& job) {
+  Shape shape = job.shape;
+  shape.leaf = job.fabric.leaf_of_host;
+  return weft::least_between_leaves(job.collective, shape, job.bytes);
+}
+
 // `picked`: what `auto` takes, where all were asked for.
 std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
                  const Algorithm* picked) {
@@ -171,6 +178,15 @@ std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
           algorithm->name, r.simulated_rounds, r.rounds);
   if (picked) out += fmt::format("\nauto takes {}\n", picked->name);
   if (job.shape.hosts.size() < 2) return out;
+  if (!f.leaf_of_host.empty()) {
+    table = {{"\n  algorithm", "MiB from leaf to leaf", "of the least"}};
+    const double least = least_between_leaves(job);
+    for (const auto& [algorithm, r] : rows)
+      table.push_back({fmt::format("  {}", algorithm->name),
+                       fmt::format("{:>21}", MiB(r.traffic.uplink_bytes)),
+                       least > 0 ? fmt::format("{:>12.3f}", r.traffic.uplink_bytes / least) : ""});
+    out += align(table);
+  }
   out += "\nMiB that left on each rail, all hosts together\n";
   constexpr std::size_t kRailsOfALine = 8;
   const std::size_t rails = f.rail_scale.size();
@@ -202,6 +218,7 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
                                 {"machine", job.machine.name},
                                 {"lower_bound_us", job.bound.us},
                                 {"bound_by", job.bound.limiting},
+                                {"least_uplink_bytes", least_between_leaves(job)},
                                 {"rows", nlohmann::ordered_json::array()}};
   if (picked) out["auto"] = picked->name;
   for (const auto& [algorithm, r] : rows)
@@ -216,6 +233,7 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
                            {"host_bytes", r.traffic.host_bytes},
                            {"rail_bytes", r.traffic.rail_bytes},
                            {"cross_rail_bytes", r.traffic.cross_rail_bytes},
+                           {"uplink_bytes", r.traffic.uplink_bytes},
                            {"trace", fmt::format("{:016x}", r.trace_hash)}});
   return out;
 }
@@ -242,6 +260,9 @@ void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
   if (!slow && flags.slow_ports.empty())
     refuse_given(command, {"--equal-shares"},
                  "no rail or port is slow from the start (--slow-rail, --slow-port)");
+  if (flags.hosts_per_leaf == 0)
+    refuse_given(command, {"--unknown-leaves"},
+                 "all hosts are on one leaf without --hosts-per-leaf");
 }
 
 int run(const SimFlags& flags) {
@@ -296,6 +317,8 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->type_name("HOST:FACTOR");
   command->add_option("--cut", flags->cuts, "a host's link goes down, e.g. 3:1@500; repeatable")
       ->type_name("HOST:RAIL@US");
+  command->add_flag("--unknown-leaves", flags->unknown_leaves,
+                    "schedules do not know which hosts share a leaf (--hosts-per-leaf)");
   command->add_flag("--equal-shares", flags->equal_shares,
                     "do not give slow rails and ports less to carry");
   number("--seed", flags->seed, "seed of the delays");

@@ -13,6 +13,7 @@ Place example() {
   Place place;
   place.host = "node \"7\" \n ü";
   place.machine = "boot:1:0";
+  place.leaf = "leaf 3";
   place.numa_node = 1;
   place.gpu = "0000:3a:00.0";
   Nic nic;
@@ -45,6 +46,7 @@ TEST(PlaceEncoding, RoundTrip) {
   const Place after = decode_place(encode(before));
   EXPECT_EQ(after.host, before.host);
   EXPECT_EQ(after.machine, before.machine);
+  EXPECT_EQ(after.leaf, before.leaf);
   EXPECT_EQ(after.numa_node, before.numa_node);
   EXPECT_EQ(after.gpu, before.gpu);
   ASSERT_EQ(after.rails.size(), before.rails.size());

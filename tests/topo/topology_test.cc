@@ -47,6 +47,15 @@ std::vector<std::string> rail_names(const Topology& topology, Rank rank) {
   return result;
 }
 
+// Hosts are of one leaf where they say the same; one that does not know makes all unknown.
+TEST(Topology, LeavesAreThoseThatHostsName) {
+  std::vector<Place> places{place("a", {}), place("b", {}), place("a", {}), place("c", {})};
+  places[0].leaf = places[2].leaf = places[3].leaf = "leaf7";
+  EXPECT_TRUE(Topology(places).leaves().empty());
+  places[1].leaf = "leaf2";
+  EXPECT_THAT(Topology(places).leaves(), ElementsAre(0, 1, 0));
+}
+
 TEST(Topology, OneRank) {
   const Topology topology({place("a", {})});
   EXPECT_EQ(topology.nranks(), 1);

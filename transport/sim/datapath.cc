@@ -1,7 +1,7 @@
 // Moves each message through the simulated fabric, event by event. Knows nothing of collectives.
 //
-//   post -> [core of the sender] -> tx port -> latency -> [spine] -> rx port -> [core of the
-//   receiver] -> completion
+//   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
+//   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
 // The fabric reads the bytes at the last moment at which the sender may not yet touch them, and
 // writes them at the last moment at which the receiver may not yet read them: an engine that
@@ -120,6 +120,7 @@ void SimFabric::State::depart(std::uint32_t m) {
     rail_bytes[nic(msg.src, msg.dst) % nrails] += msg.bytes;
     host_tx_bytes[src_host] += msg.bytes;
     if (cross) cross_rail_bytes += msg.bytes;
+    if (changes_leaf(msg.src, msg.dst)) uplink_bytes += msg.bytes;
   }
   SimPort& tx = local ? local_tx[same_as(msg.src)] : nic_tx[nic(msg.src, msg.dst)];
   const std::int64_t ps = tx.duration_ps(msg.bytes);
@@ -139,7 +140,8 @@ void SimFabric::State::depart(std::uint32_t m) {
   msg.tail_ps = head + ps;
   msg.events = static_cast<std::uint16_t>(msg.events + 2);
   schedule(Kind::kTxEnd, start + ps, m);
-  schedule(cross ? Kind::kAtSpine : Kind::kAtRx, head, m);
+  const bool climbs = !local && !leaf_up.empty() && changes_leaf(msg.src, msg.dst);
+  schedule(climbs ? Kind::kAtUplink : cross ? Kind::kAtSpine : Kind::kAtRx, head, m);
 }
 
 void SimFabric::State::lose(std::uint32_t m) {
@@ -163,16 +165,35 @@ void SimFabric::State::tx_end(std::uint32_t m) {
   close(m, M::kSendOpen, Code::kOk, true);
 }
 
-void SimFabric::State::at_spine(std::uint32_t m) {
+// The port passes the message on with its first byte.
+void SimFabric::State::pass(std::uint32_t m, SimPort& port, Kind next) {
   M& msg = messages[m];
-  if (msg.has(M::kLost)) return;
-  SimPort& port = spine(msg.src, msg.dst);
   const std::int64_t ps = port.duration_ps(msg.bytes);
   const std::int64_t start = port.serve(now_ps, ps, msg.bytes);
   msg.tail_ps = std::max(msg.tail_ps, start + ps);
-  if (start == now_ps) return at_rx(m);
+  if (start == now_ps && next == Kind::kAtRx) return at_rx(m);
   ++msg.events;
-  schedule(Kind::kAtRx, start, m);
+  schedule(next, start, m);
+}
+
+void SimFabric::State::at_uplink(std::uint32_t m) {
+  const M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  const bool cross = nic(msg.src, msg.dst) % nrails != nic(msg.dst, msg.src) % nrails;
+  pass(m, leaf_up[uplink(msg.src, msg.dst)], cross ? Kind::kAtSpine : Kind::kAtDownlink);
+}
+
+void SimFabric::State::at_spine(std::uint32_t m) {
+  const M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  const bool falls = !leaf_down.empty() && changes_leaf(msg.src, msg.dst);
+  pass(m, spine(msg.src, msg.dst), falls ? Kind::kAtDownlink : Kind::kAtRx);
+}
+
+void SimFabric::State::at_downlink(std::uint32_t m) {
+  const M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  pass(m, leaf_down[uplink(msg.dst, msg.src)], Kind::kAtRx);
 }
 
 void SimFabric::State::at_rx(std::uint32_t m) {

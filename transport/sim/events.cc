@@ -48,6 +48,12 @@ void SimFabric::State::handle(const SimEvent& event) {
     case Kind::kTxEnd:
       tx_end(m);
       break;
+    case Kind::kAtUplink:
+      at_uplink(m);
+      break;
+    case Kind::kAtDownlink:
+      at_downlink(m);
+      break;
     case Kind::kAtSpine:
       at_spine(m);
       break;

@@ -33,8 +33,9 @@ double ps_per_byte(const SimLink& link, const char* what) {
 
 int check_indices(const std::vector<int>& of_rank, std::size_t nranks, const char* what) {
   if (of_rank.size() != nranks) {
-    throw Error(fmt::format("simulated fabric: {} has {} entries, but there are {} ranks", what,
-                            of_rank.size(), nranks));
+    throw Error(fmt::format("simulated fabric: {} has {} entries, but there are {} {}", what,
+                            of_rank.size(), nranks,
+                            what == std::string_view("leaf_of_host") ? "hosts" : "ranks"));
   }
   for (std::size_t r = 0; r < nranks; ++r) {
     if (of_rank[r] < 0 || of_rank[r] >= 1 << 20) {
@@ -145,6 +146,14 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
     return port;
   };
   spine_model = wire(ps_per_byte(opt.spine, "spine"));
+  if (!opt.leaf_of_host.empty()) {
+    const int leaves =
+        check_indices(opt.leaf_of_host, static_cast<std::size_t>(nhosts), "leaf_of_host");
+    if (opt.uplink_gbps != 0)
+      leaf_up.assign(static_cast<std::size_t>(leaves * nrails),
+                     wire(ps_per_byte({0, opt.uplink_gbps}, "uplink")));
+    leaf_down = leaf_up;
+  }
   for (int nic_index = 0; nic_index < nhosts * nrails; ++nic_index) {
     const double scale = opt.rail_scale[nic_index % nrails];
     if (!(scale > 0)) {
@@ -308,13 +317,15 @@ SimStatistics SimFabric::statistics() const {
                     .host_bytes = s.host_bytes,
                     .rail_bytes = s.rail_bytes,
                     .cross_rail_bytes = s.cross_rail_bytes,
+                    .uplink_bytes = s.uplink_bytes,
                     .host_tx_bytes = s.host_tx_bytes,
                     .ports = {},
                     .watched = s.watched};
   if (!s.opt.same_as.empty()) {
     const std::set<Rank> stand(s.opt.same_as.begin(), s.opt.same_as.end());
     const std::uint64_t times = s.opt.same_as.size() / stand.size();
-    for (auto* count : {&out.messages, &out.host_bytes, &out.cross_rail_bytes}) *count *= times;
+    for (auto* count : {&out.messages, &out.host_bytes, &out.cross_rail_bytes, &out.uplink_bytes})
+      *count *= times;
     const auto all = [](const std::vector<std::uint64_t>& of) {
       return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
     };
@@ -338,6 +349,11 @@ SimStatistics SimFabric::statistics() const {
   for (int i = 0; i < s.nhosts * s.nrails; ++i) {
     add(s.nic_tx[i], fmt::format("host {} rail {} tx", i / s.nrails, i % s.nrails));
     add(s.nic_rx[i], fmt::format("host {} rail {} rx", i / s.nrails, i % s.nrails));
+  }
+  for (std::size_t i = 0; i < s.leaf_up.size(); ++i) {
+    const std::size_t leaf = i / s.nrails, rail = i % s.nrails;
+    add(s.leaf_up[i], fmt::format("leaf {} rail {} up", leaf, rail));
+    add(s.leaf_down[i], fmt::format("leaf {} rail {} down", leaf, rail));
   }
   for (const auto& [hosts, port] : s.spines) {
     add(port, fmt::format("spine host {} -> host {}", hosts >> 32, hosts & 0xffffffff));

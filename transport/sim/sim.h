@@ -10,6 +10,7 @@
 // the receiver's rx port. A port serves one message after the other, each for bytes / rate:
 // contention is waiting. Switches cut through and buffer without limit, so one message alone takes
 // latency + bytes / rate, with the latency of the host, the rail, or the spine (between rails).
+// What goes from leaf to leaf also passes the uplinks of both leaves on its rail.
 // A send completes when its last byte has left, a receive when its last byte has arrived and the
 // receiver's core has processed the message. Time is in whole picoseconds; a given input has
 // exactly one outcome.
@@ -61,6 +62,8 @@ struct SimFabricOptions {
   SimLink host{0.5, 200};          // between ranks of a host; each rank has a tx and an rx port
   SimLink rail{5, 100};            // each NIC has a tx and an rx port at the switch of its rail
   SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
+  std::vector<int> leaf_of_host;   // hosts whose rails meet in one switch each; empty: all in one
+  double uplink_gbps = 0;          // of each such switch to the others, each way; 0: never short
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
   std::vector<SimSlowdown> slowdowns;
   std::vector<SimSlowPort> slow_ports;
@@ -97,7 +100,8 @@ struct SimFabricOptions {
 
 // The work that a port or a core has done so far.
 struct SimPortUse {
-  std::string name;  // "host 3 rail 1 tx", "rank 5 local rx", "spine host 0 -> host 1", "cpu 2"
+  std::string name;  // "host 3 rail 1 tx", "rank 5 local rx", "leaf 2 rail 1 up", "spine host 0 ->
+                     // host 1", "cpu 2"
   std::uint64_t bytes = 0;  // payload
   double busy_us = 0;
 };
@@ -115,7 +119,8 @@ struct SimStatistics {
   std::uint64_t events = 0;
   std::uint64_t host_bytes = 0;              // payload between ranks of a host
   std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by the rail they left on
-  std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that went over the spine
+  std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that changed rails
+  std::uint64_t uplink_bytes = 0;            // the part of rail_bytes that went from leaf to leaf
   std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
   std::vector<SimPortUse> ports;             // used ports, busiest first: ports[0] limits
   std::vector<SimService> watched;           // in the order in which they were accepted

@@ -102,6 +102,8 @@ struct SimEvent {
     kAtRx,
     kLanded,
     kDeliver,
+    kAtUplink,
+    kAtDownlink,
     kDetectLoss,
     kWake,  // of a rank
     kKill,
@@ -141,7 +143,10 @@ struct SimFabric::State {
   // --- a message's way
   void try_depart(std::uint32_t m);
   void depart(std::uint32_t m);
+  void at_uplink(std::uint32_t m);
   void at_spine(std::uint32_t m);
+  void at_downlink(std::uint32_t m);
+  void pass(std::uint32_t m, SimPort& port, SimEvent::Kind next);
   void at_rx(std::uint32_t m);
   void tx_end(std::uint32_t m);
   void arrived(std::uint32_t m);
@@ -177,6 +182,18 @@ struct SimFabric::State {
   bool broken(Rank a, Rank b) const;  // whether no message passes now
   Code known(Rank a, Rank b) const;   // the error that the ranks know of so far
 
+  // Whether a message passes uplinks, and that of its leaf.
+  bool changes_leaf(Rank a, Rank b) const {
+    return !opt.leaf_of_host.empty() && leaf(a) != leaf(b);
+  }
+  int leaf(Rank r) const {
+    return opt
+        .leaf_of_host[static_cast<std::size_t>(opt.host_of_rank[static_cast<std::size_t>(r)])];
+  }
+  std::size_t uplink(Rank r, Rank peer) const {
+    return static_cast<std::size_t>(leaf(r)) * static_cast<std::size_t>(nrails) +
+           nic(r, peer) % static_cast<std::uint32_t>(nrails);
+  }
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
   Rank same_as(Rank r) const { return opt.same_as.empty() ? r : opt.same_as[r]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
@@ -215,6 +232,7 @@ struct SimFabric::State {
 
   std::vector<SimPort> local_tx, local_rx;  // by rank
   std::vector<SimPort> nic_tx, nic_rx;      // by host * nrails + rail
+  std::vector<SimPort> leaf_up, leaf_down;  // by leaf * nrails + rail; empty: never short
   std::vector<SimPort> cpu;
   std::unordered_map<std::uint64_t, SimPort> spines;           // by source and destination host
   std::unordered_map<std::uint64_t, std::int64_t> pair_tails;  // keep delayed messages in order
@@ -242,7 +260,7 @@ struct SimFabric::State {
   std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
   std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's head
 
-  std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;
+  std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0, uplink_bytes = 0;
   std::vector<std::uint64_t> rail_bytes, host_tx_bytes;
   std::vector<SimService> watched;
 };

@@ -320,7 +320,7 @@ TEST(Registry, FindsByCollectiveAndName) {
 
 TEST(Registry, NotAllHaveRailsWhereHostsDiffer) {
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
-  const Algorithm& b = *find_algorithm(Collective::kAllGather, "hierarchical");
+  const Algorithm& b = *find_algorithm(Collective::kBarrier, "hierarchical");
   EXPECT_TRUE(a.applies(testing::is_vector({2, 1})));
   EXPECT_FALSE(b.applies(testing::is_vector({2, 1})));
   EXPECT_TRUE(b.applies(testing::is_vector({2, 2})));

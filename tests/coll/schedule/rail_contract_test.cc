@@ -215,11 +215,12 @@ TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
 // on its host is not on the rail of both others.
 TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
   std::set<Collective> without;
+  // The rank that is alone on its host is bound near a rail that no rank of the other host has.
   const Shape shape = [] {
     Shape s;
     s.nranks = 3;
     s.hosts = {{0, 1}, {2}};
-    s.rail = {0, 1, 0};
+    s.rail = {0, 1, 2};
     return s;
   }();
   for (const Algorithm& a : algorithms())
@@ -230,7 +231,9 @@ TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
     WorldOptions options;
     options.cross_rail = policy;
     auto jobs = local_jobs(3);
-    const auto places = testing::places({2, 1}, 2);
+    auto places = testing::places({2, 1}, 3);
+    places[2].numa_node = 1;
+    for (Place& place : places) place.rails[2].numa_node = 1;
     std::vector<std::thread> threads;
     std::vector<std::string> errors(3);
     for (std::size_t r = 0; r < 3; ++r)

@@ -151,6 +151,8 @@ TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
            {"sim all_reduce --rail-us 3", "--rail-us"},
            {"sim all_reduce --spine-us 3", "--spine-us"},
            {"sim all_reduce --hosts 2 --seed 3", "--seed"},
+           {"sim all_reduce --hosts 2 --uplink-gbps 3", "--uplink-gbps"},
+           {"sim all_reduce --hosts 2 --unknown-leaves", "--unknown-leaves"},
            {"sim all_reduce --hosts 2 --equal-shares", "--equal-shares"},
            {"perf bw --seed 3", "--seed"},
            {"perf lat --pairs ring", "--pairs"},

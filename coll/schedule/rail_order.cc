@@ -1,0 +1,137 @@
+// In which order hosts exchange along their rails, so that few bytes pass the uplinks that
+// neighbors share.
+//
+// Where leaves are known and equal, a reduce_scatter runs inside each leaf, then among the hosts
+// that have the same part of the message: no schedule moves fewer bytes between leaves. Elsewhere
+// the first steps, which move the most, are those between neighbors. For a power of two the
+// partners are those of Bine butterflies (De Sensi et al., SC 2025): step k goes about 2^k * 2/3
+// hosts away, to alternating sides, which crosses fewer borders than 2^k, wherever these are.
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "coll/schedule/building_blocks.h"
+
+namespace weft {
+namespace {
+
+int bine_partner(int n, int i, int k) {
+  int away = 0;
+  for (int power = 1; k >= 0; --k, power *= -2) away += power;  // 1, -1, 3, -5, 11, ...
+  return ((i % 2 == 0 ? i + away : i - away) % n + n) % n;
+}
+
+// Gives place `at` and those after it to what `i` reaches from step k on.
+void bine_places(int i, int k, int at, std::vector<int>& by_place) {
+  const int n = static_cast<int>(by_place.size()), rest = n >> (k + 1);
+  if (rest == 0) {
+    by_place[static_cast<std::size_t>(at)] = i;
+    return;
+  }
+  bine_places(i, k + 1, at, by_place);
+  bine_places(bine_partner(n, i, k), k + 1, at + rest, by_place);
+}
+
+// Calls f(partner, size) for each step of member `place`: what it and its partner have is their
+// aligned range of so many places.
+template <class F>
+void each_bine_step(const std::vector<int>& by_place, int place, F f) {
+  if (by_place.empty()) return;
+  const int n = static_cast<int>(by_place.size()), i = by_place[static_cast<std::size_t>(place)];
+  std::vector<int> place_of(by_place.size());
+  for (int p = 0; p < n; ++p) place_of[static_cast<std::size_t>(by_place[p])] = p;
+  for (int k = 0; n >> (k + 1) > 0; ++k)
+    f(place_of[static_cast<std::size_t>(bine_partner(n, i, k))], n >> (k + 1));
+}
+
+Chunks aligned(Chunks c, int place, int size, int n) {
+  return parts(c, place / size * size, place / size * size + size, n);
+}
+
+}  // namespace
+
+RailOrder::RailOrder(const Shape& any, Along way) : shape_(any), way_(way) {
+  const std::size_t n = any.hosts.size();
+  if (n < 3) return;
+  std::vector<int> hosts(n);
+  std::iota(hosts.begin(), hosts.end(), 0);
+  std::vector<int> sizes;
+  if (any.leaf.size() == n) {
+    const auto leaf = [&](int h) { return any.leaf[static_cast<std::size_t>(h)]; };
+    std::ranges::stable_sort(hosts, {}, leaf);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == 0 || leaf(hosts[i]) != leaf(hosts[i - 1])) sizes.push_back(0);
+      ++sizes.back();
+    }
+  }
+  const bool even = sizes.size() > 1 && sizes.size() < n &&
+                    std::ranges::count(sizes, sizes[0]) == std::ssize(sizes);
+  const int size = static_cast<int>(n);
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  if (even && way != Along::kRing) {
+    leaves_ = static_cast<int>(sizes.size());
+    for (int i = 0; i < size; ++i)
+      order[static_cast<std::size_t>(i)] = i % leaves_ * sizes[0] + i / leaves_;
+  } else if (way == Along::kHalving && std::has_single_bit(n)) {
+    bine_places(0, 0, 0, order);
+    bine_ = order;
+  } else if (way != Along::kRing) {
+    order = near_first(size, way == Along::kHalving ? 2 : 4);
+  }
+  for (std::size_t i = 0; i < n; ++i)
+    shape_.hosts[i] =
+        any.hosts[static_cast<std::size_t>(hosts[static_cast<std::size_t>(order[i])])];
+}
+
+template <class F>
+void RailOrder::each_level(const std::vector<Rank>& rail, int place, Chunks c, bool outwards,
+                           F f) const {
+  const int near = static_cast<int>(rail.size()) / leaves_;
+  const int in_leaf = place / leaves_, leaf = place % leaves_;
+  std::vector<Rank> neighbors, others;
+  for (int i = 0; i < near; ++i) neighbors.push_back(rail[i * leaves_ + leaf]);
+  for (int i = 0; i < leaves_; ++i) others.push_back(rail[in_leaf * leaves_ + i]);
+  if (outwards) f(Group{neighbors, in_leaf}, c);
+  f(Group{others, leaf}, c.part(in_leaf, near));
+  if (!outwards) f(Group{neighbors, in_leaf}, c);
+}
+
+void RailOrder::reduce_scatter(Schedule& s, const std::vector<Rank>& rail, int place,
+                               Chunks c) const {
+  const int n = static_cast<int>(rail.size());
+  each_bine_step(bine_, place, [&](int partner, int size) {
+    s.send(rail[partner], aligned(c, partner, size, n), kRailChannel);
+    s.recv_reduce(rail[partner], aligned(c, place, size, n), kRailChannel);
+  });
+  if (bine_.empty())
+    each_level(rail, place, c, true,
+               [&](Group g, Chunks at) { reduce_scatter_along(way_)(s, g, at, kRailChannel); });
+}
+
+void RailOrder::all_gather(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const {
+  const int n = static_cast<int>(rail.size());
+  std::vector<std::pair<int, int>> steps;
+  each_bine_step(bine_, place, [&](int partner, int size) { steps.emplace_back(partner, size); });
+  for (; !steps.empty(); steps.pop_back()) {
+    const auto [partner, size] = steps.back();
+    s.send(rail[partner], aligned(c, place, size, n), kRailChannel);
+    s.recv(rail[partner], aligned(c, partner, size, n), kRailChannel);
+  }
+  if (bine_.empty())
+    each_level(rail, place, c, false,
+               [&](Group g, Chunks at) { all_gather_along(way_)(s, g, at, kRailChannel); });
+}
+
+RailBlock reduce_scatter_along(Along way) {
+  return way == Along::kRing      ? ring_reduce_scatter
+         : way == Along::kHalving ? halving_reduce_scatter<2>
+                                  : halving_reduce_scatter<4>;
+}
+RailBlock all_gather_along(Along way) {
+  return way == Along::kRing      ? ring_all_gather
+         : way == Along::kHalving ? doubling_all_gather<2>
+                                  : doubling_all_gather<4>;
+}
+
+}  // namespace weft
