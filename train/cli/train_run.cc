@@ -306,7 +306,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     train::write_pipeline_trace(
         file_of_rank(train::pipeline_file(flags.trace), world.rank()), world.rank(),
         train::pipeline_of(mesh, world.rank()), trainer.pipeline().schedule().name,
-        trainer.pipeline().schedule().shape, trainer.pipeline().last().records);
+        trainer.pipeline().schedule().shape, trainer.pipeline().last().records, trainer.brought());
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     train::Mesh& ranks = trainer.mesh();
