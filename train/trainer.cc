@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -101,6 +102,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
         std::make_unique<DataParallel<T>>(*stages_.back(), *mesh_, data, options.optimizer));
     stores_.back()->initialise(options.seed);
   }
+  bring_samples();
   std::vector<Stage<T>*> stages;
   for (auto& stage : stages_) stages.push_back(stage.get());
   PipelineSchedule schedule;
@@ -121,27 +123,27 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 template <class T>
 Trainer<T>::~Trainer() = default;
 
-// Takes samples of the text from number `first` on. Micro-batch m of replica d is number m x
-// replicas + d of the step (see reduce_in_order).
+// Micro-batch m of replica d is number m x replicas + d of its step (see reduce_in_order). An
+// evaluation takes its text's first items.
 template <class T>
-void Trainer<T>::load_batches(const Text& text, std::uint64_t first) {
-  const Index n = options_.model.positions;
+void Trainer<T>::bring_samples() {
+  const auto all = static_cast<std::uint64_t>(micro_batches_);
+  const auto first_sample = [this, all](std::uint64_t item) {
+    const auto replicas = static_cast<Index>(options_.mesh.data);
+    const auto number = item % all * replicas + static_cast<Index>(mesh_->at.data);
+    return item / all * options_.batch + number * options_.micro_batch;
+  };
   for (auto& stage : stages_) {
     if (!stage->first() && !stage->last()) continue;
-    for (int m = 0; m < micro_batches_; ++m) {
-      Batch& batch = stage->batch(m);
-      batch.gradient_scale = loss_scale() / (micro_batches_ * options_.mesh.data);
-      try {
-        batch.tokens.resize(options_.micro_batch * n);
-        batch.targets.resize(options_.micro_batch * n);
-      } catch (const std::bad_alloc&) {
-        out_of_memory(options_.micro_batch * n, sizeof batch.tokens[0]);
-      }
-      const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
-      for (Index s = 0; s < options_.micro_batch; ++s)
-        text.sample(options_.seed, first + number * options_.micro_batch + s, n,
-                    batch.tokens.data() + s * n, batch.targets.data() + s * n);
-    }
+    stage->batch(micro_batches_ - 1);  // makes them all
+    feeds_.push_back(std::make_unique<SampleFeed<T>>(
+        first_sample, options_.seed, options_.micro_batch, options_.model.positions));
+    stage->on_forward = [this, &feed = *feeds_.back(), &of = *stage](int m, bool begins) {
+      if (!begins) return feed.done();
+      of.batch(m).gradient_scale = loss_scale() / (micro_batches_ * options_.mesh.data);
+      feed.fill(of.batch(m), *passes_.text, passes_.first + static_cast<std::uint64_t>(m),
+                passes_.end);
+    };
   }
 }
 
@@ -182,7 +184,12 @@ void Trainer<T>::run_passes() {
   const PollBetweenPieces polls([this] {
     for (auto& store : stores_) store->poll();
   });
+  passes_ = {&text_, static_cast<std::uint64_t>(step_) * static_cast<std::uint64_t>(micro_batches_),
+             std::numeric_limits<std::uint64_t>::max()};
+  for (auto& feed : feeds_) feed->take_records();
   runtime_->run();
+  brought_.clear();
+  for (auto& feed : feeds_) std::ranges::copy(feed->take_records(), std::back_inserter(brought_));
 }
 
 // The loss of each micro-batch of the step, by its number: each from one rank, others are left.
@@ -246,7 +253,6 @@ StepReport Trainer<T>::step() {
   meter_->begin();
   if (world_.rank() + 1 == world_.size() && options_.straggler_us > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(options_.straggler_us));
-  load_batches(text_, static_cast<std::uint64_t>(step_) * options_.batch);
   run_passes();
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
 
@@ -281,7 +287,13 @@ double Trainer<T>::evaluate(const Text& text) {
         std::make_unique<PipelineRuntime<T>>(make_forward_schedule(runtime_->schedule().shape),
                                              mesh_->pipeline.comm(), std::move(stages));
   }
-  load_batches(text, 0);
+  struct Forget {  // the caller's text, whatever happens
+    std::vector<std::unique_ptr<SampleFeed<T>>>& feeds;
+    ~Forget() {
+      for (auto& feed : feeds) feed->forget();
+    }
+  } forget{feeds_};
+  passes_ = {&text, 0, static_cast<std::uint64_t>(micro_batches_)};
   for (auto& stage : stages_) stage->evaluate(true);
   evaluation_->run();
   for (auto& stage : stages_) stage->evaluate(false);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "train/model/sample_feed.h"
 #include "train/model/text.h"
 #include "train/pipeline/runtime.h"
 #include "train/step_meter.h"
@@ -37,6 +38,10 @@ class Trainer {
   int micro_batches() const { return micro_batches_; }  // per replica and step
   LossScaler& scaler() { return scaler_; }              // for restore() from a checkpoint
   PipelineRuntime<T>& pipeline() { return *runtime_; }
+  // When the samples of the last step were brought to the first and the last stage, where this rank
+  // has them. Item step x micro_batches() + m is micro-batch m of a step, steps from 0. On a device
+  // those whose end was seen in the last step.
+  const std::vector<BroughtSamples>& brought() const { return brought_; }
 
   // Weights and optimizer state of this rank, for checkpoints.
   std::vector<TensorPart<HostOf<T>>> pieces();
@@ -47,7 +52,7 @@ class Trainer {
 
  private:
   StepCounts counts() const;
-  void load_batches(const Text& text, std::uint64_t first);
+  void bring_samples();
   void take_losses(std::span<double> by_number);
   void run_passes();
   double exact_squares();
@@ -60,9 +65,15 @@ class Trainer {
   const TrainOptions options_;
   const Text& text_;
   std::unique_ptr<Mesh> mesh_;
-  int micro_batches_;                                         // per replica and step
-  std::vector<std::unique_ptr<GptStage<T>>> stages_;          // `chunks` stages
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;      // of each stage
+  int micro_batches_;                                     // per replica and step
+  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` stages
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each stage
+  std::vector<std::unique_ptr<SampleFeed<T>>> feeds_;     // of each first and last stage
+  std::vector<BroughtSamples> brought_;
+  struct Passes {  // the passes under way: their text, their first item, and where items end
+    const Text* text;
+    std::uint64_t first, end;
+  } passes_{};
   std::unique_ptr<PipelineRuntime<T>> runtime_, evaluation_;  // evaluation_: made when first used
   std::optional<StepMeter> meter_;
   int step_ = 0;

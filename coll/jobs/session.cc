@@ -81,6 +81,8 @@ bool timeout_given(const JobFlags& flags) {
   return flags.timeout != nullptr && flags.timeout->count() > 0;
 }
 
+}  // namespace
+
 WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   WorldOptions options;
   options.transport = flags.transport;
@@ -92,6 +94,8 @@ WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   if (command == "train" || command == "spiral" || command == "validate") options.spread = false;
   return options;
 }
+
+namespace {
 
 // Every rank is a thread with a World of its own: no other process, and no rails.
 int run_threads(std::string_view command, const JobFlags& flags,
@@ -135,8 +139,10 @@ int run_rank(std::string_view command, const JobFlags& flags,
   std::unique_ptr<World> world;
   try {
     // A link that is broken must not keep the probes from finding it.
-    world =
-        command == "validate" ? Internals::unmeasured(options) : World::from_environment(options);
+    world = flags.join              ? flags.join(options)
+            : command == "validate" ? Internals::unmeasured(options)
+                                    : World::from_environment(options);
+    if (!world) return kExitOk;
   } catch (const AssemblyFailed& e) {  // rank 0 knows best who is missing
     if (!failed) throw;
     if (me != 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
@@ -147,7 +153,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
     return fail(e.status());
   }
   try {
-    check_against_job(flags, spec.launcher, world->topology());
+    if (!flags.join) check_against_job(flags, spec.launcher, world->topology());
     return body(*world);
   } catch (const UsageError& e) {
     if (me == 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
@@ -183,6 +189,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   std::fflush(nullptr);
   options.killed_code = kExitCritical;
   options.outlives_killed = flags.outlives_killed;
+  options.replacements = flags.replacements;
   const int code = relaunch_self(options);
   const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
   if (code == kExitNotExecutable || code == kExitNotFound) return kExitError;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,15 @@ struct JobFlags {
   const CLI::Option* timeout = nullptr;  // --timeout-ms, which overrides WEFT_TIMEOUT_MS
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
   bool outlives_killed = false;          // local ranks go on without one that was killed
-  bool threads = false;                  // local ranks are threads of this process
+  int replacements = 0;  // with that, local ranks that are started again (LaunchOptions)
+  bool threads = false;  // local ranks are threads of this process
+  // Makes this rank's World; null: the rank is not needed, and its code is kExitOk. Empty: the
+  // World is the launcher's job.
+  std::function<std::unique_ptr<World>(const WorldOptions&)> join{};
 };
+
+// The options of a command's Worlds.
+WorldOptions world_options(std::string_view command, const JobFlags& flags);
 
 // Puts the options that are added after this call under the title in the help.
 void section(CLI::App& command, const char* title);

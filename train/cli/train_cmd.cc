@@ -53,8 +53,7 @@ void complete(TrainFlags& flags, bool dp_given) {
 bool fewer_replicas(TrainFlags& flags) {
   auto& o = flags.options;
   for (int dp = o.mesh.data - 1; dp > 0; --dp) {
-    if (o.batch % (o.micro_batch * static_cast<train::Index>(dp)) != 0) continue;
-    if (o.mesh.shard > 0 && dp % o.mesh.shard != 0) continue;
+    if (!replicas_fit(o, dp)) continue;
     o.mesh.data = dp;
     set_ranks(flags.job, o.mesh.ranks());
     return true;
@@ -82,9 +81,11 @@ int train_gpt(TrainFlags& flags) {
   o.rate.steps = flags.steps;
   o.rate.floor = o.rate.peak / 10;
   o.parameter_server = flags.sync == "ps";
-  flags.job.outlives_killed =
-      flags.restart.elastic && can_lose_replicas(o, flags.backend == "cuda");
-  const int replicas = o.mesh.data;
+  // A device's streams may stand at a collective that will never come.
+  flags.job.outlives_killed = flags.restart.elastic && flags.backend != "cuda";
+  if (flags.job.outlives_killed) flags.job.replacements = flags.restart.restarts;
+  if (std::getenv(kReplaces) != nullptr)
+    flags.job.join = [&](const WorldOptions&) { return wait_to_join(elasticity(flags)); };
   const auto run = [&] {
     Rank me = kNoRank;  // nobody, where the ranks are other processes
     const int code = run_job("train", flags.job, [&](World& world) {
@@ -95,12 +96,7 @@ int train_gpt(TrainFlags& flags) {
       train::write_chakra_trace(flags.trace, me);
     return code;
   };
-  const auto all = [&] {
-    o.mesh.data = replicas;
-    set_ranks(flags.job, o.mesh.ranks());
-  };
-  return run_again(
-      flags.restart, flags.job, run, [&] { return fewer_replicas(flags); }, all);
+  return run_again(flags.restart, flags.job, run, [&] { return fewer_replicas(flags); });
 }
 
 // Three emulated hosts of two rails, unless a launcher brings its own.

@@ -1,76 +1,189 @@
-// Who goes on after a rank died. This file does not know what a step computes.
+// Who goes on after a rank died, and who joins. This file does not know what a step computes.
 #include "train/cli/train_elastic.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "coll/jobs/session.h"
 #include "coll/runtime/internals.h"
-#include "transport/launch/failures.h"
+#include "train/cli/waiting_room.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft {
 namespace {
 
-// Replicas none of whose ranks is gone, in order.
-std::vector<int> whole_replicas(const train::MeshShape& mesh, const std::vector<Rank>& left) {
+// Replicas none of whose ranks is gone, in order, as many as fit.
+std::vector<int> whole_replicas(const train::TrainOptions& o, const std::vector<Rank>& left) {
   std::map<int, int> ranks;
-  for (const Rank r : left) ++ranks[coordinates(mesh, r).data];
+  for (const Rank r : left) ++ranks[coordinates(o.mesh, r).data];
   std::vector<int> whole;
   for (const auto& [replica, count] : ranks)
-    if (count == mesh.tensor * mesh.pipeline) whole.push_back(replica);
+    if (count == o.mesh.tensor * o.mesh.pipeline) whole.push_back(replica);
+  while (!whole.empty() && !replicas_fit(o, static_cast<int>(whole.size()))) whole.pop_back();
   return whole;
+}
+
+// The most replicas that `ranks` ranks can be; 0: not one.
+int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
+  int n = std::min(most, static_cast<int>(ranks) / (o.mesh.tensor * o.mesh.pipeline));
+  while (n > 0 && !replicas_fit(o, n)) --n;
+  return n;
+}
+
+// What rank 0 decides and all execute: who is in the next World, in the order of its ranks.
+struct Plan {
+  std::vector<Rank> members;  // of the World before
+  std::size_t guests = 0;     // who waited
+  std::string id;             // of the next World; empty: nobody leaves or joins
+  bool in_memory = false;
+  std::string fault;  // there is no next World
+};
+
+std::string to_text(const Plan& p) {
+  return nlohmann::json{{"members", p.members},
+                        {"guests", p.guests},
+                        {"id", p.id},
+                        {"in_memory", p.in_memory},
+                        {"fault", p.fault}}
+      .dump();
+}
+Plan from_text(const std::string& text) {
+  const auto j = nlohmann::json::parse(text);
+  return {j.at("members"), j.at("guests"), j.at("id"), j.at("in_memory"), j.at("fault")};
+}
+
+// Fills in who waits, and asks them in.
+void invite(Plan& plan, const WaitingRoom& room, std::size_t ranks) {
+  plan.id = World::unique_id();
+  const std::size_t first = plan.members.size();
+  for (const std::string& guest : room.waiting()) {
+    if (first + plan.guests == ranks) break;
+    room.invite(guest, static_cast<Rank>(first + plan.guests++), static_cast<int>(ranks), plan.id);
+  }
+}
+
+// Of the ranks that are left and those who wait, who come meanwhile.
+Plan new_replicas(const train::TrainOptions& o, const Elasticity& how, std::size_t left) {
+  const WaitingRoom room(how.folder);
+  const auto each = static_cast<std::size_t>(o.mesh.tensor * o.mesh.pipeline);
+  // The other ranks wait for this one, as long as the timeout.
+  const auto deadline = std::chrono::steady_clock::now() + how.options.timeout / 2;
+  Plan plan;
+  for (;;) {
+    const std::size_t waiting = how.gains ? room.waiting().size() : 0;
+    if (const int n = most_replicas(o, left + waiting, how.replicas); n > 0) {
+      const std::size_t ranks = static_cast<std::size_t>(n) * each;
+      plan.members.resize(std::min(left, ranks));
+      std::iota(plan.members.begin(), plan.members.end(), 0);
+      invite(plan, room, ranks);
+      return plan;
+    }
+    if (!how.gains || std::chrono::steady_clock::now() > deadline) {
+      plan.fault = fmt::format(
+          "{} ranks are left{}, and no whole replica among them; --restart N starts the job again",
+          left, how.gains ? fmt::format(", {} wait to join", waiting) : "");
+      return plan;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// The plan's World for a rank of the World before; null: the plan has no place for the rank.
+std::unique_ptr<World> follow(const Plan& plan, Rank me, const Elasticity& how) {
+  const auto place = std::ranges::find(plan.members, me);
+  if (place == plan.members.end()) return nullptr;
+  return World::from_id(plan.id, static_cast<Rank>(place - plan.members.begin()),
+                        static_cast<int>(plan.members.size() + plan.guests), how.options);
 }
 
 }  // namespace
 
-bool can_lose_replicas(const train::TrainOptions& o, bool on_device) {
-  return o.zero == 0 && !o.parameter_server && !on_device && o.mesh.data > 1;
+Elasticity elasticity(const TrainFlags& flags) {
+  Elasticity how{flags.save, flags.options.mesh.data, flags.job.replacements > 0,
+                 world_options("train", flags.job)};
+  how.options.timeout = job_from_environment().timeout;
+  return how;
 }
 
-Survivors go_on_without_lost(World& world, const train::TrainOptions& o, int step, double loss,
-                             double norm) {
-  const Rank before = world.rank();
-  Survivors s;
-  s.world = world.shrink();
-  const auto all = job_of(*s.world).all_gather(fmt::format("{} {} {}", step, loss, norm));
+bool replicas_fit(const train::TrainOptions& o, int replicas) {
+  return o.batch % (o.micro_batch * static_cast<train::Index>(replicas)) == 0 &&
+         (o.mesh.shard == 0 || replicas % o.mesh.shard == 0);
+}
+
+Regrouped go_on_without_lost(World& world, const train::TrainOptions& o, const Elasticity& how,
+                             int step, double loss, double norm) {
+  Regrouped s;
+  // A rank that waits in a group without the one that died has not heard of it.
+  world.abort("a rank of another group died");
+  std::unique_ptr<World> left = world.shrink();
+  const auto all = job_of(*left).all_gather(fmt::format("{} {} {}", step, loss, norm));
   for (const std::string& text : all) {
     std::istringstream in(text);
     std::string their_loss, their_norm;  // "nan" and "inf" are numbers to stod() only
     int done = 0;
     in >> done >> their_loss >> their_norm;
-    if (done > s.step)
-      s = {std::move(s.world), 0, done, std::stod(their_loss), std::stod(their_norm)};
+    if (done > s.step) s = {nullptr, false, done, std::stod(their_loss), std::stod(their_norm)};
   }
-  std::vector<int> whole = whole_replicas(o.mesh, s.world->former_ranks());
-  while (!whole.empty() && o.batch % (o.micro_batch * static_cast<train::Index>(whole.size())) != 0)
-    whole.pop_back();
-  if (whole.empty())
-    throw Error(fmt::format(
-        "{} ranks are left, and no whole replica among them; --restart N starts the job again",
-        s.world->size()));
-  s.replicas = static_cast<int>(whole.size());
-  if (s.replicas * o.mesh.tensor * o.mesh.pipeline == s.world->size()) return s;
-
-  // Ranks of other replicas leave. All know that by now; a rank that does the second gather has
-  // seen the result of the first, so that the abort can end nothing but that second one.
-  try {
-    job_of(*s.world).all_gather("");
-  } catch (const Error&) {
+  Plan plan;
+  if (left->rank() == 0) {
+    const std::vector<int> whole = whole_replicas(o, left->former_ranks());
+    for (Rank r = 0; r < left->size(); ++r) {
+      const int replica =
+          coordinates(o.mesh, left->former_ranks()[static_cast<std::size_t>(r)]).data;
+      if (std::ranges::find(whole, replica) != whole.end()) plan.members.push_back(r);
+    }
+    if (whole.empty())
+      plan = new_replicas(o, how, all.size());
+    else if (plan.members.size() < all.size())
+      plan.id = World::unique_id();
+    plan.in_memory = !whole.empty() && o.zero == 0 && !o.parameter_server;
   }
-  const int mine = coordinates(o.mesh, before).data;
-  if (std::find(whole.begin(), whole.end(), mine) == whole.end()) {
-    s.world->abort("its replica is not needed any more");
-    s.world.reset();
-    return s;
-  }
-  while (s.world->failure().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  s.world = s.world->shrink();
+  plan = from_text(job_of(*left).all_gather(to_text(plan))[0]);
+  if (!plan.fault.empty()) throw Error(plan.fault);
+  s.in_memory = plan.in_memory;
+  s.world = plan.id.empty() ? std::move(left) : follow(plan, left->rank(), how);
   return s;
 }
+
+std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const Elasticity& how) {
+  Plan plan;
+  if (world.rank() == 0) {
+    const WaitingRoom room(how.folder);
+    const auto here = static_cast<std::size_t>(world.size());
+    const int n = most_replicas(o, here + room.waiting().size(), how.replicas);
+    if (n > o.mesh.data) {
+      plan.members.resize(here);
+      std::iota(plan.members.begin(), plan.members.end(), 0);
+      invite(plan, room, static_cast<std::size_t>(n * o.mesh.tensor * o.mesh.pipeline));
+    }
+  }
+  plan = from_text(job_of(world).all_gather(to_text(plan))[0]);
+  if (plan.id.empty()) return nullptr;
+  try {
+    return follow(plan, world.rank(), how);
+  } catch (const AssemblyFailed& e) {  // who waited is gone; this World is as it was
+    if (world.rank() == 0)
+      fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests, e.what());
+    return nullptr;
+  }
+}
+
+std::unique_ptr<World> wait_to_join(const Elasticity& how) {
+  const auto invited = WaitingRoom(how.folder).wait(how.options.timeout);
+  if (!invited) return nullptr;
+  return World::from_id(invited->id, invited->rank, invited->size, how.options);
+}
+
+void open_waiting(const std::string& folder) { WaitingRoom(folder).open(); }
+void close_waiting(const std::string& folder) { WaitingRoom(folder).close(); }
 
 }  // namespace weft

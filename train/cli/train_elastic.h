@@ -1,29 +1,52 @@
-// --elastic without a restart: after a rank died, the whole replicas that are left go on in a
-// smaller World, each rank with its own weights. This code knows no tensors.
+// --elastic without a restart: after ranks died, those that are left go on in a smaller World; with
+// --restart, new processes join at a checkpoint. This code knows no tensors.
 #pragma once
 
 #include <memory>
+#include <string>
 
-#include "train/train_options.h"
+#include "train/cli/train_flags.h"
 
 namespace weft {
 
-// Returns whether each replica has all of the state, in memory that survives a failed step: only
-// then can others go on without one.
-bool can_lose_replicas(const train::TrainOptions& options, bool on_device);
+struct Elasticity {
+  std::string folder;      // --save, which all ranks and those that wait see
+  int replicas = 1;        // as many as at first
+  bool gains = false;      // ranks wait in FOLDER/waiting to join
+  WorldOptions options{};  // of a new World
+};
 
-struct Survivors {
-  std::unique_ptr<World> world;  // of the ranks that go on; null: this rank is not one of them
-  int replicas = 0;
-  // Of the last step that a survivor has done, which some may have to complete.
+Elasticity elasticity(const TrainFlags& flags);
+
+// Returns whether the batch, and groups that share a state, divide by this number of replicas.
+bool replicas_fit(const train::TrainOptions& options, int replicas);
+
+struct Regrouped {
+  std::unique_ptr<World> world;  // null: this rank is not needed, or nothing changes
+  // Each rank's part of the state, after step `step`, is that before; a rank that has not done that
+  // step completes it. Else all ranks load the newest checkpoint.
+  bool in_memory = false;
   int step = 0;
   double loss = 0, norm = 0;
 };
 
 // Each rank that is left calls this after the failure of `world`, with the last step that it has
-// done. Returns the World of as many whole replicas as the batch divides by, in their old order.
-// Throws Error where there is none.
-Survivors go_on_without_lost(World& world, const train::TrainOptions& options, int step,
-                             double loss, double norm);
+// done. Whole replicas go on in their old order; where none is whole, ranks that are left and ranks
+// that wait make new ones. Throws Error where these are too few.
+Regrouped go_on_without_lost(World& world, const train::TrainOptions& options,
+                             const Elasticity& how, int step, double loss, double norm);
+
+// All ranks call this after a checkpoint. Returns the World with more replicas, where enough ranks
+// wait; null: the run goes on in `world`.
+std::unique_ptr<World> take_in(World& world, const train::TrainOptions& options,
+                               const Elasticity& how);
+
+// Waits until a job that saves in the folder takes this process in. Returns null where the job ends
+// without it. Throws Error where the job's rank 0 is gone for longer than the timeout.
+std::unique_ptr<World> wait_to_join(const Elasticity& how);
+
+// Rank 0 says that a job begins, or has ended, to those who wait.
+void open_waiting(const std::string& folder);
+void close_waiting(const std::string& folder);
 
 }  // namespace weft

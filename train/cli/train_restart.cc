@@ -21,12 +21,7 @@ constexpr char kStarts[] = "WEFT_TRAIN_STARTS";
 
 bool restarted() {
   const char* starts = std::getenv(kStarts);
-  return starts != nullptr && std::atoi(starts) > 0;
-}
-
-bool may_restart(const RestartFlags& flags) {
-  const char* starts = std::getenv(kStarts);
-  return starts != nullptr && std::atoi(starts) < flags.restarts;
+  return (starts != nullptr && std::atoi(starts) > 0) || std::getenv(kReplaces) != nullptr;
 }
 
 void check_restart(const RestartFlags& flags, const World& world, int steps) {
@@ -58,23 +53,20 @@ void set_ranks(JobFlags& job, int ranks) {
 }
 
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,
-              const std::function<bool()>& fewer, const std::function<void()>& all) {
+              const std::function<bool()>& fewer) {
   if (launched()) return run();
   unsetenv(kStarts);
   if (flags.on()) setenv(kStarts, "0", 1);
   int code = run();
-  for (int again = 1; (code == kExitCritical || code == kExitToGrow) && flags.on(); ++again) {
+  for (int again = 1; code == kExitCritical && flags.on(); ++again) {
     if (flags.restarts > 0 && again > flags.restarts) break;
-    const bool grows = code == kExitToGrow;
-    if (grows) all();
-    if (!grows && flags.elastic && !fewer() && flags.restarts == 0) {
+    if (flags.elastic && !fewer() && flags.restarts == 0) {
       fmt::print(stderr,
                  "weft train: the job failed, and there is no smaller one for --elastic to go on "
                  "with; --restart N also starts it again as it is\n");
       break;
     }
-    fmt::print(stderr, "weft train: {}; start {}{} again, with {} rank{}\n",
-               grows ? "a new replica joins" : "the job failed", again,
+    fmt::print(stderr, "weft train: the job failed; start {}{} again, with {} rank{}\n", again,
                flags.restarts > 0 ? fmt::format(" of {}", flags.restarts) : "", job.ranks,
                job.ranks == 1 ? "" : "s");
     setenv(kStarts, std::to_string(again).c_str(), 1);

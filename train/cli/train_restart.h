@@ -17,15 +17,8 @@ struct RestartFlags {
   bool on() const { return restarts > 0 || elastic; }
 };
 
-// Returns whether this rank's job is a restart.
+// Returns whether this rank's job is a restart, or the rank replaces one that was killed.
 bool restarted();
-// Returns whether a job that --restart N allows to start again has starts left.
-bool may_restart(const RestartFlags& flags);
-
-// The exit code of a job that has become smaller (--elastic) and has saved a checkpoint, from which
-// all replicas can go on.
-inline constexpr int kExitToGrow = 1;
-
 // Checks the flags on a rank. Throws UsageError for restarts under a launcher, which ends a job
 // that lost a rank by itself, and where --kill names no rank or step of this job.
 void check_restart(const RestartFlags& flags, const World& world, int steps);
@@ -38,9 +31,8 @@ void set_ranks(JobFlags& job, int ranks);
 
 // Calls run() once where a launcher has started this process; else again after each failure of the
 // job, as often as the flags say. With --elastic, fewer() first shrinks the job, or returns false
-// where no smaller job is possible. all() makes it as large as at first, after kExitToGrow. Returns
-// the last run's exit code.
+// where no smaller job is possible. Returns the last run's exit code.
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,
-              const std::function<bool()>& fewer, const std::function<void()>& all);
+              const std::function<bool()>& fewer);
 
 }  // namespace weft

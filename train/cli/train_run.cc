@@ -88,11 +88,10 @@ void require_steps(const train::StepReport& r, int steps) {
       r.step, r.loss, r.norm, r.step - r.lost + 1));
 }
 
-// The text that a run evaluates, which it is not trained on; empty: none. All ranks agree on it.
+// The text that a run evaluates, which it is not trained on; empty: none.
 // A part of the text is set aside also by a run that is too short to evaluate it: runs of any
 // length are trained on the same text.
-std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flags,
-                                            train::Text& text) {
+std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text& text) {
   if (flags.eval_every == 0) return {};
   std::optional<train::Text> test;
   if (!flags.eval_data.empty()) {
@@ -104,7 +103,6 @@ std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flag
   }
   if (evaluates_every(flags) == 0) return {};
   test->require_sample(flags.options.model.positions);
-  train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
   return test;
 }
 
@@ -146,11 +144,13 @@ int infer(World& world, const TrainFlags& flags, const std::optional<train::Text
   return kExitOk;
 }
 
-// What a rank takes along into a smaller World.
+// What a rank takes along into the next World.
 template <class T>
 struct Carried {
   std::unique_ptr<World> world;
-  TrainOptions options;
+  // Where the state is: as the flags say, in memory, or in the newest checkpoint.
+  enum { kByFlags, kInMemory, kInCheckpoint } from = kByFlags;
+  bool waits = false;  // the rank is not needed now, and may be later
   int step = 0;
   double loss = 0, norm = 0;  // of that step
   train::LossScaler scaler{0};
@@ -173,13 +173,15 @@ struct Carried {
   }
 };
 
-// Trains in this World to the end, or until a replica is lost that the others can do without: then
-// `carried` has the World to go on in, or none for a rank that is not needed any more.
+// Trains in this World to the end, or until ranks are lost that the others can do without, or new
+// ones join: then `carried` has the World to go on in, or none for a rank that is not needed.
 template <class T>
 int run_in(World& world, const TrainFlags& flags, const train::Text& text,
            const std::optional<train::Text>& test, double peak, Carried<T>& carried) {
-  TrainOptions options = carried.options;
+  TrainOptions options = flags.options;
   const bool speaks = world.rank() == 0;
+  if (carried.from != carried.kByFlags)
+    options.mesh.data = world.size() / (options.mesh.tensor * options.mesh.pipeline);
   options.count_bytes = speaks && !flags.log.empty();
   Trainer<T> trainer(world, options, text);
   const auto& mesh = options.mesh;
@@ -196,8 +198,9 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   Communicator checkpoint = trainer.mesh().all.comm().duplicate();
   std::optional<train::FolderLock> lock;
   if (!flags.save.empty()) lock.emplace(checkpoint, flags.save);
-  const bool smaller = !world.former_ranks().empty();
-  if (smaller) {
+  const bool first = carried.from == carried.kByFlags;
+  if (first && speaks && flags.job.replacements > 0) open_waiting(flags.save);
+  if (carried.from == carried.kInMemory) {
     carried.give(trainer);
     if (speaks)
       fmt::print("# a replica is lost: {} go{} on after step {}, with what is in memory\n",
@@ -205,7 +208,10 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     // Perhaps nobody who is left had to say it.
     if (log.on() && carried.step > 0)
       log.write({{"step", carried.step}, {"loss", carried.loss}, {"gradient_norm", carried.norm}});
-  } else if (flags.resume || restarted()) {
+  } else if (flags.resume || restarted() || !first) {
+    if (speaks && !first)
+      fmt::print("# {} replica{} go{} on with what is saved\n", mesh.data,
+                 mesh.data == 1 ? "" : "s", mesh.data == 1 ? "es" : "");
     if (!train::checkpoint_there(checkpoint, flags.save)) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
     } else {
@@ -260,9 +266,9 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   };
   bool due = false;
   train::StepReport r;
-  if (smaller && trainer.steps_done() == flags.steps && !flags.save.empty()) save();
+  if (!first && trainer.steps_done() == flags.steps && !flags.save.empty()) save();
   while (trainer.steps_done() < flags.steps) try {
-      if (!smaller) die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
+      if (first) die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
       r = trainer.step();
       std::optional<double> test_loss;
       if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
@@ -274,28 +280,37 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       if (flags.save.empty() || !due || r.lost > 0) continue;
       due = false;
       save();
-      // All end here, for a job of all replicas that begins with this checkpoint.
-      if (smaller && may_restart(flags.restart) && r.step < flags.steps) return kExitToGrow;
+      if (flags.job.replacements == 0 || r.step == flags.steps) continue;
+      carried.world = take_in(world, options, elasticity(flags));
+      if (!carried.world) continue;
+      carried.from = carried.kInCheckpoint;
+      if (speaks) fmt::print("# {} ranks join\n", carried.world->size() - world.size());
+      return kExitOk;
     } catch (const UsageError&) {
       throw;
     } catch (const std::exception&) {
       if (!flags.job.outlives_killed || world.failure().ok()) throw;
       lock.reset();
-      Survivors left;
+      Regrouped left;
       try {
-        left = go_on_without_lost(world, options, trainer.steps_done(), r.loss, r.norm);
+        left = go_on_without_lost(world, options, elasticity(flags), trainer.steps_done(), r.loss,
+                                  r.norm);
       } catch (const Error& e) {  // the caller has this World only, which is no more
         fmt::print(stderr, "weft train: {}\n", e.what());
         return kExitCritical;
       }
+      carried.world = std::move(left.world);
+      carried.waits = !carried.world && flags.job.replacements > 0;
+      const bool in_memory = left.in_memory && carried.world;
+      carried.from = in_memory ? carried.kInMemory : carried.kInCheckpoint;
+      if (!in_memory) return kExitOk;
       if (trainer.steps_done() < left.step) trainer.complete_step(left.loss, left.norm);
       carried.take(trainer);
       carried.loss = left.loss;
       carried.norm = left.norm;
-      carried.options.mesh.data = left.replicas;
-      carried.world = std::move(left.world);
       return kExitOk;
     }
+  if (speaks && flags.job.replacements > 0) close_waiting(flags.save);
   if (speaks && peak > 0)
     fmt::print(
         "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token\n"
@@ -306,7 +321,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     train::write_pipeline_trace(
         file_of_rank(train::pipeline_file(flags.trace), world.rank()), world.rank(),
         train::pipeline_of(mesh, world.rank()), trainer.pipeline().schedule().name,
-        trainer.pipeline().schedule().shape, trainer.pipeline().last().records);
+        trainer.pipeline().schedule().shape, trainer.pipeline().last().records, trainer.brought());
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     train::Mesh& ranks = trainer.mesh();
@@ -336,7 +351,8 @@ int serve_asynchronously(World& world, const TrainFlags& flags, const train::Tex
 
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
-  train::agree(world, what_ranks_share(flags));
+  const bool joins = static_cast<bool>(flags.job.join);  // a job that has agreed before
+  if (!joins) train::agree(world, what_ranks_share(flags));
   check_restart(flags.restart, world, flags.steps);
   double peak = 0;
   if constexpr (train::kOnDevice<T>) {
@@ -348,15 +364,19 @@ int run_gpt(World& world, const TrainFlags& flags) {
   train::set_operator_threads(operator_threads(world));
   if constexpr (!train::kOnDevice<T>) keep_freed_memory();
   train::Text text = train::Text::load(flags.data);
-  const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
+  const std::optional<train::Text> test = text_to_evaluate(flags, text);
+  if (test && !joins) train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
   if constexpr (std::is_floating_point_v<T>)
     if (flags.sync == "ps-async") return serve_asynchronously<T>(world, flags, text);
   if (flags.steps == 0) return infer<train::HostOf<T>>(world, flags, test);
   Carried<T> carried;
-  carried.options = flags.options;
+  if (joins) carried.from = carried.kInCheckpoint;
   int code = run_in<T>(world, flags, text, test, peak, carried);
-  while (const auto smaller = std::move(carried.world)) try {
-      code = run_in<T>(*smaller, flags, text, test, peak, carried);
+  while (carried.world || carried.waits) try {
+      const std::unique_ptr<World> next =
+          carried.waits ? wait_to_join(elasticity(flags)) : std::move(carried.world);
+      carried.waits = false;
+      if (next) code = run_in<T>(*next, flags, text, test, peak, carried);
     } catch (const std::exception& e) {  // the caller has the first World only, which is no more
       fmt::print(stderr, "weft train: {}\n", e.what());
       return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;

@@ -60,6 +60,7 @@ DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gp
   device.load(all, gpu);
   compute_ = device.make_stream(gpu);
   communication_ = device.make_stream(gpu);
+  transfer_ = device.make_stream(gpu);
 }
 
 DeviceContext::~DeviceContext() {
@@ -77,6 +78,7 @@ DeviceContext::~DeviceContext() {
       munmap(memory, bytes);
     }
   for (void* event : spare_events_) device_.free_event(event);
+  device_.free_stream(transfer_);
   device_.free_stream(communication_);
   device_.free_stream(compute_);
 }
@@ -137,8 +139,9 @@ void DeviceContext::release(void* memory) noexcept {
 
 // Streams that wait for a collective are let go at its deadline: so this ends.
 void DeviceContext::settle() {
-  const DeviceMark computed = mark(compute_), communicated = mark(communication_);
-  while (!computed.passed() || !communicated.passed()) {
+  const DeviceMark computed = mark(compute_), communicated = mark(communication_),
+                   transferred = mark(transfer_);
+  while (!computed.passed() || !communicated.passed() || !transferred.passed()) {
     if (meanwhile) meanwhile();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -189,6 +192,13 @@ void DeviceContext::upload(void* to, const void* from, std::size_t bytes) {
   PinnedMemory memory = pinned(bytes);
   std::memcpy(memory.get(), from, bytes);
   upload_pinned(to, std::move(memory), bytes);
+}
+
+void DeviceContext::bring(void* to, const void* from, std::size_t bytes) {
+  PinnedMemory memory = pinned(bytes);
+  std::memcpy(memory.get(), from, bytes);
+  device_.copy(to, memory.get(), bytes, gpu_, transfer_);
+  uploads_.push_back({std::move(memory), mark(transfer_)});
 }
 
 void DeviceContext::download(void* to, const void* from, std::size_t bytes) {

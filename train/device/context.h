@@ -1,6 +1,6 @@
-// DeviceContext: one rank's GPU, with a compute stream, a communication stream, and memory that
-// follows the order of the compute stream. The context uses transport/gpu/device.h, so the fake
-// device works too.
+// DeviceContext: one rank's GPU, with streams for operators, for communication and for samples, and
+// memory that follows the order of the compute stream. The context uses transport/gpu/device.h, so
+// the fake device works too.
 //
 // Operators return at once; they read and write in the order of the compute stream. Only later work
 // of that stream uses released memory again, so release() does not wait.
@@ -65,6 +65,7 @@ class DeviceContext {
   int gpu() const { return gpu_; }
   void* compute() { return compute_; }
   void* communication() { return communication_; }
+  void* transfer() { return transfer_; }
 
   // Returns device memory aligned to 256 bytes, also for 0 bytes. Throws Error when the GPU is
   // full.
@@ -79,10 +80,12 @@ class DeviceContext {
   }
   // Reads `from` before returning; the device's copy is in the order of the compute stream.
   void upload(void* to, const void* from, std::size_t bytes);
+  // Reads `from` before returning; the device's copy is in the order of the transfer stream.
+  void bring(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
   void wait() { mark(compute_).wait(); }  // waits until the compute stream is empty
   DeviceMark mark(void* stream);          // after the work now on the stream
-  // Waits until both streams are empty, so that none stands at a collective. Called before what may
+  // Waits until all streams are empty, so that none stands at a collective. Called before what may
   // wait for all streams of the GPU: taking memory, and the first product of a shape, for which
   // cuBLASLt loads a kernel. (While it waits it holds a lock of the driver that the collective's
   // kernel needs.) A step takes what it needs when it first runs.
@@ -123,7 +126,7 @@ class DeviceContext {
 
   Device& device_;
   const int gpu_;
-  void *compute_ = nullptr, *communication_ = nullptr;
+  void *compute_ = nullptr, *communication_ = nullptr, *transfer_ = nullptr;
 
   // Chunks from the device, and their pieces: free ones by address and by size, and those in use.
   std::set<char*> chunks_;  // first addresses; free pieces of two chunks never merge
@@ -136,7 +139,7 @@ class DeviceContext {
   std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size
   std::map<void*, std::size_t> pinned_in_use_;
   std::vector<void*> spare_events_;
-  // Memory that the compute stream may still read, and the end of its reading.
+  // Memory that a stream may still read, and the end of its reading.
   std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };
 

@@ -19,7 +19,7 @@ namespace weft::train {
 
 namespace {
 
-// Numbers of the host in device memory, for one kernel.
+// Numbers of the host in device memory, for one kernel, unless they were brought before.
 template <class V>
 class Uploaded {
   static_assert(sizeof(V) == sizeof(float));
@@ -29,10 +29,17 @@ class Uploaded {
     rank_device().upload(memory_.data(), from, count * sizeof(V));
   }
   explicit Uploaded(const std::vector<V>& from) : Uploaded(from.data(), from.size()) {}
-  const V* data() const { return reinterpret_cast<const V*>(memory_.data()); }
+  Uploaded(Tokens tokens, Index count)
+      : Uploaded(tokens.host, tokens.device == nullptr ? count : 0) {
+    brought_ = tokens.device;
+  }
+  const V* data() const {
+    return brought_ != nullptr ? brought_ : reinterpret_cast<const V*>(memory_.data());
+  }
 
  private:
   Tensor<WideOnDevice<float>> memory_;
+  const V* brought_ = nullptr;
 };
 
 template <class T>
@@ -189,8 +196,7 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
 // ---- embedding -------------------------------------------------------------------------------
 
 template <DeviceElement T>
-void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
-           Index width) {
+void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width) {
   const Uploaded<Token> here(tokens, rows);
   launch_of<kernels::Embed, T>(out, table, here.data(), first, n, rows, width);
 }
@@ -247,19 +253,19 @@ void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
   launch_of<kernels::RowMaximum, T>(maximum, logits, rows, n);
 }
 template <DeviceElement T>
-void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows) {
   const Uploaded<Token> here(targets, rows);
   launch_of<kernels::RowSum, T>(sum, target, logits, maximum, here.data(), first, rows, n);
 }
 template <DeviceElement T>
-void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, Tokens targets,
                         Index first, Index n, Index rows, HostOf<T> scale) {
   const Uploaded<Token> here(targets, rows);
   launch_of<kernels::CrossEntropyGrad, T>(logits, maximum, sum, here.data(), first, rows, n, scale);
 }
 template <DeviceElement T>
-void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale) {
   const Uploaded<Token> here(targets, rows);
   launch_of<kernels::FusedCrossEntropy, T>(logits, sum, target, here.data(), rows, n, scale);

@@ -56,7 +56,8 @@ class Embedding : public RegionLayer<T> {
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
       return whole;
     }
-    embed(whole.data(), this->value(0), batch.tokens.data(), first, n, rows, h());
+    embed(whole.data(), this->value(0), {batch.tokens.data(), batch.device_tokens}, first, n, rows,
+          h());
     if (regions_.parallel.embed == Embed::kVocabParallel) regions_.sum(whole.data(), whole.count());
     const Index local = regions_.local(rows), begin = regions_.offset(local);
     add_positions(whole.data() + begin * h(), this->value(1), batch.begin + begin, shape_.positions,
@@ -123,7 +124,7 @@ class Head : public RegionLayer<T> {
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h(), n);
 
     // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
-    cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
+    cross_entropy(logits.data(), {batch.targets.data(), batch.device_targets}, first, n, rows,
                   !spread() || regions_.size() == 1,
                   batch.gradient_scale / static_cast<double>(rows), losses_.data() + batch.number,
                   [&](auto* numbers, Index count, RedOp op) {

@@ -42,8 +42,9 @@ struct Batch {
   Index samples = 1;
   std::vector<Token> tokens, targets;  // samples x positions; tokens for the first stage, targets
                                        // for the last
-  double gradient_scale = 1;           // factor of the gradient of the mean loss
-  Index number = 0;                    // which of the step's micro-batches on this rank
+  const Token *device_tokens = nullptr, *device_targets = nullptr;  // their copies, or null
+  double gradient_scale = 1;  // factor of the gradient of the mean loss
+  Index number = 0;           // which of the step's micro-batches on this rank
   // Inference with a KV cache: the tokens are rows [begin, begin + rows) of one sample, and the
   // blocks have saved keys and values of the rows before. rows 0: all rows, as in training.
   Index begin = 0, rows = 0;

@@ -122,6 +122,7 @@ void GptStage<T>::expect_after(int unit, bool backward) {
 template <class T>
 Tensor<T> GptStage<T>::forward(int microbatch, Tensor<T> x) {
   MicroBatch& m = at(microbatch);
+  if (on_forward) on_forward(microbatch, true);
   if (last() && losses_.empty())
     losses_ = Tensor<LossSum<T>>(micro_batches_.size(), Use::kWorkspace);
   for (int unit = 0; unit < static_cast<int>(layers_.size()); ++unit) {
@@ -145,6 +146,7 @@ Tensor<T> GptStage<T>::forward(int microbatch, Tensor<T> x) {
     if (evaluates_ && ties(unit)) store_->release_weights(0);
     if (!evaluates_) send_away(microbatch, unit);
   }
+  if (on_forward) on_forward(microbatch, false);
   return x;
 }
 

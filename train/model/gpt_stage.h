@@ -53,8 +53,11 @@ class GptStage : public Stage<T> {
   bool last() const { return options_.stage + 1 == options_.stages; }
   const GptShape& shape() const { return shape_; }
 
-  // The caller fills the batches of all micro-batches of a step before the first forward().
+  // forward() of the first and of the last stage reads the micro-batch's batch, which the caller
+  // fills before, or in on_forward. The caller asks for the last one before the first forward().
   Batch& batch(int microbatch);
+  // forward() calls this at its begin and at its end. May be empty.
+  std::function<void(int microbatch, bool begins)> on_forward;
   // While set, forward() keeps nothing, and no backward pass may follow.
   void evaluate(bool on) { evaluates_ = on; }
   // Of the last stage: returns the mean loss of each micro-batch of the step. On a device one copy

@@ -234,7 +234,7 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
 
 namespace {
 
-// A thread computes the scores of so many rows of a head at once, with the keys up to the last row.
+// Rows of a head whose scores a thread computes at once, with the keys up to the last row.
 constexpr Index kAttentionRows = 128;
 
 // Calls f(first row, rows, keys) for all rows of a head, the last ones first.
@@ -340,8 +340,7 @@ void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
 }
 
 template <class T>
-void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
-           Index width) {
+void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width) {
   for (Index r = 0; r < rows; ++r) {
     const Index i = static_cast<Index>(tokens[r]) - first;  // wraps around below first
     if (i < n)
@@ -408,15 +407,15 @@ void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
   });
 }
 template <class T>
-void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows) {
   in_ranges(rows, rows_of_piece(n), [=](Index begin, Index end) {
-    exp_rows(logits, sum, target, maximum, targets, first, n, begin, end);
+    exp_rows(logits, sum, target, maximum, targets.host, first, n, begin, end);
   });
 }
 template <class T>
-void cross_entropy_grad(T* logits, const Wide<T>*, const Wide<T>* sum, const Token* targets,
-                        Index first, Index n, Index rows, HostOf<T> factor) {
+void cross_entropy_grad(T* logits, const Wide<T>*, const Wide<T>* sum, Tokens targets, Index first,
+                        Index n, Index rows, HostOf<T> factor) {
   in_ranges(rows, rows_of_piece(n), [=](Index begin, Index end) {
     for (Index r = begin; r < end; ++r) {
       T* row = logits + r * n;
@@ -427,7 +426,7 @@ void cross_entropy_grad(T* logits, const Wide<T>*, const Wide<T>* sum, const Tok
   });
 }
 template <class T>
-void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale) {
   Tensor<T> maximum(rows, Use::kWorkspace);
   row_maximum(maximum.data(), logits, rows, n);

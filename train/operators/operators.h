@@ -7,7 +7,7 @@
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
 // that "adds" adds its result to the destination. rows = samples x positions. Wide<T> is T on the
-// processor. Tokens and targets are in host memory.
+// processor.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,13 @@ namespace weft::train {
 
 using Token = std::int32_t;
 using Index = std::size_t;
+
+// Tokens or targets in host memory; `device`: their copy in device memory, null: there is none yet.
+struct Tokens {
+  Tokens(const Token* host_, const Token* device_ = nullptr) : host(host_), device(device_) {}
+  Token operator[](Index i) const { return host[i]; }
+  const Token *host, *device;
+};
 
 template <class T>
 concept DeviceElement = kOnDevice<T>;
@@ -84,8 +91,7 @@ void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count);  // grad_x 
 
 // out[row] = table[tokens[row] - first], zeros for a token that is not in [first, first + n).
 template <class T>
-void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
-           Index width);
+void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width);
 // Adds each row of grad_out to its token's row of grad_table.
 template <class T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
@@ -125,15 +131,15 @@ void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n);
 // another rank has the target's column. The processor keeps the exponentials in place of the
 // logits; on a device 16 bits would lose digits.
 template <class T>
-void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows);
 // logits = scale (softmax - one_hot(target)), after row_exp().
 template <class T>
-void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, Tokens targets,
                         Index first, Index n, Index rows, HostOf<T> scale);
 // All three for a rank with the whole vocabulary.
 template <class T>
-void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale);
 // *loss = the sum of the rows' log(sum) - target. No argument tells T.
 template <class T>
@@ -197,7 +203,7 @@ void widen(float* to, const T* from, Index count);
                              const AttentionShape&);                                              \
   PREFIX void gelu(T*, const T*, Index);                                                          \
   PREFIX void gelu_grad(T*, const T*, const T*, Index);                                           \
-  PREFIX void embed(T*, const T*, const Token*, Index, Index, Index, Index);                      \
+  PREFIX void embed(T*, const T*, Tokens, Index, Index, Index, Index);                            \
   PREFIX void embed_grad(T*, const T*, const Token*, Index, Index, Index, Index);                 \
   PREFIX void add_positions(T*, const T*, Index, Index, Index, Index);                            \
   PREFIX void add_positions_grad(T*, const T*, Index, Index, Index, Index);                       \
@@ -207,10 +213,10 @@ void widen(float* to, const T* from, Index count);
   PREFIX void add_columns(T*, const T*, Index, Index);                                            \
   PREFIX void copy_columns(T*, Index, const T*, Index, Index, Index);                             \
   PREFIX void row_maximum(Wide<T>*, const T*, Index, Index);                                      \
-  PREFIX void row_exp(T*, Wide<T>*, Wide<T>*, const Wide<T>*, const Token*, Index, Index, Index); \
-  PREFIX void cross_entropy_grad(T*, const Wide<T>*, const Wide<T>*, const Token*, Index, Index,  \
-                                 Index, HostOf<T>);                                               \
-  PREFIX void whole_cross_entropy(T*, Wide<T>*, Wide<T>*, const Token*, Index, Index, HostOf<T>); \
+  PREFIX void row_exp(T*, Wide<T>*, Wide<T>*, const Wide<T>*, Tokens, Index, Index, Index);       \
+  PREFIX void cross_entropy_grad(T*, const Wide<T>*, const Wide<T>*, Tokens, Index, Index, Index, \
+                                 HostOf<T>);                                                      \
+  PREFIX void whole_cross_entropy(T*, Wide<T>*, Wide<T>*, Tokens, Index, Index, HostOf<T>);       \
   PREFIX void add_squares(Beside<T, double>*, const T*, Index);                                   \
   PREFIX void see_largest(Beside<T, double>*, const T*, Index);                                   \
   PREFIX void add_exact_squares(Beside<T, std::int64_t>*, const T*, Index, int);
@@ -231,7 +237,7 @@ WEFT_OPTIMIZER(template <DeviceElement T>, T)
 // numbers over the ranks that share the vocabulary. whole: the rank has all columns and does not
 // reduce.
 template <class T, class Reduce>
-void cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
+void cross_entropy(T* logits, Tokens targets, Index first, Index n, Index rows, bool whole,
                    double scale, LossSum<T>* loss, Reduce reduce) {
   Tensor<Wide<T>> numbers(3 * rows, Use::kWorkspace);
   Wide<T>*maximum = numbers.data(), *sum = maximum + rows, *target = sum + rows;

@@ -119,8 +119,7 @@ void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
 }
 
 template <HalfElement T>
-void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
-           Index width) {
+void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width) {
   embed<float>(Out(out, rows * width), In(table, n * width), tokens, first, n, rows, width);
 }
 template <HalfElement T>
@@ -171,14 +170,14 @@ void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
 }
 // The logits stay: 16 bits would lose digits of the exponentials.
 template <HalfElement T>
-void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, const Token* targets,
+void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows) {
   Tensor<float> wide(rows * n, Use::kWorkspace);
   widen(wide.data(), logits, wide.count());
   row_exp(wide.data(), sum, target, maximum, targets, first, n, rows);
 }
 template <HalfElement T>
-void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, const Token* targets,
+void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, Tokens targets,
                         Index first, Index n, Index rows, HostOf<T> scale) {
   std::vector<float> ignored(2 * rows);
   InOut wide(logits, rows * n);
@@ -187,7 +186,7 @@ void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, c
   cross_entropy_grad(numbers, maximum, sum, targets, first, n, rows, scale);
 }
 template <HalfElement T>
-void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, const Token* targets, Index n,
+void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale) {
   whole_cross_entropy<float>(InOut(logits, rows * n), sum, target, targets, n, rows, scale);
 }

@@ -18,7 +18,8 @@ namespace weft::train {
 
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
                           std::string_view schedule, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records) {
+                          const std::vector<PipelineRecord>& records,
+                          const std::vector<BroughtSamples>& brought) {
   const auto first_stage = std::ranges::find(pipeline, rank) - pipeline.begin();
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) throw Error(fmt::format("cannot write the trace {}: does its folder exist?", path));
@@ -31,6 +32,20 @@ void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<
                ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{"
                "\"name\":\"stage {}\"}}}}",
                rank, chunk, chunk * shape.ranks + first_stage);
+  if (!brought.empty())
+    fmt::print(file,
+               ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{"
+               "\"name\":\"samples\"}}}}",
+               rank, shape.chunks);
+  for (const BroughtSamples& b : brought) {
+    const auto all = static_cast<std::uint64_t>(shape.microbatches);
+    fmt::print(file,
+               ",\n{{\"ph\":\"X\",\"cat\":\"samples\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":"
+               "{:.3f},\"name\":\"samples of F{}\",\"args\":{{\"microbatch\":{},\"step\":{}}}}}",
+               rank, shape.chunks, static_cast<double>(b.begin_ns) / 1e3,
+               static_cast<double>(b.end_ns - b.begin_ns) / 1e3, b.item % all, b.item % all,
+               b.item / all + 1);
+  }
   for (const PipelineRecord& r : records)
     fmt::print(file,
                ",\n{{\"ph\":\"X\",\"cat\":\"pipeline\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":"
@@ -74,10 +89,10 @@ RankTrace read_rank(const std::string& path) {
     auto json = nlohmann::json::parse(file);
     trace.pipeline = json.at("otherData").at("pipeline").get<std::vector<Rank>>();
     if (const auto& about = json["otherData"]; about.contains("schedule"))
-      trace.plan = PipelinePlan{
-          about.at("schedule").get<std::string>(),
-          {static_cast<int>(trace.pipeline.size()), about.at("micro_batches").get<int>(),
-           about.at("chunks").get<int>()}};
+      trace.plan =
+          PipelinePlan{about.at("schedule").get<std::string>(),
+                       {static_cast<int>(trace.pipeline.size()),
+                        about.at("micro_batches").get<int>(), about.at("chunks").get<int>()}};
     for (const auto& e : json.at("traceEvents")) {
       if (e.value("cat", "") != "pipeline") continue;
       const auto name = e.at("name").get<std::string>();

@@ -7,16 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "train/model/sample_feed.h"
 #include "train/pipeline/runtime.h"
 
 namespace weft::train {
 
-// Writes this rank's F, B and W (schema weft.trace/1; `weft trace merge` joins the files of all
-// ranks), and the name and shape of the schedule. pipeline: the ranks of this rank's pipeline, from
-// the first stage on. Throws Error where the file cannot be written.
+// Writes this rank's F, B and W, and when the samples of each F were brought (schema weft.trace/1;
+// `weft trace merge` joins the files of all ranks), and the name and shape of the schedule.
+// pipeline: the ranks of this rank's pipeline, from the first stage on. Throws Error where the file
+// cannot be written.
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
                           std::string_view schedule, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records);
+                          const std::vector<PipelineRecord>& records,
+                          const std::vector<BroughtSamples>& brought = {});
 
 struct PipelinePlan {
   std::string schedule;

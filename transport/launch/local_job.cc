@@ -23,7 +23,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <thread>
 #include <utility>
 
@@ -136,59 +135,61 @@ class LocalProcesses {
   }
 
   void start() {
-    std::string root;
-    const File listener = listen_on_loopback(root);
-    const std::string secret = hex(random_bytes(kMacBytes));
-    const std::vector<std::string> ids = host_ids();
-    std::map<std::string, int> local_ranks;
+    listener_ = listen_on_loopback(root_);
     guard_.start();
     (void)getrlimit(RLIMIT_NOFILE, &files_before_);
     if (options_.tag) (void)allow_files(2 * options_.ranks);  // their pipes
-    std::fflush(nullptr);  // or the children would print our buffers again
+    for (Rank r = 0; r < options_.ranks; ++r) start_rank(r, false);
+    listener_.close();
+  }
+
+  void start_rank(Rank r, bool replaces) {
+    const auto of = static_cast<std::size_t>(r);
+    const std::string id = host_ids_.empty() ? "" : host_ids_[of];
+    const auto local_rank =
+        host_ids_.empty() ? r : std::count(host_ids_.begin(), host_ids_.begin() + r, id);
+    std::fflush(nullptr);  // or the child would print our buffers again
     const pid_t launcher = getpid();
-    for (Rank r = 0; r < options_.ranks; ++r) {
-      const std::string id = ids.empty() ? "" : ids[static_cast<std::size_t>(r)];
-      const int local_rank = local_ranks[id]++;
-      Pipe out, err;
-      if (options_.tag) {
-        out = make_pipe();
-        err = make_pipe();
+    Pipe out, err;
+    if (options_.tag) {
+      out = make_pipe();
+      err = make_pipe();
+    }
+    const pid_t pid = fork();
+    if (pid < 0) fail_by_errno("fork");
+    if (pid == 0) {
+      become_rank(r, launcher, listener_.get(), out.write.get(), err.write.get());
+      setenv("WEFT_RANK", std::to_string(r).c_str(), 1);
+      setenv("WEFT_SIZE", std::to_string(options_.ranks).c_str(), 1);
+      setenv("WEFT_LOCAL_RANK", std::to_string(local_rank).c_str(), 1);
+      setenv("WEFT_ROOT", root_.c_str(), 1);
+      setenv("WEFT_SECRET", secret_.c_str(), 1);
+      setenv(kLauncherVariable, std::to_string(launcher).c_str(), 1);
+      if (replaces) setenv(kReplaces, "1", 1);
+      if (!id.empty()) setenv("WEFT_HOST_ID", id.c_str(), 1);
+      if (options_.hosts > 1 || options_.rails > 1) {
+        setenv("WEFT_EMULATE_RAILS", std::to_string(options_.rails).c_str(), 1);
       }
-      const pid_t pid = fork();
-      if (pid < 0) fail_by_errno("fork");
-      if (pid == 0) {
-        become_rank(r, launcher, listener.get(), out.write.get(), err.write.get());
-        setenv("WEFT_RANK", std::to_string(r).c_str(), 1);
-        setenv("WEFT_SIZE", std::to_string(options_.ranks).c_str(), 1);
-        setenv("WEFT_LOCAL_RANK", std::to_string(local_rank).c_str(), 1);
-        setenv("WEFT_ROOT", root.c_str(), 1);
-        setenv("WEFT_SECRET", secret.c_str(), 1);
-        setenv(kLauncherVariable, std::to_string(launcher).c_str(), 1);
-        if (!id.empty()) setenv("WEFT_HOST_ID", id.c_str(), 1);
-        if (options_.hosts > 1 || options_.rails > 1) {
-          setenv("WEFT_EMULATE_RAILS", std::to_string(options_.rails).c_str(), 1);
-        }
-        if (options_.timeout.count() > 0) {
-          setenv("WEFT_TIMEOUT_MS", std::to_string(options_.timeout.count()).c_str(), 1);
-        }
-        int code = 1;
-        try {
-          code = child_(r);
-        } catch (const std::exception& e) {
-          std::fprintf(stderr, "%s\n", e.what());
-        }
-        std::fflush(nullptr);
-        _exit(code);
+      if (options_.timeout.count() > 0) {
+        setenv("WEFT_TIMEOUT_MS", std::to_string(options_.timeout.count()).c_str(), 1);
       }
-      setpgid(pid, pid);  // both sides do it: whoever comes first
-      processes_[static_cast<std::size_t>(r)] = {pid, true};
-      ++running_;
-      guard_.add(pid);
-      if (options_.tag) {
-        const std::string tag = fmt::format("[{}] ", r);
-        streams_.push_back({std::move(out.read), STDOUT_FILENO, tag, {}});
-        streams_.push_back({std::move(err.read), STDERR_FILENO, tag, {}});
+      int code = 1;
+      try {
+        code = child_(r);
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s\n", e.what());
       }
+      std::fflush(nullptr);
+      _exit(code);
+    }
+    setpgid(pid, pid);  // both sides do it: whoever comes first
+    processes_[of] = {pid, true};
+    ++running_;
+    guard_.add(pid);
+    if (options_.tag) {
+      const std::string tag = fmt::format("[{}] ", r);
+      streams_.push_back({std::move(out.read), STDOUT_FILENO, tag, {}});
+      streams_.push_back({std::move(err.read), STDERR_FILENO, tag, {}});
     }
   }
 
@@ -208,7 +209,7 @@ class LocalProcesses {
       if (null >= 0) dup2(null, STDIN_FILENO);
     }
     unsetenv("WEFT_ROOT_FD");
-    if (r == 0) {
+    if (r == 0 && listener >= 0) {
       fcntl(listener, F_SETFD, 0);
       setenv("WEFT_ROOT_FD", std::to_string(listener).c_str(), 1);
     }
@@ -257,8 +258,14 @@ class LocalProcesses {
       --running_;
       if (code_of(status) == kExitClosedPipe && output_closed()) reader_gone();
       if (options_.outlives_killed && WIFSIGNALED(status) && exit_code_ == 0 && running_ > 0) {
-        say(fmt::format("{}: rank {} {}; {} still running", options_.name, r, how_it_ended(status),
-                        running_));
+        const bool replaced = replaced_ < options_.replacements;
+        say(fmt::format("{}: rank {} {}; {} still running{}", options_.name, r,
+                        how_it_ended(status), running_, replaced ? ", and a new one" : ""));
+        if (!replaced) continue;
+        ++replaced_;
+        (void)kill(-p.pid, SIGKILL);  // what it started
+        guard_.forget(p.pid);
+        start_rank(static_cast<Rank>(r), true);
         continue;
       }
       if (code_of(status) == 0 || exit_code_ != 0) continue;
@@ -369,7 +376,11 @@ class LocalProcesses {
   const LaunchOptions& options_;
   std::vector<Process> processes_;  // by rank
   std::vector<Stream> streams_;
-  int running_ = 0;
+  const std::vector<std::string> host_ids_ = host_ids();  // of each rank; empty: one host
+  std::string root_;
+  const std::string secret_ = hex(random_bytes(kMacBytes));
+  File listener_;
+  int running_ = 0, replaced_ = 0;
   int exit_code_ = 0;
   std::vector<std::pair<Rank, int>> failures_;  // not judged yet: others are about to end
   Clock::time_point judge_at_{};

@@ -25,10 +25,16 @@ struct LaunchOptions {
   bool ranks_say_why = false;  // ranks explain exit codes; name killed ranks only
   // A killed rank does not end the job: the other ranks go on, or end it by themselves.
   bool outlives_killed = false;
+  // With outlives_killed: this many times a killed rank is started again at once, with kReplaces
+  // set. It does not find the others by WEFT_ROOT.
+  int replacements = 0;
   // The exit code of a job with a killed rank, or a rank whose code says so; 0: 128 + signal.
   int killed_code = 0;
   std::string name = "weft";  // the prefix of the launcher's messages
 };
+
+// In the environment of a rank that replaces one that was killed.
+inline constexpr const char* kReplaces = "WEFT_REPLACES_A_RANK";
 
 // Exit codes of a job whose program could not be started; shells use the same codes.
 inline constexpr int kExitNotFound = 127;

@@ -16,8 +16,16 @@
 
 namespace weft {
 
+// The last record is what counts, and whoever waits keeps the one that it waits for: an event may
+// be recorded again, on another stream, while an earlier record is not reached.
 struct FakeDevice::FakeEvent {
-  std::atomic<std::uint64_t> recorded{0}, reached{0};
+  using Record = std::shared_ptr<std::atomic<bool>>;
+  Record last() {
+    const MutexLock lock(mutex);
+    return record;
+  }
+  Mutex mutex;
+  Record record WEFT_GUARDED_BY(mutex) = std::make_shared<std::atomic<bool>>(true);
 };
 
 struct FakeDevice::FakeStream {
@@ -154,20 +162,23 @@ void FakeDevice::free_event(Event event) noexcept {
   delete static_cast<std::shared_ptr<FakeEvent>*>(event);
 }
 void FakeDevice::record(Event event, Stream stream) {
-  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
-  const std::uint64_t number = ++e->recorded;
-  put(stream, [e, number] { e->reached.store(number, std::memory_order_release); });
+  FakeEvent& e = **static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const auto record = std::make_shared<std::atomic<bool>>(false);
+  {
+    const MutexLock lock(e.mutex);
+    e.record = record;
+  }
+  put(stream, [record] { record->store(true, std::memory_order_release); });
 }
 bool FakeDevice::reached(Event event) {
-  const FakeEvent& e = **static_cast<std::shared_ptr<FakeEvent>*>(event);
-  return e.reached.load(std::memory_order_acquire) == e.recorded.load();
+  return (*static_cast<std::shared_ptr<FakeEvent>*>(event))
+      ->last()
+      ->load(std::memory_order_acquire);
 }
 
 void FakeDevice::wait_event(Stream stream, Event event) {
-  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
-  const std::uint64_t number = e->recorded.load();
-  put(stream, [e, number] {
-    while (e->reached.load(std::memory_order_acquire) < number)
+  put(stream, [record = (*static_cast<std::shared_ptr<FakeEvent>*>(event))->last()] {
+    while (!record->load(std::memory_order_acquire))
       std::this_thread::sleep_for(std::chrono::microseconds(5));
   });
 }

@@ -1,5 +1,7 @@
 // `weft train` on real processes: layouts, death and resumption.
 // labels: multiproc
+#include "support/train/train_command.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,38 +28,31 @@ namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::TrainCommand;
 
-class TrainCommand : public ::testing::Test {
- protected:
-  std::string command(const std::string& flags) const {
-    return fmt::format(
-        "{} train --type double --steps 12 --batch 8 --width 32 --layers 2 "
-        "--positions 16 --sample 0 {}",
-        WEFT_BINARY, flags);
+// The samples of a micro-batch are cut while another one computes, as the trace shows.
+TEST_F(TrainCommand, TheTraceShowsWhenSamplesCame) {
+  losses("--steps 3 --batch 32 --micro-batch 1 --width 64 --positions 64 --trace " +
+         folder_ / "run.json");
+  std::ifstream in(folder_ / "run.pipeline.rank0.json");
+  const auto trace = nlohmann::json::parse(in);
+  std::vector<nlohmann::json> samples, computed;
+  for (const auto& e : trace.at("traceEvents")) {
+    if (e.value("cat", "") == "samples") samples.push_back(e);
+    if (e.value("cat", "") == "pipeline") computed.push_back(e);
   }
-  // Step -> loss, the last one where a step was done again.
-  std::map<int, double> losses(const std::string& flags) {
-    const std::string log = folder_ / fmt::format("log{}", ++logs_);
-    output_ = run(command(flags + " --log " + log));
-    EXPECT_EQ(output_.exit_code, 0) << output_.text;
-    std::map<int, double> all;
-    std::ifstream in(log);
-    for (std::string line; std::getline(in, line);) {
-      const auto step = nlohmann::json::parse(line);
-      all[step["step"]] = step["loss"];
+  ASSERT_EQ(samples.size(), 32u);
+  int beside = 0;  // that some other micro-batch computes
+  for (const auto& s : samples) {
+    EXPECT_EQ(s.at("args").at("step"), 3);
+    for (const auto& c : computed) {
+      const double begin = c.at("ts"), length = c.at("dur"), came = s.at("ts"), took = s.at("dur");
+      beside += c.at("args").at("microbatch") != s.at("args").at("microbatch") &&
+                came < begin + length && begin < came + took;
     }
-    return all;
   }
-  static void expect_near(const std::map<int, double>& a, const std::map<int, double>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [step, loss] : a) EXPECT_NEAR(b.at(step) / loss, 1, 1e-10) << step;
-  }
-
-  const testing::TemporaryFolder folder_;
-  std::mt19937 random_{testing::seed()};
-  int logs_ = 0;
-  Output output_;
-};
+  EXPECT_GT(beside, 0);
+}
 
 TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   const auto one = losses("");
@@ -249,66 +244,6 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
             std::string::npos)
       << output_.text;
   EXPECT_EQ(whole, broken);
-}
-
-// Without ZeRO the others go on at once, in a smaller World and with what is in memory: nothing has
-// been saved. A replica of several ranks goes as a whole, and what the batch does not divide by.
-TEST_F(TrainCommand, ALostReplicaGoesAtOnce) {
-  const auto whole = losses("--deterministic");
-  const std::pair<const char*, const char*> jobs[] = {
-      {"-N 4 --dp 4 --kill 1:8", "2 go on after step 7"},
-      {"-N 4 --dp 2 --pp 2 --kill 0:8", "1 goes on after step 7"},
-      {"-N 6 --dp 3 --tp 2 --hosts 3 --kill 3:1", "2 go on after step 0"}};
-  for (const auto& [job, goes_on] : jobs) {
-    fs::remove_all(folder_ / "save");
-    const std::string batch =
-        std::string(job).find("--dp 3") == std::string::npos ? "" : " --batch 6 --micro-batch 1";
-    const auto want = batch.empty() ? whole : losses("--deterministic" + batch);
-    const auto got =
-        losses(std::string(job) + batch + " --deterministic --elastic --save-every 100 --save " +
-               folder_ / "save");
-    EXPECT_NE(output_.text.find(goes_on), std::string::npos) << output_.text;
-    EXPECT_EQ(output_.text.find("again, with"), std::string::npos) << output_.text;
-    EXPECT_EQ(output_.text.find("goes on after step 0 of"), std::string::npos) << output_.text;
-    // Pipelines and tensor parallelism add the squares of a gradient in another order.
-    if (std::string(job).find("p 2 ") == std::string::npos)
-      EXPECT_EQ(want, got) << job;
-    else
-      expect_near(want, got);
-  }
-}
-
-// A new replica joins at the next checkpoint.
-TEST_F(TrainCommand, ANewReplicaJoinsAtACheckpoint) {
-  const auto whole = losses("--deterministic");
-  const auto got = losses(
-      "-N 4 --dp 4 --deterministic --elastic --restart 1 --kill 2:6 "
-      "--save-every 4 --save " +
-      folder_ / "save");
-  for (const char* said :
-       {"2 go on after step 5", "a new replica joins; start 1 of 1 again, with 4",
-        "goes on after step 8 of"})
-    EXPECT_NE(output_.text.find(said), std::string::npos) << said << "\n" << output_.text;
-  EXPECT_EQ(whole, got);
-}
-
-// Alone, and as many times as --restart says.
-TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
-  const auto whole = losses("-N 4 --dp 4");
-  for (const std::string how : {"--elastic", "--elastic --restart 1"}) {
-    fs::remove_all(folder_ / "save");
-    const auto broken = losses("-N 4 --dp 4 --zero 2 --hosts 4 --save-every 3 --kill 1:8 --save " +
-                               folder_ / "save " + how);
-    EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
-    EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
-    expect_near(whole, broken);
-  }
-}
-
-TEST_F(TrainCommand, ElasticEndsWhereThereIsNoSmallerJob) {
-  const Output out = run(command("-N 1 --elastic --kill 0:3 --save " + folder_ / "save"));
-  EXPECT_EQ(out.exit_code, 2) << out.text;
-  EXPECT_NE(out.text.find("there is no smaller one for --elastic"), std::string::npos) << out.text;
 }
 
 // Somebody else's launcher ends the job when a rank dies.

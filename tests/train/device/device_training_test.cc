@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -109,6 +112,41 @@ TEST_F(DeviceTraining, WaitsForTheDeviceDoNotGrowWithTheMicroBatches) {
             "{} x {} x {}, {} micro-batches", sizes[0], sizes[1], sizes[2], micro_batches);
       });
     }
+}
+
+// While the device stands still before micro-batch 1, the samples of micro-batch 2 are copied to
+// it.
+TEST_F(DeviceTraining, TheNextSamplesComeWhileThisMicroBatchComputes) {
+  FakeDevice& device = use_fake_device();
+  const Text data = text();
+  testing::run_ranks(testing::places({1}), testing::patient(), [&](World& world) {
+    TrainOptions o = testing::tiny(1, 1, 1);
+    DeviceContext& context = DeviceContext::of_this_rank();
+    Trainer<OnDevice<Fp32>> trainer(world, o, data);
+    trainer.step();
+    std::atomic<std::uint32_t> word{0};
+    int before = 0, copied = 0;
+    trainer.pipeline().on_action = [&](const PipelineAction& action, bool begins) {
+      if (action.op != PipeOp::kForward || action.microbatch != 1) return;
+      if (begins) {
+        context.wait();
+        before = device.copies_done(context.gpu());
+        device.hold(context.compute(), &word);
+        return;
+      }
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      const DeviceMark transferred = context.mark(context.transfer());
+      while (!transferred.passed() && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::yield();
+      copied = device.copies_done(context.gpu()) - before;
+      EXPECT_FALSE(context.mark(context.compute()).passed());
+      word = 1;
+    };
+    trainer.step();
+    EXPECT_EQ(copied, 2);                     // tokens and targets
+    ASSERT_GE(trainer.brought().size(), 7u);  // of the last one the end may not have been seen
+    for (const BroughtSamples& b : trainer.brought()) EXPECT_LT(b.begin_ns, b.end_ns);
+  });
 }
 
 // A model gives back all that it takes.
