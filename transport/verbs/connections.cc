@@ -23,7 +23,11 @@ constexpr std::size_t kMostText = 300;
 // Letters to a peer that says nothing, until no further invitation is sent: one that is busy for
 // long must not be written to again and again.
 constexpr int kMostUnheard = 16;
-constexpr int kMorePlaces = 8;
+// Letters may be lost (job/mailbox.h): one without an answer is said again after this time, and
+// after twice the time each time, kMostDoublings times.
+constexpr std::chrono::milliseconds kAnswerWithin{500};
+constexpr int kMostDoublings = 4;
+constexpr int kPollsPerLook = 1024;
 
 }  // namespace
 
@@ -38,7 +42,9 @@ void VerbsTransport::make_lanes(Peer& peer) {
 }
 
 void VerbsTransport::link(Peer& peer, Link is) {
+  const auto unsettled = [](Link l) { return l != Link::kClosed && l != Link::kOpen; };
   closing_ += (is == Link::kClosing) - (peer.link == Link::kClosing);
+  unsettled_ += unsettled(is) - unsettled(peer.link);
   peer.link = is;
 }
 
@@ -85,9 +91,12 @@ void VerbsTransport::hear_letters() {
 
 void VerbsTransport::connect_peers() {
   hear_letters();
-  if (closing_ > 0)
-    for (Peer* peer : owners_)
-      if (peer) finish_closing(*peer);
+  if (unsettled_ > 0) {
+    if (++unsettled_polls_ % kPollsPerLook == 0) repeat_letters();
+    if (closing_ > 0)
+      for (Peer* peer : owners_)
+        if (peer) finish_closing(*peer);
+  }
   if (!opening_.empty()) open_wanted();
 }
 
@@ -112,7 +121,7 @@ void VerbsTransport::open_wanted() {
 // Makes room in the completion queues for new queue pairs: what earlier ones left is dropped.
 void VerbsTransport::drain_queues() {
   int most = 0;
-  for (const Slots& slots : slots_) most += slots.cq->depth();
+  for (const VerbsCq& queue : queues_) most += queue.depth();
   for (int i = 0; i < most && reap() > 0; ++i) {
   }
 }
@@ -141,7 +150,8 @@ void VerbsTransport::make_room() {
 void VerbsTransport::grow() {
   for_place_.begin();
   try {
-    add_slots(std::min(shape_.places, kMorePlaces));
+    const int places = std::min(shape_.places, kPlacesAtOnce);
+    add_slots(places, add_queue(places));
     log().info("verbs: rank {}: {}: {} places for connections: peers that hold some do not answer",
                rank_, where_, owners_.size());
   } catch (const Error& error) {
@@ -160,11 +170,18 @@ bool VerbsTransport::abandon_one() {
   for (Peer* peer : owners_) {
     // An invitation that rails carry (failure is set) is theirs to give up.
     if (!peer || peer->link != Link::kInvited || !peer->failure.ok() || peer->broken) continue;
-    say(*peer, VerbsLetter::kAbandon, 0);
+    abandon(*peer, peer->mine);
     leave_link(*peer);
     return true;
   }
   return false;
+}
+
+// Tells the peer that this attempt of this rank's is over.
+void VerbsTransport::abandon(Peer& peer, std::uint32_t attempt) {
+  const std::uint32_t now = std::exchange(peer.mine, attempt);
+  say(peer, VerbsLetter::kAbandon, 0);
+  peer.mine = now;
 }
 
 // Ends an attempt to connect over which nothing has been sent.
@@ -177,8 +194,20 @@ void VerbsTransport::leave_link(Peer& peer) {
 }
 
 bool VerbsTransport::take_place(Peer& peer) {
-  const auto free = std::ranges::find(owners_, nullptr);
-  if (free == owners_.end()) return false;
+  auto free = std::ranges::find(owners_, nullptr);
+  if (free == owners_.end()) {
+    const int more = std::min(shape_.places - static_cast<int>(owners_.size()), kPlacesAtOnce);
+    if (more <= 0) return false;
+    try {
+      add_slots(more, queues_.front());
+    } catch (const Error& error) {
+      log().info("verbs: rank {}: {} places for connections, and no more: {}", rank_,
+                 owners_.size(), error.what());
+      shape_.places = static_cast<int>(owners_.size());
+      return false;
+    }
+    free = std::ranges::find(owners_, nullptr);
+  }
   for_place_.begin();
   for_answer_.begin();
   *free = &peer;
@@ -238,6 +267,7 @@ void VerbsTransport::give_up(Peer& peer, const std::exception& error, std::uint3
 void VerbsTransport::say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body) {
   const VerbsLetterFront front{what, peer.mine, yours};
   ++peer.unheard;
+  peer.said = std::chrono::steady_clock::now();
   std::string text(reinterpret_cast<const char*>(&front), sizeof front);
   mail_->send(peer.rank, text.append(body));
 }
@@ -253,6 +283,10 @@ bool VerbsTransport::awaits(const Peer& peer) const {
 
 void VerbsTransport::ask_to_close(Peer& peer, VerbsLetter how) {
   link(peer, Link::kClosing);
+  say_close(peer, how);
+}
+
+void VerbsTransport::say_close(Peer& peer, VerbsLetter how) {
   std::string counts;
   for (const Lane* lane : peer.lanes) {
     const std::uint64_t sent = lane->send_credits.sent();
@@ -278,6 +312,8 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
   if (front.mine != peer.theirs || front.yours != peer.mine)
     return say(peer, VerbsLetter::kStay, front.mine);
   if (peer.link == Link::kMet) opened(peer);  // the peer knows that both ends are connected
+  if (peer.link == Link::kClosed && front.what == VerbsLetter::kMustClose && peer.failure.ok())
+    return say_close(peer, VerbsLetter::kClose);  // it is: the peer has not heard so
   if (peer.link != Link::kOpen && peer.link != Link::kClosing) return;
   if (body.size() != peer.lanes.size() * sizeof(std::uint64_t))
     return refuse(peer, "it tells of other queue pairs");
@@ -295,6 +331,23 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
 }
 
 // ---- letters -------------------------------------------------------------------------------
+
+// What a peer has not answered is said again, for the letter or its answer may be lost. Who has it
+// already answers once more.
+void VerbsTransport::repeat_letters() {
+  const auto now = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    Peer* const peer = owners_[i];
+    if (!peer || !peer->failure.ok() || peer->link == Link::kOpen || peer->closes ||
+        now - peer->said < kAnswerWithin * (1 << std::clamp(peer->unheard - 1, 0, kMostDoublings)))
+      continue;
+    if (peer->link == Link::kClosing)
+      say_close(*peer, VerbsLetter::kMustClose);
+    else
+      say(*peer, VerbsLetter::kInvite, peer->link == Link::kMet ? peer->theirs : 0,
+          invitation(*peer));
+  }
+}
 
 void VerbsTransport::on_letter(const Letter& letter) {
   Peer* const from = peer_of(letter.from);
@@ -341,9 +394,21 @@ void VerbsTransport::on_invite(Peer& peer, const VerbsLetterFront& front, std::s
     return say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
   if (!invites(body) || front_of(body).number != front.mine)
     return refuse(peer, "an invitation that makes no sense");
-  if (front.yours != 0 && front.yours != peer.mine) return;  // the answer to one that is over
-  // An attempt that has been answered, or one before it.
-  if (static_cast<std::int32_t>(front.mine - peer.theirs) <= 0) return;
+  if (front.yours != 0 && front.yours != peer.mine) {  // the answer to one that is over
+    if (front.mine != peer.theirs) abandon(peer, front.yours);
+    return;
+  }
+  if (front.mine == peer.theirs) {  // once more: it has not heard the answer
+    if (front.yours == 0 && peer.link == Link::kMet)
+      say(peer, VerbsLetter::kInvite, peer.theirs, invitation(peer));
+    else if (front.yours != 0 && (peer.link == Link::kMet || peer.link == Link::kOpen))
+      say(peer, VerbsLetter::kReady, peer.theirs);
+    if (front.yours != 0 && peer.link == Link::kMet) opened(peer);
+    return;
+  }
+  if (static_cast<std::int32_t>(front.mine - peer.theirs) < 0) return;  // it came late
+  // The peer has given up the attempt that this rank answered, and this rank has not heard so.
+  if (peer.link == Link::kMet && !peer.broken && front_of(body).resumes == 0) leave_link(peer);
   const bool live = peer.link != Link::kClosed && peer.link != Link::kInvited && !peer.closes;
   if (live && front_of(body).resumes != 0) {
     break_off(peer);
