@@ -133,11 +133,7 @@ class Matching {
            UnexpectedMemory::of_process() + more <= total;
   }
   // Returns whether the unexpected messages take half of what they may.
-  bool far_ahead(std::size_t limit) const {
-    static const std::size_t total = unclaimed_total_limit();
-    return has_unexpected() &&
-           (memory_.bytes() >= limit / 2 || UnexpectedMemory::of_process() >= total / 2);
-  }
+  bool far_ahead(std::size_t limit) const { return has_unexpected() && takes_half(limit); }
   // Keeps a message; the caller fills in `head` and `kept`, which holds what the last message that
   // was kept here left in it. `memory` is that of the bytes.
   Unexpected& keep(std::uint64_t tag, std::size_t bytes, std::size_t memory) {
@@ -206,6 +202,11 @@ class Matching {
     std::uint32_t last = 0;      // receive of the same tag; of the first one only
     std::uint64_t number = 0;    // rises with every receive; 0: a free place
   };
+
+  bool takes_half(std::size_t limit) const {
+    static const std::size_t total = unclaimed_total_limit();
+    return memory_.bytes() >= limit / 2 || UnexpectedMemory::of_process() >= total / 2;
+  }
 
   std::vector<Receive> take_all() {
     std::vector<Receive> all = receives();

@@ -44,13 +44,33 @@ void Rails::State::look() {
   for (int i = 0; i < kMostHeard && paths->receive(d); ++i) hear(d);
   if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
   looked = now;
-  for (std::size_t i = 0; i < known.size(); ++i) watch(known[i], now);  // may make more known
+  for (std::size_t i = 0; i < active.size();) {
+    const Rank rank = active[i];
+    watch(rank, now);  // may stir others
+    if (!at_rest(peer(rank))) {
+      ++i;
+      continue;
+    }
+    peer(rank).active = false;
+    active[i] = active.back();
+    active.pop_back();
+  }
+}
+
+// Nothing is under way with the peer that a look could find, or finish.
+bool Rails::State::at_rest(const Peer& p) {
+  return p.reached && p.notes.empty() && std::ranges::all_of(p.lanes, [](const Lane& l) {
+           return l.is == Lane::Is::kUp && l.open == 0 &&
+                  std::ranges::all_of(l.receipts,
+                                      [](const auto& r) { return r.untold.empty() && !r.owes; });
+         });
 }
 
 void Rails::State::watch(Rank rank, std::int64_t now) {
   Peer& p = peer(rank);
   bool suspicion = false, probing = false, waits = false;
   for (int r = 0; r < nrails(); ++r) {
+    ++counters.visits;
     Lane& l = lane(rank, r);
     if (l.is != Lane::Is::kUp) {
       waits = true;

@@ -94,6 +94,7 @@ void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
 void Rails::State::say(Rank rank, std::string body, bool move) {
   Peer& p = peer(rank);
   p.moves_out += move;
+  stir(rank, p);
   p.notes.push_back({p.next_note++, move, std::move(body)});
   if (p.notes.size() == 1) send_note(rank, paths->now_us());
 }

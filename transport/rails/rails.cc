@@ -50,6 +50,7 @@ Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   p->lanes.resize(inner.size());
   p->paths.resize(inner.size());
   known.push_back(rank);
+  stir(rank, *p);
   for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
   p->in = p->out;
   return *p;
@@ -156,6 +157,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
     return;
   }
   if (!l.started) start(slot.t.peer, rail);
+  stir(slot.t.peer, p);
   slot.rail = static_cast<std::int8_t>(rail);
   slot.busy = true;
   slot.expects = slot.use != Use::kReceiptIn;

@@ -78,6 +78,7 @@ struct RailsCounters {
   std::uint64_t replayed = 0, replayed_bytes = 0;
   std::uint64_t receipts = 0;  // messages with receipts that this rank sent
   std::uint64_t moves = 0;     // changes of the rails that messages take
+  std::uint64_t visits = 0;    // of lanes, to see whether something is amiss
 };
 
 class Rails {

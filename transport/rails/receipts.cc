@@ -160,6 +160,7 @@ void Rails::State::receipt_came(const Slot& slot) {
   const std::size_t count = std::min<std::size_t>(receipt.count, Receipt::most(stream));
   for (std::size_t i = 0; i < count; ++i) acknowledged(rank, receipt.tags[i]);
   r.owes = r.owes || count > 0;
+  stir(rank, peer(rank));
   while (!r.told.empty() && static_cast<std::int32_t>(receipt.confirmed - r.told_from) > 0) {
     r.told.pop_front();
     ++r.told_from;

@@ -150,6 +150,7 @@ struct Rails::State {
     bool lively = false;   // a message came from the peer since the last ping
     int unanswered = 0;    // pings to the peer while lively and not reached; when the last one was
     std::int64_t counted = 0;
+    bool active = false;         // in State::active
     bool asked_to_move = false;  // a ping is out whose answer lets large messages move
     bool unheard = false;        // the peer broke the protocol: its datagrams are dropped
     std::deque<Note> notes;
@@ -230,6 +231,14 @@ struct Rails::State {
   // ---- rails/lanes.cc: lanes
   void look();
   void watch(Rank rank, std::int64_t now);
+  // Looks at the peer's lanes from now on, until nothing is under way with it.
+  void stir(Rank rank, Peer& p) {
+    if (!p.active) [[unlikely]] {
+      p.active = true;
+      active.push_back(rank);
+    }
+  }
+  static bool at_rest(const Peer& p);
   void take_out(Rank rank, int rail, const std::string& cause);
   void settle_lane(Rank rank, int rail);
   void taken_back(Rank rank, int rail);
@@ -278,6 +287,7 @@ struct Rails::State {
   std::uint64_t own_bit;
   std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: no message with this rank so far
   std::vector<Rank> known;                   // the ranks whose peer is not null
+  std::vector<Rank> active;                  // those with something under way
   std::vector<std::unique_ptr<Slot>> slots;
   std::vector<std::uint32_t> free_slots;
   std::vector<Completions> faces;            // by rail

@@ -103,6 +103,9 @@ bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) no
 void ShmTransport::drain(Peer& p, bool patient) noexcept {
   for (std::uint32_t n = 0; n < kRing && !p.broken; ++n) {
     if (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) != p.seen + 1) return;
+    // A peer that is far ahead of this rank's receives waits for cells, until some have been taken.
+    if (p.matching.far_ahead(unexpected_most_)) [[unlikely]]
+      return;
     take_over(member_of_[p.rank], me_);
     Message m;
     if (!look(p, p.seen, m) || !arrive(p, m, p.seen, patient && !done_.empty())) return;

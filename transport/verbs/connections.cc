@@ -7,8 +7,6 @@
 // posted receive does not, nor a long message that waits for its CTS, which may come over a later
 // connection. So every connection can be closed sooner or later, and nobody waits for a place for
 // ever: an invitation holds a place, too, until it is answered or abandoned.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -19,11 +17,10 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kMostText = 300;
 // Letters to a peer that says nothing, until no further invitation is sent: one that is busy for
 // long must not be written to again and again.
 constexpr int kMostUnheard = 16;
-constexpr int kMorePlaces = 8;
+constexpr int kPollsPerLook = 1024;
 
 }  // namespace
 
@@ -38,7 +35,9 @@ void VerbsTransport::make_lanes(Peer& peer) {
 }
 
 void VerbsTransport::link(Peer& peer, Link is) {
+  const auto unsettled = [](Link l) { return l != Link::kClosed && l != Link::kOpen; };
   closing_ += (is == Link::kClosing) - (peer.link == Link::kClosing);
+  unsettled_ += unsettled(is) - unsettled(peer.link);
   peer.link = is;
 }
 
@@ -78,16 +77,14 @@ void VerbsTransport::want(Peer& peer) {
   opening_.push_back(peer.rank);
 }
 
-void VerbsTransport::hear_letters() {
-  Letter letter;
-  while (mail_->receive(letter)) on_letter(letter);
-}
-
 void VerbsTransport::connect_peers() {
   hear_letters();
-  if (closing_ > 0)
-    for (Peer* peer : owners_)
-      if (peer) finish_closing(*peer);
+  if (unsettled_ > 0) {
+    if (++unsettled_polls_ % kPollsPerLook == 0) repeat_letters();
+    if (closing_ > 0)
+      for (Peer* peer : owners_)
+        if (peer) finish_closing(*peer);
+  }
   if (!opening_.empty()) open_wanted();
 }
 
@@ -112,7 +109,7 @@ void VerbsTransport::open_wanted() {
 // Makes room in the completion queues for new queue pairs: what earlier ones left is dropped.
 void VerbsTransport::drain_queues() {
   int most = 0;
-  for (const Slots& slots : slots_) most += slots.cq->depth();
+  for (const VerbsCq& queue : queues_) most += queue.depth();
   for (int i = 0; i < most && reap() > 0; ++i) {
   }
 }
@@ -141,7 +138,8 @@ void VerbsTransport::make_room() {
 void VerbsTransport::grow() {
   for_place_.begin();
   try {
-    add_slots(std::min(shape_.places, kMorePlaces));
+    const int places = std::min(shape_.places, kPlacesAtOnce);
+    add_slots(places, add_queue(places));
     log().info("verbs: rank {}: {}: {} places for connections: peers that hold some do not answer",
                rank_, where_, owners_.size());
   } catch (const Error& error) {
@@ -160,7 +158,7 @@ bool VerbsTransport::abandon_one() {
   for (Peer* peer : owners_) {
     // An invitation that rails carry (failure is set) is theirs to give up.
     if (!peer || peer->link != Link::kInvited || !peer->failure.ok() || peer->broken) continue;
-    say(*peer, VerbsLetter::kAbandon, 0);
+    abandon(*peer, peer->mine);
     leave_link(*peer);
     return true;
   }
@@ -177,8 +175,20 @@ void VerbsTransport::leave_link(Peer& peer) {
 }
 
 bool VerbsTransport::take_place(Peer& peer) {
-  const auto free = std::ranges::find(owners_, nullptr);
-  if (free == owners_.end()) return false;
+  auto free = std::ranges::find(owners_, nullptr);
+  if (free == owners_.end()) {
+    const int more = std::min(shape_.places - static_cast<int>(owners_.size()), kPlacesAtOnce);
+    if (more <= 0) return false;
+    try {
+      add_slots(more, queues_.front());
+    } catch (const Error& error) {
+      log().info("verbs: rank {}: {} places for connections, and no more: {}", rank_,
+                 owners_.size(), error.what());
+      shape_.places = static_cast<int>(owners_.size());
+      return false;
+    }
+    free = std::ranges::find(owners_, nullptr);
+  }
   for_place_.begin();
   for_answer_.begin();
   *free = &peer;
@@ -235,13 +245,6 @@ void VerbsTransport::give_up(Peer& peer, const std::exception& error, std::uint3
   say(peer, VerbsLetter::kRefuse, their_number, peer.failure.message());
 }
 
-void VerbsTransport::say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body) {
-  const VerbsLetterFront front{what, peer.mine, yours};
-  ++peer.unheard;
-  std::string text(reinterpret_cast<const char*>(&front), sizeof front);
-  mail_->send(peer.rank, text.append(body));
-}
-
 // ---- the end of a connection that nobody uses ---------------------------------------------
 
 // Messages of the peer, or its CTS, are waited for.
@@ -253,6 +256,10 @@ bool VerbsTransport::awaits(const Peer& peer) const {
 
 void VerbsTransport::ask_to_close(Peer& peer, VerbsLetter how) {
   link(peer, Link::kClosing);
+  say_close(peer, how);
+}
+
+void VerbsTransport::say_close(Peer& peer, VerbsLetter how) {
   std::string counts;
   for (const Lane* lane : peer.lanes) {
     const std::uint64_t sent = lane->send_credits.sent();
@@ -278,6 +285,8 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
   if (front.mine != peer.theirs || front.yours != peer.mine)
     return say(peer, VerbsLetter::kStay, front.mine);
   if (peer.link == Link::kMet) opened(peer);  // the peer knows that both ends are connected
+  if (peer.link == Link::kClosed && front.what == VerbsLetter::kMustClose && peer.failure.ok())
+    return say_close(peer, VerbsLetter::kClose);  // it is: the peer has not heard so
   if (peer.link != Link::kOpen && peer.link != Link::kClosing) return;
   if (body.size() != peer.lanes.size() * sizeof(std::uint64_t))
     return refuse(peer, "it tells of other queue pairs");
@@ -292,85 +301,6 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
   if (peer.link != Link::kClosing) return;  // what was reaped ended the connection
   peer.closes = true;
   finish_closing(peer);
-}
-
-// ---- letters -------------------------------------------------------------------------------
-
-void VerbsTransport::on_letter(const Letter& letter) {
-  Peer* const from = peer_of(letter.from);
-  VerbsLetterFront front;
-  if (!from || letter.bytes.size() < sizeof front) return;
-  Peer& peer = *from;
-  std::memcpy(&front, letter.bytes.data(), sizeof front);
-  peer.unheard = 0;
-  const std::string_view body = std::string_view(letter.bytes).substr(sizeof front);
-  const bool current = front.yours != 0 && front.yours == peer.mine;
-  switch (front.what) {
-    case VerbsLetter::kInvite:
-      return on_invite(peer, front, body);
-    case VerbsLetter::kReady:
-      if (current && front.mine == peer.theirs && peer.link == Link::kMet) opened(peer);
-      return;
-    case VerbsLetter::kRefuse:
-      if (current && peer.link != Link::kClosed)
-        fail(peer, Code::kTransport,
-             fmt::format("it refuses the connection: {}", body.substr(0, kMostText)));
-      return;
-    case VerbsLetter::kClose:
-    case VerbsLetter::kMustClose:
-      return on_close(peer, front, body);
-    case VerbsLetter::kAbandon:
-      return on_abandon(peer, front.mine);
-    case VerbsLetter::kStay:
-      if (current && peer.link == Link::kClosing && !peer.closes) opened(peer);
-      return;
-  }
-}
-
-void VerbsTransport::on_abandon(Peer& peer, std::uint32_t number) {
-  if (!peer.invitation.empty() && front_of(peer.invitation).number == number)
-    peer.invitation.clear();
-  if (peer.link != Link::kMet || peer.theirs != number || peer.broken)
-    return say(peer, VerbsLetter::kStay, number);  // heard
-  say(peer, VerbsLetter::kAbandon, 0);  // this rank's own invitation, which the peer may have, too
-  leave_link(peer);
-}
-
-void VerbsTransport::on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body) {
-  if (!peer.failure.ok())
-    return say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
-  if (!invites(body) || front_of(body).number != front.mine)
-    return refuse(peer, "an invitation that makes no sense");
-  if (front.yours != 0 && front.yours != peer.mine) return;  // the answer to one that is over
-  // An attempt that has been answered, or one before it.
-  if (static_cast<std::int32_t>(front.mine - peer.theirs) <= 0) return;
-  const bool live = peer.link != Link::kClosed && peer.link != Link::kInvited && !peer.closes;
-  if (live && front_of(body).resumes != 0) {
-    break_off(peer);
-    peer.invitation = body;
-    return open(peer);
-  }
-  switch (peer.link) {
-    case Link::kClosed:
-      peer.invitation = body;
-      // Whoever has invited this rank keeps a place for it.
-      if (std::exchange(peer.asks, true)) std::erase(opening_, peer.rank);
-      opening_.push_front(peer.rank);
-      return;
-    case Link::kInvited:
-      meet_invited(peer, body);
-      if (front.yours == peer.mine && peer.link == Link::kMet) opened(peer);
-      return;
-    case Link::kClosing:
-      if (peer.closes) {  // the peer is through with closing, and this rank is not
-        peer.invitation = body;
-        return;
-      }
-      [[fallthrough]];
-    default:
-      fail(peer, Code::kPeerFailed, "it has ended the connection and begins another one");
-      say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
-  }
 }
 
 }  // namespace weft

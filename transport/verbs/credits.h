@@ -63,6 +63,8 @@ class VerbsRecvCredits {
   void took() { ++taken_; }
   std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
+  // Whether so many credits may be told that the peer is to hear of them now.
+  bool tells() const { return covered_ - told_ >= (slots_ + 1) / 2; }
   // Whether so many receive requests are due to be reposted.
   bool due(int receives) const { return receives >= kAtOnce || owes(); }
   void reposted() { covered_ = taken_; }  // all of them

@@ -211,7 +211,7 @@ void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
 
 void VerbsTransport::give_receives_back(Lane& lane) {
   constexpr int kAtOnce = VerbsRecvCredits::kAtOnce;
-  lane.recv_credits.reposted();
+  if (!lane.peer->slowed) lane.recv_credits.reposted();
   while (lane.qp && lane.receives > 0) {
     ibv_recv_wr requests[kAtOnce] = {};
     const int n = std::min(lane.receives, kAtOnce);
@@ -232,7 +232,7 @@ void VerbsTransport::flush() noexcept {
     Lane& lane = *touched_[i];
     if (lane.recv_credits.due(lane.receives)) give_receives_back(lane);
     if (lane.peer->link == Link::kOpen && !(lane.queue.empty() && lane.writing.empty())) pump(lane);
-    if (lane.peer->link == Link::kOpen && lane.recv_credits.owes() && room(lane)) {
+    if (lane.peer->link == Link::kOpen && lane.recv_credits.tells() && room(lane)) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
@@ -246,10 +246,10 @@ void VerbsTransport::flush() noexcept {
 
 std::size_t VerbsTransport::reap() noexcept {
   std::size_t all = 0;
-  for (Slots& slots : slots_)
+  for (VerbsCq& queue : queues_)
     for (int i = 0; i < kReapsPerPoll; ++i) {
       ibv_wc completions[kReapAtOnce];
-      const int n = slots.cq->poll(completions);
+      const int n = queue.poll(completions);
       if (n < 0) {
         for (Peer& peer : peers_)
           if (peer.rank != rank_) fail(peer, Code::kTransport, "ibv_poll_cq failed: look at dmesg");
@@ -324,25 +324,25 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
 std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
   if (armed_) {
     armed_ = false;
-    for (Slots& slots : slots_) slots.cq->disarm();
+    for (VerbsCq& queue : queues_) queue.disarm();
     quiet_polls_ = kQuietPolls;  // the device may have woken us to report
   }
   connect_peers();
   if (reap() > 0)
     quiet_polls_ = 0;
   else if (++quiet_polls_ > kQuietPolls)
-    hear_device();
+    look_around();
   return done_.hand_out(out);
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
   if (!done_.empty() || mail_->waiting() || !opening_.empty()) return false;
-  for (Slots& slots : slots_)
-    if (!slots.cq->arm()) return false;
+  for (VerbsCq& queue : queues_)
+    if (!queue.arm()) return false;
   armed_ = true;
   // What came before arming wakes nobody.
   if (reap() > 0) return false;
-  for (Slots& slots : slots_) fds.push_back(slots.cq->fd());
+  for (VerbsCq& queue : queues_) fds.push_back(queue.fd());
   fds.push_back(device_->report_fd());
   if (mail_->fd() >= 0) fds.push_back(mail_->fd());
   return true;

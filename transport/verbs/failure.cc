@@ -36,7 +36,7 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   }
   free_place(peer);
   link(peer, Link::kClosed);
-  peer.closes = peer.broken = false;
+  peer.closes = peer.broken = peer.slowed = false;
   peer.invitation.clear();
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
@@ -145,6 +145,12 @@ bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
   });
   if (unsaid == 0) withdraw(peer, number, send.transfer.tag);
   return true;
+}
+
+void VerbsTransport::look_around() noexcept {
+  hear_device();
+  for (Peer& peer : peers_) ease(peer);  // messages of others may have been taken
+  flush();
 }
 
 // What the device reports of its own accord, by which also who only receives notices.

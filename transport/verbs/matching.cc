@@ -62,6 +62,7 @@ void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
       on_rts(peer, receive, found->kept.number);
     }
     peer.matching.drop(found);
+    ease(peer);
   } else if (!peer.failure.ok()) {
     complete(t.id, peer.failure.code());
   } else {
@@ -125,6 +126,14 @@ void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head
   one.kept.what = front.what;
   one.kept.number = front.number;
   one.kept.bytes.assign(body, body + bytes);
+  peer.slowed = peer.matching.far_ahead(settings_.unexpected_bytes);
+}
+
+// A peer that was slowed hears of free slots again, once its messages take less memory.
+void VerbsTransport::ease(Peer& peer) {
+  if (!peer.slowed || peer.matching.far_ahead(settings_.unexpected_bytes)) return;
+  peer.slowed = false;
+  for (Lane* lane : peer.lanes) touch(*lane);
 }
 
 // Whether the message is the one that the receive means.
@@ -318,8 +327,11 @@ void VerbsTransport::free_window(Peer& peer, Window& window) {
 }
 
 void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
-  for (Peer& peer : peers_)
+  for (Peer& peer : peers_) {
     peer.matching.drop_if([&](const Unexpected& one) { return (one.tag & mask) == (tag & mask); });
+    ease(peer);
+  }
+  flush();
 }
 
 }  // namespace weft

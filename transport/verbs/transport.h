@@ -1,7 +1,7 @@
 // The class behind make_verbs_transport. verbs.cc sets up, connections.cc connects when a first
-// message asks for it, datapath.cc runs queue pairs, slots and completions, matching.cc matches
-// messages with receives and runs RTS and CTS, failure.cc cancels and ends connections, and
-// reconnect.cc replaces them.
+// message asks for it, letters.cc has the letters for that, datapath.cc runs queue pairs, slots and
+// completions, matching.cc matches messages with receives and runs RTS and CTS, failure.cc cancels
+// and ends connections, and reconnect.cc replaces them.
 #pragma once
 
 #include <array>
@@ -60,6 +60,8 @@ class VerbsTransport final : public Transport {
   static constexpr int kChain = 16;  // work requests per doorbell, at most
   // Idle polls between two reads of the device's asynchronous events, each a system call.
   static constexpr int kQuietPolls = 1024;
+  // Slots are registered for so many places at once, as peers are first needed.
+  static constexpr int kPlacesAtOnce = 8;
 
   // A message that waits for a slot of the peer.
   struct Queued {
@@ -129,10 +131,10 @@ class VerbsTransport final : public Transport {
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
   };
 
-  // The slots of some places: the staging of all of them, then the rings; and their completions.
+  // The slots of some places: the staging of all of them, then the rings.
   struct Slots {
     int places = 0;
-    std::unique_ptr<VerbsCq> cq;
+    VerbsCq* cq = nullptr;
     std::unique_ptr<std::byte, void (*)(void*)> arena{nullptr, nullptr};
     std::unique_ptr<VerbsMemory> memory;
   };
@@ -186,10 +188,12 @@ class VerbsTransport final : public Transport {
     // Its queue pairs were ended half way: the next ones go on where those were (reconnect.cc).
     bool broken = false;
     std::uint32_t first_mine = 0, first_theirs = 0;  // attempts since which messages are counted
+    std::chrono::steady_clock::time_point said{};    // the last letter to the peer
     int unheard = 0;                                 // letters to the peer since it sent one
     bool closes = false;              // the peer has agreed to close, after so many messages:
     std::vector<std::uint64_t> told;  // by lane
     Matched matching;
+    bool slowed = false;  // it is far ahead of this rank's receives, and is told of no free slots
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;
@@ -198,7 +202,8 @@ class VerbsTransport final : public Transport {
   // verbs.cc
   VerbsGreeting set_up(const Nic& rail, int nranks, int nrails);
   void begin(Lane& lane);
-  void add_slots(int places);
+  VerbsCq& add_queue(int places);
+  void add_slots(int places, VerbsCq& cq);
   Slots& slots_of(const Peer& peer, int& place);
   void release_all() noexcept;
 
@@ -222,7 +227,6 @@ class VerbsTransport final : public Transport {
   bool quiesce(Peer& peer);
   bool all_taken(const Peer& peer) const;
   void want(Peer& peer);
-  void hear_letters();
   void connect_peers();
   void open_wanted();
   void make_room();
@@ -237,13 +241,19 @@ class VerbsTransport final : public Transport {
   void opened(Peer& peer);
   bool awaits(const Peer& peer) const;
   void ask_to_close(Peer& peer, VerbsLetter how);
+  void say_close(Peer& peer, VerbsLetter how);
   void finish_closing(Peer& peer);
+  void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
+
+  // verbs/letters.cc
+  void hear_letters();
+  void repeat_letters();
+  void abandon(Peer& peer, std::uint32_t attempt);
   void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
   void on_letter(const Letter& letter);
   void on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void on_abandon(Peer& peer, std::uint32_t number);
-  void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
 
   // verbs/datapath.cc
   Peer* peer_of(Rank rank) noexcept {
@@ -294,6 +304,7 @@ class VerbsTransport final : public Transport {
   void withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag);
   Reach reach(Peer& peer, const Transfer& t, Cache::Use use);
   void finish(Peer& peer, const Receive& receive, const std::byte* from);
+  void ease(Peer& peer);
 
   // verbs/failure.cc
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
@@ -304,6 +315,7 @@ class VerbsTransport final : public Transport {
   bool half_done(Peer& peer, Which given_up);
   bool take_back(Peer& peer, std::uint32_t number);
   void hear_device() noexcept;
+  void look_around() noexcept;
 
   Rank rank_;
   int size_;
@@ -318,6 +330,7 @@ class VerbsTransport final : public Transport {
   std::uint64_t signal_every_ = 1;  // so many requests of a queue pair
   // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
+  std::deque<VerbsCq> queues_;  // the first one has room for shape_.places
   std::deque<Slots> slots_;
   VerbsGpu gpu_;
   std::unique_ptr<Cache> cache_;
@@ -325,6 +338,8 @@ class VerbsTransport final : public Transport {
   std::vector<Peer*> owners_;  // of the places; nullptr: free
   std::deque<Rank> opening_;   // peers that wait to be connected
   int closing_ = 0;            // peers whose link is kClosing
+  int unsettled_ = 0;          // peers whose link is kInvited, kMet or kClosing
+  int unsettled_polls_ = 0;
   // Until there will be more places, since one was free; and until one more peer is asked to close.
   Patience for_place_{16 << 10, std::chrono::milliseconds(200)};
   Patience for_answer_{2048, std::chrono::milliseconds(10)};

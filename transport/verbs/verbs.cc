@@ -108,17 +108,21 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   greeting.ethernet = device_->port().ethernet;
   greeting.chosen = settings_.slot_bytes != 0;
   slot_bytes_ = shape_.slot_bytes;
-  if (nranks > 1) add_slots(shape_.places);
+  if (nranks > 1) add_slots(std::min(shape_.places, kPlacesAtOnce), add_queue(shape_.places));
   return greeting;
 }
 
-// Makes places with slots of the size that this rank has offered, or all ranks have agreed on.
-void VerbsTransport::add_slots(int places) {
+VerbsCq& VerbsTransport::add_queue(int places) {
   const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+  return queues_.emplace_back(*device_,
+                              places * settings_.qps * (recv_depth + settings_.send_depth), true);
+}
+
+// Makes places with slots of the size that this rank has offered, or all ranks have agreed on.
+void VerbsTransport::add_slots(int places, VerbsCq& cq) {
   Slots more;
   more.places = places;
-  more.cq = std::make_unique<VerbsCq>(
-      *device_, places * settings_.qps * (recv_depth + settings_.send_depth), true);
+  more.cq = &cq;
   const std::size_t bytes = 2 * verbs_half(settings_, places, slot_bytes_);
   const bool huge = settings_.huge_pages && bytes >= kHugePage;
   const std::size_t page = huge ? kHugePage : kSmallPage;
@@ -205,6 +209,7 @@ void VerbsTransport::release_all() noexcept {
   for (Peer& peer : peers_) peer.windows.clear();
   cache_.reset();
   slots_.clear();
+  queues_.clear();
 }
 
 }  // namespace weft

@@ -228,120 +228,12 @@ class FakeVerbs {
   }
   bool unkind() const { return wired && !kind; }
   bool one_in(unsigned n) { return random() % n == 0; }
-  // What this queue pair has sent goes over the wire; of an unkind device some of it, unless who
-  // waits for it sleeps.
-  void carry(Pair& p) {
-    for (int stays = unkind() && one_in(2) ? static_cast<int>(random() % 4) : -1;
-         p.qp.state == IBV_QPS_RTS && !p.sends.empty(); --stays) {
-      Pair* const to = pair(p.other);
-      if (stays == 0 && to && !reinterpret_cast<Queue*>(to->qp.send_cq)->armed) return;
-      if (!to || to->qp.state == IBV_QPS_ERR) return fail(p, IBV_WC_RETRY_EXC_ERR);
-      // A device would repeat it after a long while.
-      demand(to->qp.state == IBV_QPS_RTS, "sends to a peer that is not connected");
-      demand(to->other == p.qp.qp_num, "sends to the queue pair of another connection");
-      Request r;
-      leave(p, &r);
-      if (!r.bytes.empty()) demand(write(r.key, r.remote, r.bytes), "writes where it may not");
-      p.wrote += r.bytes.size();
-      if (r.opcode == IBV_WR_RDMA_WRITE) continue;
-      demand(arrive(*to, r.immediate), "the receiver is not ready (RNR)");
-    }
-  }
-  void flush(Pair& p) {
-    p.qp.state = IBV_QPS_ERR;
-    ibv_wc wc{};
-    wc.status = IBV_WC_WR_FLUSH_ERR;
-    wc.opcode = IBV_WC_RECV;
-    acknowledge(p, true);
-    for (const Request& r : p.sends) {
-      wc.wr_id = r.id;
-      complete(p, wc);
-    }
-    for (const std::uint64_t id : p.receives) {
-      wc.wr_id = id;
-      complete(p, wc);
-    }
-    p.sends.clear();
-    p.receives.clear();
-  }
-  // Returns an error, and in `bad` the first request that was not taken.
-  int post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad) {
-    *bad = wr;
-    if (refuse_sends) return EIO;
-    ++counts.doorbells;
-    for (int taken = 0; wr; wr = wr->next, ++taken) {
-      *bad = wr;
-      if (taken == refuse_after) return ENOMEM;
-      ++counts.requests;
-      if (p.qp.state == IBV_QPS_ERR) {  // it failed, and its user has not seen that yet
-        ibv_wc wc{};
-        wc.wr_id = wr->wr_id;
-        wc.status = IBV_WC_WR_FLUSH_ERR;
-        complete(p, wc);
-        continue;
-      }
-      demand(p.qp.state == IBV_QPS_RTS, "sends over a queue pair that is not connected");
-      demand(p.posted - p.freed < p.cap.max_send_wr, "more sends than a queue pair has room for");
-      demand(wr->num_sge <= 1, "more pieces than the queue pair has");
-      Request r;
-      r.id = wr->wr_id;
-      r.number = p.posted++;
-      r.signalled = (wr->send_flags & IBV_SEND_SIGNALED) != 0;
-      p.signalled += r.signalled;
-      r.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
-      r.opcode = wr->opcode;
-      r.remote = wr->wr.rdma.remote_addr;
-      r.key = wr->wr.rdma.rkey;
-      if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) r.immediate = be32toh(wr->imm_data);
-      if (wr->num_sge) r.piece = wr->sg_list[0];
-      if (r.inlined) {
-        demand(r.piece.length <= p.cap.max_inline_data, "more inline than the queue pair has");
-        ++counts.inlined;
-        counts.inline_bytes += r.piece.length;
-        if (r.piece.length)
-          r.bytes.assign(reinterpret_cast<const char*>(r.piece.addr), r.piece.length);
-      }
-      p.sends.push_back(std::move(r));
-    }
-    if (wired && !std::ranges::count(unsent, &p)) unsent.push_back(&p);
-    return 0;
-  }
-  // What has gone is acknowledged, in the order of the queue pair: all of it, or some.
-  void acknowledge(Pair& p, bool all) {
-    while (!p.late.empty() && (all || !one_in(3))) {
-      const ibv_wc wc = p.late.front();
-      p.late.pop_front();
-      complete(p, wc);
-    }
-  }
-  void move_wire() {
-    if (unkind()) std::shuffle(unsent.begin(), unsent.end(), random);
-    const std::vector<Pair*> now = std::exchange(unsent, {});
-    for (Pair* p : now) {
-      carry(*p);
-      if (!p->sends.empty()) unsent.push_back(p);
-    }
-    for (Pair& p : pairs)
-      if (!p.late.empty()) acknowledge(p, reinterpret_cast<Queue*>(p.qp.send_cq)->armed);
-  }
-  int poll(Queue& queue, int n, ibv_wc* out) {
-    auto& completions = queue.completions;
-    if (wired)
-      move_wire();
-    else if (prompt)
-      for (Pair& p : pairs)
-        while (leave(p)) {
-        }
-    int i = 0;
-    for (; i < n && !completions.empty(); ++i, completions.pop_front()) {
-      out[i] = completions.front();
-      // A completion of a send stands for all before it.
-      if (Pair* p = pair(out[i].qp_num); p && out[i].opcode == IBV_WC_RDMA_WRITE)
-        p->freed = out[i].byte_len + 1;
-    }
-    counts.completions += static_cast<std::size_t>(i);
-    return i;
-  }
+  void carry(Pair& p);
+  void flush(Pair& p);
+  int post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad);
+  void acknowledge(Pair& p, bool all);
+  void move_wire();
+  int poll(Queue& queue, int n, ibv_wc* out);
 
   // What inline functions of verbs.h call. Who counts instructions leaves out what is in
   // FakeVerbs::ops_*.
@@ -367,65 +259,23 @@ class FakeVerbs {
     return 0;
   }
 
-  // ---- ibv_wr_* ------------------------------------------------------------------------------
+  // ---- ibv_wr_*, in fake_verbs_wr.h ------------------------------------------------------------
 
-  static Pair& begun(ibv_qp_ex* qp) { return *reinterpret_cast<Pair*>(qp); }
   static void begin_request(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t address,
-                            std::uint32_t key, __be32 immediate) {
-    Pair& p = begun(qp);
-    ibv_send_wr& wr = p.begun.emplace_back();
-    wr.wr_id = qp->wr_id;
-    wr.send_flags = qp->wr_flags;
-    wr.opcode = opcode;
-    wr.imm_data = immediate;
-    wr.wr.rdma.remote_addr = address;
-    wr.wr.rdma.rkey = key;
-  }
-  static void forget_begun(Pair& p) {
-    p.begun.clear();
-    p.pieces.clear();
-    p.inlined.clear();
-  }
-  static void ops_wr_start(ibv_qp_ex* qp) { forget_begun(begun(qp)); }
-  static void ops_wr_write(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address) {
-    begin_request(qp, IBV_WR_RDMA_WRITE, address, key, 0);
-  }
+                            std::uint32_t key, __be32 immediate);
+  static void add_piece(ibv_qp_ex* qp, const ibv_sge& piece);
+  static void ops_wr_start(ibv_qp_ex* qp);
+  static void ops_wr_write(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address);
   static void ops_wr_write_imm(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
-                               __be32 immediate) {
-    begin_request(qp, IBV_WR_RDMA_WRITE_WITH_IMM, address, key, immediate);
-  }
-  static void add_piece(ibv_qp_ex* qp, const ibv_sge& piece) {
-    Pair& p = begun(qp);
-    p.begun.back().sg_list = &p.pieces.emplace_back(piece);
-    p.begun.back().num_sge = 1;
-  }
+                               __be32 immediate);
   static void ops_wr_piece(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
-                           std::uint32_t bytes) {
-    add_piece(qp, {address, bytes, key});
-  }
-  static void ops_wr_pieces(ibv_qp_ex* qp, std::size_t n, const ibv_sge* pieces) {
-    demand(n <= 1, "more pieces than the queue pair has");
-    if (n) add_piece(qp, *pieces);
-  }
-  // Copied at once: the device looks at the memory no more.
-  static void ops_wr_inline(ibv_qp_ex* qp, void* data, std::size_t bytes) {
-    Pair& p = begun(qp);
-    const std::string& kept = p.inlined.emplace_back(static_cast<const char*>(data), bytes);
-    add_piece(qp,
-              {reinterpret_cast<std::uint64_t>(kept.data()), static_cast<std::uint32_t>(bytes), 0});
-    demand(p.begun.back().send_flags & IBV_SEND_INLINE, "inline data, but no flag: rxe sends none");
-  }
-  static int ops_wr_complete(ibv_qp_ex* qp) {
-    const std::lock_guard lock(get().mutex);
-    Pair& p = begun(qp);
-    for (std::size_t i = 0; i + 1 < p.begun.size(); ++i) p.begun[i].next = &p.begun[i + 1];
-    p.by_wr += p.begun.size();
-    ibv_send_wr* bad = nullptr;
-    const int error = p.begun.empty() ? 0 : get().post(p, &p.begun.front(), &bad);
-    forget_begun(p);
-    return error;
-  }
-  static void ops_wr_abort(ibv_qp_ex* qp) { forget_begun(begun(qp)); }
+                           std::uint32_t bytes);
+  static void ops_wr_pieces(ibv_qp_ex* qp, std::size_t n, const ibv_sge* pieces);
+  static void ops_wr_inline(ibv_qp_ex* qp, void* data, std::size_t bytes);
+  static int ops_wr_complete(ibv_qp_ex* qp);
+  static void ops_wr_abort(ibv_qp_ex* qp);
+  static Pair& begun(ibv_qp_ex* qp) { return *reinterpret_cast<Pair*>(qp); }
+  static void forget_begun(Pair& p);
 
   // ---- what inline functions call of a context that is extended --------------------------------
 
@@ -526,3 +376,5 @@ class FakeVerbs {
 }  // namespace weft::testing
 
 #include "support/fakes/fake_verbs_calls.h"
+#include "support/fakes/fake_verbs_wire.h"
+#include "support/fakes/fake_verbs_wr.h"

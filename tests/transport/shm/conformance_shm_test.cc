@@ -21,6 +21,7 @@
 #include "support/jobs/processes.h"
 #include "support/process/sanitizer.h"
 #include "transport/conformance.h"
+#include "transport/late_messages.h"
 #include "transport/shm/shm.h"
 
 namespace weft::testing {
@@ -43,6 +44,22 @@ INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
                          maker_name);
 INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach", "cma")),
                          maker_name);
+
+TEST(ShmMessages, OfAPeerThatIsFarAheadWaitInItsMemory) {
+  constexpr std::size_t kLimit = 2 << 20;
+  setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
+  Net two(maker("", "slots").make(2));
+  unsetenv("WEFT_UNCLAIMED_BYTES");
+  expect_slowed_not_failed(two, kLimit, 48 << 10, 1000);
+}
+
+TEST(ShmMessages, ThatWereLateLeaveNoMemoryBehind) {
+  for (const char* copy : {"auto", "slots"}) {
+    Net two(maker("", copy).make(2));
+    expect_memory_comes_back(two, 20 << 20, 20);
+    expect_memory_comes_back(two, 48 << 10, 4000);
+  }
+}
 
 // Whatever it is that one rank can open no more: all ranks say so, of that rank. They did not know
 // more than that it had died, or found its memory gone and asked for another pid namespace.

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "transport/conformance.h"
-#include "transport/messages/unexpected_limit.h"
+#include "transport/late_messages.h"
 #include "transport/rail_ranks.h"
 #include "transport/tcp/wire.h"
 #include "transport/tcp_raw.h"
@@ -56,31 +56,15 @@ TEST(TcpMessages, OfAPeerThatIsFarAheadWaitInTheKernel) {
     return make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
   }));
   unsetenv("WEFT_UNCLAIMED_BYTES");
-  const std::size_t before = UnexpectedMemory::of_process();
-  Buffer from(kBytes);
-  from.fill(1);
-  for (std::uint64_t tag = 0; tag < kMessages; ++tag) two[0].send(1, tag, from);
-  std::size_t most = 0;
-  for (int i = 0; i < 20'000; ++i) {
-    two.poll_all();
-    most = std::max(most, UnexpectedMemory::of_process() - before);
-  }
-  EXPECT_TRUE(two[0].all_ok()) << two[0].failed();
-  EXPECT_FALSE(two[0].idle()) << "all of it has been taken: nothing is tested";
-  EXPECT_LE(most, kLimit);
-  EXPECT_GE(most, kLimit / 2);
-  // A message in the other direction is not held up.
-  Buffer word(8), got(8);
-  word.fill(5);
-  const std::uint64_t answer = two[0].recv(1, 5000, got);
-  two[1].send(0, 5000, word);
-  ASSERT_TRUE(two.until([&] { return two[0].done(answer); }));
-  // As receives are posted, the rest comes.
-  std::deque<Buffer> to;
-  for (std::uint64_t tag = 0; tag < kMessages; ++tag) two[1].recv(0, tag, to.emplace_back(kBytes));
-  ASSERT_TRUE(two.finish());
-  for (const Buffer& one : to) ASSERT_TRUE(has_pattern(one.data(), kBytes, 1));
-  EXPECT_EQ(UnexpectedMemory::of_process(), before);
+  expect_slowed_not_failed(two, kLimit, kBytes, kMessages);
+}
+
+TEST(TcpMessages, ThatWereLateLeaveNoMemoryBehind) {
+  Net two(make_in_threads(2, [](Job& job, Rank) {
+    return make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
+  }));
+  expect_memory_comes_back(two, 20 << 20, 20);
+  expect_memory_comes_back(two, 48 << 10, 4000);
 }
 
 // Also where this rank connected, and finds the peer gone before it has seen that it was welcome.

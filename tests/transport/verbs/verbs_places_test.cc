@@ -1,5 +1,5 @@
-// An all_to_all over more ranks than a rank has places for connections makes each connection once,
-// on the fake device.
+// Places for connections, on the fake device: what they cost, and how an all_to_all over more ranks
+// than a rank has places goes through them.
 // ctest: alone
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace weft::testing {
 namespace {
 
-class VerbsAllToAll : public ::testing::Test {
+class VerbsPlaces : public ::testing::Test {
  protected:
   void SetUp() override { fake_.wired = true; }
   void TearDown() override {
@@ -42,8 +42,36 @@ class VerbsAllToAll : public ::testing::Test {
   FakeVerbs& fake_ = FakeVerbs::get();
 };
 
+// Slots are registered for ranks that are used: a job of many ranks pins no more than one of few.
+TEST_F(VerbsPlaces, OfRanksThatAreNotUsedCostNothing) {
+  const auto registered = [&] {
+    std::size_t bytes = 0;
+    for (const FakeVerbs::Region& r : fake_.regions) bytes += r.mr.length;
+    return bytes;
+  };
+  constexpr int kRanks = 24;
+  std::size_t few = 0;
+  {
+    Net two = net(9, 64);
+    few = registered() / 9;
+  }
+  Net all = net(kRanks, 64);
+  const std::size_t start = registered();
+  EXPECT_EQ(start, few * kRanks);
+  const auto pass = [&](Rank to) {
+    Buffer from(500), got(500);
+    all[0].send(to, 1, from);
+    all[to].recv(0, 1, got);
+    ASSERT_TRUE(all.finish());
+  };
+  for (Rank to = 1; to <= 8; ++to) pass(to);
+  EXPECT_EQ(registered(), start);
+  pass(9);
+  EXPECT_EQ(registered(), start + few) << "places for as many again";
+}
+
 // The steps of an algorithm, as the engine posts them: all that depend on nothing at once.
-TEST_F(VerbsAllToAll, OpensNoConnectionTwice) {
+TEST_F(VerbsPlaces, AnAllToAllOpensNoConnectionTwice) {
   const Algorithm* const pairwise = find_algorithm(Collective::kAllToAll, "pairwise");
   ASSERT_NE(pairwise, nullptr);
   for (const auto& [ranks, connections] :

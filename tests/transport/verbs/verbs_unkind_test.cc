@@ -14,6 +14,7 @@
 #include "support/fakes/fake_verbs.h"
 #include "support/fakes/forged_job.h"
 #include "transport/conformance.h"
+#include "transport/late_messages.h"
 #include "transport/verbs/verbs.h"
 
 namespace weft::testing {
@@ -226,6 +227,54 @@ TEST_F(VerbsUnkind, WhatIsNotGivenUpArrivesOnce) {
   }
   for (const char* variable : {"WEFT_VERBS_QPS", "WEFT_VERBS_SLOTS", "WEFT_VERBS_WINDOWS"})
     unsetenv(variable);
+}
+
+// ---- a link, and memory -----------------------------------------------------------------------
+
+TEST_F(VerbsUnkind, ALinkThatIsLostEndsWhatIsUnderWay) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  fake_.set_port(false);
+  fake_.set_port(true);
+  pass(two, 1, 0, 2, 100'000);  // nothing was under way
+  Buffer from(3'000'000), to(3'000'000);
+  from.fill(3);
+  two[0].send(1, 3, from);
+  two[1].recv(0, 3, to);
+  ASSERT_TRUE(two.until([&] { return !to.clean(); }));
+  fake_.set_port(false);
+  ASSERT_TRUE(two.until([&] { return two[0].idle(); }));
+  EXPECT_FALSE(two[0].all_ok());
+  EXPECT_THAT(two[0].transport().cause(1).to_string(), HasSubstr("retry"));
+  two[1].give_up();
+}
+
+// Where another rail can take over, the report of a dead port ends its connections at once.
+TEST_F(VerbsUnkind, APortThatIsDownIsNotWaitedForWhereAnotherRailIs) {
+  Net two = net(2, true);
+  pass(two, 0, 1, 1, 100);
+  fake_.set_port(false);
+  const auto ended = [&] {
+    return !two[0].transport().cause(1).ok() || !two[1].transport().cause(0).ok();
+  };
+  ASSERT_TRUE(two.until(ended));
+}
+
+TEST_F(VerbsUnkind, AMessageOfAPeerThatIsFarAheadWaitsForASlot) {
+  constexpr std::size_t kLimit = 2 << 20;
+  setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
+  Net two = net(2);
+  unsetenv("WEFT_UNCLAIMED_BYTES");
+  expect_slowed_not_failed(two, kLimit, 12 << 10, 1000);
+}
+
+TEST_F(VerbsUnkind, LateMessagesLeaveNoMemoryBehind) {
+  Net two = net(2);
+  pass(two, 0, 1, 1, 100);
+  const std::size_t regions = fake_.regions.size();
+  expect_memory_comes_back(two, 20 << 20, 20);
+  expect_memory_comes_back(two, 12 << 10, 8000);
+  EXPECT_EQ(fake_.regions.size(), regions);
 }
 
 // ---- contracts -----------------------------------------------------------------------------
