@@ -69,11 +69,12 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
   add("--algo", o.algorithm, "algorithm of the all-reduce: auto or a name");
   add("--staleness", o.staleness, "iterations a worker may be ahead (ps-async)",
       CLI::NonNegativeNumber);
-  add("--straggler-us", o.straggler_us, "the last worker is slower by so much, in us",
+  add("--straggler-us", o.straggler_us, "time that the last worker sleeps in each iteration, in us",
       CLI::NonNegativeNumber);
-  add.unset("--threads", flags.threads,
-            "workers are so many threads of one process; the time of one is measured, too",
-            CLI::Range(1, 64));
+  add.unset(
+      "--threads", flags.threads,
+      "number of workers, as threads of one process; one thread trains first, to compare times",
+      CLI::Range(1, 64));
   command.add_flag("--deterministic", flags.deterministic, "the same bits for every algorithm");
   section(command, "Output");
   add.unset("--report-every", o.report_every,

@@ -107,6 +107,7 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
        {"--loss-scale", flags.type == "fp16" && o.loss_scale == 0,
         "with --type fp16: its gradients need a scale; leave it out, or say one above 0"},
        {"--prompt", flags.sample == 0, no_sample},
+       {"--no-cache", flags.sample == 0, no_sample},
        {"--temperature", flags.sample == 0, no_sample}});
 }
 

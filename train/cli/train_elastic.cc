@@ -15,7 +15,7 @@
 
 #include "coll/jobs/session.h"
 #include "coll/runtime/internals.h"
-#include "train/cli/waiting_room.h"
+#include "train/checkpoint/waiting_room.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft {
@@ -41,9 +41,9 @@ int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
 
 // What rank 0 decides and all execute: who is in the next World, in the order of its ranks.
 struct Plan {
-  std::vector<Rank> members;  // of the World before
-  std::size_t guests = 0;     // who waited
-  std::string id;             // of the next World; empty: nobody leaves or joins
+  std::vector<Rank> members;        // of the World before
+  std::vector<std::string> guests;  // who wait
+  bool anew = false;                // a World is made; else all stay in this one
   bool in_memory = false;
   std::string fault;  // there is no next World
 };
@@ -51,58 +51,64 @@ struct Plan {
 std::string to_text(const Plan& p) {
   return nlohmann::json{{"members", p.members},
                         {"guests", p.guests},
-                        {"id", p.id},
+                        {"anew", p.anew},
                         {"in_memory", p.in_memory},
                         {"fault", p.fault}}
       .dump();
 }
 Plan from_text(const std::string& text) {
   const auto j = nlohmann::json::parse(text);
-  return {j.at("members"), j.at("guests"), j.at("id"), j.at("in_memory"), j.at("fault")};
+  return {j.at("members"), j.at("guests"), j.at("anew"), j.at("in_memory"), j.at("fault")};
 }
 
-// Fills in who waits, and asks them in.
-void invite(Plan& plan, const WaitingRoom& room, std::size_t ranks) {
-  plan.id = World::unique_id();
-  const std::size_t first = plan.members.size();
-  for (const std::string& guest : room.waiting()) {
-    if (first + plan.guests == ranks) break;
-    room.invite(guest, static_cast<Rank>(first + plan.guests++), static_cast<int>(ranks), plan.id);
-  }
+// A World of so many ranks: those that are here, as far as needed, and the first who wait.
+Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiting) {
+  Plan plan;
+  plan.members.resize(std::min(here, ranks));
+  std::iota(plan.members.begin(), plan.members.end(), 0);
+  waiting.resize(ranks - plan.members.size());
+  plan.guests = std::move(waiting);
+  plan.anew = ranks != here;
+  return plan;
 }
 
 // Of the ranks that are left and those who wait, who come meanwhile.
 Plan new_replicas(const train::TrainOptions& o, const Elasticity& how, std::size_t left) {
-  const WaitingRoom room(how.folder);
+  const train::WaitingRoom room(how.folder);
   const auto each = static_cast<std::size_t>(o.mesh.tensor * o.mesh.pipeline);
   // The other ranks wait for this one, as long as the timeout.
   const auto deadline = std::chrono::steady_clock::now() + how.options.timeout / 2;
-  Plan plan;
   for (;;) {
-    const std::size_t waiting = how.gains ? room.waiting().size() : 0;
-    if (const int n = most_replicas(o, left + waiting, how.replicas); n > 0) {
-      const std::size_t ranks = static_cast<std::size_t>(n) * each;
-      plan.members.resize(std::min(left, ranks));
-      std::iota(plan.members.begin(), plan.members.end(), 0);
-      invite(plan, room, ranks);
-      return plan;
-    }
+    const auto waiting = how.gains ? room.waiting() : std::vector<std::string>();
+    if (const int n = most_replicas(o, left + waiting.size(), how.replicas); n > 0)
+      return plan_of(left, static_cast<std::size_t>(n) * each, waiting);
     if (!how.gains || std::chrono::steady_clock::now() > deadline) {
+      Plan plan;
       plan.fault = fmt::format(
           "{} ranks are left{}, and no whole replica among them; --restart N starts the job again",
-          left, how.gains ? fmt::format(", {} wait to join", waiting) : "");
+          left, how.gains ? fmt::format(", {} wait to join", waiting.size()) : "");
       return plan;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
-// The plan's World for a rank of the World before; null: the plan has no place for the rank.
-std::unique_ptr<World> follow(const Plan& plan, Rank me, const Elasticity& how) {
-  const auto place = std::ranges::find(plan.members, me);
+// The plan's World, which its first member makes; null: the plan has no place for this rank. All
+// ranks of the World before call this.
+std::unique_ptr<World> follow(const Plan& plan, World& before, const Elasticity& how) {
+  const Rank first = plan.members.front();
+  const auto size = static_cast<int>(plan.members.size() + plan.guests.size());
+  std::string id;
+  if (before.rank() == first) {
+    id = World::unique_id();
+    for (std::size_t g = 0; g < plan.guests.size(); ++g)
+      train::WaitingRoom(how.folder)
+          .invite(plan.guests[g], static_cast<Rank>(plan.members.size() + g), size, id);
+  }
+  id = job_of(before).all_gather(id)[static_cast<std::size_t>(first)];
+  const auto place = std::ranges::find(plan.members, before.rank());
   if (place == plan.members.end()) return nullptr;
-  return World::from_id(plan.id, static_cast<Rank>(place - plan.members.begin()),
-                        static_cast<int>(plan.members.size() + plan.guests), how.options);
+  return World::from_id(id, static_cast<Rank>(place - plan.members.begin()), size, how.options);
 }
 
 }  // namespace
@@ -141,49 +147,45 @@ Regrouped go_on_without_lost(World& world, const train::TrainOptions& o, const E
           coordinates(o.mesh, left->former_ranks()[static_cast<std::size_t>(r)]).data;
       if (std::ranges::find(whole, replica) != whole.end()) plan.members.push_back(r);
     }
-    if (whole.empty())
-      plan = new_replicas(o, how, all.size());
-    else if (plan.members.size() < all.size())
-      plan.id = World::unique_id();
+    plan.anew = plan.members.size() < all.size();
+    if (whole.empty()) plan = new_replicas(o, how, all.size());
     plan.in_memory = !whole.empty() && o.zero == 0 && !o.parameter_server;
   }
   plan = from_text(job_of(*left).all_gather(to_text(plan))[0]);
   if (!plan.fault.empty()) throw Error(plan.fault);
   s.in_memory = plan.in_memory;
-  s.world = plan.id.empty() ? std::move(left) : follow(plan, left->rank(), how);
+  s.world = plan.anew ? follow(plan, *left, how) : std::move(left);
   return s;
 }
 
 std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const Elasticity& how) {
   Plan plan;
   if (world.rank() == 0) {
-    const WaitingRoom room(how.folder);
+    const auto waiting = train::WaitingRoom(how.folder).waiting();
     const auto here = static_cast<std::size_t>(world.size());
-    const int n = most_replicas(o, here + room.waiting().size(), how.replicas);
-    if (n > o.mesh.data) {
-      plan.members.resize(here);
-      std::iota(plan.members.begin(), plan.members.end(), 0);
-      invite(plan, room, static_cast<std::size_t>(n * o.mesh.tensor * o.mesh.pipeline));
-    }
+    const int n = most_replicas(o, here + waiting.size(), how.replicas);
+    if (n > o.mesh.data)
+      plan = plan_of(here, static_cast<std::size_t>(n * o.mesh.tensor * o.mesh.pipeline), waiting);
   }
   plan = from_text(job_of(world).all_gather(to_text(plan))[0]);
-  if (plan.id.empty()) return nullptr;
+  if (!plan.anew) return nullptr;
   try {
-    return follow(plan, world.rank(), how);
+    return follow(plan, world, how);
   } catch (const AssemblyFailed& e) {  // who waited is gone; this World is as it was
     if (world.rank() == 0)
-      fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests, e.what());
+      fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests.size(),
+                 e.what());
     return nullptr;
   }
 }
 
 std::unique_ptr<World> wait_to_join(const Elasticity& how) {
-  const auto invited = WaitingRoom(how.folder).wait(how.options.timeout);
+  const auto invited = train::WaitingRoom(how.folder).wait(how.options.timeout);
   if (!invited) return nullptr;
   return World::from_id(invited->id, invited->rank, invited->size, how.options);
 }
 
-void open_waiting(const std::string& folder) { WaitingRoom(folder).open(); }
-void close_waiting(const std::string& folder) { WaitingRoom(folder).close(); }
+void open_waiting(const std::string& folder) { train::WaitingRoom(folder).open(); }
+void close_waiting(const std::string& folder) { train::WaitingRoom(folder).close(); }
 
 }  // namespace weft

@@ -54,10 +54,13 @@ void add_checkpoint_flags(CLI::App& command, CheckpointFlags& flags, const char*
   add("--save-every", flags.save_every, save_every_about, CLI::PositiveNumber);
   add("--keep", flags.keep, "checkpoints that are kept", CLI::PositiveNumber);
   command.add_flag("--resume", flags.resume, "go on from the newest checkpoint, of any layout");
-  add.unset("--restart", flags.restart.restarts, "start a job that failed again, so many times",
-            CLI::NonNegativeNumber);
-  command.add_flag("--elastic", flags.restart.elastic,
-                   "start a job that failed again with a smaller --dp, as long as there is one");
+  add.unset(
+      "--restart", flags.restart.restarts,
+      "how often a job that failed starts again; with --elastic also how many ranks are replaced",
+      CLI::NonNegativeNumber);
+  command.add_flag(
+      "--elastic", flags.restart.elastic,
+      "go on with fewer ranks after one died, without a restart where that is possible");
   add("--kill", flags.restart.kill, "rank:step, for tests: that rank kills itself then",
       CLI::Validator(
           [](const std::string& text) {
@@ -86,7 +89,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--model", flags.network,
       "gpt; ffn: three layers of 6, 4 and 2 neurons on three servers of two GPUs (takes --steps)",
       CLI::IsMember({"gpt", "ffn"}));
-  add("--data", flags.data, "text to train on (default: one that is there)");
+  add("--data", flags.data,
+      "file of the training text (default: the GPL-3 of Debian, or the documentation)");
   add.unset("--eval-every", flags.eval_every,
             "steps between evaluations on a batch never trained on; 0: none (default: 20, or a "
             "tenth of the run)",
@@ -102,8 +106,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       "the ranks of --tp",
       at_least_0);
   add("--batch", o.batch, "samples per step, over all ranks", positive);
-  add("--micro-batch", o.micro_batch, "samples that pass the model together", positive);
-  add("--vocabulary", o.model.vocabulary, "words of the vocabulary, at least 256",
+  add("--micro-batch", o.micro_batch, "samples of a forward and backward pass", positive);
+  add("--vocabulary", o.model.vocabulary, "size of the vocabulary, at least 256",
       CLI::Range(256, 1 << 20));
   add("--positions", o.model.positions, "positions of a sample, each a byte",
       CLI::Range(1, 1 << 24));
@@ -113,7 +117,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--layers", o.model.layers, "blocks of the model; each stage of a pipeline needs one",
       CLI::Range(1, 10000));
   command.add_flag("--untied{false}", o.model.tied,
-                   "give the output a matrix of its own, not the embedding's");
+                   "do not tie the head to the embedding: it has a matrix of its own");
   section(command, "Layout");
   add.unset("--dp", o.mesh.data, "data parallel ranks (default: the rest)", positive);
   add("--tp", o.mesh.tensor, "tensor parallel ranks", positive);
@@ -135,19 +139,26 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--schedule", o.schedule, "schedule of the pipeline",
       CLI::IsMember(train::pipeline_schedule_names()));
   add("--chunks", o.chunks, "stages of a pipeline rank (interleaved)", positive);
-  add("--zero", o.zero, "ZeRO stage. 0: all state on every replica; 1, 2, 3: split",
+  add("--zero", o.zero,
+      "ZeRO stage; 1: optimizer state split over replicas; 2: gradients too; 3: weights too",
       CLI::Range(0, 3));
-  command.add_flag("--half-sums", o.half_sums,
-                   "sum gradients of 16 bits in 16 bits, not in fp32: less memory, less to send");
-  add("--shard-group", o.mesh.shard, "replicas that split the state (0: all)", at_least_0);
+  command.add_flag(
+      "--half-sums", o.half_sums,
+      "sum 16-bit gradients in 16 bits, not in fp32: less memory, fewer bytes to send");
+  add("--shard-group", o.mesh.shard, "replicas that split the state among them (MiCS; 0: all)",
+      at_least_0);
   add("--bucket-bytes", o.bucket_bytes, "bytes of gradients that travel together", positive);
   command.add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
   command.add_flag("--deterministic", o.deterministic, "the same bits for every --dp and --zero");
   add("--offload", o.offload,
-      "folder where activations and optimizer state wait, not in memory; host: in the host's "
-      "memory, not the GPU's");
-  command.add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
-  command.add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
+      "folder to which activations and optimizer state are offloaded; host: from the GPU to "
+      "the host's memory");
+  command.add_flag(
+      "--recompute", o.recompute,
+      "activation checkpointing: keep the inputs of blocks, and compute the rest again");
+  command.add_flag(
+      "--sequence-parallel", o.sequence_parallel,
+      "sequence parallelism: split norms and residuals over the tensor parallel ranks");
   section(command, "Tensor parallelism");
   add("--embed", o.embed,
       "embedding and head of tensor parallel ranks: a part on each, all on each, or all on the "
@@ -168,16 +179,18 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   section(command, "Output");
   add("--log", flags.log, "file to which JSON lines are added, one per step");
   add("--trace", flags.trace,
-      "trace of every rank's communication, for Perfetto and as Chakra's .et");
+      "trace of every rank: communication, F, B, W and samples, for Perfetto; Chakra's .et");
   add("--sample", flags.sample,
       "bytes to write at the end, with a KV cache, on the processors of the first ranks of --tp",
       at_least_0);
+  command.add_flag("--no-cache{false}", flags.cache,
+                   "write the sample without a KV cache: each byte computes all positions");
   add.unset("--prompt", flags.prompt, "what the sample begins with (default: a new line)");
   add("--temperature", flags.temperature, "temperature of the sample; lower: likelier bytes",
       finite, positive);
   add_checkpoint_flags(command, flags, "steps between checkpoints");
   section(command, "Numbers");
-  add.unset("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this", finite,
+  add.unset("--loss-scale", o.loss_scale, "first scale of dynamic loss scaling", finite,
             at_least_0);
   add.unset("--peak-tflops", flags.peak_tflops,
             "peak of a GPU in TFLOP/s, for MFU (default: dense bf16 by its name)", finite,

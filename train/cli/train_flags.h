@@ -31,6 +31,7 @@ struct TrainFlags : CheckpointFlags {
   std::string log, trace, prompt = "\n";
   int steps = 300, sample = 0, staleness = 4;
   double temperature = 0.8;
+  bool cache = true;       // the sample is written with a KV cache
   double lr_per_256 = 0;   // 0: not given
   double peak_tflops = 0;  // of a GPU; 0: by its name
 };

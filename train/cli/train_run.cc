@@ -110,7 +110,8 @@ std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text
 template <class T>
 void write_sample(train::Inference<T>& model, const TrainFlags& flags, bool speaks) {
   const double begin = now_s();
-  const std::string text = model.generate(flags.prompt, flags.sample, flags.temperature, 1);
+  const std::string text =
+      model.generate(flags.prompt, flags.sample, flags.temperature, 1, flags.cache);
   const double rate = flags.sample / (now_s() - begin);
   if (speaks) fmt::print("# sample, {:.0f} tokens/s:\n{}\n", rate, printable(text));
 }

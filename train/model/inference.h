@@ -23,7 +23,7 @@ class Inference {
   void set(const std::map<std::string, std::vector<T>>& weights);
 
   // Returns the mean loss of the text's samples 0 to `samples` - 1, in nats per byte: that of
-  // Trainer::evaluate() for a batch of so many.
+  // Trainer::evaluate() for a batch of that size.
   double loss(const Text& text, std::uint64_t seed, Index samples);
   // Samples `bytes` bytes of text after `prompt` (empty: a new line). Each is a forward pass of one
   // position while the text is no longer than the model's positions: keys and values of those

@@ -14,14 +14,13 @@ namespace {
 // costs little. By the shape alone, so that the bits do not depend on the number of threads.
 Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) / 640), 16); }
 
+constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads at once: 25 us
 constexpr Index kWorthSplitting = 1 << 21;  // multiply-adds: 20 us of one core
 
 template <class T>
 void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k, T alpha,
               const T* a, Index a_stride, const T* b, Index b_stride, T beta, T* c,
               Index c_stride) {
-  static const bool alone = (openblas_set_num_threads(1), true);
-  static_cast<void>(alone);
   const auto i = [](Index x) { return static_cast<blasint>(x); };
   if constexpr (sizeof(T) == 4)
     cblas_sgemm(CblasRowMajor, ta, tb, i(m), i(n), i(k), alpha, a, i(a_stride), b, i(b_stride),
@@ -31,12 +30,31 @@ void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k,
                 beta, c, i(c_stride));
 }
 
+// A row times a transposed matrix, as of a single token: memory gives the matrix once, and that is
+// all the time it takes. A tile of one row would pack the matrix first.
+template <class T>
+void one_row(Index n, Index k, T alpha, const T* a, const T* b, Index b_stride, T beta, T* c) {
+  in_ranges(n, 16 + kOfRowPiece / (k + 1), [=](Index begin, Index end) {
+    const T* from = b + begin * b_stride;
+    const auto i = [](Index x) { return static_cast<blasint>(x); };
+    if constexpr (sizeof(T) == 4)
+      cblas_sgemv(CblasRowMajor, CblasNoTrans, i(end - begin), i(k), alpha, from, i(b_stride), a, 1,
+                  beta, c + begin, 1);
+    else
+      cblas_dgemv(CblasRowMajor, CblasNoTrans, i(end - begin), i(k), alpha, from, i(b_stride), a, 1,
+                  beta, c + begin, 1);
+  });
+}
+
 }  // namespace
 
 template <class T>
 void gemm(bool transpose_a, bool transpose_b, Index m, Index n, Index k, T alpha, const T* a,
           Index a_stride, const T* b, Index b_stride, T beta, T* c, Index c_stride) {
   if (m == 0 || n == 0) return;
+  static const bool alone = (openblas_set_num_threads(1), true);
+  static_cast<void>(alone);
+  if (m == 1 && !transpose_a && transpose_b) return one_row(n, k, alpha, a, b, b_stride, beta, c);
   const auto ta = transpose_a ? CblasTrans : CblasNoTrans;
   const auto tb = transpose_b ? CblasTrans : CblasNoTrans;
   Index rows = 1, columns = 1;

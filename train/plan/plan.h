@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// Gradients travel together in so many bytes; less makes more messages, more hides less.
+// Bytes of gradients that travel together; less makes more messages, more hides less.
 inline constexpr double kBucket = 25e6;
 
 // Rates are per GPU and direction. GB = 10^9 bytes.

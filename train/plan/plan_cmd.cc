@@ -93,7 +93,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   add("--model", a->model,
       "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3; llama3-8b, llama3-70b, llama3-405b, "
       "mixtral-8x7b, deepseek-v3, which weft train does not have");
-  add("--params", a->params, "instead: about so many parameters (10e9, 10G)");
+  add("--params", a->params, "instead of --model: number of parameters, about (10e9, 10G)");
   add.unset("--layers", a->layers, "with --params: layers", positive);
   add.unset("--width", a->hidden, "with --params: hidden size", positive);
   add.unset("--heads", a->heads, "with --params: heads", positive);

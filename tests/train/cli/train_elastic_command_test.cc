@@ -34,6 +34,7 @@ TEST_F(TrainElastic, ALostReplicaGoesAtOnce) {
   const std::pair<const char*, const char*> jobs[] = {
       {"-N 4 --dp 4 --kill 1:8", "2 go on after step 7"},
       {"-N 4 --dp 2 --pp 2 --kill 0:8", "1 goes on after step 7"},
+      {"-N 4 --dp 2 --tp 2 --kill 0:8", "1 goes on after step 7"},
       {"-N 6 --dp 3 --tp 2 --hosts 3 --kill 3:1", "2 go on after step 0"}};
   for (const auto& [job, goes_on] : jobs) {
     const std::string batch =
@@ -71,6 +72,7 @@ TEST_F(TrainElastic, WithZeroTheCheckpointCounts) {
       {"-N 4 --dp 4 --zero 3 --kill 3:8", "goes on after step 6 of"},
       {"-N 4 --dp 4 --zero 3 --kill 3:2", "no checkpoint there yet, from the start"},
       {"-N 4 --dp 2 --pp 2 --zero 1 --kill 0:8", "goes on after step 6 of"},
+      {"-N 4 --dp 2 --tp 2 --zero 2 --kill 0:8", "goes on after step 6 of"},
       {"-N 4 --dp 2 --tp 2 --zero 3 --kill 3:9", "goes on after step 6 of"}};
   for (const auto& [job, from] : jobs) {
     const auto got = elastic(std::string(job) + " --save-every 3");

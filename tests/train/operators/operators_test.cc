@@ -64,6 +64,24 @@ TEST(Operators, Linear) {
   for (std::size_t i = 0; i < gw.size(); ++i) EXPECT_NEAR(gw[i], 2 * once[i], 1e-12);
 }
 
+// A row alone, as of the next token of a text, is the row among others, for any number of threads.
+TEST(Operators, LinearOfOneRow) {
+  const std::pair<Index, Index> shapes[] = {{1, 1}, {7, 300}, {768, 517}, {300, 1000}};
+  for (const auto& [in, out] : shapes) {
+    const Vector x = random(2 * in, 1), w = random(out * in, 2), b = random(out, 3);
+    Vector two(2 * out), one(out), again(out);
+    linear(two.data(), x.data(), w.data(), b.data(), 2, in, out);
+    linear(one.data(), x.data() + in, w.data(), b.data(), 1, in, out);
+    set_operator_threads(3);
+    linear(again.data(), x.data() + in, w.data(), b.data(), 1, in, out);
+    set_operator_threads(1);
+    EXPECT_EQ(one, again) << in << " x " << out;
+    for (Index o = 0; o < out; ++o) EXPECT_NEAR(one[o], two[out + o], 1e-12 * in) << o;
+    linear(one.data(), x.data() + in, w.data(), static_cast<const double*>(nullptr), 1, in, out);
+    for (Index o = 0; o < out; ++o) EXPECT_NEAR(one[o] + b[o], two[out + o], 1e-12 * in) << o;
+  }
+}
+
 TEST(Operators, LayerNorm) {
   const Index rows = 3, width = 5;
   Vector x = random(rows * width, 1), gain = random(width, 2), bias = random(width, 3);

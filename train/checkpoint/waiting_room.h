@@ -13,7 +13,7 @@
 
 #include "topo/base/status.h"
 
-namespace weft {
+namespace weft::train {
 
 struct Invitation {
   Rank rank = 0;
@@ -43,4 +43,4 @@ class WaitingRoom {
   const std::string save_, folder_;
 };
 
-}  // namespace weft
+}  // namespace weft::train

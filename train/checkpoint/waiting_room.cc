@@ -1,5 +1,5 @@
 // Who waits to join a job. This file starts nothing.
-#include "train/cli/waiting_room.h"
+#include "train/checkpoint/waiting_room.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 #include "train/checkpoint/files.h"
 #include "transport/control/socket.h"
 
-namespace weft {
+namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -67,7 +67,7 @@ std::vector<std::string> WaitingRoom::waiting() const {
 
 void WaitingRoom::invite(const std::string& name, Rank rank, int size,
                          const std::string& id) const {
-  train::write_whole(folder_ + "/" + name + kInvited, fmt::format("{} {} {}", rank, size, id));
+  write_whole(folder_ + "/" + name + kInvited, fmt::format("{} {} {}", rank, size, id));
 }
 
 // The lock's file names its holder; a holder on another host counts as alive.
@@ -93,7 +93,7 @@ std::optional<Invitation> WaitingRoom::wait(std::chrono::milliseconds timeout) c
   for (;; std::this_thread::sleep_for(kLook)) {
     std::error_code ignored;
     if (fs::exists(path + kInvited, ignored)) {
-      std::istringstream in(train::read_whole(path + kInvited));
+      std::istringstream in(read_whole(path + kInvited));
       Invitation i;
       in >> i.rank >> i.size >> std::ws;
       std::getline(in, i.id);
@@ -117,4 +117,4 @@ std::optional<Invitation> WaitingRoom::wait(std::chrono::milliseconds timeout) c
   return {};
 }
 
-}  // namespace weft
+}  // namespace weft::train
