@@ -39,7 +39,7 @@ struct Nic {
 // A rank's description of itself, sent to the other ranks during the bootstrap.
 struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
-  std::string leaf;        // the leaf switch of its rails; empty: nobody knows
+  std::string leaf;        // the leaf switch of its rails; empty: unknown
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."

@@ -132,7 +132,7 @@ std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
   };
   const Schedule& s = plan.schedule;
   add(static_cast<std::uint64_t>(s.nranks));
-  add(static_cast<std::uint64_t>(s.nchunks));
+  add(static_cast<std::uint64_t>(plan.nchunks));  // of an all_to_all the schedule keeps its own
   add(static_cast<std::uint64_t>(plan.layout));
   add(plan.network);
   add(first);

@@ -29,7 +29,7 @@ struct Shape {
   std::vector<SlowPort> slow_ports;      // in ascending order; empty: there are none
   std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
   std::vector<int> leaf;                 // by host: those of one leaf share an uplink to the other
-                                         // leaves; empty: nobody knows
+                                         // leaves; empty: unknown
   // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
   // go unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;

@@ -33,7 +33,7 @@ void bine_places(int i, int k, int at, std::vector<int>& by_place) {
 }
 
 // Calls f(partner, size) for each step of member `place`: what it and its partner have is their
-// aligned range of so many places.
+// aligned range of `size` places.
 template <class F>
 void each_bine_step(const std::vector<int>& by_place, int place, F f) {
   if (by_place.empty()) return;

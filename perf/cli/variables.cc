@@ -30,6 +30,7 @@ std::span<const std::string> weft_variables() {
                                                  "LAB",
                                                  "LAB_GUEST",
                                                  "LAUNCHER",
+                                                 "LEAF",
                                                  "LIBRARY",
                                                  "LOCAL_RANK",
                                                  "LOG",

@@ -74,5 +74,38 @@ TEST(ScheduleHash, AVariantOfAllRanksIsRight) {
         [](Rank) { return true; });
 }
 
+// Where hosts have different numbers of ranks, ranks have plans of different lengths.
+TEST(ScheduleHash, RanksOfUnequalHostsAgree) {
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(20);
+  options.algorithm = "hierarchical";
+  constexpr int kRanks = 7;
+  run_ranks(places({3, 2, 2}), options, [&](World& world) {
+    Communicator comm = world.world();
+    const int me = comm.rank();
+    for (const std::size_t count : {std::size_t{1}, kHashed}) {
+      std::vector<std::int32_t> in(kRanks * count), out(kRanks * count);
+      for (int r = 0; r < kRanks; ++r)
+        for (std::size_t i = 0; i < count; ++i)
+          in[static_cast<std::size_t>(r) * count + i] = 100 * me + r + static_cast<int>(i);
+      const auto expect = [&](const Status& s, std::size_t blocks, auto value) {
+        ASSERT_TRUE(s.ok()) << s.to_string();
+        for (std::size_t r = 0; r < blocks; ++r)
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(out[r * count + i], value(static_cast<int>(r), static_cast<int>(i)));
+      };
+      expect(comm.all_to_all(in.data(), out.data(), count, DType::kInt32), kRanks,
+             [&](int r, int i) { return 100 * r + me + i; });
+      expect(comm.all_gather(in.data(), out.data(), count, DType::kInt32), kRanks,
+             [&](int r, int i) { return 100 * r + i; });
+      expect(comm.reduce_scatter(in.data(), out.data(), count, DType::kInt32, RedOp::kSum), 1,
+             [&](int, int i) { return 2100 + kRanks * (me + i); });
+      out = in;
+      expect(comm.all_to_all(out.data(), out.data(), count, DType::kInt32), kRanks,
+             [&](int r, int i) { return 100 * r + me + i; });
+    }
+  });
+}
+
 }  // namespace
 }  // namespace weft
