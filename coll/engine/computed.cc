@@ -3,7 +3,7 @@
 #include <set>
 
 #include "coll/engine/engine.h"
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {

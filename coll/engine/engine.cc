@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "coll/engine/signature.h"
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 #include "transport/memory/copy.h"
 #include "transport/memory/crc32c.h"
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "coll/engine/engine.h"
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {

@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "coll/footprint.h"
 #include "coll/schedule/block_ownership.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "coll/engine/signature.h"
+#include "coll/footprint.h"
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/gpu_task.h"
 #include "coll/gpu/lane.h"
 #include "coll/runtime/arguments.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <vector>
 
+#include "coll/footprint.h"
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/gpudirect.h"
 #include "coll/gpu/lane.h"
 #include "coll/gpu/mapped.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 #include "topo/base/log.h"
 #include "transport/gpu/gates.h"
 

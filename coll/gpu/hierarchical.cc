@@ -12,10 +12,10 @@
 #include <span>
 #include <vector>
 
+#include "coll/footprint.h"
 #include "coll/gpu/gpudirect.h"
 #include "coll/gpu/mapped.h"
 #include "coll/gpu/rounds.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 
 namespace weft {
 

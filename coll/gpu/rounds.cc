@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "coll/footprint.h"
 #include "coll/gpu/blocks.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "coll/api/communicator.h"
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {

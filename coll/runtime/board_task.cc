@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "coll/footprint.h"
 #include "coll/runtime/agreement.h"
-#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "coll/engine/signature.h"
+#include "coll/footprint.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/core.h"
-#include "coll/schedule/footprint.h"
 #include "topo/base/log.h"
 
 namespace weft {

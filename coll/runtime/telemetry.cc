@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "coll/engine/signature.h"
+#include "coll/footprint.h"
 #include "coll/observe/diagnosis.h"
 #include "coll/runtime/core.h"
-#include "coll/schedule/footprint.h"
 #include "topo/base/log.h"
 #include "transport/control/hmac.h"
 

@@ -6,7 +6,7 @@
 // other collectives have no blocks: their answers hold for every chunk, and `block` is ignored.
 #pragma once
 
-#include "coll/schedule/footprint.h"
+#include "coll/footprint.h"
 #include "coll/types.h"
 #include "topo/base/status.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "perf/pair/verbs_pair.h"
-#include "transport/verbs/errors.h"
+#include "transport/verbs/device.h"
 
 namespace weft {
 namespace {

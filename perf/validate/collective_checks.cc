@@ -11,10 +11,10 @@
 #include <numeric>
 #include <set>
 
+#include "coll/footprint.h"
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/check.h"
-#include "coll/schedule/footprint.h"
 #include "perf/cli/names.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "transport/launch/failures.h"

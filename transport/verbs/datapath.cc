@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/verbs/errors.h"
+#include "transport/verbs/device.h"
 #include "transport/verbs/transport.h"
 
 namespace weft {

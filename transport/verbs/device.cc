@@ -19,7 +19,6 @@
 #include "topo/sysfs.h"
 #include "transport/gpu/device.h"
 #include "transport/loaded/loaded.h"
-#include "transport/verbs/errors.h"
 #include "transport/verbs/gpu.h"
 
 namespace weft {

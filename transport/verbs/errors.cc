@@ -1,9 +1,9 @@
 // Puts completion codes and device events into words. Does not know which peer they concern.
-#include "transport/verbs/errors.h"
-
 #include <fmt/format.h>
 
 #include <utility>
+
+#include "transport/verbs/device.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "topo/base/log.h"
-#include "transport/verbs/errors.h"
+#include "transport/verbs/device.h"
 #include "transport/verbs/transport.h"
 
 namespace weft {

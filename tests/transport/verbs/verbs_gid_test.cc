@@ -8,7 +8,6 @@
 #include "topo/base/status.h"
 #include "transport/loaded/loaded.h"
 #include "transport/verbs/device.h"
-#include "transport/verbs/errors.h"
 #include "transport/verbs/gid.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/settings.h"

@@ -16,7 +16,7 @@
 
 #include "support/process/shell.h"
 #include "transport/loaded/loaded.h"
-#include "transport/verbs/errors.h"
+#include "transport/verbs/device.h"
 #include "transport/verbs_net.h"
 
 namespace weft::testing {
