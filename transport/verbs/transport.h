@@ -1,7 +1,7 @@
 // The class behind make_verbs_transport. verbs.cc sets up, connections.cc connects when a first
 // message asks for it, datapath.cc runs queue pairs, slots and completions, matching.cc matches
 // messages with receives and runs RTS and CTS, failure.cc cancels and ends connections, and
-// reconnect.cc replaces them.
+// reconnect.cc replaces them, and has the letters.
 #pragma once
 
 #include <array>
@@ -227,14 +227,12 @@ class VerbsTransport final : public Transport {
   bool quiesce(Peer& peer);
   bool all_taken(const Peer& peer) const;
   void want(Peer& peer);
-  void hear_letters();
   void connect_peers();
   void open_wanted();
   void make_room();
   void grow();
   void drain_queues();
   bool abandon_one();
-  void abandon(Peer& peer, std::uint32_t attempt);
   void leave_link(Peer& peer);
   bool take_place(Peer& peer);
   void free_place(Peer& peer) noexcept;
@@ -245,13 +243,17 @@ class VerbsTransport final : public Transport {
   void ask_to_close(Peer& peer, VerbsLetter how);
   void say_close(Peer& peer, VerbsLetter how);
   void finish_closing(Peer& peer);
+  void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
-  void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
+
+  // verbs/reconnect.cc: letters
+  void hear_letters();
   void repeat_letters();
+  void abandon(Peer& peer, std::uint32_t attempt);
+  void say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body = {});
   void on_letter(const Letter& letter);
   void on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void on_abandon(Peer& peer, std::uint32_t number);
-  void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
 
   // verbs/datapath.cc
   Peer* peer_of(Rank rank) noexcept {
