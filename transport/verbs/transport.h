@@ -1,7 +1,7 @@
 // The class behind make_verbs_transport. verbs.cc sets up, connections.cc connects when a first
-// message asks for it, letters.cc has the letters for that, datapath.cc runs queue pairs, slots and
-// completions, matching.cc matches messages with receives and runs RTS and CTS, failure.cc cancels
-// and ends connections, and reconnect.cc replaces them.
+// message asks for it, datapath.cc runs queue pairs, slots and completions, matching.cc matches
+// messages with receives and runs RTS and CTS, failure.cc cancels and ends connections, and
+// reconnect.cc replaces them, and has the letters.
 #pragma once
 
 #include <array>
@@ -246,7 +246,7 @@ class VerbsTransport final : public Transport {
   void on_close(Peer& peer, const VerbsLetterFront& front, std::string_view body);
   void give_up(Peer& peer, const std::exception& error, std::uint32_t their_number);
 
-  // verbs/letters.cc
+  // verbs/reconnect.cc: letters
   void hear_letters();
   void repeat_letters();
   void abandon(Peer& peer, std::uint32_t attempt);
