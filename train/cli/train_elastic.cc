@@ -171,7 +171,7 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
   if (!plan.anew) return nullptr;
   try {
     return follow(plan, world, how);
-  } catch (const AssemblyFailed& e) {  // who waited is gone; this World is as it was
+  } catch (const std::exception& e) {  // a rank is gone; whose, this World finds out
     if (world.rank() == 0)
       fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests.size(),
                  e.what());
@@ -180,9 +180,13 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
 }
 
 std::unique_ptr<World> wait_to_join(const Elasticity& how) {
-  const auto invited = train::WaitingRoom(how.folder).wait(how.options.timeout);
-  if (!invited) return nullptr;
-  return World::from_id(invited->id, invited->rank, invited->size, how.options);
+  while (const auto invited = train::WaitingRoom(how.folder).wait(how.options.timeout)) try {
+      return World::from_id(invited->id, invited->rank, invited->size, how.options);
+    } catch (const std::exception& e) {  // another rank is gone: until the next invitation
+      fmt::print(stderr, "weft train: warning: rank {} did not join: {}\n", invited->rank,
+                 e.what());
+    }
+  return nullptr;
 }
 
 void open_waiting(const std::string& folder) { train::WaitingRoom(folder).open(); }
