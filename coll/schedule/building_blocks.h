@@ -52,8 +52,8 @@ void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 // The member that should have each place of n, counted by nearness, so that the first steps of a
-// halving_reduce_scatter, which move the most, are between neighbors. 0, 1, 2, ... where the steps
-// are circulant.
+// halving_reduce_scatter, which move the most, are between neighbors. Empty where the steps are
+// circulant.
 std::vector<int> near_first(int n, int radix);
 
 // rooted.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as

@@ -104,8 +104,8 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel) {
 std::vector<int> near_first(int n, int radix) {
   const std::vector<Digit> all = digits(n, radix);
   std::vector<int> members;
-  for (int place = 0; place < n; ++place) {
-    int member = all.empty() ? place : 0, away = 1;
+  for (int place = 0; place < n && !all.empty(); ++place) {
+    int member = 0, away = 1;
     for (const Digit& d : all) {
       member += place / d.stride % d.members * away;
       away *= d.members;

@@ -15,6 +15,8 @@
 namespace weft {
 namespace {
 
+constexpr int kNeighbors = 8;  // at most
+
 int bine_partner(int n, int i, int k) {
   int away = 0;
   for (int power = 1; k >= 0; --k, power *= -2) away += power;  // 1, -1, 3, -5, 11, ...
@@ -67,17 +69,23 @@ RailOrder::RailOrder(const Shape& any, Along way) : shape_(any), way_(way) {
   const bool even = sizes.size() > 1 && sizes.size() < n &&
                     std::ranges::count(sizes, sizes[0]) == std::ssize(sizes);
   const int size = static_cast<int>(n);
+  // Steps that are circulant whatever the radix have no order by distance: neighbors are as a leaf.
+  const std::vector<int> near = near_first(size, way == Along::kHalving ? 2 : 4);
+  const bool circulant = near_first(size, 4).empty();
+  int together = even ? sizes[0] : 1;
+  for (int i = 2; !even && i <= kNeighbors && i < size && circulant; ++i)
+    if (size % i == 0) together = i;
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
-  if (even && way != Along::kRing) {
-    leaves_ = static_cast<int>(sizes.size());
+  if (way != Along::kRing && together > 1) {
+    leaves_ = size / together;
     for (int i = 0; i < size; ++i)
-      order[static_cast<std::size_t>(i)] = i % leaves_ * sizes[0] + i / leaves_;
+      order[static_cast<std::size_t>(i)] = i % leaves_ * together + i / leaves_;
   } else if (way == Along::kHalving && std::has_single_bit(n)) {
     bine_places(0, 0, 0, order);
     bine_ = order;
-  } else if (way != Along::kRing) {
-    order = near_first(size, way == Along::kHalving ? 2 : 4);
+  } else if (way != Along::kRing && !near.empty()) {
+    order = near;
   }
   for (std::size_t i = 0; i < n; ++i)
     shape_.hosts[i] =

@@ -133,6 +133,26 @@ TEST(Leaves, UnknownOnesGetAtMostFourFifthsOfTheBytesOfHalvingDoubling) {
     }
 }
 
+// Where the steps are circulant it is the sum of all cases that is less.
+TEST(Leaves, UnknownOnesGetFewerBytesByCirculantSteps) {
+  std::mt19937 random(4);
+  const Algorithm plain{"", Collective::kAllReduce, "", any_shape, halving_by_distance};
+  for (int hosts : {30, 33, 65, 91, 100}) {
+    const bool of_five = hosts % 10 == 0;  // with radix 4 these have an order by distance
+    const Algorithm& near =
+        *find_algorithm(Collective::kAllReduce, of_five ? "hierarchical_hd4" : "hierarchical_hd");
+    Shape shape = testing::uniform(hosts, 1);
+    const auto aware = build_all(near, shape), unaware = build_all(plain, shape);
+    double less = 0, all = 0;
+    for (int i = 0; i < 20; ++i) {
+      shape.leaf = random_leaves(hosts, random);
+      less += between_leaves(aware, shape);
+      all += between_leaves(unaware, shape);
+    }
+    EXPECT_LE(less, .8 * all) << hosts << " hosts: " << less / all;
+  }
+}
+
 // Unequal leaves are as if nobody knew of them, but in the order of leaves.
 TEST(Leaves, UnequalOnesDoNotDependOnTheOrderOfHosts) {
   Shape shape = testing::uniform(16, 1);
