@@ -44,7 +44,7 @@ void reduce_scatter(Schedule& s, const Shape& shape, const Layout& layout) {
 // have, and a rank that stands for none gives and gets inside its host only.
 template <Block kRailReduceScatter, Block kRailAllGather>
 Schedule all_reduce_schedule(const Shape& shape) {
-  if (has_unequal_ports(shape))
+  if (!slow_hosts(shape).empty())
     return unequal_ports_all_reduce(shape, kRailReduceScatter, kRailAllGather);
   const Layout layout(shape);
   const CommonRails rails(shape, layout);
