@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -138,8 +137,8 @@ Outline outline_of(Collective collective, const Shape& shape, bool split,
   const auto fast = [&](const auto& host) {
     return std::ranges::find(ranks, host[0]) == ranks.end();
   };
-  const auto first = std::ranges::find_if(shape.hosts, fast);
-  const auto last = std::ranges::find_if(shape.hosts | std::views::reverse, fast);
+  const auto first = std::find_if(shape.hosts.begin(), shape.hosts.end(), fast);
+  const auto last = std::find_if(shape.hosts.rbegin(), shape.hosts.rend(), fast);
   ranks.insert(ranks.end(), {(*first)[0], (*last)[0]});
   for (const Rank r : ranks) {
     const Outline other = outline_of(build(r), collective, shape, split);

@@ -11,7 +11,6 @@
 // host's ports), whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
-#include <ranges>
 #include <utility>
 
 #include "coll/schedule/building_blocks.h"
@@ -285,6 +284,15 @@ class Builder {
     if (open.count > 0) f(open);
   }
 
+  // Calls f with each piece of rail l that a slow host sends through `port`, in the order in which
+  // they leave: the others add up from the last part to the first (halving_doubling.cc).
+  template <class F>
+  void for_pieces(int slow, int l, int port, F f) const {
+    const auto& all = shares_.pieces(slow, l);
+    for (auto p = all.rbegin(); p != all.rend(); ++p)
+      if (p->port == port) f(*p);
+  }
+
   void of_slow(int slow) {
     for (int i = 1; i < n(); ++i)
       collected(slow, (me_ + i) % n(),
@@ -292,11 +300,11 @@ class Builder {
     collected(slow, me_, [&](Chunks at) {
       for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), at, kHostChannel);
     });
-    // The others add up from the last part to the first (halving_doubling.cc).
     const auto directly = [&](auto f) {
       for (int l = 0; l < n(); ++l)
-        for (const PieceOfSlow& p : shares_.pieces(slow, l) | std::views::reverse)
-          if (p.port == me_) f(others_[static_cast<std::size_t>(p.host)], p.at);
+        for_pieces(slow, l, me_, [&](const PieceOfSlow& p) {
+          f(others_[static_cast<std::size_t>(p.host)], p.at);
+        });
     };
     directly([&](Rank to, Chunks at) { s_.send(to, at, kSlowChannel); });
     const Chunks shared = shares_.rail(me_).shared;
@@ -314,8 +322,9 @@ class Builder {
   // order in which they leave.
   template <class F>
   void direct_here(int slow, int l, int port, F f) const {
-    for (const PieceOfSlow& p : shares_.pieces(slow, l) | std::views::reverse)
-      if (p.port == port && p.host == shares_.among_others(host_)) f(p.at);
+    for_pieces(slow, l, port, [&](const PieceOfSlow& p) {
+      if (p.host == shares_.among_others(host_)) f(p.at);
+    });
   }
 
   void of_other() {
