@@ -120,21 +120,34 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   for (const auto& [channel, of] : arrivals)
     for (const double most : of.second) arriving += most;
   o.scratch_chunks += whole(arriving);
+  o.least_scratch = o.scratch_chunks;
   return o;
 }
 
 Outline outline_of(Collective collective, const Shape& shape, bool split,
                    const std::function<Schedule(Rank)>& build) {
   Outline o = outline_of(build(outlined_rank(collective, shape)), collective, shape, split);
-  if (collective != Collective::kAllReduce || !has_unequal_ports(shape)) return o;
-  const auto slow = static_cast<std::size_t>(shape.slow_ports[0].host);
-  for (const std::size_t host : {slow, (slow + 1) % shape.hosts.size()}) {
-    const Outline other = outline_of(build(shape.hosts[host][0]), collective, shape, split);
+  if (collective != Collective::kAllReduce) return o;
+  const std::vector<int> hosts = slow_hosts(shape);
+  if (hosts.empty()) return o;
+  // All of theirs, and the first of the first and the last host that is not slow.
+  std::vector<Rank> ranks;
+  for (const int host : hosts)
+    for (const Rank r : shape.hosts[static_cast<std::size_t>(host)]) ranks.push_back(r);
+  const auto fast = [&](const auto& host) {
+    return std::ranges::find(ranks, host[0]) == ranks.end();
+  };
+  const auto first = std::find_if(shape.hosts.begin(), shape.hosts.end(), fast);
+  const auto last = std::find_if(shape.hosts.rbegin(), shape.hosts.rend(), fast);
+  ranks.insert(ranks.end(), {(*first)[0], (*last)[0]});
+  for (const Rank r : ranks) {
+    const Outline other = outline_of(build(r), collective, shape, split);
     for (int Outline::*count :
          {&Outline::rail_hops, &Outline::host_hops, &Outline::rail_messages,
           &Outline::host_messages, &Outline::rail_chunks, &Outline::host_chunks,
           &Outline::reduced_chunks, &Outline::scratch_chunks})
       o.*count = std::max(o.*count, other.*count);
+    o.least_scratch = std::min(o.least_scratch, other.least_scratch);
   }
   return o;
 }

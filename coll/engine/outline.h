@@ -27,6 +27,8 @@ struct Outline {
   // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
   // values that the rank only passes on.
   int scratch_chunks = 0;
+  int least_scratch =
+      0;  // of a rank that needs less than others, and may have more rounds under way
   bool hops_known = true;  // false: a schedule with a root that does not tell
   bool crossing = false;   // chunks take several ways at once, and messages wait for each other
 };
@@ -38,8 +40,8 @@ Rank outlined_rank(Collective collective, const Shape& shape);
 // `one` is the schedule of outlined_rank(). `split`: every message moves one chunk. Chunks count by
 // their weights.
 Outline outline_of(const Schedule& one, Collective collective, const Shape& shape, bool split);
-// The same of the schedules that build(rank) returns. In an all_reduce in which one host has slow
-// ports, what is more there or on the next host counts.
+// The same of the schedules that build(rank) returns. In an all_reduce in which hosts have slow
+// ports, what is most on one of these, or on the first or the last of the others, counts.
 Outline outline_of(Collective collective, const Shape& shape, bool split,
                    const std::function<Schedule(Rank)>& build);
 

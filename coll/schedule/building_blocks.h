@@ -23,10 +23,10 @@ namespace weft {
 // The channels of hierarchical algorithms: messages inside a host use one, along a rail the other.
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
-// Of unequal ports (unequal_ports.cc): what the other hosts have apart from the slow one, or goes
-// straight to or from it; and what passes on inside another host on that way, for a rank of another
-// rail.
-constexpr int kDirectChannel = 2, kDetourChannel = 3;
+// Of unequal ports (unequal_ports.cc): what the other hosts have apart from the slow ones; what
+// passes on inside another host, for a rank of another rail, on its way from or to a slow one; and
+// what goes straight from or to a slow one.
+constexpr int kDirectChannel = 2, kDetourChannel = 3, kSlowChannel = 4;
 
 // direct.cc: every member exchanges data with every other, n - 1 messages each, one step deep.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
@@ -198,10 +198,11 @@ class RailOrder {
   std::vector<int> bine_;  // by place: which member of a Bine butterfly; empty: there is none
 };
 
-// unequal_ports.cc: all_reduce where one host has slow ports.
-// Whether unequal_ports_all_reduce() applies: ports of one host are slow (Shape::slow_ports) and
-// not all of them dead, all hosts have as many ranks, and the order of additions is free.
-bool has_unequal_ports(const Shape& shape);
+// unequal_ports.cc: all_reduce where some hosts have slow ports.
+// The hosts with slow ports (Shape::slow_ports), ascending; empty where unequal_ports_all_reduce()
+// does not apply: there are none, all hosts are slow, all ports of one are dead, hosts have
+// different numbers of ranks, or the order of additions is set.
+std::vector<int> slow_hosts(const Shape& shape);
 Schedule unequal_ports_all_reduce(const Shape& shape, RailBlock reduce_scatter,
                                   RailBlock all_gather);
 

@@ -71,7 +71,7 @@ void reduce_in_order(BlocksByRail& b, const Group& world) {
 // have, and a rank that stands for none gives and gets inside its host only.
 template <Along kWay>
 Schedule all_reduce_schedule(const Shape& any) {
-  if (has_unequal_ports(any))
+  if (!slow_hosts(any).empty())
     return unequal_ports_all_reduce(any, reduce_scatter_along(kWay), all_gather_along(kWay));
   const RailOrder order(any, kWay);
   const Shape& shape = order.shape();

@@ -1,14 +1,14 @@
-// all_reduce along rails where one host has slower ports than the others.
+// all_reduce along rails where ports of some hosts are slower than those of the others.
 //
-// That host must send and get the message once, whoever adds it up; a host that takes its part in
-// adding up has nearly twice as many bytes. So the host with slow ports adds up less: of the share
-// 1 - b of the message it only sends its contribution, in pieces, each to one of the other hosts,
-// which adds it to its own, and gets the results the same way, over all of its ports in proportion
-// to their rates. Of a rail where its port is slow, it sends over another rail, to the neighbor of
-// the rank that wants it. The other hosts add up that share among themselves, and the share b with
-// all hosts, as if all ports were equal. b follows from the rates in closed form, and reaches the
-// lower bound: 2 (H-1) / (rate of all ports of all hosts) or 1 / (rate of the slow host's ports),
-// whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
+// A host must send and get the message once, whoever adds it up; a host that takes its part in
+// adding up has nearly twice as many bytes. So hosts with slow ports add up less: of the share
+// 1 - b of the message they only send their contributions, in pieces, each to one of the other
+// hosts, which adds it to its own, and get the results the same way, over all of their ports in
+// proportion to their rates. Of a rail where its port is slow, such a host sends over another rail,
+// to the neighbor of the rank that wants it. The other hosts add up that share among themselves,
+// and the share b with all hosts. b follows from the rates in closed form. Where one host is slow
+// it reaches the lower bound: 2 (H-1) / (rate of all ports of all hosts) or 1 / (rate of the slow
+// host's ports), whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -26,92 +26,140 @@ constexpr double kBusy = 0.8;
 // Pieces of the message of one rail: each goes through a port of one of the other hosts, which is
 // busy for that much longer.
 constexpr int kPieces = 64;
+// Up to this many pieces of one rail, each of the other hosts has one for every port.
+constexpr int kOneForEach = 16;
+constexpr int kPerPort = 2;  // the fewest pieces that go through a port, where there are more
 
-// A piece of the slow host's contribution.
+using Rates = std::vector<double>;  // by rail
+
+double sum_of(const Rates& rates) { return std::accumulate(rates.begin(), rates.end(), 0.0); }
+
+// A piece of a slow host's contribution.
 struct PieceOfSlow {
   Chunks at;
   int port;  // of the slow host, that it goes through
   int host;  // that adds it to its own, as a place among the others
 };
 
-// The part of the message that one rail adds up: chunks of all hosts, then of all but the slow one.
+// The part of the message that one rail adds up: chunks of all hosts, then of all but the slow
+// ones.
 struct RailPart {
   Chunks shared, direct;
-  std::vector<PieceOfSlow> pieces;  // of `direct`, in ascending order
+  std::vector<std::vector<PieceOfSlow>> pieces;  // by slow host; of `direct`, in ascending order
 };
 
 // What goes where; the same on every rank.
 class Shares {
  public:
   Shares(const Shape& shape, const Layout& layout)
-      : slow_(shape.slow_ports[0].host), hosts_(layout.nhosts()), ports_(layout.per_host()) {
+      : slow_(slow_hosts(shape)), hosts_(layout.nhosts()), ports_(layout.per_host()) {
     const auto n = static_cast<std::size_t>(ports_);
-    std::vector<double> all = shape.rail_weight;
+    Rates all = shape.rail_weight;
     if (all.size() != n) all.assign(n, 1.0);
-    std::vector<double> here = all;
+    std::vector<Rates> here(slow_.size(), all);
     for (const SlowPort& p : shape.slow_ports)
-      here[static_cast<std::size_t>(p.local)] = all[static_cast<std::size_t>(p.local)] * p.rate;
+      if (const int k = place_of(p.host); k >= 0)
+        here[static_cast<std::size_t>(k)][static_cast<std::size_t>(p.local)] *= p.rate;
     cut(all, here);
   }
-  int slow_host() const { return slow_; }
+  const std::vector<int>& slow_ones() const { return slow_; }
+  // The host's place among the slow ones; -1: it is none of them.
+  int place_of(int host) const {
+    const auto it = std::ranges::find(slow_, host);
+    return it == slow_.end() ? -1 : static_cast<int>(it - slow_.begin());
+  }
   const RailPart& rail(int l) const { return rails_[static_cast<std::size_t>(l)]; }
+  const std::vector<PieceOfSlow>& pieces(int slow, int l) const {
+    return rail(l).pieces[static_cast<std::size_t>(slow)];
+  }
   // What rank l of a host has to do with: all parts of its rail.
   Chunks whole(int l) const {
     return {rail(l).shared.first, rail(l).shared.count + rail(l).direct.count};
   }
   // The host's place among those that are not slow.
-  int among_others(int host) const { return host - (host > slow_); }
-  // Calls f with each range of chunks of rail l that the slow host sends through `port`.
+  int among_others(int host) const {
+    return host - static_cast<int>(std::ranges::count_if(slow_, [&](int s) { return s < host; }));
+  }
+  // Calls f with each range of chunks of rail l that a slow host sends through `port`.
   template <class F>
-  void through(int l, int port, F f) const {
-    const auto& pieces = rail(l).pieces;
-    for (std::size_t i = 0, end; i < pieces.size(); i = end) {
-      for (end = i + 1; end < pieces.size() && pieces[end].port == pieces[i].port;) ++end;
-      const int first = pieces[i].at.first;
-      if (pieces[i].port == port) f(Chunks{first, pieces[end - 1].at.end() - first});
+  void through(int slow, int l, int port, F f) const {
+    const auto& all = pieces(slow, l);
+    for (std::size_t i = 0, end; i < all.size(); i = end) {
+      for (end = i + 1; end < all.size() && all[end].port == all[i].port;) ++end;
+      const int first = all[i].at.first;
+      if (all[i].port == port) f(Chunks{first, all[end - 1].at.end() - first});
     }
   }
-  std::vector<double> take_weights() { return std::move(weight_); }
+  Rates take_weights() { return std::move(weight_); }
   int nchunks() const { return static_cast<int>(weight_.size()); }
 
  private:
-  // `all`, `here`: rates of the ports of other hosts, and of the slow one.
-  void cut(const std::vector<double>& all, const std::vector<double>& here) {
-    const double sum = std::accumulate(all.begin(), all.end(), 0.0);
-    const double live = std::accumulate(here.begin(), here.end(), 0.0);
-    const double h = hosts_;
-    // Of a share of the message, what each port of a rail sends: `shared` among all hosts, `ring`
-    // among the others, `extra` from and to the slow host besides.
-    const double shared = 2 * (h - 1) / h, ring = 2 * (h - 2) / (h - 1), extra = 1 / (h - 1);
-    const double without_us = std::max((ring + extra) / sum, 1 / live);
-    double b = (ring + extra) / sum - 1 / live;
-    b = b <= 0 ? 0 : b / ((shared - 1) / live + (ring + extra - shared) / sum);
-    b = std::min(b, 1.0) * kBusy;
-    if (const double us = (b * shared + (1 - b) * (ring + extra)) / sum;
-        without_us < us * (1 + kWorthTwice))
-      b = 0;
-    const double us = (b * shared + (1 - b) * (ring + extra)) / sum;
-    std::vector<double> through, direct;  // shares of the message, by port and by rail
-    for (std::size_t l = 0; l < all.size(); ++l) {
-      through.push_back((1 - b) * here[l] / live);
-      const double rest = us * all[l] - b * here[l] / live * shared - through[l] * extra;
-      direct.push_back(ring > 0 ? rest / ring : (1 - b) * all[l] / sum);
+  int others() const { return hosts_ - static_cast<int>(slow_.size()); }
+
+  // `all`, `here`: rates of the ports of other hosts, and of each slow one.
+  void cut(const Rates& all, const std::vector<Rates>& here) {
+    const double sum = sum_of(all), h = hosts_, m = others();
+    Rates low = all;  // what each host's port of a rail has
+    double live = sum;
+    for (const Rates& of : here) {
+      live = std::min(live, sum_of(of));
+      for (std::size_t l = 0; l < all.size(); ++l) low[l] = std::min(low[l], of[l]);
     }
-    std::vector<double> room = through;  // of ports, beside what their own rail takes
-    for (std::size_t l = 0; l < all.size(); ++l) room[l] -= std::min(through[l], direct[l]);
-    const double all_room = std::accumulate(room.begin(), room.end(), 0.0);
+    const double lowest = sum_of(low);
+    // Of a share of the message, what each port of a rail sends: `shared` among all hosts, `ring`
+    // among the others, `extra` from and to each slow host besides.
+    const double shared = 2 * (h - 1) / h, ring = 2 * (m - 1) / m, extra = 1 / m;
+    const double apart = ring + extra * (h - m);
+    const auto us_of = [&](double b) { return (b * shared + (1 - b) * apart) / sum; };
+    double b = apart / sum - 1 / live;
+    b = b <= 0 ? 0 : b / ((shared - 1) / live + (apart - shared) / sum);
+    b = std::clamp(b, 0.0, 1.0) * kBusy;
+    // Of hosts that are slow on different rails, each has its slow ports and all others' to spare.
+    if (const double spare = lowest > 0 ? shared * (1 / lowest - 1 / live)
+                             : b > 0    ? 1e9
+                                        : 0;
+        spare > 0)
+      b = std::min(b, 1 / live / (1 / live + spare));
+    if (std::max(us_of(0), 1 / live) < us_of(b) * (1 + kWorthTwice)) b = 0;
+    Rates of_shared(all.size(), 0.0), direct(all.size());        // shares of the message, by rail
+    std::vector<Rates> through(here.size(), Rates(all.size()));  // by port of each slow host
+    for (std::size_t l = 0; l < all.size(); ++l) {
+      if (lowest > 0) of_shared[l] = b * low[l] / lowest;
+      double extras = 0;
+      for (std::size_t s = 0; s < here.size(); ++s) {
+        const double busy = (b * shared + (1 - b)) * here[s][l] / sum_of(here[s]);
+        extras += through[s][l] = std::max(0.0, busy - of_shared[l] * shared);
+      }
+      const double rest = us_of(b) * all[l] - of_shared[l] * shared - extras * extra;
+      direct[l] = ring > 0 ? std::max(0.0, rest) : all[l];
+    }
+    const double directs = sum_of(direct);
+    for (double& d : direct) d *= (1 - b) / directs;
+    loads_.assign(here.size(), std::vector<Rates>(all.size(), Rates(static_cast<std::size_t>(m))));
     for (std::size_t l = 0; l < all.size(); ++l) {
       RailPart part;
-      const double of_shared = b * here[l] / live;
-      part.shared = add(of_shared > kNothing ? hosts_ : 0, of_shared);
-      // Its own port takes what it can, the others the rest by their room.
-      std::vector<double> by_port(all.size(), 0.0);
-      by_port[l] = std::min(through[l], direct[l]);
-      for (std::size_t m = 0; m < all.size() && direct[l] - by_port[l] > kNothing; ++m)
-        if (m != l) by_port[m] = (direct[l] - by_port[l]) * room[m] / all_room;
+      part.shared = add(of_shared[l] > kNothing ? hosts_ : 0, of_shared[l]);
+      std::vector<Rates> by_port;
+      for (const Rates& ports : through) by_port.push_back(ports_for(l, ports, direct));
       add_direct(part, by_port, direct[l]);
       rails_.push_back(std::move(part));
     }
+  }
+
+  // What of rail l's direct share a slow host sends through each of its ports: its own port takes
+  // what it can, the others the rest by their room, beside what their own rails take.
+  static Rates ports_for(std::size_t l, const Rates& through, const Rates& direct) {
+    Rates room = through, by_port(through.size(), 0.0);
+    const double scale = sum_of(direct) / sum_of(through);
+    for (std::size_t m = 0; m < room.size(); ++m) {
+      room[m] *= scale;
+      if (m == l) by_port[l] = std::min(room[l], direct[l]);
+      room[m] -= std::min(room[m], direct[m]);
+    }
+    const double all_room = sum_of(room);
+    for (std::size_t m = 0; m < room.size() && direct[l] - by_port[l] > kNothing; ++m)
+      if (m != l) by_port[m] = (direct[l] - by_port[l]) * room[m] / all_room;
+    return by_port;
   }
 
   Chunks add(int count, double share) {
@@ -120,33 +168,62 @@ class Shares {
     return {first, count};
   }
 
-  // Pieces of one port follow each other where hosts are many. Where there are few, each host has a
-  // piece for every port, as long as that port's share.
-  void add_direct(RailPart& part, const std::vector<double>& by_port, double share) {
-    std::vector<int> used;
-    for (std::size_t m = 0; m < by_port.size(); ++m)
-      if (by_port[m] > kNothing) used.push_back(static_cast<int>(m));
-    const int others = hosts_ - 1, ports = static_cast<int>(used.size());
-    if (others < 2 * ports) {
-      part.direct = add(others * ports, share);
+  // `by_port`: of each slow host. Where there are few pieces, each of the other hosts has one for
+  // every port, as long as that port's share. Otherwise pieces of one port follow each other, so
+  // that they are one message inside the slow host.
+  void add_direct(RailPart& part, const std::vector<Rates>& by_port, double share) {
+    const int n = others();
+    std::vector<std::vector<int>> used(by_port.size());
+    int ports = 1;
+    for (std::size_t s = 0; s < by_port.size(); ++s) {
+      for (std::size_t m = 0; m < by_port[s].size(); ++m)
+        if (by_port[s][m] > kNothing) used[s].push_back(static_cast<int>(m));
+      ports = std::max(ports, static_cast<int>(used[s].size()));
+    }
+    part.pieces.resize(by_port.size());
+    if (share <= kNothing) return;
+    if (by_port.size() == 1 && n * ports <= kOneForEach) {
+      part.direct = add(n * ports, share);
       for (int c = 0; c < part.direct.count; ++c) {
-        const int m = used[static_cast<std::size_t>(c % ports)], chunk = part.direct.first + c;
-        part.pieces.push_back({{chunk, 1}, m, c / ports});
-        weight_[static_cast<std::size_t>(chunk)] = by_port[static_cast<std::size_t>(m)] / others;
+        const int m = used[0][static_cast<std::size_t>(c % ports)], chunk = part.direct.first + c;
+        part.pieces[0].push_back({{chunk, 1}, m, c / ports});
+        weight_[static_cast<std::size_t>(chunk)] = by_port[0][static_cast<std::size_t>(m)] / n;
       }
       return;
     }
-    part.direct = add(others, share);
     const double whole = share + weight_of(part.shared);
     const int wanted = static_cast<int>(std::ceil(kPieces * share / whole));
-    const int pieces = std::min(others, std::max(2 * ports, wanted));
-    double before = 0;
-    for (const int m : used) {
-      before += by_port[static_cast<std::size_t>(m)];
-      const double end = before / share * pieces + 0.5;
-      for (int i = static_cast<int>(part.pieces.size()); i < static_cast<int>(end); ++i)
-        part.pieces.push_back({part.direct.part(i, pieces), m, i * others / pieces});
+    const int pieces =
+        ports == 1 ? std::min(n, wanted)
+                   : std::min(std::max(wanted, kPerPort * ports), std::max(n, kPerPort * ports));
+    part.direct = add(n * ((pieces + n - 1) / n), share);
+    for (std::size_t s = 0; s < by_port.size(); ++s) {
+      auto& mine = part.pieces[s];
+      double before = 0;
+      for (const int m : used[s]) {
+        before += by_port[s][static_cast<std::size_t>(m)];
+        const double end = before / share * pieces + 0.5;
+        for (int i = static_cast<int>(mine.size()); i < std::min(pieces, static_cast<int>(end));
+             ++i) {
+          const Chunks at = part.direct.part(i, pieces);
+          mine.push_back({at, m, least_busy(s, m, i * n / pieces, weight_of(at))});
+        }
+      }
     }
+  }
+
+  // The host whose port on that rail has got least from the slow host so far, from `first` on.
+  int least_busy(std::size_t slow, int port, int first, double share) {
+    Rates& load = loads_[slow][static_cast<std::size_t>(port)];
+    const int n = others();
+    int best = first;
+    for (int i = 1; i < n; ++i) {
+      const int host = (first + i) % n;
+      if (load[static_cast<std::size_t>(host)] < load[static_cast<std::size_t>(best)] - kNothing)
+        best = host;
+    }
+    load[static_cast<std::size_t>(best)] += share;
+    return best;
   }
   double weight_of(Chunks at) const {
     return std::accumulate(weight_.begin() + at.first, weight_.begin() + at.end(), 0.0);
@@ -154,9 +231,11 @@ class Shares {
 
   static constexpr double kNothing = 1e-9;  // of the message
 
-  const int slow_, hosts_, ports_;
+  const std::vector<int> slow_;
+  const int hosts_, ports_;
   std::vector<RailPart> rails_;
-  std::vector<double> weight_;
+  Rates weight_;
+  std::vector<std::vector<Rates>> loads_;  // by slow host, port and other host
 };
 
 class Builder {
@@ -170,27 +249,29 @@ class Builder {
         me_(layout_.my_local()),
         host_(layout_.my_host()) {
     const Group rail = layout_.rail();
-    others_.assign(rail.ranks.begin(), rail.ranks.end());
-    others_.erase(others_.begin() + shares_.slow_host());
+    for (int h = 0; h < rail.size(); ++h)
+      if (shares_.place_of(h) < 0) others_.push_back(rail.at(h));
     s_.weight = shares_.take_weights();
   }
 
   Schedule build() {
-    host_ == shares_.slow_host() ? of_slow() : of_other();
+    const int slow = shares_.place_of(host_);
+    slow >= 0 ? of_slow(slow) : of_other();
     return std::move(s_);
   }
 
  private:
   int n() const { return layout_.per_host(); }
   Rank local(int l) const { return layout_.host().at(l); }
-  Rank slow(int l) const {
-    return layout_
-        .hosts()[static_cast<std::size_t>(shares_.slow_host())][static_cast<std::size_t>(l)];
+  int slow_ones() const { return static_cast<int>(shares_.slow_ones().size()); }
+  // This rail's rank of a slow host.
+  Rank on_slow(int slow) const {
+    return layout_.rail().at(shares_.slow_ones()[static_cast<std::size_t>(slow)]);
   }
 
-  // Calls f with each range of chunks that rank `owner` of the slow host collects.
+  // Calls f with each range of chunks that rank `owner` of a slow host collects.
   template <class F>
-  void collected(int owner, F f) const {
+  void collected(int slow, int owner, F f) const {
     Chunks open{0, 0};  // neighbors make one range
     const auto take = [&](Chunks at) {
       if (open.count > 0 && open.end() != at.first) f(std::exchange(open, {0, 0}));
@@ -198,40 +279,52 @@ class Builder {
     };
     for (int l = 0; l < n(); ++l) {
       if (l == owner && shares_.rail(l).shared.count > 0) take(shares_.rail(l).shared);
-      shares_.through(l, owner, take);
+      shares_.through(slow, l, owner, take);
     }
     if (open.count > 0) f(open);
   }
 
-  void of_slow() {
+  // Calls f with each piece of rail l that a slow host sends through `port`, in the order in which
+  // they leave: the others add up from the last part to the first (halving_doubling.cc).
+  template <class F>
+  void for_pieces(int slow, int l, int port, F f) const {
+    const auto& all = shares_.pieces(slow, l);
+    for (auto p = all.rbegin(); p != all.rend(); ++p)
+      if (p->port == port) f(*p);
+  }
+
+  void of_slow(int slow) {
     for (int i = 1; i < n(); ++i)
-      collected((me_ + i) % n(), [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
-    collected(me_, [&](Chunks at) {
+      collected(slow, (me_ + i) % n(),
+                [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
+    collected(slow, me_, [&](Chunks at) {
       for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), at, kHostChannel);
     });
-    // The others add up from the last part to the first (halving_doubling.cc).
     const auto directly = [&](auto f) {
       for (int l = 0; l < n(); ++l)
-        for (auto p = shares_.rail(l).pieces.rbegin(); p != shares_.rail(l).pieces.rend(); ++p)
-          if (p->port == me_) f(others_[static_cast<std::size_t>(p->host)], p->at);
+        for_pieces(slow, l, me_, [&](const PieceOfSlow& p) {
+          f(others_[static_cast<std::size_t>(p.host)], p.at);
+        });
     };
-    directly([&](Rank to, Chunks at) { s_.send(to, at, kDirectChannel); });
+    directly([&](Rank to, Chunks at) { s_.send(to, at, kSlowChannel); });
     const Chunks shared = shares_.rail(me_).shared;
     reduce_scatter_(s_, layout_.rail(), shared, kRailChannel);
     all_gather_(s_, layout_.rail(), shared, kRailChannel);
-    directly([&](Rank from, Chunks at) { s_.recv(from, at, kDirectChannel); });
+    directly([&](Rank from, Chunks at) { s_.recv(from, at, kSlowChannel); });
     for (int i = 1; i < n(); ++i)
-      collected(me_, [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
+      collected(slow, me_, [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
     for (int i = 1; i < n(); ++i)
-      collected((me_ - i + n()) % n(),
+      collected(slow, (me_ - i + n()) % n(),
                 [&](Chunks at) { s_.recv(local(me_ - i), at, kHostChannel); });
   }
 
-  // Calls f with each piece of rail l that comes to this host from the slow host's `port`.
+  // Calls f with each piece of rail l that comes to this host from a slow host's `port`, in the
+  // order in which they leave.
   template <class F>
-  void direct_here(int l, int port, F f) const {
-    for (const PieceOfSlow& p : shares_.rail(l).pieces)
-      if (p.port == port && p.host == shares_.among_others(host_)) f(p.at);
+  void direct_here(int slow, int l, int port, F f) const {
+    for_pieces(slow, l, port, [&](const PieceOfSlow& p) {
+      if (p.host == shares_.among_others(host_)) f(p.at);
+    });
   }
 
   void of_other() {
@@ -239,16 +332,19 @@ class Builder {
     for (int i = 1; i < n(); ++i)
       s_.send(local(me_ + i), shares_.whole((me_ + i) % n()), kHostChannel);
     for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), whole, kHostChannel);
-    // Contributions of the slow host: those for other ranks of this host are handed on.
-    for (int l = 0; l < n(); ++l)
-      direct_here(l, me_, [&](Chunks at) {
-        if (l == me_) return s_.recv_reduce(slow(me_), at, kDirectChannel);
-        s_.recv(slow(me_), at, kDirectChannel);
-        s_.send(local(l), at, kDetourChannel);
-      });
-    for (int m = 0; m < n(); ++m)
-      if (m != me_)
-        direct_here(me_, m, [&](Chunks at) { s_.recv_reduce(local(m), at, kDetourChannel); });
+    // Contributions of slow hosts: those for other ranks of this host are handed on.
+    for (int slow = 0; slow < slow_ones(); ++slow) {
+      for (int l = 0; l < n(); ++l)
+        direct_here(slow, l, me_, [&](Chunks at) {
+          if (l == me_) return s_.recv_reduce(on_slow(slow), at, kSlowChannel);
+          s_.recv(on_slow(slow), at, kSlowChannel);
+          s_.send(local(l), at, kDetourChannel);
+        });
+      for (int m = 0; m < n(); ++m)
+        if (m != me_)
+          direct_here(slow, me_, m,
+                      [&](Chunks at) { s_.recv_reduce(local(m), at, kDetourChannel); });
+    }
     const RailPart& mine = shares_.rail(me_);
     const Group rail = layout_.rail(), others{others_, shares_.among_others(host_)};
     reduce_scatter_(s_, rail, mine.shared, kRailChannel);
@@ -256,13 +352,16 @@ class Builder {
     all_gather_(s_, rail, mine.shared, kRailChannel);
     all_gather_(s_, others, mine.direct, kDirectChannel);
     // The results, back the same way.
-    for (int m = 0; m < n(); ++m)
-      if (m != me_) direct_here(me_, m, [&](Chunks at) { s_.send(local(m), at, kDetourChannel); });
-    for (int l = 0; l < n(); ++l)
-      direct_here(l, me_, [&](Chunks at) {
-        if (l != me_) s_.recv(local(l), at, kDetourChannel);
-        s_.send(slow(me_), at, kDirectChannel);
-      });
+    for (int slow = 0; slow < slow_ones(); ++slow) {
+      for (int m = 0; m < n(); ++m)
+        if (m != me_)
+          direct_here(slow, me_, m, [&](Chunks at) { s_.send(local(m), at, kDetourChannel); });
+      for (int l = 0; l < n(); ++l)
+        direct_here(slow, l, me_, [&](Chunks at) {
+          if (l != me_) s_.recv(local(l), at, kDetourChannel);
+          s_.send(on_slow(slow), at, kSlowChannel);
+        });
+    }
     for (int i = 1; i < n(); ++i)
       without_detours(me_, (me_ + i) % n(),
                       [&](Chunks at) { s_.send(local(me_ + i), at, kHostChannel); });
@@ -272,15 +371,19 @@ class Builder {
   }
 
   // What rank `to` of this host still lacks of the results of rank `from`: all but those that it
-  // has handed on to the slow host.
+  // has handed on to slow hosts.
   template <class F>
   void without_detours(int from, int to, F f) const {
+    std::vector<Chunks> handed_on;
+    for (int slow = 0; slow < slow_ones(); ++slow)
+      direct_here(slow, from, to, [&](Chunks at) { handed_on.push_back(at); });
+    std::ranges::sort(handed_on, {}, &Chunks::first);
     const Chunks all = shares_.whole(from);
     int begin = all.first;
-    direct_here(from, to, [&](Chunks at) {
+    for (const Chunks at : handed_on) {
       if (at.first > begin) f(Chunks{begin, at.first - begin});
-      begin = at.end();
-    });
+      begin = std::max(begin, at.end());
+    }
     if (all.end() > begin) f(Chunks{begin, all.end() - begin});
   }
 
@@ -289,19 +392,24 @@ class Builder {
   const RailBlock reduce_scatter_, all_gather_;
   Schedule s_;
   const int me_, host_;
-  std::vector<Rank> others_;  // of this rail, all but the slow host's
+  std::vector<Rank> others_;  // of this rail, of all hosts that are not slow
 };
 
 }  // namespace
 
-bool has_unequal_ports(const Shape& shape) {
-  return !shape.slow_ports.empty() && shape.hosts.size() > 1 && !shape.deterministic &&
-         uniform_hosts(shape) &&
-         std::ranges::all_of(
-             shape.slow_ports,
-             [&](const SlowPort& p) { return p.host == shape.slow_ports[0].host; }) &&
-         std::ranges::any_of(shape.slow_ports, [](const SlowPort& p) { return p.rate < 1; }) &&
-         std::ranges::count(shape.slow_ports, 0.0, &SlowPort::rate) < std::ssize(shape.hosts[0]);
+std::vector<int> slow_hosts(const Shape& shape) {
+  std::vector<int> slow;
+  if (shape.slow_ports.empty() || shape.hosts.size() < 2 || shape.deterministic ||
+      !uniform_hosts(shape))
+    return slow;
+  std::vector<int> dead(shape.hosts.size(), 0);
+  for (const SlowPort& p : shape.slow_ports) {
+    if (p.rate < 1 && (slow.empty() || slow.back() != p.host)) slow.push_back(p.host);
+    if (p.rate <= 0 && ++dead[static_cast<std::size_t>(p.host)] >= std::ssize(shape.hosts[0]))
+      return {};
+  }
+  if (slow.size() >= shape.hosts.size()) slow.clear();
+  return slow;
 }
 
 Schedule unequal_ports_all_reduce(const Shape& shape, RailBlock reduce_scatter,

@@ -22,6 +22,7 @@ constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
 constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
+constexpr std::size_t kMostSlow = 4;  // hosts with slow ports that are played
 // Steps of as many rounds as are played.
 constexpr double kPlayedSteps = 16384;
 // Of kManyRanks, one of the first and of the last host are played, and fewer steps.
@@ -300,15 +301,22 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
 
 namespace {
 
-// Where hosts have slow ports, and the schedule gives them less: played by the slow host, the first
-// and the last of the others.
+// Where hosts have slow ports, and the schedule gives them less: played by the slow hosts, the
+// first and the last of the others. No time where these are too many.
 Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t bytes,
                            const CostModel& model) {
   shape.rank = 0;
   const Cutting cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
-  const int slow = shape.slow_ports[0].host, last = static_cast<int>(shape.hosts.size()) - 1;
+  const std::vector<int> slow = slow_hosts(shape);
+  if (slow.empty() || slow.size() > kMostSlow) return {};
+  std::set<int> hosts(slow.begin(), slow.end());
+  const auto fast = [&](int h) { return std::ranges::count(slow, h) == 0; };
+  int first = 0, last = static_cast<int>(shape.hosts.size()) - 1;
+  while (!fast(first)) ++first;
+  while (!fast(last)) --last;
+  hosts.insert({first, last});
   std::vector<Schedule> some;
-  for (const int host : std::set<int>{slow, slow == 0 ? 1 : 0, slow == last ? last - 1 : last})
+  for (const int host : hosts)
     for (const Rank r : shape.hosts[as_index(host)]) {
       shape.rank = r;
       some.push_back(algorithm.build(shape));

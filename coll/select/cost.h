@@ -154,13 +154,17 @@ struct Pick {
 };
 
 inline constexpr double kAsGood = 1.01;  // predictions closer than this are equal
+// The same where hosts wait for slow ports: an algorithm of many hops takes up to 6 % longer than
+// the model says.
+inline constexpr double kAsGoodWithSlow = 1.05;
 
 // Picks the algorithm with the shortest predicted time. No prediction is better than 1 %: of the
 // algorithms that close to the best, the first of the registry wins. From 1 MiB on, an algorithm
 // that leaves its rails is not taken where one that keeps to them is predicted within 10 % of it.
 // Where ranks share cores, their turns decide as much for a short message: of the algorithms within
-// 10 %, the one with the least work wins. The runner-up is the fastest of the others whose schedule
-// differs from the winner's. Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
+// 10 %, the one with the least work wins; where hosts have slow ports, the one with the fewest hops
+// of those within 5 %. The runner-up is the fastest of the others whose schedule differs from the
+// winner's. Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
 Pick pick(std::vector<Rated> all, const Shape& shape, std::size_t bytes, const CostModel& model);
 inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
                  const CostModel& model) {

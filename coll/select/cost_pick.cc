@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "coll/engine/outline.h"
 #include "coll/schedule/rail_contract.h"
 #include "coll/select/cost.h"
 #include "coll/select/play.h"
@@ -279,14 +280,24 @@ Pick pick(std::vector<Rated> all, const Shape& any, std::size_t bytes, const Cos
                           })->prediction;
   const bool oversubscribed =
       model.oversubscription > 1 && best.limiting == "latency" && best.work_us > 0;
-  const double good_us = best.time_us * (oversubscribed ? kAsGoodOversubscribed : kAsGood);
+  const bool slow = !any.slow_ports.empty();
+  const double good_us = best.time_us * (oversubscribed ? kAsGoodOversubscribed
+                                         : slow         ? kAsGoodWithSlow
+                                                        : kAsGood);
   Pick pick;
   Shape shape = any;
-  shape.rank = 0;
+  const auto hops = [&shape](const Algorithm& a) {
+    const auto build = [&](Rank r) {
+      shape.rank = r;
+      return a.build(shape);
+    };
+    return outline_of(a.collective, shape, false, build).rail_hops;
+  };
   std::uint64_t picked = 0;
   for (const Rated& c : all) {
     if (c.prediction.time_us > good_us) continue;
-    if (pick.algorithm && (!oversubscribed || c.prediction.work_us >= pick.prediction.work_us))
+    if (pick.algorithm && (oversubscribed ? c.prediction.work_us >= pick.prediction.work_us
+                                          : !slow || hops(*c.algorithm) >= hops(*pick.algorithm)))
       continue;
     pick.algorithm = c.algorithm;
     pick.prediction = c.prediction;
@@ -297,6 +308,7 @@ Pick pick(std::vector<Rated> all, const Shape& any, std::size_t bytes, const Cos
       pick.algorithm = other->algorithm;
       pick.prediction = other->prediction;
     }
+  shape.rank = 0;
   if (pick.algorithm) picked = hash(pick.algorithm->build(shape));
   for (const Rated& c : all)
     if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&

@@ -2,7 +2,9 @@
 #include "coll/select/play.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <map>
 #include <tuple>
 
 #include "coll/engine/plan.h"
@@ -207,45 +209,46 @@ void Play::match_messages() {
   }
 }
 
-// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself.
-// Chunks are counted, because like ranks may cut them into messages differently.
+// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself, on
+// the same channel. Chunks are counted, because like ranks may cut them into messages differently.
 void Play::take_as_own() {
-  for (const Member& m : ranks_)
-    for (const bool near : {false, true}) {
-      std::vector<int> sends, receives;
-      const int end = m.first + static_cast<int>(m.schedule->steps.size());
-      for (int t = m.first; t < end; ++t)
-        if (tasks_[as_index(t)].near == near)
-          (step(t).op == Op::kSend ? sends : receives).push_back(t);
-      // The credits are those of its own messages from the rank that it sends to, or would be.
-      std::vector<std::tuple<Rank, int, int, int>> channels;  // and receive, and its send
-      int sent = sends.empty() ? 0 : step(sends[0]).at.count, received = 0;
-      std::size_t i = 0;  // the send of the chunks up to `sent`
-      for (const int receive : receives) {
-        received += step(receive).at.count;
-        while (sent < received && i + 1 < sends.size()) sent += step(sends[++i]).at.count;
-        if (played_[as_index(step(receive).peer)]) continue;
-        if (sends.empty()) {
-          unsent_.push_back(receive);
-          continue;
-        }
-        Task& send = tasks_[as_index(sends[i])];
-        if (send.arrives_at >= 0) {
-          echoes_.emplace_back(sends[i], receive);
-          continue;
-        }
-        send.arrives_at = receive;
-        channels.emplace_back(step(receive).peer, step(receive).channel, receive, sends[i]);
-      }
-      std::ranges::sort(channels);
-      for (std::size_t k = kArrivalsAhead; k < channels.size(); ++k) {
-        const auto& [peer, channel, receive, send] = channels[k];
-        const auto& [before_peer, before_channel, before, before_send] =
-            channels[k - kArrivalsAhead];
-        if (peer == before_peer && channel == before_channel) needs_credit(send, before);
-      }
-    }
+  for (const Member& m : ranks_) {
+    std::map<std::pair<bool, int>, std::array<std::vector<int>, 2>> channels;  // receives, sends
+    const int end = m.first + static_cast<int>(m.schedule->steps.size());
+    for (int t = m.first; t < end; ++t)
+      channels[{tasks_[as_index(t)].near, step(t).channel}][step(t).op == Op::kSend].push_back(t);
+    for (const auto& [channel, of] : channels) take_as_own(of[0], of[1]);
+  }
   std::ranges::sort(echoes_);
+}
+
+void Play::take_as_own(const std::vector<int>& receives, const std::vector<int>& sends) {
+  // The credits are those of its own messages from the rank that it sends to, or would be.
+  std::vector<std::tuple<Rank, int, int, int>> channels;  // and receive, and its send
+  int sent = sends.empty() ? 0 : step(sends[0]).at.count, received = 0;
+  std::size_t i = 0;  // the send of the chunks up to `sent`
+  for (const int receive : receives) {
+    received += step(receive).at.count;
+    while (sent < received && i + 1 < sends.size()) sent += step(sends[++i]).at.count;
+    if (played_[as_index(step(receive).peer)]) continue;
+    if (sends.empty()) {
+      unsent_.push_back(receive);
+      continue;
+    }
+    Task& send = tasks_[as_index(sends[i])];
+    if (send.arrives_at >= 0) {
+      echoes_.emplace_back(sends[i], receive);
+      continue;
+    }
+    send.arrives_at = receive;
+    channels.emplace_back(step(receive).peer, step(receive).channel, receive, sends[i]);
+  }
+  std::ranges::sort(channels);
+  for (std::size_t k = kArrivalsAhead; k < channels.size(); ++k) {
+    const auto& [peer, channel, receive, send] = channels[k];
+    const auto& [before_peer, before_channel, before, before_send] = channels[k - kArrivalsAhead];
+    if (peer == before_peer && channel == before_channel) needs_credit(send, before);
+  }
 }
 
 void Play::needs_credit(int send, int receive) {

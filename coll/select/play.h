@@ -135,6 +135,7 @@ class Play {
   void count_fan_in(const Member& member);
   void match_messages();
   void take_as_own();
+  void take_as_own(const std::vector<int>& receives, const std::vector<int>& sends);
   void needs_credit(int send, int receive);
   void push(int turn, What what, const Moment& at);
   void begin(Member& member, int round, const Moment& at);

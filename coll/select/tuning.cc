@@ -44,10 +44,14 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   // More than it takes where nothing is ever late.
   double lanes = std::ceil((o.crossing ? 2 : 4) * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
-  if (o.scratch_chunks > 0)
-    lanes =
-        std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * even)));
-  lanes = std::max(1.0, std::min(lanes, r.rounds));
+  const auto lanes_in = [&](int chunks) {
+    const double room =
+        std::floor(static_cast<double>(kScratchMax) / std::max(1e-6, chunks * even));
+    return std::max(1.0, std::min({lanes, room, r.rounds}));
+  };
+  // A rank that needs more scratch than another one has fewer rounds in flight (layout.cc).
+  r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes_in(o.least_scratch))};
+  lanes = lanes_in(o.scratch_chunks);
   if (o.crossing) {
     double pace = std::max(r.stage_us, r.first_us / lanes);
     if (o.scratch_chunks > 0)
@@ -64,7 +68,6 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
     r.time_us = r.first_us + (lanes - 1) * busy_us +
                 (r.rounds - lanes) * std::cbrt(std::pow(busy_us, 3) + std::pow(held_us, 3));
   }
-  r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes)};
   return r;
 }
 

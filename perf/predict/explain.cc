@@ -67,6 +67,11 @@ std::string why_chosen(const Explanation& e) {
   const std::string than = fmt::format("{} ({} us)", best.algorithm->name, format_us(best_us));
   if (us <= kAsGood * best_us)
     return fmt::format("by the cost model as fast as {}, to within 1 %: the first of these", than);
+  if (!q.call.shape.slow_ports.empty() && us <= kAsGoodWithSlow * best_us)
+    return fmt::format(
+        "by the cost model within 5 % of {}, with fewer hops: hosts wait for slow "
+        "ports",
+        than);
   return fmt::format("{:.0f} % slower than {}, which crosses rails", 100 * (us / best_us - 1),
                      than);
 }

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <functional>
 #include <map>
 #include <string>
@@ -39,28 +39,71 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
   return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
 }
 
-// "3:1=0.5": the port of host 3 on rail 1 has half its rate; 0: it is dead.
-SimSlowPort slow_port_of(const std::string& text, const ModelCall& job) {
-  SimSlowPort port;
-  int end = 0;
-  const int read =
-      std::sscanf(text.c_str(), "%d:%d=%lf%n", &port.host, &port.rail, &port.factor, &end);
+// "3:1=0.5": the port of host 3 on rail 1 has half its rate; 0: it is dead. "3:*=0.5": all ports of
+// host 3; "*:1=0.5": those of all hosts on rail 1.
+std::vector<SimSlowPort> slow_ports_of(const std::string& text, const ModelCall& job) {
   const auto hosts = static_cast<int>(job.shape.hosts.size());
-  if (read != 3 || static_cast<std::size_t>(end) != text.size() || port.host < 0 ||
-      port.host >= hosts || port.rail < 0 || port.rail >= job.rails || !(port.factor >= 0) ||
-      port.factor > 1)
+  const auto colon = text.find(':'), equals = text.find('=', colon);
+  const auto number = [&](std::size_t from, std::size_t to, auto& value) {
+    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, value);
+    return error == std::errc() && end == text.data() + to;
+  };
+  const auto numbers = [&](std::size_t from, std::size_t to, int count) {
+    std::vector<int> all;
+    int one = 0;
+    if (text.substr(from, to - from) == "*") {
+      for (; one < count; ++one) all.push_back(one);
+    } else if (number(from, to, one) && one >= 0 && one < count) {
+      all.push_back(one);
+    }
+    return all;
+  };
+  std::vector<SimSlowPort> ports;
+  double factor = -1;
+  if (equals != text.npos && number(equals + 1, text.size(), factor) && factor >= 0 && factor <= 1)
+    for (const int host : numbers(0, colon, hosts))
+      for (const int rail : numbers(colon + 1, equals, job.rails))
+        ports.push_back({host, rail, factor});
+  if (ports.empty())
     throw Error(fmt::format(
-        "--slow-port {}: give HOST:RAIL=FRACTION, a host from 0 to {}, a rail from 0 to "
-        "{} and a fraction of its rate from 0 (dead) to 1, as in 1:0=0.5",
+        "--slow-port {}: give HOST:RAIL=FRACTION, a host from 0 to {} or *, a rail from 0 to {} or "
+        "*, and a fraction of its rate from 0 (dead) to 1, as in 1:0=0.5",
         text, hosts - 1, job.rails - 1));
-  return port;
+  return ports;
+}
+
+// What all ports of a rail have in common is the rail's: nothing can be shifted between hosts.
+void make_rails_slow(ModelCall& job) {
+  auto& ports = job.fabric.slow_ports;
+  for (int rail = 0; rail < job.rails; ++rail) {
+    const auto here = [rail](const SimSlowPort& p) { return p.rail == rail; };
+    if (std::ranges::count_if(ports, here) < std::ssize(job.shape.hosts)) continue;
+    double best = 0;
+    for (const SimSlowPort& p : ports)
+      if (here(p)) best = std::max(best, p.factor);
+    if (best == 0)
+      throw Error(fmt::format(
+          "--slow-port: rail {} is dead on all hosts; give one rail less (--rails)", rail));
+    job.fabric.rail_scale[static_cast<std::size_t>(rail)] = best;
+    for (SimSlowPort& p : ports)
+      if (here(p)) p.factor /= best;
+  }
+  std::erase_if(ports, [](const SimSlowPort& p) { return p.factor >= 1; });
+  weigh_rails(job);
 }
 
 // The ports as the schedules know them: those of the ranks that use them.
 void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
-  for (const std::string& text : texts) {
-    const SimSlowPort port = slow_port_of(text, job);
-    job.fabric.slow_ports.push_back(port);
+  auto& ports = job.fabric.slow_ports;
+  for (const std::string& text : texts)
+    for (const SimSlowPort& port : slow_ports_of(text, job)) ports.push_back(port);
+  const auto place = [](const SimSlowPort& p) { return std::pair{p.host, p.rail}; };
+  std::ranges::sort(ports, {}, place);
+  if (const auto twice = std::ranges::adjacent_find(ports, {}, place); twice != ports.end())
+    throw Error(
+        fmt::format("--slow-port: host {} has two fractions for one port; give one", twice->host));
+  make_rails_slow(job);
+  for (const SimSlowPort& port : ports) {
     const auto& ranks = job.shape.hosts[static_cast<std::size_t>(port.host)];
     for (std::size_t l = 0; l < ranks.size(); ++l)
       if (job.fabric.rail_of_rank[static_cast<std::size_t>(ranks[l])] == port.rail)
@@ -69,12 +112,6 @@ void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
   std::ranges::sort(job.shape.slow_ports, {}, [](const SlowPort& p) {
     return std::pair{p.host, p.local};
   });
-  const auto twice = std::ranges::adjacent_find(
-      job.shape.slow_ports,
-      [](const SlowPort& a, const SlowPort& b) { return a.host == b.host && a.local == b.local; });
-  if (twice != job.shape.slow_ports.end())
-    throw Error(
-        fmt::format("--slow-port: host {} has two fractions for one port; give one", twice->host));
   for (const SlowPort& p : job.shape.slow_ports) {
     const auto dead = std::ranges::count_if(
         job.shape.slow_ports, [&](const SlowPort& o) { return o.host == p.host && o.rate == 0; });
@@ -109,7 +146,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
       ->check(CLI::PositiveNumber);
   command
       .add_option("--slow-port", flags.slow_ports,
-                  "a fraction of a port's rate, e.g. 3:1=0.5, or 3:1=0: dead; repeatable")
+                  "a fraction of a port's rate, e.g. 3:1=0.5; 3:1=0: dead; 3:* a host's, *:1 a "
+                  "rail's; repeatable")
       ->type_name("HOST:RAIL=FRACTION");
   section(command, "The call");
   add("--bytes", flags.bytes, "the whole buffer: bytes, 16K, 64M, 1G");
@@ -160,8 +198,16 @@ ModelCall call_of(const ModelFlags& flags, Rank rank) {
   call.fabric.leaf_of_host = call.shape.leaf;
   call.fabric.uplink_gbps = flags.uplink_gbps;
   add_slow_ports(call, flags.slow_ports);
-  set_model(call, flags.rails);
+  set_model(call, call.shape.rail_weight.empty() ? flags.rails : call.rails);
   return call;
+}
+
+void weigh_rails(ModelCall& call) {
+  const std::vector<double>& scale = call.fabric.rail_scale;
+  call.shape.rail_weight.clear();
+  if (std::ranges::adjacent_find(scale, std::not_equal_to<>()) == scale.end()) return;
+  for (std::size_t l = 0; l < call.shape.hosts[0].size(); ++l)
+    call.shape.rail_weight.push_back(scale[l % scale.size()]);
 }
 
 void set_model(ModelCall& call, int rails) {

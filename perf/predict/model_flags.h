@@ -55,6 +55,8 @@ struct ModelCall {
 
 // The shape is that of `rank`. Throws Error naming the flag and its value.
 ModelCall call_of(const ModelFlags& flags, Rank rank);
+// Gives rails shares of the message by their rates in the fabric, where these differ.
+void weigh_rails(ModelCall& call);
 // Fills in model and bound, which follow from shape and fabric. `rails`: of a host, as the bound
 // counts them; 0: one for each rank of a host.
 void set_model(ModelCall& call, int rails);

@@ -65,13 +65,11 @@ SimulatedCall call_of(const SimFlags& flags) {
     if (slow.at_us > 0) {
       fabric.slowdowns.push_back({slow.at_us, slow.which, slow.factor});
     } else {
-      fabric.rail_scale[static_cast<std::size_t>(slow.which)] = slow.factor;
+      fabric.rail_scale[static_cast<std::size_t>(slow.which)] *= slow.factor;
       from_the_start = true;
     }
   }
-  if (from_the_start && !flags.equal_shares)
-    for (std::size_t l = 0; l < job.shape.hosts[0].size(); ++l)
-      job.shape.rail_weight.push_back(fabric.rail_scale[l % fabric.rail_scale.size()]);
+  weigh_rails(job);
   for (const std::string& text : flags.slow_hosts) {
     const Slow slow = slow_of("--slow-host", text, job.shape.hosts.size());
     fabric.host_scale.resize(job.shape.hosts.size(), 1);
@@ -79,9 +77,12 @@ SimulatedCall call_of(const SimFlags& flags) {
   }
   for (const std::string& text : flags.cuts) fabric.failures.push_back(cut_of(text));
 
-  set_model(job, from_the_start ? job.rails : flags.rails);
+  set_model(job, from_the_start || !job.shape.rail_weight.empty() ? job.rails : flags.rails);
   if (flags.unknown_leaves) job.shape.leaf.clear();
-  if (flags.equal_shares) job.shape.slow_ports.clear();  // the bound knows them all the same
+  if (flags.equal_shares) {  // the bound knows them all the same
+    job.shape.slow_ports.clear();
+    job.shape.rail_weight.clear();
+  }
   return job;
 }
 

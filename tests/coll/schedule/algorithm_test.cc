@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "coll/engine/engine.h"
+#include "coll/schedule/building_blocks.h"
 #include "coll/schedule/check.h"
 #include "tests/coll/schedules.h"
 
@@ -240,6 +241,25 @@ TEST(Algorithms, AreRightWhereAHostHasSlowPorts) {
   }
 }
 
+TEST(Algorithms, AreRightWhereSeveralHostsHaveSlowPorts) {
+  const std::vector<std::vector<SlowPort>> all{
+      {{0, 0, 0.5}, {2, 1, 0.5}},
+      {{1, 0, 0}, {1, 1, 0.4}, {2, 0, 0.9}},
+      {{0, 0, 0.5}, {0, 1, 0.5}, {1, 0, 0.25}, {1, 1, 0.25}},
+      {{0, 1, 0}, {2, 1, 0.1}},
+      {{0, 0, 0.5}, {1, 0, 0.5}, {2, 0, 0.5}}};
+  for (const char* name : {"hierarchical", "hierarchical_hd", "hierarchical_hd4"})
+    for (auto [hosts, per_host] : {std::pair{3, 2}, {4, 2}, {5, 3}, {7, 8}, {19, 4}})
+      for (const std::vector<SlowPort>& ports : all) {
+        Shape shape = testing::uniform(hosts, per_host);
+        shape.slow_ports = ports;
+        const bool all_slow = hosts == 3 && &ports == &all.back();
+        EXPECT_EQ(slow_hosts(shape).empty(), all_slow);
+        expect_right(*find_algorithm(Collective::kAllReduce, name), shape,
+                     hosts > 5 ? std::span<const int>(kCredits, 2) : kCredits);
+      }
+}
+
 // The share of the message that passes each port of a host, both ways together.
 std::vector<double> sent_by_port(const Algorithm& a, const Shape& shape, int host) {
   std::vector<double> sent;
@@ -294,6 +314,29 @@ TEST(Algorithms, PortsAreBusyByTheirRates) {
       EXPECT_GE(longest, 0.999 * bound) << name << ", " << hosts << " x " << per_host;
     }
   }
+}
+
+// The same of two slow hosts, on the same rail and on different ones: within 5 %, as both have the
+// share of the slower one to add up.
+TEST(Algorithms, PortsOfSeveralSlowHostsAreBusyByTheirRates) {
+  for (const int rail : {0, 3})
+    for (const double rate : {0.5, 0.25}) {
+      Shape shape = testing::uniform(24, 4);
+      shape.slow_ports = {{5, 0, rate}, {17, rail, rate}};
+      const double bound = std::max(1 / (3 + rate), 2.0 * 23 / (24 * 4 - 2 * (1 - rate)));
+      for (const char* name : {"hierarchical", "hierarchical_hd", "hierarchical_hd4"}) {
+        double longest = 0;
+        for (int h = 0; h < 24; ++h) {
+          const auto sent = sent_by_port(*find_algorithm(Collective::kAllReduce, name), shape, h);
+          for (std::size_t l = 0; l < sent.size(); ++l) {
+            const bool slow = (h == 5 && l == 0) || (h == 17 && static_cast<int>(l) == rail);
+            longest = std::max(longest, sent[l] / (slow ? rate : 1));
+          }
+        }
+        EXPECT_LE(longest, 1.05 * bound) << name << ", rail " << rail << " at " << rate;
+        EXPECT_GE(longest, 0.999 * bound) << name << ", rail " << rail << " at " << rate;
+      }
+    }
 }
 
 TEST(Algorithms, DirectRotatesItsPeers) {

@@ -104,6 +104,51 @@ void expect_misses(const std::vector<Point>& points, const std::set<std::string>
 
 constexpr Collective kAllReduce = Collective::kAllReduce;
 
+// Slow and dead ports of one host or several, known to the schedules: what is predicted is what is
+// simulated, within 10 % (12 % where all ports of a host are slow and rounds are few), and the
+// other one of those that halve is not faster by more than that.
+TEST(OneModel, PredictsSlowPorts) {
+  struct Degraded {
+    int hosts, per_host;
+    std::size_t bytes;
+    std::vector<SlowPort> ports;
+  };
+  const Degraded all[] = {
+      {4, 2, 64 * kMiB, {{1, 0, 0.5}}},
+      {6, 4, 64 * kMiB, {{5, 2, 0.25}}},
+      {8, 8, 256 * kMiB, {{3, 1, 0.5}}},
+      {8, 8, 64 * kMiB, {{0, 7, 0}}},
+      {11, 4, 256 * kMiB, {{2, 0, 0.5}, {9, 3, 0.5}}},
+      {16, 8, 256 * kMiB, {{3, 1, 0}}},
+      {16, 4, 64 * kMiB, {{0, 0, 0.5}, {0, 1, 0.5}, {0, 2, 0.5}, {0, 3, 0.5}}},
+      {20, 4, 256 * kMiB, {{4, 1, 0.7}, {7, 1, 0.4}, {8, 2, 0}}},
+      {32, 8, kGiB, {{3, 1, 0.5}}},
+  };
+  for (const Degraded& d : all) {
+    Shape shape = uniform(d.hosts, d.per_host);
+    SimFabricOptions fabric = fabric_of(shape, 0, machine_named("h100"));
+    shape.slow_ports = d.ports;
+    for (const SlowPort& p : d.ports) fabric.slow_ports.push_back({p.host, p.local, p.rate});
+    const CostModel model = model_of(fabric);
+    const Pick picked = pick(kAllReduce, shape, d.bytes, model);
+    const std::string where = fmt::format("{} x {}, {} slow, {}M: {}", d.hosts, d.per_host,
+                                          d.ports.size(), d.bytes / kMiB, picked.algorithm->name);
+    const auto us = [&](const Algorithm& a) {
+      return simulate_few_rounds(a, shape, d.bytes / 4, DType::kFloat32, fabric).time_us;
+    };
+    const double simulated = us(*picked.algorithm);
+    if (std::getenv("WEFT_ONE_MODEL") != nullptr)
+      fmt::print("{} predicted {:.1f} simulated {:.1f} bound {:.1f}\n", where,
+                 picked.prediction.time_us, simulated,
+                 bound_of(kAllReduce, shape, d.bytes, model).us);
+    EXPECT_LE(bound_of(kAllReduce, shape, d.bytes, model).us, simulated) << where;
+    const bool whole_host = std::ssize(d.ports) == d.per_host;
+    EXPECT_NEAR(picked.prediction.time_us / simulated, 1, whole_host ? 0.12 : kNear) << where;
+    for (const char* name : {"hierarchical_hd", "hierarchical_hd4"})
+      EXPECT_LE(simulated, (1 + kNear) * us(*find_algorithm(kAllReduce, name))) << where << name;
+  }
+}
+
 // docs/performance.md, "What it reaches".
 TEST(OneModel, PredictsTheTableOfPerformance) {
   std::vector<Point> points;
