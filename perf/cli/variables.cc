@@ -44,6 +44,7 @@ std::span<const std::string> weft_variables() {
                                                  "RAILS",
                                                  "RAIL_GBPS",
                                                  "RANK",
+                                                 "REPLACES_A_RANK",
                                                  "ROOT",
                                                  "ROOT_FD",
                                                  "SECRET",

@@ -1,4 +1,4 @@
-// Who waits to join a job. This file starts nothing.
+// Files that say which processes wait to join a job. This file starts no process.
 #include "train/checkpoint/waiting_room.h"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ void WaitingRoom::close() const {
   std::ofstream(folder_ + "/over") << "\n";
 }
 
-// Whoever died while it waited holds no lock.
+// A process that died while it waited holds no lock.
 std::vector<std::string> WaitingRoom::waiting() const {
   std::vector<std::string> all;
   std::error_code ignored;

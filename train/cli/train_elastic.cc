@@ -1,4 +1,5 @@
-// Who goes on after a rank died, and who joins. This file does not know what a step computes.
+// Decides which ranks go on after one died, and which processes join. This file does not know what
+// a step computes.
 #include "train/cli/train_elastic.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ std::vector<int> whole_replicas(const train::TrainOptions& o, const std::vector<
   return whole;
 }
 
-// The most replicas that `ranks` ranks can be; 0: not one.
+// Returns how many replicas `ranks` ranks make, at most `most`; 0: none.
 int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
   int n = std::min(most, static_cast<int>(ranks) / (o.mesh.tensor * o.mesh.pipeline));
   while (n > 0 && !replicas_fit(o, n)) --n;
@@ -42,7 +43,7 @@ int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
 // What rank 0 decides and all execute: who is in the next World, in the order of its ranks.
 struct Plan {
   std::vector<Rank> members;        // of the World before
-  std::vector<std::string> guests;  // who wait
+  std::vector<std::string> guests;  // processes that wait
   bool anew = false;                // a World is made; else all stay in this one
   bool in_memory = false;
   std::string fault;  // there is no next World
@@ -61,7 +62,7 @@ Plan from_text(const std::string& text) {
   return {j.at("members"), j.at("guests"), j.at("anew"), j.at("in_memory"), j.at("fault")};
 }
 
-// A World of so many ranks: those that are here, as far as needed, and the first who wait.
+// A World of `ranks` ranks: those of this one, as far as needed, then the first that wait.
 Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiting) {
   Plan plan;
   plan.members.resize(std::min(here, ranks));
@@ -72,7 +73,7 @@ Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiti
   return plan;
 }
 
-// Of the ranks that are left and those who wait, who come meanwhile.
+// Plans a World of the ranks that are left and of processes that wait, or come to wait meanwhile.
 Plan new_replicas(const train::TrainOptions& o, const Elasticity& how, std::size_t left) {
   const train::WaitingRoom room(how.folder);
   const auto each = static_cast<std::size_t>(o.mesh.tensor * o.mesh.pipeline);

@@ -24,7 +24,7 @@ constexpr const char* kInstallVerbs =
     "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL, SUSE) there";
 constexpr const char* kInstallUcx = "install libucx0 (Debian, Ubuntu) or ucx (RHEL, SUSE) there";
 
-// The first rank of which `text` is not empty; kNoRank: none.
+// Returns the first rank whose `text` is not empty; kNoRank: none.
 Rank first_with(const Topology& topology, std::string Place::*text) {
   for (Rank r = 0; r < topology.nranks(); ++r)
     if (!(topology.place(r).*text).empty()) return r;

@@ -63,7 +63,7 @@ class VerbsRecvCredits {
   void took() { ++taken_; }
   std::uint64_t taken() const { return taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
-  // Whether so many credits may be told that the peer is to hear of them now.
+  // Whether enough slots are free that the peer is to be told of them now.
   bool tells() const { return covered_ - told_ >= (slots_ + 1) / 2; }
   // Whether so many receive requests are due to be reposted.
   bool due(int receives) const { return receives >= kAtOnce || owes(); }

@@ -122,7 +122,7 @@ void VerbsTransport::fill(Lane& lane, const Queued& message) {
   if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
 }
 
-// Writes the slot's staging, so many bytes of it, to the peer's slot.
+// Writes the first `bytes` of the slot's staging to the peer's slot.
 void VerbsTransport::send_slot(Lane& lane, std::size_t slot, std::size_t bytes) {
   ibv_send_wr& request = chain(lane, lane.staging + slot * slot_bytes_, bytes, lane.key);
   request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;

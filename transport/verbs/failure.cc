@@ -64,7 +64,7 @@ void VerbsTransport::end_lane(Lane& lane) noexcept {
   lane.done = lane.signalled = lane.payload = lane.posted;
 }
 
-// Ends the transfers that are given up and of which no device has a part. Returns whether others
+// Ends the transfers that are given up, if no device has a part of them. Returns whether others
 // are left, half sent or half received.
 template <class Which>
 bool VerbsTransport::half_done(Peer& peer, Which given_up) {

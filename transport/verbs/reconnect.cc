@@ -15,7 +15,7 @@
 //                     A connects its new ones      <- invite(B's, what B has taken)
 //   both send again what the other has not taken: it is still in their staging, since a slot is
 //   filled anew only when the peer has taken it. Long messages that are half written are written
-//   anew as a whole; those of which the peer has no window any more have arrived.
+//   anew as a whole; those for which the peer no longer has a window have arrived.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -261,8 +261,8 @@ void VerbsTransport::hear_letters() {
   while (mail_->receive(letter)) on_letter(letter);
 }
 
-// What a peer has not answered is said again, for the letter or its answer may be lost. Who has it
-// already answers once more.
+// Sends every letter again that has no answer, since it or its answer may be lost. A peer that has
+// the letter already answers once more.
 void VerbsTransport::repeat_letters() {
   const auto now = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < owners_.size(); ++i) {

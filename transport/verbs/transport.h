@@ -60,7 +60,7 @@ class VerbsTransport final : public Transport {
   static constexpr int kChain = 16;  // work requests per doorbell, at most
   // Idle polls between two reads of the device's asynchronous events, each a system call.
   static constexpr int kQuietPolls = 1024;
-  // Slots are registered for so many places at once, as peers are first needed.
+  // Slots are registered for this many places at a time, when peers are first needed.
   static constexpr int kPlacesAtOnce = 8;
 
   // A message that waits for a slot of the peer.
@@ -193,7 +193,7 @@ class VerbsTransport final : public Transport {
     bool closes = false;              // the peer has agreed to close, after so many messages:
     std::vector<std::uint64_t> told;  // by lane
     Matched matching;
-    bool slowed = false;  // it is far ahead of this rank's receives, and is told of no free slots
+    bool slowed = false;  // it is far ahead of this rank's receives, and gets no credits
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;

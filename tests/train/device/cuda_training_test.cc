@@ -59,9 +59,8 @@ TEST_F(CudaTraining, SameBits) {
   }
 }
 
-// Collectives inside of a step: a thread that runs its first product of a shape waits for the
-// streams of all threads, and one of these may wait at a collective for that thread. Hence
-// processes (docs/gpu.md).
+// Ranks with collectives inside of a step are processes, as those of weft train. Two tensor
+// parallel ranks have stood still on an H200 (docs/benchmarks/2026-11-27-gpu.md).
 class CudaProcesses : public CudaTraining {
  protected:
   // The last loss of five steps in double precision.
