@@ -336,22 +336,6 @@ TEST(TuneCommand, TimesThatAreNotKeptAreAnError) {
   unsetenv("WEFT_PROFILE");
 }
 
-// Two ranks on one host and one on the other: nothing keeps an all_gather to its rails.
-TEST(TuneCommand, WhereNoAlgorithmMayBeAskedForItSaysWhatTo) {
-  const weft::testing::TemporaryFolder folder;
-  setenv("WEFT_PROFILE", (folder / "p").c_str(), 1);
-  const std::string tune =
-      "tune all_gather -N 3 --hosts 2 --rails 2 -b 64 -e 64 --rounds 1 --budget-ms 1";
-  const Outcome refused = weft(tune);
-  EXPECT_EQ(refused.code, 4) << refused.output;
-  EXPECT_THAT(refused.output, HasSubstr("WEFT_CROSS_RAIL=allow"));
-  setenv("WEFT_CROSS_RAIL", "allow", 1);
-  const Outcome allowed = weft(tune);
-  EXPECT_EQ(allowed.code, 0) << allowed.output;
-  unsetenv("WEFT_CROSS_RAIL");
-  unsetenv("WEFT_PROFILE");
-}
-
 TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   const Outcome run = weft("explain all_reduce --ranks 8 --hosts 2 --rails 4 --bytes 64M --steps");
   ASSERT_EQ(run.code, 0) << run.output;
