@@ -60,8 +60,6 @@ void check(const TrainOptions& o, Rank me) {
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
-    if (o.half_sums && o.deterministic)
-      throw Error("--half-sums with --deterministic: 16-bit sums depend on --dp; leave one out");
     if (o.compress != "none" && (o.zero > 0 || o.deterministic || o.parameter_server))
       throw Error(fmt::format(
           "--compress {} with {}: only an all-reduce of gradients is compressed; leave one out",

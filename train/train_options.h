@@ -25,7 +25,6 @@ struct TrainOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   std::string compress = "none";         // codec of gradients between replicas: none, int8, fp8
-  bool half_sums = false;                // 16-bit gradients are summed in 16 bits, not in fp32
   bool parameter_server = false;         // in place of the all-reduce of gradients
   bool seed_style = false;               // GptParallel::seed_style
   std::string embed = "vocab-parallel";  // of kEmbeds
@@ -87,7 +86,6 @@ void for_each_option(Options& o, Visit visit) {
   visit("beta2", o.optimizer.beta2);
   visit("epsilon", o.optimizer.epsilon);
   visit("momentum", o.optimizer.momentum);
-  visit("half-sums", o.half_sums);
   visit("compress", o.compress);
 }
 

@@ -53,8 +53,6 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
-  if (!kHasMaster<T> && options.half_sums)
-    throw UsageError("--half-sums: only --type bf16 and fp16 have 16-bit gradients; leave it out");
   if (kDType<T> != DType::kFloat32 || kOnDevice<T>)
     if (options.compress != "none")
       throw UsageError(
@@ -89,7 +87,6 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                                  options.offload,
                                  options.parameter_server,
                                  options.chunks,
-                                 options.half_sums,
                                  codec_from(options.compress).value_or(Codec::kNone)};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(

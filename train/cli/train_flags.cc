@@ -142,9 +142,6 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add("--zero", o.zero,
       "ZeRO stage; 1: optimizer state split over replicas; 2: gradients too; 3: weights too",
       CLI::Range(0, 3));
-  command.add_flag(
-      "--half-sums", o.half_sums,
-      "sum 16-bit gradients in 16 bits, not in fp32: less memory, fewer bytes to send");
   add("--shard-group", o.mesh.shard, "replicas that split the state among them (MiCS; 0: all)",
       at_least_0);
   add("--bucket-bytes", o.bucket_bytes, "bytes of gradients that travel together", positive);

@@ -164,7 +164,7 @@ std::vector<float> everything() {
   attention(attended.data(), log_sum.data(), qkv.data(), s);
   attention_grad(gqkv.data(), attended.data(), attended.data(), log_sum.data(), qkv.data(), s);
   std::vector<float> m(gw.size()), v(gw.size()), weights = w;
-  update_weights(weights.data(), nullptr, m.data(), v.data(), gw.data(), gw.size(),
+  update_weights(weights.data(), m.data(), v.data(), gw.data(), gw.size(),
                  {.how = {.rate = 1e-3}});
   double squares = 0;
   add_squares(&squares, gw.data(), gw.size());
