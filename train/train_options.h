@@ -10,7 +10,7 @@
 namespace weft::train {
 
 // Names of TrainOptions::embed, in the order of Embed.
-inline const std::vector<std::string> kEmbeds = {"vocab-parallel", "replicated", "owner"};
+inline const std::vector<std::string> kEmbeds = {"vocab-parallel", "owner"};
 
 struct TrainOptions {
   GptShape model;

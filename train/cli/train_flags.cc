@@ -158,8 +158,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       "sequence parallelism: split norms and residuals over the tensor parallel ranks");
   section(command, "Tensor parallelism");
   add("--embed", o.embed,
-      "embedding and head of tensor parallel ranks: a part on each, all on each, or all on the "
-      "first, which broadcasts",
+      "embedding and head of tensor parallel ranks: a part on each, or all on the first, which "
+      "broadcasts",
       CLI::IsMember(train::kEmbeds));
   add("--tp-style", flags.tp_style, "megatron, or seed: gathers Q, K and results",
       CLI::IsMember({"megatron", "seed"}));

@@ -59,7 +59,7 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
        {"--eval-every 2", "--eval-every 2 with --steps 1: no step would be evaluated"},
        {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
        {"--schedule gpipe", "--schedule gpipe with --pp 1: there is no pipeline"},
-       {"--embed replicated", "--embed replicated with --tp 1"},
+       {"--embed owner", "--embed owner with --tp 1"},
        {"--tp-style seed", "--tp-style seed with --tp 1: nothing is split"},
        {"--save-every 3", "--save-every 3 without --save: nothing is saved; say --save FOLDER"},
        {"--keep 3", "--keep 3 without --save"},

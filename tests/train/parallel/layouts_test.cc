@@ -115,7 +115,7 @@ TEST(Layouts, OtherWays) {
   o.recompute = true;
   expect_curve(o);
   o = layout(1, 4, 1);
-  o.embed = "replicated";
+  o.embed = "owner";
   expect_curve(o);
   o = layout(2, 2, 2);
   o.overlap = false;
