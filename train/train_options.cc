@@ -54,10 +54,9 @@ GptParallel parallel_of(const TrainOptions& o) {
           static_cast<Embed>(embed)};
 }
 
-void check(const TrainOptions& o, Rank me) {
+void check(const TrainOptions& o) {
   try {
     check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch, parallel_of(o));
-    coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
     if (o.compress != "none" && (o.zero > 0 || o.deterministic || o.parameter_server))

@@ -55,7 +55,6 @@ void for_each_option(Options& o, Visit visit) {
   visit("dp", o.mesh.data);
   visit("tp", o.mesh.tensor);
   visit("pp", o.mesh.pipeline);
-  visit("order", o.mesh.order);
   visit("shard", o.mesh.shard);
   visit("batch", o.batch);
   visit("micro-batch", o.micro_batch);
@@ -102,7 +101,7 @@ void agree(World& world, const std::string& mine);
 // The tensor parallelism that the options ask for, without ranks.
 GptParallel parallel_of(const TrainOptions& options);
 
-// Throws UsageError where options contradict each other, the same on every rank.
-void check(const TrainOptions& options, Rank me);
+// Throws UsageError where options contradict each other.
+void check(const TrainOptions& options);
 
 }  // namespace weft::train

@@ -45,24 +45,18 @@ void refuse_ignored(const CLI::App& command, const std::vector<Ignored>& all) {
 void check_layout(const CLI::App& command, const TrainFlags& flags) {
   const auto& o = flags.options;
   const auto& mesh = o.mesh;
-  const int axes = (mesh.data > 1) + (mesh.tensor > 1) + (mesh.pipeline > 1);
   const bool alone = mesh.data == 1;
   const char* no_replica =
       "with --dp 1: no gradients travel between replicas; leave it out, or say --dp 2 or more";
   refuse_ignored(
-      command,
-      {{"--order", axes < 2,
-        fmt::format("with --dp {} --tp {} --pp {}: fewer than two axes have several ranks, so that "
-                    "there is one order only; leave it out",
-                    mesh.data, mesh.tensor, mesh.pipeline)},
-       {"--algo", axes == 0 && mesh.algorithm != "auto",
-        "with one rank: it has nobody to add up with; leave it out, or say -N 2 or more"},
-       {"--sync", alone && flags.sync == "ps", no_replica},
-       {"--sync", alone && flags.sync == "ps-async",
-        "with one rank: the server is a rank of its own; say -N 2 or more"},
-       {"--compress", alone && o.compress != "none", no_replica},
-       {"--bucket-bytes", alone, no_replica},
-       {"--no-overlap", alone, no_replica}});
+      command, {{"--algo", mesh.ranks() == 1 && mesh.algorithm != "auto",
+                 "with one rank: it has nobody to add up with; leave it out, or say -N 2 or more"},
+                {"--sync", alone && flags.sync == "ps", no_replica},
+                {"--sync", alone && flags.sync == "ps-async",
+                 "with one rank: the server is a rank of its own; say -N 2 or more"},
+                {"--compress", alone && o.compress != "none", no_replica},
+                {"--bucket-bytes", alone, no_replica},
+                {"--no-overlap", alone, no_replica}});
 }
 
 void check_gpt(const CLI::App& command, const TrainFlags& flags) {

@@ -122,7 +122,6 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add.unset("--dp", o.mesh.data, "data parallel ranks (default: the rest)", positive);
   add("--tp", o.mesh.tensor, "tensor parallel ranks", positive);
   add("--pp", o.mesh.pipeline, "pipeline parallel ranks", positive);
-  add("--order", o.mesh.order, "axes of the layout, from neighbours to the farthest");
   add("--algo", o.mesh.algorithm, "algorithm of the collectives: auto or a name");
   section(command, "Pipeline, memory and order");
   add("--sync", flags.sync,

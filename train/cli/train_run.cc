@@ -127,7 +127,7 @@ train::GptParallel in_group(const TrainOptions& options, train::Mesh& mesh) {
 template <class T>
 int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
   const TrainOptions& o = flags.options;
-  check(o, world.rank());
+  check(o);
   train::MeshShape shape = o.mesh;
   shape.shard = 1;
   train::Mesh mesh(world, shape);

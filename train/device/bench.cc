@@ -122,7 +122,8 @@ void bench_kernels(const KernelBench& b) {
       narrow(weights.data(), master.data(), parameters);
     });
     SquareSum<OnDevice<Fp32>> sum;
-    table.row("sum of squares", 2 * mb(parameters), 0, [&] { sum.add(gradient.data(), parameters); });
+    table.row("sum of squares", 2 * mb(parameters), 0,
+              [&] { sum.add(gradient.data(), parameters); });
   }
   {
     const AttentionShape s{b.rows / positions, positions, b.heads, b.width / b.heads};

@@ -304,14 +304,13 @@ void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
   const auto v = [](double x) { return static_cast<ValueOf<T>>(x); };
   const AdamW& how = u.how;
   if (u.adam)
-    launch_of<kernels::AdamW, T>(w, moment1, moment2, gradient, count,
-                                 v(how.rate / (1 - std::pow(how.beta1, how.step))), v(how.beta1),
-                                 v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
-                                 v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))),
-                                 v(u.gradient_scale));
+    launch_of<kernels::AdamW, T>(
+        w, moment1, moment2, gradient, count, v(how.rate / (1 - std::pow(how.beta1, how.step))),
+        v(how.beta1), v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
+        v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))), v(u.gradient_scale));
   else
-    launch_of<kernels::Sgd, T>(w, u.momentum != 0 ? moment1 : nullptr, gradient, count,
-                               v(how.rate), v(u.momentum), v(how.decay), v(u.gradient_scale));
+    launch_of<kernels::Sgd, T>(w, u.momentum != 0 ? moment1 : nullptr, gradient, count, v(how.rate),
+                               v(u.momentum), v(how.decay), v(u.gradient_scale));
 }
 
 #define WEFT_ON_DEVICE(T)                                                          \

@@ -170,8 +170,7 @@ class Head : public RegionLayer<T> {
               (ranks > 1 ? static_cast<Index>(regions_.parallel.tensor->rank()) : 0) * rows * n;
     if (regions_.parallel.has_tables())
       linear<T>(mine, normal.data(), list_[table_].value, nullptr, rows, h(), n);
-    if (!spread())
-      regions_.parallel.tensor->broadcast(blocks.data(), blocks.count());
+    if (!spread()) regions_.parallel.tensor->broadcast(blocks.data(), blocks.count());
     if (ranks == 1) return blocks;
     regions_.parallel.tensor->all_gather(blocks.data(), rows * n);
     Tensor<T> out(blocks.count(), Use::kWorkspace);

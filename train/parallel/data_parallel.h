@@ -55,9 +55,9 @@ struct DataParallelOptions {
   bool deterministic = false;
   int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
-  std::string offload;     // folder, or "host", to which optimizer state is offloaded; empty: none
-  bool server = false;     // the first replica is a parameter server, with ZeRO 0
-  int stages = 1;          // stages of this rank, each with a DataParallel
+  std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
+  bool server = false;  // the first replica is a parameter server, with ZeRO 0
+  int stages = 1;       // stages of this rank, each with a DataParallel
   // How gradients in fp32 are written on their way, with error feedback; ZeRO 0 only.
   Codec codec = Codec::kNone;
 };

@@ -80,7 +80,7 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
 // Bytes of the numbers of a run, as weft train has them.
 struct Precision {
   double element = 2;  // of weights, activations and the gradients of a micro-batch
-  double wide = 4;     // of moments, statistics, sums of gradients and, with 16 bits, master weights
+  double wide = 4;  // of moments, statistics, sums of gradients and, with 16 bits, master weights
   bool has_master() const { return element < wide; }
   bool operator==(const Precision&) const = default;
 };

@@ -351,7 +351,6 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-N 2 --report-every 3", "--report-every: `weft spiral` takes it");
   refuses("-N 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-N 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
-  refuses("-N 4 --dp 2 --tp 2 --order tp,dp", "--order tp,dp: name each");
   refuses("--layers 100000000000", "--layers 100000000000: not in the range 1 to 10000");
   refuses("--width 1000000000000 --heads 1", "--width 1000000000000: not in the range 1 to ");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");

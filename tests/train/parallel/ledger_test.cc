@@ -266,7 +266,8 @@ TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
   });
 }
 
-// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8. With ZeRO 2 and 3 gradients of 16 bits last as long as a unit computes.
+// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8. With ZeRO 2 and 3
+// gradients of 16 bits last as long as a unit computes.
 template <class E>
 void expect_state_bytes(int zero, double whole, double part) {
   set_operator_threads(1);
