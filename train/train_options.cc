@@ -54,14 +54,11 @@ GptParallel parallel_of(const TrainOptions& o) {
           static_cast<Embed>(embed)};
 }
 
-void check(const TrainOptions& o, Rank me) {
+void check(const TrainOptions& o) {
   try {
     check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch, parallel_of(o));
-    coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
-    if (o.half_sums && o.deterministic)
-      throw Error("--half-sums with --deterministic: 16-bit sums depend on --dp; leave one out");
     if (o.compress != "none" && (o.zero > 0 || o.deterministic || o.parameter_server))
       throw Error(fmt::format(
           "--compress {} with {}: only an all-reduce of gradients is compressed; leave one out",

@@ -10,7 +10,7 @@
 namespace weft::train {
 
 // Names of TrainOptions::embed, in the order of Embed.
-inline const std::vector<std::string> kEmbeds = {"vocab-parallel", "replicated", "owner"};
+inline const std::vector<std::string> kEmbeds = {"vocab-parallel", "owner"};
 
 struct TrainOptions {
   GptShape model;
@@ -25,7 +25,6 @@ struct TrainOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   std::string compress = "none";         // codec of gradients between replicas: none, int8, fp8
-  bool half_sums = false;                // 16-bit gradients are summed in 16 bits, not in fp32
   bool parameter_server = false;         // in place of the all-reduce of gradients
   bool seed_style = false;               // GptParallel::seed_style
   std::string embed = "vocab-parallel";  // of kEmbeds
@@ -56,7 +55,6 @@ void for_each_option(Options& o, Visit visit) {
   visit("dp", o.mesh.data);
   visit("tp", o.mesh.tensor);
   visit("pp", o.mesh.pipeline);
-  visit("order", o.mesh.order);
   visit("shard", o.mesh.shard);
   visit("batch", o.batch);
   visit("micro-batch", o.micro_batch);
@@ -87,7 +85,6 @@ void for_each_option(Options& o, Visit visit) {
   visit("beta2", o.optimizer.beta2);
   visit("epsilon", o.optimizer.epsilon);
   visit("momentum", o.optimizer.momentum);
-  visit("half-sums", o.half_sums);
   visit("compress", o.compress);
 }
 
@@ -104,7 +101,7 @@ void agree(World& world, const std::string& mine);
 // The tensor parallelism that the options ask for, without ranks.
 GptParallel parallel_of(const TrainOptions& options);
 
-// Throws UsageError where options contradict each other, the same on every rank.
-void check(const TrainOptions& options, Rank me);
+// Throws UsageError where options contradict each other.
+void check(const TrainOptions& options);
 
 }  // namespace weft::train

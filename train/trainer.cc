@@ -48,13 +48,11 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" type {}-{} text {}", kOnDevice<T> ? "cuda" : "cpu",
                                                weft::name(kDType<T>), text.fingerprint()));
-  check(options, world.rank());
+  check(options);
   text.require_sample(options.model.positions);
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
-  if (!kHasMaster<T> && options.half_sums)
-    throw UsageError("--half-sums: only --type bf16 and fp16 have 16-bit gradients; leave it out");
   if (kDType<T> != DType::kFloat32 || kOnDevice<T>)
     if (options.compress != "none")
       throw UsageError(
@@ -80,17 +78,12 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 
   GptParallel parallel = parallel_of(options);
   parallel.tensor = &mesh_->tensor;
-  const DataParallelOptions data{options.zero,
-                                 options.bucket_bytes,
-                                 options.overlap,
-                                 options.deterministic,
-                                 micro_batches_,
-                                 parallel.sequence,
-                                 options.offload,
-                                 options.parameter_server,
-                                 options.chunks,
-                                 options.half_sums,
-                                 codec_from(options.compress).value_or(Codec::kNone)};
+  const DataParallelOptions data{
+      options.zero,    options.bucket_bytes,
+      options.overlap, options.deterministic,
+      micro_batches_,  parallel.sequence,
+      options.offload, options.parameter_server,
+      options.chunks,  codec_from(options.compress).value_or(Codec::kNone)};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,

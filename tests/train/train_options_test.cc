@@ -38,13 +38,6 @@ TEST(Options, OptionsThatCannotBeAreNamed) {
   o.batch = 7, o.micro_batch = 2;
   refused(o, "--batch 7");
   o = small();
-  o.mesh.order = "dp,dp,pp";
-  refused(o, "--order dp,dp,pp");
-  for (const char* more : {"tp,dp,pp,tp", "tp,dp,pp,rails"}) {
-    o.mesh.order = more;
-    refused(o, fmt::format("--order {}", more).c_str());
-  }
-  o = small();
   o.deterministic = true, o.zero = 2, o.chunks = 2, o.schedule = "interleaved";
   refused(o, "use --untied or --zero 1");
   o = small();
@@ -70,7 +63,6 @@ TEST(Options, RanksThatDifferAreNamed) {
       {[](O& o) { o.mesh.data = 1; }, "dp 1, rank 0 has 3"},
       {[](O& o) { o.mesh.tensor = 2; }, "tp 2, rank 0 has 1"},
       {[](O& o) { o.mesh.pipeline = 2; }, "pp 2, rank 0 has 1"},
-      {[](O& o) { o.mesh.order = "dp,tp,pp"; }, "order dp,tp,pp, rank 0 has tp,dp,pp"},
       {[](O& o) { o.mesh.shard = 3; }, "shard 3, rank 0 has 0"},
       {[](O& o) { o.mesh.algorithm = "ring"; }, "algo ring, rank 0 has auto"},
       {[](O& o) { o.batch = 12; }, "batch 12, rank 0 has 24"},

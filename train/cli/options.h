@@ -1,7 +1,15 @@
-// Adds options to a command of the trainer; help shows their defaults.
+// Adds options to a command of the trainer; help shows their defaults. OptionTable has them in rows
+// that also say what ranks must agree on, and what makes no sense together.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+#include "transport/launch/failures.h"
 
 namespace weft {
 
@@ -24,8 +32,63 @@ class OptionAdder {
     return (*this)(name, value, about, checks...)->default_str("");
   }
 
- private:
+ protected:
   CLI::App& command_;
+};
+
+// A function names all rows of a command. It is called once to add the options, and once after they
+// were read, to refuse what was given in vain and to collect what ranks must agree on.
+class OptionTable : OptionAdder {
+ public:
+  // The rows add options. The command must outlive the table.
+  explicit OptionTable(CLI::App& command) : OptionAdder(command) {}
+  // The rows of the same function check the options that were read, and write names and values to
+  // `agreed`, for train::agree().
+  OptionTable(CLI::App& command, std::string& agreed) : OptionAdder(command), agreed_(&agreed) {}
+
+  struct Row {
+    const OptionTable& table;
+    CLI::Option* option;
+    std::string name, value;
+    // All ranks must have the same value, or the same `said` in its place.
+    const Row& agreed() const { return agreed(value); }
+    const Row& agreed(const std::string& said) const {
+      if (table.agreed_ != nullptr)
+        *table.agreed_ += (std::ostringstream() << name << " " << std::quoted(said) << " ").str();
+      return *this;
+    }
+    // Throws UsageError where the option was given although `vain`. `why` goes on after its name
+    // and value, and says what to do instead.
+    const Row& refused(bool vain, const std::string& why) const {
+      if (table.agreed_ == nullptr || !vain || option->count() == 0) return *this;
+      const bool flag = option->get_expected_min() == 0;
+      throw UsageError(fmt::format("{}{}{}{}{}", name, flag ? "" : " ",
+                                   flag ? "" : option->results().back(),
+                                   why.front() == ':' ? "" : " ", why));
+    }
+  };
+  template <class V, class... Checks>
+  Row operator()(const char* name, V& value, const char* about, Checks... checks) const {
+    return row(name, value, [&] { OptionAdder::operator()(name, value, about, checks...); });
+  }
+  template <class V, class... Checks>
+  Row unset(const char* name, V& value, const char* about, Checks... checks) const {
+    return row(name, value, [&] { OptionAdder::unset(name, value, about, checks...); });
+  }
+  Row flag(const std::string& name, bool& value, const char* about) const {
+    return row(name.substr(0, name.find('{')), value,
+               [&] { command_.add_flag(name, value, about); });
+  }
+  // The row of an option that was added before.
+  Row row(const char* name) const { return {*this, command_.get_option(name), name, ""}; }
+
+ private:
+  template <class V, class Add>
+  Row row(const std::string& name, const V& value, Add add) const {
+    if (agreed_ == nullptr) add();
+    return {*this, command_.get_option(name), name, fmt::format("{}", value)};
+  }
+  std::string* agreed_ = nullptr;
 };
 
 }  // namespace weft

@@ -13,7 +13,6 @@
 #include "train/cli/commands.h"
 #include "train/cli/options.h"
 #include "train/cli/train_checks.h"
-#include "train/cli/train_flags.h"
 #include "train/spiral/spiral.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
@@ -53,59 +52,35 @@ nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions&
             {"workers", workers}}}};
 }
 
-void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
+void spiral_rows(CLI::App& command, const OptionTable& add, SpiralFlags& flags) {
   auto& o = flags.options;
-  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_job_flags(command, flags.job);
-  const OptionAdder add(command);
+  const bool server = o.sync != "allreduce";
+  const int workers =
+      launched() ? job_from_environment().size : std::max({flags.job.ranks, flags.threads, 1});
   section(command, "Training");
   add("--steps", o.iterations, "steps to train", CLI::PositiveNumber);
   add("--lr", o.rate, "learning rate", CLI::PositiveNumber);
   add("--seed", o.seed, "seed of the points and of the first weights");
   section(command, "Workers");
-  add("--sync", o.sync,
-      "allreduce; ps: the first rank is a parameter server; ps-async: without waiting",
-      CLI::IsMember({"allreduce", "ps", "ps-async"}));
-  add("--algo", o.algorithm, "algorithm of the all-reduce: auto or a name");
-  add("--staleness", o.staleness, "iterations a worker may be ahead (ps-async)",
-      CLI::NonNegativeNumber);
-  add("--straggler-us", o.straggler_us, "time that the last worker sleeps in each iteration, in us",
-      CLI::NonNegativeNumber);
+  add_sync(add, o.sync, o.staleness, o.straggler_us);
+  add_algorithm(add, o.algorithm, !server && workers == 1)
+      .refused(server && o.algorithm != "auto",
+               fmt::format("with --sync {}: a parameter server has no all-reduce; leave one out",
+                           o.sync));
   add.unset(
       "--threads", flags.threads,
       "number of workers, as threads of one process; one thread trains first, to compare times",
       CLI::Range(1, 64));
-  command.add_flag("--deterministic", flags.deterministic, "the same bits for every algorithm");
+  add.flag("--deterministic", flags.deterministic, "the same bits for every algorithm");
   section(command, "Output");
   add.unset("--report-every", o.report_every,
             "iterations between lines; 0: the end only (default: a tenth)", CLI::NonNegativeNumber);
   add("--log", flags.log,
       "file to which JSON lines are added, one for each report and one for the end");
   add("--trace", flags.trace, "trace of every rank's communication, for Perfetto");
-  command.footer("Example: weft spiral -N 3 --sync ps --steps 1000");
-}
-
-void check_spiral(const CLI::App& command, const SpiralFlags& flags) {
-  check_algorithm_of_sums(flags.options.algorithm);
-  const auto& o = flags.options;
-  if (o.sync != "allreduce" && o.algorithm != "auto")
-    throw UsageError(
-        fmt::format("--algo {} with --sync {}: a parameter server has no all-reduce; leave one out",
-                    o.algorithm, o.sync));
-  const int workers =
-      launched() ? job_from_environment().size : std::max({flags.job.ranks, flags.threads, 1});
-  if (o.algorithm != "auto" && workers == 1)
-    throw UsageError(fmt::format(
-        "--algo {} with one rank: it has nobody to add up with; leave it out, or say -N 2 or more",
-        o.algorithm));
-  if (flags.threads > 0)
-    for (const char* other : {"-N", "--hosts", "--rails", "--trace"})
-      if (command.get_option(other)->count() > 0)
-        throw UsageError(fmt::format(
-            "{} with --threads: it is for ranks that are processes; leave one out", other));
-  if (o.sync != "ps-async" && command.get_option("--staleness")->count() > 0)
-    throw UsageError(fmt::format("--staleness {} with --sync {}: only --sync ps-async has any",
-                                 o.staleness, o.sync));
+  for (const char* other : {"-N", "--hosts", "--rails", "--trace"})
+    add.row(other).refused(flags.threads > 0,
+                           "with --threads: it is for ranks that are processes; leave one out");
 }
 
 int run_workers(const SpiralFlags& flags, train::SpiralResult& seen) {
@@ -156,9 +131,10 @@ int compare_threads(SpiralFlags& flags) {
   return kExitOk;
 }
 
-int train_spiral(SpiralFlags& flags, const CLI::App& command) {
-  if (const int code = one_rank_tells([&] { check_spiral(command, flags); }); code != kExitOk)
-    return code;
+int train_spiral(SpiralFlags& flags, CLI::App& command) {
+  std::string agreed;  // each rank has its own log and trace
+  const auto check = [&] { spiral_rows(command, OptionTable(command, agreed), flags); };
+  if (const int code = one_rank_tells(check); code != kExitOk) return code;
   check_train_folders("", flags.trace);
   if (flags.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
@@ -177,7 +153,10 @@ void add_spiral(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SpiralFlags>();
   CLI::App* command = app.add_subcommand(
       "spiral", "train a small network in fp64, with an all-reduce or a parameter server");
-  add_spiral_flags(*command, *flags);
+  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_job_flags(*command, flags->job);
+  spiral_rows(*command, OptionTable(*command), *flags);
+  command->footer("Example: weft spiral -N 3 --sync ps --steps 1000");
   command->callback([flags, command, &exit_code] { exit_code = train_spiral(*flags, *command); });
 }
 

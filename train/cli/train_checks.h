@@ -1,25 +1,21 @@
-// Checks the flags of `weft train` before any rank starts, and refuses bad combinations by name.
+// What `weft train` and `weft spiral` check before a rank starts, and the rows that both have.
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "train/cli/train_flags.h"
+#include "train/cli/options.h"
 
 namespace weft {
 
-// Throws UsageError, with a remedy, where the user gave a flag that this training would ignore or
-// cannot do. `command` has the options of add_train_flags(); `flags` has the sizes of all axes, and
-// the backend and type that are chosen.
-void check_train_flags(const CLI::App& command, const TrainFlags& flags);
+// Adds --sync, --staleness and --straggler-us; returns the row of --sync.
+OptionTable::Row add_sync(const OptionTable& add, std::string& sync, int& staleness,
+                          int& straggler_us);
+// Adds --algo; `alone`: there is one rank.
+OptionTable::Row add_algorithm(const OptionTable& add, std::string& algorithm, bool alone);
 
-// The same for --model ffn, which takes --steps and the options of ranks.
+// Throws UsageError for what --model ffn has no use for: it takes --steps and the options of ranks.
 void check_ffn_flags(const CLI::App& command);
-
-// Parts of the same, for other commands: an algorithm of all_reduce; the options of
-// add_checkpoint_flags().
-void check_algorithm_of_sums(const std::string& algorithm);
-void check_checkpoint_flags(const CLI::App& command, const CheckpointFlags& flags);
 
 // Calls check(), which every rank of a job finds to fail: one rank throws, the others return
 // kExitError. Returns kExitOk where nothing is wrong.

@@ -116,7 +116,7 @@ int train_ffn(TrainFlags& flags, const CLI::App& command) {
   });
 }
 
-int train_command(TrainFlags& flags, const CLI::App& command) {
+int train_command(TrainFlags& flags, CLI::App& command) {
   if (flags.network == "ffn") return train_ffn(flags, command);
   choose_backend(flags);
   complete(flags, command.get_option("--dp")->count() > 0);

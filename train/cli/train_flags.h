@@ -1,4 +1,4 @@
-// The flags of `weft train`; train_checks.h checks their combinations.
+// The flags of `weft train`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,17 +11,11 @@
 
 namespace weft {
 
-struct CheckpointFlags {
+struct TrainFlags {
   std::string save;
   int save_every = 100, keep = 2;
   bool resume = false;
   RestartFlags restart;
-};
-
-// Adds --save, --save-every, --keep, --resume, --restart, --elastic and --kill.
-void add_checkpoint_flags(CLI::App& command, CheckpointFlags& flags, const char* save_every_about);
-
-struct TrainFlags : CheckpointFlags {
   JobFlags job;
   train::TrainOptions options;
   std::string sync = "allreduce", network = "gpt", data, backend = "cpu", type, optimizer = "adamw";
@@ -34,6 +28,9 @@ struct TrainFlags : CheckpointFlags {
   bool cache = true;       // the sample is written with a KV cache
   double lr_per_256 = 0;   // 0: not given
   double peak_tflops = 0;  // of a GPU; 0: by its name
+  // What must be equal on all ranks besides TrainOptions, as text for train::agree(): saving,
+  // sampling and tracing are collective calls. check_train_flags() writes it.
+  std::string agreed;
 };
 
 // Adds the flags to the command. `flags` must outlive the command.
@@ -44,8 +41,9 @@ void add_train_flags(CLI::App& command, TrainFlags& flags);
 // end, if there is --eval-data.
 int evaluates_every(const TrainFlags& flags);
 
-// Returns the flags besides TrainOptions that must be equal on all ranks, as text for
-// train::agree(): saving, sampling and tracing are collective calls.
-std::string what_ranks_share(const TrainFlags& flags);
+// Throws UsageError, with a remedy, where the user gave a flag that this training would ignore or
+// cannot do. `command` has the options of add_train_flags(); `flags` has the sizes of all axes, and
+// the backend and type that are chosen.
+void check_train_flags(CLI::App& command, TrainFlags& flags);
 
 }  // namespace weft

@@ -127,7 +127,7 @@ train::GptParallel in_group(const TrainOptions& options, train::Mesh& mesh) {
 template <class T>
 int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
   const TrainOptions& o = flags.options;
-  check(o, world.rank());
+  check(o);
   train::MeshShape shape = o.mesh;
   shape.shard = 1;
   train::Mesh mesh(world, shape);
@@ -353,7 +353,7 @@ int serve_asynchronously(World& world, const TrainFlags& flags, const train::Tex
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
   const bool joins = static_cast<bool>(flags.job.join);  // a job that has agreed before
-  if (!joins) train::agree(world, what_ranks_share(flags));
+  if (!joins) train::agree(world, flags.agreed);
   check_restart(flags.restart, world, flags.steps);
   double peak = 0;
   if constexpr (train::kOnDevice<T>) {

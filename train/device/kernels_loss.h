@@ -274,20 +274,16 @@ template <class E>
 struct AdamW {
   WEFT_KERNEL("adamw");
   S* w;
-  V* master;  // null: w has all digits
   V* m;
   V* v;
   const S* gradient;
   Index count;
   V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in operators_optimizer.cc
-  WEFT_POINTERS(f(w), f(master), f(m), f(v), f(gradient));
+  WEFT_POINTERS(f(w), f(m), f(v), f(gradient));
   WEFT_PACKS(count)
   WEFT_HD void pack(Index at, Index n) const {
     V a[kN], b[kN], c[kN], g[kN];
-    if (master != nullptr)
-      load<W>(a, master + at, n);
-    else
-      load<E>(a, w + at, n);
+    load<E>(a, w + at, n);
     load<W>(b, m + at, n);
     load<W>(c, v + at, n);
     load<E>(g, gradient + at, n);
@@ -299,7 +295,6 @@ struct AdamW {
     }
     store<W>(m + at, b, n);
     store<W>(v + at, c, n);
-    if (master != nullptr) store<W>(master + at, a, n);
     store<E>(w + at, a, n);
   }
 };
@@ -308,19 +303,15 @@ template <class E>
 struct Sgd {
   WEFT_KERNEL("sgd");
   S* w;
-  V* master;
   V* moment;  // null without momentum
   const S* gradient;
   Index count;
   V rate, momentum, decay, gradient_scale;
-  WEFT_POINTERS(f(w), f(master), f(moment), f(gradient));
+  WEFT_POINTERS(f(w), f(moment), f(gradient));
   WEFT_PACKS(count)
   WEFT_HD void pack(Index at, Index n) const {
     V a[kN], b[kN] = {}, g[kN];
-    if (master != nullptr)
-      load<W>(a, master + at, n);
-    else
-      load<E>(a, w + at, n);
+    load<E>(a, w + at, n);
     if (moment != nullptr) load<W>(b, moment + at, n);
     load<E>(g, gradient + at, n);
     for (int k = 0; k < kN; ++k) {
@@ -329,7 +320,6 @@ struct Sgd {
       a[k] -= rate * (moment != nullptr ? b[k] : x);
     }
     if (moment != nullptr) store<W>(moment + at, b, n);
-    if (master != nullptr) store<W>(master + at, a, n);
     store<E>(w + at, a, n);
   }
 };

@@ -299,29 +299,29 @@ void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, 
 // ---- optimizer -------------------------------------------------------------------------------
 
 template <DeviceElement T>
-void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
-                    Index count, const Update& u) {
+void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient, Index count,
+                    const Update& u) {
   const auto v = [](double x) { return static_cast<ValueOf<T>>(x); };
   const AdamW& how = u.how;
   if (u.adam)
-    launch_of<kernels::AdamW, T>(w, master, moment1, moment2, gradient, count,
-                                 v(how.rate / (1 - std::pow(how.beta1, how.step))), v(how.beta1),
-                                 v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
-                                 v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))),
-                                 v(u.gradient_scale));
+    launch_of<kernels::AdamW, T>(
+        w, moment1, moment2, gradient, count, v(how.rate / (1 - std::pow(how.beta1, how.step))),
+        v(how.beta1), v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
+        v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))), v(u.gradient_scale));
   else
-    launch_of<kernels::Sgd, T>(w, master, u.momentum != 0 ? moment1 : nullptr, gradient, count,
-                               v(how.rate), v(u.momentum), v(how.decay), v(u.gradient_scale));
+    launch_of<kernels::Sgd, T>(w, u.momentum != 0 ? moment1 : nullptr, gradient, count, v(how.rate),
+                               v(u.momentum), v(how.decay), v(u.gradient_scale));
 }
 
 #define WEFT_ON_DEVICE(T)                                                          \
   WEFT_PRODUCTS(template, T)                                                       \
   WEFT_OPERATORS(template, T)                                                      \
-  WEFT_OPTIMIZER(template, T)                                                      \
   template void sum_losses<T>(LossSum<T>*, const Wide<T>*, const Wide<T>*, Index); \
   template void narrow(T*, const Wide<T>*, Index);                                 \
   template void widen(Wide<T>*, const T*, Index);
 WEFT_DEVICE_TYPES(WEFT_ON_DEVICE)
+WEFT_OPTIMIZER(template, OnDevice<Fp32>)
+WEFT_OPTIMIZER(template, OnDevice<Fp64>)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
 template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);
 

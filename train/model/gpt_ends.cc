@@ -58,12 +58,12 @@ class Embedding : public RegionLayer<T> {
     }
     embed(whole.data(), this->value(0), {batch.tokens.data(), batch.device_tokens}, first, n, rows,
           h());
-    if (regions_.parallel.embed == Embed::kVocabParallel) regions_.sum(whole.data(), whole.count());
+    const bool owner = regions_.parallel.embed == Embed::kOwner;
+    if (!owner) regions_.sum(whole.data(), whole.count());
     const Index local = regions_.local(rows), begin = regions_.offset(local);
     add_positions(whole.data() + begin * h(), this->value(1), batch.begin + begin, shape_.positions,
                   local, h());
-    if (regions_.parallel.embed == Embed::kOwner)
-      regions_.parallel.tensor->broadcast(whole.data(), whole.count());
+    if (owner) regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     if (local == rows) return whole;
     Tensor<T> mine(local * h(), Use::kActivations);
     copy(mine.data(), whole.data() + begin * h(), mine.count());
@@ -143,7 +143,7 @@ class Head : public RegionLayer<T> {
       linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h(), n);
     if (spread())
       regions_.sum(whole.data(), whole.count());
-    else if (regions_.parallel.embed == Embed::kOwner)
+    else
       regions_.parallel.tensor->broadcast(whole.data(), whole.count());
     Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
     this->norm_grad(grad, whole, kX, kMean, norm_, kept);
@@ -170,8 +170,7 @@ class Head : public RegionLayer<T> {
               (ranks > 1 ? static_cast<Index>(regions_.parallel.tensor->rank()) : 0) * rows * n;
     if (regions_.parallel.has_tables())
       linear<T>(mine, normal.data(), list_[table_].value, nullptr, rows, h(), n);
-    if (regions_.parallel.embed == Embed::kOwner)
-      regions_.parallel.tensor->broadcast(blocks.data(), blocks.count());
+    if (!spread()) regions_.parallel.tensor->broadcast(blocks.data(), blocks.count());
     if (ranks == 1) return blocks;
     regions_.parallel.tensor->all_gather(blocks.data(), rows * n);
     Tensor<T> out(blocks.count(), Use::kWorkspace);
@@ -237,9 +236,8 @@ void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index 
   if (parallel.sequence) {
     divides("--micro-batch x --positions =", samples * s.positions,
             "rows are split over the ranks");
-    if (parallel.embed != Embed::kVocabParallel && t > 1)
-      throw Error(fmt::format("--sequence-parallel with --embed {}: not together; leave one out",
-                              parallel.embed == Embed::kOwner ? "owner" : "replicated"));
+    if (parallel.embed == Embed::kOwner && t > 1)
+      throw Error("--sequence-parallel with --embed owner: not together; leave one out");
   }
   if (s.layers < static_cast<Index>(pipeline_ranks))
     throw Error(fmt::format("--layers {} with {} stages: each stage needs a layer", s.layers,

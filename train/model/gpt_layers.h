@@ -26,7 +26,7 @@ struct GptShape {
 
 // Which tensor-parallel ranks have the embedding and the head: each a block of the vocabulary, each
 // all of it, or the first rank alone, which broadcasts what the others need.
-enum class Embed { kVocabParallel, kReplicated, kOwner };
+enum class Embed { kVocabParallel, kOwner };
 
 struct GptParallel {
   Axis* tensor;             // must outlive the layers

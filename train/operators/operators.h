@@ -166,16 +166,15 @@ struct AdamW {
   double rate, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
   int step = 1;  // from 1
 };
-// One step of the optimizer. w is rounded from the master weights; master is null where T has all
-// digits. Moments that the optimizer lacks are null.
+// One step of the optimizer, in fp32 or fp64. Moments that the optimizer lacks are null.
 struct Update {
   bool adam = true;
   AdamW how{};  // SGD uses rate and decay
   double momentum = 0, gradient_scale = 1;
 };
 template <class T>
-void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
-                    Index count, const Update& u);
+void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient, Index count,
+                    const Update& u);
 
 // Rounds numbers to elements, and back; where these are not the same.
 template <DeviceElement T>
@@ -221,11 +220,10 @@ void widen(float* to, const T* from, Index count);
   PREFIX void see_largest(Beside<T, double>*, const T*, Index);                                   \
   PREFIX void add_exact_squares(Beside<T, std::int64_t>*, const T*, Index, int);
 #define WEFT_OPTIMIZER(PREFIX, T) \
-  PREFIX void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
+  PREFIX void update_weights(T*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
 
 WEFT_PRODUCTS(template <HalfElement T>, T)
 WEFT_OPERATORS(template <HalfElement T>, T)
-WEFT_OPTIMIZER(template <HalfElement T>, T)
 WEFT_PRODUCTS(template <DeviceElement T>, T)
 WEFT_OPERATORS(template <DeviceElement T>, T)
 WEFT_OPTIMIZER(template <DeviceElement T>, T)

@@ -204,19 +204,11 @@ void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, 
   add_exact_squares<float>(parts, In(x, count), count, shift);
 }
 
-template <HalfElement T>
-void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
-                    Index count, const Update& u) {
-  update_weights<float>(master, nullptr, moment1, moment2, In(gradient, count), count, u);
-  narrow(w, master, count);
-}
-
 #define WEFT_HALF(T)                             \
   template void narrow(T*, const float*, Index); \
   template void widen(float*, const T*, Index);  \
   WEFT_PRODUCTS(template, T)                     \
-  WEFT_OPERATORS(template, T)                    \
-  WEFT_OPTIMIZER(template, T)
+  WEFT_OPERATORS(template, T)
 WEFT_HALF(OnProcessor<Bf16>)
 WEFT_HALF(OnProcessor<Fp16>)
 

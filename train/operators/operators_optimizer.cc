@@ -39,8 +39,8 @@ WEFT_WIDE void momentum_part(T* w, T* moment, const T* gradient, Index count, T 
 }  // namespace
 
 template <class T>
-void update_weights(T* w, Wide<T>*, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
-                    Index count, const Update& u) {
+void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient, Index count,
+                    const Update& u) {
   const auto t = [](double x) { return static_cast<T>(x); };
   const AdamW& how = u.how;
   const T step = t(how.rate / (1 - std::pow(how.beta1, how.step)));

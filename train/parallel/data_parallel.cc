@@ -21,7 +21,7 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
                           : mesh.replica),
       options_(options),
       optimizer_(optimizer),
-      apart_(kHasMaster<T> ? !options.half_sums : options.deterministic && options.zero < 2),
+      apart_(kHasMaster<T> || (options.deterministic && options.zero < 2)),
       type_(apart_ ? kDType<Sum> : kDType<T>),
       bytes_each_(apart_ ? sizeof(Sum) : sizeof(T)),
       state_(stage.units().size()) {
@@ -235,16 +235,12 @@ void DataParallel<T>::update(int step, double rate, double scale) {
                        optimizer_.momentum,
                        scale};
       Wide<T>*const moment1 = place(moment1_), *const moment2 = place(moment2_);
-      if constexpr (kHasMaster<T>) {
-        if (apart_) {  // an update in fp32, of which the weights are rounded copies
-          update_weights(reinterpret_cast<Sum*>(place(master_)), static_cast<Wide<T>*>(nullptr),
-                         moment1, moment2, sums_.data() + g, n, how);
-          return narrow(w, place(master_), n);
-        }
-        update_weights(w, place(master_), moment1, moment2, gradients_.data() + g, n, how);
+      if constexpr (kHasMaster<T>) {  // an update in fp32, of which the weights are rounded copies
+        update_weights(reinterpret_cast<Sum*>(place(master_)), moment1, moment2, sums_.data() + g,
+                       n, how);
+        narrow(w, place(master_), n);
       } else {
-        update_weights(w, place(master_), moment1, moment2,
-                       (apart_ ? sums_ : gradients_).data() + g, n, how);
+        update_weights(w, moment1, moment2, (apart_ ? sums_ : gradients_).data() + g, n, how);
       }
     });
   send_state_away();

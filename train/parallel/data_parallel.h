@@ -24,7 +24,7 @@
 //
 // 16-bit gradients of a micro-batch are added to sums in fp32, which travel and which the update
 // reads: 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments
-// 8). With half_sums there are none of these: 16 bytes, and half as many to send.
+// 8).
 #pragma once
 
 #include <deque>
@@ -55,10 +55,9 @@ struct DataParallelOptions {
   bool deterministic = false;
   int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
-  std::string offload;     // folder, or "host", to which optimizer state is offloaded; empty: none
-  bool server = false;     // the first replica is a parameter server, with ZeRO 0
-  int stages = 1;          // stages of this rank, each with a DataParallel
-  bool half_sums = false;  // 16-bit gradients are summed in 16 bits
+  std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
+  bool server = false;  // the first replica is a parameter server, with ZeRO 0
+  int stages = 1;       // stages of this rank, each with a DataParallel
   // How gradients in fp32 are written on their way, with error feedback; ZeRO 0 only.
   Codec codec = Codec::kNone;
 };

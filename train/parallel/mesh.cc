@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
 #include <utility>
 
 #include "coll/api/metrics.h"
@@ -12,35 +11,14 @@
 namespace weft::train {
 
 Coordinates coordinates(const MeshShape& shape, Rank rank) {
-  Coordinates c{-1, -1, -1};
-  std::istringstream order(shape.order);
-  int rest = rank;
-  bool known = true;
-  for (std::string axis; std::getline(order, axis, ',');) {
-    int* to = axis == "dp"   ? &c.data
-              : axis == "tp" ? &c.tensor
-              : axis == "pp" ? &c.pipeline
-                             : nullptr;
-    known = to != nullptr && *to == -1;
-    if (!known) break;
-    const int size = to == &c.data ? shape.data : to == &c.tensor ? shape.tensor : shape.pipeline;
-    *to = rest % size;
-    rest /= size;
-  }
-  if (!known || c.data < 0 || c.tensor < 0 || c.pipeline < 0)
-    throw Error(
-        fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp", shape.order));
-  return c;
+  return {rank / shape.tensor % shape.data, rank % shape.tensor,
+          rank / (shape.tensor * shape.data)};
 }
 
 std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank) {
-  const Coordinates mine = coordinates(shape, rank);
-  std::vector<Rank> ranks(static_cast<std::size_t>(shape.pipeline));
-  for (Rank r = 0; r < shape.ranks(); ++r) {
-    const Coordinates at = coordinates(shape, r);
-    if (at.data == mine.data && at.tensor == mine.tensor)
-      ranks[static_cast<std::size_t>(at.pipeline)] = r;
-  }
+  const int of_stage = shape.tensor * shape.data;
+  std::vector<Rank> ranks;
+  for (Rank r = rank % of_stage; r < shape.ranks(); r += of_stage) ranks.push_back(r);
   return ranks;
 }
 

@@ -9,11 +9,10 @@
 
 namespace weft::train {
 
+// Ranks along `tensor` are neighbours, those along `pipeline` farthest apart: tensor parallelism
+// stays inside hosts and the other axes on a rail.
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1;
-  // Axes from the one whose ranks are neighbours to the one whose ranks are farthest apart. The
-  // default keeps tensor parallelism inside hosts and the other axes on a rail.
-  std::string order = "tp,dp,pp";
   // Number of ranks that shard the state of the data axis (ZeRO; fewer than all: MiCS, arXiv
   // 2205.00119); 0: all ranks of the axis.
   int shard = 0;
@@ -27,7 +26,6 @@ struct MeshShape {
 struct Coordinates {
   int data, tensor, pipeline;
 };
-// Throws Error when MeshShape::order names an unknown axis, or an axis twice.
 Coordinates coordinates(const MeshShape& shape, Rank rank);
 // Returns the ranks of `rank`'s pipeline, from the first stage on.
 std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank);

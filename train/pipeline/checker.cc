@@ -1,4 +1,4 @@
-// Checks each rank alone, then the channels, then an execution. This file makes no schedules.
+// Checks each rank alone, then the channels, then that the simulator gets to the end.
 #include "train/pipeline/checker.h"
 
 #include <fmt/format.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+
+#include "train/pipeline/simulator.h"
 
 namespace weft::train {
 namespace {
@@ -22,7 +24,6 @@ std::string where(const PipelineSchedule& s, Rank r, std::size_t i) {
 struct RankState {
   std::map<Key, int> times[7];  // of each action
   std::map<int, int> next_weight;
-  int held = 0, peak = 0;
 
   bool has(PipeOp op, int stage, int microbatch) const {
     return times[static_cast<int>(op)].count({stage, microbatch}) != 0;
@@ -44,7 +45,6 @@ std::string check_action(const PipelineSchedule& s, Rank r, const PipelineAction
       if (!first &&
           !(alone ? did(PipeOp::kForward, a.stage - 1) : did(PipeOp::kRecvActivation, a.stage)))
         return "its activation has not arrived";
-      now.peak = std::max(now.peak, ++now.held);
       break;
     case PipeOp::kBackwardInput:
       if (!did(PipeOp::kForward, a.stage)) return "its F has not been done";
@@ -56,7 +56,6 @@ std::string check_action(const PipelineSchedule& s, Rank r, const PipelineAction
       if (!did(PipeOp::kBackwardInput, a.stage)) return "its B has not been done";
       if (now.next_weight[a.stage]++ != a.microbatch)
         return fmt::format("W of micro-batch {} comes first", now.next_weight[a.stage] - 1);
-      --now.held;
       break;
     case PipeOp::kSendActivation:
       if (last || alone) return "nobody takes it";
@@ -77,15 +76,12 @@ std::string check_action(const PipelineSchedule& s, Rank r, const PipelineAction
   return "";
 }
 
-std::string check_rank(const PipelineSchedule& s, Rank r, int max_held) {
+std::string check_rank(const PipelineSchedule& s, Rank r) {
   RankState now;
   const Actions& mine = s.of_rank[static_cast<std::size_t>(r)];
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const std::string fault = check_action(s, r, mine[i], now);
     if (!fault.empty()) return fmt::format("{}: {}", where(s, r, i), fault);
-    if (max_held > 0 && now.held > max_held)
-      return fmt::format("{}: {} micro-batches are held, {} is the limit", where(s, r, i), now.held,
-                         max_held);
   }
   const PipelineShape& x = s.shape;
   for (int stage = r; stage < x.stages(); stage += x.ranks)
@@ -128,98 +124,23 @@ std::string check_channels(const PipelineSchedule& s) {
   return "";
 }
 
-// Runs all ranks by what they wait for. Messages are counted per channel only: check_channels has
-// shown that they are the right ones.
-class Execution {
- public:
-  Execution(const PipelineSchedule& s, Sends sends) : s_(s), sends_(sends) {
-    at_.assign(s.of_rank.size(), 0);
-  }
-
-  std::string run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (Rank r = 0; r < s_.shape.ranks; ++r)
-        while (step(r)) moved = true;
-    }
-    for (Rank r = 0; r < s_.shape.ranks; ++r) {
-      const std::size_t i = at_[static_cast<std::size_t>(r)];
-      if (i < actions(r).size())
-        return fmt::format("{}: waits for ever for rank {}", where(s_, r, i), s_.peer(at(r, i)));
-    }
-    return "";
-  }
-
- private:
-  const Actions& actions(Rank r) const { return s_.of_rank[static_cast<std::size_t>(r)]; }
-  const PipelineAction& at(Rank r, std::size_t i) const { return actions(r)[i]; }
-
-  // Messages that a rank has posted, or taken, on a channel. A batch is posted when its first
-  // action is reached, and over when each of its partners is posted too.
-  struct Channel {
-    int sent = 0, received = 0;
-  };
-  std::size_t batch_end(Rank r, std::size_t i) const {
-    std::size_t end = i + 1;
-    if (sends_ != Sends::kCoalesced || computes(at(r, i).op)) return end;
-    while (end < actions(r).size() && !computes(at(r, end).op)) ++end;
-    return end;
-  }
-  Channel& channel(Rank r, const PipelineAction& a) {
-    return weft::train::sends(a.op) ? channels_[{r, s_.peer(a)}] : channels_[{s_.peer(a), r}];
-  }
-  bool step(Rank r) {
-    std::size_t& i = at_[static_cast<std::size_t>(r)];
-    if (i == actions(r).size()) return false;
-    if (computes(at(r, i).op)) {
-      ++i;
-      return true;
-    }
-    const std::size_t end = batch_end(r, i);
-    auto& waits = waits_[r];
-    bool posted_now = false;
-    if (waits.empty()) {
-      for (std::size_t k = i; k < end; ++k) {
-        const PipelineAction& a = at(r, k);
-        Channel& c = channel(r, a);
-        waits.push_back(
-            {&c, weft::train::sends(a.op), weft::train::sends(a.op) ? ++c.sent : ++c.received});
-      }
-      posted_now = true;
-    }
-    for (const auto& w : waits) {
-      if (w.sends && sends_ == Sends::kHeld) continue;
-      if ((w.sends ? w.channel->received : w.channel->sent) < w.number) return posted_now;
-    }
-    waits.clear();
-    i = end;
-    return true;
-  }
-  struct Wait {
-    Channel* channel;
-    bool sends;
-    int number;
-  };
-
-  const PipelineSchedule& s_;
-  Sends sends_;
-  std::vector<std::size_t> at_;
-  std::map<std::pair<Rank, Rank>, Channel> channels_;
-  std::map<Rank, std::vector<Wait>> waits_;
-};
-
 }  // namespace
 
-std::string check(const PipelineSchedule& s, const PipelineCheckOptions& options) {
+std::string check(const PipelineSchedule& s) {
   if (static_cast<int>(s.of_rank.size()) != s.shape.ranks)
     return fmt::format("{}: lists for {} ranks, not {}", s.name, s.of_rank.size(), s.shape.ranks);
   for (Rank r = 0; r < s.shape.ranks; ++r) {
-    std::string fault = check_rank(s, r, options.max_held);
+    std::string fault = check_rank(s, r);
     if (!fault.empty()) return fault;
   }
   std::string fault = check_channels(s);
   if (!fault.empty()) return fault;
-  return Execution(s, options.sends).run();
+  try {
+    simulate(s, {});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
 }
 
 std::vector<int> peak_held(const PipelineSchedule& s) {

@@ -26,10 +26,8 @@ void in_order(const PipelineSchedule& s, Visit visit) {
   }
   for (std::size_t r = 0; r < s.of_rank.size(); ++r)
     if (at[r] < s.of_rank[r].size())
-      throw Error(
-          fmt::format("schedule {}: rank {} waits for ever at action {} ({}); see what "
-                      "check() says of it",
-                      s.name, r, at[r], describe(s.of_rank[r][at[r]], s.shape)));
+      throw Error(fmt::format("{}: rank {}, action {} ({}): waits for ever", s.name, r, at[r],
+                              describe(s.of_rank[r][at[r]], s.shape)));
 }
 
 struct Message {

@@ -169,13 +169,8 @@ double state_bytes_per_parameter(int zero, int d) {
   return of_stage[zero];
 }
 
-Precision precision_of(std::string_view type, bool half_sums) {
-  if (type == "bf16" || type == "fp16") return {2, 4, half_sums};
-  if (half_sums)
-    throw Error(
-        fmt::format("--half-sums with --type {}: only 16-bit gradients have such sums; "
-                    "leave one out",
-                    type));
+Precision precision_of(std::string_view type) {
+  if (type == "bf16" || type == "fp16") return {2, 4};
   if (type == "float") return {4, 4};
   if (type == "double") return {8, 8};
   throw Error(fmt::format("--type {}: there are bf16, fp16, float and double", type));

@@ -79,15 +79,13 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
 
 // Bytes of the numbers of a run, as weft train has them.
 struct Precision {
-  double element = 2;      // of weights, activations and the gradients of a micro-batch
-  double wide = 4;         // of moments, statistics and, with 16-bit elements, master weights
-  bool half_sums = false;  // --half-sums: 16-bit gradients are summed in 16 bits
+  double element = 2;  // of weights, activations and the gradients of a micro-batch
+  double wide = 4;  // of moments, statistics, sums of gradients and, with 16 bits, master weights
   bool has_master() const { return element < wide; }
-  double sum() const { return half_sums ? element : wide; }  // of a sum of gradients, as it travels
   bool operator==(const Precision&) const = default;
 };
 // type: bf16, fp16, float or double. Throws Error that lists these.
-Precision precision_of(std::string_view type, bool half_sums);
+Precision precision_of(std::string_view type);
 
 // The rule of thumb for bytes of model state per parameter under mixed precision and Adam: 2
 // weight, 2 gradient, 8 moments, 4 fp32 weight, 4 fp32 gradient = 20. ZeRO-1 shards 16 of them over

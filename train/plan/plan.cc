@@ -113,7 +113,7 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double inside = sent * (k - 1) / k / (c.host_GBps() * 1e9);
   // Gathers and reductions: per block with ZeRO 3, and reductions with ZeRO 2, for every
   // micro-batch; else bucket by bucket.
-  const double buckets = std::ceil(l.parameters * l.precision.sum() / kBucket);
+  const double buckets = std::ceil(l.parameters * l.precision.wide / kBucket);
   const double times = l.zero >= 3   ? 3.0 * m * l.blocks
                        : l.zero == 2 ? static_cast<double>(m) * l.blocks + buckets
                                      : 2 * buckets;

@@ -30,7 +30,6 @@ struct PlanArguments {
   double tflops = 0;
   train::Wanted wanted;
   std::string json, trace;
-  bool half_sums = false;
 };
 
 int plan(PlanArguments a, bool sequence_given, bool vocabulary_given) {
@@ -61,7 +60,7 @@ int plan(PlanArguments a, bool sequence_given, bool vocabulary_given) {
                 "G?");
   if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
     throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
-  a.wanted.precision = train::precision_of(a.type, a.half_sums);
+  a.wanted.precision = train::precision_of(a.type);
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
   const int tp = std::max(a.wanted.tp, 1), dp = std::max(a.wanted.dp, 1);
   if (!a.wanted.schedule.empty() && (a.wanted.pp == 1 || tp * std::int64_t{dp} >= a.cluster.gpus))
@@ -124,8 +123,6 @@ void add_plan(CLI::App& app, int& exit_code) {
   add.unset("--zero", a->wanted.zero, "ZeRO stage (-1: any)", CLI::Range(-1, 3));
   add("--schedule", a->wanted.schedule, "pipeline schedule (default: any)");
   add("--type", a->type, "numbers of the run: bf16, fp16, float or double");
-  c->add_flag("--half-sums", a->half_sums,
-              "gradients of 16 bits are summed in 16 bits, not in fp32");
   section(*c, "Output");
   add("--rows", a->rows, "layouts to show", positive);
   add("--trace", a->trace, "write a step of the first layout as a workload that weft replay plays");

@@ -117,7 +117,7 @@ struct LayoutSizes {
 RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
                      const HeldFacts& held) {
   const Layout& l = x.l;
-  const double e = l.precision.element, bsh = x.bsh(), d = x.d, sums = l.precision.sum();
+  const double e = l.precision.element, bsh = x.bsh(), d = x.d, sums = l.precision.wide;
   const double experts = rank.blocks * x.experts;  // ep of the d ranks share them already
   const double share =
       l.zero >= 1 ? (rank.parameters - experts) / d + experts * l.ep / d : rank.parameters;
@@ -160,7 +160,7 @@ RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
 
 void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
   const Layout& l = x.l;
-  const double n = l.microbatches, e = l.precision.element, g = l.precision.sum();
+  const double n = l.microbatches, e = l.precision.element, g = l.precision.wide;
   const bool apart = x.tied && x.stages > 1;  // two copies of the tied embedding
   const auto unit = [&](double elements, bool shared, double gathers, double d) {
     const double part = (d - 1) / d * elements;

@@ -49,7 +49,7 @@ std::string simai_workload(const ModelShape& model, const Layout& l) {
   if (l.tp * l.pp * l.dp < 2)
     throw Error("--trace: a job of one rank sends nothing; give --gpus 2 or more");
   const auto whole = [](double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); };
-  const double e = l.precision.element, elements = l.parameters, sums = l.precision.sum();
+  const double e = l.precision.element, elements = l.parameters, sums = l.precision.wide;
   const double message = static_cast<double>(model.sequence) * l.microbatch * model.hidden * e;
   const Call none, reduce = l.tp > 1 ? Call{"ALLREDUCE", whole(message)} : none;
   const auto of_data = [&](const char* name, double bytes) {

@@ -41,9 +41,9 @@ inline const Result& narrow_alone(Index layers) {
 }
 
 inline std::string name(const TrainOptions& o) {
-  return fmt::format("dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}",
-                     o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule,
-                     o.chunks, o.zero, o.mesh.shard, o.sequence_parallel ? " sequence" : "",
+  return fmt::format("dp {} tp {} pp {} {} chunks {} zero {} groups of {}{}{}", o.mesh.data,
+                     o.mesh.tensor, o.mesh.pipeline, o.schedule, o.chunks, o.zero, o.mesh.shard,
+                     o.sequence_parallel ? " sequence" : "",
                      fmt::format(" {}{}", o.embed, o.seed_style ? " seed" : ""));
 }
 inline void expect_curve(const TrainOptions& o, int steps = kShortSteps) {

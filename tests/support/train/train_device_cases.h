@@ -180,14 +180,19 @@ Results run_operators(Index rows, Index width, const std::function<double(double
   }
   for (const bool adam : {true, false}) {
     const Index n = rows * width + 3;
-    const Numbers start = given(n);
-    P w(start), g(given(n));
-    W master(start), m(given(n)), v(n);
+    const Numbers start = given(n), slope = given(n);
+    P w(start), g(slope);
+    W master(start), sums(slope), m(given(n)), v(n);  // master and sums: for 16 bits
     Update u{adam, {.rate = 0.01, .beta2 = 0.99, .decay = 0.1, .step = 3}, 0.9, 0.5};
-    Wide<T>* all_digits = nullptr;
-    if (kHasMaster<T>) all_digits = master.data();
     for (int step = 0; step < 2; ++step)
-      update_weights(w.data(), all_digits, m.data(), v.data(), g.data(), n, u);
+      if constexpr (kHasMaster<T>) {
+        using Sum = std::conditional_t<kOnDevice<T>, OnDevice<Fp32>, float>;
+        update_weights(reinterpret_cast<Sum*>(master.data()), m.data(), v.data(),
+                       reinterpret_cast<Sum*>(sums.data()), n, u);
+        narrow(w.data(), master.data(), n);
+      } else {
+        update_weights(w.data(), m.data(), v.data(), g.data(), n, u);
+      }
     r.add(adam ? "adamw" : "sgd", kHasMaster<T> ? master.get() : w.get());
     r.add("weights", w.get());
     r.add("moments", m.get());

@@ -45,12 +45,7 @@ void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
 
 TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
   expect_refused(
-      {{"-N 2 --dp 2 --order dp,tp,pp",
-        "--order dp,tp,pp with --dp 2 --tp 1 --pp 1: fewer than two axes"},
-       {"-N 2 --pp 2 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 2"},
-       {"-N 2 --tp 2 --order tp,dp,pp", "--order tp,dp,pp with --dp 1 --tp 2 --pp 1"},
-       {"-N 1 --order dp,tp,pp", "--order dp,tp,pp with --dp 1 --tp 1 --pp 1"},
-       {"-N 1 --algo ring", "--algo ring with one rank: it has nobody"},
+      {{"-N 1 --algo ring", "--algo ring with one rank: it has nobody"},
        {"-N 2 --tp 2 --sync ps", "--sync ps with --dp 1: no gradients travel"},
        {"-N 2 --pp 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --dp 1"},
        {"-N 2 --tp 2 --no-overlap", "--no-overlap with --dp 1: no gradients travel"},
@@ -59,7 +54,7 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
        {"--eval-every 2", "--eval-every 2 with --steps 1: no step would be evaluated"},
        {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
        {"--schedule gpipe", "--schedule gpipe with --pp 1: there is no pipeline"},
-       {"--embed replicated", "--embed replicated with --tp 1"},
+       {"--embed owner", "--embed owner with --tp 1"},
        {"--tp-style seed", "--tp-style seed with --tp 1: nothing is split"},
        {"--save-every 3", "--save-every 3 without --save: nothing is saved; say --save FOLDER"},
        {"--keep 3", "--keep 3 without --save"},
@@ -87,8 +82,7 @@ TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
 // The same flags where they do something, and in a job that becomes too small for them.
 TEST(TrainFlagsCommand, TakesWhatItDoesNotIgnore) {
   for (const char* flags :
-       {"-N 4 --dp 2 --tp 2 --order dp,tp,pp --steps 1", "-N 4 --tp 2 --order pp,dp,tp --steps 1",
-        "-N 2 --tp 2 --algo ring --steps 1", "-N 2 --sync ps --no-overlap --steps 1",
+       {"-N 2 --tp 2 --algo ring --steps 1", "-N 2 --sync ps --no-overlap --steps 1",
         "-N 2 --deterministic --zero 3 --no-overlap --steps 1", "-N 1 --steps 2 --eval-every 2"}) {
     const Output o = run(train_small(flags));
     EXPECT_EQ(o.exit_code, 0) << flags << "\n" << o.text;

@@ -89,12 +89,12 @@ TEST_F(DeviceSameBits, EveryParameterBeginsAtABoundary) {
   }
 }
 
-// Without the mode bits do differ: the tests above can fail.
+// Without the mode bits do differ: the tests above can fail. (Sums in fp32 of a few gradients of
+// bf16 are exact.)
 TEST_F(DeviceSameBits, OnlyInThatMode) {
-  const Result alone = testing::train_deterministic<Bf16>(testing::tiny(1, 1, 1));
+  const Result alone = testing::train_deterministic<Fp32>(testing::tiny(1, 1, 1));
   TrainOptions o = testing::tiny(2, 1, 1);
-  o.half_sums = true;
-  const Result two = train<OnDevice<Bf16>>(o, 3, testing::patient());
+  const Result two = train<OnDevice<Fp32>>(o, 3, testing::patient());
   EXPECT_NE(alone.weights, two.weights);
 }
 

@@ -45,10 +45,10 @@ TEST_F(DeviceTraining, OtherWays) {
   o.schedule = "zero-bubble";
   testing::expect_layout(o, "sequence parallel, recompute, zero-bubble");
   o = testing::tiny(1, 2, 1);
-  o.embed = "replicated";
+  o.embed = "owner";
   o.model.tied = false;
   o.micro_batch = 2;
-  testing::expect_layout(o, "untied, replicated head");
+  testing::expect_layout(o, "untied, an owner of the head");
 }
 TEST_F(DeviceTraining, SeedStyle) {
   TrainOptions o = testing::tiny(1, 2, 2);
@@ -56,8 +56,8 @@ TEST_F(DeviceTraining, SeedStyle) {
   testing::expect_layout(o, "seed style, tp 2 pp 2");
   o = testing::tiny(1, 4, 1);
   o.seed_style = true;
-  o.embed = "replicated";
-  testing::expect_layout(o, "seed style, tp 4, replicated");
+  o.embed = "owner";
+  testing::expect_layout(o, "seed style, tp 4, owner");
 }
 // GPUs that do not reach each other: gradients are staged through pinned memory.
 TEST_F(DeviceTraining, BetweenHosts) {

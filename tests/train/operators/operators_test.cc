@@ -203,12 +203,12 @@ TEST(Operators, Optimizers) {
   const double g = 0.5;
   AdamW how{.rate = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .decay = 0.01, .step = 1};
   // The scaled gradient is 1.
-  update_weights(&w, nullptr, &m, &v, &g, 1, {.how = how, .gradient_scale = 2.0});
+  update_weights(&w, &m, &v, &g, 1, {.how = how, .gradient_scale = 2.0});
   EXPECT_NEAR(m, 0.1, 1e-15);
   EXPECT_NEAR(v, 0.01, 1e-15);
   EXPECT_NEAR(w, 2 * (1 - 0.001) - 0.1 * 1 / (1 + 1e-8), 1e-12);
   double x = 1, moment = 0.2;
-  update_weights(&x, nullptr, &moment, nullptr, &g, 1,
+  update_weights(&x, &moment, nullptr, &g, 1,
                  {.adam = false, .how = {.rate = 0.1, .decay = 0.0}, .momentum = 0.5});
   EXPECT_NEAR(moment, 0.6, 1e-15);
   EXPECT_NEAR(x, 0.94, 1e-15);

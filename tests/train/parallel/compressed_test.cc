@@ -39,8 +39,8 @@ TEST(CompressedGradients, LossAfter300StepsIsThatOfFp32Within1Percent) {
 }
 
 TEST(CompressedGradients, RefusedWhereGradientsAreNotAllReduced) {
-  const auto refused = [](const TrainOptions& o) { EXPECT_THROW(check(o, 0), UsageError); };
-  check(with("int8"), 0);
+  const auto refused = [](const TrainOptions& o) { EXPECT_THROW(check(o), UsageError); };
+  check(with("int8"));
   TrainOptions o = with("int8");
   o.zero = 1;
   refused(o);

@@ -182,7 +182,7 @@ TEST(Inference, AKvCacheGivesTheSameBytesInEveryLayout) {
     EXPECT_NE(model.generate("abc", bytes, 1, 4), want);
   });
   for (const bool seed : {false, true})
-    for (const Embed embed : {Embed::kVocabParallel, Embed::kReplicated, Embed::kOwner})
+    for (const Embed embed : {Embed::kVocabParallel, Embed::kOwner})
       testing::run_ranks(testing::places({2}), {}, [&](World& world) {
         Axis tensor(world.world());
         Inference<double> model(o.model, {&tensor, false, seed, embed});

@@ -98,15 +98,6 @@ TEST(Layouts, EveryZeroStageInGroupsWithTwoStagesOfARank) {
   }
 }
 
-TEST(Layouts, EveryOrderOfTheAxes) {
-  for (const char* order :
-       {"tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp", "pp,dp,tp"}) {
-    TrainOptions o = narrow({2, 2, 2});
-    o.mesh.order = order;
-    expect_narrow_curve(o);
-  }
-}
-
 TEST(Layouts, OtherWays) {
   TrainOptions o = layout(2, 2, 2);
   o.sequence_parallel = true;
@@ -115,7 +106,7 @@ TEST(Layouts, OtherWays) {
   o.recompute = true;
   expect_curve(o);
   o = layout(1, 4, 1);
-  o.embed = "replicated";
+  o.embed = "owner";
   expect_curve(o);
   o = layout(2, 2, 2);
   o.overlap = false;

@@ -266,14 +266,13 @@ TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
   });
 }
 
-// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8; without sums in fp32
-// 16. With ZeRO 2 and 3 gradients of 16 bits last as long as a unit computes.
+// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8. With ZeRO 2 and 3
+// gradients of 16 bits last as long as a unit computes.
 template <class E>
-void expect_state_bytes(bool half_sums, int zero, double whole, double part) {
+void expect_state_bytes(int zero, double whole, double part) {
   set_operator_threads(1);
   TrainOptions o = ring_layout(2, 1, 1);
   o.zero = zero;
-  o.half_sums = half_sums;
   // Every parameter is a multiple of 256 bytes, at which parameters begin.
   o.model = {.vocabulary = 256, .positions = 16, .width = 128, .heads = 8, .layers = 2};
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
@@ -285,7 +284,7 @@ void expect_state_bytes(bool half_sums, int zero, double whole, double part) {
     for (const Use use : {Use::kWeights, Use::kGradients, Use::kRemoteGradients, Use::kFirstMoment,
                           Use::kSecondMoment, Use::kMasterWeights})
       state += static_cast<double>(MemoryLedger::of_this_rank().now[static_cast<std::size_t>(use)]);
-    EXPECT_EQ(state, n * (whole + part / 2)) << "half sums " << half_sums << " ZeRO " << zero;
+    EXPECT_EQ(state, n * (whole + part / 2)) << "ZeRO " << zero;
   });
 }
 
@@ -295,13 +294,10 @@ class MemoryOf16Bits : public ::testing::Test {
 };
 
 TEST_F(MemoryOf16Bits, TwentyBytesPerParameter) {
-  expect_state_bytes<Bf16>(false, 0, 20, 0);
-  expect_state_bytes<Fp16>(false, 1, 8, 12);
-  expect_state_bytes<Bf16>(false, 2, 2, 16);
-  expect_state_bytes<Bf16>(false, 3, 0, 18);
-  expect_state_bytes<Bf16>(true, 0, 16, 0);
-  expect_state_bytes<Fp16>(true, 1, 4, 12);
-  expect_state_bytes<Bf16>(true, 3, 0, 16);
+  expect_state_bytes<Bf16>(0, 20, 0);
+  expect_state_bytes<Fp16>(1, 8, 12);
+  expect_state_bytes<Bf16>(2, 2, 16);
+  expect_state_bytes<Bf16>(3, 0, 18);
 }
 
 // The categories sum to what the allocator says, within 1 %.

@@ -53,26 +53,23 @@ TEST(MixedPrecision, InEveryKindOfLayout) {
   expect_near_fp32<Bf16>(o);
 }
 
-// Weights 2, gradients 2, their sums 4, moments 8, master weights 4; with half_sums none of the 4.
+// Weights 2, gradients 2, their sums 4, moments 8, master weights 4.
 TEST(MixedPrecision, TwentyBytesPerParameter) {
   set_operator_threads(1);
-  for (const bool half_sums : {false, true}) {
-    TrainOptions o = narrow({1, 1, 1});
-    o.half_sums = half_sums;
-    const Text data = text();
-    testing::run_ranks(testing::places({1}), {}, [&](World& world) {
-      Trainer<OnProcessor<Bf16>> trainer(world, o, data);
-      trainer.step();
-      const auto& now = MemoryLedger::of_this_rank().now;
-      const auto of = [&](Use use) { return now[static_cast<std::size_t>(use)]; };
-      const std::size_t n = parameter_count(o.model);
-      EXPECT_EQ(of(Use::kWeights), 2 * n);
-      EXPECT_EQ(of(Use::kGradients), 2 * n);
-      EXPECT_EQ(of(Use::kRemoteGradients), (half_sums ? 0 : 4) * n);
-      EXPECT_EQ(of(Use::kFirstMoment) + of(Use::kSecondMoment), 8 * n);
-      EXPECT_EQ(of(Use::kMasterWeights), 4 * n);
-    });
-  }
+  const TrainOptions o = narrow({1, 1, 1});
+  const Text data = text();
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    Trainer<OnProcessor<Bf16>> trainer(world, o, data);
+    trainer.step();
+    const auto& now = MemoryLedger::of_this_rank().now;
+    const auto of = [&](Use use) { return now[static_cast<std::size_t>(use)]; };
+    const std::size_t n = parameter_count(o.model);
+    EXPECT_EQ(of(Use::kWeights), 2 * n);
+    EXPECT_EQ(of(Use::kGradients), 2 * n);
+    EXPECT_EQ(of(Use::kRemoteGradients), 4 * n);
+    EXPECT_EQ(of(Use::kFirstMoment) + of(Use::kSecondMoment), 8 * n);
+    EXPECT_EQ(of(Use::kMasterWeights), 4 * n);
+  });
 }
 
 // A scale that is too large for fp16 is halved until the gradients are finite, and no step before

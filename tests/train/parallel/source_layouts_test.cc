@@ -50,8 +50,7 @@ TEST(SourceLayouts, TensorParallelAsTheSourceDocumentsDrawIt) {
         o.seed_style = true;
         o.recompute = recompute;
         o.zero = sizes[0] > 1 ? 2 : 0;
-        o.embed = recompute ? "replicated" : "vocab-parallel";
-        if (sizes[0] == 1 && sizes[1] == 2) o.embed = "owner";
+        o.embed = recompute ? "owner" : "vocab-parallel";
         expect_same(one, train<double>(o, kShortSteps), 1e-10, name(o));
       }
   }

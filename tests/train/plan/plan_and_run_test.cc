@@ -86,7 +86,7 @@ Layout layout_of(const std::array<int, 3>& sizes) {
   l.pp = sizes[2];
   l.microbatch = 2;
   l.microbatches = l.pp == 8 ? 8 : 4;
-  l.precision = precision_of("float", false);
+  l.precision = precision_of("float");
   return l;
 }
 

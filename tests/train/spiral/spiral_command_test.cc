@@ -113,7 +113,7 @@ TEST(SpiralCommand, RefusesWhatCannotBe) {
   EXPECT_NE(train("--sync gossip").exit_code, 0);
   const std::pair<const char*, const char*> refused[] = {
       {"--trace /nowhere/run.json", "--trace /nowhere/run.json: there is no folder"},
-      {"--sync ps --threads 2 -N 3", "-N with --threads"},
+      {"--sync ps --threads 2 -N 3", "-N 3 with --threads"},
       {"--algo fast", "halving_doubling"},
       {"--sync ps --algo ring", "--algo ring with --sync ps"},
       {"--algo ring", "--algo ring with one rank: it has nobody to add up with"},
