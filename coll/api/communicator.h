@@ -64,6 +64,10 @@ struct WorldOptions {
   // every call refuses it. "allow": no difference. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
   double rail_gbps = 0;  // declared rate of a rail in Gb/s, the same on every rank; 0: measured
+  // Ports at a fraction of their rate, HOST:RAIL=FRACTION with commas between them:
+  // "3:1=0.5,n7:*=0" (docs/performance.md). A host goes by its name, or by its number in the order
+  // of lowest ranks. The same on every rank. WEFT_SLOW_PORTS.
+  std::string slow_ports = {};
   // A reduction gives the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
   bool deterministic = false;
@@ -335,6 +339,11 @@ class World {
   // Whether rails stand in for each other: WorldOptions::failover asks for it, and the transports
   // can do it. The same on all ranks.
   bool failover() const;
+
+  // Replaces WorldOptions::slow_ports for the calls that follow; "": no port is slow. Every rank
+  // calls it with the same text, with no task under way. Throws Error on every rank where the texts
+  // differ or make no sense, and nothing changes; StatusError when the job has failed.
+  void set_slow_ports(const std::string& ports);
 
   // Ends every task on every rank, at once, with kAborted, this rank and the reason (its first 200
   // characters). Any thread may call it while the World lives, also in a signal handler. The

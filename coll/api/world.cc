@@ -88,6 +88,7 @@ void Core::set_up(const Place& place) {
   }
   topology = std::make_unique<Topology>(std::move(places));
   const std::vector<Rank> memory_of = meet_machine(offers);
+  set_slow_ports("WEFT_SLOW_PORTS", options.slow_ports);
   check_libraries(*topology, asked);
 
   // Who is reached how: decided from what all ranks have heard, so that all decide alike.
@@ -368,7 +369,7 @@ std::unique_ptr<World> World::shrink() {
   old.close();
   std::shared_ptr<Core> next;
   while (!next) try {
-      next = Core::make(std::move(job), place, old.options, old.shrunk + 1);
+      next = Core::make(std::move(job), place, old.options_for(former), old.shrunk + 1);
     } catch (const Error&) {
       if (!job || !job->failed()) throw;
       job = job->shrink();  // one more has gone meanwhile

@@ -63,6 +63,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
   o.integrity = environment_flag("WEFT_INTEGRITY", o.integrity);
   if (const char* text = std::getenv("WEFT_FAULT")) set_faults(text);
   if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
+  if (const char* text = std::getenv("WEFT_SLOW_PORTS")) o.slow_ports = text;
   o.failover = environment_flag("WEFT_FAILOVER", o.failover);
   o.spread = environment_flag("WEFT_SPREAD", o.spread);
   o.counters = environment_flag("WEFT_COUNTERS", o.counters);

@@ -20,6 +20,7 @@
 #include "coll/runtime/telemetry.h"
 #include "coll/runtime/waiting.h"
 #include "coll/select/cost.h"
+#include "coll/select/slow_ports.h"
 #include "coll/select/tuning.h"
 #include "topo/base/yield.h"
 #include "topo/topology.h"
@@ -112,6 +113,13 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
                                          std::vector<Rank> ranks, const GroupState* whole = nullptr)
       WEFT_REQUIRES(mutex);
+  // Makes all communicators choose by these ports, and the plans of calls from now on
+  // (coll/api/slow_ports.cc). Throws Error that names `what` and the text.
+  void set_slow_ports(const char* what, const std::string& text) WEFT_REQUIRES(mutex);
+  // The options of a World of those ranks that are left: hosts may have other numbers there.
+  WorldOptions options_for(const std::vector<Rank>& left) WEFT_EXCLUDES(mutex);
+  // Gives the communicator's shape the ports and the weights of rails that follow from them.
+  void shape_ports(GroupState& g) const WEFT_REQUIRES(mutex);
   // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
   // companions of `whole`, below 1 << kLaneBits, not 0.
   std::unique_ptr<GroupState> make_companion(const GroupState& whole, std::uint32_t which,
@@ -304,7 +312,12 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // The living communicators by id (group.cc); null: an id that a communicator in the making holds.
   std::map<std::uint32_t, GroupState*> groups WEFT_GUARDED_BY(mutex);
-  // Rises where `costs` or `profile` change, from which GroupState::prepared follows.
+  // All that set_slow_ports() was told, the first: nothing is slow. `port_set`: the one that
+  // counts.
+  std::vector<std::vector<PortRate>> port_sets WEFT_GUARDED_BY(mutex) =
+      std::vector<std::vector<PortRate>>(1);
+  std::uint32_t port_set WEFT_GUARDED_BY(mutex) = 0;
+  // Rises where `costs`, `profile` or `port_set` change, from which GroupState::prepared follows.
   std::uint64_t selection = 1;
   // Made on first use, kept to the end.
   std::vector<std::unique_ptr<GroupState>> fixed_groups WEFT_GUARDED_BY(mutex);

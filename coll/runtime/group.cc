@@ -41,16 +41,7 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t num
   }
   if (topology->nrails() > 1 && options.cross_rail != "allow")
     for (const Rank r : g->ranks) g->shape.rail.push_back(topology->rail(r));
-  // Rails of declared, unequal speed get chunks to match.
-  std::vector<double> weight;
-  for (const Rank r : g->shape.hosts.front()) {
-    const Rank world = g->ranks[static_cast<std::size_t>(r)];
-    const auto& rails = topology->place(world).rails;
-    const auto rail = static_cast<std::size_t>(topology->rail(world));
-    weight.push_back(rail < rails.size() ? rails[rail].rate_gbps : 0);
-  }
-  const auto [low, high] = std::minmax_element(weight.begin(), weight.end());
-  if (*low > 0 && *low < *high) g->shape.rail_weight = weight;
+  shape_ports(*g);
 
   std::weak_ptr<GroupCache>& cache = caches[g->ranks];
   g->cache = cache.lock();

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -27,6 +28,12 @@ struct Mode {
 };
 
 const char* on_off(bool on) { return on ? "on" : "off"; }
+
+std::string one_word(std::string text) {
+  for (char& c : text)
+    if (std::isspace(static_cast<unsigned char>(c)) != 0) c = '_';
+  return text.empty() ? "none" : text;
+}
 
 // The cores this process may use, one bit each.
 cpu_set_t usable_cores() {
@@ -52,7 +59,9 @@ std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
       // Who is told a rate does not measure it.
       {"the declared rate of a rail in Gb/s (0: none)",
        fmt::format("{}", declared_rail_gbps(options.rail_gbps)),
-       "WEFT_RAIL_GBPS and WorldOptions::rail_gbps"}};
+       "WEFT_RAIL_GBPS and WorldOptions::rail_gbps"},
+      {"the list of slow ports", one_word(options.slow_ports),
+       "WEFT_SLOW_PORTS and WorldOptions::slow_ports"}};
   std::string mine = device() != nullptr ? "device" : "none";
   for (const Mode& m : modes) mine += " " + m.value;
   const auto all = job->all_gather(mine + '\n' + refused);

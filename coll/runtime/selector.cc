@@ -93,7 +93,7 @@ const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, cons
   const bool small =
       by_blocks(c) && may_pack(call.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
   const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
-  const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic};
+  const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic, port_set};
   GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
   if (!last.plan || last.plan->first != key || last.by_name != by_name) {
     if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;

@@ -110,6 +110,7 @@ struct PlanKey {
   const Algorithm* algorithm;
   Rank root;
   bool in_place, small, premultiplied, deterministic;
+  std::uint32_t ports;  // Core::port_set
   auto operator<=>(const PlanKey&) const = default;
 };
 

@@ -111,7 +111,9 @@ void Profile::add(const Key& key, double us, std::uint64_t samples) {
 
 void Profile::add(Collective collective, const Shape& shape, std::size_t bytes,
                   std::string_view algorithm, double us, std::uint64_t samples) {
-  if (off_ || !(us > 0) || !std::isfinite(us) || bytes > kMostOfAMessage) return;
+  if (off_ || !(us > 0) || !std::isfinite(us) || bytes > kMostOfAMessage ||
+      !shape.slow_ports.empty())
+    return;
   add({collective, shape.nranks, hosts_of(shape), shape.deterministic, std::string(algorithm),
        size_class_of(bytes)},
       us, samples);
@@ -119,6 +121,7 @@ void Profile::add(Collective collective, const Shape& shape, std::size_t bytes,
 
 double Profile::time_us(Collective collective, const Shape& shape, std::size_t bytes,
                         std::string_view algorithm) const {
+  if (!shape.slow_ports.empty()) return 0;
   const Key key{collective,          shape.nranks,           hosts_of(shape),
                 shape.deterministic, std::string(algorithm), size_class_of(bytes)};
   const auto above = times_.lower_bound(key);

@@ -38,6 +38,8 @@ class Profile {
   std::string topology;
 
   // Adds the time `us` of a message of `bytes`, over `samples` calls. New times outweigh old ones.
+  // Times with slow ports (Shape::slow_ports) are not kept: add() and time_us() leave such shapes
+  // out.
   void add(Collective collective, const Shape& shape, std::size_t bytes, std::string_view algorithm,
            double us, std::uint64_t samples);
   // Returns the time of this size class. Without one, interpolates between the next classes

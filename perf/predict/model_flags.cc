@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "coll/jobs/session.h"
+#include "coll/select/slow_ports.h"
 #include "coll/sim/simulate.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
@@ -39,78 +39,24 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
   return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
 }
 
-// "3:1=0.5": the port of host 3 on rail 1 has half its rate; 0: it is dead. "3:*=0.5": all ports of
-// host 3; "*:1=0.5": those of all hosts on rail 1.
-std::vector<SimSlowPort> slow_ports_of(const std::string& text, const ModelCall& job) {
-  const auto hosts = static_cast<int>(job.shape.hosts.size());
-  const auto colon = text.find(':'), equals = text.find('=', colon);
-  const auto number = [&](std::size_t from, std::size_t to, auto& value) {
-    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, value);
-    return error == std::errc() && end == text.data() + to;
-  };
-  const auto numbers = [&](std::size_t from, std::size_t to, int count) {
-    std::vector<int> all;
-    int one = 0;
-    if (text.substr(from, to - from) == "*") {
-      for (; one < count; ++one) all.push_back(one);
-    } else if (number(from, to, one) && one >= 0 && one < count) {
-      all.push_back(one);
-    }
-    return all;
-  };
-  std::vector<SimSlowPort> ports;
-  double factor = -1;
-  if (equals != text.npos && number(equals + 1, text.size(), factor) && factor >= 0 && factor <= 1)
-    for (const int host : numbers(0, colon, hosts))
-      for (const int rail : numbers(colon + 1, equals, job.rails))
-        ports.push_back({host, rail, factor});
-  if (ports.empty())
-    throw Error(fmt::format(
-        "--slow-port {}: give HOST:RAIL=FRACTION, a host from 0 to {} or *, a rail from 0 to {} or "
-        "*, and a fraction of its rate from 0 (dead) to 1, as in 1:0=0.5",
-        text, hosts - 1, job.rails - 1));
-  return ports;
-}
-
 // What all ports of a rail have in common is the rail's: nothing can be shifted between hosts.
-void make_rails_slow(ModelCall& job) {
-  auto& ports = job.fabric.slow_ports;
-  for (int rail = 0; rail < job.rails; ++rail) {
-    const auto here = [rail](const SimSlowPort& p) { return p.rail == rail; };
-    if (std::ranges::count_if(ports, here) < std::ssize(job.shape.hosts)) continue;
-    double best = 0;
-    for (const SimSlowPort& p : ports)
-      if (here(p)) best = std::max(best, p.factor);
-    if (best == 0)
+void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
+  PortNames names{std::vector<std::string>(job.shape.hosts.size()), {}};
+  for (int rail = 0; rail < job.rails; ++rail) names.rails.push_back(rail);
+  std::vector<PortRate> ports =
+      parse_slow_ports("--slow-port", fmt::format("{}", fmt::join(texts, ",")), names);
+  job.fabric.rail_scale =
+      take_rail_rates(ports, static_cast<int>(job.shape.hosts.size()), job.rails);
+  weigh_rails(job);
+  for (int rail = 0; rail < job.rails; ++rail)
+    if (std::ranges::count_if(ports, [rail](const PortRate& p) {
+          return p.rail == rail && p.rate == 0;
+        }) == std::ssize(job.shape.hosts))
       throw Error(fmt::format(
           "--slow-port: rail {} is dead on all hosts; give one rail less (--rails)", rail));
-    job.fabric.rail_scale[static_cast<std::size_t>(rail)] = best;
-    for (SimSlowPort& p : ports)
-      if (here(p)) p.factor /= best;
-  }
-  std::erase_if(ports, [](const SimSlowPort& p) { return p.factor >= 1; });
-  weigh_rails(job);
-}
-
-// The ports as the schedules know them: those of the ranks that use them.
-void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
-  auto& ports = job.fabric.slow_ports;
-  for (const std::string& text : texts)
-    for (const SimSlowPort& port : slow_ports_of(text, job)) ports.push_back(port);
-  const auto place = [](const SimSlowPort& p) { return std::pair{p.host, p.rail}; };
-  std::ranges::sort(ports, {}, place);
-  if (const auto twice = std::ranges::adjacent_find(ports, {}, place); twice != ports.end())
-    throw Error(
-        fmt::format("--slow-port: host {} has two fractions for one port; give one", twice->host));
-  make_rails_slow(job);
-  for (const SimSlowPort& port : ports) {
-    const auto& ranks = job.shape.hosts[static_cast<std::size_t>(port.host)];
-    for (std::size_t l = 0; l < ranks.size(); ++l)
-      if (job.fabric.rail_of_rank[static_cast<std::size_t>(ranks[l])] == port.rail)
-        job.shape.slow_ports.push_back({port.host, static_cast<int>(l), port.factor});
-  }
-  std::ranges::sort(job.shape.slow_ports, {}, [](const SlowPort& p) {
-    return std::pair{p.host, p.local};
+  for (const PortRate& p : ports) job.fabric.slow_ports.push_back({p.host, p.rail, p.rate});
+  job.shape.slow_ports = ports_of_ranks(ports, job.shape.hosts, [&](Rank r) {
+    return job.fabric.rail_of_rank[static_cast<std::size_t>(r)];
   });
   for (const SlowPort& p : job.shape.slow_ports) {
     const auto dead = std::ranges::count_if(
@@ -192,7 +138,6 @@ ModelCall call_of(const ModelFlags& flags, Rank rank) {
   call.rails = flags.rails > 0 ? flags.rails : static_cast<int>(call.shape.hosts[0].size());
   call.machine = machine_of(flags.machine);
   call.fabric = fabric_of(call.shape, call.rails, call.machine);
-  call.fabric.rail_scale.assign(static_cast<std::size_t>(call.rails), 1.0);
   for (int h = 0; flags.hosts_per_leaf > 0 && h < flags.hosts; ++h)
     call.shape.leaf.push_back(h / flags.hosts_per_leaf);
   call.fabric.leaf_of_host = call.shape.leaf;

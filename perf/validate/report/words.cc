@@ -351,6 +351,13 @@ constexpr Remedy kUnknown[] = {
     {"collective-wrong", nullptr, "Run again with a larger --budget."},
 };
 
+// What jobs do about a slow port until it is mended.
+std::string told_to_jobs(const Finding& f) {
+  if (f.id != "port-rate" || !is_port(f) || f.where.host.empty() || f.where.rail < 0) return "";
+  return fmt::format(" Until then, all_reduce gives it less with WEFT_SLOW_PORTS={}:{}={:.2f}.",
+                     printable(f.where.host), f.where.rail, std::max(share_left(f), 0.01));
+}
+
 }  // namespace
 
 std::string remedy_of(const Finding& f) {
@@ -364,7 +371,8 @@ std::string remedy_of(const Finding& f) {
              f.id + "\"] in the policy.";
   }
   for (const Remedy& row : kKnown)
-    if (!f.unknown && row.id == f.id && row.holds(f)) return std::string(row.text);
+    if (!f.unknown && row.id == f.id && row.holds(f))
+      return std::string(row.text) + told_to_jobs(f);
   const Check* check = find_check(f.id);
   return check ? std::string(check->remedy) : "";
 }

@@ -54,7 +54,9 @@ TEST(Modes, ThatDifferAreNamedOnEveryRank) {
       {[](WorldOptions& o) { o.spread = false; },
        "spreading over rails is on on rank 0 and off on"},
       {[](WorldOptions& o) { o.rail_gbps = 40; },
-       "the declared rate of a rail in Gb/s (0: none) is 0 on rank 0 and 40 on rank 2; "}};
+       "the declared rate of a rail in Gb/s (0: none) is 0 on rank 0 and 40 on rank 2; "},
+      {[](WorldOptions& o) { o.slow_ports = "0:0=0.5, 1:0=0.5"; },
+       "the list of slow ports is none on rank 0 and 0:0=0.5,_1:0=0.5 on rank 2; WEFT_SLOW_PORTS"}};
   for (const auto& c : cases)
     for (const std::string& error : errors_where(c.differ)) EXPECT_THAT(error, HasSubstr(c.text));
 }
