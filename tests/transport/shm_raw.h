@@ -40,14 +40,14 @@ class RawShm {
     }
     ForgedJob job(ranks, [&](Rank r, std::string right) {
       shm::Hello hello;
-      std::memcpy(&hello, right.data() + 1, sizeof hello);
+      std::memcpy(&hello, right.data(), sizeof hello);
       hello.arena_fd = arenas[static_cast<std::size_t>(r)].fd();
       if (change) change(r, hello);
-      std::memcpy(right.data() + 1, &hello, sizeof hello);
+      std::memcpy(right.data(), &hello, sizeof hello);
       return right;
     });
     transport = make_shm_transport(job, one_machine(ranks), members, at_once);
-    std::memcpy(&hello, job.said.data() + 1, sizeof hello);
+    std::memcpy(&hello, job.said.data(), sizeof hello);
     root_ =
         SharedRegion::open(getpid(), hello.arena_fd, layout_.bytes, SharedRegion::Others::kWrite);
   }

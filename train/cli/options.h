@@ -46,6 +46,9 @@ class OptionTable : OptionAdder {
   // `agreed`, for train::agree().
   OptionTable(CLI::App& command, std::string& agreed) : OptionAdder(command), agreed_(&agreed) {}
 
+  // Whether the options were read, and the rows check them.
+  bool checks() const { return agreed_ != nullptr; }
+
   struct Row {
     const OptionTable& table;
     CLI::Option* option;

@@ -55,8 +55,9 @@ nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions&
 void spiral_rows(CLI::App& command, const OptionTable& add, SpiralFlags& flags) {
   auto& o = flags.options;
   const bool server = o.sync != "allreduce";
-  const int workers =
-      launched() ? job_from_environment().size : std::max({flags.job.ranks, flags.threads, 1});
+  const int workers = !add.checks() ? 0  // the environment may be wrong for every command
+                      : launched()  ? job_from_environment().size
+                                    : std::max({flags.job.ranks, flags.threads, 1});
   section(command, "Training");
   add("--steps", o.iterations, "steps to train", CLI::PositiveNumber);
   add("--lr", o.rate, "learning rate", CLI::PositiveNumber);
