@@ -53,6 +53,7 @@ std::span<const std::string> weft_variables() {
                                                  "SHM_COPY",
                                                  "SIZE",
                                                  "SLOW_MS",
+                                                 "SLOW_PORTS",
                                                  "SLURM_SETTINGS",
                                                  "SOFTROCE_KERNEL",
                                                  "SPREAD",
