@@ -19,8 +19,8 @@
 
 namespace weft::testing {
 
-// Rank 0 sends so many messages, which together take more than `limit`, the WEFT_UNCLAIMED_BYTES
-// that `two` was made with.
+// Rank 0 sends `messages` messages of `bytes` bytes. Together they take more than `limit`, the
+// WEFT_UNCLAIMED_BYTES that `two` was made with.
 inline void expect_slowed_not_failed(Net& two, std::size_t limit, std::size_t bytes,
                                      std::uint64_t messages) {
   const std::size_t before = UnexpectedMemory::of_process();

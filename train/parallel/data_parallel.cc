@@ -235,7 +235,7 @@ void DataParallel<T>::update(int step, double rate, double scale) {
                        optimizer_.momentum,
                        scale};
       Wide<T>*const moment1 = place(moment1_), *const moment2 = place(moment2_);
-      if constexpr (kHasMaster<T>) {  // an update in fp32, of which the weights are rounded copies
+      if constexpr (kHasMaster<T>) {  // updates fp32 masters, then rounds them to the weights
         update_weights(reinterpret_cast<Sum*>(place(master_)), moment1, moment2, sums_.data() + g,
                        n, how);
         narrow(w, place(master_), n);

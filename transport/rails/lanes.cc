@@ -46,7 +46,7 @@ void Rails::State::look() {
   looked = now;
   for (std::size_t i = 0; i < active.size();) {
     const Rank rank = active[i];
-    watch(rank, now);  // may stir others
+    watch(rank, now);  // may add peers to `active`
     if (!at_rest(peer(rank))) {
       ++i;
       continue;

@@ -34,7 +34,8 @@ class VerbsSendCredits {
     return true;
   }
   // Takes the peer's count of all messages taken, after the queue pair has ended: messages
-  // [taken(), sent()) are to be sent again. False: the peer cannot have taken so many, or so few.
+  // [taken(), sent()) are to be sent again. Returns false where the count is below an earlier one
+  // or above the messages sent.
   bool resume(std::uint64_t taken) {
     if (taken < taken_ || taken > sent_) return false;
     taken_ = taken;

@@ -129,7 +129,7 @@ void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head
   peer.slowed = peer.matching.far_ahead(settings_.unexpected_bytes);
 }
 
-// A peer that was slowed hears of free slots again, once its messages take less memory.
+// Tells a slowed peer of free slots again, once its unexpected messages take less memory.
 void VerbsTransport::ease(Peer& peer) {
   if (!peer.slowed || peer.matching.far_ahead(settings_.unexpected_bytes)) return;
   peer.slowed = false;

@@ -6,9 +6,9 @@
 // their registration, the completion queue and the other peers' connections stay.
 //
 // Rails end all that is under way with a peer and pass each other the bytes themselves, beside the
-// letters of connections.cc: see Transport::sever(). A rank without rails that gives up a message
-// half written breaks the connection off, and the other transfers with the peer go on over new
-// queue pairs, which letters make:
+// letters of connections.cc: see Transport::sever(). Without rails, a rank that gives up a
+// half-written message breaks the connection off. The other transfers with the peer go on over new
+// queue pairs, which the ends agree on by letters:
 //
 //   A gives up a message:  A ends its queue pairs     invite(A's, what A has taken) ->
 //                                                     B ends its own, makes new ones

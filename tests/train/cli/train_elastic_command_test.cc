@@ -50,8 +50,8 @@ TEST_F(TrainElastic, ALostReplicaGoesAtOnce) {
   }
 }
 
-// A group of tensor-parallel ranks waits for a rank that waits for the dead one: all hear of it at
-// once, long before the timeout, and nobody is left out.
+// A tensor-parallel group whose ranks are all alive waits for a rank of another group, which waits
+// for the dead rank. All ranks learn of the death long before the timeout, and all go on.
 TEST_F(TrainElastic, RanksThatDoNotKnowTheDeadOneHearOfIt) {
   const auto got = elastic(
       "-N 6 --dp 3 --tp 2 --hosts 3 --batch 6 --micro-batch 1 --kill 2:5 "

@@ -178,8 +178,8 @@ TEST_F(VerbsUnkind, GivingUpOneCommunicatorLeavesThePeerToTheOthers) {
   }
 }
 
-// At any moment, by seed: messages of all lengths both ways, some of which are given up at one end
-// and, some polls later, at the other.
+// Two ranks send each other messages of all lengths. Some are given up, at a moment that the seed
+// draws: first at one end and, some polls later, at the other.
 TEST_F(VerbsUnkind, WhatIsNotGivenUpArrivesOnce) {
   for (const int qps : {1, 3}) {
     setenv("WEFT_VERBS_QPS", std::to_string(qps).c_str(), 1);
