@@ -26,6 +26,15 @@ Nic port_of(const std::string& name, const std::string& address) {
   return nic;
 }
 
+// Waits until the kernel has noticed that the link came up. It does so in a queue of its own, up to
+// a second later, and until then IPv6 answers no neighbor solicitation on that port.
+std::string until_up(const std::string& device) {
+  return fmt::format(
+      "for i in $(seq 200); do ip link show {0} | grep -q 'state UP' && exit 0; sleep 0.05; done; "
+      "echo {0} is not up; exit 1",
+      device);
+}
+
 // Two ends, each in a thread that has a network namespace of its own.
 struct Ends {
   EndSample sent, received;
@@ -49,8 +58,8 @@ Ends between_namespaces(Probe probe, const std::string& prefix, const std::strin
     // A port that drops packets of more than 1500 bytes: the kernel adds room for a VLAN tag.
     const Output o =
         run(fmt::format("ip addr add {0}2{1} dev far nodad 2>&1 || ip addr add {0}2{1} "
-                        "dev far; ip link set far mtu 1496 up",
-                        prefix, bits));
+                        "dev far; ip link set far mtu 1496 up; {2}",
+                        prefix, bits, until_up("far")));
     const auto end = end_of(false, "far", prefix + "2");
     offer.set_value(o.exit_code == 0 ? end->offer() : "");
     end->connect(answer.get_future().get());
@@ -70,6 +79,7 @@ Ends between_namespaces(Probe probe, const std::string& prefix, const std::strin
     set_up.set_value(ends.skipped);
     if (!ends.skipped.empty()) return;
     const std::string theirs = offer.get_future().get();
+    run(until_up("near"));
     const auto end = end_of(true, "near", prefix + "1");
     answer.set_value(end->offer());
     end->connect(theirs);
