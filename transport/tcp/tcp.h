@@ -23,10 +23,9 @@ namespace weft {
 // - The sender sends messages of up to 64 KiB at once (eager); the receiver keeps unexpected ones.
 //   Longer messages are sent when their receive is posted, straight into the receive's memory.
 // - The first post of either direction connects to the peer. From then on the peer's death
-// completes
-//   the transfers with that peer, receives too, with kPeerFailed (kTransport if this host has no
-//   socket to reach the peer); messages that had arrived whole can still be received. The job's
-//   control plane, not this transport, notices a peer that is stopped or cut off silently.
+//   completes the transfers with that peer, receives too, with kPeerFailed (kTransport if this host
+//   has no socket to reach the peer); messages that had arrived whole can still be received. The
+//   job's control plane, not this transport, notices a peer that is stopped or cut off silently.
 // - The listener turns strangers away: both ends of a connection prove that they know the job's
 //   secret. Each datagram has a MAC and a sequence number, and must come from the peer's address.
 //   Nothing is encrypted, and the bytes of a connection have no MAC.

@@ -6,8 +6,8 @@
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
-//                        sender  <- kReady ---------- receiver   CTS, as soon as the receive is
-//                        posted sender  -- kPiece, bytes --> receiver   as many pieces as needed
+//                        sender  <- kReady ---------- receiver   CTS, when the receive is posted
+//                        sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
 // The shortest messages go as datagrams beside the connection, between ranks that have received
 // each other's. Datagrams are numbered, and each acknowledges the datagrams received so far. The
