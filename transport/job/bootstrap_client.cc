@@ -25,8 +25,7 @@ using namespace std::chrono_literals;
 // How far an attempt got; the furthest attempt makes the best error message.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
-constexpr std::chrono::milliseconds kSilence{3000};  // first limit for a connected but unresponsive
-                                                     // endpoint
+constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not answer, initially
 
 struct Attempt {
   Endpoint to;

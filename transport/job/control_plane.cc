@@ -218,8 +218,7 @@ void Plane::abort(const char* reason) noexcept {
 void Plane::await_abort() noexcept {
   Lock lock(mutex_);
   changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
-    return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread left to send
-                                                                         // it
+    return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread to send it
   });
 }
 

@@ -155,10 +155,9 @@ JobSpec discover(std::chrono::milliseconds timeout) {
 
 void read_pmix(JobSpec& spec) {
   if (!pmix_library())
-    throw Error(
-        fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
-                    "(Debian: libpmix2), or use weft launch",
-                    std::getenv("PMIX_RANK"), pmix_library().why_not()));
+    throw Error(fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
+                            "(Debian: libpmix2), or use weft launch",
+                            std::getenv("PMIX_RANK"), pmix_library().why_not()));
   // Query PMIx once, so that every rank fences equally often, however many jobs it makes.
   static const JobSpec found = discover(spec.timeout);
   const auto timeout = spec.timeout;
