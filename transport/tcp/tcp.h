@@ -1,5 +1,5 @@
-// Messages between hosts over weft's own TCP sockets, for rails that are plain NICs.
-// One transport is one rail: a listener and at most one connection to each peer, on its device.
+// Messages between hosts over TCP sockets, for rails that are plain NICs. One transport is one
+// rail: a listener and at most one connection to each peer, on its device.
 #pragma once
 
 #include <memory>
