@@ -107,8 +107,7 @@ bool seal(int fd, SharedRegion::Others others) {
   if (others == SharedRegion::Others::kRead &&
       fcntl(fd, F_ADD_SEALS, kLength | F_SEAL_FUTURE_WRITE) == 0)
     return true;
-  return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also if the kernel is too old for
-                                                // F_SEAL_FUTURE_WRITE
+  return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also if FUTURE_WRITE is unknown
 }
 
 // Returns why the descriptor is not sealed memory of at least `bytes`; nullptr if it is.
