@@ -146,7 +146,8 @@ bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) 
   });
 }
 
-// Moves the rails that all hosts can use to the front; returns their number and all slots.
+// Moves the rails that all hosts can use to the front; returns their number, and the slot of each
+// rail.
 std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
   const std::size_t n = places[0].rails.size();
   std::vector<int> order(n);

@@ -94,15 +94,15 @@ Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Raises the limit of open files by `more`, as far as allowed. True if that was enough.
+// Raises the limit of open files to fit `more`, as far as allowed. True if they all fit.
 bool allow_files(int more) noexcept;
-// Raises the limit of open files by `more`. Throws Error with the limit if it cannot.
+// Raises the limit of open files to fit `more`. Throws Error with the limit if it cannot.
 void need_files(int more);
 
 // Returns the milliseconds from `now` to `when` for poll(): rounded up, from 0 to one minute.
 int poll_ms(Clock::time_point when, Clock::time_point now) noexcept;
 
-// Returns WEFT_HOST_ID, or the hostname where unset.
+// Returns WEFT_HOST_ID, or the hostname if unset.
 std::string host_label();
 // "rank 3 (host b, pid 1234)"
 std::string describe_rank(Rank rank, const std::string& host, std::uint64_t pid);

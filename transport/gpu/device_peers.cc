@@ -109,7 +109,7 @@ void* DevicePeers::use(Mapping& m, const DeviceAddress& address) {
 
 // Marks mappings that overlap this new allocation: their memory was freed. While they are mapped,
 // CUDA may refuse the new one (cudaErrorAlreadyMapped), so they are closed even if this call fails:
-// the next call then succeeds.
+// the next call may succeed.
 void DevicePeers::mark_stale(const Key& key, const DeviceAddress& address) {
   for (auto& [other_key, other] : mappings_)
     if (std::get<0>(other_key) == address.process && std::get<1>(other_key) != std::get<1>(key) &&

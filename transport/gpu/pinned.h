@@ -4,7 +4,7 @@
 //
 // Freeing device memory may wait for all work of the GPU, even for a stream that waits for this
 // process. So give_back() returns memory only to the pool; trim(), called when no stream waits
-// (gpu/gates.h), returns it to the device. Not thread-safe per object.
+// (gpu/gates.h), returns it to the device. An object is not thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // Connects the processes of a job: rendezvous, small collective exchanges, and failure
 // notification.
 //
-// A launcher (weft launch, PMIx, torchrun) tells a process its rank, the job's size, the address of
+// A launcher (weft launch, PMIx, torchrun) gives a process its rank, the job's size, the address of
 // rank 0 and the secret. Everything else is one protocol over TCP: a star centered on rank 0 that
 // stays open for the life of the job as the control plane.
 #pragma once

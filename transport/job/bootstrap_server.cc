@@ -1,4 +1,4 @@
-// The bootstrap on rank 0: accepts every connection, but trusts only
+// The bootstrap on rank 0: accepts every connection, but trusts only peers that know the secret.
 //
 // One thread and one poll() serve all connections, so a slow, unresponsive or malformed peer does
 // not delay the others. Connections before authentication are bounded in number, size and time.
@@ -338,13 +338,13 @@ class BootstrapServer {
   const JobSpec& spec_;
   const Clock::time_point deadline_;
   std::vector<Member> members_;
-  std::vector<std::string> instances_;  // by rank, empty where none has arrived
+  std::vector<std::string> instances_;  // by rank; empty if not connected yet
   std::size_t arrived_ = 0;
   const std::size_t newcomers_max_;
   const std::chrono::milliseconds handshake_time_;
   Fd listener_;
   std::string me_;
-  std::list<Newcomer> newcomers_;  // the oldest first
+  std::list<Newcomer> newcomers_;  // oldest first
   Clock::time_point accept_again_{};
   int no_room_ = 0;  // why the last connection could not be accepted
   int turned_away_ = 0;

@@ -90,7 +90,7 @@ class Plane {
   bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {
     return blamed(rank, Code::kPeerFailed);
   }
-  // Throws Error unless this rank may go on after a failure.
+  // Throws Error unless this rank may continue after a failure.
   void check_shrink() const WEFT_REQUIRES(mutex_);
   // Stops the thread immediately so that its connections can move to another plane.
   void retire(Lock& lock) WEFT_REQUIRES(mutex_);
@@ -164,7 +164,7 @@ class Plane {
   char abort_reason_[Job::kMostReason + 1] = {};
 };
 
-// Makes rank 0's plane, the middle of the star.
+// Makes rank 0's plane, the center of the star.
 std::unique_ptr<Plane> make_root_plane(const JobSpec& spec, std::vector<Member> members);
 // Changes "rank 5 (host b, pid 12)" to "rank 4 (host b, pid 12)".
 std::string renumber(const std::string& who, Rank rank);

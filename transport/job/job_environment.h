@@ -25,7 +25,7 @@ std::vector<std::uint16_t> torchrun_ports(std::uint16_t master_port, std::string
 bool pmix_present();
 #if WEFT_HAVE_PMIX
 // Fills the spec from PMIx, which also carries rank 0's addresses, port and random secret to the
-// other ranks. PMIx is initialised once and finalised when the process exits. Throws Error.
+// other ranks. PMIx is initialized once and finalized when the process exits. Throws Error.
 void read_pmix(JobSpec& spec);
 #endif
 

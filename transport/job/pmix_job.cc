@@ -32,7 +32,8 @@ void check(pmix_status_t status, const char* what) {
 class Client {
  public:
   Client() : owner_(getpid()) {
-    // PMIx_Init starts a thread and may block on its server; run apart, this wait is interruptible.
+    // PMIx_Init starts a thread and may block on its server. In a thread with signals blocked, its
+    // thread inherits the mask and the wait here stays interruptible.
     pmix_status_t status = PMIX_ERROR;
     start_thread("the thread that speaks to PMIx", [&] {
       status = PMIx_Init(&self_, nullptr, 0);
@@ -134,7 +135,7 @@ std::string look_up(const Client& client) {
 }
 
 JobSpec discover(std::chrono::milliseconds timeout) {
-  static const Client client;  // finalised at exit
+  static const Client client;  // finalized at exit
   JobSpec spec;
   spec.launcher = "pmix";
   spec.rank = static_cast<Rank>(client.self().rank);

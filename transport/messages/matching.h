@@ -50,7 +50,7 @@ class Matching {
     const Head* head_or_null() const { return headed ? &head : nullptr; }
   };
 
-  // ---- receives: found by their tag, however many others are posted
+  // ---- receives: hashed by tag
 
   void post(const Receive& receive) {
     if (free_ == kNone) {

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
+constexpr int kMaxRanks = 1 << 16;  // the source rank has up to 16 bits of the UCP tag
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
 
 void check(ucs_status_t status, const std::string& device, const char* what) {

@@ -21,9 +21,9 @@ inline bool ucx_available() { return why_no_ucx().empty(); }
 // fails on one rank, every rank throws an Error that names the rank, the device and UCX's error.
 //
 // In addition to the contract of Transport:
-// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one tag
-//   of 64 bits, whose upper 16 bits hold the source rank. A wider tag completes with
-//   kInvalidArgument.
+// - Transfer::tag has caps().tag_bits bits, at least 48, and a job has at most 65536 ranks: UCP
+//   matches by one tag of 64 bits, whose upper bits hold the source rank. A wider tag completes
+//   with kInvalidArgument.
 // - `data` is passed to UCX; weft copies only short messages with a head, and messages that
 //   unclaimed() has received. (On TCP, UCX copies through its segments: see ucx/config.cc.)
 //   `data` may be GPU memory if UCX was built with CUDA (caps().cuda), at both ends; such a message
