@@ -1,5 +1,5 @@
-// Which cable the packets of an interface take, and which interfaces lead to no other host. Judges
-// by what the kernel says of an interface, never by its name.
+// Finds the cable that an interface's packets use, and the interfaces that lead to no other host.
+// Judges by the kernel's information on an interface, never by its name.
 #include <fmt/format.h>
 #include <net/if.h>
 
@@ -14,7 +14,7 @@ namespace weft::sysfs {
 
 namespace {
 
-// "pf0vf3", "c1pf0sf88": the host's end of a function that a guest has.
+// "pf0vf3", "c1pf0sf88": the host's representor of a guest's virtual function.
 bool is_representor(const std::string& port) {
   return port.find("pf") != std::string::npos &&
          (port.find("vf") != std::string::npos || port.find("sf") != std::string::npos);
@@ -55,7 +55,7 @@ class Cables {
     return master ? master->kind : none;
   }
 
-  // The PCI function of the card's port, also of a virtual function of it.
+  // Returns the PCI function of the card's port, also for its virtual functions.
   std::string port_of_card(const Nic& nic) const {
     std::error_code error;
     const auto physical =
@@ -64,8 +64,8 @@ class Cables {
     return std::ranges::count(nics_, pci, &Nic::pci) > 0 ? pci : nic.pci;
   }
 
-  // The interface at the bottom of what `name` rides on: a NIC, a bond, or a virtual cable; empty:
-  // none leads out of this host.
+  // Returns the lowest interface below `name`: a NIC, a bond, or a virtual cable; empty if none
+  // leads out of this host.
   std::string bottom_of(const std::string& name, int depth = 0) const {
     const Link* link = link_of(name);
     if (!link || depth > 8) return "";
@@ -132,8 +132,8 @@ class Cables {
     if (nic.rate_gbps <= 0) nic.rate_gbps = below->rate_gbps;
   }
 
-  // An RDMA device has the address of its interface, else of what rides on that, and the fate of a
-  // virtual function or the end of one.
+  // An RDMA device gets the cable of its card's port, also as a virtual function, and the address
+  // of its interface, or else of an interface on top of that.
   void describe_device(Nic& nic) const {
     nic.cable = nic.pci.empty() ? nic.name : port_of_card(nic);
     const Nic* net = nic_of(nic.netdev);
@@ -148,8 +148,7 @@ class Cables {
       }
   }
 
-  // Of interfaces that share a cable, the one with an address is the rail, the NIC itself if it has
-  // one.
+  // Of interfaces that share a cable, one with an address is the rail, preferably the NIC.
   void one_rail_per_cable(bool rdma) const {
     std::map<std::string, std::vector<Nic*>> sharing;
     for (Nic& nic : nics_)

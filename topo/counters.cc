@@ -1,5 +1,5 @@
-// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them.
-// Does not know which operation they are evidence for.
+// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them. Does
+// not know the operation in between.
 #include "topo/counters.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ constexpr std::int64_t kNotThere = std::numeric_limits<std::int64_t>::min();
 
 void read_folder(const std::string& folder, const std::string& prefix, CounterSnapshot& into) {
   for (const std::string& name : sysfs::list(folder)) {
-    if (name == "lifespan") continue;  // how long the driver keeps what it read, in ms
+    if (name == "lifespan") continue;  // the driver's caching period in ms
     const std::int64_t value = sysfs::read_integer(folder + "/" + name, kNotThere);
     if (value != kNotThere) into.emplace(prefix + name, value);
   }
@@ -45,7 +45,7 @@ std::string choose_port(const std::string& device, int port) {
   return chosen;
 }
 
-// Field `name` of protocol `protocol` in /proc/net/snmp: a line of names above a line of values.
+// Reads field `name` of `protocol` in /proc/net/snmp: a line of names above a line of values.
 std::int64_t read_snmp(const std::string& path, const std::string& protocol,
                        const std::string& name) {
   std::ifstream file(path);
@@ -112,7 +112,7 @@ CounterSnapshot read_connections(const std::string& address) {
     if (here.ss_family == AF_INET6) number = &reinterpret_cast<sockaddr_in6*>(&here)->sin6_addr;
     if (!number || !inet_ntop(here.ss_family, number, text.data(), text.size())) continue;
     if (address != text.data()) continue;
-    const CounterSnapshot one = read_tcp_counters(fd);  // nothing where it is not TCP
+    const CounterSnapshot one = read_tcp_counters(fd);  // empty if not TCP
     if (const auto it = one.find("tcp.retransmits"); it != one.end()) {
       all["tcp.retransmits"] += it->second;
       ++all["tcp.connections"];
@@ -134,7 +134,7 @@ std::vector<CounterDelta> difference(const CounterSnapshot& before, const Counte
 }
 
 std::vector<CounterDelta> signs_of_trouble(const std::vector<CounterDelta>& deltas) {
-  // Names with one of the second words say how much went well, or what a healthy fabric does too.
+  // Names with a word of kFine count successes, or what a healthy fabric does too.
   constexpr std::array kBad = {
       "err",     "retr",   "drop",   "discard", "out_of",    "duplicate", "nak",
       "timeout", "lost",   "loss",   "cnp",     "ecn",       "xmit_wait", "pause",

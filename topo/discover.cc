@@ -1,4 +1,4 @@
-// Discovers this host: devices by sysfs, processors and the links between GPUs by hwloc.
+// Discovers this host: devices from sysfs, processors and GPU links from hwloc.
 #include "topo/discover.h"
 
 #include <hwloc.h>
@@ -19,12 +19,12 @@ namespace {
 
 using Hwloc = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-// Null where hwloc does not work. I/O devices cost milliseconds, so only where there are GPUs.
+// Returns null if hwloc fails. I/O devices take milliseconds, so load them only with GPUs.
 Hwloc load_hwloc(bool with_io) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
   Hwloc owner(topology, hwloc_topology_destroy);
-  // These components start the GPU drivers, which takes seconds and memory on every GPU.
+  // These components would start the GPU drivers, which takes seconds and GPU memory.
   for (const char* component : {"cuda", "opencl", "gl"}) {
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }
@@ -40,7 +40,7 @@ std::string to_list(hwloc_const_bitmap_t set) {
   return text;
 }
 
-// Cores, or processing units where hwloc knows no cores, that this process may run on.
+// Counts the cores (or PUs if hwloc knows no cores) that this process may run on.
 int count_cores(hwloc_topology_t topology) {
   const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> allowed(hwloc_bitmap_alloc(),
                                                                               hwloc_bitmap_free);
@@ -88,7 +88,7 @@ std::string pci_of(hwloc_obj_t object) {
   return "";
 }
 
-// Joins the domains of GPUs between which hwloc's NVML or ROCm-SMI component knows a bandwidth.
+// Joins the domains of GPUs with a bandwidth from hwloc's NVML or ROCm-SMI component.
 void read_gpu_links(hwloc_topology_t topology, std::vector<Gpu>& gpus) {
   std::map<std::string, int> at;
   for (std::size_t i = 0; i < gpus.size(); ++i) at[gpus[i].pci] = static_cast<int>(i);
@@ -116,7 +116,7 @@ void read_gpu_links(hwloc_topology_t topology, std::vector<Gpu>& gpus) {
   }
 }
 
-// Domains count from 0 in the order of the GPUs.
+// Numbers the domains from 0 in the order of the GPUs.
 void renumber_domains(std::vector<Gpu>& gpus) {
   std::map<int, int> number;
   for (Gpu& gpu : gpus) {
@@ -125,13 +125,13 @@ void renumber_domains(std::vector<Gpu>& gpus) {
   }
 }
 
-// Names from the PCI data base, for GPUs whose driver told none.
+// Reads names from the PCI database for GPUs whose driver reported none.
 void read_gpu_names(hwloc_topology_t topology, std::vector<Gpu>& gpus) {
   for (hwloc_obj_t it = nullptr; (it = hwloc_get_next_pcidev(topology, it));) {
     const char* device = hwloc_obj_get_info_by_name(it, "PCIDevice");
     const std::string pci = pci_of(it);
     for (Gpu& gpu : gpus) {
-      // "NVIDIA 2335": the vendor's name stays, the number makes room.
+      // "NVIDIA 2335": keep the vendor's name, replace the number.
       const auto blank = gpu.name.rfind(' ');
       if (gpu.pci != pci || device == nullptr || gpu.name.size() - blank != 5) continue;
       gpu.name = gpu.name.substr(0, blank + 1) + device;
@@ -175,7 +175,7 @@ HostDescription discover_host(const std::string& sysfs_root) {
   }
   renumber_domains(host.gpus);
   if (host.numa.size() == 1) {
-    // Firmware of hosts with one node often leaves the devices' node out.
+    // Firmware of single-node hosts often omits the devices' node.
     for (Nic& nic : host.nics) {
       if (!nic.pci.empty() && nic.numa_node < 0) nic.numa_node = host.numa[0].id;
     }

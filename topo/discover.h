@@ -12,7 +12,7 @@ namespace weft {
 struct Gpu {
   std::string name, pci;
   int numa_node = -1;
-  int domain = -1;  // GPUs of equal domain >= 0 are joined by NVLink or xGMI; -1: by PCIe only
+  int domain = -1;  // GPUs of equal domain >= 0 share NVLink or xGMI; -1: PCIe only
 };
 
 struct NumaNode {
@@ -31,35 +31,33 @@ struct HostDescription {
   std::string sysfs = "/sys";  // the tree that was read
 };
 
-// Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: a field that
-// cannot be read keeps its "unknown" value. A root other than /sys is a recorded tree: the function
-// then reads only that tree, so hostname, CPU model and addresses stay empty.
+// Reads hwloc and the sysfs tree at `sysfs_root`. Never throws for missing information: fields that
+// cannot be read keep their "unknown" value. A root other than /sys is a recorded tree: only it is
+// read, so hostname, CPU model and addresses stay empty.
 HostDescription discover_host(const std::string& sysfs_root = "/sys");
 
-// The ports that belong to the job, in PCI order, so that a slot is the same rail on every host;
-// and the other devices, with the reason (Nic::aside).
+// The ports used by the job, in PCI order, so that a slot is the same rail on every host; and the
+// other devices, with the reason (Nic::aside).
 struct PortChoice {
   std::vector<Nic> rails, others;
 };
 
-// The rails are the like ports of one kind (Nic::kind) that the host has most of beside its GPUs,
-// whatever their present state is: RDMA devices if one of a kind has a cable, else interfaces with
-// an address, else interfaces that are up, else loopback. One cable is one rail: a bond, a VLAN, a
-// macvlan, a bridge over a NIC, or a virtual function stands for its NIC where it has the address.
-// Bridges and cables that lead to no other host, tunnels and VRFs serve only when nothing else is
-// left. docs/rails.md has the rule and examples. WEFT_RAILS has no say here.
+// Rails are the ports of one kind (Nic::kind), the one nearest to most of the host's GPUs, whatever
+// their state: RDMA devices if one of a kind has a cable, else interfaces with an address, else
+// interfaces that are up, else loopback. One cable is one rail: a bond, VLAN, macvlan, bridge over
+// a NIC or virtual function represents its NIC if it has the address. Bridges and cables that lead
+// to no other host, tunnels and VRFs are a last resort. docs/rails.md has the rule and examples.
+// Ignores WEFT_RAILS.
 PortChoice choose_ports(const HostDescription& host);
 
-// Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where
-// set, in that order; otherwise those of choose_ports().
-// A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for shaped or virtual links
-// whose rate the kernel does not know. Throws Error, naming the value and listing the devices
-// present, when WEFT_RAILS names a device that does not exist or gives a bad rate.
+// Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") if
+// set, in that order; otherwise those of choose_ports(). A name may have a rate in Gb/s,
+// "rail0:0.4,rail1:0.4", for shaped or virtual links whose rate the kernel does not know. Throws
+// Error with the value and the devices present if WEFT_RAILS names an unknown device or a bad rate.
 std::vector<Nic> choose_rails(const HostDescription& host);
 
-// Describes this process. Its host identity is WEFT_HOST_ID where set, else hostname and boot id;
-// its leaf is WEFT_LEAF.
-// Its GPU is that of CUDA_VISIBLE_DEVICES where this names one, else not known.
+// Describes this process. Host identity: WEFT_HOST_ID if set, else hostname and boot id. Leaf:
+// WEFT_LEAF. GPU: that of CUDA_VISIBLE_DEVICES if it names a single one, else unknown.
 Place discover_place();
 
 }  // namespace weft

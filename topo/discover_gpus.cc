@@ -1,4 +1,4 @@
-// Finds the GPUs of this host by their PCI class, without any driver's library.
+// Finds the GPUs of this host by PCI class, without driver libraries.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@ constexpr std::int64_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086;
 
 bool is_gpu(std::int64_t pci_class, std::int64_t vendor) {
   switch (pci_class >> 8) {
-    case 0x0300:  // VGA: on most servers that of the board's management controller
+    case 0x0300:  // VGA: on most servers the BMC's
       return vendor == kNvidia || vendor == kAmd || vendor == kIntel;
     case 0x0302:  // 3D controller
       return true;
-    case 0x0380:  // other display controller: AMD Instinct up to MI200, Intel's data-centre GPUs
+    case 0x0380:  // other display: AMD Instinct up to MI200, Intel's data-center GPUs
     case 0x1200:  // processing accelerator: AMD Instinct from MI300
       return vendor == kAmd || vendor == kIntel;
     default:
@@ -48,7 +48,7 @@ std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_
   std::vector<std::int64_t> vendors;
   bool nvswitch = false;
   std::vector<std::string> functions = list(root + "/bus/pci/devices");
-  // By address; the natural order would take 3b for 3. A longer address has a greater domain.
+  // Sort by address; natural order would read 3b as 3. A longer address has a greater domain.
   std::sort(functions.begin(), functions.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
@@ -57,7 +57,7 @@ std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_
     const std::string directory = root + "/bus/pci/devices/" + pci;
     const std::int64_t pci_class = read_integer(directory + "/class", 0);
     const std::int64_t vendor = read_integer(directory + "/vendor", 0);
-    // NVSwitches show as bridges of NVIDIA.
+    // NVSwitches appear as NVIDIA bridges.
     if (vendor == kNvidia && pci_class >> 8 == 0x0680) nvswitch = true;
     if (!is_gpu(pci_class, vendor)) continue;
     Gpu gpu;
@@ -66,7 +66,7 @@ std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_
     gpu.name =
         fmt::format("{} {:04x}", vendor_name(vendor), read_integer(directory + "/device", 0));
     if (vendor == kNvidia && nvidia_lists) {
-      // In a container the driver lists only the GPUs that were handed in.
+      // In a container the driver lists only the container's GPUs.
       const std::string model = read_field(nvidia + "/" + pci + "/information", "Model:");
       if (model.empty()) continue;
       gpu.name = model;

@@ -1,4 +1,4 @@
-// Finds NICs and RDMA devices of this host, by sysfs and this process's network namespace.
+// Finds NICs and RDMA devices of this host, from sysfs and this network namespace.
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kFlagUp = 0x1;  // IFF_UP in class/net/*/flags
 
-// What the kernel says of an interface in this network namespace.
+// State of an interface in this network namespace.
 struct Live {
   unsigned flags = 0;
   unsigned index = 0;
@@ -46,19 +46,19 @@ std::map<std::string, Live> live_interfaces() {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
   for (const ifaddrs* it = first; it != nullptr; it = it->ifa_next) {
     if (it->ifa_name == nullptr) continue;
-    // An address may carry a label ("eth0:1"); the interface is what stands before the colon.
+    // An address may have a label ("eth0:1"); the interface is before the colon.
     const std::string name =
         std::string(it->ifa_name).substr(0, std::string(it->ifa_name).find(':'));
     Live& live = result[name];
     live.flags = it->ifa_flags;
     live.index = if_nametoindex(name.c_str());
     if (it->ifa_addr == nullptr) continue;
-    // lo may have an address of the host beside its own.
+    // lo may also have an address of the host.
     const bool own = live.ipv4.starts_with("127.");
     if (it->ifa_addr->sa_family == AF_INET && (live.ipv4.empty() || own)) {
       live.ipv4 = numeric_address(it->ifa_addr);
     } else if (it->ifa_addr->sa_family == AF_INET6 && (live.ipv6.empty() || live.ipv6 == "::1")) {
-      // A link-local address says nothing without its interface, which peers do not share.
+      // A link-local address is useless to peers, which do not share its interface.
       const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
       if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) live.ipv6 = numeric_address(it->ifa_addr);
     }
@@ -69,15 +69,15 @@ std::map<std::string, Live> live_interfaces() {
 bool up_in_tree(const std::string& directory) {
   if ((read_integer(directory + "/flags", 0) & kFlagUp) == 0) return false;
   const std::string state = read_line(directory + "/operstate");
-  // Drivers without link detection, and loopback, say "unknown".
+  // Drivers without link detection, and loopback, report "unknown".
   return state == "up" || (state == "unknown" && read_integer(directory + "/carrier", 1) != 0);
 }
 
-// Gb/s, 0 where unknown: `speed` is in Mb/s, -1 or an error while the link is down.
+// Returns Gb/s, 0 if unknown: `speed` is in Mb/s, or -1 or an error while the link is down.
 double netdev_rate(const std::string& directory, bool physical) {
   if (!physical) {
-    // veth and tun make a speed up (10000). Bonds, VLANs and bridges report that of the device
-    // below them, which they link to.
+    // veth and tun invent a speed (10000). Bonds, VLANs and bridges report that of the device below
+    // them, which they link to.
     const auto names = list(directory);
     if (std::none_of(names.begin(), names.end(),
                      [](const std::string& name) { return name.starts_with("lower_"); })) {
@@ -85,11 +85,11 @@ double netdev_rate(const std::string& directory, bool physical) {
     }
   }
   const std::int64_t mbps = read_integer(directory + "/speed", 0);
-  // Some drivers print the unknown speed as an unsigned number.
+  // Some drivers print an unknown speed as an unsigned number.
   return mbps > 0 && mbps < 0x7fffffff ? static_cast<double>(mbps) / 1000 : 0;
 }
 
-// "100 Gb/sec (4X EDR)" as 100; 0 where it reads otherwise.
+// Parses "100 Gb/sec (4X EDR)" as 100; 0 for any other text.
 double rdma_rate(const std::string& text) {
   char* end = nullptr;
   const double gbps = std::strtod(text.c_str(), &end);
@@ -97,7 +97,7 @@ double rdma_rate(const std::string& text) {
   return gbps > 0 && gbps < 1e6 ? gbps : 0;
 }
 
-// The interface behind an RDMA device: that of its port's first GID that has one, else of its PCI
+// Returns the interface of an RDMA device: that of its port's first GID with one, else of its PCI
 // function, else (soft-RoCE) its parent.
 std::string rdma_netdev(const std::string& directory, const std::string& port) {
   const std::string ndevs = port + "/gid_attrs/ndevs";
@@ -108,12 +108,12 @@ std::string rdma_netdev(const std::string& directory, const std::string& port) {
   return read_line(directory + "/parent");
 }
 
-// The letters at the front of a name, where nothing else tells drivers apart.
+// Returns the letters at the front of a name, as a substitute for the driver's.
 std::string stem(const std::string& name) {
   return name.substr(0, name.find_first_of("0123456789"));
 }
 
-// Says what the port could be: the card, a virtual function, the lanes of its slot.
+// Describes the port's hardware: card, virtual function, PCIe lanes.
 void describe_card(const std::string& root, const std::string& directory, Nic& nic) {
   if (nic.pci.empty() && !nic.rdma) return;
   const std::string function = root + "/bus/pci/devices/" + nic.pci;
@@ -138,14 +138,14 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   Nic nic;
   nic.name = name;
   nic.rdma = true;
-  // rdma_node_type of the kernel's ib_verbs.h: 5 and 6 are usNIC, 7 ("unspecified") is EFA. The
+  // rdma_node_type in the kernel's ib_verbs.h: 5 and 6 are usNIC, 7 ("unspecified") is EFA. The
   // others (1: CA, 4: RNIC) have reliable connections.
   const std::string type = read_line(directory + "/node_type");
   nic.no_rc = !type.empty() && std::string_view("567").find(type.front()) != std::string_view::npos;
   nic.pci = pci_address(directory + "/device");
   nic.numa_node = pci_numa_node(root, nic.pci);
   describe_card(root, directory, nic);
-  std::string port;  // the first active one, else the first
+  std::string port;  // first active one, else the first
   for (const std::string& number : list(directory + "/ports")) {
     const std::string candidate = directory + "/ports/" + number;
     const bool active = read_line(candidate + "/state").starts_with("4:");
@@ -200,7 +200,7 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
     }
   } else {
     for (const std::string& name : list(root + "/class/net")) {
-      // class/net also holds files, such as bonding_masters
+      // class/net also has files, such as bonding_masters
       std::error_code error;
       if (!fs::is_directory(root + "/class/net/" + name, error)) continue;
       nics.push_back(interface(root, name));

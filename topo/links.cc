@@ -1,5 +1,5 @@
-// Interfaces as rtnetlink or a tree shows them: what kind each is, and what it rides on. Knows no
-// names of devices.
+// Reads interfaces from rtnetlink or a sysfs tree: their kinds and lower devices. Knows no device
+// names.
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -62,7 +62,7 @@ void take_link(const nlmsghdr* message, std::map<std::string, Link>& links) {
   if (!name.empty()) links[name] = std::move(link);
 }
 
-// All interfaces of this network namespace; none where the kernel does not say.
+// Returns all interfaces of this network namespace; none on failure.
 std::map<std::string, Link> live_links() {
   std::map<std::string, Link> links;
   const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -92,7 +92,7 @@ std::map<std::string, Link> live_links() {
   return links;
 }
 
-// vxlan, wireguard, tun and the like, by uevent and linux/if_arp.h: ARPHRD_NONE, ipip, ip6tnl, sit,
+// vxlan, wireguard, tun and the like, by type in linux/if_arp.h: ARPHRD_NONE, ipip, ip6tnl, sit,
 // gre, ip6gre.
 bool is_tunnel(const std::string& folder) {
   constexpr std::array<std::int64_t, 6> kTypes = {65534, 768, 769, 776, 778, 823};
@@ -127,7 +127,7 @@ std::map<std::string, Link> links_in_tree(const std::string& root) {
     link.mac = read_line(folder + "/address");
     link.kind = link.flags & IFF_LOOPBACK ? "" : kind_in_tree(folder, link);
   }
-  // An interface of another namespace has its index there, so any of this one may have it as well.
+  // An index of another namespace may also exist in this one.
   for (auto& named : links) {
     Link& link = named.second;
     const bool here = std::ranges::any_of(

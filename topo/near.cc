@@ -1,4 +1,4 @@
-// Compares paths in the PCI tree, and shares out a host's GPUs. Knows no CUDA.
+// Compares paths in the PCI tree, and assigns a host's GPUs to ranks. Does not know CUDA.
 #include "topo/near.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kFar = 100, kUnknown = std::numeric_limits<int>::max();
 
-// "pci0000:17", "0000:17:01.0", "0000:18:00.0": from the root complex to the function; none where
-// the tree has no such function.
+// "pci0000:17", "0000:17:01.0", "0000:18:00.0": from the root complex to the function; empty if the
+// tree has no such function.
 std::vector<std::string> pci_path(const std::string& root, const std::string& pci) {
   std::error_code error;
   std::vector<std::string> path;
@@ -68,7 +68,7 @@ std::vector<int> nearest_gpus(const std::vector<std::string>& rails,
                        std::abs(rank % ngpus - gpu), rank, gpu});
   std::ranges::sort(pairs, {}, &Pair::key);
   const int share = nranks / ngpus;
-  int extra = nranks % ngpus;  // GPUs that may take one rank more
+  int extra = nranks % ngpus;  // GPUs that may get one rank more
   std::vector<int> load(gpus.size(), 0);
   for (const Pair& p : pairs) {
     if (result[p.rank] >= 0 || load[p.gpu] > share || (load[p.gpu] == share && extra == 0))
@@ -101,7 +101,7 @@ std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus, const char* visible,
     else if (named != all.end())
       seen.push_back(*named);
     else
-      break;  // CUDA ignores what follows a name that it does not know
+      break;  // CUDA ignores entries after an unknown one
   }
   return seen;
 }

@@ -1,5 +1,5 @@
-// Which ports belong to the job: those of one kind. A kind is what a port could be (link layer,
-// card, lanes), so a port that is down, slow, or in a narrow slot stays what it is.
+// Chooses the job's ports: those of one kind. A kind is the port's hardware (link layer, card,
+// lanes), so a port that is down, slow, or in a narrow slot keeps its kind.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using Ports = std::vector<Nic*>;
 
 bool loopback(const Nic& nic) { return nic.name == "lo"; }
 
-// A service processor's cable to its own host (usb0, idrac, bmc_redfish0) and the resolver of a
-// container engine: up, and often with the same address on every host.
+// The BMC's link to its own host (usb0, idrac, bmc_redfish0) and a container engine's resolver: up,
+// and often with the same address on every host.
 bool link_local(const Nic& nic) { return nic.address.starts_with("169.254."); }
 
 bool cabled(const Nic& nic) { return nic.link || nic.up; }
@@ -31,7 +31,7 @@ bool any(const Ports& ports, Is is) {
   return std::ranges::any_of(ports, [&](const Nic* nic) { return is(*nic); });
 }
 
-// Sets aside those ports that are not `wanted`, where some are.
+// Excludes the ports that are not `wanted`, unless that excludes all.
 template <typename Wanted>
 void keep(Ports& ports, const char* why, Wanted wanted) {
   if (!any(ports, wanted)) return;
@@ -40,7 +40,7 @@ void keep(Ports& ports, const char* why, Wanted wanted) {
   std::erase_if(ports, [&](const Nic* nic) { return !wanted(*nic); });
 }
 
-// "0000:3b:00" of "0000:3b:00.1".
+// Returns "0000:3b:00" for "0000:3b:00.1".
 std::string slot(const Nic& nic) { return nic.pci.substr(0, nic.pci.find('.')); }
 
 std::map<std::string, Ports> by_kind(const Ports& ports) {
@@ -54,7 +54,8 @@ std::map<std::string, Ports> by_kind(const Ports& ports) {
   return kinds;
 }
 
-// How far the nearest of the ports is from a GPU: within its root complex, its node, or beyond.
+// Returns the distance of the nearest port from a GPU: within its root complex, its node, or
+// beyond.
 int distance(const Ports& ports, const Gpu& gpu, const std::string& sysfs) {
   int nearest = std::numeric_limits<int>::max();
   for (const Nic* nic : ports)
@@ -64,8 +65,8 @@ int distance(const Ports& ports, const Gpu& gpu, const std::string& sysfs) {
   return nearest;
 }
 
-// Of several kinds, the one beside most GPUs, else with a port for most of them; else one that has
-// cables; InfiniBand before Ethernet; what could carry more; more ports.
+// Chooses among kinds, in this order: nearest to most GPUs; a port for most GPUs; cabled;
+// InfiniBand before Ethernet; PCIe bandwidth; number of ports.
 std::string chosen_kind(const HostDescription& host, const std::map<std::string, Ports>& kinds) {
   std::map<std::string, std::size_t> beside;
   for (const Gpu& gpu : host.gpus) {
@@ -84,7 +85,7 @@ std::string chosen_kind(const HostDescription& host, const std::map<std::string,
   return std::ranges::max_element(kinds, {}, worth)->first;
 }
 
-// Sets aside the ports of other kinds, and the second port of cards where none is cabled.
+// Excludes the ports of other kinds, and the second port of cards if none is cabled.
 void keep_one_kind(const HostDescription& host, Ports& ports) {
   if (ports.empty()) return;
   const auto kinds = by_kind(ports);
@@ -104,8 +105,8 @@ void keep_one_kind(const HostDescription& host, Ports& ports) {
   std::erase_if(ports, [](const Nic* nic) { return !nic->aside.empty(); });
 }
 
-// Ports without an address, where routing shares the address of lo (or of a dummy) out over them,
-// are one rail.
+// Ports without an address are one rail if routing spreads the address of lo (or of a dummy) over
+// them.
 void share_address(const HostDescription& host, Ports& ports) {
   const auto owner = std::ranges::find_if(host.nics, [](const Nic& nic) {
     return !nic.rdma && nic.cable.empty() && nic.up && !nic.address.empty() &&
@@ -156,7 +157,7 @@ Ports interfaces(const HostDescription& host, std::vector<Nic>& nics) {
     }
   if (any(ports, [](const Nic& nic) { return nic.removed == 0; }))
     keep(ports, "virtual, beside NICs", [](const Nic& nic) { return nic.removed == 0; });
-  // One that is down but has an address is meant to be used.
+  // An interface that is down but has an address is meant to be used.
   for (Nic* nic : down) {
     if (nic->address.empty() || link_local(*nic) || nic->removed > 0)
       nic->aside = "down, without an address";
@@ -185,7 +186,7 @@ PortChoice choose_ports(const HostDescription& host) {
     for (Nic* nic : ports) nic->aside = "no cable, in any port of this kind: " + nic->kind;
     ports = std::move(plain);
   }
-  if (ports.empty())  // there is nothing else
+  if (ports.empty())  // nothing else is available
     for (Nic& nic : nics)
       if (!nic.rdma && nic.up && !loopback(nic)) ports.push_back(&nic);
   if (ports.empty())

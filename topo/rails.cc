@@ -86,7 +86,7 @@ std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view li
   return rails;
 }
 
-// Equal on two processes iff one kernel runs both and their process ids mean the same.
+// Equal for two processes iff they share the kernel, the pid namespace and the user.
 std::string machine_identity(const std::string& boot_id, const std::string& hostname) {
   struct stat pid_namespace {};
   if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
@@ -103,7 +103,7 @@ std::vector<Nic> choose_rails(const HostDescription& host) {
 }
 
 Place discover_place() {
-  // Every rank of a job comes through here, so without hwloc, which is slow to load.
+  // Runs on every rank, so without hwloc, which is slow to load.
   HostDescription host;
   host.nics = sysfs::discover_nics("/sys", true);
   host.gpus = sysfs::discover_gpus("/sys", "/proc");
@@ -124,12 +124,12 @@ Place discover_place() {
           static_cast<unsigned char>(*control), std::string(place.host.begin(), control)));
     }
   } else {
-    // 12 digits tell hosts of one name apart, and errors that name the host stay readable.
+    // 12 digits distinguish hosts of equal name and keep errors readable.
     place.host = fmt::format("{}#{}", hostname.data(), boot_id.substr(0, 13));
   }
   place.leaf = environment("WEFT_LEAF");
   place.machine = machine_identity(boot_id, hostname.data());
-  std::map<std::string, std::string> closed;  // why, by device
+  std::map<std::string, std::string> closed;  // reason by device
   for (const Nic& nic : host.nics) {
     if (nic.closed) closed[nic.name] = sysfs::why_not_opened("/sys", "/dev", nic.name);
   }
@@ -137,13 +137,13 @@ Place discover_place() {
   constexpr std::size_t kMostOthers = 64;
   for (const Nic& nic : choose_ports(host).others)
     if (!nic.cable.empty() && place.others.size() < kMostOthers) place.others.push_back(nic);
-  // Devices that WEFT_RAILS leaves out are nobody's loss.
+  // Devices that WEFT_RAILS excludes need not be reported.
   for (const Nic& nic : is_set("WEFT_RAILS") ? place.rails : host.nics)
     if (const auto why = closed.find(nic.name); why != closed.end() && place.no_rdma.empty())
       place.no_rdma = fmt::format("{}: {}", nic.name, why->second);
   place.numa_node =
       sysfs::numa_node_of(numa, sysfs::read_field("/proc/self/status", "Cpus_allowed_list:"));
-  // A rank that sees one GPU has that one.
+  // A rank that sees a single GPU uses it.
   if (is_set("CUDA_VISIBLE_DEVICES")) {
     const std::vector<Gpu> gpus =
         visible_gpus(host.gpus, environment("CUDA_VISIBLE_DEVICES").c_str());

@@ -1,5 +1,5 @@
-// Arranges the ranks of a job into hosts and rails: equal places give every rank the same result.
-// Reads nothing of this host.
+// Arranges a job's ranks into hosts and rails; deterministic, so that all ranks agree. Reads
+// nothing from this host.
 #include "topo/topology.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ std::string names(const std::vector<Nic>& rails) {
   return fmt::format("{}", fmt::join(result, ","));
 }
 
-// Moves the rails into the order of `reference`, both given as keys; what it lacks stays behind.
+// Sorts the rails into the order of the keys in `reference`; unknown ones go last.
 template <typename Key>
 void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference, Key key) {
   std::unordered_map<std::string, std::size_t> position;
@@ -35,7 +35,7 @@ void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference,
                    [&](const Nic& a, const Nic& b) { return rank_of(a) < rank_of(b); });
 }
 
-// The ranks of one host must mean the same device by rail r.
+// Gives all ranks of one host the same device as rail r.
 void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& ranks) {
   const auto name = [](const Nic& nic) { return nic.name; };
   const std::vector<Nic>& first = places[ranks[0]].rails;
@@ -58,9 +58,9 @@ void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& rank
 
 using Key = std::string Nic::*;
 
-// The rails of all hosts, by what they are called: those of the first host, and what others have
-// more, after what it follows there. Nothing where a rail has no key, or not one of its own on its
-// host, or where hosts share less than half: then theirs are other slots, or other names.
+// Merges the hosts' rails by key: those of the first host, with further rails of other hosts
+// inserted after their predecessors there. Returns nothing if a rail has no key, or one that is not
+// unique on its host, or if hosts share less than half (different slots or names).
 std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key key) {
   std::vector<std::string> all;
   std::unordered_map<std::string, std::size_t> holders;
@@ -82,15 +82,15 @@ std::vector<std::string> all_called(const std::vector<const Place*>& hosts, Key 
   return all;
 }
 
-// What a host has in place of a rail of the others: a device that it does not count as a rail, else
-// nothing.
+// Returns a host's substitute for a rail that it lacks: a device that it does not count as a rail,
+// or an empty entry.
 Nic hole(const Place& place, const Nic& wanted, Key key) {
   const auto own = std::ranges::find_if(place.others, [&](const Nic& nic) {
     return !(wanted.*key).empty() && nic.*key == wanted.*key && nic.rdma == wanted.rdma;
   });
   if (own != place.others.end()) {
     Nic nic = *own;
-    if (!nic.up || nic.address.empty()) nic.aside.clear();  // which says it all
+    if (!nic.up || nic.address.empty()) nic.aside.clear();  // the state is reason enough
     return nic;
   }
   Nic nothing;
@@ -101,8 +101,8 @@ Nic hole(const Place& place, const Nic& wanted, Key key) {
   return nothing;
 }
 
-// The same PCI slot, or without slots the same name, is the same rail on every host; else the order
-// tells. A host that lacks a rail of the others gets a hole there.
+// Aligns rails across hosts by PCI slot, else by name, else by order. A host that lacks a rail gets
+// a hole there.
 void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
   std::vector<const Place*> first;
   for (const auto& ranks : hosts) first.push_back(&places[ranks[0]]);
@@ -111,7 +111,7 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
     if (all.empty()) continue;
     const bool same = std::ranges::all_of(
         first, [&](const Place* host) { return host->rails.size() == all.size(); });
-    if (same && key == &Nic::name) return;  // the listed order counts
+    if (same && key == &Nic::name) return;  // keep the listed order
     std::vector<Nic> wanted(all.size());
     for (const Place* host : first)
       for (const Nic& nic : host->rails)
@@ -135,7 +135,7 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
       place.rails.push_back(hole(place, longest[place.rails.size()], &Nic::name));
 }
 
-// Whether every host can use a rail: it is up, and has an address where most have one.
+// Whether every host can use a rail: it is up, and has an address if most have one.
 bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) {
   std::size_t with = 0;
   for (const Place& place : places) with += place.rails[rail].address.empty() ? 0 : 1;
@@ -146,7 +146,8 @@ bool usable(const std::vector<Place>& places, std::size_t rail, bool addresses) 
   });
 }
 
-// Moves the rails that all hosts can use to the front; returns their number, and the slot of each.
+// Moves the rails that all hosts can use to the front; returns their number, and the slot of each
+// rail.
 std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
   const std::size_t n = places[0].rails.size();
   std::vector<int> order(n);
@@ -165,7 +166,7 @@ std::pair<int, std::vector<int>> usable_first(std::vector<Place>& places) {
   return {static_cast<int>(end - order.begin()), order};
 }
 
-// Where some hosts have both families on a rail and others IPv6 only, IPv6 is how they meet.
+// If some hosts have both families on a rail and others only IPv6, all use IPv6.
 void share_family(std::vector<Place>& places, std::size_t rail) {
   const auto only_ipv6 = [](const Nic& nic) { return nic.address.find(':') != std::string::npos; };
   bool wanted = false;
@@ -179,16 +180,15 @@ void share_family(std::vector<Place>& places, std::size_t rail) {
     if (Nic& nic = place.rails[rail]; wanted && !only_ipv6(nic)) nic.address = nic.ipv6;
 }
 
-// The rail of each of a host's ranks: an even share of ranks on each rail. Where that leaves the
-// shares even, it is the one nearest to the rank's GPU, the nearest pairs first, or one on the
-// rank's NUMA node; else in the order of the ranks.
+// Assigns a rail to each of a host's ranks, evenly: within that, the rail nearest to the rank's GPU
+// (nearest pairs first), or on the rank's NUMA node; otherwise in rank order.
 std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
                         int nrails, const std::vector<int>& slots, bool by_distance) {
   const int nlocal = static_cast<int>(ranks.size());
   const int share = nlocal / nrails;
-  int extra = nlocal % nrails;  // rails that may take one rank more
+  int extra = nlocal % nrails;  // rails that may get one rank more
   std::vector<int> load(nrails, 0), result(nlocal, -1);
-  // Its rail if all were there, so that a hole moves no other rank.
+  // The rail as if all were usable, so that a hole moves no other rank.
   const auto plain = [&](int local) {
     const int slot =
         static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());
@@ -207,7 +207,7 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
       if (suits(rail)) take(local, rail);
     }
   };
-  std::vector<std::tuple<int, bool, int, int>> pairs;  // far, not the plain one, rank, rail
+  std::vector<std::tuple<int, bool, int, int>> pairs;  // distance, not plain(), rank, rail
   for (int local = 0; by_distance && local < nlocal; ++local) {
     const std::vector<Nic>& rails = places[ranks[local]].rails;
     for (int rail = 0; rail < std::min(nrails, static_cast<int>(rails.size())); ++rail)
@@ -254,8 +254,8 @@ Topology::Topology(std::vector<Place> places)
   nrails_ = std::max(1, fewest);
   for (std::size_t rail = 0; rail < places_[0].rails.size(); ++rail) share_family(places_, rail);
 
-  // Ranks of equal local index meet on one rail, so hosts of equal size must choose the same. Where
-  // their processes are bound differently, or have other GPUs, distance has no say in it.
+  // Ranks of equal local index share a rail, so hosts of equal size must choose alike. If binding
+  // or GPUs differ between them, ignore distance.
   std::unordered_map<std::size_t, std::vector<int>> chosen;
   for (const std::vector<Rank>& ranks : hosts_) {
     const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());

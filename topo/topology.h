@@ -1,7 +1,7 @@
-// Where the ranks of a job live: hosts, high-speed domains, rails.
+// The placement of a job's ranks: hosts, high-speed domains, rails.
 //
-// A Topology does not know how bytes move. It is the same on every rank of a job: each rank
-// describes itself (Place), the bootstrap gathers the places, Topology arranges them.
+// A Topology does not know transports. It is the same on every rank of a job: each rank describes
+// itself (Place), the bootstrap gathers the places, Topology arranges them.
 #pragma once
 
 #include <string>
@@ -18,22 +18,22 @@ struct Nic {
   bool no_rc = false;    // a verbs device without reliable connections (EFA, usNIC)
   std::string netdev;    // the device's network interface (a plain interface: its own name)
   std::string pci;       // "0000:3b:00.0", empty for a virtual device
-  int numa_node = -1;    // -1 where unknown
-  double rate_gbps = 0;  // link rate in Gb/s, 0 where unknown
-  std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
-  std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for hosts without IPv4
+  int numa_node = -1;    // -1 if unknown
+  double rate_gbps = 0;  // link rate in Gb/s, 0 if unknown
+  std::string address;   // an IPv4/IPv6 address of netdev, empty if it has none
+  std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for peers without IPv4
   bool up = false;
   std::string state;  // why a verbs device is not up: "DOWN, Disabled"
-  std::string aside;  // why it is no rail: "shares the cable of eth0"
+  std::string aside;  // why it is not a rail: "shares the cable of eth0"
   int from_gpu = -1;  // pci_distance() to the rank's GPU, in a Place; -1: unknown
 
-  // Of this host only.
+  // Not sent to other hosts:
   bool closed = false;   // a verbs device that this process cannot open
-  bool link = false;     // the cable carries a signal, though the port may not be active
-  std::string kind;      // what the port could be, whatever its state is: link layer, card, lanes
-  double pcie_gbps = 0;  // what its slot could carry, 0 where unknown
-  std::string cable;     // the same for devices that share a cable
-  int removed = 0;       // 0: a NIC or what rides on one; 1: a virtual cable; 2: a bridge of these
+  bool link = false;     // the link is physically up, even if the port is not active
+  std::string kind;      // the port's hardware: link layer, card, lanes
+  double pcie_gbps = 0;  // bandwidth of its slot, 0 if unknown
+  std::string cable;     // equal for devices that share a cable
+  int removed = 0;       // 0: a NIC or on top of one; 1: a virtual cable; 2: a bridge of these
 };
 
 // A rank's description of itself, sent to the other ranks during the bootstrap.
@@ -43,12 +43,12 @@ struct Place {
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
-  std::string no_verbs;    // why this process cannot load libibverbs; empty: it can, or need not
-  std::string no_ucx;      // the same of UCX
+  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or need not
+  std::string no_ucx;      // the same for UCX
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   std::vector<Nic> others;  // devices with a cable that this host does not count as rails
-  std::string gpu;          // the PCI address of the GPU that is this rank's; empty: none is yet
-  int numa_node = -1;       // the node of the cores this process may run on
+  std::string gpu;          // PCI address of this rank's GPU; empty: none yet
+  int numa_node = -1;       // NUMA node of the cores that this process may use
 };
 
 // Returns the JSON text of a place, for the bootstrap.
@@ -57,35 +57,35 @@ Place decode_place(const std::string& text);  // throws Error on malformed text
 
 class Topology {
  public:
-  // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
-  // `local index * R / L` unless one is closer: in the PCI tree to the rank's GPU, where that is
-  // known, else by NUMA nodes to its cores. Hosts of equal size choose alike, so ranks of equal
-  // local index share a rail. place(r).rails has the same length on all hosts: first the rails that
-  // all hosts can use, in the order of PCI slots, then those where a host has a hole (a port that
-  // is down, missing, or without an address); with addresses of a family that all hosts share.
-  // Callers use place(r), not the place that r sent. For people, slot() numbers the rails.
-  // Throws Error when there are no ranks, or when ranks of one host list different rails.
+  // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail `local
+  // index * R / L` unless one is closer: in the PCI tree to the rank's GPU if known, else by NUMA
+  // node to its cores. Hosts of equal size choose alike, so ranks of equal local index share a
+  // rail. place(r).rails has the same length on all hosts: first the rails usable on all hosts, in
+  // PCI order, then those with a hole on some host (a port that is down, missing, or without an
+  // address). Addresses are of a family that all hosts share. Callers use place(r), not the place
+  // that r sent; messages to users number rails by slot(). Throws Error if there are no ranks, or
+  // if ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }
   int nhosts() const { return static_cast<int>(hosts_.size()); }
-  int nrails() const { return nrails_; }         // that all hosts can use, >= 1
+  int nrails() const { return nrails_; }         // rails that all hosts can use, >= 1
   int host(Rank r) const { return host_[r]; }    // index of r's host
   int local(Rank r) const { return local_[r]; }  // index of r among its host's ranks
-  int rail(Rank r) const { return rail_[r]; }    // the rail r sends and receives on
+  int rail(Rank r) const { return rail_[r]; }    // the rail that r uses
   const std::vector<Rank>& ranks_of(int host) const { return hosts_[host]; }  // ascending
-  // By host, a number for each name of a leaf; empty where a host does not know its leaf.
+  // Returns the leaf number of each host; empty if a host's leaf is unknown.
   std::vector<int> leaves() const;
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
-  // The number by which people know place(r).rails[rail]: its place in the order of PCI slots,
-  // which a hole keeps. `rail` is below place(r).rails.size(), or 0.
+  // The user-visible number of place(r).rails[rail]: its index in PCI order, counting holes. `rail`
+  // is below place(r).rails.size(), or 0.
   int slot(int rail) const { return slots_.empty() ? 0 : slots_[rail]; }
-  std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, each at its slot()
+  std::vector<Nic> rails_by_slot(Rank r) const;  // place(r).rails, indexed by slot()
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // True when one kernel runs both ranks, also in two containers: they compete for its cores.
+  // Whether both ranks run on one kernel, even in two containers: they compete for its cores.
   bool same_kernel(Rank a, Rank b) const;
-  // True when every host has the same number of ranks.
+  // Whether every host has the same number of ranks.
   bool uniform() const;
 
  private:

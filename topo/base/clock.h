@@ -1,11 +1,11 @@
-// The steady clock as plain numbers.
+// The steady clock as numbers.
 #pragma once
 
 #include <chrono>
 
 namespace weft {
 
-// Seconds since a moment in the past that all threads of a host share. Thread-safe.
+// Seconds since a past time that is the same for all threads of a host. Thread-safe.
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -1,4 +1,4 @@
-// Reads environment variables. This file knows no variable by name.
+// Reads environment variables. Does not know any variable's name.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Makes the logger of weft, with the level of WEFT_LOG. Knows nothing of what is logged.
+// Makes weft's logger, with the level of WEFT_LOG. Does not know what is logged.
 #include "topo/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Not in spdlog's registry: the program's own settings and loggers are its own.
+// Not registered with spdlog, to keep apart from the program's settings and loggers.
 spdlog::logger* make() {
   auto* logger = new spdlog::logger("weft", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%H:%M:%S.%f %L %v");

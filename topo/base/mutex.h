@@ -1,6 +1,6 @@
 // A mutex and its lock, annotated so that clang proves at compile time (-Wthread-safety) which data
-// a mutex guards and which functions want it held. Other compilers read the annotations as nothing.
-// The macros are those of https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
+// a mutex guards and which functions require it. No effect with other compilers. The macros are
+// those of https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
 #pragma once
 
 #include <mutex>
@@ -26,7 +26,7 @@
 
 namespace weft {
 
-// std::mutex, which clang's analysis knows.
+// std::mutex, annotated for clang's analysis.
 class WEFT_CAPABILITY("mutex") Mutex {
  public:
   void lock() WEFT_ACQUIRE() { mutex_.lock(); }
@@ -37,13 +37,13 @@ class WEFT_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex from its construction to its end; unlock() and lock() let it go in between.
-// std::condition_variable_any waits on it. M: Mutex, or another class with its capability.
+// Holds a mutex while it lives, except between unlock() and lock(). Usable with
+// std::condition_variable_any. M: Mutex, or another class with its capability.
 template <class M>
 class WEFT_SCOPED_CAPABILITY BasicMutexLock {
  public:
   explicit BasicMutexLock(M& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  // Of a mutex that is held already.
+  // Adopts a mutex that is already held.
   BasicMutexLock(M& mutex, std::adopt_lock_t) WEFT_REQUIRES(mutex) : mutex_(mutex) {}
   ~BasicMutexLock() WEFT_RELEASE() {
     if (held_) mutex_.unlock();
@@ -58,8 +58,8 @@ class WEFT_SCOPED_CAPABILITY BasicMutexLock {
     mutex_.lock();
     held_ = true;
   }
-  // Lets the mutex go while it runs `f`. For who is passed the lock by a holder: clang takes the
-  // mutex for held all the time, but in `f`.
+  // Runs `f` with the mutex unlocked. For functions that get the lock from its holder: clang then
+  // treats the mutex as held throughout, except in `f`.
   template <class F>
   void without(F f) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     unlock();

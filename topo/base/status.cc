@@ -1,4 +1,4 @@
-// Names of codes and texts of statuses. Knows nothing of what failed.
+// Names of codes and texts of statuses. Does not know what failed.
 #include "topo/base/status.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // The two ways in which weft reports errors.
 //
 // Functions that set up (configuration, devices, communicators) throw weft::Error. Functions that
-// run (collectives, transfers) return weft::Status, which is cheap when all is well.
+// run (collectives, transfers) return weft::Status, which is cheap on success.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// The number of a process in a job or a communicator, from 0. kNoRank names no rank.
+// The number of a process in a job or a communicator, from 0; kNoRank: none.
 using Rank = std::int32_t;
 inline constexpr Rank kNoRank = -1;
 
@@ -24,13 +24,13 @@ class Error : public std::runtime_error {
 
 enum class Code : std::uint8_t {
   kOk = 0,
-  kInvalidArgument,  // the caller passed something that cannot work
-  kTimeout,          // a deadline passed, and no rank is known to be dead
+  kInvalidArgument,  // the caller passed an invalid argument
+  kTimeout,          // a deadline passed without a known dead rank
   kPeerFailed,       // a rank died, stopped, or was cut off; Status::rank names it
   kTransport,        // a device or the kernel reported an error
   kMismatch,         // ranks disagree about what they run
-  kAborted,          // the communicator was given up before
-  kCorrupt,          // bytes arrived changed, and sending them again did not help
+  kAborted,          // the communicator was aborted before
+  kCorrupt,          // data arrived corrupted, also after repetitions
   kInternal,         // a bug in weft
 };
 

@@ -1,5 +1,4 @@
-// Breaks text at blanks, and compares words. This file counts bytes, and does not know what a text
-// says.
+// Wraps text and compares words. Counts bytes, not characters.
 #include "topo/base/text.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 namespace weft {
 namespace {
 
-// How many letters must be put in, left out, changed or swapped with their neighbour.
+// Damerau-Levenshtein distance: insertions, deletions, changes, and swaps of adjacent letters.
 std::size_t typing_distance(std::string_view a, std::string_view b) {
   // to[i][j]: from the first i letters of a to the first j of b.
   std::vector<std::vector<std::size_t>> to(a.size() + 1, std::vector<std::size_t>(b.size() + 1));

@@ -1,4 +1,4 @@
-// Text for people: lines of a terminal, and words that were mistyped.
+// Text for users: line wrapping, and suggestions for mistyped words.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace weft {
 
-inline constexpr std::size_t kColumns = 100;  // that no line of text exceeds
+inline constexpr std::size_t kColumns = 100;  // maximum line length
 
-// Breaks the text at blanks; a word that is longer than a line has a line of its own. All lines but
-// the first begin with `indent`.
+// Wraps the text at blanks; a word longer than a line gets its own line. All lines but the first
+// start with `indent`.
 std::string wrapped(const std::string& text, std::size_t width, const std::string& indent = "");
 
-// Returns "; did you mean ring?", or nothing where no word is like what was typed.
+// Returns "; did you mean ring?", or an empty string if no word is similar to `typed`.
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
-// Returns the word that is most like what was typed; empty where none is like it.
+// Returns the word most similar to `typed`; empty if none is similar.
 std::string word_like(std::string_view typed, std::span<const std::string> known);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Yields the core, by system calls of Linux. Knows nothing of what the thread waits for.
+// Yields the core with Linux system calls. Does not know what the thread waits for.
 #include "topo/base/yield.h"
 
 #include <sched.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kSlice = 100'000;  // ns; the kernel's own lower limit
 
-// As in linux/sched/types.h, which some C libraries declare too.
+// As in linux/sched/types.h, which conflicts with some C libraries.
 struct SchedAttributes {
   std::uint32_t size = sizeof(SchedAttributes);
   std::uint32_t policy = 0;
@@ -25,7 +25,7 @@ struct SchedAttributes {
 void ask_for_short_slices() {
   SchedAttributes a;
   if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0) return;
-  // Kernels that know no slices of SCHED_OTHER say 0, and would not look at ours.
+  // Kernels without custom slices for SCHED_OTHER report 0 and would ignore ours.
   if (a.policy != SCHED_OTHER || a.runtime <= kSlice) return;
   a.runtime = kSlice;
   syscall(SYS_sched_setattr, 0, &a, 0);

@@ -1,4 +1,4 @@
-// Converts numeric addresses from text to the form that sockets take. Resolves no names.
+// Converts numeric addresses from text to sockaddr. Does not resolve names.
 #include "transport/control/address.h"
 
 #include <netdb.h>
@@ -12,7 +12,7 @@ namespace weft {
 bool parse_address(const std::string& text, std::uint16_t port, Address& out) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;  // else there is an answer for each kind
+  hints.ai_socktype = SOCK_STREAM;  // otherwise one result per socket type
   addrinfo* found = nullptr;
   if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
   std::memcpy(&out.bytes, found->ai_addr, found->ai_addrlen);

@@ -1,4 +1,4 @@
-// A numeric IP address and a port, in the form that sockets take.
+// A numeric IP address and a port, as a sockaddr.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,10 +13,10 @@ struct Address {
   socklen_t length = 0;
 };
 
-// Parses a numeric address, without name lookup. Returns false when `text` is no such address.
+// Parses a numeric address, without name lookup. Returns false if `text` is not one.
 bool parse_address(const std::string& text, std::uint16_t port, Address& out);
 
-// Whether two addresses have the same family and host; and the same port.
+// Whether two addresses have the same family and host; same_address(): and the same port.
 bool same_host(const Address& a, const Address& b) noexcept;
 bool same_address(const Address& a, const Address& b) noexcept;
 

@@ -1,4 +1,4 @@
-// Queues frames over a non-blocking socket. Knows nothing of what frames say.
+// Sends and receives frames over a non-blocking socket. Does not interpret frames.
 #include "transport/control/channel.h"
 
 #include <sys/socket.h>
@@ -61,12 +61,13 @@ void Channel::flush() {
     message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    // Without memory in the kernel: later, too.
+    // Also retry later if the kernel is out of memory.
     if (sent < 0 &&
         (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return;
     if (sent < 0) {
-      // The peer is gone. What it sent before is still to be read, so receive() tells the owner.
+      // The peer is gone. Data that it sent before may still be unread, so receive() reports the
+      // end.
       out_.clear();
       sent_ = queued_ = 0;
       return;
@@ -101,7 +102,7 @@ Channel::Got Channel::receive(wire::Frame& frame) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
       return Got::kNothing;
     if (got <= 0) {
-      // A killed process resets the connection when it had not read everything.
+      // A killed process with unread data resets the connection.
       const bool closed = got == 0 || errno == ECONNRESET;
       why_ = closed ? "connection closed" : std::strerror(errno);
       return Got::kEnd;

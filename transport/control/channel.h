@@ -1,5 +1,5 @@
-// One connection of the control plane, which sends and receives frames and never blocks. The owner
-// locks: a Channel is not thread-safe.
+// One connection of the control plane; sends and receives frames and never blocks. Not thread-safe:
+// the owner locks.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class Channel {
   // Returns the next frame and reads from the socket at most once. kEnd follows the last frame that
   // arrived before the connection ended; why() says how it ended.
   Got receive(wire::Frame& frame);
-  bool heard();                                        // bytes arrived since the last call
-  bool partial() const { return decoder_.partial(); }  // part of a frame is here
+  bool heard();                                        // whether bytes arrived since the last call
+  bool partial() const { return decoder_.partial(); }  // an incomplete frame is buffered
   const std::string& why() const noexcept { return why_; }
 
  private:

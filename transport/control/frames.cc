@@ -1,4 +1,4 @@
-// Encodes frames, and decodes them without trust in any byte. Knows no socket.
+// Encodes frames, and decodes untrusted bytes. Does not use sockets.
 #include "transport/control/frames.h"
 
 #include <zstd.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kMagic = '\x57';
 constexpr unsigned char kMore = 1;
-// Different labels, so that no MAC of one direction can be played back in the other.
+// Different labels, so that a MAC of one direction cannot be replayed in the other.
 constexpr std::string_view kHelloLabel = "weft hello 1\n";
 constexpr std::string_view kReplyLabel = "weft reply 1\n";
 
@@ -41,7 +41,7 @@ class Writer {
   std::string bytes_;
 };
 
-// Reads past the end give zeros and make ok() false; so one check at the end is enough.
+// Reads past the end return zeros and make ok() false, so one check at the end is enough.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -79,7 +79,7 @@ class Reader {
   bool ok_ = true;
 };
 
-// A rank as an unsigned number; anything beyond int is turned into one that no job has.
+// Converts a rank on the wire; values beyond int become kNoRank.
 Rank to_rank(std::uint32_t value) {
   return value <= INT32_MAX ? static_cast<Rank>(value) : kNoRank;
 }
@@ -125,7 +125,7 @@ std::string encode_frame(Type type, std::string_view payload, bool more) {
 }
 
 void Decoder::feed(std::string_view bytes) {
-  // Move the rest to the front only when that is cheap compared to what has been consumed.
+  // Move the rest to the front only if that is cheap compared to the bytes already consumed.
   if (begin_ > 0 && begin_ >= buffer_.size() / 2) {
     buffer_.erase(0, begin_);
     begin_ = 0;
@@ -136,7 +136,7 @@ void Decoder::feed(std::string_view bytes) {
 Decoder::Result Decoder::next(Frame& frame) {
   if (malformed_) return Result::kMalformed;
   const std::string_view rest = std::string_view(buffer_).substr(begin_);
-  // Garbage is recognised by its first byte, without waiting for eight.
+  // Garbage is recognized by its first byte, without waiting for a whole header.
   if (!rest.empty() && rest[0] != kMagic) {
     malformed_ = true;
     return Result::kMalformed;
@@ -334,7 +334,7 @@ std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int
 }
 
 std::string pack_parts(const std::vector<std::string>& parts) {
-  constexpr int kLevel = 9;  // 1,024 places of 8 rails, 1.5 MB: 21 KB in 10 ms; 40 KB at level 3
+  constexpr int kLevel = 9;  // 1,024 ranks of 8 rails, 1.5 MB: 21 KB in 10 ms; 40 KB at level 3
   const std::string bytes = encode_parts(parts);
   std::string packed(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size =
@@ -347,7 +347,7 @@ std::string pack_parts(const std::vector<std::string>& parts) {
 std::optional<std::vector<std::string>> unpack_parts(std::string_view bytes, int count,
                                                      std::size_t most) {
   const auto size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
-  if (size > most) return std::nullopt;  // also where the size is unknown, or no frame is there
+  if (size > most) return std::nullopt;  // also if the size is unknown or there is no zstd frame
   std::string parts(size, '\0');
   if (ZSTD_decompress(parts.data(), parts.size(), bytes.data(), bytes.size()) != size)
     return std::nullopt;

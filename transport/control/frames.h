@@ -1,5 +1,5 @@
-// The wire format of the bootstrap and the control plane. The code uses no socket, clock or thread,
-// so unit tests and the fuzzer reach all of it.
+// The wire format of the bootstrap and the control plane. Uses no socket, clock or thread, so unit
+// tests and the fuzzer cover all of it.
 //
 // A frame is 8 bytes of header (magic, type, flags, 0, length of the payload as u32) and the
 // payload. All integers are little endian. The handshake of a connection:
@@ -11,7 +11,7 @@
 //       | <- kConfirm ------------------------- |   r keeps this one of its connections
 //       | -- kStart or kFailure --------------> |   all ranks are here, or the missing ranks
 //
-// Before kConfirm a frame carries at most kMaxHandshakeBytes, so a stranger costs little.
+// Before kConfirm a payload has at most kMaxHandshakeBytes, which limits unauthenticated peers.
 #pragma once
 
 #include <cstdint>
@@ -39,20 +39,20 @@ enum class Type : std::uint8_t {
   kReply,
   kConfirm,
   kStart,         // the period of the heartbeats, ms
-  kHeartbeat,     // from rank 0: the ranks that have been silent for a while
-  kGather,        // sequence number and bytes; the only type that comes in several frames
+  kHeartbeat,     // from rank 0: the unresponsive ranks and their ages
+  kGather,        // sequence number and bytes; the only type that spans several frames
   kGatherFailed,  // sequence number and error text
   kFailure,       // a Status: a report to rank 0, or rank 0's verdict
-  kLeave,         // to rank 0: the end of this rank is no failure
+  kLeave,         // to rank 0: this rank ends without failure
   kGoodbye,       // from rank 0: kLeave has arrived, or rank 0 leaves too
-  kInquire,       // an inquiry's number; rank 0 passes a leaf's inquiry on to all ranks
+  kInquire,       // an inquiry's number; rank 0 forwards a leaf's inquiry to all ranks
   kTestimony,     // an inquiry's number and a rank's snapshot, through rank 0
   // A door is the port on which a rank listens so that ranks find it if rank 0 dies.
-  kShrink,  // to rank 0: this rank goes on after a failure; its door in the new job
-  kShrunk,  // the ranks that go on, '1' or '0' per rank; then kDoors of the new job
+  kShrink,  // to rank 0: this rank continues after a failure; its door in the new job
+  kShrunk,  // the surviving ranks, '1' or '0' per rank; then kDoors of the new job
   kDoor,    // to rank 0: this rank's door, "address port"
   kDoors,   // from rank 0: the doors of all ranks
-  kLetter,  // the number of a mailbox and a rank, the receiver to rank 0 and the sender from it
+  kLetter,  // a mailbox number and a rank: the receiver toward rank 0, the sender from it
   kLast = kLetter,
 };
 
@@ -77,11 +77,11 @@ class Decoder {
 
   void feed(std::string_view bytes);
   Result next(Frame& frame);
-  bool partial() const { return begin_ < buffer_.size(); }  // part of a frame is here
+  bool partial() const { return begin_ < buffer_.size(); }  // an incomplete frame is buffered
 
  private:
   std::string buffer_;
-  std::size_t begin_ = 0;  // of the bytes that next() has not returned
+  std::size_t begin_ = 0;  // start of the bytes that next() has not returned
   std::size_t max_payload_;
   bool malformed_ = false;
 };
@@ -99,7 +99,7 @@ struct Hello {
   Rank rank = 0;
   int size = 1;
   std::string nonce;     // kNonceBytes
-  std::string instance;  // kInstanceBytes, random: one process that tries twice keeps it
+  std::string instance;  // kInstanceBytes, random; the same in all attempts of a process
   std::uint64_t pid = 0;
   std::string host;
 };
@@ -130,21 +130,21 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure, const Scope& scope = {});
 std::optional<JobFailure> decode_failure(std::string_view payload);
 
-// What the ranks bring together, as a flag in the number of a kGather to rank 0.
+// The kind of a gather, as a flag in the sequence number of a kGather to rank 0.
 enum class Gathering : std::uint64_t {
-  kForAll = 0,                         // everybody's bytes, to everybody
+  kForAll = 0,                         // each rank's bytes, to all ranks
   kForEach = std::uint64_t{1} << 63,   // the bytes are encode_parts() of one part per rank
-  kToRoot = std::uint64_t{1} << 62,    // everybody's bytes, to rank 0; the others get no bytes
+  kToRoot = std::uint64_t{1} << 62,    // each rank's bytes, to rank 0; other ranks get no bytes
   kFromRoot = std::uint64_t{1} << 61,  // rank 0's bytes are encode_parts(): each rank gets its own
   kInGroup = std::uint64_t{1} << 60,   // the bytes are encode_parts() of a group's name and the
-                                       // rank's own: to all ranks of that group
+                                       // rank's bytes: to all ranks of that group
 };
 inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{15} << 60;
 const char* words_of(Gathering what);  // "something for each", for errors
 
-// The payload of kGather, kGatherFailed, kInquire, kTestimony, and kLetter, whose number has that
-// of the mailbox in the upper half and the rank in the lower half. The upper half of an inquiry's
-// number is the asking rank between rank 0 and the asked ranks, the answering rank otherwise.
+// The payload of kGather, kGatherFailed, kInquire, kTestimony and kLetter. kLetter's number has the
+// mailbox in the upper half and a rank in the lower. The upper half of an inquiry's number is the
+// asking rank between rank 0 and the asked ranks, and the answering rank otherwise.
 struct Numbered {
   std::uint64_t sequence = 0;
   std::string_view bytes;
@@ -155,9 +155,9 @@ std::optional<Numbered> decode_numbered(std::string_view payload);
 // Joins the contributions of all ranks into one string.
 std::string encode_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int count);
-// The same, compressed with zstd: what ranks say of themselves is mostly alike, and rank 0 sends it
-// to every rank. unpack_parts() returns nothing for bytes that are malformed, that hold another
-// number of parts, or more than `most` bytes.
+// The same, compressed with zstd: the ranks' parts are mostly alike, and rank 0 sends them to every
+// rank. unpack_parts() returns nullopt for malformed bytes, another number of parts, or a size
+// above `most` bytes.
 std::string pack_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> unpack_parts(std::string_view bytes, int count,
                                                      std::size_t most);

@@ -1,4 +1,4 @@
-// Computes keyed hashes by OpenSSL and takes random bytes from the kernel.
+// Computes keyed hashes with OpenSSL; gets random bytes from the kernel.
 #include "transport/control/hmac.h"
 
 #include <openssl/core_names.h>

@@ -1,5 +1,5 @@
-// Which communicators a failure ends. The control plane knows no communicators: a number and a rank
-// name one.
+// Which communicators a failure ends. The control plane does not know communicators, so a number
+// and a rank identify one.
 #pragma once
 
 #include <compare>
@@ -12,16 +12,16 @@ namespace weft {
 struct Scope {
   enum class Ends : std::uint8_t {
     kAll,    // every communicator of the job
-    kRank,   // those that `rank` is a member of: the rank is gone
+    kRank,   // those with `rank` as a member: the rank is gone
     kGroup,  // the communicator `group`, whose first member is `rank`
   };
   Ends ends = Ends::kAll;
   Rank rank = kNoRank;
   std::uint64_t group = 0;
-  bool every_rank = false;  // the communicator has every rank of the job
+  bool every_rank = false;  // the communicator contains every rank of the job
   // Whether the ranks can no longer gather on the control plane.
   bool ends_gathers() const { return ends != Ends::kGroup || every_rank; }
-  auto operator<=>(const Scope&) const = default;  // kAll is before all others
+  auto operator<=>(const Scope&) const = default;  // kAll sorts first
 };
 
 struct JobFailure {

@@ -1,4 +1,4 @@
-// System calls on sockets, and the closing of sockets in forked children. Knows no frames.
+// Socket system calls, and closing of sockets in forked children. Does not know frames.
 #include "transport/control/socket.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 namespace weft {
 namespace {
 
-// Never destroyed: a fork may come while static objects are going away.
+// Never destroyed: a fork may happen during the destruction of static objects.
 struct ForkGuard {
   Mutex mutex;
   std::vector<bool> ours WEFT_GUARDED_BY(mutex);  // by descriptor
@@ -38,7 +38,7 @@ struct ForkGuard {
     static ForkGuard* const guard = new ForkGuard;
     return *guard;
   }
-  // The fork is between them: no function sees both the lock and its release.
+  // The lock is taken before the fork and released after it, in different functions.
   static void before() WEFT_NO_THREAD_SAFETY_ANALYSIS { get().mutex.lock(); }
   static void in_parent() WEFT_NO_THREAD_SAFETY_ANALYSIS { get().mutex.unlock(); }
   static void in_child() WEFT_NO_THREAD_SAFETY_ANALYSIS {
@@ -62,8 +62,8 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-// Those that listening on the loopback device (127.0.0.1, or ::1) is enough for. A host may have
-// more: on some its own name is 127.0.1.1.
+// Loopback addresses that a listener on 127.0.0.1 or ::1 covers. Not all of 127/8: a host's own
+// name may resolve to 127.0.1.1.
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address == "127.0.0.1";
 }
@@ -74,16 +74,16 @@ void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// A stream whose segments pass every network: a port or a switch that loses packets of its declared
-// size must be told of, and not end what tells of it. RFC 8200: links carry 1,280 bytes.
+// Makes a TCP socket whose segments pass every network, so that the control plane can report a port
+// or switch that drops packets of the declared MTU. RFC 8200: the minimum MTU is 1,280 bytes.
 Fd make_socket(int family) {
-  constexpr int kSegment = 1200;  // of a packet of 1,280 bytes with IPv6's header and TCP's options
+  constexpr int kSegment = 1200;  // 1,280 bytes less the IPv6 header and TCP with options
   Fd fd = Fd::from([&] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
   if (fd) set_option(fd.get(), IPPROTO_TCP, TCP_MAXSEG, kSegment);
   return fd;
 }
 
-// A socket listening on one port, or none with errno.
+// Listens on one port. On failure the Fd is empty and `error` has errno.
 Fd try_listen(bool loopback, bool six, std::uint16_t port, int& error) {
   Fd fd = make_socket(six ? AF_INET6 : AF_INET);
   if (!fd) {
@@ -124,7 +124,7 @@ int fork_generation() noexcept {
 Fd::Lock::Lock() { ForkGuard::get().mutex.lock(); }
 Fd::Lock::~Lock() { ForkGuard::get().mutex.unlock(); }
 
-// Under a Lock, whose mutex the header cannot name.
+// Called with a Lock held, whose mutex the header cannot name.
 void Fd::adopt(int fd) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   fd_ = fd;
   if (fd < 0) return;
@@ -150,7 +150,7 @@ void Fd::reset() noexcept {
   if (fd_ < 0) return;
   ForkGuard& guard = ForkGuard::get();
   const MutexLock lock(guard.mutex);
-  // In a forked child the descriptor is closed already, and its number may be another's.
+  // In a forked child the descriptor is already closed and its number may be reused.
   if (generation_ == guard.generation.load(std::memory_order_relaxed)) {
     guard.ours[static_cast<std::size_t>(fd_)] = false;
     ::close(fd_);
@@ -200,7 +200,7 @@ Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports)
   int error = EINVAL;
   for (const std::uint16_t port : ports) {
     if (Fd fd = try_listen(loopback, six, port, error)) return fd;
-    // A host without IPv6.
+    // The host has no IPv6.
     if (six && !loopback && error != EADDRINUSE) {
       if (Fd fd = try_listen(loopback, false, port, error)) return fd;
     }
@@ -224,7 +224,7 @@ Fd listen_at(const std::string& address) {
 }
 
 int listen_queue() noexcept {
-  int most = 128;  // where the kernel does not tell: its default for long
+  int most = 128;  // fallback: the kernel's default before 5.4
   if (std::FILE* file = std::fopen("/proc/sys/net/core/somaxconn", "re")) {
     if (std::fscanf(file, "%d", &most) != 1) most = 128;
     std::fclose(file);
@@ -253,8 +253,8 @@ Fd open_socket(const std::string& device, const std::string& address, bool datag
   Fd fd = Fd::from(
       [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd) return {};
-  // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
-  // then decide.)
+  // Bind to the device so that a rail never uses another one. Needs a privilege on old kernels;
+  // without it the address and the routes decide.
   if (device != "lo")
     setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
                static_cast<socklen_t>(device.size()));
@@ -270,7 +270,7 @@ std::string local_address(int fd) {
       getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, text, sizeof text, nullptr, 0,
                   NI_NUMERICHOST) != 0)
     return {};
-  const std::string_view mapped = "::ffff:";  // of IPv4, to who listens on both
+  const std::string_view mapped = "::ffff:";  // an IPv4 address on a dual-stack socket
   return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
@@ -279,7 +279,7 @@ bool somebody_listens(const Endpoint& at) noexcept {
   const Fd fd = start_connect(at, error);
   if (!fd) return error != ECONNREFUSED;
   pollfd polled{fd.get(), POLLOUT, 0};
-  if (::poll(&polled, 1, 100) <= 0) return true;  // who knows
+  if (::poll(&polled, 1, 100) <= 0) return true;  // unknown: assume yes
   return connect_error(fd.get()) != ECONNREFUSED;
 }
 
@@ -321,7 +321,7 @@ Fd make_wake_fd() {
 
 void ring(const Fd& wake) noexcept {
   const std::uint64_t one = 1;
-  // Can fail only when the counter is full, and then the reader wakes up anyway.
+  // Fails only if the counter is full; the reader wakes up anyway.
   [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
 }
 
@@ -332,7 +332,7 @@ void drain(const Fd& wake) noexcept {
 
 namespace {
 
-rlim_t files_with(int more) { return static_cast<rlim_t>(more) + 256; }  // and what else is open
+rlim_t files_with(int more) { return static_cast<rlim_t>(more) + 256; }  // for other open files
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Sockets of the control plane: non-blocking, closed on exec and in forked children (a child that
-// kept a copy would hide its parent's death from the other ranks).
+// Sockets of the control plane: non-blocking, closed on exec and in forked children (a child's copy
+// would hide its parent's death from the other ranks).
 #pragma once
 
 #include <sys/socket.h>
@@ -19,11 +19,11 @@ using Clock = std::chrono::steady_clock;
 // Returns the number of forks between the first process that loaded the library and this one.
 int fork_generation() noexcept;
 
-// Owns a file descriptor that a forked child does not keep. Movable.
+// Owns a file descriptor that is closed in forked children. Movable.
 class Fd {
  public:
   Fd() = default;
-  // `make()` returns a descriptor or -1 with errno; no fork comes between make() and ownership.
+  // `make()` returns a descriptor or -1 with errno; no fork can come between make() and ownership.
   template <typename Make>
   static Fd from(Make&& make) {
     const Lock lock;
@@ -57,7 +57,7 @@ struct Endpoint {
 };
 
 // Resolves each of the comma-separated addresses with each of the ports. Leaves out an address that
-// does not resolve and stores the reason in `problem`. May block as long as the resolver does.
+// does not resolve and stores the reason in `problem`. May block for as long as the resolver does.
 std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std::uint16_t> ports,
                               std::string& problem);
 
@@ -68,41 +68,41 @@ Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports)
 Fd listen_at(const std::string& address);
 // Returns the port on which a socket listens.
 std::uint16_t port_of(int fd);
-// Returns the most connections that a listener of this host queues before accept(). A further
-// connection gets no answer, as from a dead host.
+// Returns how many connections a listener of this host queues before accept(). Further ones get no
+// answer, as from a dead host.
 int listen_queue() noexcept;
 
-// Opens a socket of a rail, bound to the device and its address, on `port` where that is free, else
-// on any (0: on any). On failure the Fd is empty and errno has the reason.
+// Opens a rail's socket, bound to the device and its address, on `port` if it is free, otherwise on
+// any port (0: any). On failure the Fd is empty and errno has the reason.
 Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false,
                std::uint16_t port = 0);
 
 // Returns the numeric address of this end of a connection; empty when it has none.
 std::string local_address(int fd);
-// Returns false when no process listens at the endpoint. May wait a moment.
+// Returns false if no process listens at the endpoint. May wait up to 100 ms.
 bool somebody_listens(const Endpoint& at) noexcept;
 
 // Starts to connect; POLLOUT reports the outcome. On failure the Fd is empty, `error` has errno.
 Fd start_connect(const Endpoint& to, int& error);
-// Returns the errno of a connection attempt that is over, 0 when it connected.
+// Returns the errno of a finished connection attempt, 0 if it connected.
 int connect_error(int fd) noexcept;
 
-// Accepts a connection that waits at `listener`. On failure the Fd is empty, `error` has errno.
+// Accepts a pending connection. On failure the Fd is empty and `error` has errno.
 Fd accept_from(int listener, int& error);
 
 Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Raises the limit of open files for `more` files, as far as allowed. True: it covers them all.
+// Raises the limit of open files to fit `more`, as far as allowed. True if they all fit.
 bool allow_files(int more) noexcept;
-// Raises the limit of open files for `more` files. Throws Error with the limit where it cannot.
+// Raises the limit of open files to fit `more`. Throws Error with the limit if it cannot.
 void need_files(int more);
 
 // Returns the milliseconds from `now` to `when` for poll(): rounded up, from 0 to one minute.
 int poll_ms(Clock::time_point when, Clock::time_point now) noexcept;
 
-// Returns WEFT_HOST_ID, or the hostname where unset.
+// Returns WEFT_HOST_ID, or the hostname if unset.
 std::string host_label();
 // "rank 3 (host b, pid 1234)"
 std::string describe_rank(Rank rank, const std::string& host, std::uint64_t pid);

@@ -1,5 +1,5 @@
-// A Witness tells a rank's state while the rank's program is busy: the control plane's thread asks
-// the witness when a rank or an observer outside the job wants snapshots of all ranks.
+// A Witness reports a rank's state while the rank's program is busy: the control plane's thread
+// calls it when a rank or an observer outside the job wants snapshots of all ranks.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace weft {
 
-// Every call is quick and must not call the Job. The control plane makes one call at a time.
+// Calls must be quick and must not call the Job. The control plane serializes them.
 class Witness {
  public:
   virtual ~Witness() = default;
-  // Returns a snapshot of this rank and of neighbours that do not answer themselves, at most
-  // kMaxTestimonyBytes; the control plane drops a longer snapshot.
+  // Returns a snapshot of this rank and of neighbors that do not answer themselves, at most
+  // kMaxTestimonyBytes; longer ones are dropped.
   virtual std::string snapshot() = 0;
-  // Returns whether an observer outside the job asks for snapshots. Called at every heartbeat.
+  // Returns whether an outside observer requests snapshots. Called at every heartbeat.
   virtual bool asked() = 0;
-  // Gives the observer the snapshots by rank; that of a rank which did not answer is empty.
+  // Delivers the snapshots to the observer, by rank; empty for a rank that did not answer.
   virtual void answer(const std::vector<std::string>& snapshots) = 0;
   // Called at every heartbeat.
   virtual void beat() {}

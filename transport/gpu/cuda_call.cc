@@ -1,5 +1,5 @@
-// Errors of CUDA in words, the GPU that a thread uses, and driver functions that are looked up at
-// run time. Knows nothing of memory or streams.
+// CUDA error messages, the current GPU of a thread, and driver functions looked up at run time.
+// Knows no memory or streams.
 #include "transport/gpu/cuda_call.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ const char* remedy(cudaError_t error) {
   }
 }
 
-// What the runtime does not offer.
+// Driver functions without a runtime equivalent.
 struct Contexts {
   CUresult (*current)(CUcontext*) = driver_function<decltype(current)>("cuCtxGetCurrent", 4000);
   CUresult (*device)(CUdevice*) = driver_function<decltype(device)>("cuCtxGetDevice", 2000);
@@ -61,7 +61,7 @@ const Contexts& contexts() {
   return all;
 }
 
-// The GPU whose context is current in this thread; -1: none is.
+// Returns the GPU whose context is current in this thread; -1 if none is.
 int current_gpu() noexcept {
   const Contexts& c = contexts();
   CUcontext context = nullptr;
@@ -72,11 +72,11 @@ int current_gpu() noexcept {
   return gpu;
 }
 
-// The context that the runtime uses too: a GPU's number is the same for both. Retained once, for as
-// long as the process lives.
+// Returns the primary context, which the runtime uses too (both number GPUs alike). Retained once,
+// for the life of the process.
 CUcontext context_of(int gpu) {
   static Mutex mutex;
-  // Outlives every static.
+  // Never destroyed: used by destructors of statics.
   static auto* const known WEFT_PT_GUARDED_BY(mutex) = new std::map<int, CUcontext>;
   const MutexLock lock(mutex);
   const auto found = known->find(gpu);
@@ -108,7 +108,7 @@ bool used(int gpu) noexcept {
 }
 }  // namespace
 
-// Whoever has set a device has mostly set another one than the first, which is set from the start.
+// cudaGetDevice() returns 0 by default, so 0 counts as chosen only if its context is active.
 int gpu_chosen() noexcept {
   if (const int gpu = current_gpu(); gpu >= 0) return gpu;
   int chosen = 0, count = 0;
@@ -138,7 +138,7 @@ OnAnyGpu::~OnAnyGpu() {
 }
 
 void fail(const char* call, int gpu, cudaError_t error) {
-  cudaGetLastError();  // what does not stick is not seen by the next caller
+  cudaGetLastError();  // clears a non-sticky error for the next caller
   throw Error(fmt::format("{} on GPU {}: {} ({}); {}", call, gpu, cudaGetErrorString(error),
                           cudaGetErrorName(error), remedy(error)));
 }

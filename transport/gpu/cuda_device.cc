@@ -1,5 +1,5 @@
-// The device seam on the CUDA runtime; gpu/cuda_stream_memops.cc orders streams against the host.
-// Knows nothing of ranks.
+// Device on the CUDA runtime; cuda_stream_memops.cc orders streams against the host. Knows no
+// ranks.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ class CudaDevice final : public Device {
         fail("cudaGetDeviceProperties", gpu, e);
       cudaDeviceGetPCIBusId(address, sizeof address, gpu);
       names_.push_back(prop.name);
-      // The UUID tells the parts of one card apart (MIG), which the address does not.
+      // The UUID distinguishes the MIG instances of one card; the PCI address does not.
       std::string uuid;
       for (const char byte : prop.uuid.bytes)
         uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -154,7 +154,7 @@ class CudaDevice final : public Device {
       fail("cudaEventRecord", gpu_of(stream), e);
   }
   bool reached(Event event) override {
-    const Relaxed relaxed;  // a query ends captures of other threads
+    const Relaxed relaxed;  // a query would invalidate captures of other threads
     const OnAnyGpu on;
     const cudaError_t e = cudaEventQuery(native_event(event));
     if (e == cudaSuccess) return true;
@@ -274,7 +274,7 @@ class CudaDevice final : public Device {
     }
     try {
       const Relaxed relaxed;
-      const OnGpu on(gpu);  // as it was opened
+      const OnGpu on(gpu);  // the GPU that it was opened on
       cudaIpcCloseMemHandle(opened);
       cudaGetLastError();
     } catch (const Error& e) {
@@ -282,10 +282,9 @@ class CudaDevice final : public Device {
     }
   }
 
-  // The runtime's cudaDeviceFlushGPUDirectRDMAWrites() is the driver's
-  // cuFlushGPUDirectRDMAWrites(): its manual says that it blocks until such writes are visible, and
-  // that it may be left out where CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING covers the
-  // scope.
+  // cudaDeviceFlushGPUDirectRDMAWrites() is the driver's cuFlushGPUDirectRDMAWrites(), which blocks
+  // until such writes are visible, and can be omitted if
+  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING covers the scope (CUDA manual).
   bool takes_remote_writes(int gpu) const override {
     return orders_remote_writes(gpu) ||
            (attribute(gpu, cudaDevAttrGPUDirectRDMAFlushWritesOptions) &
@@ -324,7 +323,7 @@ class CudaDevice final : public Device {
   std::vector<std::string> names_, uuids_, addresses_;
   mutable Mutex mutex_;
   mutable std::vector<bool> enabled_ WEFT_GUARDED_BY(mutex_);  // peer access, [gpu][other]
-  // Memory of other processes: the GPU that it is mapped for.
+  // Mapped memory of other processes, and the GPU that each is mapped for.
   std::map<void*, int> opened_ WEFT_GUARDED_BY(mutex_);
   cuda::CudaWords words_;
   CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
@@ -349,8 +348,8 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
                              ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
                              : CUDA_ERROR_NOT_INITIALIZED;
   if (asked != CUDA_SUCCESS) {
-    // The driver wants a context of this thread. Where no GPU is in use nothing can be of one, and
-    // to ask the runtime would make a context, hundreds of megabytes of GPU 0, for host memory.
+    // The driver call needs a context in this thread. If no GPU is in use, this is host memory:
+    // asking the runtime would create a context, hundreds of megabytes on GPU 0.
     const int gpu = attributes_ ? cuda::gpu_in_use() : -1;
     if (gpu < 0) return {};
     try {
@@ -380,7 +379,7 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
 Device* cuda_device(std::string& why) {
   cuda::prepare_environment();
   int count = 0;
-  // Starts no context: a process that has no memory on a GPU takes none of it.
+  // Creates no context: a process without GPU memory uses none.
   const cudaError_t e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess || count == 0) {
     cudaGetLastError();

@@ -1,5 +1,4 @@
-// Memory of a GPU as a dma-buf: the file that lets the kernel give another device, such as an RDMA
-// NIC, a way to it.
+// Exports GPU memory as a dma-buf, through which other devices such as RDMA NICs can access it.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +7,8 @@
 
 namespace weft {
 
-// Of [data, data + bytes), device memory of one allocation. Needs CUDA 11.7, a driver with the open
-// kernel modules, and Linux 5.12.
+// Exports [data, data + bytes), device memory within one allocation. Needs CUDA 11.7, a driver with
+// the open kernel modules, and Linux 5.12.
 NicMemory cuda_dmabuf(const void* data, std::size_t bytes);
 
 }  // namespace weft

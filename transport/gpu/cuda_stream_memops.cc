@@ -1,5 +1,5 @@
-// Chooses how streams write and wait for words, and does it. The kernels are in
-// gpu/cuda_stream_memops.cu. Knows nothing of what a word means.
+// Makes streams write and wait for words, by memory operations or by the kernels in
+// cuda_stream_memops.cu. Does not know what a word means.
 #include "transport/gpu/cuda_stream_memops.h"
 
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 namespace weft::cuda {
 namespace {
 
-// Before the first stream of a GPU waits: what is loaded later may wait for that stream.
+// Loads the kernels before the first stream of a GPU waits: loading later may wait for that stream.
 void load_once(int gpu) {
   static Mutex mutex;
-  // Outlives every static.
+  // Never destroyed: used by destructors of statics.
   static auto* const loaded WEFT_PT_GUARDED_BY(mutex) = new std::set<int>;
   const MutexLock lock(mutex);
   if (loaded->contains(gpu)) return;
@@ -53,7 +53,7 @@ void CudaWords::write(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* 
                       std::uint32_t value) const {
   const OnGpu on(gpu);
   if (write_) {
-    // The default flags put a fence before the write: whoever sees the word sees what came before.
+    // The default flags put a memory fence before the write, so earlier work is visible with it.
     if (const CUresult r = write_(stream, reinterpret_cast<CUdeviceptr>(word), value,
                                   CU_STREAM_WRITE_VALUE_DEFAULT);
         r != CUDA_SUCCESS)

@@ -1,6 +1,6 @@
-// Kernels of one thread that write words and wait for them. Host functions (cudaLaunchHostFunc)
-// will not do: they "must not perform any synchronization that may depend on outstanding CUDA work
-// not mandated to run earlier", and one thread may run the host functions of all streams.
+// Single-thread kernels that write words and wait for them. Not host functions
+// (cudaLaunchHostFunc): they "must not perform any synchronization that may depend on outstanding
+// CUDA work not mandated to run earlier", and one thread may run the host functions of all streams.
 #include <cuda_runtime.h>
 
 #include "transport/gpu/cuda_stream_memops.h"
@@ -9,7 +9,7 @@ namespace weft::cuda {
 namespace {
 
 __global__ void write_kernel(volatile std::uint32_t* word, std::uint32_t value) {
-  __threadfence_system();  // whoever sees the word sees what came before
+  __threadfence_system();  // makes earlier work visible with the word
   *word = value;
 }
 
@@ -20,7 +20,7 @@ __global__ void wait_kernel(const volatile std::uint32_t* word, std::uint32_t va
 
 }  // namespace
 
-// Host memory that is mapped has one address for both.
+// Mapped host memory has the same address on host and GPU.
 cudaError_t launch_write(cudaStream_t stream, void* word, std::uint32_t value) {
   write_kernel<<<1, 1, 0, stream>>>(static_cast<std::uint32_t*>(word), value);
   return cudaGetLastError();
@@ -30,7 +30,7 @@ cudaError_t launch_wait(cudaStream_t stream, void* word, std::uint32_t value) {
   return cudaGetLastError();
 }
 
-// Asking for a kernel's attributes loads it.
+// cudaFuncGetAttributes() loads the kernel.
 cudaError_t load_words() {
   cudaFuncAttributes found;
   const cudaError_t e =

@@ -1,5 +1,5 @@
 // Makes streams write words of pinned memory and wait for them: by the driver's stream memory
-// operations, or by kernels where the driver has none (or WEFT_CUDA_MEMOPS=off).
+// operations, or by kernels if the driver has none (or WEFT_CUDA_MEMOPS=off).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Finds the device of this process. Knows nothing of what runs on it.
+// Finds the device of this process. Does not know what runs on it.
 #include "transport/gpu/device.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,8 @@
-// The seam to accelerators: memory that only a GPU may touch, and work in the order of streams.
+// Interface to accelerators: memory that only a GPU may access, and work in stream order.
 //
-// CUDA implements the seam (cuda_device.cc, built where nvcc is found); tests bring a fake device
-// that needs no GPU. The seam knows nothing of ranks or element types. Set-up and launches throw
-// weft::Error, which names the call, the GPU and a remedy. Thread-safe, unless a function says
-// otherwise.
+// Implemented by CUDA (cuda_device.cc, built if nvcc is found) and by a fake device for tests,
+// which needs no GPU. Does not know ranks or element types. Set-up and launches throw weft::Error
+// with the call, the GPU and a remedy. Thread-safe unless a function says otherwise.
 #pragma once
 
 #include <array>
@@ -18,53 +17,52 @@ namespace weft {
 enum class MemoryKind : std::uint8_t {
   kHost,     // malloc, stack, weft::alloc
   kPinned,   // host memory that a GPU reads and writes directly
-  kManaged,  // moves between host and GPU as it is touched
-  kDevice,   // memory of one GPU; the host must not touch it
+  kManaged,  // migrates between host and GPU on access
+  kDevice,   // memory of one GPU; the host must not access it
 };
 const char* name(MemoryKind kind) noexcept;  // "host memory", "device memory", ...
 
-// The memory that a pointer points to.
+// The kind and location of the memory at a pointer.
 struct Residence {
   MemoryKind kind = MemoryKind::kHost;
   int gpu = -1;  // in this process's numbering
-  // kDevice: the allocation around the pointer, and an id that no other allocation of this process
-  // ever has: memory that is freed and allocated anew gets a new id.
+  // kDevice: the allocation that contains the pointer, and an id that is unique in this process:
+  // memory that is freed and allocated again gets a new id.
   std::uintptr_t base = 0;
   std::size_t bytes = 0;
   std::uint64_t id = 0;
 };
 
-// The data by which another process maps an allocation. Only that process can use `handle`.
+// The data with which another process maps an allocation. Only other processes can use `handle`.
 struct ExportedMemory {
   std::array<std::byte, 64> handle{};
   std::uint64_t bytes = 0;
 };
 
-// How an RDMA NIC reaches device memory: by a dma-buf, the file that lets the kernel give another
-// device a way to the memory; or where the processor finds the memory, which a NIC that knows no
-// GPUs can register.
+// How an RDMA NIC accesses device memory: by a dma-buf, or at a CPU address of the memory, which a
+// NIC without GPU support can register.
 struct NicMemory {
-  int fd = -1;               // of the dma-buf, which the caller closes; -1: none
+  int fd = -1;               // of the dma-buf, closed by the caller; -1: none
   std::uint64_t offset = 0;  // of the memory in the dma-buf
-  void* mapped = nullptr;    // where the processor finds the memory; nullptr: nowhere
-  std::string why;           // there is neither
+  void* mapped = nullptr;    // CPU address of the memory; nullptr: none
+  std::string why;           // if there is neither
 };
 
 // Work that a GPU or the CPU can do. launch() copies `args`.
 struct DeviceWork {
-  // Launches the work on a stream of the current GPU; nullptr where this build has no CUDA. Returns
-  // 0 or the result of cudaGetLastError().
+  // Launches the work on a stream of the current GPU; nullptr if this build has no CUDA. Returns 0
+  // or the result of cudaGetLastError().
   int (*launch)(const void* args, void* stream) = nullptr;
-  // Loads all code that `launch` may run, whatever its `args`, onto the current GPU; nullptr: there
-  // is no code to load. Returns as launch() does.
+  // Loads all code that `launch` may run with any `args` onto the current GPU; nullptr if there is
+  // none. Returns like launch().
   int (*load)() = nullptr;
   // Does the work on this CPU. local(p) is the CPU's address of memory at GPU address p.
   void (*run)(const void* args, void* (*local)(const void* p)) = nullptr;
   const void* args = nullptr;
   std::size_t bytes = 0;
   const char* title = "";  // for errors
-  // What a launch loads, where it loads anything: code of this title and this number, unless the
-  // work of the title `loaded_with` has been loaded.
+  // Identifies the code that a launch loads, if any, by title and number; it is already loaded if
+  // the work of title `loaded_with` has been loaded.
   std::uint64_t code = 0;
   const char* loaded_with = nullptr;
 };
@@ -78,14 +76,14 @@ class Device {
 
   virtual int count() const noexcept = 0;
   virtual std::string describe(int gpu) const = 0;  // "GPU 0 (NVIDIA H200, 0000:1b:00.0)"
-  // Returns the PCI address as sysfs has it, "0000:1b:00.0"; empty where there is none.
+  // Returns the PCI address as in sysfs, "0000:1b:00.0"; empty if there is none.
   virtual std::string pci(int gpu) const {
     (void)gpu;
     return {};
   }
-  // Returns a text that is equal in every process that sees this GPU.
+  // Returns a text that identifies this GPU in all processes.
   virtual std::string identity(int gpu) const = 0;
-  // Returns the GPU that the program has chosen, or the only one; -1 where it has not chosen yet.
+  // Returns the GPU that the program has chosen, or the only one; -1 if not chosen yet.
   virtual int chosen() const noexcept { return -1; }
   // Returns whether work on `gpu` may access memory of `other`, both GPUs of this process.
   virtual bool reaches(int gpu, int other) const = 0;
@@ -95,10 +93,10 @@ class Device {
   // Allocates memory of a GPU, for tests and measurements.
   virtual void* alloc(int gpu, std::size_t bytes) = 0;
   virtual void free(void* memory) = 0;
-  // Pins host memory until unpin(): copies to and from pinned memory run without waiting.
+  // Pins host memory until unpin(): copies to and from pinned memory are asynchronous.
   virtual void pin(void* memory, std::size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
-  // Returns whether kernels on `gpu` find pinned memory at the host's address.
+  // Returns whether kernels on `gpu` can use the host address of pinned memory.
   virtual bool kernels_use_pinned(int gpu) const {
     (void)gpu;
     return true;
@@ -106,7 +104,7 @@ class Device {
 
   // Makes a stream that does not wait for the default stream.
   virtual Stream make_stream(int gpu) = 0;
-  virtual void free_stream(Stream stream) noexcept = 0;  // its work must be over
+  virtual void free_stream(Stream stream) noexcept = 0;  // its work must be complete
   virtual Event make_event(int gpu) = 0;
   virtual void free_event(Event event) noexcept = 0;
   virtual void record(Event event, Stream stream) = 0;
@@ -121,7 +119,7 @@ class Device {
   // all streams of the GPU, so callers load before the first wait_word().
   virtual void load(const DeviceWork& work, int gpu) = 0;
 
-  // Allocates words of pinned memory, zero at first, that order a user's stream against the host. A
+  // Allocates zeroed words of pinned memory, which order a user's stream against the host. A
   // stream's write_word() follows once all its earlier work is visible to host and GPUs; its
   // wait_word() blocks the stream until the word has the value.
   virtual std::atomic<std::uint32_t>* words(std::size_t count) = 0;
@@ -132,27 +130,27 @@ class Device {
   // Returns whether the stream captures its work in a graph instead of running it.
   virtual bool capturing(Stream stream) = 0;
 
-  // Exports the allocation around `inside` for other processes. Throws Error for a kind of
-  // allocation that cannot be exported, and names it.
+  // Exports the allocation that contains `inside` to other processes. Throws Error naming the kind
+  // of allocation if it cannot be exported.
   virtual ExportedMemory export_memory(const void* inside) = 0;
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;  // returns its start
   virtual void close(void* opened) noexcept = 0;
 
-  // Memory of a GPU that RDMA NICs write to (GPUDirect). Whether kernels and copies that start
-  // after flush_remote_writes() see what a NIC has written, as its completion says, before the
-  // call.
+  // GPUDirect RDMA: whether kernels and copies that start after flush_remote_writes() see a NIC's
+  // writes that completed before the call.
   virtual bool takes_remote_writes(int gpu) const {
     (void)gpu;
     return false;
   }
   virtual void flush_remote_writes(int gpu) { (void)gpu; }
-  // How NICs reach [data, data + bytes), which is in one allocation.
+  // Returns how NICs access [data, data + bytes), within one allocation.
   virtual NicMemory nic_memory(const void* data, std::size_t bytes) {
     (void)data, (void)bytes;
     return {.why = "this device exports none"};
   }
 
-  // Called first in weft's own threads: their calls then invalidate no capture of a user's thread.
+  // Called first in weft's own threads, so that their calls invalidate no capture of a user's
+  // thread.
   virtual void enter_thread() noexcept {}
 };
 
@@ -162,24 +160,24 @@ extern std::atomic<bool> device_looked_for;
 Device* look_for_device();
 }  // namespace detail
 
-// Makes the device of WEFT_DEVICE=NAME for tests; returns nullptr where it knows no such NAME.
-// Tests set the factory before the first call of device().
+// Makes the device of WEFT_DEVICE=NAME for tests; returns nullptr for an unknown NAME. Tests set
+// the factory before the first call of device().
 using DeviceFactory = Device* (*)(std::string_view name);
 void set_device_factory(DeviceFactory factory) noexcept;
 
 // Returns this process's device: CUDA, if weft was built with it and there is a GPU; the factory's
-// device where WEFT_DEVICE names one; else nullptr. The first call looks for it.
+// device if WEFT_DEVICE names one; otherwise nullptr. The first call searches for it.
 inline Device* device() {
   if (detail::device_looked_for.load(std::memory_order_acquire)) [[likely]]
     return detail::active_device.load(std::memory_order_relaxed);
   return detail::look_for_device();
 }
 
-// Names what is missing where device() is nullptr: "a CUDA device (this build has no CUDA)".
+// Describes why device() is nullptr: "a CUDA device (this build has no CUDA)".
 std::string missing_device();
 
 #ifdef WEFT_HAVE_CUDA
-// Returns the CUDA device; nullptr when there is no GPU, with the driver's reason in `why`.
+// Returns the CUDA device; nullptr if there is no GPU, with the driver's reason in `why`.
 Device* cuda_device(std::string& why);
 #endif
 

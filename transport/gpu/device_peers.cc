@@ -1,5 +1,4 @@
-// Opens device memory of peers, keeps the mappings, and closes the stale ones. Knows nothing of the
-// calls that read through them.
+// Opens device memory of peers, caches the mappings, and closes stale ones.
 #include "transport/gpu/device_peers.h"
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@
 namespace weft {
 namespace {
 
-// pids come again in other containers of the same machine. A forked child is another process.
+// A random number, since containers of a machine may use equal pids; new in a forked child.
 std::uint64_t process_number() {
   static Mutex mutex;
   static std::uint64_t number WEFT_GUARDED_BY(mutex) = 0;
@@ -42,11 +41,11 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   a.id = r.id;
   a.base = r.base;
   a.at = reinterpret_cast<std::uintptr_t>(data);
-  // A range of several allocations side by side is not one that can be exported.
+  // A range over several adjacent allocations cannot be exported.
   if (a.at < a.base || a.at + bytes > a.base + r.bytes) return a;
-  // An allocation's number never comes again, so what was exported once stays right.
+  // Allocation ids are never reused, so exported handles can be cached.
   static Mutex mutex;
-  // Outlives every static.
+  // Never destroyed: used by destructors of statics.
   static auto* const known WEFT_PT_GUARDED_BY(mutex) = new std::map<std::uint64_t, ExportedMemory>;
   const MutexLock lock(mutex);
   if (known->size() > DevicePeers::kKept) known->clear();
@@ -108,8 +107,9 @@ void* DevicePeers::use(Mapping& m, const DeviceAddress& address) {
   return static_cast<std::byte*>(m.opened) + (address.at - address.base);
 }
 
-// What was where this lies now is gone. As long as that is mapped CUDA may refuse what is there
-// (cudaErrorAlreadyMapped), so it is closed also when this fails: the next call gets further.
+// Marks mappings that overlap this new allocation: their memory was freed. While they are mapped,
+// CUDA may refuse the new one (cudaErrorAlreadyMapped), so they are closed even if this call fails:
+// the next call may succeed.
 void DevicePeers::mark_stale(const Key& key, const DeviceAddress& address) {
   for (auto& [other_key, other] : mappings_)
     if (std::get<0>(other_key) == address.process && std::get<1>(other_key) != std::get<1>(key) &&
@@ -178,7 +178,7 @@ std::size_t DevicePeers::size() const {
 }
 
 DevicePeers& device_peers() {
-  static DevicePeers* const peers = new DevicePeers;  // never destroyed, as the device
+  static DevicePeers* const peers = new DevicePeers;  // never destroyed, like the device
   return *peers;
 }
 

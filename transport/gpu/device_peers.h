@@ -1,7 +1,7 @@
-// Device memory of other processes of this machine, mapped here once and kept.
+// Cache of mappings of other processes' device memory on this machine.
 //
-// A process can open an allocation only once, and slowly, so the mappings belong to the process,
-// not to a communicator. Memory of this process itself needs no mapping.
+// A process can open an allocation only once, and slowly, so mappings belong to the process, not to
+// a communicator. This process's own memory needs no mapping.
 #pragma once
 
 #include <atomic>
@@ -16,34 +16,34 @@
 
 namespace weft {
 
-// The address of a buffer that a rank sends to other ranks, as plain bytes.
+// A buffer's address as sent to other ranks (plain bytes).
 struct DeviceAddress {
-  std::uint64_t process = 0;               // a number that no other process has
+  std::uint64_t process = 0;               // unique number of the process
   std::int32_t pid = 0, gpu = -1;          // gpu: the owner's number; -1: not device memory
-  std::uint64_t id = 0, base = 0, at = 0;  // the allocation, where it begins, the buffer itself
-  ExportedMemory exported;                 // bytes 0: it cannot be exported
+  std::uint64_t id = 0, base = 0, at = 0;  // allocation, its start, the buffer
+  ExportedMemory exported;                 // bytes 0: not exportable
 };
 
-// Describes this process's buffer [data, data + bytes). exported.bytes is 0 if it is unshareable.
+// Describes this process's buffer [data, data + bytes). exported.bytes is 0 if not exportable.
 DeviceAddress device_address(Device& device, const void* data, std::size_t bytes,
                              const Residence& residence) noexcept;
 
 // Mapped memory of peers. Thread-safe.
 class DevicePeers {
  public:
-  // The most unused mappings that trim() keeps.
+  // Most unused mappings that trim() keeps.
   static constexpr std::size_t kKept = 256;
 
-  // Returns where GPU `gpu` of this process finds the buffer, valid until release() with the same
-  // arguments; nullptr where that is not mapped yet and cannot be now: a GPU may let the call that
-  // maps memory wait for all its streams, and one waits for weft. open_wanted() maps it then.
-  // now: maps it all the same. Throws Error when the GPU cannot reach the buffer.
+  // Returns the buffer's address on GPU `gpu` of this process, valid until release() with the same
+  // arguments. Returns nullptr if it is not mapped and cannot be now because a stream waits for
+  // weft: mapping may wait for all streams of a GPU. open_wanted() maps it then. now: maps it
+  // anyway. Throws Error if the GPU cannot access the buffer.
   void* acquire(Device& device, const DeviceAddress& address, int gpu, bool now = false);
   void release(const DeviceAddress& address, int gpu) noexcept;
-  // Closes mappings of memory that its owner has replaced, and the oldest unused mappings beyond
-  // kKept. Closing may wait for all work of a GPU: no work on it may wait for weft meanwhile.
+  // Closes mappings of memory that its owner has freed, and the oldest unused mappings beyond
+  // kKept. Closing may wait for all work of a GPU, so no work on it may wait for weft.
   void trim(Device& device) noexcept;
-  // Maps what acquire() could not. Callers do it where no stream waits (gpu/gates.h), after trim().
+  // Maps what acquire() could not. Call it when no stream waits (gpu/gates.h), after trim().
   void open_wanted(Device& device) noexcept;
   std::size_t size() const;
 
@@ -54,7 +54,7 @@ class DevicePeers {
     int users = 0;
     bool stale = false;
   };
-  using Key = std::tuple<std::uint64_t, std::uint64_t, int>;  // process, id, gpu here
+  using Key = std::tuple<std::uint64_t, std::uint64_t, int>;  // process, id, this process's GPU
   void* use(Mapping& m, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
   void mark_stale(const Key& key, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
   void open(Device& device, const Key& key, const DeviceAddress& address) WEFT_REQUIRES(mutex_);
@@ -62,7 +62,7 @@ class DevicePeers {
   mutable Mutex mutex_;
   std::map<Key, DeviceAddress> wanted_ WEFT_GUARDED_BY(mutex_);
   std::atomic<bool> any_wanted_{false};
-  std::map<Key, std::string> refused_ WEFT_GUARDED_BY(mutex_);  // wanted ones: what CUDA said
+  std::map<Key, std::string> refused_ WEFT_GUARDED_BY(mutex_);  // failed ones: CUDA's error
   std::map<Key, Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
   bool any_stale_ WEFT_GUARDED_BY(mutex_) = false;

@@ -1,4 +1,4 @@
-// The table of device memory that belongs to weft. Knows nothing of what the memory is for.
+// The table of device memory that weft owns. Does not know its use.
 #include "transport/gpu/device_region.h"
 
 #include <iterator>
@@ -22,7 +22,7 @@ struct Regions {
 };
 
 Regions& regions() {
-  static Regions* const all = new Regions;  // never destroyed, as the device
+  static Regions* const all = new Regions;  // never destroyed, like the device
   return *all;
 }
 

@@ -1,5 +1,5 @@
-// GPU memory that weft owns. Since weft knows when it frees the memory, RDMA NICs can register it
-// once and keep the registration. This file knows nothing of NICs.
+// GPU memory that weft owns. Since weft knows when it is freed, RDMA NICs can register it once and
+// cache the registration. This file does not know NICs.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@ class DeviceRegion {
 // The first serial of a DeviceRegion; the serials of weft::alloc are below.
 inline constexpr std::uint64_t kFirstDeviceRegion = std::uint64_t{1} << 63;
 
-// Finds the DeviceRegion that holds [data, data + bytes); serial 0 where none does. Thread-safe.
+// Finds the DeviceRegion that contains [data, data + bytes); serial 0 if none. Thread-safe.
 RegionRef find_device_region(const void* data, std::size_t bytes) noexcept;
-// Returns the length of the DeviceRegion; 0 once it is gone. Thread-safe.
+// Returns the length of the DeviceRegion; 0 if it was freed. Thread-safe.
 std::size_t device_region_bytes(const RegionRef& ref) noexcept;
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Puts fences on streams and opens them, and knows when no stream of the process waits at one.
-// Knows nothing of the tasks between.
+// Puts fences on streams and opens them, and counts the process's streams that wait at one. Does
+// not know the tasks in between.
 #include "transport/gpu/gates.h"
 
 #include <atomic>
@@ -15,14 +15,14 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kWordsOfPage = 256;
-// Words come from the device in slabs of so many pages, and never go back: 256 KiB serve 32768
-// fences, so that none is taken from the device while a stream waits.
+// Pages per slab. Slabs are never freed: 256 KiB serve 32768 fences, so that the device need not
+// allocate while a stream waits.
 constexpr std::size_t kPagesOfSlab = 256;
 
-// Of the process; never destroyed, as the device.
+// Per process; never destroyed, like the device.
 struct Gates {
   Mutex mutex;
-  std::atomic<std::size_t> closed{0};  // streams that wait, or may; grows with the mutex held
+  std::atomic<std::size_t> closed{0};  // streams that may wait; incremented with the mutex held
   std::map<Device*, std::vector<std::atomic<std::uint32_t>*>> spare WEFT_GUARDED_BY(mutex);
 };
 Gates& gates() {
@@ -48,7 +48,7 @@ void settle(const std::atomic<std::size_t>& waiting) {
 
 std::atomic<std::size_t>& waiting_streams_of(const void* world) {
   static Mutex mutex;
-  // Outlives every static; an address that comes again finds its count at 0.
+  // Never destroyed; a reused address finds its count at 0.
   static auto* const all WEFT_PT_GUARDED_BY(mutex) =
       new std::map<const void*, std::atomic<std::size_t>>;
   const MutexLock lock(mutex);
@@ -58,8 +58,7 @@ std::atomic<std::size_t>& waiting_streams_of(const void* world) {
 StreamFences::~StreamFences() {
   Gates& all = gates();
   all.closed -= captured_;
-  // A task is over before its stream has taken `done` back: until then the words are not
-  // ours.
+  // A task completes before its stream has reset `done`: until then the words are in use.
   if (!streams_have_passed()) return;
   for (auto* page : pages_)
     for (std::size_t i = 0; i < kWordsOfPage; ++i) page[i].store(0);
@@ -129,7 +128,7 @@ void StreamFences::open(const StreamFence& gate, bool captured) {
   if (!captured) used_.push_back(gate);
   gate.done->store(1, std::memory_order_release);
   if (captured) return;
-  --gates().closed;  // from here on the stream goes on by itself
+  --gates().closed;  // from here on the stream runs
   --waiting_;
 }
 

@@ -1,4 +1,4 @@
-// The staging pool: keeps, lends and gives back memory. Knows nothing of what is staged.
+// The staging pool: caches, lends and frees memory. Does not know what is staged.
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct PooledMemory::Block {
   std::byte* memory = nullptr;
   std::unique_ptr<DeviceRegion> region;
   bool shared = false;
-  std::chrono::steady_clock::time_point used = {};  // by whom gave it back
+  std::chrono::steady_clock::time_point used = {};  // last time of give_back()
 };
 
 struct PooledMemory::Pool {
@@ -55,7 +55,7 @@ struct PooledMemory::Pool {
   std::atomic<std::size_t> shared{0};
 };
 
-// Never destroyed: at the end of the process the device may be gone before.
+// Never destroyed: at exit the device may be gone before.
 PooledMemory::Pool& PooledMemory::pool() {
   static Pool* const p = new Pool;
   return *p;

@@ -1,4 +1,4 @@
-// Shares out the GPUs of a machine among its ranks. Knows no CUDA.
+// Assigns the GPUs of a machine to its ranks. Does not know CUDA.
 #include "transport/gpu/rank_gpu.h"
 
 #include <algorithm>

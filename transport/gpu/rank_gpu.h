@@ -1,4 +1,4 @@
-// The GPU of each rank.
+// Assigns a GPU to each rank.
 #pragma once
 
 #include "topo/topology.h"
@@ -6,9 +6,9 @@
 
 namespace weft {
 
-// Returns the GPU, in this process's numbering, that this process's rank takes: the one that its
-// place names (the program has chosen it, and the rail follows), else the one nearest to its rail
-// of those that the device has, which ranks of one machine share out (topo/near.h).
+// Returns this rank's GPU, in this process's numbering: the one in its Place (chosen by the
+// program; the rail follows), otherwise the one nearest to its rail, with the machine's ranks
+// spread over the device's GPUs (topo/near.h).
 int gpu_of_rank(const Topology& topology, Rank me, const Device& device);
 
 }  // namespace weft

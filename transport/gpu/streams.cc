@@ -1,4 +1,4 @@
-// Makes weft's own streams when first asked for. Knows nothing of their work.
+// Makes weft's own streams on first use. Does not know their work.
 #include "transport/gpu/streams.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Device::Stream own_stream(Device& device, int gpu, int which) {
     Mutex mutex;
     std::map<std::tuple<Device*, int, int>, Device::Stream> streams WEFT_GUARDED_BY(mutex);
   };
-  static Own* const own = new Own;  // never destroyed, as the device
+  static Own* const own = new Own;  // never destroyed, like the device
   const MutexLock lock(own->mutex);
   const auto [at, missing] = own->streams.try_emplace({&device, gpu, which});
   if (missing) try {

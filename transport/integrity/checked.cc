@@ -1,5 +1,5 @@
-// Sums sent messages, compares received ones, and repairs. integrity/notes.cc has the notes between
-// both ends. Knows no transport by name.
+// Computes checksums of sent messages, verifies received ones, and has corrupt ones repeated.
+// integrity/notes.cc has the control messages. Does not know the transport below.
 #include "transport/integrity/checked.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kWorthStaging = 1024;  // of shorter ones two passes cost nothing
+constexpr std::size_t kWorthStaging = 1024;  // below this, two passes cost nothing
 
 }  // namespace
 
-// The sum of a message to send. Where the transport below would copy it, that is done here, in the
-// same pass.
+// Returns the checksum of a message to send. If the transport below would copy the message, copies
+// it here, in the same pass.
 std::uint32_t CheckedTransport::sum_of(Transfer& t) {
   if (t.summed) return t.crc;
   const bool same = t.data == last_.data && t.bytes == last_.bytes;
@@ -35,7 +35,7 @@ std::uint32_t CheckedTransport::sum_of(Transfer& t) {
 void CheckedTransport::unstage_copy() {
   last_ = {};
   if (!copy_) return;
-  inner_->post(batch_);  // what was staged is sent first
+  inner_->post(batch_);  // post the sends of the staged copy first
   batch_.clear();
   inner_->unstage(std::exchange(copy_, nullptr));
 }
@@ -91,7 +91,7 @@ void CheckedTransport::start_receive(Transfer& t) {
   Message& m = messages_[take_place(Message::Is::kRecv, t)];
   t.head = &m.head;
   t.sums = true;
-  // Where the transport lends bytes, they are checked there, and copied while they are in cache.
+  // If the transport lends views, check the bytes there and copy them while they are in cache.
   if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
     m.by_view = true;
     t.kind = Transfer::Kind::kView;
@@ -114,7 +114,7 @@ void CheckedTransport::post(std::span<const Transfer> transfers) noexcept {
   unstage_copy();
 }
 
-// The bytes of a receive are here, once more or for the first time.
+// Handles the data of a receive, first or repeated.
 void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
   Message& m = messages_[place];
   const Transfer& t = m.transfer;
@@ -126,7 +126,7 @@ void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
   m.where = c;
   m.here = true;
   Completion done{.id = t.id, .rail = c.rail, .view = c.view, .token = c.token};
-  if (t.by_reader) {  // who says in verify() whether it is right
+  if (t.by_reader) {  // the reader calls verify()
     m.lent = true;
     by_token_.set(c.token, place);
     return done_.add(done);
@@ -204,7 +204,7 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
       }
       const std::uint32_t place = by_id_.find(id);
       if (place == TagTable::kNone)
-        high >= kAgainHigh ? void() : done_.add(c);  // of no bytes
+        high >= kAgainHigh ? void() : done_.add(c);  // unchecked: of 0 bytes
       else if (messages_[place].is == Message::Is::kRecv)
         landed(place, c);
       else

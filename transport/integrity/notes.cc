@@ -1,4 +1,5 @@
-// Notes of integrity: acknowledgements, and requests to send again. Knows no transport by name.
+// Notes of the integrity layer: acknowledgments and requests to repeat. Does not know the transport
+// below.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kAgainMask = 0x7fff;      // of the ids of messages sent again
+constexpr std::uint64_t kAgainMask = 0x7fff;      // ids of repeated messages
 constexpr std::uint32_t kAgainMost = 0x3fffffff;  // number of a repetition
 
 }  // namespace
@@ -48,7 +49,7 @@ void CheckedTransport::note_ended(const Completion& c) {
   } else if (c.code == Code::kOk) {
     const auto rank = static_cast<Rank>((low & 0x7fffffff) / kWindow);
     const Note note = peer(rank).in[low % kWindow];
-    post_note_receive(rank, low % kWindow);  // notes may overtake each other
+    post_note_receive(rank, low % kWindow);  // notes may arrive out of order
     heard(rank, note, c.rail);
   }
 }
@@ -72,10 +73,10 @@ void CheckedTransport::say(Rank rank, Half half) {
   inner_->post({&t, 1});
 }
 
-// ---- acknowledgements ------------------------------------------------------------------------
+// ---- acknowledgments -------------------------------------------------------------------------
 
-// The message of the tag is right. The end of a poll acknowledges all that came in it; after that
-// the caller need not come again soon.
+// Acknowledges a verified message. Messages of one poll are acknowledged together at its end, since
+// the caller may not poll again soon.
 void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
   Peer& p = peer(rank);
   if (p.owed.empty()) owing_.push_back(rank);
@@ -113,7 +114,7 @@ void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
     if (h.sum() == h.check && (h.what == Say::kAgain || (h.what == Say::kAck && h.number <= kTags)))
       good = &h;
   Peer& p = peer(rank);
-  if (!good) {  // both halves: whatever it was about cannot be repaired
+  if (!good) {  // both halves corrupt: no recovery
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
                             rank, me_, over(rail));
     for (Message& m : messages_)
@@ -125,13 +126,13 @@ void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
   if (good->what == Say::kAgain) return send_again(rank, good->tags[0], good->number);
   for (std::uint32_t i = 0; i < good->number; ++i) {
     const std::uint32_t place = p.sends.find(good->tags[i]);
-    if (place == TagTable::kNone) continue;  // given up
+    if (place == TagTable::kNone) continue;  // cancelled
     messages_[place].acknowledged = true;
     end_send_if_over(place);
   }
 }
 
-// ---- messages that are sent again ------------------------------------------------------------
+// ---- repeated messages -----------------------------------------------------------------------
 
 void CheckedTransport::ask_again(std::uint32_t place, std::uint32_t found) {
   Message& m = messages_[place];

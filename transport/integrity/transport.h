@@ -1,5 +1,5 @@
 // The class behind make_checked_transport (checked.h). checked.cc handles messages; notes.cc has
-// notes and repeated messages.
+// notes and repetitions.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class CheckedTransport final : public Transport {
     caps_.tag_bits -= 1;
     caps_.checks = true;
   }
-  // The inner transport ends before the memory into which it receives notes.
+  // The inner transport must end before the memory into which it receives notes.
   ~CheckedTransport() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override;
@@ -90,19 +90,19 @@ class CheckedTransport final : public Transport {
   }
 
  private:
-  // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
+  // Upper halves of the ids of notes and of repeated messages; unique per repetition.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
-  static constexpr int kNumberBits = 36;        // of a tag of this layer's own
+  static constexpr int kNumberBits = 36;        // bits of the number in this layer's tags
   static constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
-  static constexpr std::size_t kTags = 4;  // of acknowledged messages in a note, at most
+  static constexpr std::size_t kTags = 4;  // most messages that a note acknowledges
 
   enum class Say : std::uint32_t { kAck, kAgain };
 
-  // One of two equal halves of a note.
+  // One of the two equal halves of a note.
   struct Half {
     Say what = Say::kAck;
-    std::uint32_t number = 0;  // kAck: of the tags; kAgain: of the repetition of the first tag
+    std::uint32_t number = 0;  // kAck: of tags; kAgain: of the repetition of tags[0]
     std::array<std::uint64_t, kTags> tags{};
     std::uint32_t check = 0;  // crc32c of the fields above
     std::uint32_t zero = 0;
@@ -112,20 +112,20 @@ class CheckedTransport final : public Transport {
     Half half[2];
   };
 
-  // A message under way, from its post to its completion.
+  // A message in progress, from its post to its completion.
   struct Message {
     enum class Is : std::uint8_t { kFree, kSend, kRecv } is = Is::kFree;
-    Transfer transfer;    // as the caller gave it
-    Head head;            // the caller's, or none (sign 0); of a kSend with the sum
-    bool failed = false;  // the caller has the completion
+    Transfer transfer;    // as posted by the caller
+    Head head;            // the caller's, or none (sign 0); kSend: with checksum
+    bool failed = false;  // completed with an error
     // kSend
     int under_way = 1;  // sends of this message in the inner transport
     bool acknowledged = false;
     // kRecv
-    bool by_view = false;  // a kRecv done by a kView of the inner transport
+    bool by_view = false;  // a kRecv through a kView of the inner transport
     bool lent = false;     // by_reader: the caller has the view
-    bool right = false;    // by_reader: verify() accepted the sum
-    bool here = false;     // `where` names the bytes
+    bool right = false;    // by_reader: verify() accepted the checksum
+    bool here = false;     // `where` has the data
     Completion where;
     int tries = 0;
   };
@@ -134,8 +134,8 @@ class CheckedTransport final : public Transport {
     std::uint64_t notes_sent = 0, notes_posted = 0;
     std::uint32_t again = 0;
     std::array<Note, kWindow> in;
-    TagTable sends;                   // by tag: places in messages_
-    std::vector<std::uint64_t> owed;  // tags of messages that are right and not acknowledged yet
+    TagTable sends;                   // by tag: indices in messages_
+    std::vector<std::uint64_t> owed;  // tags of verified messages to be acknowledged
     std::string corrupt;
   };
   struct Staged {
@@ -156,7 +156,7 @@ class CheckedTransport final : public Transport {
   void end_receive(std::uint32_t place);
   void drop_place(std::uint32_t place);
 
-  // ---- notes.cc: notes, and messages that are sent again
+  // ---- notes.cc: notes and repeated messages
   void start(Rank rank);
   void post_note_receive(Rank rank, std::uint32_t place);
   void note_ended(const Completion& c);
@@ -165,7 +165,7 @@ class CheckedTransport final : public Transport {
   void send_acknowledgements(Rank rank);
   void acknowledge_all();
   void heard(Rank rank, const Note& note, int rail);
-  std::string over(int rail) const;  // "ucx, rail 1", or less where the rail is unknown
+  std::string over(int rail) const;  // "ucx, rail 1", or just "ucx"
   void ask_again(std::uint32_t place, std::uint32_t found);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
   void post_again(std::uint32_t place, std::uint32_t number);
@@ -187,23 +187,23 @@ class CheckedTransport final : public Transport {
   Rank me_;
   int rail_;
   std::uint64_t own_bit_;
-  // Tags of this layer's own messages begin with this: the rails of a pair may stand in for each
-  // other, and share one space of tags. The bit below own_bit_ tells repeated messages from notes.
+  // Upper bits of this layer's tags, by rail: the rails of a pair share one tag space, since they
+  // stand in for each other. The bit below own_bit_ distinguishes repeated messages from notes.
   std::uint64_t own_tags_;
   std::vector<Peer> peers_;
-  std::deque<Message> messages_;  // a message's address, and its head's, stays
+  std::deque<Message> messages_;  // deque: stable addresses
   std::vector<std::uint32_t> free_places_;
-  TagTable by_id_;     // places by the caller's id
-  TagTable by_token_;  // places of views `by_reader` that the caller has
+  TagTable by_id_;     // indices by the caller's id
+  TagTable by_token_;  // indices of lent views `by_reader`
   bool polling_ = false;
   std::vector<Rank> owing_;                                     // peers with `owed` tags
-  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by repetition's
+  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by the repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
   // The last send of this batch: callers often send the same bytes to several peers.
   Transfer last_;
   void* copy_ = nullptr;  // the staged copy of last_
-  std::deque<Note> out_;  // notes under way; free_out_ lists places to reuse
+  std::deque<Note> out_;  // notes being sent; free_out_ has free indices
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
   std::array<Completion, 32> arrived_;  // of one poll

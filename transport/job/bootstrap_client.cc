@@ -22,10 +22,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How near to rank 0 an attempt came; the nearest makes the best error message.
+// How far an attempt got; the furthest attempt makes the best error message.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
-constexpr std::chrono::milliseconds kSilence{3000};  // of a connection, the first time
+constexpr std::chrono::milliseconds kSilence{3000};  // for a peer that does not answer, initially
 
 struct Attempt {
   Endpoint to;
@@ -40,7 +40,7 @@ struct Attempt {
 
 class BootstrapClient {
  public:
-  // once: who refuses or hangs up is not asked again.
+  // once: an endpoint that refuses or disconnects is not retried.
   explicit BootstrapClient(const JobSpec& spec, bool once = false)
       : spec_(spec), once_(once), deadline_(Clock::now() + spec.timeout) {
     hello_.rank = spec.rank;
@@ -78,14 +78,14 @@ class BootstrapClient {
     }
   }
 
-  // A name may be unknown until rank 0's host is up, and may change: look again now and then. That
-  // may take a resolver many seconds, and nobody is answered meanwhile: numbers come first, and
-  // names wait as long as somebody may be about to talk to this rank.
+  // Names are resolved repeatedly: a name may be unknown until rank 0's host is up, and may change.
+  // A resolver may block for seconds, during which no endpoint is served. So numeric addresses come
+  // first, and lookups wait while an endpoint may be about to send.
   void look_up(Clock::time_point now) {
     if (now < look_up_next_) return;
     const auto talks = [now](const auto& item) {
       const Attempt& a = item.second;
-      const bool mute = a.nonce.empty() && a.silence > kSilence;  // once before
+      const bool mute = a.nonce.empty() && a.silence > kSilence;  // unresponsive before
       return a.channel.open() && a.step >= Step::kSilent && !mute && now < a.connected_at + kTalk;
     };
     if (std::ranges::any_of(attempts_, talks)) {
@@ -102,7 +102,7 @@ class BootstrapClient {
                                                                    : 5000ms);
   }
 
-  // The addresses that are numbers, or the addresses that are names.
+  // Selects the numeric addresses, or the names.
   std::string only(bool numbers) const {
     std::string some;
     std::stringstream all(spec_.address);
@@ -163,11 +163,11 @@ class BootstrapClient {
     return nullptr;
   }
 
-  // Where thousands of ranks come at once the queue of a listener overflows: some hear nothing, and
-  // the kernel asks again after 1, 3, 7, 15 s, for all of them at once; others take themselves for
-  // connected, and the listener knows nothing of it. Each rank has its own time to try again. At a
-  // door that is opened only later a connection waits, however long, where the queue has room for
-  // all.
+  // When to reconnect. If thousands of ranks connect at once, the listen queue overflows: some SYNs
+  // are dropped, and the kernel retries all of them at the same moments, after 1, 3, 7, 15 s; other
+  // clients are connected although the listener never saw them. So each rank has its own retry
+  // time. With `once`, the door may open late: the connection then waits, if the queue holds all
+  // ranks.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
@@ -187,7 +187,7 @@ class BootstrapClient {
     a.next = now;
   }
 
-  // True when rank 0 accepted this rank here.
+  // Returns true when rank 0 accepted this rank on this connection.
   bool serve(Attempt& a, Clock::time_point now) {
     if (a.step == Step::kConnecting) {
       if (const int error = connect_error(a.channel.fd()); error != 0) {
@@ -227,7 +227,7 @@ class BootstrapClient {
       if (reply && !reply->accepted) throw WrongSetUp(reply->text);
       if (reply) {
         root_ = reply->text;
-        // From here on rank 0's clock counts: it names the ranks that are missing.
+        // From now on rank 0's deadline applies: it names the missing ranks.
         start_deadline_ = now + std::chrono::milliseconds(reply->remaining_ms) + kGrace;
         a.step = Step::kAccepted;
         return true;
@@ -237,8 +237,8 @@ class BootstrapClient {
     return false;
   }
 
-  // One hello at a time: whoever answers it first is rank 0, by whatever address. A place that
-  // does not answer (another job's, a stopped process) must not keep us from the next.
+  // One hello at a time: the first endpoint that answers it is rank 0, whatever its address. An
+  // unresponsive endpoint (another job's, a stopped process) delays the next one only by kPatience.
   void say_hello(Clock::time_point now) {
     held_back_ = false;
     for (auto& [text, a] : attempts_) {
@@ -324,8 +324,8 @@ class BootstrapClient {
   }
 
   static constexpr auto kPatience = 1000ms;
-  static constexpr auto kTalk = 5000ms;   // rank 0 hears nobody out for longer
-  static constexpr auto kGrace = 2000ms;  // for rank 0's last word to get here
+  static constexpr auto kTalk = 5000ms;   // rank 0 drops slower handshakes
+  static constexpr auto kGrace = 2000ms;  // for rank 0's error to arrive
 
   const JobSpec& spec_;
   const bool once_;
@@ -349,7 +349,7 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   there.address = door.substr(0, space);
   there.ports = {port_in(door.substr(space + 1))};
   if (there.ports[0] == 0) throw Error(fmt::format("it listens at '{}', which is no port", door));
-  // It waits for others, too, and has its own time from when it came.
+  // That rank also waits for others, for its own timeout from when it started.
   there.timeout = 2 * spec.timeout;
   RootLink link = BootstrapClient(there, true).assemble();
   const auto until = Clock::now() + spec.timeout;

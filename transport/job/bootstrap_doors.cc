@@ -50,7 +50,7 @@ std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> d
   for (const std::string& door : doors) at.push_back(door_endpoints(door));
   for (const auto& of : at) tried.push_back(of.empty() ? nullptr : &of.front());
   std::vector<bool> mute;
-  // EHOSTUNREACH: of a host of the same network, after 3 s; and 3 s later again for its next door.
+  // EHOSTUNREACH comes after 3 s for a host of the same network; its next door takes 3 s again.
   for (const int found : knock(tried, answer_time(spec)))
     mute.push_back(found == EINPROGRESS || found == EHOSTUNREACH || found == ENETUNREACH);
   return mute;

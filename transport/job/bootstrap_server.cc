@@ -1,7 +1,7 @@
-// The bootstrap on rank 0: accepts every connection and trusts only peers that know the secret.
+// The bootstrap on rank 0: accepts every connection, but trusts only peers that know the secret.
 //
-// One thread and one poll() serve all connections, so a peer that is slow, silent or malformed does
-// not delay other peers. Connections before authentication are bounded in number, size and time.
+// One thread and one poll() serve all connections, so a slow, unresponsive or malformed peer does
+// not delay the others. Connections before authentication are bounded in number, size and time.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -23,12 +23,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A stranger, or a rank that has not confirmed yet.
+// An unauthenticated connection, or a rank that has not confirmed yet.
 struct Newcomer {
   Channel channel;
   std::string nonce;
   Clock::time_point deadline;
-  bool known = false;  // the hello was right
+  bool known = false;  // its hello was authentic
   wire::Hello hello;
 };
 
@@ -41,12 +41,12 @@ class BootstrapServer {
         instances_(members_.size()),
         newcomers_max_(64 + 2 * members_.size()),
         handshake_time_(std::min<std::chrono::milliseconds>(spec.timeout, 5s)) {
-    // Everything at once: confirmed ranks, newcomers, and this process's own files.
+    // At the peak: confirmed ranks and newcomers together.
     need_files(static_cast<int>(members_.size() + newcomers_max_));
     listener_ = listener              ? std::move(listener)
                 : spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })
                                       : listen_on(spec.address, spec.ports);
-    // An inherited socket is as its maker left it.
+    // An inherited socket may lack these flags.
     (void)fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     (void)fcntl(listener_.get(), F_SETFD, FD_CLOEXEC);
     me_ = describe_rank(spec_.rank, host_label(), static_cast<std::uint64_t>(getpid()));
@@ -97,13 +97,13 @@ class BootstrapServer {
   }
 
  private:
-  static constexpr auto kLook = 200ms;  // between two looks at the doors of those that are missing
-  static constexpr auto kAnswer = 100ms;  // for each look
+  static constexpr auto kLook = 200ms;    // between probes of the missing ranks' doors
+  static constexpr auto kAnswer = 100ms;  // time limit of a probe
 
   enum class Keep { kYes, kNo };
 
-  // Whose door is shut is not waited for. All are tried at once: where a whole part of the network
-  // is gone, none of them answers.
+  // Stops waiting for ranks whose door is closed. Probes all doors at once: in a partitioned
+  // network none of them answers.
   void look_at(const std::vector<std::vector<Endpoint>>& doors) {
     std::vector<const Endpoint*> tried;
     std::vector<std::size_t> ranks;
@@ -155,13 +155,13 @@ class BootstrapServer {
   }
 
   void accept_all(Clock::time_point now) {
-    for (int i = 0; i < 64; ++i) {  // then serve who is there
+    for (int i = 0; i < 64; ++i) {  // then serve the accepted ones
       int error = 0;
       Fd fd = accept_from(listener_.get(), error);
       if (!fd && error == EAGAIN) return;
       no_room_ = 0;
       if (!fd && (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)) {
-        // Out of files: the oldest stranger makes room.
+        // Out of files: drop the oldest unauthenticated connection.
         no_room_ = error;
         turn_away_oldest();
         accept_again_ = now + 20ms;
@@ -194,7 +194,7 @@ class BootstrapServer {
         case Channel::Got::kNothing:
           return Keep::kYes;
         case Channel::Got::kEnd:
-          // A rank tries all addresses at once, and hangs up where it needs no answer any more.
+          // A rank tries all addresses at once and disconnects from those it no longer needs.
           if (!n.known && n.channel.heard()) ++turned_away_;
           return Keep::kNo;
         case Channel::Got::kFrame:
@@ -222,8 +222,8 @@ class BootstrapServer {
     }
   }
 
-  // A newcomer with the right secret is a process of this job. If it does not fit, the job is
-  // set up wrongly and cannot assemble: everybody is told now rather than after the deadline.
+  // A newcomer with the right secret is a process of this job. If it does not fit, the job is set
+  // up wrongly and cannot assemble: all ranks are notified now instead of after the deadline.
   void examine(Newcomer& n) {
     const wire::Hello& h = n.hello;
     const std::string who = describe_rank(h.rank, h.host, h.pid);
@@ -249,7 +249,7 @@ class BootstrapServer {
                    wire::encode(wire::Reply{true, remaining, me_}, spec_.secret, n.nonce, h));
   }
 
-  // Why this rank is not free; empty when it is.
+  // Returns why this rank number is taken; empty if it is free.
   std::string claimed(const wire::Hello& h) const {
     const auto r = static_cast<std::size_t>(h.rank);
     const std::string& instance = instances_[r];
@@ -266,14 +266,14 @@ class BootstrapServer {
       n.channel.send(wire::Type::kFailure, wire::encode_failure(failure));
       fail(failure);
     }
-    if (!instances_[r].empty()) return;  // the same process a second time: one is enough
+    if (!instances_[r].empty()) return;  // a second connection of the same process
     instances_[r] = n.hello.instance;
     members_[r] = {std::move(n.channel), describe_rank(n.hello.rank, n.hello.host, n.hello.pid)};
     members_[r].channel.set_max_payload(wire::kMaxFrameBytes);
     ++arrived_;
   }
 
-  // A member has nothing to say before the start: what comes is its end.
+  // A member sends nothing before kStart, so anything received means that it ended.
   void serve_member(Rank r) {
     Member& m = members_[static_cast<std::size_t>(r)];
     wire::Frame frame;
@@ -312,7 +312,7 @@ class BootstrapServer {
     return Status(code, text, ranks.size() == 1 ? ranks[0] : kNoRank);
   }
 
-  // Tells everyone who has proved to be of this job, waits a moment until that is sent, throws.
+  // Notifies all authenticated connections, waits up to 1 s until that is sent, and throws.
   [[noreturn]] void fail(const Status& failure) {
     const std::string payload = wire::encode_failure(failure);
     std::vector<Channel*> told;
@@ -338,18 +338,18 @@ class BootstrapServer {
   const JobSpec& spec_;
   const Clock::time_point deadline_;
   std::vector<Member> members_;
-  std::vector<std::string> instances_;  // by rank, empty where none has arrived
+  std::vector<std::string> instances_;  // by rank; empty if not connected yet
   std::size_t arrived_ = 0;
   const std::size_t newcomers_max_;
   const std::chrono::milliseconds handshake_time_;
   Fd listener_;
   std::string me_;
-  std::list<Newcomer> newcomers_;  // the oldest first
+  std::list<Newcomer> newcomers_;  // oldest first
   Clock::time_point accept_again_{};
   int no_room_ = 0;  // why the last connection could not be accepted
   int turned_away_ = 0;
-  bool wrong_secret_ = false;  // of one that was turned away
-  // After rank 0's end: the job goes on without the ranks that do not come.
+  bool wrong_secret_ = false;  // a rejected connection had one
+  // After rank 0's end: the job continues without the ranks that do not connect.
   bool tolerant_ = false;
   std::vector<bool> awaited_;
 };

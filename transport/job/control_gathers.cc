@@ -1,5 +1,5 @@
-// Gathers on rank 0: takes the part of each rank, hands all of them out when the last has come, and
-// gives a gather up whose ranks are late, leave, or disagree.
+// Gathers on rank 0: collects each rank's part, distributes the result when the last has arrived,
+// and fails a gather whose ranks are late, leave, or disagree.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,14 +61,14 @@ void RootPlane::hand_out() {
   if (what == wire::Gathering::kFromRoot)
     return hand_out_each(wire::decode_parts(parts[0], size_), what);
   if (what == wire::Gathering::kInGroup) return hand_out_in_groups(parts);
-  // Of what is for rank 0, the others hear that all have come, and no more.
+  // In a gather to rank 0, the other ranks get an empty message that means completion.
   const auto all = std::make_shared<const std::string>(
       what == wire::Gathering::kToRoot ? std::string() : wire::pack_parts(parts));
   for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
   finish_gather(std::move(parts));
 }
 
-// `of`: by rank.
+// `of` is indexed by rank.
 void RootPlane::hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what) {
   if (!of)
     return give_up_gather(
@@ -80,7 +80,7 @@ void RootPlane::hand_out_each(std::optional<std::vector<std::string>> of, wire::
   finish_gather(wire::decode_parts((*of)[0], size_).value());
 }
 
-// Each rank gets as many parts as there are ranks; those of other groups are empty.
+// Each rank gets one part per rank of the job; parts of other groups are empty.
 void RootPlane::hand_out_in_groups(const std::vector<std::string>& named) {
   std::map<std::string, std::vector<std::string>> groups;
   std::vector<std::string> group_of;
@@ -103,7 +103,7 @@ void RootPlane::hand_out_in_groups(const std::vector<std::string>& named) {
   finish_gather(std::move(groups[group_of[0]]));
 }
 
-// A rank must begin within the timeout; one that has begun must go on.
+// A rank's part must start within the timeout, and then keep arriving.
 void RootPlane::check_gather(Clock::time_point now) {
   const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
   std::vector<Rank> late;

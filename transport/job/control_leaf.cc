@@ -1,4 +1,4 @@
-// The control plane on every rank but 0, which has one connection, to rank 0.
+// The control plane on ranks other than 0, which have one connection each, to rank 0.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 class Leaf : public Plane {
  public:
-  // door: where rank 0 knows already that this rank listens; none: it is told.
+  // door: this rank's listener if rank 0 already knows it; otherwise opened and announced.
   Leaf(const JobSpec& spec, RootLink link, Fd door = {})
       : Plane(spec, link.period),
         root_(std::move(link.channel)),
@@ -33,9 +33,9 @@ class Leaf : public Plane {
     std::vector<Rank> ranks;
     if (left_ || goodbye_) return ranks;
     age = at_least_audible(age);
-    // Without rank 0 nothing is known of the others.
+    // Without rank 0 nothing is known about the other ranks.
     if (tick_ - heard_ >= age) return {0};
-    // What rank 0 said, and a little more for the time since; no guess beyond its next heartbeat.
+    // Ages as rank 0 reported them, plus the time since, but no guess beyond its next heartbeat.
     const auto since = std::min<Clock::duration>(tick_ - silence_at_, 2 * period_);
     for (const wire::Silence& s : silence_) {
       if (s.rank == rank_ || s.rank < 0 || s.rank >= size_) continue;
@@ -50,10 +50,10 @@ class Leaf : public Plane {
     shrinking_ = true;
     Fd next_door;
     if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
-      // Said now: rank 0 may be the next to die, before the new job has begun everywhere.
+      // Announced now: rank 0 may die before the new job has started on all ranks.
       root_.send(wire::Type::kShrink, open_door(next_door));
       wake();
-      // Rank 0 waits for the others no longer than the timeout, from when it comes itself.
+      // Rank 0 waits for the others at most for the timeout, from its own call of shrink().
       const auto until = std::chrono::steady_clock::now() + 2 * timeout_ + kGrace;
       changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
         return !mask_.empty() || !root_.open() || stopping_ || goodbye_ || taken_for_dead(0) ||
@@ -83,7 +83,7 @@ class Leaf : public Plane {
     const auto enough = std::chrono::steady_clock::now() +
                         std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
     changed_.wait_until(lock, enough, [&]() WEFT_REQUIRES(mutex_) {
-      return goodbye_ || !root_.open() || stopping_ || blamed(0);  // nobody there to read it
+      return goodbye_ || !root_.open() || stopping_ || blamed(0);  // rank 0 cannot read it
     });
   }
 
@@ -98,7 +98,7 @@ class Leaf : public Plane {
                       std::make_shared<const std::string>(mine));
   }
 
-  // Rank 0 decides which failure ends gathers; until it has, this one does here.
+  // Rank 0 decides which failure ends gathers; until then this one does on this rank.
   void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
     if (scope.ends_gathers() && !failed()) set_failure(failure);
     root_.send(wire::Type::kFailure, wire::encode_failure(failure, scope));
@@ -132,7 +132,7 @@ class Leaf : public Plane {
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
       WEFT_REQUIRES(mutex_) {
-    // What came together with the end of the job before is in the channel already.
+    // The channel may already hold frames that arrived with the former job's last ones.
     if (std::exchange(fresh_, false) || (polled.size() > 1 && polled[1].revents != 0))
       serve_root(now);
     const bool beat = now >= next_beat_;
@@ -141,7 +141,7 @@ class Leaf : public Plane {
       if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
       next_beat_ = now + period_;
     }
-    // Rank 0 says who is late. This is for the case that it says nothing.
+    // Rank 0 names late ranks. This covers an unresponsive rank 0.
     if (gathering_ && now >= gather_at_ + timeout_ + kGrace) {
       gathering_ = false;
       fail_gather(fmt::format("{} did not answer in all_gather number {} within {} ms", root_who_,
@@ -156,8 +156,8 @@ class Leaf : public Plane {
  private:
   static constexpr auto kGoodbyeTime = 5000ms;
   static constexpr auto kLastWords = 500ms;
-  static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
-  static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
+  static constexpr auto kVerdictTime = 1000ms;  // slower: rank 0 has itself failed
+  static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to arrive
   static constexpr std::size_t kDoorsAtOnce = 64;
   static constexpr std::size_t kMostDoorBytes = std::size_t{1} << 30;
 
@@ -171,7 +171,7 @@ class Leaf : public Plane {
     }
     if (root_.heard()) {
       heard_ = now;
-      if (root_.partial()) gather_at_ = now;  // nothing else is long
+      if (root_.partial()) gather_at_ = now;  // only gathers span several frames
     }
     if (understood && got != Channel::Got::kEnd) return;
     const std::string why = understood ? root_.why() : "unexpected frame";
@@ -181,7 +181,7 @@ class Leaf : public Plane {
       if (gathering_) fail_gather("rank 0 has left the job");
       return;
     }
-    // With rank 0 goes the control plane.
+    // The control plane ends with rank 0.
     if (!left_ && !decided({}))
       take_verdict(Status(Code::kPeerFailed, fmt::format("{} died: {}", root_who_, why), 0), {});
   }
@@ -203,7 +203,7 @@ class Leaf : public Plane {
       case wire::Type::kGather: {
         const auto part = wire::decode_numbered(frame.payload);
         if (!part) return false;
-        if (!gathering_) return true;  // given up here
+        if (!gathering_) return true;  // already failed on this rank
         if (part->sequence != sequence_) return false;
         gather_at_ = now;
         incoming_ += part->bytes;
@@ -261,7 +261,7 @@ class Leaf : public Plane {
       case wire::Type::kShrunk:
         if (frame.payload.size() != static_cast<std::size_t>(size_)) return false;
         mask_ = frame.payload;
-        handed_over_ = true;  // what follows is for the job that goes on
+        handed_over_ = true;  // later frames belong to the new job
         changed_.notify_all();
         return true;
       case wire::Type::kDoors: {
@@ -279,15 +279,16 @@ class Leaf : public Plane {
     }
   }
 
-  // Opens a place where the others find this rank when rank 0 is gone. "address port", or nothing.
+  // Opens a listener where other ranks find this one after rank 0's end. Returns "address port", or
+  // an empty string on failure.
   std::string open_door(Fd& door) const WEFT_REQUIRES(mutex_) {
     const std::string here = local_address(root_.fd());
     if (here.empty()) return {};
     try {
       const std::vector<std::uint16_t> any{0};
-      // The others connect to the address by which this rank reached rank 0, and no other device
-      // needs to listen. On rank 0's own host that may be the loopback device, while others come
-      // from elsewhere: then rank 0 says by which address they find this rank.
+      // Other ranks connect to the address that this rank uses toward rank 0, so it listens on that
+      // address only. On rank 0's host this may be a loopback address although other hosts connect:
+      // then rank 0 replaces it by an address that they can reach.
       const bool elsewhere = on_loopback(here) && !all_on_loopback(spec_.address);
       door = elsewhere ? listen_on(spec_.address, any) : listen_at(here);
       return fmt::format("{} {}", here, port_of(door.get()));
@@ -297,7 +298,7 @@ class Leaf : public Plane {
     }
   }
 
-  // Rank 0 is gone: the lowest rank that is left takes its place.
+  // Rank 0 is gone: the lowest surviving rank takes its place.
   Shrunk take_over(Lock& lock) WEFT_REQUIRES(mutex_) {
     if (doors_.empty())
       throw Error(
@@ -315,7 +316,7 @@ class Leaf : public Plane {
     for (Rank r = 0; r < size_; ++r)
       if (taken_for_dead(r)) dead.push_back(r);
     std::string problems;
-    std::vector<bool> mute(1);  // by rank, as far as all were tried at once
+    std::vector<bool> mute(1);  // by rank; filled by parallel probes
     for (Rank r = 1; r < rank_; ++r) {
       const auto next = static_cast<std::size_t>(r) + 1;
       if (taken_for_dead(r) || (next <= mute.size() && mute[next - 1])) continue;
@@ -325,7 +326,7 @@ class Leaf : public Plane {
         link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
       } catch (const Error& e) {
         problems += fmt::format("; rank {}: {}", r, e.what());
-        // With a host go all its ranks, and none of them answers.
+        // If a host died, none of its ranks answers: probe the next doors in parallel.
         if (next < mute.size() || r + 1 == rank_) continue;
         mute.resize(next);
         const std::size_t count = std::min(kDoorsAtOnce, static_cast<std::size_t>(rank_) - next);
@@ -352,7 +353,7 @@ class Leaf : public Plane {
     return {make_root_plane(spec, std::move(members)), std::move(survivors)};
   }
 
-  // Throws Error where too few ranks came to the heir, on each of these ranks.
+  // Throws Error, on each of these ranks, if fewer than half of the ranks joined the heir.
   JobSpec spec_of_most(std::string_view mask, Rank heir, std::vector<Rank>& survivors) const {
     JobSpec spec = shrunk_spec(mask, survivors);
     if (2 * survivors.size() < static_cast<std::size_t>(size_))
@@ -366,19 +367,19 @@ class Leaf : public Plane {
   Channel root_ WEFT_GUARDED_BY(mutex_);
   const std::string root_who_;
   Fd door_ WEFT_GUARDED_BY(mutex_);
-  // Of all ranks, empty until rank 0 knows them.
+  // By rank; empty until rank 0 has sent them.
   std::vector<std::string> doors_ WEFT_GUARDED_BY(mutex_);
-  std::string mask_ WEFT_GUARDED_BY(mutex_);   // who goes on
+  std::string mask_ WEFT_GUARDED_BY(mutex_);   // the survivors
   bool fresh_ WEFT_GUARDED_BY(mutex_) = true;  // the thread has not read yet
   Clock::time_point heard_ WEFT_GUARDED_BY(mutex_);
-  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 said at silence_at_
+  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 reported at silence_at_
   Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
-  // Rank 0 has understood our leave(), or leaves itself.
+  // Rank 0 has confirmed our leave(), or leaves itself.
   bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
   bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // rank 0 has decided on failure_
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
   wire::Gathering what_ WEFT_GUARDED_BY(mutex_) = wire::Gathering::kForAll;
-  // When the all_gather began or last went on.
+  // When the all_gather began or last made progress.
   Clock::time_point gather_at_ WEFT_GUARDED_BY(mutex_){};
   std::string incoming_ WEFT_GUARDED_BY(mutex_);
   Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};

@@ -1,4 +1,4 @@
-// The parts of the control plane that are equal on all ranks. Knows no shape of the connections.
+// The parts of the control plane that all ranks share. Independent of the connection topology.
 #include "transport/job/control_plane.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@ class PlaneJob : public Job {
     if (here()) {
       plane_->stop();
     } else {
-      // Its mutex may be locked and its thread does not exist: it cannot be destroyed. Kept
-      // reachable, so that nobody takes it for a leak.
+      // In a forked child the mutex may be locked and the thread does not exist, so the plane
+      // cannot be destroyed. Kept reachable so that leak checkers do not report it.
       static auto* const remains = new std::vector<Plane*>;
       remains->push_back(plane_.release());
     }
@@ -148,7 +148,7 @@ void Plane::hear(const Status& failure, const Scope& scope) {
   failures_.push_back({failure, scope});
   decided_.insert(scope);
   heard_ = failures_.size();
-  if (inquiring_ && !for_outsiders_) end_inquiry();  // who still needs an answer asks again
+  if (inquiring_ && !for_outsiders_) end_inquiry();  // callers that still need one ask again
   changed_.notify_all();
 }
 
@@ -165,7 +165,7 @@ bool Plane::blamed(Rank rank, std::optional<Code> code) const {
 }
 
 void Plane::fail_gather(const std::string& why) {
-  // After a failure the ranks go their ways, and a gather ends because of that: not the news.
+  // After a failure, an ended gather is only a consequence, so keep the failure as the error.
   if (gather_error_.empty() && !failed()) gather_error_ = why;
   changed_.notify_all();
 }
@@ -185,8 +185,8 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, wire::Gatherin
   ++sequence_;
   gathered_ = false;
   contribute(mine, what);
-  ring(wake_);  // what the socket did not take at once is for the thread
-  // The thread has the deadline, and ends this wait by one of these.
+  ring(wake_);  // the thread sends what the socket did not take
+  // The thread enforces the deadline and ends this wait through one of these conditions.
   changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
     return gathered_ || !gather_error_.empty() || failed() || stopping_;
   });
@@ -204,7 +204,7 @@ void Plane::report(const Status& failure, const Scope& scope) noexcept {
     tell(failure, scope);
     ring(wake_);
   }
-  await_verdict(scope, lock);  // what this rank told, by abort() too, may not have been the first
+  await_verdict(scope, lock);  // another rank's report may have been first
 }
 
 void Plane::abort(const char* reason) noexcept {
@@ -212,13 +212,13 @@ void Plane::abort(const char* reason) noexcept {
   if (!aborted_.compare_exchange_strong(none, 1)) return;
   for (std::size_t i = 0; i < Job::kMostReason && reason[i]; ++i) abort_reason_[i] = reason[i];
   aborted_.store(2, std::memory_order_release);
-  ring(wake_);  // the thread tells the others
+  ring(wake_);  // the thread notifies the other ranks
 }
 
 void Plane::await_abort() noexcept {
   Lock lock(mutex_);
   changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
-    return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread tells it
+    return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread to send it
   });
 }
 

@@ -1,5 +1,5 @@
-// The control plane on rank 0 as it serves: receives all heartbeats, passes on letters and
-// inquiries, detects dead ranks, decides which failure was the first, and shrinks the job.
+// The control plane on rank 0: receives heartbeats, forwards letters and inquiries, detects dead
+// ranks, decides which failure was the first, and shrinks the job.
 #include "transport/job/control_root.h"
 
 #include <fmt/format.h>
@@ -15,22 +15,22 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLastWords = 500ms;  // to send what is queued when dying in order
+constexpr auto kLastWords = 500ms;  // to flush queued frames at a stop without leave()
 constexpr auto kInquiryTurn = 300ms;
 
-// More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
+// If more is queued, skip the heartbeat: any frame shows the peer that rank 0 is alive.
 constexpr std::size_t kBusyBytes = 64 * 1024;
-// More waiting than this and the receiver is stopped: it gets no further letters.
+// If more is queued, the receiver must be stopped: drop further letters.
 constexpr std::size_t kMostLetterBytes = std::size_t{16} << 20;
 
-// Limits of what a rank can make rank 0 keep. The snapshots that wait for a rank that does not
+// Limits on the memory that one rank can make rank 0 use. Snapshots queued for a rank that does not
 // read:
 constexpr std::size_t kMostWaiting = std::size_t{64} << 20;
-// The text of a door, and the failures of communicators that rank 0 writes down:
+// Bytes of a door's text, and the number of communicator failures recorded:
 constexpr std::size_t kMostDoor = 256, kMostFailures = std::size_t{1} << 14;
-// The frames that are taken of one rank before the others have their turn:
+// Frames read from one rank before the next rank is served:
 constexpr int kMostFrames = 256;
-// The bytes of one rank for one gather:
+// Bytes of one rank in one gather:
 std::size_t gather_limit() {
   constexpr const char* kName = "WEFT_GATHER_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
@@ -73,7 +73,7 @@ Plane::Shrunk RootPlane::shrink() {
   std::vector<Rank> survivors;
   const JobSpec spec = shrunk_spec(mask, survivors);
   const std::string doors = doors_of(survivors, &Peer::next_door);
-  // From here on the thread reads nothing: what comes is for the job that goes on.
+  // From now on the thread reads nothing: later frames belong to the new job.
   handed_over_ = true;
   for (Rank r = 1; r < size_; ++r) {
     Channel& c = peer(r).member.channel;
@@ -96,9 +96,9 @@ Plane::Shrunk RootPlane::shrink() {
     members.back().who = renumber(members.back().who, static_cast<Rank>(i));
   }
   auto next = std::make_unique<RootPlane>(spec, std::move(members));
-  // Who could open none then (too many files) may say it later: the others do not say it again.
+  // A rank without a door (too many open files) may announce one later; the others do not again.
   {
-    const Lock of_next(next->mutex_);  // which nobody else knows yet
+    const Lock of_next(next->mutex_);  // uncontended: not shared yet
     for (std::size_t i = 1; i < survivors.size(); ++i) {
       next->peers_[i].door = std::move(peer(survivors[i]).next_door);
       next->doors_ += !next->peers_[i].door.empty();
@@ -107,12 +107,12 @@ Plane::Shrunk RootPlane::shrink() {
   return {std::move(next), std::move(survivors)};
 }
 
-// The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
+// Other ranks may still work: rank 0 serves them until stop() and, for a while, in it.
 void RootPlane::leave() noexcept {
   const Lock lock(mutex_);
   left_ = true;
   if (gathering_) give_up_gather("rank 0 has left the job");
-  for (Peer& p : peers_)  // they wait for this rank, in vain
+  for (Peer& p : peers_)  // they wait for this rank to shrink
     if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
 }
 
@@ -133,8 +133,8 @@ Clock::time_point RootPlane::prepare(std::vector<pollfd>& polled, Clock::time_po
 }
 
 bool RootPlane::serve(const std::vector<pollfd>& polled, Clock::time_point now) {
-  // All that there is to read first: two ends found in one round are told apart by nothing else
-  // than what their owners said before.
+  // Read all connections first: if two ends are found in one iteration, only what the ranks
+  // reported before tells which came first.
   for (std::size_t i = 0; i < order_.size(); ++i) {
     if (polled[i + 1].revents != 0 || peer(order_[i]).more) serve_peer(order_[i], now);
   }
@@ -164,7 +164,7 @@ void RootPlane::serve_peer(Rank r, Clock::time_point now) {
   p.more = p.more && understood;
   if (c.heard()) {
     p.heard = now;
-    if (gathering_ && !p.complete && c.partial()) {  // its part is coming: little else is long
+    if (gathering_ && !p.complete && c.partial()) {  // most likely a part of this gather
       p.begun = true;
       last_part_ = now;
     }
@@ -186,7 +186,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
     case wire::Type::kGather: {
       const auto part = wire::decode_numbered(frame.payload);
       if (!part) return false;
-      // Parts of an all_gather that is over may still be on their way.
+      // Parts of a failed all_gather may still arrive.
       if (!gather_error_.empty() || failed()) return true;
       const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
       if ((part->sequence & ~wire::kGatheringFlags) != expected || p.complete) return false;
@@ -198,7 +198,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
       const auto failure = wire::decode_failure(frame.payload);
       if (!failure) return false;
       const auto& [status, scope] = *failure;
-      // Who waited for this rank to shrink waits no more, and is not alone in that.
+      // The sender gave up waiting for rank 0 to shrink; others will do the same.
       if (p.shrinks && status.code() == Code::kPeerFailed && status.rank() == 0) {
         set_failure(status);
         hear(status, scope);
@@ -209,7 +209,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
     case wire::Type::kInquire: {
       const auto asked = wire::decode_numbered(frame.payload);
       if (!asked) return false;
-      // Of one rank the last inquiry counts.
+      // Only the last inquiry of a rank counts.
       const std::uint64_t id = inquiry_id(r, static_cast<std::uint32_t>(asked->sequence));
       const auto same = [r](std::uint64_t other) { return static_cast<Rank>(other >> 32) == r; };
       if (const auto before = std::ranges::find_if(inquiries_, same); before != inquiries_.end())
@@ -221,7 +221,7 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
     case wire::Type::kTestimony: {
       const auto told = wire::decode_numbered(frame.payload);
       if (!told) return false;
-      // Of the job before, who asked may have a number that this one has not.
+      // An asking rank of the former job may have a number that this job lacks.
       if (told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return true;
       hand_over(static_cast<Rank>(told->sequence >> 32), r,
                 static_cast<std::uint32_t>(told->sequence), told->bytes);
@@ -262,9 +262,10 @@ bool RootPlane::handle(Rank r, const wire::Frame& frame) {
   }
 }
 
-// Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
+// Packs the doors of these ranks, rank 0 first; empty if one has none: then the job cannot survive
+// rank 0's death.
 std::string RootPlane::doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const {
-  // Who came over the loopback device is on this host, which the others know by another address.
+  // Ranks that connected over loopback are on this host; other hosts need its real address.
   std::string here;
   for (const Peer& p : peers_)
     if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
@@ -289,7 +290,7 @@ void RootPlane::tell_doors() {
   for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, doors);
 }
 
-// The first failure of a scope counts. Everybody hears of it, also who reported it.
+// Records the first failure of a scope and broadcasts it, also to the rank that reported it.
 void RootPlane::declare(const Status& failure, const Scope& scope) {
   if (decided(scope)) return;
   if (heard() >= kMostFailures && scope.ends == Scope::Ends::kGroup)
@@ -302,8 +303,8 @@ void RootPlane::declare(const Status& failure, const Scope& scope) {
   for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
 }
 
-// Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
-// verdict is the job's, so the others wait their turn, and mostly need it no more.
+// When a deadline passes on many ranks, all ask at once. The first verdict is the job's, so the
+// others are queued and are mostly obsolete by their turn.
 void RootPlane::pass_on(Clock::time_point now) {
   const std::uint64_t id = inquiries_.front();
   inquiries_.pop_front();
@@ -347,14 +348,14 @@ void RootPlane::beat(Clock::time_point now) {
   }
 }
 
-// Out of order: what is queued is still sent. In order: until the others have left, or died, or
-// the timeout has passed; then they are told that rank 0 ends in good order.
+// Without leave(): queued frames are still sent. After leave(): serves until the other ranks have
+// left or died or the timeout has passed, and then sends kGoodbye.
 bool RootPlane::finished(Clock::time_point now) {
   if (!stopping_) return false;
   bool idle = true;
   for (const Peer& p : peers_) {
     const Channel& c = p.member.channel;
-    // The rank that failed may be stopped and never leave, nor read what is queued for it.
+    // A failed rank may be stopped: it may never leave nor read its queued frames.
     if (blamed(static_cast<Rank>(&p - peers_.data()))) continue;
     const bool working = left_ && !p.left;
     if (c.open() && (working || c.queued() > 0)) idle = false;

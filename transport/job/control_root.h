@@ -1,6 +1,5 @@
-// The control plane on rank 0, the middle of the star. control_root.cc serves the other ranks,
-// detects dead ones and decides which failure was the first; control_gathers.cc collects what ranks
-// bring to a gather and hands it out.
+// The control plane on rank 0, the center of the star. control_root.cc serves the other ranks,
+// detects dead ones and decides which failure was the first; control_gathers.cc runs gathers.
 #pragma once
 
 #include <poll.h>
@@ -22,7 +21,7 @@ class RootPlane : public Plane {
 
   std::vector<Rank> silent(std::chrono::milliseconds age) const override;
   Shrunk shrink() override;
-  // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
+  // Other ranks may still work: rank 0 serves them until stop() and, for a while, in it.
   void leave() noexcept override;
 
  protected:
@@ -48,12 +47,12 @@ class RootPlane : public Plane {
     Member member;
     Clock::time_point heard;
     bool left = false;
-    std::string part = {};  // of the all_gather under way
+    std::string part = {};  // of the current gather
     bool begun = false, complete = false;
     wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;
-    bool more = false;                      // frames of it may be here that no poll() tells of
-    std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
+    bool more = false;                      // the channel may hold frames that poll() does not see
+    std::string door = {}, next_door = {};  // in this job, and in the one after shrink()
   };
 
   Peer& peer(Rank r) WEFT_REQUIRES(mutex_) { return peers_[static_cast<std::size_t>(r)]; }
@@ -68,47 +67,48 @@ class RootPlane : public Plane {
   // control_root.cc
   void serve_peer(Rank r, Clock::time_point now) WEFT_REQUIRES(mutex_);
   bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_);
-  // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
+  // Packs the doors of these ranks, rank 0 first; empty if one has none: then the job cannot
+  // survive rank 0's death.
   std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const
       WEFT_REQUIRES(mutex_);
   void tell_doors() WEFT_REQUIRES(mutex_);
-  // The first failure of a scope counts. Everybody hears of it, also who reported it.
+  // Records the first failure of a scope and broadcasts it, also to the rank that reported it.
   void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
-  // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
-  // verdict is the job's, so the others wait their turn, and mostly need it no more.
+  // When a deadline passes on many ranks, all ask at once. The first verdict is the job's, so the
+  // others are queued and are mostly obsolete by their turn.
   void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void pass_letter(std::uint32_t box, Rank to, Rank from, std::string_view bytes)
       WEFT_REQUIRES(mutex_);
   void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
       WEFT_REQUIRES(mutex_);
   void beat(Clock::time_point now) WEFT_REQUIRES(mutex_);
-  // Out of order: what is queued is still sent. In order: until the others have left, or died, or
-  // the timeout has passed; then they are told that rank 0 ends in good order.
+  // Without leave(): queued frames are still sent. After leave(): serves until the other ranks have
+  // left or died or the timeout has passed, and then sends kGoodbye.
   bool finished(Clock::time_point now) WEFT_REQUIRES(mutex_);
 
   // control_gathers.cc
   void receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what)
       WEFT_REQUIRES(mutex_);
   void hand_out() WEFT_REQUIRES(mutex_);
-  // `of`: by rank.
+  // `of` is indexed by rank.
   void hand_out_in_groups(const std::vector<std::string>& named) WEFT_REQUIRES(mutex_);
   void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
       WEFT_REQUIRES(mutex_);
-  // A rank must begin within the timeout; one that has begun must go on.
+  // A rank's part must start within the timeout, and then keep arriving.
   void check_gather(Clock::time_point now) WEFT_REQUIRES(mutex_);
   void give_up_gather(const std::string& why) WEFT_REQUIRES(mutex_);
 
-  std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // that wait for their turn
+  std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // queued
   Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
-  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // known
-  const std::size_t gather_most_;          // bytes of one rank for one gather
+  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // how many are known
+  const std::size_t gather_most_;          // bytes of one rank in one gather
   // By rank; [0] stands for this rank and has no channel.
   std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
-  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // of the polled connections
+  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // ranks of the polled connections
   Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
   Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
-  std::uint64_t current_ WEFT_GUARDED_BY(mutex_) = 0;  // the all_gather under way or done last
+  std::uint64_t current_ WEFT_GUARDED_BY(mutex_) = 0;  // number of the current or last all_gather
   Clock::time_point begun_at_ WEFT_GUARDED_BY(mutex_){}, last_part_ WEFT_GUARDED_BY(mutex_){};
 };
 

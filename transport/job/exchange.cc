@@ -1,4 +1,4 @@
-// The exchange in which a rank that fails takes part, too. Knows nothing of what ranks say.
+// An all-gather in which a failing rank also takes part. Does not interpret the exchanged bytes.
 #include "transport/job/exchange.h"
 
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// The first byte of what a rank gathers: what it has to say follows, or why it failed.
+// First byte of a rank's contribution; its value or its error follows.
 constexpr char kSays = 's';
 constexpr char kFailed = 'e';
 

@@ -1,4 +1,4 @@
-// What the ranks of a job tell each other as they set something up.
+// Exchanges set-up data between the ranks of a job.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace weft {
 // "rank 3 on host b"
 std::string rank_on_host(const Topology& topology, Rank rank);
 
-// Returns what all ranks say, each by its say(); collective over the job. Where say() throws Error
-// on some rank, every rank throws Error that names the rank, with its reason: a rank that fails
-// still takes part, so that all learn of it now and not by a timeout, and none finds it gone.
+// All-gathers the results of say(); collective over the job. If say() throws Error on some rank,
+// every rank throws an Error that names that rank and its reason: a failing rank still takes part,
+// so that the others fail at once instead of by timeout.
 std::vector<std::string> exchange(Job& job, const Topology& topology,
                                   const std::function<std::string()>& say);
 

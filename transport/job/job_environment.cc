@@ -36,8 +36,8 @@ void parse_root(const std::string& root, JobSpec& spec) {
   spec.ports = {static_cast<std::uint16_t>(parse_number("the port in WEFT_ROOT", port, 1, 65535))};
 }
 
-// The listening socket that weft launch made for rank 0. Once a job has used it, a second one
-// listens on the same port by itself.
+// Returns the listening socket that weft launch made for rank 0. Only the first job can use it;
+// later ones listen on the same port themselves.
 int inherited_listener() {
   if (!is_set("WEFT_ROOT_FD")) return -1;
   const int fd = static_cast<int>(required_number("WEFT_ROOT_FD", 0, 1 << 24));
@@ -50,7 +50,7 @@ int inherited_listener() {
                     "listens on the port of WEFT_ROOT by itself",
                     fd, errno == EBADF ? " but closed" : ""));
   }
-  (void)fcntl(fd, F_SETFD, FD_CLOEXEC);  // not for the programs that rank 0 starts
+  (void)fcntl(fd, F_SETFD, FD_CLOEXEC);  // not inherited by rank 0's children
   return fd;
 }
 

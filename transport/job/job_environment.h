@@ -15,7 +15,7 @@ namespace weft {
 bool torchrun_present();
 // Fills the spec from torchrun's variables. Since torchrun's agent usually owns MASTER_PORT, rank 0
 // takes the first free port of torchrun_ports(). The secret is WEFT_SECRET, or else a hash of run
-// id, address and port: it keeps other jobs out, but not a person who can guess these three.
+// id, address and port: it keeps other jobs out, but not an attacker who can guess these three.
 void read_torchrun(JobSpec& spec);
 // Returns distinct ports between 10000 and 32767 (below the kernel's ephemeral ports), the same on
 // every rank of the job.
@@ -25,7 +25,7 @@ std::vector<std::uint16_t> torchrun_ports(std::uint16_t master_port, std::string
 bool pmix_present();
 #if WEFT_HAVE_PMIX
 // Fills the spec from PMIx, which also carries rank 0's addresses, port and random secret to the
-// other ranks. PMIx is initialised once and finalised when the process exits. Throws Error.
+// other ranks. PMIx is initialized once and finalized when the process exits. Throws Error.
 void read_pmix(JobSpec& spec);
 #endif
 

@@ -1,5 +1,5 @@
-// A job for tests whose ranks are objects of one process, without sockets. A Job destroyed without
-// leave() counts as dead, as a process that ended does.
+// A job for tests: its ranks are objects in one process, without sockets. A Job destroyed without
+// leave() counts as dead, like a process that ended.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ struct Meeting {
   Status failure WEFT_GUARDED_BY(mutex);
   std::vector<JobFailure> failures WEFT_GUARDED_BY(mutex);
   std::atomic<std::size_t> heard{0};  // failures.size()
-  // The all_gather under way, and the result of the one done last.
+  // The current all_gather, and the result of the last completed one.
   std::vector<std::string> part WEFT_GUARDED_BY(mutex);
   std::vector<bool> present WEFT_GUARDED_BY(mutex);
   int arrived WEFT_GUARDED_BY(mutex) = 0;
@@ -51,11 +51,12 @@ struct Meeting {
   std::shared_ptr<const std::vector<std::string>> result WEFT_GUARDED_BY(mutex);
   std::string gather_error WEFT_GUARDED_BY(mutex);
   std::vector<bool> left WEFT_GUARDED_BY(mutex);
-  // abort(): 0, 1 while the reason is written, 2; becomes a failure when somebody looks, then 3.
+  // abort(): 0, 1 while the reason is written, 2 written, 3 turned into a failure by the next
+  // reader.
   std::atomic<int> aborted{0};
   Rank aborter = kNoRank;
   char reason[Job::kMostReason + 1] = {};
-  // shrink(): who has called, and what came of it.
+  // shrink(): the ranks that have called it, and its result.
   std::vector<bool> shrinks WEFT_GUARDED_BY(mutex);
   std::shared_ptr<Meeting> next WEFT_GUARDED_BY(mutex);
   std::vector<Rank> survivors WEFT_GUARDED_BY(mutex);
@@ -131,7 +132,7 @@ class LocalJob : public Job {
       m.done = number;
       m.changed.notify_all();
     }
-    // Nobody can be two further on before this rank comes again, so the result stays.
+    // No rank can be two gathers ahead before this rank calls again, so the result stays valid.
     const bool in_time = m.changed.wait_for(lock, m.timeout, [&]() WEFT_REQUIRES(m.mutex) {
       return m.done >= number || m.failed || !m.gather_error.empty();
     });
@@ -210,7 +211,7 @@ class LocalJob : public Job {
     const MutexLock lock(meeting_->mutex);
     if (!failure.ok() && !meeting_->left[me()]) meeting_->fail(failure, scope);
   }
-  // Threads of one process do not stop alone.
+  // Threads of one process do not stop individually.
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {
     const MutexLock lock(meeting_->mutex);

@@ -1,4 +1,4 @@
-// Keeps a rank's letters until their user asks for them. Does not know how letters travel.
+// Queues a rank's letters until they are received. Does not know how letters travel.
 #include "transport/job/mailbox.h"
 
 #include <exception>

@@ -1,6 +1,6 @@
-// Letters between any two ranks of a job, by way of rank 0, for what a transport must tell a peer
-// that it has no connection with. A letter arrives once and in the order of its sender, or never:
-// it is lost where the job has ended, and where its receiver lets too many letters lie.
+// Letters between any two ranks of a job, through rank 0, for transports that must reach a peer
+// without a connection to it. Delivery is at most once and in order per sender: a letter is lost if
+// the job has ended or if its receiver's box is full.
 #pragma once
 
 #include <atomic>
@@ -31,24 +31,24 @@ class Mailbox {
 
   virtual ~Mailbox() = default;
   virtual void send(Rank to, std::string_view bytes) noexcept = 0;
-  // Takes the oldest letter; false: there is none, which costs one load.
+  // Takes the oldest letter; false if there is none, which costs one load.
   virtual bool receive(Letter& letter) noexcept = 0;
-  virtual bool waiting() const noexcept = 0;  // a letter lies here
-  // Returns a descriptor that is readable while a letter lies here; -1: there is none.
+  virtual bool waiting() const noexcept = 0;  // whether a letter is queued
+  // Returns a descriptor that is readable while a letter is queued; -1 if unsupported.
   virtual int fd() const noexcept { return -1; }
 };
 
-// The mailboxes of one rank, counted from 0 in the order in which they were opened.
+// The mailboxes of one rank, numbered from 0 in the order of opening.
 class PostOffice : public std::enable_shared_from_this<PostOffice> {
  public:
-  // Takes a letter of this rank to box number `box` of rank `to`.
+  // Sends a letter of this rank to box number `box` of rank `to`.
   using Carry = std::function<void(std::uint32_t box, Rank to, std::string_view bytes)>;
   explicit PostOffice(Carry carry) : carry_(std::move(carry)) {}
 
   std::unique_ptr<Mailbox> open();
-  // Puts a letter into a box, which may be opened later.
+  // Queues a letter in a box, which may not have been opened yet.
   void deliver(std::uint32_t box, Rank from, std::string_view bytes);
-  // The job ends: what is sent from now on is lost.
+  // Called at the job's end: letters sent from now on are dropped.
   void close() noexcept;
 
  private:
@@ -66,7 +66,7 @@ class PostOffice : public std::enable_shared_from_this<PostOffice> {
   std::shared_ptr<Lying> box(std::uint32_t number);
   void send(std::uint32_t box, Rank to, std::string_view bytes) noexcept;
 
-  Mutex carrying_;  // apart from the other one: who delivers may hold what carry_ takes
+  Mutex carrying_;  // separate from mutex_: callers of deliver() may hold a lock that carry_ takes
   Carry carry_ WEFT_GUARDED_BY(carrying_);
   Mutex mutex_;
   std::vector<std::shared_ptr<Lying>> boxes_ WEFT_GUARDED_BY(mutex_);

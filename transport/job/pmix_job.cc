@@ -1,5 +1,5 @@
-// Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and tells the other ranks through PMIx
-// where rank 0 listens. PMIx carries no other bytes.
+// Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and publishes rank 0's address through
+// it. Nothing else is exchanged over PMIx.
 #include <fmt/format.h>
 #include <pmix.h>
 #include <unistd.h>
@@ -28,11 +28,12 @@ void check(pmix_status_t status, const char* what) {
       what, PMIx_Error_string(status), status));
 }
 
-// The connection to the PMIx server: made once, given back when the process exits.
+// The connection to the PMIx server: opened once, closed when the process exits.
 class Client {
  public:
   Client() : owner_(getpid()) {
-    // PMIx makes a thread, and may wait for its server: whoever waits here can be interrupted.
+    // PMIx_Init starts a thread and may block on its server. In a thread with signals blocked, its
+    // thread inherits the mask and the wait here stays interruptible.
     pmix_status_t status = PMIX_ERROR;
     start_thread("the thread that speaks to PMIx", [&] {
       status = PMIx_Init(&self_, nullptr, 0);
@@ -40,7 +41,7 @@ class Client {
     check(status, "PMIx_Init");
   }
   ~Client() {
-    if (getpid() == owner_) PMIx_Finalize(nullptr, 0);  // a forked child has no say in it
+    if (getpid() == owner_) PMIx_Finalize(nullptr, 0);  // not in a forked child
   }
   const pmix_proc_t& self() const { return self_; }
 
@@ -72,17 +73,17 @@ std::uint32_t job_number(const Client& client, const char* key) {
   return value->data.uint32;
 }
 
-// PMIx_Fence with our own deadline: servers differ in whether they keep PMIX_TIMEOUT.
+// PMIx_Fence with our own deadline: not all servers honor PMIX_TIMEOUT.
 void fence(const Client& client, std::chrono::milliseconds timeout) {
   struct Wait {
     Mutex mutex;
     std::condition_variable_any done;
     bool over WEFT_GUARDED_BY(mutex) = false;
     pmix_status_t status WEFT_GUARDED_BY(mutex) = PMIX_SUCCESS;
-    pmix_proc_t job;  // these two are PMIx's until then
+    pmix_proc_t job;  // PMIx uses these two until `over`
     pmix_info_t info;
   };
-  // Shared with the callback, which may come after we have given up.
+  // Shared with the callback, which may run after our timeout.
   const auto wait = std::make_shared<Wait>();
   auto theirs = std::make_unique<std::shared_ptr<Wait>>(wait);
   const auto callback = [](pmix_status_t status, void* data) {
@@ -99,7 +100,7 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
   const pmix_status_t posted = PMIx_Fence_nb(&wait->job, 1, &wait->info, 1, callback, theirs.get());
   if (posted == PMIX_OPERATION_SUCCEEDED) return;
   check(posted, "PMIx_Fence");
-  (void)theirs.release();  // the callback's now
+  (void)theirs.release();  // owned by the callback now
   MutexLock lock(wait->mutex);
   if (!wait->done.wait_for(lock, timeout,
                            [&]() WEFT_REQUIRES(wait->mutex) { return wait->over; })) {
@@ -134,7 +135,7 @@ std::string look_up(const Client& client) {
 }
 
 JobSpec discover(std::chrono::milliseconds timeout) {
-  static const Client client;  // finalised at exit
+  static const Client client;  // finalized at exit
   JobSpec spec;
   spec.launcher = "pmix";
   spec.rank = static_cast<Rank>(client.self().rank);
@@ -158,7 +159,7 @@ void read_pmix(JobSpec& spec) {
     throw Error(fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
                             "(Debian: libpmix2), or use weft launch",
                             std::getenv("PMIX_RANK"), pmix_library().why_not()));
-  // PMIx is asked once: every rank fences the same number of times, however often it asks us.
+  // Query PMIx once, so that every rank fences equally often, however many jobs it makes.
   static const JobSpec found = discover(spec.timeout);
   const auto timeout = spec.timeout;
   spec = found;

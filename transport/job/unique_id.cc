@@ -1,4 +1,4 @@
-// Makes and reads unique ids, and keeps the sockets of those that no job has used yet.
+// Makes and parses unique ids, and keeps the sockets of those that no job has used yet.
 #include "transport/job/unique_id.h"
 
 #include <arpa/inet.h>
@@ -25,13 +25,13 @@ namespace {
 
 constexpr std::string_view kMark = "weft-id-1 ";
 
-// Sockets of the ids that this process has made and not used, by id.
+// Sockets of the unused ids of this process, by id.
 struct Unused {
   Mutex mutex;
   std::map<std::string, int, std::less<>> sockets WEFT_GUARDED_BY(mutex);
 };
 Unused& unused() {
-  static auto* const all = new Unused;  // the kernel closes what is left
+  static auto* const all = new Unused;  // never destroyed: the kernel closes the rest
   return *all;
 }
 
@@ -51,7 +51,7 @@ std::string own_addresses() {
         if (inet_ntop(AF_INET, &a->sin_addr, text, sizeof text)) four.push_back(text);
       } else if (i->ifa_addr->sa_family == AF_INET6) {
         const auto* a = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
-        // A link-local address means nothing without its interface.
+        // A link-local address is unusable without its interface.
         if (IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr)) continue;
         if (inet_ntop(AF_INET6, &a->sin6_addr, text, sizeof text)) six.push_back(text);
       }
@@ -72,7 +72,7 @@ Rendezvous open_rendezvous(const std::string& addresses) {
   Rendezvous r;
   r.text =
       fmt::format("{} {} {}", hex(random_bytes(kMacBytes)), port_of(listener.get()), addresses);
-  // A JobSpec is plain data: it carries a number, which connect() takes over.
+  // JobSpec is plain data, so it holds a raw descriptor; connect() takes ownership.
   r.listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
   if (r.listen_fd < 0) throw Error(fmt::format("cannot keep a socket: {}", std::strerror(errno)));
   return r;
@@ -90,7 +90,7 @@ void read_rendezvous(std::string_view text, JobSpec& spec) {
 
 std::string make_unique_id() {
   std::string addresses = own_addresses();
-  // Of many addresses the last ones, the host's name and the loopback device, are kept.
+  // If there are too many addresses, keep the last ones: the host name and loopback.
   while (addresses.size() > kMostUniqueId - 128) addresses.erase(0, addresses.find(',') + 1);
   Rendezvous r = open_rendezvous(addresses);
   std::string id = std::string(kMark) + r.text;

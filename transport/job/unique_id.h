@@ -1,5 +1,5 @@
-// A unique id names a job that is about to assemble: where rank 0 listens, and the job's secret.
-// Whoever makes the id hands it to the other ranks; this file does not know how.
+// A unique id names a job to be connected: rank 0's addresses and the job's secret. The application
+// passes it to the other ranks.
 #pragma once
 
 #include <string>
@@ -9,26 +9,26 @@
 
 namespace weft {
 
-// Returns every address at which other processes may reach this host, comma-separated: the
+// Returns every address at which other processes can reach this host, comma-separated: the
 // interfaces that are up, the host's name, and the loopback device for ranks of this host.
 std::string own_addresses();
 
-// A listening socket, and the text that leads the other ranks to it: "secret port address,...".
+// A listening socket, and the text by which other ranks find it: "secret port address,...".
 struct Rendezvous {
-  int listen_fd = -1;  // the caller's; connect() takes it over
+  int listen_fd = -1;  // owned by the caller until connect()
   std::string text;
 };
-// Listens on a free port, at `addresses`. Throws Error where the kernel refuses.
+// Listens on a free port, at `addresses`. Throws Error if the kernel refuses.
 Rendezvous open_rendezvous(const std::string& addresses);
-// Takes secret, port and addresses from the text of a Rendezvous. Throws Error on another text.
+// Parses secret, port and addresses from the text of a Rendezvous. Throws Error if malformed.
 void read_rendezvous(std::string_view text, JobSpec& spec);
 
-// Makes an id, and listens for the ranks that will use it; the process becomes rank 0 of the job.
-// Printable; at most kMostUniqueId characters. Throws Error.
+// Makes an id and listens for its ranks; this process becomes rank 0 of the job. The id is
+// printable and has at most kMostUniqueId characters. Throws Error.
 inline constexpr std::size_t kMostUniqueId = 1023;
 std::string make_unique_id();
-// Describes the job of an id to connect(). The process that made the id is rank 0, once. Throws
-// Error where the id is not one of this version, or rank 0 has not made it.
+// Returns the spec of an id's job. Rank 0 must be the process that made the id, once. Throws Error
+// if the id is from another version, or if this is rank 0 and it did not make the id.
 JobSpec job_from_unique_id(std::string_view id, Rank rank, int size);
 
 }  // namespace weft

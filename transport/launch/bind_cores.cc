@@ -1,4 +1,4 @@
-// Binds a rank to its share of the cores by sched_setaffinity. Knows nothing of NUMA.
+// Binds a rank to its share of the cores with sched_setaffinity. Does not consider NUMA.
 #include "transport/launch/bind_cores.h"
 
 #include <sched.h>
@@ -21,7 +21,7 @@ void bind_to_share(Rank rank, int ranks) {
     for (int i = rank * n / ranks; i < (rank + 1) * n / ranks; ++i)
       CPU_SET(cores[static_cast<std::size_t>(i)], &mine);
   }
-  sched_setaffinity(0, sizeof mine, &mine);  // without it the rank is only slower
+  sched_setaffinity(0, sizeof mine, &mine);  // failure only makes the rank slower
 }
 
 }  // namespace weft

@@ -5,8 +5,8 @@
 
 namespace weft {
 
-// Binds this process to the rank's share of the cores that the process may use: a block of cores
-// where there are more cores than ranks, else one core, in turn. Ignores a refusal by the kernel.
+// Binds this process to the rank's share of its allowed cores: a block of cores if there are more
+// cores than ranks, otherwise one core, round robin. Ignores errors.
 void bind_to_share(Rank rank, int ranks);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The handler of SIGPIPE. Knows of a launcher only its process id.
+// The handler of SIGPIPE. Knows only the launcher's process id.
 #include "transport/launch/closed_pipe.h"
 
 #include <poll.h>
@@ -11,13 +11,12 @@
 namespace weft {
 namespace {
 
-// How long a rank waits for its launcher to end it. Then it ends by itself.
+// How long a rank waits for its launcher to kill it before it ends by itself.
 constexpr timespec kPatience{5, 0};
 
 pid_t launcher = 0;
 
-// The signal of the same number that raise() leaves pending ends the process as the handler
-// returns.
+// raise() leaves the signal pending; it ends the process when the handler returns.
 void end_rank(int signal_number) {
   if (launcher > 1 && getppid() == launcher && output_closed() &&
       kill(launcher, signal_number) == 0)

@@ -1,23 +1,22 @@
-// The end of a program whose reader has gone, as in `weft perf all_reduce | head -1`: by SIGPIPE,
-// as other programs end, and without a word from the other ranks of its job.
+// Ends a program whose reader is gone, as in `weft perf all_reduce | head -1`, by SIGPIPE like
+// other programs, and without error messages of the job's other ranks.
 #pragma once
 
 #include <sys/types.h>
 
 namespace weft {
 
-// The variable in which a launcher tells its ranks its process id.
+// Environment variable with the launcher's process id, set for its ranks.
 inline constexpr char kLauncherVariable[] = "WEFT_LAUNCHER";
-// The exit code of a shell for a program that SIGPIPE ended.
+// A shell's exit code for a program ended by SIGPIPE.
 inline constexpr int kExitClosedPipe = 128 + 13;
 
-// Returns whether standard output or standard error is a pipe or a socket whose reader has gone.
-// Async-signal-safe.
+// Returns whether stdout or stderr is a pipe or a socket without a reader. Async-signal-safe.
 bool output_closed() noexcept;
 
-// Makes SIGPIPE end this process, also where its parent ignores the signal. A rank whose output is
-// closed first tells its launcher, which ends all ranks at once: a rank that is simply gone would
-// have the others report a failure of the job. Call once, before the first thread.
+// Makes SIGPIPE end this process even if its parent ignores the signal. A rank whose output is
+// closed first signals its launcher, which ends all ranks at once; otherwise the other ranks would
+// report a failure of the job. Call once, before the first thread.
 void end_at_closed_pipe() noexcept;
 
 }  // namespace weft

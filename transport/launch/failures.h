@@ -1,4 +1,4 @@
-// The exceptions that end a program on the ranks of a job: a usage error or a failure of the job.
+// Exceptions that end a program on the ranks of a job: usage errors and failures of the job.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// The user asked for something impossible. Every rank throws it by itself; rank 0 prints it.
+// Impossible options. Every rank throws it independently; rank 0 prints it.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -23,7 +23,7 @@ inline void require(Status status) {
   if (!status.ok()) throw JobFailed(std::move(status));
 }
 
-// Returns the rank that reports the failure of `culprit` (maybe kNoRank): 0, but 1 for culprit 0.
+// Returns the rank that reports a failure of `culprit` (maybe kNoRank): 0, or 1 if 0 failed.
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The guard process: reads process groups from a socket, kills them when its parent ends.
+// The guard process: reads process groups from a socket and kills them when its parent ends.
 #include "transport/launch/job_guard.h"
 
 #include <signal.h>
@@ -14,7 +14,7 @@ namespace weft {
 
 // The guard reads process groups from a socket: +pgid to kill when it ends, -pgid to forget.
 void Guard::start() {
-  // A socket: who writes to one whose reader is gone need not die of it.
+  // A socket, since MSG_NOSIGNAL avoids SIGPIPE if the reader is gone.
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_by_errno("socketpair");
   pipe_ = {File(ends[0]), File(ends[1])};
@@ -24,12 +24,12 @@ void Guard::start() {
     pipe_.read.close();
     return;
   }
-  setsid();  // out of reach of the terminal's signals
+  setsid();  // not reached by the terminal's signals
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   const int from = dup2(pipe_.read.get(), 0);
-  // Our output must not stay open on its behalf. A sandbox may refuse to close all at once.
+  // The guard must not keep our output open. A sandbox may forbid close_range().
   constexpr int kMostFiles = 4096;
   if (close_range(1, ~0U, 0) != 0)
     for (int fd = 1; fd < kMostFiles; ++fd) close(fd);

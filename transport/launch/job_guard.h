@@ -1,4 +1,4 @@
-// A process that outlives a local job's launcher by a moment, to kill the processes left behind.
+// A process that briefly outlives a local job's launcher to kill the processes left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +14,13 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
   ~Guard() { end(); }
 
-  // Forks the guard. The process must have one thread. Throws Error when the fork is refused.
+  // Forks the guard. The process must be single-threaded. Throws Error if the fork fails.
   void start();
-  // Adds a process group to those that the guard kills after end() or this process's death.
+  // Adds a process group that the guard kills after end() or this process's death.
   void add(pid_t group) { tell(group); }
-  // Removes a process group from them.
+  // Removes a process group.
   void forget(pid_t group) { tell(-group); }
-  // Makes the guard kill its groups, and waits until it has.
+  // Makes the guard kill its groups, and waits until it is done.
   void end();
 
  private:

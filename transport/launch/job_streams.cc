@@ -1,4 +1,4 @@
-// Pipes, and the copying of whole lines. Knows nothing of ranks but the tag before a line.
+// Pipes, and copying of whole lines. Knows of ranks only the tag before a line.
 #include "transport/launch/job_streams.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // somebody else who has it open wants it so
+    if (n < 0 && errno == EAGAIN) {  // another process made it non-blocking
       pollfd room{fd, POLLOUT, 0};
       (void)poll(&room, 1, -1);
       continue;
@@ -52,7 +52,7 @@ bool pass_lines(Stream& s) {
   char bytes[16384];
   const ssize_t got = ::read(s.from.get(), bytes, sizeof bytes);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-  std::size_t looked = s.line.size();  // there no line ends
+  std::size_t looked = s.line.size();  // no newline before this position
   if (got > 0) s.line.append(bytes, static_cast<std::size_t>(got));
   std::string out;
   std::size_t from = 0;

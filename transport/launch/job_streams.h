@@ -1,4 +1,4 @@
-// The pipes of a local job's processes, and the copying of ranks' output line by line.
+// The pipes of a local job's processes, and line-by-line copying of the ranks' output.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Owns a file descriptor. Unlike Fd (transport/control/socket.h), a forked child keeps it.
+// Owns a file descriptor. Unlike Fd (transport/control/socket.h), it stays open in a forked child.
 class File {
  public:
   explicit File(int fd = -1) : fd_(fd) {}
@@ -39,7 +39,7 @@ struct Stream {
   int error = 0;          // errno of a failed write: lines were lost
 };
 
-// Copies the lines that have arrived; false at the end of the stream.
+// Copies the lines that have arrived; returns false at the end of the stream.
 bool pass_lines(Stream& stream);
 
 // Writes all of `text`; returns 0 or errno.

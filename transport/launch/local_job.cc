@@ -1,7 +1,7 @@
-// Starts the processes of a local job, watches them, and leaves none behind.
+// Starts the processes of a local job, monitors them, and leaves none behind.
 //
-// Every rank leads a process group, so that the rank's children end with it. PR_SET_PDEATHSIG kills
-// a rank when its launcher dies; the guard kills ranks that are wrapped in a shell.
+// Every rank leads a process group, so that its children end with it. PR_SET_PDEATHSIG kills a rank
+// when its launcher dies; the guard kills ranks that run below a shell.
 #include "transport/launch/local_job.h"
 
 #include <fcntl.h>
@@ -45,11 +45,11 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRanksMax = 4096;
 constexpr int kRailsMax = 64;
 constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
-// Between the end of a process's sockets and its own, which takes seconds where the machine is busy
-// or the process has much to give back; looked at so often.
+// Time from the closing of a process's sockets to its exit, which takes seconds on a busy machine
+// or with much memory to free; and the polling interval.
 constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;
 
-// Rank 0's listening socket, made here so that the port is known before any rank starts.
+// Makes rank 0's listening socket, so that the port is known before any rank starts.
 File listen_on_loopback(std::string& root) {
   File fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -138,7 +138,7 @@ class LocalProcesses {
     listener_ = listen_on_loopback(root_);
     guard_.start();
     (void)getrlimit(RLIMIT_NOFILE, &files_before_);
-    if (options_.tag) (void)allow_files(2 * options_.ranks);  // their pipes
+    if (options_.tag) (void)allow_files(2 * options_.ranks);  // for their pipes
     for (Rank r = 0; r < options_.ranks; ++r) start_rank(r, false);
     listener_.close();
   }
@@ -148,7 +148,7 @@ class LocalProcesses {
     const std::string id = host_ids_.empty() ? "" : host_ids_[of];
     const auto local_rank =
         host_ids_.empty() ? r : std::count(host_ids_.begin(), host_ids_.begin() + r, id);
-    std::fflush(nullptr);  // or the child would print our buffers again
+    std::fflush(nullptr);  // otherwise the child would print our buffers, too
     const pid_t launcher = getpid();
     Pipe out, err;
     if (options_.tag) {
@@ -182,7 +182,7 @@ class LocalProcesses {
       std::fflush(nullptr);
       _exit(code);
     }
-    setpgid(pid, pid);  // both sides do it: whoever comes first
+    setpgid(pid, pid);  // parent and child both set it: either may run first
     processes_[of] = {pid, true};
     ++running_;
     guard_.add(pid);
@@ -193,17 +193,17 @@ class LocalProcesses {
     }
   }
 
-  // In the child, before its program.
+  // Prepares the child before its program runs.
   void become_rank(Rank r, pid_t launcher, int listener, int out, int err) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) _exit(1);  // it died before we could ask
+    if (getppid() != launcher) _exit(1);  // the launcher died before prctl()
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
     (void)setrlimit(RLIMIT_NOFILE, &files_before_);
     if (options_.bind) bind_to_share(r, options_.ranks);
     if (out >= 0) dup2(out, STDOUT_FILENO);
     if (err >= 0) dup2(err, STDERR_FILENO);
-    // A background group that reads the terminal would be stopped.
+    // A background process group that reads the terminal would be stopped.
     if (r != 0 || isatty(STDIN_FILENO)) {
       const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (null >= 0) dup2(null, STDIN_FILENO);
@@ -263,7 +263,7 @@ class LocalProcesses {
                         how_it_ended(status), running_, replaced ? ", and a new one" : ""));
         if (!replaced) continue;
         ++replaced_;
-        (void)kill(-p.pid, SIGKILL);  // what it started
+        (void)kill(-p.pid, SIGKILL);  // its children
         guard_.forget(p.pid);
         start_rank(static_cast<Rank>(r), true);
         continue;
@@ -276,18 +276,18 @@ class LocalProcesses {
 
   void reap() {
     collect();
-    // Who died of the death of another may be over before it.
+    // A rank that died because of another's death may have ended before that one.
     const auto is_dying = [](const Process& p) { return p.running && dying(p.pid); };
     if (!failures_.empty() &&
         (Clock::now() >= judge_at_ || std::ranges::none_of(processes_, is_dying))) {
-      // Of several, one that was killed is rather the cause.
+      // Of several, a killed rank is more likely the cause.
       std::stable_partition(failures_.begin(), failures_.end(),
                             [](const auto& f) { return WIFSIGNALED(f.second); });
       if (exit_code_ == 0) first_failure(failures_[0].first, failures_[0].second);
       failures_.clear();
     }
     if (running_ == 0) {
-      // What the ranks started and did not wait for.
+      // Kill processes that the ranks started and did not wait for.
       kill_all(SIGKILL);
       for (const Process& p : processes_) guard_.forget(p.pid);
       if (next_step_ == Clock::time_point::max()) next_step_ = Clock::now() + kTermTime;
@@ -309,7 +309,7 @@ class LocalProcesses {
     }
   }
 
-  // Nobody reads what the ranks or this process write: all end at once and in silence.
+  // Nobody reads the output of the ranks or this process: end all at once, silently.
   void reader_gone() {
     exit_code_ = kExitClosedPipe;
     failures_.clear();
@@ -317,7 +317,7 @@ class LocalProcesses {
     streams_.clear();
   }
 
-  // Ctrl-C and the like: handed on; the second time there is no more grace.
+  // Ctrl-C and the like: forwards the signal; at the second one kills without grace.
   void interrupted(int signal) {
     if (exit_code_ == 0) exit_code_ = 128 + signal;
     if (std::exchange(interrupted_, true)) {
@@ -329,7 +329,7 @@ class LocalProcesses {
     next_step_ = Clock::now() + options_.grace;
   }
 
-  // Ctrl-Z stops the ranks with us, and `fg` wakes them with us.
+  // Ctrl-Z stops the ranks with this process, and `fg` continues them with it.
   void pause_all() {
     kill_all(SIGSTOP);
     (void)raise(SIGSTOP);
@@ -339,7 +339,7 @@ class LocalProcesses {
   void escalate(Clock::time_point now) {
     if (now < next_step_) return;
     if (running_ == 0) {
-      // Only pipes are left, held open by somebody whom we cannot reach.
+      // Only pipes are left, held open by processes that cannot be killed.
       streams_.clear();
       return;
     }
@@ -356,8 +356,8 @@ class LocalProcesses {
     next_step_ = now + kTermTime;
   }
 
-  // All ranks at once: one that still ran would see others die, and report that as a failure. A
-  // process that was stopped before does not end, either, unless it is continued.
+  // Signals all ranks at once: a running one would see others die and report a failure. Stopped
+  // processes must be continued to end.
   void end_all(int signal) {
     kill_all(SIGSTOP);
     kill_all(signal);
@@ -376,16 +376,16 @@ class LocalProcesses {
   const LaunchOptions& options_;
   std::vector<Process> processes_;  // by rank
   std::vector<Stream> streams_;
-  const std::vector<std::string> host_ids_ = host_ids();  // of each rank; empty: one host
+  const std::vector<std::string> host_ids_ = host_ids();  // by rank; empty: one host
   std::string root_;
   const std::string secret_ = hex(random_bytes(kMacBytes));
   File listener_;
   int running_ = 0, replaced_ = 0;
   int exit_code_ = 0;
-  std::vector<std::pair<Rank, int>> failures_;  // not judged yet: others are about to end
+  std::vector<std::pair<Rank, int>> failures_;  // not attributed yet: others are about to end
   Clock::time_point judge_at_{};
   bool interrupted_ = false;
-  bool incomplete_ = false;  // what the ranks wrote could not all be passed on
+  bool incomplete_ = false;  // some output of the ranks was lost
   rlimit files_before_{};
   int next_signal_ = 0;
   Clock::time_point next_step_ = Clock::time_point::max();

@@ -1,4 +1,4 @@
-// Finds programs in PATH, and reads what /proc and wait() tell of processes.
+// Finds programs in PATH; interprets /proc and wait() status.
 #include "transport/launch/process.h"
 
 #include <fmt/format.h>
@@ -50,12 +50,12 @@ int code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// PF_EXITING of proc(5).
+// Tests PF_EXITING; see proc(5).
 bool dying(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   std::getline(file, text);
-  std::istringstream fields(text.substr(text.rfind(')') + 1));  // a program's name can be anything
+  std::istringstream fields(text.substr(text.rfind(')') + 1));  // a program's name may contain ')'
   std::string skipped;
   for (int i = 0; i < 6; ++i) fields >> skipped;
   unsigned long flags = 0;

@@ -1,4 +1,4 @@
-// Finds programs, and reads the state and the exit status of processes.
+// Finds programs; reads the state and the exit status of processes.
 #pragma once
 
 #include <sys/types.h>
@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// Returns the path that execvp would run; empty where it would fail, with errno in `error`.
+// Returns the path that execvp would run; empty on failure, with errno in `error`.
 std::string find_program(const std::string& name, int& error);
 
-// Describes a status of wait(): "was killed by signal 9 (Killed)".
+// Describes a wait() status: "was killed by signal 9 (Killed)".
 std::string how_it_ended(int status);
-// Returns the exit code that a shell gives for a status of wait().
+// Returns a shell's exit code for a wait() status.
 int code_of(int status);
 
 // Returns whether the process is exiting: peers may see its sockets close before wait() returns.

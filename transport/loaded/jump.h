@@ -1,5 +1,5 @@
-// Defines a function as a jump to an address that is filled in later. Two instructions, as in a
-// procedure linkage table, so that arguments of any types pass through.
+// Defines a function as a jump to an address that is filled in later: two instructions, as in a
+// procedure linkage table, so that any arguments pass through.
 #pragma once
 
 #if defined(__x86_64__)

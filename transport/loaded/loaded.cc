@@ -1,4 +1,4 @@
-// Loads libraries, and says which are there.
+// Loads libraries with dlopen and reports which are available.
 #include "transport/loaded/loaded.h"
 
 #include <dlfcn.h>

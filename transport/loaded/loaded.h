@@ -1,8 +1,8 @@
-// Libraries that weft uses where the machine has them. Each is loaded when first asked for.
+// Optional libraries, loaded with dlopen on first use.
 //
-// The functions of a library are defined in this room by their own names, each as a jump to where
-// the loaded one is. Nobody may call one before its library was found. The definitions are weak: a
-// test that plays a library defines the functions itself.
+// This folder defines a library's functions under their own names, each as a jump to the loaded
+// one. They must not be called before the library was loaded. The definitions are weak, so that a
+// test that fakes a library can define the functions itself.
 #pragma once
 
 #include <span>
@@ -13,12 +13,12 @@ namespace weft {
 
 class LoadedLibrary {
  public:
-  // A function, and where its address goes.
+  // A function, and where to store its address.
   struct Function {
     const char* name;
     void** address;
   };
-  // files: the names to try, the first that is there counts.
+  // files: the names to try in order.
   LoadedLibrary(const char* title, std::span<const char* const> files,
                 std::span<const Function> functions);
   LoadedLibrary(const LoadedLibrary&) = delete;
@@ -26,9 +26,9 @@ class LoadedLibrary {
 
   explicit operator bool() const { return why_not_.empty(); }
   const char* title() const { return title_; }
-  // The file that was loaded; empty: none.
+  // Returns the loaded file; empty if none.
   const std::string& file() const { return file_; }
-  // Why it is not there, as the dynamic linker says it; empty: it is there.
+  // Returns why it is unavailable, from the dynamic linker; empty if it is available.
   const std::string& why_not() const { return why_not_; }
 
  private:
@@ -36,16 +36,16 @@ class LoadedLibrary {
   std::string file_, why_not_;
 };
 
-// Each loads its library on the first call. Thread-safe. Defined only where the build has the
+// Each loads its library on the first call. Thread-safe. Defined only if the build has the
 // library's headers (WEFT_HAVE_VERBS, WEFT_HAVE_UCX, WEFT_HAVE_PMIX).
 const LoadedLibrary& verbs_library();
 const LoadedLibrary& ucx_library();
 const LoadedLibrary& pmix_library();
 
-// What people are told of a library.
+// A library's availability, for display.
 struct LibraryState {
   std::string title, file;
-  std::string why_not;  // also: this build was made without; empty: it is there
+  std::string why_not;  // includes "left out of this build"; empty: available
 };
 std::vector<LibraryState> libraries();
 

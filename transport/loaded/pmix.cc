@@ -12,7 +12,7 @@ WEFT_PMIX(WEFT_JUMP)
 namespace weft {
 
 const LoadedLibrary& pmix_library() {
-  // Debian keeps it in a folder of its own.
+  // Debian has it in a separate folder.
   static constexpr const char* kFiles[] = {"libpmix.so.2", WEFT_PMIX_FOLDER "/libpmix.so.2"};
   static const LoadedLibrary::Function functions[] = {WEFT_PMIX(WEFT_JUMP_ENTRY)};
   static const LoadedLibrary library("PMIx", kFiles, functions);

@@ -17,7 +17,7 @@ WEFT_UCX(WEFT_JUMP)
 namespace weft {
 
 const LoadedLibrary& ucx_library() {
-  static constexpr const char* kFiles[] = {"libucp.so.0"};  // libucs comes with it
+  static constexpr const char* kFiles[] = {"libucp.so.0"};  // loads libucs, too
   static const LoadedLibrary::Function functions[] = {WEFT_UCX(WEFT_JUMP_ENTRY)};
   static const LoadedLibrary library("UCX", kFiles, functions);
   return library;

@@ -1,5 +1,4 @@
-// Copies by stores that go past the cache, where the processor has them. Knows nothing of who reads
-// the copy.
+// Copies with non-temporal stores if the processor has them.
 #include "transport/memory/copy.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Sums by the instructions of the processor, alone or while bytes are copied. Knows nothing of
-// messages.
+// Computes CRC-32C with processor instructions, alone or while copying. Does not know messages.
 #include "transport/memory/crc32c.h"
 
 #include <isa-l/crc.h>
@@ -15,10 +14,10 @@
 namespace weft {
 namespace {
 
-// Without the complement before and after.
+// CRC without the complement before and after.
 std::uint32_t raw(const void* data, std::size_t bytes, std::uint32_t crc) noexcept {
   auto* p = static_cast<unsigned char*>(const_cast<void*>(data));
-  while (bytes > 0) {  // the library counts in int
+  while (bytes > 0) {  // ISA-L takes the length as int
     const std::size_t piece = std::min(bytes, std::size_t{1} << 30);
     crc = crc32_iscsi(p, static_cast<int>(piece), crc);
     p += piece;
@@ -29,15 +28,15 @@ std::uint32_t raw(const void* data, std::size_t bytes, std::uint32_t crc) noexce
 
 #ifdef __x86_64__
 
-// x^n modulo the polynomial, bits reflected, and shifted by the one bit that a product of reflected
-// factors lacks.
+// Returns x^n modulo the polynomial, bit-reflected, and shifted left by one bit, which the product
+// of two reflected factors lacks.
 constexpr std::uint64_t power(unsigned n) {
   std::uint32_t r = 0x80000000u;
   for (unsigned i = 0; i < n; ++i) r = r >> 1 ^ (r & 1 ? 0x82f63b78u : 0);
   return static_cast<std::uint64_t>(r) << 1;
 }
 
-// What a 128-bit lane is multiplied with to stand `bits` further on.
+// The factors that move a 128-bit lane `bits` further.
 struct alignas(16) Fold {
   std::uint64_t low, high;
 };
@@ -60,8 +59,8 @@ WEFT_FOLDS inline __m512i four_times(const Fold& fold) {
 }
 template <int kLane>
 WEFT_FOLDS inline __m128i lane(__m512i x) {
-  // The form without a mask reads a variable that GCC 12's header leaves uninitialised on purpose,
-  // and warns of it.
+  // The unmasked form reads a variable that GCC 12's header leaves uninitialized on purpose, which
+  // triggers a warning.
   return _mm512_maskz_extracti32x4_epi32(0xf, x, kLane);
 }
 template <bool kStreaming>
@@ -76,12 +75,12 @@ WEFT_FOLDS inline __m512i moved(char* d, const char* s) {
 
 constexpr std::size_t kStride = 256;
 
-// Of `strides` > 0 times kStride bytes, copied. Folding as in V. Gopal et al., "Fast CRC
-// Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009).
+// Copies `strides` > 0 times kStride bytes and returns their raw CRC. Folding as in V. Gopal et
+// al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009).
 template <bool kStreaming>
 WEFT_FOLDS std::uint32_t copy_strides(char* d, const char* s, std::size_t strides,
                                       std::uint32_t crc) {
-  // The processor fetches less far ahead by itself.
+  // Further than the hardware prefetcher.
   constexpr int kAhead = kStreaming ? 2048 : 4096;
   __m512i a = moved<kStreaming>(d, s), b = moved<kStreaming>(d + 64, s + 64),
           c = moved<kStreaming>(d + 128, s + 128), e = moved<kStreaming>(d + 192, s + 192);

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), as in iSCSI. A sum in the same pass as a copy costs next to nothing: the
-// copy waits for memory, and the processor is idle meanwhile.
+// CRC-32C (Castagnoli), as in iSCSI. Summing in the same pass as a copy costs next to nothing,
+// since the copy is bound by memory.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// Returns the crc32c of the bytes, continuing `before`, the sum of the bytes before them.
+// Returns the crc32c of the bytes, continuing from `before`, the CRC of the preceding bytes.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before = 0) noexcept;
 
 // Copies `src` to `dst` and returns its crc32c. The two must not overlap. streaming: see copy.h.

@@ -1,5 +1,5 @@
-// Ordinary memory that every rank of the machine can also read: collectives on such memory need no
-// copy before the reduction.
+// Host memory that all ranks of the machine can read: collectives need no copy before the
+// reduction.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// Returns `bytes` of page-aligned, zeroed, shared memory; bytes may be 0. Throws Error naming the
-// size when the kernel refuses. Thread-safe. The memory goes when the process dies.
+// Returns `bytes` (may be 0) of page-aligned, zeroed shared memory. Throws Error with the size if
+// the kernel refuses. Thread-safe. The memory is released when the process dies.
 void* alloc(std::size_t bytes);
-void free(void* memory) noexcept;  // takes nullptr; aborts on a pointer not from alloc()
+void free(void* memory) noexcept;  // nullptr is allowed; aborts on a pointer not from alloc()
 
 struct Free {
   void operator()(void* p) const noexcept { weft::free(p); }

@@ -1,5 +1,4 @@
-// memfds, their mappings, and the table of the memory of weft::alloc. Knows nothing of messages or
-// ranks.
+// memfds, their mappings, and the directory of weft::alloc memory. Knows no messages or ranks.
 #include "transport/memory/shared_region.h"
 
 #include <errno.h>
@@ -29,7 +28,7 @@ namespace {
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 constexpr std::uint32_t kMaxRegions = 16384;
 
-// One line per allocation of the process. An entry is valid while its serial is not 0.
+// One entry per allocation of the process, valid while its serial is not 0.
 struct DirectoryEntry {
   std::atomic<std::uint64_t> serial;
   std::uint64_t bytes;
@@ -45,7 +44,7 @@ struct Allocation {
   std::uint64_t serial;
 };
 
-// Of the registry of a forked child, beyond any that its threads have remembered.
+// Start value for a forked child's registry, above any that its threads have cached.
 std::uint64_t first_generation = 1;
 
 // All weft::alloc memory of this process.
@@ -57,7 +56,7 @@ struct Registry {
   std::vector<std::uint32_t> free_entries WEFT_GUARDED_BY(mutex);
   std::uint32_t used_entries WEFT_GUARDED_BY(mutex) = 0;
   std::uint64_t next_serial WEFT_GUARDED_BY(mutex) = 1;
-  std::atomic<std::uint64_t> generation{first_generation};  // changes with every alloc and free
+  std::atomic<std::uint64_t> generation{first_generation};  // incremented by every alloc and free
 
   DirectoryEntry* entry(std::uint32_t index) {
     return reinterpret_cast<DirectoryEntry*>(directory.data()) + index;
@@ -66,8 +65,8 @@ struct Registry {
 
 std::atomic<Registry*> the_registry{nullptr};  // outlives every static destructor
 
-// A forked child has memory of its own: with its parent's directory it would tell its peers of the
-// parent's.
+// A forked child gets a new registry: the parent's directory would refer its peers to the parent's
+// memory.
 void forget_in_child() {
   if (Registry* parents = the_registry.exchange(nullptr))
     first_generation = parents->generation.load() + 1;
@@ -101,16 +100,17 @@ std::string reason(int error) {
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-// Who maps a file that is cut short gets SIGBUS: the length is fixed for ever. False with errno.
+// Fixes the file's length, since truncation would cause SIGBUS in processes that map it. False with
+// errno on failure.
 bool seal(int fd, SharedRegion::Others others) {
   constexpr int kLength = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (others == SharedRegion::Others::kRead &&
       fcntl(fd, F_ADD_SEALS, kLength | F_SEAL_FUTURE_WRITE) == 0)
     return true;
-  return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also where the kernel is too old for the other
+  return fcntl(fd, F_ADD_SEALS, kLength) == 0;  // also if FUTURE_WRITE is unknown
 }
 
-// Why a descriptor is no memory of so many bytes that stay; nullptr if it is.
+// Returns why the descriptor is not sealed memory of at least `bytes`; nullptr if it is.
 const char* unfit(int fd, std::size_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   struct stat status {};
@@ -126,7 +126,7 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label, Others o
   SharedRegion r;
   const std::size_t align = bytes >= kHuge ? kHuge : 4096;
   r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
-  rlimit longest{};  // of a file: the kernel kills who makes a longer one
+  rlimit longest{};  // file size limit; exceeding it raises SIGXFSZ
   if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && r.size_ > longest.rlim_cur)
     throw Error(
         fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
@@ -146,7 +146,7 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label, Others o
   r.data_ = static_cast<std::byte*>(p);
   if (!forbidden && !seal(r.fd_, others))
     throw Error(fmt::format("cannot seal shared memory of {} bytes: {}", bytes, strerror(errno)));
-  if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a wish: fewer page-table walks
+  if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a hint, for fewer page-table walks
   return r;
 }
 
@@ -212,7 +212,7 @@ void* alloc(std::size_t bytes) {
   DirectoryEntry* entry = reg.entry(index);
   entry->bytes = region.size();
   entry->fd = region.fd();
-  // Memory that nobody else can map is ordinary memory to those who ask.
+  // Memory that no other process can map counts as ordinary memory.
   const std::uint64_t serial = region.fd() < 0 ? 0 : reg.next_serial++;
   entry->serial.store(serial, std::memory_order_release);
   std::byte* data = region.data();
@@ -237,7 +237,7 @@ void free(void* memory) noexcept {
 }
 
 RegionRef find_region(const void* data, std::size_t bytes) noexcept {
-  // The last two answers, regions or gaps between them: a task mostly uses two buffers.
+  // Cache of the last two results (regions or gaps): a task mostly uses two buffers.
   struct Last {
     const std::byte *begin = nullptr, *end = nullptr;
     std::uint32_t index = 0;

@@ -1,8 +1,8 @@
-// Memory of this process that other processes of the machine map, and mappings of their memory.
+// Shared memory: regions that other processes of the machine map, and mappings of theirs.
 //
-// Each region is a memfd, which other processes open through /proc/<pid>/fd: no name in /dev/shm
-// can outlive a crash. Its length is sealed, so that no process can take pages away from under
-// another one, and open() takes no region that is not. This file knows nothing of ranks.
+// Each region is a memfd that other processes open through /proc/<pid>/fd: no name in /dev/shm can
+// outlive a crash. The length is sealed, so that no process can truncate memory in use by another;
+// open() rejects unsealed regions. This file does not know ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,17 +17,17 @@
 
 namespace weft {
 
-// Owns one mapping, or none. create() and open() throw Error when the kernel refuses; but where it
-// forbids memfd_create (a sandbox), create() makes memory that no other process can map.
+// Owns one mapping, or none. create() and open() throw Error if the kernel refuses. If memfd_create
+// is forbidden (sandbox), create() makes memory that no other process can map.
 class SharedRegion {
  public:
-  // What processes other than the maker may do with the bytes. kRead is enforced from Linux 5.1 on.
+  // Access of processes other than the creator. kRead is enforced since Linux 5.1.
   enum class Others : std::uint8_t { kRead, kWrite };
 
   SharedRegion() = default;
   static SharedRegion create(std::size_t bytes, const char* label, Others others);
   static SharedRegion open(pid_t pid, int fd, std::size_t bytes, Others others);
-  // This process will not write to the bytes from the first whole page behind `from` on.
+  // Write-protects this mapping from the first page boundary at or after `from`.
   void read_only_from(std::size_t from) noexcept;
   SharedRegion(SharedRegion&& other) noexcept { swap(other); }
   SharedRegion& operator=(SharedRegion&& other) noexcept {
@@ -47,33 +47,32 @@ class SharedRegion {
   int fd_ = -1;
 };
 
-// Where a byte of weft::alloc memory lies, as other processes see it.
+// Identifies a byte of weft::alloc memory to other processes.
 struct RegionRef {
   std::uint32_t index = 0;   // entry of the owner's directory
-  std::uint64_t serial = 0;  // names the allocation for ever; 0: not weft::alloc memory
+  std::uint64_t serial = 0;  // unique per allocation; 0: not weft::alloc memory
   std::uint64_t offset = 0;  // of the byte in the region
 };
 
-// Finds this process's region that holds [data, data + bytes); serial 0 where none does.
-// Thread-safe; each thread remembers its last answer.
+// Finds this process's region that contains [data, data + bytes); serial 0 if there is none.
+// Thread-safe; each thread caches its last results.
 RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 
-// Returns the length of the whole region; 0 after the region was freed. Thread-safe.
+// Returns the length of the whole region; 0 if it was freed. Thread-safe.
 std::size_t region_bytes(const RegionRef& ref) noexcept;
 
-// Returns the file descriptor of this process's directory of regions, which other processes map;
-// -1 where they cannot.
+// Returns the file descriptor of this process's directory of regions, which other processes map; -1
+// if they cannot.
 int region_directory_fd();
-// Returns the errno with which the kernel forbade this process memory that others can map; 0: it
-// did not.
+// Returns the errno with which the kernel forbade shared memory to this process, or 0.
 int memory_refused() noexcept;
 
 // The regions of another process; resolve() maps a region on first use. Not thread-safe.
 class PeerRegions {
  public:
   PeerRegions(pid_t pid, int directory_fd);
-  // Returns where this process finds `bytes` bytes of the peer; nullptr when the peer freed the
-  // memory, or has not so many there. Pointers stay good while calls say `keep`.
+  // Returns the local address of `bytes` bytes of the peer; nullptr if the peer freed the memory or
+  // the range exceeds it. With `keep`, pointers returned earlier stay valid.
   const std::byte* resolve(const RegionRef& ref, std::size_t bytes, bool keep) noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// What the wires share: a queue of completions until the user polls them, and (not in shared
-// memory) the record of a peer's failures.
+// Shared by the transports: a queue of completions until the user polls them, and (except in shm)
+// the record of a peer's failures.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// A queue of completions, first in, first out.
+// A FIFO queue of completions.
 class Completions {
  public:
   void add(const Completion& one) {
@@ -53,7 +53,7 @@ class Completions {
     if (size() == 0) handed_ = end_ = 0;
   }
   std::vector<Completion> all_;
-  std::size_t handed_ = 0, end_ = 0;  // [handed_, end_) wait for poll(); both are 0, or one waits
+  std::size_t handed_ = 0, end_ = 0;  // [handed_, end_) are pending; both are 0 if none is
 };
 
 Status no_such_rank(Rank rank, std::size_t ranks, const char* wire);
@@ -66,14 +66,14 @@ struct PeerRecord {
   Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }
-  // Takes down that a message is not the one that the receive means.
+  // Records that a message does not match its receive.
   void disagree(const Transfer& receive, std::size_t bytes, const Head* theirs,
                 const std::string& wire);
 };
 
 // ---- the records of all peers, by world rank
 
-// nullptr: there is no such rank.
+// Returns nullptr if there is no such rank.
 template <class Peer>
 Peer* find_peer(std::vector<Peer>& peers, Rank rank) {
   return rank < 0 || static_cast<std::size_t>(rank) >= peers.size()
@@ -95,7 +95,7 @@ bool disputed_with(const std::vector<Peer>& peers, Rank rank, Head& theirs) {
   return theirs.sign != 0;
 }
 
-// See Transport::unclaimed(); for wires whose peers have a Matching.
+// See Transport::unclaimed(); for transports whose peers have a Matching.
 template <class Peer>
 Rank unclaimed_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
                   Head& theirs) {

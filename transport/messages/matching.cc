@@ -1,4 +1,4 @@
-// The words for a message that is not the one its receive means.
+// Error texts for messages that do not match their receive.
 #include "transport/messages/matching.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
-// Matches the messages of one peer with the receives that are posted for them. Every wire has one
-// Matching per peer, and says in `Kept` what it keeps of a message that came before its receive.
-// Matching knows no wire, and moves no bytes.
+// Matches the messages of one peer with its posted receives. A transport has one Matching per peer;
+// `Kept` is what it stores of an unexpected message. Matching moves no bytes.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +20,14 @@ namespace weft {
 // A posted receive.
 struct Receive {
   Transfer transfer;
-  std::size_t arrived = 0;  // bytes of the message that are at their place
+  std::size_t arrived = 0;  // bytes of the message received so far
   std::uint32_t crc = 0;    // of its head
 };
 
-// Says how a message differs from what the receive expects.
+// Describes how a message differs from what the receive expects.
 std::string disagreement(const Transfer& receive, std::size_t bytes);
 
-// Returns whether a message of these bytes with this head (nullptr: with none) is the one that the
-// receive means.
+// Returns whether a message of this size with this head (nullptr: without) matches the receive.
 inline bool agrees(const Transfer& receive, std::size_t bytes, const Head* theirs) {
   const std::uint64_t expected = receive.head ? receive.head->sign : 0;
   return bytes == receive.bytes && expected == (theirs ? theirs->sign : 0);
@@ -38,7 +36,7 @@ inline bool agrees(const Transfer& receive, std::size_t bytes, const Head* their
 template <class Kept>
 class Matching {
  public:
-  // A message without a receive. Its address stays while it is kept.
+  // An unexpected message. Its address is stable until it is dropped.
   struct Unexpected {
     std::uint64_t tag = 0;
     std::size_t bytes = 0;  // of the message
@@ -52,7 +50,7 @@ class Matching {
     const Head* head_or_null() const { return headed ? &head : nullptr; }
   };
 
-  // ---- receives: found by their tag, however many others are posted
+  // ---- receives: hashed by tag
 
   void post(const Receive& receive) {
     if (free_ == kNone) {
@@ -66,8 +64,8 @@ class Matching {
     if (const std::uint32_t first = by_tag_.insert(receive.transfer.tag, at); first != kNone)
       posted_[std::exchange(posted_[first].last, at)].next = at;
   }
-  // Returns the oldest receive of the tag; nullptr: there is none. The pointer is good until the
-  // next call that adds or removes a receive.
+  // Returns the oldest receive of the tag, or nullptr. The pointer is valid until the next call
+  // that adds or removes a receive.
   Receive* find(std::uint64_t tag) {
     const std::uint32_t first = by_tag_.find(tag);
     return first == kNone ? nullptr : &posted_[first];
@@ -121,21 +119,21 @@ class Matching {
   // ---- unexpected messages; those of one tag are in the order of their arrival
 
   bool has_unexpected() const { return !unexpected_.empty(); }
-  // Counts the unexpected messages in `all`, too, which has those of the transport's other peers.
+  // Also counts the unexpected messages in `all`, which sums up all peers of the transport.
   void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
-  // Returns whether a message whose bytes take `memory` of this process may still be kept, where
-  // this peer's may take `limit`, and those of all peers unclaimed_total_limit().
+  // Returns whether an unexpected message of `memory` bytes may be stored, given this peer's
+  // `limit` and the process's unclaimed_total_limit().
   bool allows(std::size_t memory, std::size_t limit) const {
     static const std::size_t total = unclaimed_total_limit();
     const std::size_t more = memory + sizeof(Unexpected);
     return memory <= limit && memory_.bytes() + sizeof(Unexpected) <= limit - memory &&
            UnexpectedMemory::of_process() + more <= total;
   }
-  // Returns whether the unexpected messages take half of what they may.
+  // Returns whether the unexpected messages use at least half of a limit.
   bool far_ahead(std::size_t limit) const { return has_unexpected() && takes_half(limit); }
-  // Keeps a message; the caller fills in `head` and `kept`, which holds what the last message that
-  // was kept here left in it. `memory` is that of the bytes.
+  // Adds an unexpected message of `memory` stored bytes; the caller fills in `head` and `kept`,
+  // which may hold the state of an earlier message.
   Unexpected& keep(std::uint64_t tag, std::size_t bytes, std::size_t memory) {
     auto at = unexpected_.end();
     if (spare_.empty()) {
@@ -154,13 +152,13 @@ class Matching {
     if (all_) ++*all_;
     return one;
   }
-  // Counts the bytes of a message that has moved.
+  // Updates the memory of a message whose bytes have moved.
   void recount(Unexpected& one, std::size_t memory) {
     memory_.add(std::size_t{0} - one.memory);
     one.memory = sizeof(Unexpected) + memory;
     memory_.add(one.memory);
   }
-  // Returns the oldest message of the tag that no receive waits for.
+  // Returns the oldest message of the tag that no receive has claimed.
   Unexpected* find_unexpected(std::uint64_t tag) {
     if (unexpected_.empty()) return nullptr;
     for (auto at = unexpected_.lower_bound(tag); at != unexpected_.end() && at->first == tag; ++at)
@@ -192,15 +190,15 @@ class Matching {
   }
 
  private:
-  // The memory that dropped messages leave for the next ones: of long messages none.
+  // Nodes of dropped messages that are reused; those of long messages are not.
   static constexpr std::size_t kMostSpare = 16, kMostSpareBytes = 4096;
   using Map = std::multimap<std::uint64_t, Unexpected>;
   static constexpr std::uint32_t kNone = TagTable::kNone;
-  // A receive, or a place for one.
+  // A receive, or a free entry.
   struct Posted : Receive {
-    std::uint32_t next = kNone;  // receive of the same tag; or free place
-    std::uint32_t last = 0;      // receive of the same tag; of the first one only
-    std::uint64_t number = 0;    // rises with every receive; 0: a free place
+    std::uint32_t next = kNone;  // next receive of the same tag; or next free entry
+    std::uint32_t last = 0;      // last receive of the same tag; valid in the first
+    std::uint64_t number = 0;    // increases with every receive; 0: free entry
   };
 
   bool takes_half(std::size_t limit) const {
@@ -230,7 +228,7 @@ class Matching {
   std::uint32_t free_ = kNone;
   std::uint64_t posts_ = 0;
   Map unexpected_;
-  std::vector<typename Map::node_type> spare_;  // so that a message takes no new memory
+  std::vector<typename Map::node_type> spare_;  // reused, to avoid allocations
   UnexpectedMemory memory_;                     // of `unexpected_`
   std::size_t* all_ = nullptr;                  // see count_in()
 };

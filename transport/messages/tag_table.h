@@ -1,5 +1,5 @@
-// A map from a tag (or another number) to a slot, for the messages that are under way: a few dozen.
-// It is one array (linear probing, at most half full), as every message enters and leaves it.
+// A map from a tag (or another number) to a slot, for a few dozen messages in flight: one array
+// with linear probing, at most half full, since every message is inserted and erased.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ class TagTable {
 
   // Returns the slot of the tag, or kNone.
   std::uint32_t find(std::uint64_t tag) const { return entries_[place_of(tag)].slot; }
-  // Gives the tag a slot, in place of any earlier one.
+  // Sets the tag's slot, replacing any earlier one.
   void set(std::uint64_t tag, std::uint32_t slot) {
     if (insert(tag, slot) != kNone) entries_[place_of(tag)].slot = slot;
   }
-  // Gives the tag a slot where it has none. Returns the slot that it has, or kNone.
+  // Sets the tag's slot if it has none. Returns the existing slot, or kNone.
   std::uint32_t insert(std::uint64_t tag, std::uint32_t slot) {
     Entry& entry = entries_[place_of(tag)];
     if (entry.slot != kNone) return entry.slot;
     entry = {tag, slot};
-    if (++count_ * 2 > entries_.size()) grow();  // one entry at least stays free
+    if (++count_ * 2 > entries_.size()) grow();  // at least one entry stays free
     return kNone;
   }
   void erase(std::uint64_t tag) {

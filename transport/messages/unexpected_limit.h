@@ -1,5 +1,4 @@
-// How many bytes of unexpected messages (arrived before their receive was posted) a transport keeps
-// in memory for a peer, and a process for all peers of all transports.
+// Limits on the memory for unexpected messages, per peer and for all transports of a process.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,23 +13,23 @@
 
 namespace weft {
 
-// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, book-keeping
-// included; 1 GiB where unset. Throws Error when the value is no number or out of range.
+// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, bookkeeping
+// included; default 1 GiB. Throws Error if the value is not a number or out of range.
 inline std::size_t unclaimed_limit() {
   constexpr const char* kName = "WEFT_UNCLAIMED_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-// Returns WEFT_UNCLAIMED_TOTAL_BYTES, the most memory for the unexpected messages of all peers; 8
-// GiB where unset. Throws Error as above.
+// Returns WEFT_UNCLAIMED_TOTAL_BYTES, the most memory for the unexpected messages of all peers;
+// default 8 GiB. Throws Error as above.
 inline std::size_t unclaimed_total_limit() {
   constexpr const char* kName = "WEFT_UNCLAIMED_TOTAL_BYTES";
   if (!is_set(kName)) return std::size_t{8} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-// Counts the memory of one peer's unexpected messages, and that of all peers of the process.
+// Counts the memory of one peer's unexpected messages, and of all peers in the process.
 class UnexpectedMemory {
  public:
   UnexpectedMemory() = default;
@@ -40,7 +39,7 @@ class UnexpectedMemory {
     return *this;
   }
   ~UnexpectedMemory() { add(std::size_t{0} - bytes_); }
-  // May be negative, modulo 2^64.
+  // `bytes` may be negative, modulo 2^64.
   void add(std::size_t bytes) {
     bytes_ += bytes;
     of_process_.fetch_add(bytes, std::memory_order_relaxed);
@@ -53,7 +52,7 @@ class UnexpectedMemory {
   static inline std::atomic<std::size_t> of_process_{0};
 };
 
-// Returns the error text for a peer whose unexpected messages go beyond the limit.
+// Returns the error text for a peer whose unexpected messages exceed the limit.
 inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
       "messages of it that no receive has asked for yet take more than {} bytes, or those of all "

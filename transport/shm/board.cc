@@ -1,4 +1,4 @@
-// Gives boards their parts of arenas, and moves messages there. Knows nothing of collectives.
+// Allocates board parts in the arena and moves messages through them. Knows no collectives.
 #include "transport/shm/board.h"
 
 #include <cstring>
@@ -25,7 +25,7 @@ BoardHalf* half_at(BoardPart* part, std::uint32_t number, std::uint32_t round) {
                                       (round & 1) * half_of(number));
 }
 
-// Prefetches the line to write, which takes the line out of the caches of its readers.
+// Prefetches the line for writing, which invalidates the readers' cached copies.
 void prefetch_to_write(const void* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const std::byte*>(line)));
@@ -41,7 +41,7 @@ class ShmBoard final : public Board {
   ShmBoard(BoardParts& owner, std::span<std::byte* const> boards,
            std::span<const std::uint64_t> parts, int me)
       : owner_(owner), me_(me), number_(number_of(parts[static_cast<std::size_t>(me)])) {
-    // Large and small parts do not meet: fixed boards are fixed on every rank.
+    // A board never mixes large and small parts: fixed boards are fixed on every rank.
     half_ = half_of(number_);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       BoardPart* part = part_at(boards[i], number_of(parts[i]));
@@ -64,7 +64,8 @@ class ShmBoard final : public Board {
                const Head& head) noexcept override {
     BoardHalf* mine = half(me_, round);
     mine->sign = head.sign;
-    // Word by word, as it was made a moment ago: a wider load would wait until all are stored.
+    // Store word by word: `head` was just written so, and a wider load would stall on its store
+    // forwarding.
     Head& kept = *head_at(mine);
     std::atomic_ref(kept.sign).store(head.sign, std::memory_order_relaxed);
     for (int i = 0; i < 4; ++i)
@@ -80,8 +81,7 @@ class ShmBoard final : public Board {
     return theirs->data();
   }
   int collect(std::uint32_t round, std::uint64_t sign, const void** from) const noexcept override {
-    // All have read the round before, whose half is the next to be written: have its line back by
-    // then.
+    // All members have read the previous round, whose half is written next: fetch its line now.
     prefetch_to_write(half(me_, round + 1));
     int other = -1;
     for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
@@ -123,7 +123,7 @@ std::uint64_t BoardParts::offer(std::byte* boards) noexcept {
   });
   std::uint32_t number;
   if (!free_.empty()) {
-    number = free_.back();  // last in, first out: memory that was never used costs nothing
+    number = free_.back();  // LIFO: pages that were never used cost nothing
     free_.pop_back();
   } else if (unused_ < kFixedBoards + kBoards) {
     number = unused_++;
@@ -132,7 +132,8 @@ std::uint64_t BoardParts::offer(std::byte* boards) noexcept {
   }
   const std::uint64_t part = std::uint64_t{++epochs_[number]} << 32 | number;
   BoardPart* at = part_at(boards, number);
-  // Nobody reads it: rounds of the use before must not be taken for those of the next.
+  // No member reads it now. Clear the rounds, so that those of the former use are not mistaken for
+  // new ones.
   for (const std::uint32_t round : {0u, 1u})
     half_at(at, number, round)->round.store(0, std::memory_order_relaxed);
   at->use.store(use_of(part), std::memory_order_release);

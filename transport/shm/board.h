@@ -1,8 +1,8 @@
-// Boards in the memory that the ranks of a machine share, and which part of it each board has.
+// Boards in the shared memory of a machine's ranks, and the allocation of their parts.
 //
-// Every rank gives each board one free part of its own arena, and tells the other members which.
-// A part is free again when all members have left its board: until then a slow member may still
-// read the part.
+// Every rank gives each board one free part of its own arena and sends its number to the other
+// members. A part becomes free when all members have left its board, since until then a slow member
+// may still read it.
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,21 @@
 
 namespace weft::shm {
 
-// The parts in this rank's arena. Ranks name a part to each other by its epoch and number, never
-// 0; the epoch rises with each use of the part.
+// The parts in this rank's arena. A part's id is its epoch and number, never 0; the epoch increases
+// with each use of the part.
 class BoardParts {
  public:
-  // Whether a rank can have offered this; 0, none, counts.
+  // Whether a rank can have offered this id; true for 0, which means none.
   static bool exists(std::uint64_t part) {
     return static_cast<std::uint32_t>(part) < kFixedBoards + kBoards;
   }
-  // Returns the part that fixed board `id` has on every rank.
+  // Returns the part of fixed board `id`, the same on every rank.
   static std::uint64_t fixed(std::uint32_t id) { return std::uint64_t{1} << 32 | id; }
 
-  // Takes a part for a new board; `boards` is where this rank's parts begin. 0: none is free.
+  // Allocates a part for a new board; this rank's parts start at `boards`. 0 if none is free.
   std::uint64_t offer(std::byte* boards) noexcept;
   void withdraw(std::uint64_t part) noexcept;
-  // Makes the board of these parts. boards[i] is where the parts of member i begin.
+  // Makes the board of these parts. The parts of member i start at boards[i].
   std::unique_ptr<Board> make(std::span<std::byte* const> boards,
                               std::span<const std::uint64_t> parts, int me);
 
@@ -38,13 +38,13 @@ class BoardParts {
   friend class ShmBoard;
   struct Retired {
     std::uint32_t number;
-    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;  // not yet over
+    std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> uses;  // still open
   };
   void retire(Retired retired) noexcept { retired_.push_back(std::move(retired)); }
 
   std::vector<std::uint32_t> epochs_ = std::vector<std::uint32_t>(kFixedBoards + kBoards, 1);
   std::vector<std::uint32_t> free_;
-  std::uint32_t unused_ = kFixedBoards;  // the first part that was never used
+  std::uint32_t unused_ = kFixedBoards;  // first part that was never used
   std::vector<Retired> retired_;
 };
 

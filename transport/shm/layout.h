@@ -1,4 +1,4 @@
-// The layout of the memory that a rank shares with the other ranks of its machine.
+// The layout of a rank's arena: its memory shared with the other ranks of the machine.
 #pragma once
 
 #include <atomic>
@@ -9,19 +9,19 @@
 
 namespace weft::shm {
 
-// What a rank tells the others of its machine.
+// Set-up message of a rank to the other ranks of its machine.
 struct Hello {
   std::int32_t pid, parent;
   std::int32_t arena_fd, directory_fd;
   std::uint64_t arena_bytes;
   std::uint64_t probe;  // address of a word that holds kProbe
-  std::uint64_t lends;  // 0: this rank has nobody read its memory by process_vm_readv
+  std::uint64_t lends;  // 0: peers need not read this rank's memory
 };
 inline constexpr std::uint64_t kProbe = 0x77656674'70726f62;
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 40;                  // bytes that go inside a cell
+inline constexpr std::size_t kInline = 40;                  // most bytes inside a cell
 inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
 inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a fixed board
 inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // of one message on any other board
@@ -40,15 +40,15 @@ inline constexpr std::size_t kMaxSlot = 256u << 10;
 
 enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
 
-// One message in a ring. The sender writes `seq` last, c + 1 in cell number c: this publishes it.
+// One message in a ring. The sender publishes cell number c by writing `seq` = c + 1 last.
 struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;
   Kind kind;
   std::uint8_t inline_bytes;
-  std::atomic<std::uint8_t> revoked;  // the sender takes the message back: see revoked()
+  std::atomic<std::uint8_t> revoked;  // the sender cancelled the message: see revoked()
   std::uint8_t reserved;
   std::uint64_t tag;
-  std::uint64_t sign;  // of the head beside the ring, which is read in a dispute; 0: no head
+  std::uint64_t sign;  // of the head beside the ring, read only on a mismatch; 0: no head
   union {
     std::byte data[kInline];
     struct {
@@ -62,8 +62,8 @@ struct alignas(kLine) Cell {
 };
 static_assert(sizeof(Cell) == kLine);
 
-// The acknowledgements of one receiver, in the sender's arena. The receiver finishes cells in any
-// order: it sets done[c % kRing] to round_of(c) and raises `total`, which the sender watches.
+// The acknowledgments of one receiver, in the sender's arena. The receiver finishes cells in any
+// order: it sets done[c % kRing] to round_of(c) and increments `total`, which the sender polls.
 struct alignas(kLine) Acks {
   std::atomic<std::uint32_t> total;
   alignas(kLine) std::atomic<std::uint8_t> done[kRing];
@@ -72,15 +72,15 @@ inline std::uint8_t round_of(std::uint32_t cell) {
   return static_cast<std::uint8_t>(cell / kRing + 1);
 }
 
-// The start of a part; two halves follow. `use` is 2 * epoch while the board of that epoch uses the
-// part, and one more when the part's owner has left that board. The next use has another epoch.
+// The header of a part; two halves follow. `use` is 2 * epoch while the board of that epoch uses
+// the part, and 2 * epoch + 1 once the part's owner has left it. The next use has another epoch.
 struct alignas(kLine) BoardPart {
   std::atomic<std::uint64_t> use;
 };
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
   std::uint32_t reserved;
-  std::uint64_t sign;  // of the head behind the data, which is read only in a dispute
+  std::uint64_t sign;  // of the head behind the data, read only on a mismatch
   std::byte* data() { return reinterpret_cast<std::byte*>(this) + 16; }
 };
 static_assert(16 + sizeof(Head) <= kLine);
@@ -88,8 +88,8 @@ inline constexpr std::size_t kHalf = kLine + kBoardBytes, kSmallHalf = kLine + k
 inline constexpr std::size_t kPart = sizeof(BoardPart) + 2 * kHalf,
                              kSmallPart = sizeof(BoardPart) + 2 * kSmallHalf;
 
-// The members that have mapped this arena, and so may write to its rings: its owner reads no other
-// rings. A member marks itself, and then raises `count`.
+// The members that have mapped this arena and so may write to its rings; the owner polls only those
+// rings. A member sets its flag, and then increments `count`.
 struct alignas(kLine) Callers {
   std::atomic<std::uint32_t> count;
   std::atomic<std::uint8_t>& called(std::size_t member) {
@@ -113,7 +113,7 @@ struct Layout {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
   std::size_t callers;  // Callers
-  std::size_t acks;     // Acks[n]: by member i, of what this rank sent
+  std::size_t acks;     // Acks[n]: by member i, for messages from this rank
   std::size_t rings;    // Cell[n][kRing]: from member i
   std::size_t heads;    // Head[n][kRing]: of the messages in those cells
   std::size_t boards;   // kFixedBoards large parts, then kBoards small parts

@@ -1,6 +1,6 @@
-// Tells ThreadSanitizer what stores and loads of shared memory order. Ranks that are threads of one
-// process map a segment at an address each: the store to one address and the load of another look
-// unrelated. Nothing in other builds.
+// Declares the ordering of shared-memory accesses to ThreadSanitizer. If ranks are threads of one
+// process, each maps a segment at its own address, and TSan cannot relate a store to a load. No
+// code in other builds.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ void __tsan_release(void* address);
 
 namespace weft::shm {
 
-// One way between two ranks, or from a rank to all (`to` -1), over which memory is handed on.
+// The sync object for memory passed from one rank to another, or to all (`to` is -1).
 #if defined(WEFT_TSAN)
 inline void* way_between(int from, int to) {
   static char ways[1 << 16];

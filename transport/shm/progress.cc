@@ -1,4 +1,4 @@
-// Progress of the shm transport: takes what has arrived, sends what waited for room, and cancels.
+// Progress of the shm transport: receives arrived messages, sends the backlog, and cancels.
 #include <algorithm>
 
 #include "transport/shm/transport.h"

@@ -1,4 +1,4 @@
-// Tries to open the memory of other processes, and groups ranks by who could.
+// Tries to open other processes' memory, and groups the ranks that can.
 #include "transport/shm/reach.h"
 
 #include <fcntl.h>
@@ -17,17 +17,17 @@
 namespace weft::shm {
 namespace {
 
-// An offer is the path of the memory for other processes, or this mark and the reason.
+// An offer is the path by which other processes open the memory, or this mark and an error.
 constexpr char kNone = '!';
 
-// Why the memory cannot be opened here; empty where it can.
+// Returns why this process cannot open the memory; empty if it can.
 std::string why_not(const std::string& offer) {
   if (offer.empty()) return "it offers none";
   if (offer[0] == kNone) return offer.substr(1);
   const int fd = ::open(offer.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int error = fd < 0 ? errno : 0;
   if (fd >= 0) ::close(fd);
-  // A limit of this process is no refusal: who maps the memory says which one to raise.
+  // Not a refusal but this process's file limit, which the later mapping reports.
   if (error == 0 || error == EMFILE || error == ENFILE) return "";
   return std::strerror(error);
 }

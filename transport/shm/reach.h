@@ -1,5 +1,5 @@
-// Which ranks of a machine can map each other's memory. The kernel decides: sandboxes, user
-// namespaces and security modules refuse what the same machine and user would allow.
+// Finds which ranks of a machine can map each other's memory. Sandboxes, user namespaces and
+// security modules can forbid it between processes of one machine and user.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace weft::shm {
 
-// Returns where this process has memory to map, for the other ranks of its machine, or why it has
-// none. One line.
+// Returns, as one line, the path by which other ranks of the machine can map this process's memory,
+// or why it has none.
 std::string memory_offer();
 
-// Tries the offers of the ranks `others`, all of this machine. Returns "" where all can be mapped,
-// else a line that names the ranks that cannot, and why the first of them cannot.
+// Tries the offers of the ranks `others`, all on this machine. Returns "" if all can be mapped,
+// otherwise a line with the ranks that cannot and the reason of the first.
 std::string refusals(std::span<const Rank> others, std::span<const std::string> offers);
 
-// Returns for each rank the lowest rank of its group: all of a group can map each other's memory.
-// said[r] is refusals() of rank r; `machine` has equal texts for ranks of one machine. Throws Error
-// on a malformed line.
+// Returns for each rank the lowest rank of its group, in which all can map each other's memory.
+// said[r] is refusals() of rank r; machine[r] is equal for ranks of one machine. Throws Error on a
+// malformed line.
 std::vector<Rank> memory_groups(std::span<const std::string> machine,
                                 std::span<const std::string> said);
 

@@ -1,4 +1,4 @@
-// Receiving of the shm transport: copies messages out of cells, or lends views of them.
+// Receive path of the shm transport: copies messages out of cells, or lends views of them.
 #include <errno.h>
 #include <fmt/format.h>
 #include <string.h>
@@ -13,21 +13,21 @@
 namespace weft::shm {
 namespace {
 
-// A view's token: the cell it came in, or the bounce buffer it was read to.
+// A view's token: its cell, or the bounce buffer that it was read into.
 constexpr std::uint64_t kBounceToken = std::uint64_t{1} << 63;
 std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
   return (static_cast<std::uint64_t>(member) << 32) | cell;
 }
 
-// So many unexpected messages of a peer stay in their cells; more are copied out, so that a sender
-// never starves for cells or slots because of messages that nobody has asked for yet.
+// Most unexpected messages of a peer that stay in their cells; others are copied out, so that a
+// sender cannot run out of cells or slots because of messages without a receive.
 constexpr std::size_t kUnexpectedKept = 8;
 
-// After each so many messages of a peer, unexpected messages that are at least as old give up their
-// cells.
+// Every this many messages of a peer, unexpected messages that are at least this old are copied out
+// of their cells.
 constexpr std::uint32_t kRoomEvery = kRing / 4;
 
-// Reads a word of a cell once, so that what is checked is what is used.
+// Reads a word of a cell exactly once: the sender could change it between check and use.
 template <typename T>
 T once(const T& word) noexcept {
   return *const_cast<const volatile T*>(&word);
@@ -63,7 +63,7 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
   p.matching.post(receive);
 }
 
-// Of a message that was copied out before anybody wanted it; true when all of it is here.
+// Completes a receive from a message that was copied out earlier; true when it is complete.
 bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) noexcept {
   const Transfer& t = receive.transfer;
   Completion done{.id = t.id, .code = early.kept.code, .crc = early.head.crc};
@@ -99,11 +99,11 @@ bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) no
   return true;
 }
 
-// Not more than a ring of messages at a time, however fast they come.
+// Handles at most one ring of messages per call.
 void ShmTransport::drain(Peer& p, bool patient) noexcept {
   for (std::uint32_t n = 0; n < kRing && !p.broken; ++n) {
     if (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) != p.seen + 1) return;
-    // A peer that is far ahead of this rank's receives waits for cells, until some have been taken.
+    // Leave a peer that is too far ahead without free cells until receives are posted.
     if (p.matching.far_ahead(unexpected_most_)) [[unlikely]]
       return;
     take_over(member_of_[p.rank], me_);
@@ -115,8 +115,8 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
   }
 }
 
-// A message that waits for its receive must not keep its cell until the ring has come round to it:
-// its sender would wait for the cell with all that it has to send.
+// An unexpected message must not hold its cell until the ring wraps around: that would block
+// everything its sender sends.
 void ShmTransport::make_room(Peer& p) noexcept {
   p.matching.for_each_unexpected([&](Unexpected& early) {
     if (early.kept.spilled || p.broken || p.seen - early.kept.cell <= kRoomEvery) return;
@@ -158,8 +158,8 @@ void ShmTransport::breaks(Peer& p, std::string why) noexcept {
   p.broken = true;
 }
 
-// Takes the message in a cell. False: the message would have to be copied out, but the caller is
-// `patient`: it hands out completions first, and its user may post the receive of this one next.
+// Takes the message in a cell. False if it would have to be copied out and the caller is `patient`:
+// it returns completions first, after which its user may post the matching receive.
 bool ShmTransport::arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept {
   if (Receive* const found = p.matching.find(m.tag)) {
     if (m.kind == Kind::kFragment && found->transfer.kind != Transfer::Kind::kView) {
@@ -194,8 +194,8 @@ void ShmTransport::spill(Peer& p, const Message& m, std::uint32_t cell,
   p.matching.recount(early, bytes);
   early.bytes = m.whole;
   early.headed = m.sign != 0;
-  early.head = head_of(p, cell);  // the cell will hold another message
-  early.head.sign = m.sign;       // 0: the rest, but for its crc, is of an earlier message
+  early.head = head_of(p, cell);  // the cell will be reused
+  early.head.sign = m.sign;       // 0: all but crc is stale
   if (p.broken) {
     kept.code = Code::kTransport;
   } else if (m.kind == Kind::kCma) {
@@ -268,7 +268,7 @@ bool ShmTransport::deliver(Peer& p, Receive& receive, const Message& m,
   Code code = agree(p, t, m.sign, head_of(p, cell), m.whole);
   const std::uint32_t crc = t.head ? head_of(p, cell).crc : 0;
   if (code != Code::kOk) {
-    // nothing of it is taken
+    // discard the message
   } else if (m.bytes > m.whole - receive.arrived) {
     breaks(p, "it sent more of a message than there is");
     code = Code::kTransport;
@@ -329,8 +329,8 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
   return kept;
 }
 
-// Receivers together never keep all slots of a class: what a view waits for (the same part from
-// other ranks) may need one. Where a share is used up the bytes are copied out at once.
+// Views of all receivers together never hold all slots of a class, since the sender may need one to
+// send what they wait for. Beyond a receiver's share the bytes are copied out at once.
 bool ShmTransport::keep(Peer& p, const Message& m, std::uint32_t cell) noexcept {
   std::int8_t& kept = p.kept.cells[cell % kRing];
   if (m.kind != Kind::kSlot || kept) return true;

@@ -1,4 +1,4 @@
-// Sending of the shm transport: writes messages into cells and slots, reads acknowledgements.
+// Send path of the shm transport: writes messages into cells and slots, reads acknowledgments.
 #include <algorithm>
 #include <cstring>
 
@@ -29,7 +29,7 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
     Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);
-      // unstage() may come before its turn
+      // unstage() may be called before it is sent
       if ((w.held = slot_at(t.data)) >= 0) ++slot_refs_[static_cast<std::size_t>(w.held)];
       p.backlog.push_back(w);
     }
@@ -50,14 +50,14 @@ void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& s
   p.log[p.sent % kRing] = sent;
   cell->tag = t.tag;
   cell->sign = t.head ? t.head->sign : 0;
-  // Nobody but this rank touches that line as long as both agree, so it stays in its cache.
+  // As long as both ranks agree, no other rank reads that line, so it stays in this core's cache.
   if (t.head) p.heads_out[p.sent % kRing] = *t.head;
   cell->revoked.store(0, std::memory_order_relaxed);
   hand_on(me_, member_of_[p.rank]);
   cell->seq.store(++p.sent, std::memory_order_release);
 }
 
-// Sends as much of the message as there is room for; true when all of it is on its way.
+// Sends as much of the message as fits; true if all of it.
 bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
   const Transfer& t = w.transfer;
   Cell* cell = next_cell(p);

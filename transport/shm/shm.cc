@@ -1,4 +1,4 @@
-// Set-up of the shm transport: the members tell each other of their memory, and map it.
+// Set-up of the shm transport: the members exchange descriptors of their memory and map it.
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -22,9 +22,9 @@ namespace {
 
 const std::uint64_t probe_word = kProbe;
 
-// Cross-memory attach is for messages that no slot holds. Slices of collectives are smaller, and
-// there a slot that stays in cache is three times as fast as the kernel's copy, which pins pages
-// one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
+// Cross-memory attach is for messages above the largest slot. Collectives' slices are smaller: for
+// them a slot that stays in cache is three times as fast as the kernel's copy, which pins pages one
+// by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
 constexpr std::size_t kCmaMin = kMaxSlot + 1;
 
 std::string copy_mode() {
@@ -42,12 +42,12 @@ bool can_attach(int pid, std::uint64_t probe) {
   return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof word && word == kProbe;
 }
 
-// Transports of this process whose peers read its memory.
+// Number of transports of this process whose peers read its memory.
 std::atomic<int> readable{0};
 
 }  // namespace
 
-// Yama lets only parents attach to a process, if at all, unless the process itself names others.
+// Yama lets only ancestors attach to a process, if at all, unless that process permits others.
 Readable::Readable() {
   ++readable;
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
@@ -67,8 +67,8 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
       member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
   const std::string mode = copy_mode();
   if (mode != "slots") readable_.emplace();
-  // What ranks of other machines need not know goes among the members. A rank without memory says
-  // why to all ranks, in the exchange below.
+  // Only members exchange the hellos. A rank without memory reports the reason to all ranks in the
+  // exchange below.
   std::string broken, mine;
   try {
     arena_ = SharedRegion::create(layout_.bytes, "weft-arena", SharedRegion::Others::kWrite);
@@ -84,11 +84,11 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     broken = error.what();
   }
   const auto hellos = job.all_gather_in_group(std::to_string(members.front()), mine);
-  // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
+  // Whether all members can attach to each other: senders choose, and receivers must be able to.
   const auto verdicts = exchange(job, topology, [&] {
     if (!broken.empty()) throw Error(broken);
     for (const Rank r : members)
-      if (hellos[static_cast<std::size_t>(r)].empty()) return std::string("0");  // it says why
+      if (hellos[static_cast<std::size_t>(r)].empty()) return std::string("0");  // it reports why
     reach(job.rank(), members, hellos);
     for (Peer& p : peers_)
       if (members.size() <= at_once || p.rank == job.rank()) map(p);
@@ -102,7 +102,7 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
 void ShmTransport::reach(Rank me, std::span<const Rank> members,
                          std::span<const std::string> hellos) {
   cma_ = true;
-  bool siblings = true;  // all members have one parent
+  bool siblings = true;  // all members have the same parent
   const std::size_t n = members.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (members[i] == me) me_ = static_cast<int>(i);
@@ -146,7 +146,7 @@ void ShmTransport::map(Peer& p) {
       breaks(p, error.what());
       throw Error(fmt::format("shm: rank {}: {}", p.rank, error.what()));
     }
-    // Of the peer's memory, cells, heads and acknowledgements are this rank's to write.
+    // In the peer's arena, this rank writes only cells, heads and acknowledgments.
     p.region.read_only_from(layout_.boards);
     p.arena = p.region.data();
   }
@@ -167,7 +167,7 @@ bool ShmTransport::reached(Peer& p) noexcept {
   try {
     map(p);
   } catch (const Error&) {
-    return false;  // p.error says why
+    return false;  // p.error has the reason
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Memory of the shm transport: slots that peers read, and bounce buffers that receives read into.
+// Buffers of the shm transport: slots that peers read, and bounce buffers for received data.
 #include <cstring>
 
 #include "transport/shm/transport.h"
@@ -9,7 +9,7 @@ int ShmTransport::take_slot(std::size_t bytes, std::size_t left) noexcept {
   for (const bool again : {false, true}) {
     for (int c = 0; c < kSlotClasses; ++c) {
       if (bytes > kSlots[c].bytes || free_slots_[c].size() <= left) continue;
-      const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
+      const int slot = free_slots_[c].back();  // LIFO: it is still in cache
       free_slots_[c].pop_back();
       slot_refs_[static_cast<std::size_t>(slot)] = 1;
       return slot;
@@ -50,8 +50,8 @@ int ShmTransport::slot_at(const void* data) const noexcept {
   return -1;
 }
 
-// One slot of each class is left to messages that are not staged. Else one of those could wait in
-// the backlog for a slot while all of them are with staged messages that wait behind it.
+// stage() leaves one slot of each class: a backlogged message that needs a slot would otherwise
+// deadlock if staged messages queued behind it held all of them.
 void* ShmTransport::stage(std::size_t bytes) noexcept {
   const int slot = take_slot(bytes, 1);
   return slot < 0 ? nullptr : slot_data(slot);
@@ -63,7 +63,7 @@ bool ShmTransport::mapped(const void* data, std::size_t bytes) const noexcept {
   return find_region(data, bytes).serial != 0;
 }
 
-// A slot that holds the bytes, with a reference for one more cell; -1: none is free.
+// Returns a slot with a copy of the bytes and a reference for one more cell; -1 if none is free.
 int ShmTransport::fill_slot(const void* data, std::size_t bytes) noexcept {
   if (data == last_data_ && bytes == last_bytes_) {
     ++slot_refs_[static_cast<std::size_t>(last_slot_)];

@@ -1,5 +1,5 @@
-// The shm transport's state. shm.cc sets the transport up; send.cc, receive.cc and progress.cc move
-// the bytes; slots.cc keeps the memory that they go through.
+// The shm transport's state. shm.cc sets it up; send.cc, receive.cc and progress.cc move the data;
+// slots.cc manages the buffers.
 #pragma once
 
 #include <memory>
@@ -20,19 +20,19 @@
 
 namespace weft::shm {
 
-// While one exists, other processes of the user may read this process's memory also where the
-// kernel (Yama) would not let them.
+// While an instance exists, the user's other processes may read this process's memory, even under
+// Yama's restrictions.
 class Readable {
  public:
   Readable();
   ~Readable();
   Readable(const Readable&) = delete;
   Readable& operator=(const Readable&) = delete;
-  // Only descendants of that process may from now on, where nobody else needs more.
+  // Restricts this to descendants of `pid`, unless another instance exists.
   void only_for_children_of(int pid) noexcept;
 };
 
-// What a cell says, copied out of it and checked: its sender can write to it at any time.
+// A validated copy of a cell, which its sender can overwrite at any time.
 struct Message {
   Kind kind;
   std::uint64_t tag, sign;
@@ -65,41 +65,40 @@ class ShmTransport final : public Transport {
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
-  // A send whose cell the peer has not finished with.
+  // A send whose cell the peer has not acknowledged yet.
   struct Sent {
     std::uint64_t id = 0;
-    bool report = false;  // complete `id` when the peer is done
-    bool open = true;     // the peer is not done
+    bool report = false;  // complete `id` on the acknowledgment
+    bool open = true;     // not acknowledged yet
     int slot = -1;
   };
-  // The slots of a peer that this rank keeps, counted by class: views lent to users, and messages
-  // that wait for their receives.
+  // The peer's slots that this rank holds, by class: views lent to users, and unexpected messages.
   struct Kept {
     static constexpr std::int8_t kMapped = 127;
     int slots[kSlotClasses] = {};
     int mapped = 0;                  // views of the peer's weft::alloc memory
-    std::vector<std::int8_t> cells;  // [kRing]: the class of the kept slot plus 1; 0: none; kMapped
+    std::vector<std::int8_t> cells;  // [kRing]: class of the held slot + 1; 0: none; kMapped
   };
-  // What is kept of a message that came before its receive: its cell, or its bytes (spilled).
+  // An unexpected message: its cell, or its copied bytes (spilled).
   struct Early {
     std::uint32_t cell = 0;
     std::unique_ptr<std::byte[]> spilled;
-    std::size_t bytes = 0;  // spilled: fewer than the message has, where this is a fragment
+    std::size_t bytes = 0;  // spilled; less than the whole message for a fragment
     Code code = Code::kOk;
   };
   using Matched = Matching<Early>;
   using Unexpected = Matched::Unexpected;
   struct Waiting {
     Transfer transfer;
-    std::size_t sent = 0;  // bytes so far of a message in fragments
-    int held = -1;         // the staged slot that holds the bytes until all are sent
+    std::size_t sent = 0;  // bytes of a fragmented message sent so far
+    int held = -1;         // staged slot with the bytes, referenced until all are sent
   };
   struct Peer {
     Rank rank = kNoRank;
     int pid = 0;
     int arena_fd = -1, directory_fd = -1;  // the peer's descriptors
     std::byte* arena = nullptr;            // null until it is needed
-    SharedRegion region;                   // which holds the arena; none for this rank itself
+    SharedRegion region;                   // contains `arena`; empty for this rank itself
     std::unique_ptr<PeerRegions> memory;   // null until it is needed
     // to the peer
     Cell* out = nullptr;               // in the peer's arena
@@ -117,29 +116,29 @@ class ShmTransport final : public Transport {
     Matched matching;
     Kept kept;
     std::string error;
-    bool broken = false;  // the peer wrote what no rank writes: nothing of it counts any more
-    bool buried = false;  // and its transfers have ended
-    Head disputed;        // the head that the peer sent where another one was expected
+    bool broken = false;  // the peer violated the protocol or cannot be mapped: ignored from now on
+    bool buried = false;  // and its transfers have been failed
+    Head disputed;        // the peer's head that did not match the expected one
   };
 
-  // Takes down what the members say of their memory in `hellos`, and whether all can be read.
+  // Reads the members' hellos, and checks whether all can be attached to.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
-  // Maps the arena of the peer, which polls for messages of this rank from then on. Throws Error
-  // when it cannot be mapped; the peer is broken then.
+  // Maps the peer's arena; from then on the peer polls for this rank's messages. If it cannot be
+  // mapped, marks the peer broken and throws Error.
   void map(Peer& p);
-  // Maps the arena where that has not been done. False: the peer is broken.
+  // Maps the arena if it is not mapped yet. False if the peer is broken.
   bool reached(Peer& p) noexcept;
   // Maps the arenas of the members that have mapped this rank's.
   void meet_callers() noexcept;
   void choose_copies(std::string_view mode);
   void make_slots();
-  // Index among the members; -1: no rank of this machine.
+  // Returns the index among the members; -1 if the rank is not on this machine.
   int member(Rank rank) const noexcept {
     const auto r = static_cast<std::size_t>(rank);
     return rank < 0 || r >= member_of_.size() ? -1 : member_of_[r];
   }
   Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
-  // Takes note that the peer is broken; bury() ends its transfers at the next poll().
+  // Marks the peer broken; the next poll() fails its transfers through bury().
   void breaks(Peer& p, std::string why) noexcept;
   void bury(Peer& p) noexcept;
   bool try_send(Peer& p, Waiting& w) noexcept;
@@ -153,29 +152,29 @@ class ShmTransport final : public Transport {
   int fill_slot(const void* data, std::size_t bytes) noexcept;
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p, bool patient = false) noexcept;
-  // Reads the cell. False: the peer is broken, as no rank writes that.
+  // Reads and validates a cell. False if it is invalid; the peer is broken then.
   bool look(Peer& p, std::uint32_t cell, Message& m) noexcept;
   bool arrive(Peer& p, const Message& m, std::uint32_t cell, bool patient) noexcept;
-  // Copies the message of `cell` to `unexpected`, which is counted in, and gives the cell back.
+  // Copies the message of `cell` to `unexpected`, which is already counted, and frees the cell.
   void spill(Peer& p, const Message& m, std::uint32_t cell, Unexpected& unexpected) noexcept;
   void make_room(Peer& p) noexcept;
   bool take_spilled(Peer& p, Receive& receive, Unexpected& unexpected) noexcept;
-  // True: the message is whole.
+  // Returns true when the message is complete.
   bool deliver(Peer& p, Receive& receive, const Message& m, std::uint32_t cell) noexcept;
   void deliver_view(Peer& p, const Transfer& t, const Message& m, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* mapped_bytes(Peer& p, const Message& m) noexcept;
   const std::byte* bytes_of(Peer& p, const Message& m, std::uint32_t cell) noexcept;
-  // Whether the sender has taken the message back. Asked after bytes were read from the sender's
-  // own memory: if so, the bytes do not count.
+  // Whether the sender cancelled the message. Check after reading the sender's own memory: if so,
+  // discard the bytes.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Message& m, void* to) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
-  // Keeps the slot of this cell, if the cell has one. False: the peer's share of slots is used up.
+  // Keeps the slot of this cell, if any. False if the peer's share of slots is used up.
   bool keep(Peer& p, const Message& m, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, Code code = Code::kOk) noexcept { done_.add(id, code); }
-  // Takes a slot of the smallest class that holds `bytes` and has more than `left` free; -1: none.
+  // Takes a slot of the smallest class that fits `bytes` and has more than `left` free; -1 if none.
   int take_slot(std::size_t bytes, std::size_t left = 0) noexcept;
   void drop_slot(int slot) noexcept;
   std::byte* slot_data(int slot) const noexcept;
@@ -189,7 +188,7 @@ class ShmTransport final : public Transport {
   std::vector<int> member_of_;                             // by world rank, -1: not on this machine
   std::size_t unexpected_ = 0;                             // messages of all peers
   std::vector<Peer> peers_;
-  std::vector<Peer*> near_;  // whose arenas are mapped, or could not be
+  std::vector<Peer*> near_;  // peers whose arenas are mapped or failed to map
   std::uint32_t callers_ = 0;
   std::vector<int> slot_refs_;
   std::vector<int> free_slots_[kSlotClasses];
@@ -205,8 +204,8 @@ class ShmTransport final : public Transport {
   std::size_t cma_min_bytes_ = 0;
   std::vector<Rank> waiting_;  // peers with a backlog
   BoardParts parts_;
-  // The last bytes that this batch copied, and their slot: a send of the same bytes to another peer
-  // takes the same slot.
+  // The bytes last copied in this batch and their slot: sends of the same bytes to other peers
+  // share the slot.
   const void* last_data_ = nullptr;
   std::size_t last_bytes_ = 0;
   int last_slot_ = -1;

@@ -1,11 +1,11 @@
-// Moves each message through the simulated fabric, event by event. Knows nothing of collectives.
+// Moves each message through the simulated fabric, event by event. Does not know collectives.
 //
 //   post -> [core of the sender] -> tx port -> latency -> [uplink of the leaf] -> [spine] ->
 //   [downlink of the other leaf] -> rx port -> [core of the receiver] -> completion
 //
-// The fabric reads the bytes at the last moment at which the sender may not yet touch them, and
-// writes them at the last moment at which the receiver may not yet read them: an engine that
-// touches its buffers too soon gets wrong bytes.
+// The fabric reads the bytes at the last moment at which the sender may not touch them yet, and
+// writes them at the last moment at which the receiver may not read them yet: an engine that
+// touches its buffers too early gets wrong data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -165,7 +165,7 @@ void SimFabric::State::tx_end(std::uint32_t m) {
   close(m, M::kSendOpen, Code::kOk, true);
 }
 
-// The port passes the message on with its first byte.
+// Cut-through: the port forwards the message at its first byte.
 void SimFabric::State::pass(std::uint32_t m, SimPort& port, Kind next) {
   M& msg = messages[m];
   const std::int64_t ps = port.duration_ps(msg.bytes);
@@ -235,7 +235,7 @@ void SimFabric::State::deliver(std::uint32_t m) {
   close(m, M::kRecvOpen, Code::kOk, true);
 }
 
-// Ends one side of a message; `report_it` says whether its rank gets a completion.
+// Ends one side of a message; `report_it`: its rank gets a completion.
 void SimFabric::State::close(std::uint32_t m, M::Flag side, Code code, bool report_it) {
   M& msg = messages[m];
   if (!msg.has(side)) return;
@@ -319,9 +319,9 @@ void SimFabric::State::cancel(Rank rank, std::uint32_t id_high, bool everything)
     const bool recv = msg.has(M::kRecvOpen) && msg.dst == rank && given_up(msg.recv_id);
     if (send || recv) {
       ++msg.events;  // as in fail()
-      // Bytes that have not left will not; what is on its way is dropped when it arrives.
+      // Unsent bytes are not sent; those in flight are dropped on arrival.
       if (send) msg.set(M::kLost);
-      // An eager message may be here already: it stays unclaimed, as a message to nobody.
+      // An eager message may have arrived already: it stays unexpected.
       if (msg.has(M::kWaiting)) remove(m);
       if (send) close(m, M::kSendOpen, Code::kAborted, false);
       if (recv) close(m, M::kRecvOpen, Code::kAborted, false);

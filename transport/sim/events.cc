@@ -1,4 +1,4 @@
-// Moves the virtual time of the simulated fabric, and hands each event of it to its handler.
+// Advances the virtual time of the simulated fabric and dispatches each event to its handler.
 #include <fmt/format.h>
 
 #include "topo/base/status.h"

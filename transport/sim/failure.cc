@@ -1,4 +1,4 @@
-// Failures of the simulated fabric: kills ranks, cuts and mends links, and fails their messages.
+// Failures of the simulated fabric: kills ranks, cuts and restores links, fails their messages.
 #include <fmt/format.h>
 
 #include <utility>
@@ -17,7 +17,7 @@ void SimFabric::State::kill(Rank rank) {
     SimMessage& msg = messages[m];
     if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
     ++msg.events;
-    // What had left the dead rank still arrives.
+    // Messages that had left the dead rank still arrive.
     if (msg.dst == rank || !msg.has(SimMessage::kSent)) msg.set(SimMessage::kLost);
     if (msg.dst == rank && msg.has(SimMessage::kLent)) {
       msg.clear(SimMessage::kLent);
@@ -39,7 +39,7 @@ void SimFabric::State::detect_kill(Rank rank) {
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     SimMessage& msg = messages[m];
     if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
-    // One that has arrived and only waits for its receiver's core is as good as received.
+    // Messages that have arrived and only wait for the receiver's core count as received.
     if (msg.has(SimMessage::kLanded) && msg.has(SimMessage::kRecvOpen)) continue;
     if (msg.has(SimMessage::kLent)) continue;
     fail(m, Code::kPeerFailed);
@@ -50,7 +50,7 @@ void SimFabric::State::cut(std::uint32_t nic_index) {
   if (down[nic_index]) return;
   any_failure = true;
   down[nic_index] = true;
-  if (opt.cut_stalls) return;  // what has left still arrives
+  if (opt.cut_stalls) return;  // messages in flight still arrive
   for (SimMessage& msg : messages) {
     if (msg.has(SimMessage::kDeparted) && crosses(msg, nic_index) &&
         !msg.has(SimMessage::kLanded)) {
@@ -68,7 +68,7 @@ void SimFabric::State::mend(std::uint32_t nic_index) {
     if (messages[m].has(SimMessage::kLost))
       drop_if_over(m);
     else
-      depart(m);  // or to the end of the queue
+      depart(m);  // or back to `stalled`
   }
 }
 
@@ -94,7 +94,7 @@ void SimFabric::State::sever(Rank rank, Rank peer) {
 }
 
 void SimFabric::State::detect_cut(std::uint32_t nic_index) {
-  // Mended meanwhile: what was lost is lost all the same.
+  // If the link was restored in the meantime, fail only messages that were lost.
   const bool all = down_known[nic_index] = down[nic_index];
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     const SimMessage& msg = messages[m];
@@ -114,7 +114,7 @@ std::uint32_t SimFabric::State::live_nic(Rank r, Rank peer) const {
     if (!dead_port[port(r, rail)] && !(one_rail && dead_port[port(peer, rail)]))
       return port(r, rail);
   }
-  return one_rail ? live_nic(r, r) : nic(r);  // no rail has a port at both: each takes one it has
+  return one_rail ? live_nic(r, r) : nic(r);  // no rail works for both: each takes its own
 }
 
 bool SimFabric::State::crosses(const SimMessage& m, std::uint32_t nic_index) const {

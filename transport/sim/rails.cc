@@ -1,5 +1,5 @@
-// Transports and datagram channels of ranks that have several rails on the simulated fabric. Knows
-// nothing of Rails, which uses them.
+// Transports and datagram channels of ranks with several rails on the simulated fabric. Does not
+// know Rails, which uses them.
 #include "transport/sim/rails.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class SimPaths final : public DatagramChannel {
   bool link_up(int rail) noexcept override { return rails_.link_up(rank_, rail); }
   void wake_in(std::int64_t us) noexcept override {
     const double at_us = rails_.fabric_.now_us() + static_cast<double>(us);
-    if (wake_us_ > rails_.fabric_.now_us() && wake_us_ <= at_us) return;  // one is on its way
+    if (wake_us_ > rails_.fabric_.now_us() && wake_us_ <= at_us) return;  // already scheduled
     wake_us_ = at_us;
     rails_.fabric_.wake(rank_ * rails_.rails_, at_us);
   }

@@ -1,8 +1,7 @@
 // The simulated fabric for ranks that have a port on every rail of their host. Each rank gets a
-// DatagramChannel in virtual time, and for each rail a transport that can be severed and opened
-// anew.
+// DatagramChannel in virtual time, and for each rail a transport that supports reconnection.
 //
-// Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of these objects.
+// Rank p on rail r is rank p * rails + r of the fabric. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +31,9 @@ class SimRails {
   std::unique_ptr<Transport> transport(Rank rank, int rail);
   std::unique_ptr<DatagramChannel> paths(Rank rank);
 
-  // Loses so many of a thousand datagrams though the links are up.
+  // Loses `per_mille` of the datagrams although the links are up.
   void set_datagram_loss(int per_mille) { loss_ = per_mille; }
-  // Delays the datagrams of one rail by so much.
+  // Delays the datagrams of one rail by `us`.
   void set_datagram_delay(int rail, double us) { delay_us_[at(rail)] = us; }
 
  private:

@@ -1,19 +1,17 @@
-// A simulated fabric in virtual time behind the Transport seam.
+// A simulated fabric in virtual time, as a Transport.
 //
-// The engine that runs on real fabrics runs on this one unchanged. The fabric is a deterministic
-// test bed (delays, reordering and failures by seed), and predicts how long a schedule takes. It
-// knows links, ports and cores, and nothing of collectives. One thread uses a fabric and all of its
-// endpoints.
+// The engine runs on it unchanged. The fabric is a deterministic test bed (delays, reordering and
+// failures by seed) and predicts how long a schedule takes. It models links, ports and cores, and
+// does not know collectives. One thread uses a fabric and all of its endpoints.
 //
-// The model. A small (eager) message leaves as soon as the send is posted, a larger one when the
-// receive is posted too. A message passes the sender's tx port, the spine if it changes rails, and
-// the receiver's rx port. A port serves one message after the other, each for bytes / rate:
-// contention is waiting. Switches cut through and buffer without limit, so one message alone takes
-// latency + bytes / rate, with the latency of the host, the rail, or the spine (between rails).
-// What goes from leaf to leaf also passes the uplinks of both leaves on its rail.
-// A send completes when its last byte has left, a receive when its last byte has arrived and the
-// receiver's core has processed the message. Time is in whole picoseconds; a given input has
-// exactly one outcome.
+// The model: a small (eager) message leaves when the send is posted, a larger one when the receive
+// is posted too. A message passes the sender's tx port, the spine if it changes rails, and the
+// receiver's rx port. A port serves messages one after another, each for bytes / rate: contention
+// is queuing. Switches cut through and buffer without limit, so a message alone takes latency +
+// bytes / rate, with the latency of the host, the rail, or the spine (between rails). Messages
+// between leaves also pass the uplinks of both leaves on their rail. A send completes when its last
+// byte has left, a receive when its last byte has arrived and the receiver's core has processed the
+// message. Time is in whole picoseconds; equal inputs give equal outcomes.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +30,8 @@ struct SimLink {
   double gbps = 0;
 };
 
-// A failure at virtual time `at_us`. Rank `rank` dies; where `rank` is kNoRank, the link of the NIC
-// of `host` on `rail` goes down.
+// A failure at virtual time `at_us`: rank `rank` dies, or, if `rank` is kNoRank, the link of the
+// NIC of `host` on `rail` goes down.
 struct SimFailure {
   double at_us = 0;
   Rank rank = kNoRank;
@@ -48,8 +46,8 @@ struct SimSlowdown {
   double factor = 1;
 };
 
-// The NIC of `host` on `rail` has `factor` of its rate. 0: it is dead; what it would carry goes
-// over the next rail on which both ends have a port, as with Rails (transport/rails).
+// The NIC of `host` on `rail` has `factor` of its rate. 0: dead; its traffic uses the next rail on
+// which both ends have a port, as with Rails (transport/rails).
 struct SimSlowPort {
   int host = 0;
   int rail = 0;
@@ -57,18 +55,18 @@ struct SimSlowPort {
 };
 
 struct SimFabricOptions {
-  std::vector<int> host_of_rank;   // one entry per rank, hosts counted from 0
-  std::vector<int> rail_of_rank;   // empty: all on rail 0. Ranks of a host and rail share a NIC
+  std::vector<int> host_of_rank;   // host of each rank, from 0
+  std::vector<int> rail_of_rank;   // empty: rail 0. Ranks of one host and rail share a NIC
   SimLink host{0.5, 200};          // between ranks of a host; each rank has a tx and an rx port
   SimLink rail{5, 100};            // each NIC has a tx and an rx port at the switch of its rail
   SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
-  std::vector<int> leaf_of_host;   // hosts whose rails meet in one switch each; empty: all in one
-  double uplink_gbps = 0;          // of each such switch to the others, each way; 0: never short
+  std::vector<int> leaf_of_host;   // leaf of each host; empty: one leaf
+  double uplink_gbps = 0;          // per leaf and rail, each way; 0: unlimited
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
   std::vector<SimSlowdown> slowdowns;
   std::vector<SimSlowPort> slow_ports;
-  std::vector<double> host_scale;  // speed of each host's cores and of the links inside; empty: 1
-  double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
+  std::vector<double> host_scale;  // speed of each host's cores and inner links; empty: 1
+  double payload_share = 1;        // payload per byte on a rail or the spine (TCP: 1448.0 / 1538)
   std::size_t header_bytes = 0;    // on a rail or the spine, once per message
   std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
   std::vector<int> cpu_of_rank;    // the core that handles a rank's messages; empty: its own each
@@ -76,29 +74,30 @@ struct SimFabricOptions {
   double send_us_per_byte = 0;     // ... and per byte
   double complete_us = 0;          // core time of the receiver, per message ...
   double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
-  bool rail_copies = true;         // (of one between hosts too, as sockets have it) ...
-  double reduce_us_per_byte = 0;   // ... or of a kView, whose reader will reduce it
-  double skew_us = 0;              // ranks start up to so much late; whoever drives them does it
-  std::uint64_t seed = 1;          // of the delays and of the starts
-  double delay_us_max = 0;         // the most that a message is delayed
-  bool reorder = false;            // messages of a pair may overtake each other by their delays
+  bool rail_copies = true;         // (also between hosts, as with sockets) ...
+  double reduce_us_per_byte = 0;   // ... or of a kView, which its reader reduces
+  double skew_us = 0;              // maximum late start of ranks; applied by the driver
+  std::uint64_t seed = 1;          // of delays and late starts
+  double delay_us_max = 0;         // maximum extra delay of a message
+  bool reorder = false;            // delays may reorder the messages of a pair
   std::vector<SimFailure> failures;
-  std::uint64_t lose_message = 0;  // the number of the one message that is lost, by departure
-                                   // (from 1; 0: none); only its two transfers fail
-  // Whether messages wait while a link is down, and nobody is told (as on TCP). False: the link
-  // loses the messages, and their transfers fail (as on verbs).
+  std::uint64_t lose_message = 0;  // the one message to lose, numbered by departure from 1 (0:
+                                   // none); only its two transfers fail
+  // True: messages wait silently while a link is down (as on TCP). False: the link loses them and
+  // their transfers fail (as on verbs).
   bool cut_stalls = false;
-  double detect_us = 100;  // from a failure until the peers' transfers complete with an error
-  // By rank: the rank whose ports, core and completions are its own too, where some ranks stand for
-  // all (coll/sim/one_host.h): those of the first host, or the first of each host, with a rail for
-  // each rank; empty: itself. No byte moves, and messages that differ in length match.
+  double detect_us = 100;  // from a failure to the peers' error completions
+  // By rank: its representative, whose ports, core and completions it shares, if some ranks stand
+  // for all (coll/sim/one_host.h): the ranks of the first host, or the first rank of each host with
+  // a rail for each rank. Empty: each rank itself. No data moves, and messages of different lengths
+  // match.
   std::vector<Rank> same_as;
-  Rank watch = kNoRank;  // whose ports and core are recorded, message by message
+  Rank watch = kNoRank;  // rank whose ports and core are recorded per message
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom
 };
 
-// The work that a port or a core has done so far.
+// Total work of a port or core so far.
 struct SimPortUse {
   std::string name;  // "host 3 rail 1 tx", "rank 5 local rx", "leaf 2 rail 1 up", "spine host 0 ->
                      // host 1", "cpu 2"
@@ -106,7 +105,7 @@ struct SimPortUse {
   double busy_us = 0;
 };
 
-// A port or the core of SimFabricOptions::watch serves a message.
+// A message's service by a port or core of the rank SimFabricOptions::watch.
 struct SimService {
   const char* at;  // "host tx", "host rx", "rail tx", "rail rx", "core"
   double from_us, to_us;
@@ -115,51 +114,51 @@ struct SimService {
 };
 
 struct SimStatistics {
-  std::uint64_t messages = 0;  // that have left
+  std::uint64_t messages = 0;  // departed
   std::uint64_t events = 0;
   std::uint64_t host_bytes = 0;              // payload between ranks of a host
-  std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by the rail they left on
+  std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by departure rail
   std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that changed rails
   std::uint64_t uplink_bytes = 0;            // the part of rail_bytes that went from leaf to leaf
   std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
   std::vector<SimPortUse> ports;             // used ports, busiest first: ports[0] limits
-  std::vector<SimService> watched;           // in the order in which they were accepted
+  std::vector<SimService> watched;           // in order of acceptance
 };
 
 class SimFabric {
  public:
-  // Throws Error naming the option and its value when an option cannot work.
+  // Throws Error naming the option and its value if an option is invalid.
   explicit SimFabric(SimFabricOptions options);
   ~SimFabric();
   SimFabric(const SimFabric&) = delete;
   SimFabric& operator=(const SimFabric&) = delete;
 
-  // Makes the endpoint of a rank, one at a time per rank. The fabric must outlive the endpoint; the
-  // endpoint's destructor cancels its transfers.
+  // Makes the endpoint of a rank, at most one at a time. The fabric must outlive it; its destructor
+  // cancels its transfers.
   std::unique_ptr<Transport> endpoint(Rank rank);
 
   int nranks() const;
   std::int64_t now_ps() const;
   double now_us() const;
 
-  // Moves virtual time to the next event, and handles all events of that moment. Returns false when
+  // Advances virtual time to the next event and handles all events of that time. Returns false if
   // no event is scheduled: time stands still until a rank posts.
   bool advance();
 
   // Returns the living ranks that have completions to poll or were woken. The span is valid until
-  // the next call of runnable(), whatever the ranks do meanwhile.
+  // the next call of runnable().
   std::span<const Rank> runnable();
 
   // Makes `rank` runnable once at virtual time `at_us` (late starters, deadlines).
   void wake(Rank rank, double at_us);
 
-  // The rank's core works for so long, after what it has to do already. Returns when it is done.
+  // Occupies the rank's core for `us` after its queued work. Returns the time of completion.
   double work(Rank rank, double us);
 
-  // The failures of SimFailure, now.
+  // Causes a failure now: see SimFailure.
   void kill(Rank rank);
   void cut(int host, int rail);
-  // Restores a cut link. Messages that the link lost stay lost: their ranks post them again.
+  // Restores a cut link. Lost messages stay lost; their ranks must post them again.
   void mend(int host, int rail);
   bool link_up(int host, int rail) const;
   // Cancels all transfers of `rank` with `peer`, without completions, and drops the peer's
@@ -167,7 +166,7 @@ class SimFabric {
   void sever(Rank rank, Rank peer);
   bool alive(Rank rank) const;
 
-  std::uint64_t activity() const;  // completions reported and polled, over all ranks
+  std::uint64_t activity() const;  // completions reported plus polled, over all ranks
   std::size_t views_lent() const;  // views not yet released, over all ranks
   std::uint64_t trace() const;     // a hash of every event so far and its time
   SimStatistics statistics() const;
@@ -179,8 +178,8 @@ class SimFabric {
 };
 
 // Drives a fabric until done(), which is called often. Runs progress(rank) for every living rank
-// once, then for runnable() ranks; moves virtual time on whenever no rank is runnable. Returns
-// false on a deadlock: virtual time stands still and a last round over all ranks changed nothing.
+// once, then for runnable() ranks; advances virtual time if no rank is runnable. Returns false on a
+// deadlock: virtual time stands still and a last pass over all ranks changed nothing.
 template <class Progress, class Done>
 bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
   const auto all = [&] {
@@ -195,7 +194,7 @@ bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
       if (fabric.alive(r)) progress(r);
     }
     if (fabric.activity() != before) continue;
-    if (done()) break;  // before time moves on
+    if (done()) break;  // before time advances
     if (fabric.advance()) continue;
     all();
     if (fabric.activity() == before && !done() && !fabric.advance()) return false;

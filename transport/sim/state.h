@@ -1,6 +1,6 @@
-// The state of the simulated fabric: ports, messages, events. sim.cc sets the fabric up and reports
-// on it, events.cc moves time, datapath.cc moves messages, store.cc keeps messages, and failure.cc
-// kills ranks and cuts links.
+// The state of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
+// events.cc advances time, datapath.cc moves messages, store.cc stores them, and failure.cc kills
+// ranks and cuts links.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@
 namespace weft {
 
 inline constexpr double kPsPerUs = 1e6;
-// The end of virtual time, after two weeks. No duration counts as longer, and no port is taken for
-// more than twice that, so that no sum of times overflows.
+// The end of virtual time, about two weeks. No duration is longer and no port is busy beyond twice
+// that, so that no sum of times overflows.
 inline constexpr std::int64_t kSimEndPs = std::int64_t{1} << 60;
 
 inline std::int64_t sim_ps(double ps) {
   return static_cast<std::int64_t>(std::min(static_cast<double>(kSimEndPs), ps + 0.5));
 }
 
-inline std::uint64_t sim_mix(std::uint64_t x) {  // the finaliser of splitmix64
+inline std::uint64_t sim_mix(std::uint64_t x) {  // finalizer of splitmix64
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
@@ -41,7 +41,7 @@ inline std::uint64_t sim_key(Rank a, Rank b) {
 struct SimPort {
   double ps_per_byte = 0;
   std::int64_t header_ps = 0;  // per message
-  std::int64_t free_ps = 0;    // when the port has served all messages that came so far
+  std::int64_t free_ps = 0;    // when all messages so far are served
   std::int64_t busy_ps = 0;
   std::uint64_t bytes = 0;
 
@@ -69,23 +69,23 @@ struct SimMessage {
     kDeparted = 64,  // the tx port has the message
     kSent = 128,     // the last byte has left
     kLanded = 256,   // the last byte has arrived
-    kAsView = 512,   // the receiver wants a view ...
-    kLent = 1024,    // ... and has the view
-    kLost = 2048,    // the message will not arrive any more
+    kAsView = 512,   // the receive is for a view ...
+    kLent = 1024,    // ... which is lent now
+    kLost = 2048,    // the message will not arrive
   };
   std::uint64_t tag = 0;
   std::size_t bytes = 0;
   std::uint64_t send_id = 0;
   std::uint64_t recv_id = 0;
-  Head head;  // the sender's; while only the receive is posted, the head that the receive expects
+  Head head;  // the sender's; if only the receive is posted, the expected head
   const void* from = nullptr;
   void* to = nullptr;
-  std::int64_t tail_ps = 0;  // when the last byte is at the port that the message passed last
+  std::int64_t tail_ps = 0;  // when the last byte reaches the last port passed
   Rank src = 0;
   Rank dst = 0;
-  std::uint32_t next = 0;        // message in the bucket of the match table, or on the free list
-  std::uint32_t buffer = 0;      // that holds the bytes between kSent and the end
-  std::uint32_t generation = 0;  // tells a stale token from a good one
+  std::uint32_t next = 0;        // in the match table's bucket, or on the free list
+  std::uint32_t buffer = 0;      // holds the bytes from kSent to the end
+  std::uint32_t generation = 0;  // detects stale tokens
   std::uint16_t flags = 0;       // 0: on the free list
   std::uint16_t events = 0;      // scheduled for the message
 
@@ -96,7 +96,7 @@ struct SimMessage {
 
 struct SimEvent {
   enum class Kind : std::uint8_t {
-    kIssue,  // of a message, in the order of its life
+    kIssue,  // of a message
     kTxEnd,
     kAtSpine,
     kAtRx,
@@ -110,10 +110,10 @@ struct SimEvent {
     kDetectKill,
     kCut,  // of a NIC
     kDetectCut,
-    kSlow,  // a rail, by the number of the slow-down
+    kSlow,  // of an entry of slowdowns
   };
   std::int64_t at_ps;
-  std::uint64_t order;  // of scheduling, breaks ties: first scheduled, first handled
+  std::uint64_t order;  // of scheduling; breaks ties
   std::uint32_t subject;
   Kind kind;
 
@@ -127,7 +127,7 @@ struct SimFabric::State {
 
   explicit State(SimFabricOptions o);
 
-  // --- the seam, rank by rank
+  // --- Transport, per rank
   void post(Rank rank, const Transfer& t);
   std::size_t poll(Rank rank, std::span<Completion> out);
   void release(Rank rank, std::uint64_t token);
@@ -140,7 +140,7 @@ struct SimFabric::State {
   bool advance();
   void handle(const SimEvent& event);
 
-  // --- a message's way
+  // --- path of a message
   void try_depart(std::uint32_t m);
   void depart(std::uint32_t m);
   void at_uplink(std::uint32_t m);
@@ -179,10 +179,10 @@ struct SimFabric::State {
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;
-  bool broken(Rank a, Rank b) const;  // whether no message passes now
-  Code known(Rank a, Rank b) const;   // the error that the ranks know of so far
+  bool broken(Rank a, Rank b) const;  // no message can pass now
+  Code known(Rank a, Rank b) const;   // the error that is detected so far
 
-  // Whether a message passes uplinks, and that of its leaf.
+  // Whether a message passes uplinks; uplink() is that of the rank's leaf.
   bool changes_leaf(Rank a, Rank b) const {
     return !opt.leaf_of_host.empty() && leaf(a) != leaf(b);
   }
@@ -197,10 +197,10 @@ struct SimFabric::State {
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
   Rank same_as(Rank r) const { return opt.same_as.empty() ? r : opt.same_as[r]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
-  // The NIC of `r` for messages with a peer on another host.
+  // Returns the NIC of `r` for messages with a peer on another host.
   std::uint32_t nic(Rank r, Rank peer) const { return any_dead_port ? live_nic(r, peer) : nic(r); }
   std::uint32_t live_nic(Rank r, Rank peer) const;
-  // How long the core of the rank takes for what takes a core of a host as fast as most `ps`.
+  // Scales a core time by the speed of the rank's host.
   std::int64_t core_ps(Rank r, std::int64_t ps) const {
     if (opt.host_scale.empty()) return ps;
     return sim_ps(static_cast<double>(ps) /
@@ -208,7 +208,7 @@ struct SimFabric::State {
   }
   SimPort& spine(Rank src, Rank dst);
   std::int64_t extra_delay();
-  // Notes what a port or the core of `rank` does, where that is watched.
+  // Records a service by a port or core of `rank` if it is the watched rank.
   void watch(Rank rank, const char* at, std::int64_t start_ps, std::int64_t ps,
              const SimMessage& m) {
     if (opt.watch == kNoRank || same_as(rank) != opt.watch) return;
@@ -232,7 +232,7 @@ struct SimFabric::State {
 
   std::vector<SimPort> local_tx, local_rx;  // by rank
   std::vector<SimPort> nic_tx, nic_rx;      // by host * nrails + rail
-  std::vector<SimPort> leaf_up, leaf_down;  // by leaf * nrails + rail; empty: never short
+  std::vector<SimPort> leaf_up, leaf_down;  // by leaf * nrails + rail; empty: unlimited
   std::vector<SimPort> cpu;
   std::unordered_map<std::uint64_t, SimPort> spines;           // by source and destination host
   std::unordered_map<std::uint64_t, std::int64_t> pair_tails;  // keep delayed messages in order

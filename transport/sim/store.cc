@@ -1,5 +1,5 @@
-// Keeps the messages of the simulated fabric: the pools of messages and of their bytes, and the
-// table in which the posted side of a message waits for the other side.
+// Stores the messages of the simulated fabric: pools of messages and their bytes, and the match
+// table of messages with only one side posted.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,7 +14,7 @@ std::size_t SimFabric::State::bucket(Rank src, Rank dst, std::uint64_t tag) cons
   return sim_mix(sim_key(src, dst) ^ sim_mix(tag + 0x9e3779b97f4a7c15u)) & (table.size() - 1);
 }
 
-// The oldest message of that key whose other side is missing. Buckets hold the youngest first.
+// Finds the oldest message of a key with the other side missing. Buckets are newest first.
 std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::Flag posted) const {
   std::uint32_t found = kNone;
   for (std::uint32_t m = table[bucket(src, dst, tag)]; m != kNone; m = messages[m].next) {
@@ -24,7 +24,7 @@ std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::F
   return found;
 }
 
-// Of the messages that are here, or would be if somebody asked for them.
+// Considers messages that have arrived, or would arrive as soon as their receive is posted.
 Rank SimFabric::State::unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
                                  Head& theirs) const {
   for (const M& msg : messages) {
@@ -89,7 +89,7 @@ void SimFabric::State::drop_if_over(std::uint32_t m) {
   M& msg = messages[m];
   if (msg.events > 0 || msg.has(M::kSendOpen | M::kRecvOpen | M::kWaiting | M::kLent)) return;
   if (msg.buffer != kNone) {
-    // Who still reads a view given back shall see it.
+    // Poison, to expose readers of a released view.
     std::ranges::fill(buffers[msg.buffer], std::byte{0xdd});
     free_buffers.push_back(msg.buffer);
   }
@@ -109,7 +109,7 @@ void SimFabric::State::take_bytes(std::uint32_t m) {
   msg.buffer = free_buffers.back();
   free_buffers.pop_back();
   std::vector<std::byte>& bytes = buffers[msg.buffer];
-  bytes.reserve(1);  // a view of nothing is not null either
+  bytes.reserve(1);  // an empty view is not null either
   bytes.resize(msg.bytes);
   if (msg.bytes > 0) std::memcpy(bytes.data(), msg.from, msg.bytes);
 }

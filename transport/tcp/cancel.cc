@@ -1,5 +1,5 @@
-// Cancels transfers and forgets messages of the tcp transport. No connection is lost: a piece that
-// was begun ends with bytes of this rank's own copy, and bytes that still arrive are dropped.
+// Cancels transfers and forgets messages of the tcp transport. Connections stay usable: a piece
+// that is partly sent is finished from a private copy, and bytes that still arrive are discarded.
 #include <algorithm>
 
 #include "transport/tcp/transport.h"
@@ -27,10 +27,10 @@ void TcpTransport::cancel(std::uint32_t id_high) noexcept {
   }
 }
 
-// Of a message that is to be sent: its memory is not looked at from here on.
+// Cancels a queued send; the caller's memory is not accessed afterwards.
 void TcpTransport::withdraw(Peer& peer, std::size_t i) {
   Out& o = peer.out[i];
-  const bool pieces = o.bytes > 0;  // of a message for which the peer has a receive
+  const bool pieces = o.bytes > 0;  // pieces: the peer has posted the receive
   const std::uint64_t tag = o.tag;
   const bool unfinished = o.next < o.bytes || o.sent == 0;
   if (o.sent == 0) {

@@ -16,13 +16,13 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // with its descriptor
-constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a time
-constexpr std::size_t kDirect = 2;                           // connections that every turn reads
-constexpr unsigned kAskEvery = 32;                           // turns, for what else there may be
+constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // event tag: a stranger's descriptor
+constexpr std::size_t kMoreStrangers = 16;                   // more strangers than peers, at most
+constexpr std::size_t kDirect = 2;                           // read up to so many without epoll
+constexpr unsigned kAskEvery = 32;                           // turns between calls of epoll_wait
 
-// Whether an attempt to connect failed by what the peer, or the way to it, has answered. Else it
-// never left this host: no route, no port that is free, an address of another kind.
+// Whether connecting failed through an answer of the peer or the network. Otherwise the attempt
+// never left this host: no route, no free port, another address family.
 bool answered(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT ||
          error == EHOSTUNREACH;
@@ -45,12 +45,12 @@ std::string no_connection(const std::string& from, const std::string& to, int er
 
 }  // namespace
 
-// Receives connect too: a rank sees the end of a peer only by a connection to the peer.
+// Receives connect too, since only a connection reveals that a peer ended.
 bool TcpTransport::connect(Peer& peer) {
   if (!peer.failure.ok()) return false;
   if (peer.state != State::kNone) return true;
   peer.fd = tcp::open_socket(device_, address_);
-  if (!peer.fd) {  // the peer may be well
+  if (!peer.fd) {  // a local failure
     const int error = errno;
     fail(peer, Code::kTransport,
          fmt::format("no socket for a connection to rank {}: {}{}", peer.rank, std::strerror(error),
@@ -71,7 +71,7 @@ bool TcpTransport::connect(Peer& peer) {
 
 void TcpTransport::connected(Peer& peer) {
   if (const int error = connect_error(peer.fd.get())) {
-    // It may have connected to this rank, said all that it had to say, and gone.
+    // The peer may have connected to this rank, sent all of its messages, and ended.
     drop(peer);
     accept_all();
     strangers_.remove_if([this](Stranger& s) { return hear(s); });
@@ -91,7 +91,7 @@ void TcpTransport::connected(Peer& peer) {
   if (live(peer)) flush(peer);
 }
 
-// The answer to this rank's hello.
+// Handles the answer to this rank's hello.
 void TcpTransport::greeted(Peer& peer) {
   const ssize_t n =
       recv(peer.fd.get(), reinterpret_cast<std::byte*>(&peer.answer) + peer.answer_have,
@@ -123,7 +123,7 @@ void TcpTransport::accept_all() {
     Fd fd = accept_from(listener_.get(), error);
     if (!fd) return;
     if (strangers_.size() >= peers_.size() + kMoreStrangers) {
-      hear(strangers_.front());  // a peer may have been there before all the others
+      hear(strangers_.front());  // it may be a peer's
       strangers_.pop_front();
     }
     epoll_event event{.events = EPOLLIN,
@@ -137,7 +137,7 @@ void TcpTransport::accept_all() {
   }
 }
 
-// True when it is no stranger any more: a peer, or gone.
+// Returns true when the stranger has become a peer or is gone.
 bool TcpTransport::hear(Stranger& s) {
   const ssize_t n = recv(s.fd.get(), reinterpret_cast<std::byte*>(&s.hello) + s.have,
                          sizeof s.hello - s.have, MSG_DONTWAIT);
@@ -165,7 +165,7 @@ bool TcpTransport::hear(Stranger& s) {
 
 void TcpTransport::adopt(Peer& peer, Fd fd) {
   drop(peer);
-  epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);  // it was a stranger's
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);  // drop its stranger's tag
   peer.fd = std::move(fd);
   tcp::tune(peer.fd);
   if (!send_answer(peer, peer.fd, tcp::Answer::Kind::kWelcome)) {
@@ -189,7 +189,7 @@ void TcpTransport::settle(Peer& peer) {
   flush(peer);
 }
 
-// The connection; what was to go over it stays.
+// Closes the connection, but keeps the queued messages.
 void TcpTransport::drop(Peer& peer) {
   if (peer.watched) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.fd.get(), nullptr);
   peer.watched = 0;
@@ -220,8 +220,9 @@ void TcpTransport::set_state(Peer& peer, State state) {
   }
 }
 
-// What epoll tells of the connection: that it is made, bytes, and room where the socket was full.
-// No bytes where every turn reads it: each packet to a socket that is watched takes longer.
+// Selects the epoll events of the connection: connected, readable, and writable after the socket
+// was full. Not readable if every turn reads it anyway, since each packet to a watched socket costs
+// more.
 void TcpTransport::watch(Peer& peer) {
   std::uint32_t events = peer.full ? EPOLLOUT : 0U;
   if (peer.state == State::kConnecting)
@@ -231,12 +232,12 @@ void TcpTransport::watch(Peer& peer) {
   if (!peer.fd || events == peer.watched) return;
   const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
   epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
-  // Callers go through peers: what ends one has to wait.
+  // Callers iterate over peers, so fail() is deferred to progress().
   if (epoll_ctl(events_.get(), change, peer.fd.get(), &event) != 0) peer.unwatched = deaf_ = errno;
   peer.watched = events;
 }
 
-// One turn over all that has happened. Few connections are read without asking epoll first.
+// One turn of the progress engine. A few connections are read without asking epoll.
 void TcpTransport::progress() noexcept {
   if (std::exchange(deaf_, 0) != 0)
     for (Peer& peer : peers_)
@@ -250,7 +251,7 @@ void TcpTransport::progress() noexcept {
   if (look) tend_short_ones(Before::kTurns);
   if (direct_) {
     for (std::size_t i = live_.size(); i-- > 0;) {
-      if (i >= live_.size()) continue;  // more than one has gone
+      if (i >= live_.size()) continue;  // more than one was removed
       Peer& peer = *live_[i];
       read(peer);
       if (peer.fd && !peer.out.empty()) flush(peer);

@@ -1,8 +1,8 @@
-// Sends the shortest messages of the tcp transport as datagrams: that avoids TCP's work per packet,
-// a fifth of the time that 8 bytes take between two hosts. Ranks first ask each other whether
-// datagrams pass. The sender keeps each datagram until the peer acknowledges it, and repeats it in
-// the connection after a while, or before the caller may stop polling; the receiver drops the
-// second copy. So a lost datagram only delays its message. docs/decisions/0027
+// Sends the shortest messages of the tcp transport as datagrams. This avoids TCP's work per packet:
+// a fifth of the time of 8 bytes between two hosts. Ranks first probe whether datagrams pass. The
+// sender keeps each datagram until the peer acknowledges it, and repeats it over the connection
+// after a while, or before the caller may stop polling; the receiver drops duplicates. So a lost
+// datagram only delays its message. docs/decisions/0027
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 namespace weft {
 namespace {
 
-constexpr int kReadsOfDatagrams = 32;  // at a turn
-constexpr int kTellAt = 4;             // datagrams of a peer that came, at the latest
-constexpr unsigned kPatience = 32;     // looks, until what was not told of is repeated
-// Short messages until a peer is asked again: after the first time in vain, and after a loss. More
-// and more, as it goes on.
+constexpr int kReadsOfDatagrams = 32;  // per turn
+constexpr int kTellAt = 4;             // most datagrams of a peer without an acknowledgment
+constexpr unsigned kPatience = 32;     // checks until an unacknowledged datagram is repeated
+// Short messages until a peer is probed again: after an unanswered probe, and after a loss. Doubled
+// each time.
 constexpr std::uint32_t kAskAgain = 32, kQuiet = 1024;
 constexpr int kMostDoublings = 12;
 
@@ -36,8 +36,7 @@ void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number)
   s.told = true;
 }
 
-// Signs and sends. Lost where the way or a socket is full: then it is as if it had been lost under
-// way.
+// Signs and sends. If the network or a socket is full, the datagram counts as lost.
 bool TcpTransport::send_datagram(Peer& peer, std::byte* data, std::size_t bytes) {
   ShortOnes& s = peer.short_ones;
   if (!s.out) {
@@ -60,7 +59,7 @@ void TcpTransport::tell(Peer& peer, tcp::Datagram::Asks asks) {
   send_datagram(peer, reinterpret_cast<std::byte*>(&header), sizeof header);
 }
 
-// False: it goes by the connection.
+// Returns false if the message must use the connection.
 bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
   ShortOnes& s = peer.short_ones;
   if (s.to.length == 0 || peer.state != State::kUp) return false;
@@ -75,7 +74,7 @@ bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
     return false;
   }
   Kept& k = s.kept[(s.sent + 1) % s.kept.size()];
-  if (k.bytes > 0) return false;  // the peer is away
+  if (k.bytes > 0) return false;  // the peer does not acknowledge
   tcp::Datagram header;
   fill(header, peer, s.sent + 1);
   std::byte* const message = k.data + sizeof header;
@@ -92,7 +91,7 @@ bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
   return true;
 }
 
-// A flood costs a turn at most kReadsOfDatagrams reads, and keeps no turn from the connections.
+// A flood costs at most kReadsOfDatagrams reads per turn and does not starve the connections.
 TcpTransport::Found TcpTransport::hear_datagrams() {
   if (!datagrams_) return Found::kNone;
   const std::size_t before = done_.size();
@@ -109,8 +108,8 @@ TcpTransport::Found TcpTransport::hear_datagrams() {
   return Found::kSome;
 }
 
-// Anybody may have sent it: what does not come from the peer's host, has another MAC, or has come
-// before is dropped without a word.
+// Anyone may have sent it: drops silently a datagram from another address, with a wrong MAC, or
+// received before.
 void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
   tcp::Datagram header;
   if (bytes.size() < sizeof header) return;
@@ -135,12 +134,12 @@ void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
     s.kept.resize(ShortOnes::kMostKept);
   }
   if (header.number == 0) return;
-  ++s.owed;  // also where it came before: the peer may not know
+  ++s.owed;  // duplicates too: the peer may have missed the acknowledgment
   if (s.heard.first(header.number)) arrived(*peer, bytes.subspan(sizeof header));
   if (s.owed >= kTellAt && peer->state == State::kUp) tell(*peer, tcp::Datagram::Asks::kNothing);
 }
 
-// A message that came whole: by a datagram, or by the copy of one.
+// Handles a message of a datagram, or of a datagram's copy.
 void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   tcp::Front front;
   if (!front.take(bytes) || tcp::malformed(front.frame()) ||
@@ -153,7 +152,7 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   Head room;
   const Head* const head = front.head(room);
   Receive* const r = peer.matching.find(f.tag);
-  if (r && r->arrived > 0) {  // bytes of the connection may still go to its memory
+  if (r && r->arrived > 0) {  // the connection may still write its memory
     fail(peer, Code::kTransport,
          fmt::format("the peer sent two messages of tag {:#x} at once", f.tag));
     return;
@@ -175,7 +174,7 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   finish(receive);
 }
 
-// The copy of a datagram is here, in `peer.copy`.
+// Handles a datagram's copy, received into `peer.copy`.
 void TcpTransport::copied(Peer& peer) {
   if (!peer.short_ones.heard.first(peer.copy_number)) return;
   add_frame(peer, tcp::FrameKind::kLostOne, 0, 0, nullptr);
@@ -195,8 +194,8 @@ void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
   --s.open;
 }
 
-// Sends by the connection each datagram that the peer has not acknowledged; without `all`, only the
-// datagrams that were old the last time.
+// Repeats over the connection each unacknowledged datagram; without `all`, only those that were
+// already unacknowledged at the previous check.
 void TcpTransport::repeat(Peer& peer, bool all) {
   ShortOnes& s = peer.short_ones;
   for (std::uint32_t number = s.sent - static_cast<std::uint32_t>(s.kept.size()) + 1;
@@ -218,12 +217,12 @@ void TcpTransport::repeat(Peer& peer, bool all) {
   }
 }
 
-// What peers are to be told, and what they do not tell of.
+// Sends pending acknowledgments, and repeats datagrams that peers do not acknowledge.
 void TcpTransport::tend_short_ones(Before what) {
   const bool turns = what == Before::kTurns;
   const bool look = !turns || ++looks_ % kPatience == 0;
   for (std::size_t i = live_.size(); i-- > 0;) {
-    if (i >= live_.size()) continue;  // more than one has gone
+    if (i >= live_.size()) continue;  // more than one was removed
     Peer& peer = *live_[i];
     ShortOnes& s = peer.short_ones;
     const bool told = std::exchange(s.told, false);

@@ -1,4 +1,4 @@
-// Derives keys by HMAC-SHA256, and draws nonces.
+// Derives keys with HMAC-SHA256 and generates nonces.
 #include "transport/tcp/keys.h"
 
 #include <algorithm>

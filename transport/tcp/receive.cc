@@ -1,5 +1,5 @@
-// The receiving half of the tcp transport: the bytes of a stream go straight to the memory of their
-// receive, or are kept as an unexpected message.
+// The receive path of the tcp transport: the bytes of a stream are read directly into the memory of
+// their receive, or buffered as an unexpected message.
 #include <fmt/format.h>
 #include <sys/uio.h>
 
@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr int kReads = 4;           // of one peer at a turn
-constexpr int kLastReads = 1 << 7;  // reads of datagrams that empty a socket, though more may come
+constexpr int kReads = 4;           // per peer and turn
+constexpr int kLastReads = 1 << 7;  // bound on reads that drain the datagram socket
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void TcpTransport::post_receive(const Transfer& t, Peer& peer) {
   if (t.bytes > tcp::kMostEager) add_frame(peer, tcp::FrameKind::kReady, t.tag, t.bytes, t.head);
 }
 
-// Whether the message is the one that the receive means.
+// Checks that the message matches its receive.
 bool TcpTransport::alike(Peer& peer, std::size_t bytes, const Head* head, const Transfer& receive) {
   if (agrees(receive, bytes, head)) [[likely]]
     return true;
@@ -55,7 +55,7 @@ void TcpTransport::read(Peer& peer) {
   for (int i = 0; i < kReads && peer.state == State::kUp; ++i) {
     const std::size_t direct = peer.into ? peer.left : 0;
     std::size_t room = inbox_.size();
-    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // to the end of a frame only
+    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // finish the frame only
       if (peer.left == 0) {
         slow(peer, true);
         break;
@@ -65,12 +65,12 @@ void TcpTransport::read(Peer& peer) {
     iovec io[2] = {{peer.into, direct}, {inbox_.data(), room}};
     const ssize_t n = direct ? readv(peer.fd.get(), io, 2)
                              : recv(peer.fd.get(), inbox_.data(), room, MSG_DONTWAIT);
-    // Without memory in the kernel: later, too.
+    // Also retry later if the kernel is out of memory.
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) return;
     if (n <= 0) {
       const int error = errno;
       for (int j = 0; j < kLastReads && hear_datagrams() != Found::kNone; ++j) {
-      }  // what it said before
+      }  // messages that it sent before
       if (peer.state != State::kUp) return;
       fail(peer, Code::kPeerFailed,
            n == 0 ? "connection closed" : fmt::format("connection lost: {}", std::strerror(error)));
@@ -89,8 +89,8 @@ void TcpTransport::read(Peer& peer) {
   if (peer.fd && !peer.out.empty() && !peer.full) flush(peer);  // what it was waiting for
 }
 
-// A peer whose messages nobody asks for is read no further until some have been taken: TCP then
-// stops it, and it need not be failed.
+// Stops reading a peer with too many unexpected messages until receives have taken some: TCP flow
+// control then stops the peer, and it need not be failed.
 void TcpTransport::slow(Peer& peer, bool slowed) {
   if (peer.slowed == slowed) return;
   peer.slowed = slowed;
@@ -117,7 +117,7 @@ void TcpTransport::consume(Peer& peer, std::span<const std::byte> bytes) {
   }
 }
 
-// A frame's front is here.
+// A frame's front is complete.
 void TcpTransport::begin(Peer& peer) {
   const tcp::Frame f = peer.front.frame();
   Head room;
@@ -164,11 +164,10 @@ void TcpTransport::begin(Peer& peer) {
       peer.into = u->kept.data.data();
       peer.to_unexpected = u;
     }
-  }  // else the rest of a message whose receive was given up
+  }  // else the rest of a message whose receive was cancelled
 }
 
-// Keeps a message, or the announcement of one, that no receive waits for. nullptr: it is one too
-// many.
+// Buffers an unexpected message or announcement. Returns nullptr if the limit is exceeded.
 TcpTransport::Unexpected* TcpTransport::keep(Peer& peer, const tcp::Frame& f, const Head* head) {
   const std::size_t bytes = f.kind == tcp::FrameKind::kAnnounce ? 0 : f.bytes;
   if (!peer.matching.allows(bytes, unexpected_most_)) {
@@ -183,7 +182,7 @@ TcpTransport::Unexpected* TcpTransport::keep(Peer& peer, const tcp::Frame& f, co
   return &u;
 }
 
-// The bytes of a frame are here.
+// A frame's bytes are complete.
 void TcpTransport::end(Peer& peer) {
   peer.into = nullptr;
   if (std::exchange(peer.to_receive, false)) {
@@ -202,7 +201,7 @@ void TcpTransport::announced(Peer& peer, const tcp::Frame& f, const Head* head) 
   Receive* const r = peer.matching.find(f.tag);
   if (!r) {
     keep(peer, f, head);
-  } else if (!alike(peer, f.bytes, head, r->transfer)) {  // else a kReady is on its way
+  } else if (!alike(peer, f.bytes, head, r->transfer)) {  // else a kReady was sent
     const Transfer t = peer.matching.take(r).transfer;
     add_frame(peer, tcp::FrameKind::kRefuse, f.tag, t.bytes, t.head);
     complete(t.id, Code::kMismatch);

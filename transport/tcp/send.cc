@@ -1,5 +1,5 @@
-// The sending half of the tcp transport: each peer has a queue, whose first message goes to the
-// socket as far as the socket has room. weft copies only the shortest messages.
+// The send path of the tcp transport: a queue per peer, written as far as the socket has room. Only
+// the shortest messages are copied.
 #include <fmt/format.h>
 #include <sys/uio.h>
 
@@ -15,8 +15,7 @@ namespace {
 constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 constexpr int kMostVectors = 16;
 constexpr int kReadsAtTheEnd = 10000;
-constexpr std::size_t kMostAtOnce = std::size_t{4}
-                                    << 20;  // bytes of one flush: a call is to be short
+constexpr std::size_t kMostAtOnce = std::size_t{4} << 20;  // bytes per flush, to keep calls short
 
 bool same_sign(const Head* a, const Head* b) { return !a || !b || a->sign == b->sign; }
 
@@ -39,7 +38,7 @@ void TcpTransport::post(std::span<const Transfer> transfers) noexcept {
       post_receive(t, *peer);
     }
   }
-  for (const Transfer& t : transfers)  // together, where there are several for a peer
+  for (const Transfer& t : transfers)  // after all posts, to batch those to one peer
     if (Peer* peer = find(t.peer); peer && !peer->out.empty() && !peer->full) flush(*peer);
 }
 
@@ -77,7 +76,7 @@ Transfer TcpTransport::take_send(Peer& peer, Transfer* send) {
   return taken;
 }
 
-// Now, if the peer has said that its receive is posted.
+// Sends now if the peer's kReady has arrived; otherwise announces the message.
 void TcpTransport::add_long(Peer& peer, const Transfer& send) {
   const auto r = std::ranges::find(peer.ready, send.tag, &Ready::tag);
   if (r == peer.ready.end()) {
@@ -89,13 +88,13 @@ void TcpTransport::add_long(Peer& peer, const Transfer& send) {
   peer.ready.erase(r);
   if (fits(peer, ready.bytes, ready.headed ? &ready.head : nullptr, send)) {
     add_pieces(peer, send);
-  } else {  // the receiver learns by the announcement what was meant
+  } else {  // the announcement tells the receiver what was sent
     add_frame(peer, tcp::FrameKind::kAnnounce, send.tag, send.bytes, send.head);
     complete(send.id, Code::kMismatch);
   }
 }
 
-// Whether the receive that the peer has posted means this message.
+// Whether the peer's posted receive matches this message.
 bool TcpTransport::fits(Peer& peer, std::size_t bytes, const Head* head, const Transfer& send) {
   if (bytes == send.bytes && same_sign(head, send.head)) return true;
   if (head) peer.disputed = *head;
@@ -121,7 +120,7 @@ void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
     complete(send.id, Code::kMismatch);  // the peer has the announcement
 }
 
-// Where this rank has begun to send, the peer throws the bytes away.
+// If this rank has begun to send, the peer discards the bytes.
 void TcpTransport::unready(Peer& peer, std::uint64_t tag) {
   std::erase_if(peer.ready, [tag](const Ready& ready) { return ready.tag == tag; });
 }
@@ -130,7 +129,7 @@ void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
   Transfer* const waiting = find_send(peer, f.tag);
   if (!waiting) return;
   const Transfer send = take_send(peer, waiting);
-  if (fits(peer, f.bytes, head, send))  // by what it says
+  if (fits(peer, f.bytes, head, send))  // as far as the frame shows
     peer.note = Status(Code::kMismatch,
                        fmt::format("{}: device {}: refuses a message of {} bytes", peer.where,
                                    device_, send.bytes),
@@ -171,7 +170,7 @@ void TcpTransport::cut_piece(Out& o, const Head* head) {
   o.sent = 0;
 }
 
-// As much of the queue as the socket takes.
+// Writes as much of the queue as the socket takes.
 void TcpTransport::flush(Peer& peer) {
   std::size_t total = 0;
   while (live(peer) && !peer.out.empty()) {
@@ -185,7 +184,7 @@ void TcpTransport::flush(Peer& peer) {
       if (piece < o.piece_bytes)
         io[n++] = {const_cast<std::byte*>(o.piece) + piece, o.piece_bytes - piece};
       want += o.front_bytes + o.piece_bytes - o.sent;
-      if (o.next < o.bytes) break;  // its next piece comes first
+      if (o.next < o.bytes) break;  // its next piece must follow first
     }
     msghdr message{};
     message.msg_iov = io;
@@ -193,7 +192,7 @@ void TcpTransport::flush(Peer& peer) {
     const ssize_t sent = n == 1 ? send(peer.fd.get(), io[0].iov_base, io[0].iov_len, kFlags)
                                 : sendmsg(peer.fd.get(), &message, kFlags);
     if (sent < 0 && errno == EINTR) continue;
-    // Without memory in the kernel: later, too.
+    // Also retry later if the kernel is out of memory.
     if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
       return lost(peer, errno);
     if (sent > 0) advance(peer, static_cast<std::size_t>(sent));
@@ -206,7 +205,7 @@ void TcpTransport::flush(Peer& peer) {
   watch(peer);
 }
 
-// The peer is gone. What it sent before is still to be read, and reading ends with the error.
+// The peer is gone: read what it sent before, until reading returns the error.
 void TcpTransport::lost(Peer& peer, int error) {
   peer.full = true;
   for (int i = 0; i < kReadsAtTheEnd && live(peer); ++i) read(peer);

@@ -1,4 +1,4 @@
-// Makes, connects and names the sockets of the tcp transport. Does not know messages.
+// Connects and configures the sockets of the tcp transport; parses contacts. Knows no messages.
 #include "transport/tcp/socket.h"
 
 #include <linux/sockios.h>
@@ -37,7 +37,7 @@ void tune(const Fd& fd) {
     setsockopt(fd.get(), level, option, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A dead host sends no FIN. Idle connections are probed after 3 s, and given up after 3 more.
+  // A dead host sends no FIN. Idle connections are probed after 3 s and fail after 3 s more.
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1);

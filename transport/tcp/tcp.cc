@@ -1,5 +1,5 @@
-// Sets up and tears down the tcp transport: the listener, the exchange of addresses and nonces.
-// Connections are in tcp/connect.cc.
+// Sets up and tears down the tcp transport: the listener, the exchange of contacts. Connections are
+// in tcp/connect.cc.
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kLingering{1000};
 constexpr std::size_t kInbox = std::size_t{64} << 10;
 
-// Not where ranks share cores: one more system call for each turn costs more than there is to gain.
+// Not if ranks share cores: there the extra system call per turn costs more than it saves.
 bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
   long here = 0;
@@ -74,7 +74,7 @@ void TcpTransport::listen(const Nic& rail) {
                     device_));
   events_ = Fd::from([] { return epoll_create1(EPOLL_CLOEXEC); });
   listener_ = tcp::open_socket(device_, address_);
-  // A connection that nobody has accepted yet is a peer's, who waits.
+  // Peers may wait in the queue until this rank polls, so it is as long as possible.
   if (!listener_ || ::listen(listener_.get(), SOMAXCONN) != 0)
     throw Error(fmt::format("tcp: device {}: cannot listen on {}: {}", device_, address_,
                             std::strerror(errno)));
@@ -83,7 +83,7 @@ void TcpTransport::listen(const Nic& rail) {
     throw Error(fmt::format("tcp: device {}: epoll: {}", device_, std::strerror(errno)));
 }
 
-// Does without datagrams where there is no socket, or no MAC, for them.
+// Without a UDP socket or a MAC, the transport works without datagrams.
 void TcpTransport::open_datagrams() {
   try {
     mac_.emplace();
@@ -120,8 +120,8 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
   return true;
 }
 
-// Waits until the peers' kernels have what was sent: where this end is closed with something
-// unread, the kernel throws away what it has not sent yet.
+// Waits until the peers' kernels have acknowledged all data: closing a socket with unread input
+// makes the kernel discard unsent data.
 TcpTransport::~TcpTransport() {
   leave();
   const auto deadline = std::chrono::steady_clock::now() + kLingering;
@@ -153,7 +153,7 @@ void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here
   end_all(peer, code);
 }
 
-// What lies in this host's kernel has not gone anywhere.
+// Data in this host's socket buffers does not count as moved.
 std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
   std::uint64_t bytes = moved_;
   for (const Peer* peer : live_) {
@@ -163,7 +163,7 @@ std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
   return bytes;
 }
 
-// Ends every transfer with the peer. What came whole stays.
+// Ends all transfers with the peer. Complete unexpected messages are kept.
 void TcpTransport::end_all(Peer& peer, Code code) {
   for (std::size_t i = 0; i < peer.out.size(); ++i)
     if (peer.out[i].tell) complete(peer.out[i].id, code);
@@ -175,7 +175,7 @@ void TcpTransport::end_all(Peer& peer, Code code) {
   peer.matching.drop_if([](const Unexpected& u) { return u.kept.is != Early::Is::kHere; });
 }
 
-// ---- severed and opened anew ---------------------------------------------------------------
+// ---- disconnect and reconnect --------------------------------------------------------------
 
 void TcpTransport::sever(Rank rank) noexcept {
   Peer* peer = find(rank);
@@ -203,7 +203,7 @@ std::string TcpTransport::reopen(Rank rank) noexcept {
   peer->short_ones.heard = {};
   peer->short_ones.came = {};
   peer->short_ones.sequence = 0;
-  peer->open = true;  // it may be the first to know both sides
+  peer->open = true;  // the peer may receive both contacts first and connect
   return contact(peer->mine);
 }
 

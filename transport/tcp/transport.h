@@ -1,5 +1,5 @@
-// The class behind make_tcp_transport. tcp.cc sets up, connect.cc connects, send.cc, receive.cc and
-// (for the shortest messages) datagrams.cc are the datapath, and cancel.cc cancels and forgets.
+// The class behind make_tcp_transport. tcp.cc sets up, connect.cc connects; send.cc, receive.cc and
+// (for the shortest messages) datagrams.cc are the datapath; cancel.cc cancels and forgets.
 #pragma once
 
 #include <list>
@@ -49,22 +49,22 @@ class TcpTransport final : public Transport {
   }
 
  private:
-  // A message, a piece of a message, or a frame without bytes, on its way to the socket.
+  // A queued message, piece of a message, or frame without bytes.
   struct Out {
-    static constexpr std::size_t kCopied = 256;  // bytes that are copied behind the frame
-    bool tell = false;  // a transfer of the caller completes with the last byte
+    static constexpr std::size_t kCopied = 256;  // most bytes copied behind the frame
+    bool tell = false;                           // completes the caller's transfer `id` when sent
     std::uint64_t id = 0;
     std::uint64_t tag = 0;
     std::size_t bytes = 0;             // of the message
-    std::size_t next = 0;              // offset of the first byte that no piece has taken
+    std::size_t next = 0;              // offset of the first byte not yet in a piece
     const std::byte* data = nullptr;   // the message
     const std::byte* piece = nullptr;  // the bytes behind `front`
     std::size_t piece_bytes = 0, front_bytes = 0;
     std::size_t sent = 0;  // of front and piece together
     std::byte front[tcp::kMostFront + kCopied];
-    std::vector<std::byte> own;  // the rest of a cancelled message's piece; a kCopy's message
+    std::vector<std::byte> own;  // rest of a cancelled piece; a kCopy's message
   };
-  // A queue, first in, first out, that keeps its memory.
+  // A FIFO queue that reuses its memory.
   class Queue {
    public:
     bool empty() const { return first_ == size_; }
@@ -103,40 +103,40 @@ class TcpTransport final : public Transport {
     std::vector<Out> all_;
     std::size_t first_ = 0, size_ = 0;
   };
-  // A receive of the peer (its kReady) that this rank has not sent the message for.
+  // A peer's posted receive (kReady) whose message has not been posted on this rank.
   struct Ready {
     std::uint64_t tag;
     std::size_t bytes;
     bool headed;
     Head head;
   };
-  // What is kept of a message that came before its receive.
+  // An unexpected message.
   struct Early {
     enum class Is : std::uint8_t {
       kAnnounced,  // only its kAnnounce has arrived
-      kComing,     // some of its bytes
+      kComing,     // some of its bytes have arrived
       kHere,
     } is = Is::kAnnounced;
     std::vector<std::byte> data;
   };
   using Matched = Matching<Early>;
   using Unexpected = Matched::Unexpected;
-  // A datagram that was sent and that the peer has not acknowledged.
+  // A sent datagram without acknowledgment.
   struct Kept {
     std::uint32_t number = 0;
     bool old = false;
     std::size_t bytes = 0;  // of the message; 0: the entry is free
     std::byte data[sizeof(tcp::Datagram) + tcp::kMostCopy];
   };
-  // The datagrams exchanged with a peer.
+  // State of the datagrams exchanged with a peer.
   struct ShortOnes {
     static constexpr std::size_t kMostKept = 8;
-    Address to{};             // of length 0: the peer takes no datagrams
-    Fd out;                   // connected to `to`: the kernel need not look for the way each time
-    bool pass = false;        // the peer has answered a datagram
-    bool asked = false;       // a question waits for its answer
-    int asks = 0;             // questions without an answer
-    std::uint32_t quiet = 0;  // short messages until the next question
+    Address to{};             // length 0: the peer takes no datagrams
+    Fd out;                   // connected to `to`, which saves a route lookup per datagram
+    bool pass = false;        // datagrams work: the peer has answered a probe
+    bool asked = false;       // a probe is outstanding
+    int asks = 0;             // unanswered probes
+    std::uint32_t quiet = 0;  // short messages until the next probe
     int losses = 0;
     tcp::Key key_out{}, key_in{};  // of the datagrams to the peer, and from it
     std::uint64_t sequence = 0;    // of the last datagram to the peer
@@ -145,8 +145,8 @@ class TcpTransport final : public Transport {
     int open = 0;            // entries of `kept` in use
     std::vector<Kept> kept;  // by number
     tcp::Heard heard;
-    int owed = 0;       // datagrams that arrived and are not acknowledged
-    bool told = false;  // this rank has acknowledged some since the last look
+    int owed = 0;       // received datagrams not yet acknowledged
+    bool told = false;  // has sent an acknowledgment since the last check
     void forget_kept() {
       pass = asked = false;
       owed = open = 0;
@@ -162,23 +162,22 @@ class TcpTransport final : public Transport {
   };
   struct Peer : PeerRecord {
     State state = State::kNone;
-    bool full = false;          // the socket was full: epoll tells when it has room
-    bool slowed = false;        // it is far ahead: what it sends stays in the kernel
-    std::uint32_t watched = 0;  // events that epoll watches
+    bool full = false;          // the socket was full; epoll reports room
+    bool slowed = false;        // too far ahead: not read for now
+    std::uint32_t watched = 0;  // epoll events
     int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
-    tcp::Nonce mine{}, theirs{};  // of this rank's contact for the peer, and of the peer's
+    tcp::Nonce mine{}, theirs{};  // nonces of this rank's and the peer's contact
     bool open = true;             // the peer may connect
     tcp::Answer answer;           // as far as it has arrived
     std::size_t answer_have = 0;
     Queue out;
-    std::vector<Transfer> sends;  // long ones without their kReady
+    std::vector<Transfer> sends;  // long sends waiting for kReady
     std::vector<Ready> ready;
     Matched matching;
-    // The frame that is arriving: a front, then `left` bytes for `into` (nullptr: they are
-    // dropped).
+    // The frame being received: a front, then `left` bytes for `into` (nullptr: discarded).
     tcp::Front front;
     std::size_t left = 0;
     std::byte* into = nullptr;
@@ -206,7 +205,7 @@ class TcpTransport final : public Transport {
   bool parse_contact(std::string_view text, Peer& peer) const;
   Peer* find(Rank rank) { return find_peer(peers_, rank); }
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
-  // Ends the connection and its transfers. here: this rank is to blame, not the peer.
+  // Ends the connection and its transfers. here: attributed to this rank, not to the peer.
   void fail(Peer& peer, Code code, const std::string& why, bool here = false);
   void end_all(Peer& peer, Code code);
   bool live(const Peer& peer) const {
@@ -281,7 +280,7 @@ class TcpTransport final : public Transport {
 
   Rank rank_;
   std::string device_, address_;
-  std::string key_;              // of the job, for this transport
+  std::string key_;              // job key for this transport
   std::optional<ShortMac> mac_;  // of datagrams
   Fd listener_, events_, datagrams_;
   Address heard_from_;          // the source of the last datagram
@@ -289,14 +288,14 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;     // by world rank; never grows after set-up
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
-  int slowed_ = 0;                                         // peers that are
-  int unsettled_ = 0;                                      // connections under way
+  int slowed_ = 0;                                         // number of slowed peers
+  int unsettled_ = 0;                                      // connections being established
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
   bool direct_ = true;                                     // every turn reads all of `live_`
-  bool hears_ = false;                                     // this rank reads datagrams
+  bool hears_ = false;                                     // poll the datagram socket in every turn
   unsigned turns_ = 0, looks_ = 0;
   int deaf_ = 0;             // errno of the last failed epoll_ctl; 0: none
-  std::uint64_t moved_ = 0;  // bytes that sockets took and gave
+  std::uint64_t moved_ = 0;  // bytes written to and read from sockets
   std::vector<std::byte> inbox_;
   Completions done_;
 };

@@ -1,4 +1,5 @@
-// The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer reach all.
+// The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer cover all of
+// it.
 //
 // A connection begins with a Hello of the rank that connects; the peer answers with an Answer. Each
 // proves that its sender knows the job's secret. Then frames go both ways, each with a Head if
@@ -9,10 +10,10 @@
 //                        sender  <- kReady ---------- receiver   CTS, when the receive is posted
 //                        sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
-// The shortest messages go as datagrams beside the connection, between ranks that have received
-// each other's. Datagrams are numbered, and each acknowledges the datagrams received so far. The
-// sender repeats a message that is not acknowledged in the stream, as kCopy. Every datagram has a
-// MAC under a key for its direction of the pair (keys.h), and a sequence number that is taken once.
+// The shortest messages go as datagrams outside the connection, between ranks that have received
+// each other's. Datagrams are numbered, and each acknowledges those received so far. The sender
+// repeats an unacknowledged message in the stream, as kCopy. Every datagram has a MAC under a key
+// for its direction of the pair (keys.h), and a sequence number that is accepted once.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +38,9 @@ using Nonce = std::array<std::uint8_t, 16>;
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x3270'6374'7466'6577;  // "wefttcp2"
   std::uint64_t magic = kMagic;
-  std::uint32_t rank = 0;  // of the rank that connects
+  std::uint32_t rank = 0;  // the connecting rank
   std::uint32_t zero = 0;
-  Nonce nonce{};  // of that rank's contact: the listener may not have met it yet
+  Nonce nonce{};  // of that rank's contact, which the listener may not have yet
   Key proof{};    // keys.h, Use::kHello
 };
 static_assert(sizeof(Hello) == 48);
@@ -64,7 +65,7 @@ enum class FrameKind : std::uint8_t {
   kWithdraw,  // the sender cancelled a message that was announced or begun
   kUnready,   // the receiver cancelled a receive after kReady
   kCopy,      // repeats the message of the datagram whose number is `tag`
-  kLostOne,   // answers kCopy: its datagram had not arrived
+  kLostOne,   // answers kCopy: its datagram was lost
   kLast = kLostOne,
 };
 
@@ -73,7 +74,7 @@ struct Frame {
   std::uint16_t magic = kMagic;
   FrameKind kind = FrameKind::kEager;
   std::uint8_t headed = 0;   // 1: a Head follows the frame
-  std::uint32_t length = 0;  // of the bytes that follow
+  std::uint32_t length = 0;  // bytes that follow
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;  // of the whole message
 };
@@ -86,11 +87,11 @@ inline constexpr std::size_t kMostCopy = kMostFront + kMostShort;
 // The header of a datagram. A kEager frame follows, its Head if `headed`, and its bytes.
 struct Datagram {
   enum class Asks : std::uint32_t { kNothing, kWhetherHeard, kAnswers };
-  std::uint64_t mac = 0;       // SipHash of all bytes behind it
+  std::uint64_t mac = 0;       // SipHash of all bytes after it
   std::uint64_t sequence = 0;  // counts the sender's datagrams to the receiver, from 1
   std::uint32_t from = 0;      // the sender's rank
   std::uint32_t number = 0;    // counts from 1; 0: the datagram has no message
-  std::uint32_t all = 0;       // Heard::all() and more() of the sender: an acknowledgement
+  std::uint32_t all = 0;       // Heard::all() and more() of the sender: an acknowledgment
   std::uint32_t more = 0;
   Asks asks = Asks::kNothing;
   std::uint32_t zero = 0;
@@ -100,9 +101,9 @@ static_assert(sizeof(Datagram) == 40);
 // The set of datagram numbers that have arrived.
 class Heard {
  public:
-  // Adds a number. False: the number is there already, or too far ahead to acknowledge.
+  // Adds a number. False if it is a duplicate, or too far ahead to acknowledge.
   bool first(std::uint32_t number) {
-    const std::uint32_t ahead = number - all_ - 1;  // numbers may wrap round
+    const std::uint32_t ahead = number - all_ - 1;  // numbers may wrap
     if (ahead >= kWindow || more_ >> ahead & 1) return false;
     more_ |= 1u << ahead;
     for (; more_ & 1; more_ >>= 1) ++all_;
@@ -110,7 +111,7 @@ class Heard {
   }
   std::uint32_t all() const { return all_; }    // every number up to this has arrived
   std::uint32_t more() const { return more_; }  // bit i: number all() + 1 + i has
-  // True if the acknowledgement (all, more) contains the number.
+  // True if the acknowledgment (all, more) contains the number.
   static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
     const std::uint32_t ahead = number - all - 1;
     return ahead < kWindow ? more >> ahead & 1 : static_cast<std::int32_t>(ahead) < 0;
@@ -121,7 +122,7 @@ class Heard {
   std::uint32_t all_ = 0, more_ = 0;
 };
 
-// The sequence numbers that have come, of the last 64: each is taken once (RFC 4303, 3.4.3).
+// The received sequence numbers among the last 64; each is accepted once (RFC 4303, 3.4.3).
 class Window {
  public:
   bool first(std::uint64_t sequence) {
@@ -137,7 +138,7 @@ class Window {
   }
 
  private:
-  std::uint64_t last_ = 0, seen_ = 1;  // nobody sends number 0
+  std::uint64_t last_ = 0, seen_ = 1;  // number 0 is never sent
 };
 
 // Returns why no rank can have sent this frame; nullptr if the frame is valid.
@@ -179,8 +180,8 @@ inline Frame eager_frame(const Transfer& t) {
 // Collects a frame and its head from pieces of a stream of any size.
 class Front {
  public:
-  // Takes the missing bytes from the beginning of `bytes`. True: frame() and head() are whole, or
-  // malformed(frame()) says what is wrong.
+  // Takes the missing bytes from the beginning of `bytes`. True if frame() and head() are complete,
+  // or malformed(frame()) is not nullptr.
   bool take(std::span<const std::byte>& bytes) {
     for (;;) {
       const std::size_t want = size();
@@ -189,7 +190,7 @@ class Front {
       have_ += n;
       bytes = bytes.subspan(n);
       if (have_ < want) return false;
-      if (have_ == size() || malformed(frame())) return true;  // else the head is still to come
+      if (have_ == size() || malformed(frame())) return true;  // else the head is missing
     }
   }
   void clear() { have_ = 0; }

@@ -1,4 +1,4 @@
-// Sets weft's defaults of UCX, each with its reason. Does not know ranks or messages.
+// Sets weft's defaults for UCX, each with its reason. Does not know ranks or messages.
 #include "transport/ucx/config.h"
 
 #include <fmt/format.h>
@@ -16,59 +16,58 @@ namespace weft {
 namespace {
 
 struct Setting {
-  const char* name;  // as ucp_config_modify takes it; the environment variable is UCX_ + name
+  const char* name;  // for ucp_config_modify; the environment variable is UCX_ + name
   const char* value;
 };
 
 constexpr Setting kAlways[] = {
-    // A peer's death is reported through Status by us, naming rank and host; UCX's own lines on
-    // stderr would come first and name sockets.
+    // weft reports a peer's death through Status, with rank and host; UCX would first print lines
+    // on stderr that name sockets.
     {"LOG_LEVEL", "fatal"},
-    // Peers behind a device without a keepalive of its own (UD) are probed this often.
+    // Interval of probes to peers on a device without its own keepalive (UD).
     {"KEEPALIVE_INTERVAL", "5s"},
 };
 
 constexpr Setting kTcp[] = {
-    // UCX (1.13 to 1.22) completes a zero-copy send twice when it is the one to find the
-    // connection dead (uct_tcp_ep_sendv), and that assertion ends the process: one killed rank
-    // would take its neighbours along. Copied sends have no such path. The copy stays in cache
-    // and costs a few percent of what the kernel does with the same bytes.
+    // UCX (1.13 to 1.22) completes a zero-copy send twice if that send detects the dead connection
+    // (uct_tcp_ep_sendv); an assertion then aborts the process, so that one killed rank would take
+    // its neighbors down. Copied sends have no such path. The copy stays in cache and costs a few
+    // percent of the kernel's work on the same bytes.
     {"ZCOPY_THRESH", "inf"},
-    // The copy goes out by segments: as large as the receiver takes (TCP_RX_SEG_SIZE), for one
-    // system call per 64 KiB in place of eight.
+    // Copied sends use segments; make them as large as the receiver's (TCP_RX_SEG_SIZE), for one
+    // system call per 64 KiB instead of eight.
     {"TCP_TX_SEG_SIZE", "64k"},
-    // A send is over when UCX has copied it, and what the socket did not take goes out at a later
-    // call. There may be none: a rank that has its result computes, and its peers wait for the end
-    // of a message. With several rails those of 8 KiB and more have a receipt
-    // (RailsOptions::copied_bytes); for all others there is room. (A new socket takes 16 KiB. The
-    // kernel gives what wmem_max allows. A flush is no way out: UCX asks the peer for an answer,
-    // who
-    // may be away.)
+    // A send completes when UCX has copied it; the rest is sent at a later call of progress. There
+    // may be none while a rank computes on its result and its peers wait for the end of a message.
+    // With several rails, messages of 8 KiB and more are acknowledged (RailsOptions::copied_bytes);
+    // for all others the socket buffer must have room. (A new socket has 16 KiB; the kernel grants
+    // up to wmem_max. A flush is no solution: UCX needs an answer of the peer, which may not be
+    // calling progress.)
     {"TCP_SNDBUF", "4m"},
-    // Slices of a collective are expected, so the round trip of a rendezvous buys nothing. It
-    // begins where an unexpected message would fill memory. (UCX's own choice follows the link
-    // rate it reads, which a virtual device makes up.)
+    // Slices of a collective are expected, so a rendezvous would only add a round trip. It starts
+    // where unexpected messages would fill memory. (UCX's own choice follows the link rate, which
+    // is made up on virtual devices.)
     {"RNDV_THRESH", "2m"},
-    // A dead host sends no FIN. Idle connections are probed after 3 s, and given up after 3 more
-    // (the defaults add up to half a minute).
+    // A dead host sends no FIN. Idle connections are probed after 3 s and fail after 3 s more (the
+    // defaults add up to half a minute).
     {"TCP_KEEPIDLE", "3s"},
     {"TCP_KEEPINTVL", "1s"},
     {"TCP_KEEPCNT", "3"},
-    // Endpoints are made by post(), which must not wait for a host that does not answer.
+    // post() creates endpoints and must not block on an unresponsive host.
     {"TCP_CONN_NB", "y"},
-    // One event of a socket at a time. UCX reads several with one epoll_wait, and where the first
-    // ends the connection of the second, as with a peer that goes while two ranks connect to each
-    // other, an assertion of its own ends the process (uct_tcp_iface_handle_events, 1.13 to 1.22).
+    // One socket event at a time. UCX reads several with one epoll_wait; if the first ends the
+    // connection of the second, as when a peer ends while two ranks connect to each other, a UCX
+    // assertion aborts the process (uct_tcp_iface_handle_events, 1.13 to 1.22).
     {"TCP_MAX_POLL", "1"},
-    // Above this count UCX deems TCP unfit; it is the only way there is.
+    // Above this count UCX rejects TCP, the only transport here.
     {"TCP_MAX_NUM_EPS", "inf"},
-    // Sockets need no registered memory, and the cache of registrations would patch the
-    // process's mmap and munmap.
+    // Sockets need no registered memory, and the registration cache would patch the process's mmap
+    // and munmap.
     {"RCACHE_ENABLE", "n"},
 };
 
-// The name that ucp_config_modify knows a setting of TCP by: without the prefix before UCX 1.17
-// (uct_config_modify). An unknown name is no error to it.
+// Returns the name of a TCP setting for ucp_config_modify: without prefix before UCX 1.17
+// (uct_config_modify). It silently ignores unknown names.
 const char* modifiable(const char* name) {
   constexpr std::string_view kPrefix = "TCP_";
   unsigned major = 0, minor = 0, release = 0;
@@ -119,13 +118,13 @@ UcpConfig ucx_config(const Nic& rail) {
   }
   UcpConfig config(raw);
   set(raw, rail, "NET_DEVICES", ucx_device(rail));
-  // What the device has, and what reads GPU memory; but nothing through shared memory: ranks that
-  // share memory have the shm transport, and emulated hosts must not meet through memory.
+  // All of the device's transports and access to GPU memory, but no shared memory: ranks that share
+  // memory use the shm transport, and emulated hosts must not share it.
   set(raw, rail, "TLS", "^sm,self,cuda_ipc");
   for (const Setting& s : kAlways) set(raw, rail, s.name, s.value);
   if (!rail.rdma) {
     for (const Setting& s : kTcp) set(raw, rail, s.name, s.value);
-    // The family that the hosts share; UCX would take the first one of this host.
+    // The address family that the hosts share; UCX would take the first one of this host.
     if (rail.address.find(':') != std::string::npos) set(raw, rail, "TCP_AF_PRIO", "inet6");
   }
   return config;

@@ -14,12 +14,12 @@ struct UcpConfigRelease {
 };
 using UcpConfig = std::unique_ptr<ucp_config_t, UcpConfigRelease>;
 
-// Returns UCX's names of the rail's device ("eth0"; "mlx5_0:1,mlx5_0:2", the active ports of an
-// RDMA device of this host, as sysfs has them), or UCX_NET_DEVICES if that is set.
+// Returns UCX_NET_DEVICES if set, otherwise UCX's names of the rail's device: "eth0", or the active
+// ports of an RDMA device from sysfs, "mlx5_0:1,mlx5_0:2".
 std::string ucx_device(const Nic& rail, const std::string& sysfs_root = "/sys");
 
-// Returns weft's settings for this rail; a UCX_* environment variable overrides its setting. Throws
-// Error when UCX refuses a setting.
+// Returns weft's settings for this rail; UCX_* environment variables override them. Throws Error if
+// UCX refuses a setting.
 UcpConfig ucx_config(const Nic& rail);
 
 }  // namespace weft

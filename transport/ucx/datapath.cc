@@ -1,4 +1,4 @@
-// The datapath of the ucx transport: posts messages, which UCX matches by tag, completes them, and
+// The datapath of the ucx transport: posts and completes messages, which UCX matches by tag, and
 // ends the requests of failed peers. Set-up is in ucx.cc.
 #include <fmt/format.h>
 
@@ -13,19 +13,19 @@ namespace {
 
 constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
 
-// One poll() looks again while UCX moves bytes but nothing has completed yet: as often as it takes
-// to handle one batch of TCP events and the answers to it.
+// Most progress calls of one poll() while UCX makes progress without a completion: enough to handle
+// one batch of TCP events and their answers.
 constexpr int kProgressPerPoll = 4;
 
-// Calls of progress after which a request that was cancelled, or whose connection was closed by
-// force, has come back if it ever will. (Closing by force is a matter of a few calls on TCP, of a
-// flushed queue pair on RDMA.)
+// Calls of progress after which a cancelled request, or one of a force-closed connection, has
+// completed if it ever will. (A forced close takes a few calls on TCP, the flush of a queue pair on
+// RDMA.)
 constexpr int kDrainPolls = 10000;
 
-// Calls of progress granted to a cancelled send that is nearly through.
+// Calls of progress for a cancelled send to finish.
 constexpr int kGracePolls = 64;
 
-// Errors after which the endpoint is of no use; the others concern one message.
+// Whether an error breaks the endpoint; other errors concern one message.
 bool breaks_connection(ucs_status_t status) {
   return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
          status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||
@@ -40,14 +40,14 @@ ucp_request_param_t UcxTransport::request_param(Request* request, const void* da
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = request;
-  const MemoryKind kind = kind_of(data);  // UCX looks up no pointer that it is told of
+  const MemoryKind kind = kind_of(data);  // saves UCX the pointer lookup
   param.memory_type = kind == MemoryKind::kDevice    ? UCS_MEMORY_TYPE_CUDA
                       : kind == MemoryKind::kManaged ? UCS_MEMORY_TYPE_CUDA_MANAGED
                                                      : UCS_MEMORY_TYPE_HOST;
   return param;
 }
 
-// Why a transfer cannot be; empty: it can.
+// Returns why a transfer is invalid; empty if it is valid.
 std::string UcxTransport::refusal(const Transfer& t) const {
   if (t.kind == Transfer::Kind::kView) return "ucx: no views here; post a kRecv";
   if (t.tag >> tag_bits_ != 0)
@@ -96,8 +96,8 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
     return;
   Request* request = take_request(t, true);
   ucp_request_param_t param = request_param(request, t.data);
-  // Through the callback even when the message is there already: UCX 1.13 tells the length of
-  // what came only there.
+  // Use the callback even if the message has already arrived: UCX 1.13 reports the received length
+  // only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
   void* handle = request->headed ? recv_with_head(t, peer, request, param)
@@ -110,7 +110,7 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   }
 }
 
-// Receives connect too: UCX reports a peer's end only to a rank with an endpoint to the peer.
+// Receives connect too: UCX reports a peer's end only to a rank with an endpoint to it.
 bool UcxTransport::connect(Peer& peer) noexcept {
   if (!peer.failure.ok()) return false;
   if (peer.ep != nullptr) return true;
@@ -139,7 +139,7 @@ std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
 
 bool UcxTransport::arm(std::vector<int>& fds) noexcept {
   if (!done_.empty() || unswept_) return false;
-  if (!worker_) return true;                                  // nothing will ever come
+  if (!worker_) return true;                                  // no events without a worker
   if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
   fds.push_back(event_fd_);
   return true;
@@ -162,7 +162,7 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
     if (request.state != Request::State::kActive || request.id >> 32 != id_high) continue;
     request.state = Request::State::kForgotten;
     if (request.recv)
-      ucp_request_cancel(worker_.get(), request.handle);  // comes back at once, or never
+      ucp_request_cancel(worker_.get(), request.handle);  // completes at once, or never
   }
   const auto forgotten = [](const Request& request) {
     return request.state == Request::State::kForgotten;
@@ -170,9 +170,9 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   const auto any = [&] { return std::any_of(requests_.begin(), requests_.end(), forgotten); };
   for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
   if (!any()) return;
-  // What is left is half sent or half received, and UCX has no way to take it back: closing the
-  // endpoint by force, too, leaves a TCP connection receiving into `data`. Only the end of the
-  // worker is certain to let go.
+  // The remaining requests are half sent or half received, and UCX cannot cancel them: even after a
+  // forced close of the endpoint, a TCP connection keeps receiving into `data`. Only destroying the
+  // worker is certain to stop that.
   abandon("the rail was closed to give up an operation half done");
 }
 
@@ -180,7 +180,7 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
 void UcxTransport::abandon(const char* why) noexcept {
   for (Peer& peer : peers_) fail(peer, Code::kAborted, why);
   unswept_ = true;
-  sweep();  // the worker must not go while UCX has messages under way
+  sweep();  // the worker must outlive UCX's messages in flight
   worker_.reset();
 }
 
@@ -199,7 +199,7 @@ void UcxTransport::sweep() noexcept {
       return request.state != Request::State::kFree &&
              !peers_[static_cast<std::size_t>(request.peer)].failure.ok();
     };
-    // A posted receive belongs to no endpoint: it would wait forever.
+    // Posted receives belong to no endpoint and would wait forever.
     for (Request& request : requests_) {
       if (pending(request) && request.recv) ucp_request_cancel(worker_.get(), request.handle);
     }
@@ -207,11 +207,11 @@ void UcxTransport::sweep() noexcept {
          ++i) {
       ucp_worker_progress(worker_.get());
     }
-    // UCX forgets a message of several fragments whose sender is gone: it ends here. No fragment
-    // can come any more, the connection is closed.
+    // UCX never completes a multi-fragment message whose sender is gone, so complete it here. No
+    // fragment can arrive anymore: the connection is closed.
     for (Request& request : requests_) {
       if (!pending(request)) continue;
-      ucp_request_free(std::exchange(request.handle, nullptr));  // without a call back
+      ucp_request_free(std::exchange(request.handle, nullptr));  // without a callback
       finish(&request, UCS_ERR_CANCELED, 0);
     }
   }
@@ -260,7 +260,7 @@ void UcxTransport::finish(Request* request, ucs_status_t status, std::size_t len
   request->next_free = std::exchange(free_requests_, request);
 }
 
-// Of a transfer that is not as it should be.
+// Determines the error of a failed transfer.
 Code UcxTransport::outcome(Peer& peer, Request& request, ucs_status_t status, std::size_t length) {
   if (request.headed && request.recv && status == UCS_OK)
     return outcome_with_head(peer, request, length);

@@ -1,5 +1,5 @@
-// Drops unexpected messages of the ucx transport that no receive will match, by receiving them into
-// a buffer that is thrown away. Does not know why the caller forgets them.
+// Drops unexpected messages of the ucx transport by receiving them into a buffer that is discarded.
+// Does not know why the caller drops them.
 #include <memory>
 #include <vector>
 
@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Longer messages wait at their sender, so they cost no memory here. One call drops few messages,
-// so that the call stays short.
+// Longer messages wait at their sender and use no memory here. The number per call is limited to
+// keep calls short.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr int kAtOnce = 64;
 
@@ -41,7 +41,7 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
     param.cb.recv = &drop;
     param.user_data = sink.get();
     void* handle = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
-    if (UCS_PTR_IS_PTR(handle)) (void)sink.release();  // the callback's now
+    if (UCS_PTR_IS_PTR(handle)) (void)sink.release();  // owned by the callback now
   }
 }
 

@@ -1,7 +1,7 @@
-// Sends and receives heads in the ucx transport: a head precedes the bytes, in one message.
+// Sends and receives heads in the ucx transport: a head precedes the data, in one message.
 //
-// Head and bytes of a short message are copied together; longer messages are sent and received as
-// two pieces. Messages above kMostWithHead carry no head, for UCX's rendezvous of pieces is slow.
+// Head and data of a short message are copied together; longer messages are sent and received as
+// two pieces. Messages above kMostWithHead have no head, since UCX's rendezvous of pieces is slow.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Request* reque
     bounce.pieces[n++] = {&bounce.head, sizeof bounce.head};
     bounce.pieces[n++] = {t.data, t.bytes};
   }
-  // So the head is seen also where the message is longer than expected.
+  // This receives the head even if the message is longer than expected.
   bounce.pieces[n++] = {sink_.get(), kSink};
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
   param.datatype = ucp_dt_make_iov();
@@ -75,7 +75,7 @@ Code UcxTransport::outcome_with_head(Peer& peer, const Request& request, std::si
   return Code::kMismatch;
 }
 
-// The head in front of these bytes, where there is one.
+// Reads the head at the start of these bytes, if there is one.
 bool UcxTransport::head_of(const void* data, std::size_t bytes, Head& head) noexcept {
   WireHead wire;
   if (bytes < sizeof wire) return false;
@@ -93,10 +93,10 @@ Status UcxTransport::mismatch(const Peer& peer, std::size_t expected,
           peer.rank};
 }
 
-// ---- messages that nobody asked for --------------------------------------------------------
+// ---- unexpected messages -------------------------------------------------------------------
 
-// UCX shows the tag and the length of such a message, but its bytes only to who takes it. So it is
-// taken, and kept for the receive that may still come.
+// UCX shows tag and length of an unexpected message, but its data only on a receive. So the message
+// is received, and kept for the receive that may still be posted.
 Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
   if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
@@ -106,7 +106,7 @@ Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
     ucp_tag_recv_info_t info;
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) break;
     const auto source = static_cast<std::size_t>(info.sender_tag >> tag_bits_);
-    if (source >= peers_.size()) break;  // no rank of this job
+    if (source >= peers_.size()) break;  // not a rank of this job
     Peer& from = peers_[source];
     if (info.length > kMostWithHead + sizeof(WireHead) || !from.failure.ok()) break;
     keep_unexpected(from, info.sender_tag & tag_mask(), info.length);
@@ -159,7 +159,7 @@ void UcxTransport::unexpected_filled(Request& request, ucs_status_t status) {
   hand_over(s, outcome(peers_[static_cast<std::size_t>(s.peer)], none, status, 0));
 }
 
-// Copies bytes of an unexpected message to its receive, which may be GPU memory.
+// Copies the data of an unexpected message to its receive's memory, possibly of a GPU.
 bool UcxTransport::put(Peer& peer, void* to, const void* from, std::size_t bytes) {
   if (!of_gpu(to)) {
     std::memcpy(to, from, bytes);
@@ -174,7 +174,7 @@ bool UcxTransport::put(Peer& peer, void* to, const void* from, std::size_t bytes
   return true;
 }
 
-// True when the message of this receive is among the unexpected ones.
+// Returns whether an unexpected message matches this receive.
 bool UcxTransport::take_unexpected(const Transfer& t, Peer& peer) noexcept {
   for (const auto& s : unexpected_) {
     if (s->peer != peer.rank || s->tag != t.tag || s->wanted) continue;
@@ -186,7 +186,7 @@ bool UcxTransport::take_unexpected(const Transfer& t, Peer& peer) noexcept {
   return false;
 }
 
-// Ends the receive that wants the message, if there is one, and forgets the message.
+// Completes the receive that matches the message, if any, and drops the message.
 void UcxTransport::hand_over(Unexpected& s, Code code) {
   Peer& peer = peers_[static_cast<std::size_t>(s.peer)];
   const Transfer& t = s.transfer;

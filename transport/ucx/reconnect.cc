@@ -1,13 +1,13 @@
-// Ends a connection of the ucx transport and makes a new one: see Transport::sever().
+// Disconnects and reconnects peers of the ucx transport: see Transport::sever().
 #include "topo/base/log.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 
-// A connection that UCX has reported as lost delivers no more messages. Any other connection stops
-// for certain only when the worker ends: even closing its endpoint by force does not stop messages
-// that the peer has sent. So the whole rail ends, and the other peers see a lost connection.
+// A connection that UCX has reported as lost delivers no more messages. Any other connection is
+// certain to stop only with the worker, since even a forced close of the endpoint does not stop
+// messages that the peer has sent. So the whole rail ends, and other peers see a lost connection.
 void UcxTransport::sever(Rank rank) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return;
   for (Request& request : requests_)
@@ -25,7 +25,7 @@ std::string UcxTransport::reopen(Rank peer) noexcept {
     if (!worker_) {
       context_.reset();
       set_up(rail_, static_cast<int>(peers_.size()));
-      // The peers were told of the end; each comes back by itself.
+      // The peers saw the connections end; each reconnects by itself.
     }
     return worker_address();
   } catch (const std::exception& e) {
@@ -46,8 +46,8 @@ bool UcxTransport::meet(Rank rank, std::string_view theirs) noexcept {
   return true;
 }
 
-// What came over the old connection and nobody asked for must not meet a later receive. False:
-// UCX keeps the half of a message whose other half is lost; the worker has to go.
+// Drops unexpected messages of the old connection, which must not match a later receive. False if
+// UCX holds an incomplete message: then the worker must be destroyed.
 bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   constexpr int kPolls = 10000;
   for (int quiet = 0, i = 0; quiet < 8 && i < kPolls; ++i)
@@ -55,7 +55,7 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   std::erase_if(unexpected_, [rank](const auto& s) { return s->peer == rank && s->here; });
   std::vector<std::byte> sink;
   const ucp_tag_t from = ucx_tag(rank, 0);
-  int most = kPolls;  // of a peer that sends on and on, no more
+  int most = kPolls;  // bound for a peer that keeps sending
   for (ucp_tag_recv_info_t info; ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 0, &info);) {
     ucp_tag_message_h message = most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
                                     ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)

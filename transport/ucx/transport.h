@@ -24,7 +24,7 @@ struct UcpWorkerDestroy {
   void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
 };
 
-// Messages up to this size carry their head, and longer ones with a sum.
+// Messages up to this size have a head; longer ones only with a checksum.
 inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
 
 class UcxTransport final : public Transport {
@@ -52,35 +52,35 @@ class UcxTransport final : public Transport {
  private:
   struct Peer : PeerRecord {
     UcxTransport* owner = nullptr;
-    std::string address;  // of the peer's worker on this rail
+    std::string address;  // the peer's worker address on this rail
     ucp_ep_h ep = nullptr;
   };
 
-  // A head on the wire: it precedes the bytes.
+  // A head on the wire; the data follow.
   struct WireHead {
     std::uint64_t magic;
     Head head;
   };
-  // The bounce buffer of a message with a head. A short message is sent from it in one piece; a
-  // longer one takes only its head from it.
+  // The bounce buffer of a message with a head. A short message is sent from it as one piece; of a
+  // longer one it holds only the head.
   struct BounceBuffer {
     static constexpr std::size_t kShort = 256;
     WireHead head;
     std::byte data[kShort];
     ucp_dt_iov_t pieces[3];
   };
-  // An unexpected message, taken from UCX before its receive is posted, to read its head.
+  // An unexpected message, received early to read its head.
   struct Unexpected {
     Rank peer;
     std::uint64_t tag;
     std::vector<std::byte> bytes;
     std::size_t length = 0;
     bool here = false;
-    bool wanted = false;  // its receive is posted: `transfer`
+    bool wanted = false;  // its receive has been posted: `transfer`
     Transfer transfer;
   };
 
-  // A request: a transfer that UCX has under way.
+  // A transfer in progress in UCX.
   struct Request {
     enum class State : std::uint8_t {
       kFree,
@@ -95,16 +95,16 @@ class UcxTransport final : public Transport {
     void* data = nullptr;
     Rank peer = kNoRank;
     bool recv = false;
-    bool headed = false;                   // the message carries a head, in `bounce`
-    std::uint64_t expected = 0;            // recv: the sign of its head
-    Unexpected* unexpected = nullptr;      // set: the request fills an unexpected message
-    std::unique_ptr<BounceBuffer> bounce;  // kept once made
+    bool headed = false;                   // the message has a head, in `bounce`
+    std::uint64_t expected = 0;            // recv: sign of the expected head
+    Unexpected* unexpected = nullptr;      // if set, the request fills an unexpected message
+    std::unique_ptr<BounceBuffer> bounce;  // reused
     State state = State::kFree;
   };
 
   // ucx.cc
   void set_up(const Nic& rail, int nranks);
-  std::string worker_address() const;  // as the bootstrap sends it
+  std::string worker_address() const;  // in the form that the bootstrap exchanges
   static bool take_address(Peer& peer, std::string_view travelled);
 
   // ucx/datapath.cc
@@ -139,7 +139,7 @@ class UcxTransport final : public Transport {
   static bool took_with_head(const Request& request, std::size_t length) noexcept;
   Code outcome_with_head(Peer& peer, const Request& request, std::size_t length);
   static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
-  // UCX makes one message of pieces of one kind of memory only: GPU memory goes without a head.
+  // The pieces of a UCX message must be of one memory type, so GPU memory is sent without a head.
   bool headed(const Transfer& t) const {
     return t.head && (t.bytes <= kMostWithHead || t.sums) && !of_gpu(t.data);
   }
@@ -165,19 +165,19 @@ class UcxTransport final : public Transport {
   static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept;
 
   Rank rank_;
-  int tag_bits_;  // width of Transfer::tag; the source rank takes the bits above
+  int tag_bits_;  // width of Transfer::tag; the source rank is in the bits above
   Nic rail_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>
       worker_;                    // destroyed before context_; null once the rail has ended
   int event_fd_ = -1;             // the worker's
-  bool cuda_ = false;             // UCX takes GPU memory
+  bool cuda_ = false;             // UCX supports GPU memory
   std::vector<Peer> peers_;       // by world rank; never grows after set-up
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid
   Request* free_requests_ = nullptr;
   std::deque<std::unique_ptr<Unexpected>> unexpected_;
-  std::unique_ptr<std::byte[]> sink_;  // takes the bytes beyond the expected length
+  std::unique_ptr<std::byte[]> sink_;  // for bytes beyond the expected length
   Completions done_;
   bool unswept_ = false;  // a failed peer still has its endpoint and requests
 };

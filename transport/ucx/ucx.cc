@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
+constexpr int kMaxRanks = 1 << 16;  // the source rank has up to 16 bits of the UCP tag
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
 
 void check(ucs_status_t status, const std::string& device, const char* what) {
@@ -74,7 +74,7 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   params.estimated_num_eps = static_cast<std::size_t>(nranks);
-  const SignalsBlocked blocked;  // UCX makes a thread
+  const SignalsBlocked blocked;  // UCX starts a thread
   ucp_context_h context = nullptr;
   check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
   context_.reset(context);
@@ -85,7 +85,7 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
 
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one at a time, not always the same
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one thread at a time, maybe different
   ucp_worker_h worker = nullptr;
   check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");
   worker_.reset(worker);
@@ -105,7 +105,7 @@ std::string UcxTransport::worker_address() const {
   return text;
 }
 
-// UCX is not told how long an address is: of one that is cut short, it would read what follows.
+// Checks length and integrity: UCX takes no length, so it would read past a truncated address.
 bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
   std::uint32_t sum = 0;
   if (travelled.size() <= sizeof sum) return false;
@@ -116,8 +116,8 @@ bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
   return true;
 }
 
-// Sends that were completed may still sit in UCX's buffers: they are flushed before the sockets
-// go. A peer that does not take them in time is left alone.
+// Completed sends may still be in UCX's buffers: flushes them before the sockets close. Ignores
+// peers that do not accept them in time.
 UcxTransport::~UcxTransport() {
   if (!worker_) return;
   std::vector<void*> flushing;
