@@ -173,8 +173,8 @@ class Play {
   double spine_share_ = 1;                         // ranks of a host per played rank
   std::vector<int> leaf_;                          // by host; empty: uplinks are never short
   std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail
-  std::vector<std::pair<int, int>> echoes_;  // sends, and further receives that they complete
-  std::vector<int> unsent_;                  // receives whose senders never send, as far as known
+  std::vector<std::pair<int, int>> echoes_;        // sends, and further receives that they complete
+  std::vector<int> unsent_;  // receives whose senders never send, as far as known
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Turn> turns_;
   int rounds_ = 1, lanes_ = 1;
