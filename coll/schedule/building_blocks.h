@@ -35,7 +35,7 @@ void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // every mem
 void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// ring.cc: n - 1 steps between neighbours, optimal in bytes.
+// ring.cc: n - 1 steps between neighbors, optimal in bytes.
 void ring_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void ring_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
@@ -79,7 +79,7 @@ class Layout {
   explicit Layout(const Shape& shape);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
-  Group world() const { return {world_, rank_}; }               // all, in the order of ranks
+  Group world() const { return {world_, rank_}; }               // all, in rank order
   Group by_host() const { return {by_host_, by_host_index_}; }  // all, host after host
   Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
   Group rail() const { return {rail_, host_}; }                 // same local index; uniform hosts
@@ -198,7 +198,7 @@ class RailOrder {
   std::vector<int> bine_;  // by place: the member of a Bine butterfly; empty: none
 };
 
-// unequal_ports.cc: all_reduce where some hosts have slow ports.
+// unequal_ports.cc: all_reduce with slow ports on some hosts.
 // Returns the hosts with slow ports (Shape::slow_ports), ascending; empty if
 // unequal_ports_all_reduce() does not apply: no slow ports, all hosts slow, all ports of a host
 // dead, unequal numbers of ranks per host, or a fixed order of additions.

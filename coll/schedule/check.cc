@@ -172,7 +172,7 @@ std::string Checker::misplaced(const Schedule& s) const {
   if (s.place.empty()) return {};
   if (static_cast<int>(s.place.size()) != nchunks_)
     return fmt::format("rank {} has {} places for {} chunks", s.rank, s.place.size(), nchunks_);
-  std::map<int, int> there;  // by place
+  std::map<int, int> there;  // by place: the chunk that occupies it
   std::vector<bool> gone(static_cast<std::size_t>(nchunks_), false);
   for (std::size_t i = 0; i < s.steps.size(); ++i)
     for (int c = s.steps[i].at.first; c < s.steps[i].at.end(); ++c) {
@@ -290,7 +290,7 @@ void Checker::reduce(const StepGraph& graph, int last) {
   }
 }
 
-// Why a chunk is not the reduction over all ranks; empty when it is.
+// Returns why a chunk is not the reduction over all ranks; empty if it is.
 std::string Checker::reduced(Rank rank, int chunk, Word expected) const {
   const Word got = at(rank, chunk)[0];
   if (got == expected) return {};

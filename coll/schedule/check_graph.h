@@ -19,9 +19,9 @@
 //               done of send i (synchronous)
 //
 // A send blocks later steps only through its data and its channel, so two ranks that send to each
-// other before they receive do not deadlock. The engine enforces the data order and
-// the transfers; FIFO and credits are the least that any transport grants, so a schedule without a
-// cycle here runs on all of them. A transport that grants more might run a schedule rejected here.
+// other before they receive do not deadlock. The engine enforces the data order and the transfers;
+// FIFO and credits are the least that any transport grants, so a schedule without a cycle here runs
+// on all of them. A transport that grants more might run a schedule that is rejected here.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ struct BlocksByRail {
     for (const Rank r : rails.served(me, layout.my_host()))
       if (r != here[me]) f(r);
   }
-  // The rank of this host along whose rail the block of this rank goes.
+  // The rank of this host whose rail carries this rank's block.
   Rank carrier() const { return here[of[here[me]].first / part(0).count]; }
 
   CommonRails rails;
@@ -216,7 +216,7 @@ Schedule leader_schedule(const Shape& shape) {
     return s;
   }
   flat_reduce(s, layout.host(), 0, s.all(), kHostChannel);
-  // Local index 0 exists on every host, so its rail is whole even where hosts differ in size.
+  // Local index 0 exists on every host, so its rail is complete even if hosts differ in size.
   if (layout.my_local() == 0) kBetweenHosts(s, layout.rail(), s.all(), kRailChannel);
   flat_broadcast(s, layout.host(), 0, s.all(), kHostChannel);
   return s;

@@ -1,4 +1,4 @@
-// The rail contract: between hosts, a rank talks only to ranks of its own rail.
+// The rail contract: between hosts, a rank exchanges only with ranks of its own rail.
 //
 // Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
 // Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,

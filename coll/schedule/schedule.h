@@ -18,7 +18,7 @@
 namespace weft {
 
 enum class Op : std::uint8_t {
-  kSend,        // hand the current value of the chunks to the peer
+  kSend,        // send the current value of the chunks to the peer
   kRecv,        // overwrite the chunks with what the peer sends
   kRecvReduce,  // combine what the peer sends into the chunks
 };
@@ -59,7 +59,7 @@ struct Schedule {
   // all_gather, reduce_scatter, gather, scatter: chunk c is a piece of the block of rank block[c].
   // all_to_all: chunk c is a piece of the block that rank block[c] / n has for rank block[c] % n.
   // The chunks of one block lie in the block in ascending order. Empty: chunk c is block c.
-  // all_reduce, reduce and broadcast do not use it: their chunks follow each other in the message.
+  // all_reduce, reduce and broadcast do not use it: their chunks are contiguous in the message.
   std::vector<int> block;
   // Relative sizes of the chunks within the message (all_reduce, broadcast) or within their block.
   // Empty: equal. A slow rail's chunks get a smaller weight.
@@ -102,7 +102,7 @@ struct Group {
 };
 
 // Returns the end of the reduction that begins with step i, a recv_reduce. Steps i ... end - 1 are
-// one reduction over all their sources and the rank's own value: they follow each other on one
+// one reduction over all their sources and the rank's own value: they are adjacent, on one
 // channel, into the same chunks, from different peers.
 std::size_t reduction_end(const Schedule& schedule, std::size_t i);
 
