@@ -4,7 +4,7 @@
 // Times are in microseconds, sizes in bytes. `bytes` is the whole message: all chunks together
 // (for all_gather, reduce_scatter, gather and scatter the blocks of all ranks; for all_to_all the
 // blocks of one rank, but of all ranks in functions that take schedules). Every function here is
-// pure. Functions that judge the whole job ignore the shape's own rank: with the same CostModel
+// pure. Functions for the whole job ignore the shape's own rank: with the same CostModel
 // every rank of a communicator gets the same answer, bit for bit.
 #pragma once
 

@@ -141,7 +141,7 @@ void Play::order_by_chunks(Member& m) {
   std::ranges::sort(touched);
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
   std::vector<int> writer(touched.size(), -1);
-  std::vector<int> waits;  // of the step's reduction
+  std::vector<int> waits;  // writers that the step's reduction follows
   for (std::size_t i = 0, end = 0; i < steps.size(); ++i) {
     const Step& s = steps[i];
     const int me = m.first + static_cast<int>(i);

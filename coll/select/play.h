@@ -169,7 +169,7 @@ class Play {
   std::vector<bool> played_;
   std::vector<Port> out_, in_;
   std::vector<double> share_;                      // ranks on a port per played rank
-  std::map<std::pair<int, int>, Port> spines_;     // by host of departure and of arrival
+  std::map<std::pair<int, int>, Port> spines_;     // by source and destination host
   double spine_share_ = 1;                         // ranks of a host per played rank
   std::vector<int> leaf_;                          // by host; empty: uplinks are never short
   std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail

@@ -42,7 +42,7 @@ class Profile {
   void add(Collective collective, const Shape& shape, std::size_t bytes, std::string_view algorithm,
            double us, std::uint64_t samples);
   // Returns the time of this size class. Without one, interpolates between the next classes
-  // measured below and above, if they are no more than a factor of 16 apart; otherwise returns 0.
+  // measured below and above, if they are at most a factor of 16 apart; otherwise returns 0.
   double time_us(Collective collective, const Shape& shape, std::size_t bytes,
                  std::string_view algorithm) const;
   // Adds the times of `newer`, which outweigh the times of this profile.
@@ -79,10 +79,10 @@ void check_named_profile();
 // Reads a profile. A missing file gives an empty profile. So does a file that cannot be read or has
 // another topology, with a warning in the log: the next save replaces that file.
 Profile load_profile(const std::string& path, std::string_view topology);
-// Returns the newest profile in the folder of profile_path() with as many ranks and hosts; empty
-// when there is none, or WEFT_PROFILE=off. Only explanations use it: a job needs its own topology.
+// Returns the newest profile in the folder of profile_path() that knows() the shape; empty if there
+// is none, or WEFT_PROFILE=off. Only explanations use it: a job needs its own topology.
 Profile newest_profile(const Shape& shape);
-// Merges the profile with what other jobs have saved meanwhile, and replaces the file atomically.
+// Merges the profile with what other jobs have saved since, and replaces the file atomically.
 // Logs a warning when that fails, or when check_named_profile() would throw.
 void save_profile(const std::string& path, const Profile& profile) noexcept;
 
