@@ -62,7 +62,7 @@ struct PlanRequest {
   Collective collective;
   bool network = false;   // the communicator spans hosts: slices are longer, and the same on every
                           // rank
-  bool in_place = false;  // the input is where the output goes
+  bool in_place = false;  // input and output are one buffer
   Rank root = 0;          // for rooted collectives
   bool premultiplied = false;   // the input is multiplied by a factor when it is loaded
   std::span<const Rank> world;  // world rank of each rank of the communicator
