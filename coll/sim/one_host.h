@@ -27,7 +27,7 @@ class OneHost {
     Rank from = kNoRank, to = kNoRank;
     std::uint32_t ordinal = 0;
   };
-  // Whether hosts are all equal, rank after rank.
+  // Whether all hosts have equally many ranks, and ranks count up host after host.
   static bool applies(const Shape& shape);
 
   // `first`: the plans of the simulated ranks; not used after finish().

@@ -43,7 +43,7 @@ struct SimResult {
   SimStatistics traffic;
   std::string limiting;      // the busiest port or core: "host 3 rail 1 tx"; empty: nothing moved
   double busy_share = 0;     // share of time_us in which `limiting` is busy
-  std::uint64_t rounds = 0;  // rounds in which the schedule was run
+  std::uint64_t rounds = 0;  // rounds of the schedule
   std::uint64_t simulated_rounds = 0;  // fewer in simulate_few_rounds()
   std::size_t scratch_bytes = 0;       // the most on any rank
   std::uint64_t trace_hash = 0;
