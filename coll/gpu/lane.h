@@ -37,7 +37,7 @@ class MappedBuffers;  // gpu/mapped.h
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
-  std::vector<std::size_t> blocks;  // the memory of a vector call's spans
+  std::vector<std::size_t> blocks;  // owns the spans of a vector call
   Rank root = 0;
   bool in_place = false;
   DeviceRecord mine;                  // what this rank sends to the others

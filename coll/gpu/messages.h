@@ -85,7 +85,7 @@ class DeviceMessages {
     MessagePart* source = nullptr;            // of a receive from this rank itself: the send
     // A send: is offered, and has been declined. A receive: was offered, and is being fetched.
     bool offered = false, declined = false, fetching = false;
-    bool mapped = false;                        // the memory at `address`
+    bool mapped = false;                        // whether the memory at `address` is mapped
     std::optional<DeviceAddress> address = {};  // where the offered bytes are
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
