@@ -1,5 +1,5 @@
-// Follows the edges between waiting ranks to the root of a hang, and reports it as text and JSON.
-// Does not know how the snapshots were gathered.
+// Follows the edges between waiting ranks to the root cause of a hang, and reports it as text and
+// JSON. Does not know how the snapshots were gathered.
 #include "coll/observe/diagnosis.h"
 
 #include <fmt/format.h>

@@ -147,7 +147,7 @@ class BookView {
   // Returns the snapshot of page i's rank: from the page and, for its process, from /proc.
   RankSnapshot read(int i) const;
   char state(int i) const;  // see RankSnapshot::state
-  // Returns read() of every page that a rank has made ready.
+  // Returns read() of every page that is ready.
   std::vector<RankSnapshot> read_all() const;
 
  private:
