@@ -65,7 +65,7 @@ void print_counts();
 // Starts a thread that progresses weft's calls while the program is elsewhere.
 void keep_moving();
 
-// A communicator of this rank alone, which returns errors.
+// A communicator of this rank alone, with MPI_ERRORS_RETURN.
 MPI_Comm own_communicator();
 
 // ---- open requests (requests.cc)

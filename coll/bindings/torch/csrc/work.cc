@@ -26,7 +26,7 @@ std::exception_ptr failure_of(const CallOf& call, weft_result_t result, int rank
   return std::make_exception_ptr(c10::DistBackendError(here, std::move(said)));
 }
 
-// ---- what is under way --------------------------------------------------------------------
+// ---- requests in flight -------------------------------------------------------------------
 
 namespace {
 
