@@ -20,8 +20,7 @@ constexpr double kAsGoodOversubscribed = 1.10;
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
 constexpr double kAsGoodOnRails = 1.10;
 constexpr std::size_t kElement = 4;  // element size; no pick depends on it
-constexpr double kHopeless = 2;      // an algorithm with a floor of this times the best is not
-                                     // played
+constexpr double kHopeless = 2;      // a floor above this times the best is not played
 
 }  // namespace
 
@@ -221,8 +220,7 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   for (Rated* r : by_floor) {
     const double floor = r->prediction.time_us;
     if (floor > kHopeless * best) continue;
-    // Playing long schedules is slow: with many ranks, only algorithms that can still win are
-    // played.
+    // Playing long schedules is slow: with many ranks, only algorithms that can win are played.
     if (shape.nranks > kManyRanks && floor >= best) {
       r->prediction.time_us = std::max(floor, kAsGood * best + 1e-3);
       continue;

@@ -64,8 +64,7 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
       ++users_[as_index(h * nrails_ + rail)];
     }
   }
-  for (const SlowPort& p : shape.slow_ports)  // a schedule that knows of a dead port does not use
-                                              // it
+  for (const SlowPort& p : shape.slow_ports)  // a schedule that knows a dead port avoids it
     if (p.rate > 0)
       us_per_byte_[as_index(of(layout.hosts()[as_index(p.host)][as_index(p.local)]))] /= p.rate;
   // Weights are per rank of a host; they are rail weights if each rank has its own rail.
@@ -211,8 +210,7 @@ void Play::match_messages() {
 }
 
 // The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself on
-// the same channel. Chunks are counted, because similar ranks may cut them into messages
-// differently.
+// the same channel. Counts chunks, as similar ranks may cut them into messages differently.
 void Play::take_as_own() {
   for (const Member& m : ranks_) {
     std::map<std::pair<bool, int>, std::array<std::vector<int>, 2>> channels;  // receives, sends

@@ -61,8 +61,7 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
     // The last piece of a round has as many hops left as the round has pieces.
     r.time_us = r.first_us + (r.rounds - 1) * pace + rail_us;
   } else {
-    // Ports and cores delay each other if both are busy, and so do rounds in flight if they are
-    // few.
+    // Ports and cores delay each other if both are busy, as do rounds in flight if they are few.
     const double busy_us = std::pow(std::pow(bytes_us, 8) + std::pow(core_us, 8), 1.0 / 8);
     const double held_us = (o.together ? 1 : 2) * r.first_us / lanes;
     r.time_us = r.first_us + (lanes - 1) * busy_us +
