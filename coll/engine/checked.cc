@@ -1,6 +1,5 @@
 // The engine in integrity mode: the reduction that reads an arrival verifies it piece by piece,
-// while the piece is in cache, and computes the checksum of the result for the ranks that receive
-// it.
+// while the piece is in cache, and computes the checksum of the result for its receivers.
 #include <algorithm>
 #include <cstring>
 #include <span>

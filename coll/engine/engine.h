@@ -297,8 +297,7 @@ class Run {
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
   std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // of a value in scratch, and of a lane
-  std::vector<std::size_t> credit_at_;  // offset of each credit in a lane; then the end of the last
-                                        // one
+  std::vector<std::size_t> credit_at_;            // offset of each credit in a lane, then the end
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
   std::byte* base_ = nullptr;  // of all lanes' scratch

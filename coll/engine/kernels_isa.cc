@@ -263,9 +263,9 @@ class Divisor {
   U factor_;
 };
 
-// For bytes one product is enough: x / n is the upper half of x * factor, for x < 256 and 1 < n <
-// 256. `factor` exceeds 2^16 / n by at most 1, which adds at most x / 2^16 to the quotient, and x *
-// n < 2^16. A product of magnitudes takes half the time of a signed one.
+// For bytes one product is enough: x / n is the upper half of x * factor, for x < 256 and
+// 1 < n < 256. `factor` exceeds 2^16 / n by at most 1, which adds at most x / 2^16 to the
+// quotient, and x * n < 2^16. A product of magnitudes takes half the time of a signed one.
 template <class T>
 class ByteDivisor {
  public:

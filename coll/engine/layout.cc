@@ -208,8 +208,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
         lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
       }
   // A rank that needs more scratch has fewer rounds in flight, independently of the others: the
-  // oldest round that any rank has not finished is in flight on all of them, so it always
-  // progresses.
+  // oldest round that any rank has not finished is in flight on all ranks, so it progresses.
   if (lane_bytes_ != 0)
     nlanes_ = static_cast<std::uint32_t>(
         std::clamp<std::size_t>((compute_ ? kComputeScratchMax : kScratchMax) / lane_bytes_,

@@ -357,9 +357,7 @@ class Compiler {
     if (!views) {
       const std::size_t slot = fifo.size() % kAhead;
       auto& credits = credits_[{step.peer, step.channel}];
-      while (credits.size() <= slot)
-        credits.push_back(plan_.credits++);  // plain receives use no
-                                             // credits
+      while (credits.size() <= slot) credits.push_back(plan_.credits++);  // plain receives: none
       plan_.nodes[static_cast<std::size_t>(me)].credit = credits[slot];
     }
     ahead(fifo, me, views ? me : group);

@@ -50,8 +50,8 @@ struct Node {
 // Receives posted ahead on one channel, per round in flight.
 inline constexpr int kArrivalsAhead = 2;
 
-// Node::ordinal holds the channel above these bits: enough for a ring of 8,192 ranks, which sends 2
-// * 8,191 messages to one peer.
+// Node::ordinal holds the channel above these bits, which suffice for a ring of 8,192 ranks, where
+// a peer gets 2 * 8,191 messages.
 inline constexpr int kChannelShift = 14;
 
 struct Link {
@@ -60,8 +60,7 @@ struct Link {
 
 struct PlanRequest {
   Collective collective;
-  bool network = false;   // the communicator spans hosts: slices are longer, and the same on every
-                          // rank
+  bool network = false;   // the communicator spans hosts: longer slices, the same on every rank
   bool in_place = false;  // input and output are one buffer
   Rank root = 0;          // for rooted collectives
   bool premultiplied = false;   // the input is multiplied by a factor when it is loaded
