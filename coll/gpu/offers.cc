@@ -25,8 +25,7 @@ bool DeviceMessages::may_offer(const MessagePart& leg) const {
 }
 
 // Used if the memory itself cannot be offered: its stream, or its caller, continues before the
-// receiver arrives, or other processes cannot map it. Without room, the bytes go through host
-// memory.
+// receiver arrives, or other processes cannot map it. Without room: through host memory.
 void DeviceMessages::take_gpu_room(MessagePart& leg, bool ordered) {
   if (leg.gpu_room || !may_offer(leg)) return;
   const std::size_t bytes = leg.bytes();
