@@ -268,8 +268,7 @@ class Judge {
     if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
     const RankSnapshot &a = receives ? from : to, &b = receives ? to : from;
-    // A receiver waits on all rails, also for what is still to be sent: the sender's links tell
-    // more.
+    // A receiver waits on all rails, also for data not yet sent: the sender's links are exact.
     const OperationReport* theirs = counterpart(from, op, to.rank);
     const PeerProgress* back = theirs ? progress_with(*theirs, to.rank, p.link) : nullptr;
     const std::uint32_t here = outstanding(p);
