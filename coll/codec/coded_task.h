@@ -1,9 +1,9 @@
-// CodedTask: a compressed collective. It quantises, runs plain collectives of bytes on companions
-// of the communicator, and sums in fp32 what they bring.
+// CodedTask: a compressed collective. It quantizes, runs plain collectives of bytes on companions
+// of the communicator, and sums what they deliver in fp32.
 //
-// A reduction sends each value's blocks to the rank that sums them; the sums of an all_reduce are
-// quantised again and gathered. Where all hosts have the same number of ranks, a host's ranks first
-// add up theirs in fp32, so that only blocks of the host's sums go along the rails.
+// A reduction sends each value's blocks to the rank that sums them; an all_reduce quantizes the
+// sums again and gathers them. If all hosts have the same number of ranks, a host's ranks first add
+// up their values in fp32, so that only blocks of the host's sums go along the rails.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,24 @@ namespace weft {
 
 class CodedTask;
 
-// What compressed calls of a communicator share.
+// State that the compressed calls of a communicator share.
 struct CodedCalls {
-  // Of GroupState::companions: of all ranks; of this host's ranks, and of those at this rank's
-  // place on all hosts (null: hosts are not used, `across` has all ranks).
+  // In GroupState::companions: all ranks; this host's ranks; and the ranks with this rank's local
+  // index on all hosts (null: hosts are ignored, and `across` has all ranks).
   GroupState *all = nullptr, *host = nullptr, *rail = nullptr;
-  std::vector<Rank> place, across;  // ranks of the communicator: of `host`, and of `rail`
-  // The first task runs; ranks must start the companions' collectives in the same order.
+  std::vector<Rank> place, across;  // ranks of the communicator in `host` and in `rail`
+  // The first task runs: ranks must start the companions' collectives in the same order.
   std::deque<CodedTask*> queue;
   std::vector<std::byte> sent, received;
   std::vector<float> sums, own;
 };
 
-// ok, or kInvalidArgument where a compressed call takes no such arguments. on_device: a buffer is.
+// kInvalidArgument if a compressed call does not take these arguments. on_device: a buffer is.
 Status check_coded(Collective c, const Call& call, bool on_device);
 
 class CodedTask final : public Task {
  public:
-  // Starts the call, which has that number in the communicator. The arguments have been checked,
+  // Starts the call, whose number in the communicator is `number`. The arguments have been checked,
   // and there are several ranks.
   static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number);
 
@@ -44,7 +44,7 @@ class CodedTask final : public Task {
   void cancel() override { calls_.queue.clear(); }
   void release() override;
   Rank waiting_for() const override;
-  bool survey(Recorder::Stalled&) const override { return false; }  // its part has more to tell
+  bool survey(Recorder::Stalled&) const override { return false; }  // its part reports more
   Status failure() const override { return failure_; }
 
  private:
@@ -62,8 +62,8 @@ class CodedTask final : public Task {
   CodedCalls& calls_;
   const Collective collective_;
   const std::size_t n_, hosts_, places_;
-  const std::size_t part_count_, part_bytes_;  // of what one rank sums, or of its block
-  std::vector<std::size_t> counts_;            // of reduce_host()
+  const std::size_t part_count_, part_bytes_;  // what one rank sums, or its block
+  std::vector<std::size_t> counts_;            // for reduce_host()
   int phase_ = 0;
   Task* part_ = nullptr;
   Status failure_;

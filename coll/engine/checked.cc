@@ -1,5 +1,5 @@
-// The engine in integrity mode: the reduction that reads an arrival checks it, piece by piece while
-// the piece is in cache, and computes the checksum of the result for the ranks that receive it.
+// The engine in integrity mode: the reduction that reads an arrival verifies it piece by piece,
+// while the piece is in cache, and computes the checksum of the result for its receivers.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -10,12 +10,12 @@
 namespace weft {
 namespace {
 
-// The pieces of all sources together are to stay in the first level of cache, about.
+// The pieces of all sources together should fit into the first-level cache.
 constexpr std::size_t kPieces = 32 << 10, kLeastPiece = 4 << 10, kLine = 64;
 
 }  // namespace
 
-// A reduction into one of its sources cannot be done again.
+// A reduction into one of its sources cannot be repeated.
 bool Run::checked_by_reduce(std::uint32_t lane, const Node& arrive) const {
   const auto reduce = static_cast<std::uint32_t>(arrive.result_of);
   const Node& n = plan_->nodes[reduce];
@@ -27,7 +27,7 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
   const Node& n = plan_->nodes[node];
   const std::size_t bytes = extent(lane, node).bytes, count = sources_.size();
   const std::span<const std::uint32_t> members(plan_->members.data() + n.first_member, n.members);
-  // A member lies at the place of its rank among the sources, this rank's own value between them.
+  // The members are sources in rank order, with this rank's own value between them.
   const auto place = [&](std::size_t i) { return i < n.own_place ? i : i + 1; };
   read_sums_.assign(count, {});
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -41,7 +41,7 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
   const std::size_t piece =
       std::clamp(kPieces / (count + copies) / kLine * kLine, kLeastPiece, kPiece);
   pieces_.resize(count);
-  // What comes next comes from memory while this is summed up.
+  // Prefetches the next piece while the current one is reduced.
   const auto fetch = [&](std::size_t s, std::size_t at) {
     const auto* from = static_cast<const std::byte*>(sources_[s]);
     for (const std::size_t end = std::min(at + piece, bytes); at < end; at += kLine)

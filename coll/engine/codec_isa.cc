@@ -1,4 +1,4 @@
-// The loops of block quantisation, written plainly so that the compiler vectorises them. CMake
+// The loops of block quantization, written plainly so that the compiler vectorizes them. CMake
 // compiles this file once per instruction set, like kernels_isa.cc.
 #include <algorithm>
 #include <bit>
@@ -23,11 +23,11 @@ constexpr std::uint32_t kInfinity = 0x7f800000u;
 std::uint32_t bits(float f) { return std::bit_cast<std::uint32_t>(f); }
 float from_bits(std::uint32_t u) { return std::bit_cast<float>(u); }
 
-// The value of a code times the block's scale is the decoded value.
+// A decoded value is value(code) times the scale of its block.
 struct Int8 {
   static constexpr float kMost = 127;
   static std::uint8_t code(float v) {
-    // The sum rounds to a whole number, which is in its lowest bits.
+    // The addition rounds to an integer, which is in the lowest bits of the sum.
     return static_cast<std::uint8_t>(bits(v + 0x1.8p23f));
   }
   static float value(std::uint8_t code) { return static_cast<std::int8_t>(code); }
@@ -40,7 +40,7 @@ struct Fp8 {
     const std::uint32_t magnitude = bits(v) & 0x7fffffffu;
     const std::uint32_t normal =
         ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1)) >> 20) - (120u << 3);
-    // Multiples of 2^-9, the step of 2^14's floats.
+    // Multiples of 2^-9, the spacing of floats from 2^14 on.
     const std::uint32_t tiny = bits(from_bits(magnitude) + 0x1p14f) - bits(0x1p14f);
     return static_cast<std::uint8_t>((magnitude < bits(0x1p-6f) ? tiny : normal) |
                                      (bits(v) >> 24 & 0x80u));

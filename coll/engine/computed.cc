@@ -1,4 +1,4 @@
-// The engine with a Compute: rounds work on copies, which the Compute fills and takes away.
+// The engine with a Compute: rounds work on copies, which the Compute loads and stores.
 #include <algorithm>
 #include <set>
 
@@ -26,7 +26,7 @@ Slicing slicing_for(const Compute& compute, const Plan& plan) {
 }
 
 // The copies of a round's input and output lie behind the rest of the lane's scratch. Blocks begin
-// at whole vectors of the GPU's kernels.
+// at multiples of the GPU kernels' vectors.
 void Run::place_copies() {
   const Footprint f = footprint(plan_->collective);
   const auto ranks = static_cast<std::size_t>(plan_->schedule.nranks);
@@ -59,7 +59,7 @@ std::vector<Work::Slice> Run::slices_of(std::uint32_t lane, bool out) const {
   return slices;
 }
 
-// Adds the copy of a chunk of the round's input.
+// Adds the copy of one chunk of the round's input.
 void Run::give_copy(Work& work, std::uint32_t lane, int chunk, Where to) const {
   const Cut& cut = cuts_[lanes_[lane].cut];
   const std::size_t count = cut.length[static_cast<std::size_t>(chunk)];
@@ -76,7 +76,7 @@ void Run::give_bring(std::uint32_t lane) {
       give_copy(work, lane, c, here ? Where::kOut : Where::kScratch);
     }
   if (work.slices.empty()) {
-    if (packed()) copy_in_packed();  // a rank without input passes on what others send
+    if (packed()) copy_in_packed();  // a rank without input forwards what others send
     return begin_round(lane);
   }
   compute_->give(std::move(work));

@@ -1,5 +1,5 @@
 // Runs the rounds of a plan: posts transfers, takes their completions, reduces what arrives.
-// Knows no clock, never waits, and does not know why this schedule was chosen.
+// Has no clock, never waits, and does not know why this schedule was chosen.
 #include "coll/engine/engine.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@
 namespace weft {
 namespace {
 
-// Not inline, as its stack frame would cost complete() of every run some instructions.
+// Not inline: its stack frame would cost complete() of every run some instructions.
 [[gnu::noinline]] void give_landed(Compute& compute, std::uint32_t lane, std::uint32_t node) {
   compute.give({Work::Kind::kLand, lane, node});
 }
 
-// Shorter scratch is received through a wire's own slots.
+// Shorter scratch is received through a transport's own slots.
 constexpr std::size_t kLeastRegistered = 64 << 10;
 
 Scratch fresh_scratch(std::size_t bytes) {
@@ -35,7 +35,7 @@ Scratch fresh_scratch(std::size_t bytes) {
 
 Scratch SpareScratch::take(std::size_t bytes) {
   if (spare_.empty()) return fresh_scratch(bytes);
-  // The last one may be in a cache. Where all are too short, one makes room.
+  // The last one may still be in cache. If all are too short, one of them is freed.
   const auto fits = std::find_if(spare_.rbegin(), spare_.rend(),
                                  [=](const Scratch& s) { return s.bytes >= bytes; });
   if (fits != spare_.rend()) std::swap(*fits, spare_.back());
@@ -99,7 +99,7 @@ void Run::start(const Plan& plan, Call& call, const Slicing& slicing,
   next_round_ = nlanes_;
   lanes_busy_ = nlanes_;
   // On a network the lanes start one after the other: otherwise their first stages would share the
-  // host's links and the core, and the rails would wait for all of them.
+  // host's links and the core, and the rails would idle until all of them are done.
   stagger_ = plan.network ? nodes_ - nodes_ / kStagger : nodes_;
   const bool one_by_one = plan.network && nodes_ && !compute;
   const std::uint32_t at_once = one_by_one ? std::min(1u, nlanes_) : nlanes_;
@@ -120,7 +120,7 @@ void Run::look_at(std::span<Transport* const> links) {
   }
 }
 
-// So that a device registers memory that is not weft's own once in a call, not for each message.
+// Lets a device register memory that is not weft's own once per call, not once per message.
 void Run::name_buffers() {
   static std::atomic<std::uint64_t> serials{0};
   const Footprint all = footprint(plan_->collective);
@@ -167,7 +167,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   begin_round(lane);
 }
 
-// The round's input is there.
+// The round's input is in place.
 void Run::begin_round(std::uint32_t lane) {
   if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
   for (const std::uint32_t node : plan_->first) to_post_.push_back({lane, node});
@@ -225,7 +225,7 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
   if (left == 0) finish_round(lane);
 }
 
-// What a rank sends to each and gets from each is agreed on in pairs.
+// In an all_to_all_v, every pair of ranks agrees on its own signatures.
 void Run::make_pairs() {
   pairs_.clear();
   if (!call_->head.sign || !by_pairs(call_->head)) return;
@@ -247,12 +247,12 @@ const Head* Run::head_of(const Node& node) const {
 const Head& Run::head_for(Rank peer, const Head& theirs) const {
   const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
   if (pair == pairs_.end()) return call_->head;
-  // Some transports tell a sender what its receiver expected.
+  // Some transports return to a sender the head that its receiver expected.
   const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
   return to_them ? pair->to : pair->from;
 }
 
-// Posts a send or a receive; messages of no bytes are not sent at all, except in a barrier.
+// Posts a send or a receive. Messages of 0 bytes are not sent, except in a barrier.
 void Run::launch(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
   const Lane& l = lanes_[lane];
@@ -306,7 +306,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   l.points[node].posted = kPosted;
 }
 
-// What a reduction reads, in the order of ranks.
+// Collects the sources of a reduction, in rank order.
 void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
   const Lane& l = lanes_[lane];
@@ -318,8 +318,8 @@ void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
         i == n.own_place ? address(n.from, l.extents[node].from, l) : l.points[*member++].data;
 }
 
-// Where other ranks read, and have read before: their caches must give such a line up before it is
-// written, and a copy asks for many at once where the stores of a loop ask for a few.
+// Used if other ranks read this memory and have read it before: their caches must give up each line
+// before it is written. A copy requests many lines at once, the stores of a loop only a few.
 bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
   return call_->copies_results && !n.last && links_[n.link]->mapped(to, bytes);
 }
@@ -337,7 +337,7 @@ void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
   }
 }
 
-// The current value and all arrivals of the group, in one pass.
+// Reduces the current value and all arrivals of the group, in one pass.
 void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
   const Lane& l = lanes_[lane];
@@ -346,8 +346,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   if (e.bytes != 0 && !phantom_) {
     std::byte* to = address(n.to, e.to, l);
     gather_sources(lane, node);
-    // A large result that is sent on at once: produce it where the peers read it, while it is in
-    // cache, and stream it to the user's memory beside the cache.
+    // A large result that is sent on at once is produced where the peers read it, while it is in
+    // cache, and streamed past the cache to the user's memory.
     Transport* link = links_[n.link];
     void* staged = nullptr;
     if (call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
@@ -377,7 +377,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     arrival.posted = kNot;
     if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
         !links_[member.link]->release(arrival.token)) {
-      // Its sender has given up: what was read from it must not go further.
+      // The sender has aborted: data that was read from its memory must not be used.
       failure_ = Code::kAborted;
       failed_peer_ = member.peer;
       failed_link_ = member.link;
@@ -388,7 +388,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   void* const staged = e.bytes != 0 && !phantom_ ? const_cast<void*>(l.points[node].data) : nullptr;
   finish(lane, node);
   if (staged) {
-    post_ready();  // the sends that read what is staged
+    post_ready();  // the sends that read the staged result
     links_[n.link]->unstage(staged);
   }
 }

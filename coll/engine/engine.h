@@ -1,7 +1,7 @@
 // The engine runs a plan over transports, round by round, with several rounds in flight.
 //
-// It is a non-blocking state machine over flat arrays. It knows no clock, never waits, sleeps or
-// spins, so the simulated fabric drives the very same code in virtual time. Not thread-safe.
+// It is a non-blocking state machine over flat arrays. It has no clock and never waits, sleeps or
+// spins, so the simulated fabric drives the same code in virtual time. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +21,17 @@
 
 namespace weft {
 
-// How to cut a message. Every rank of a communicator must use the same slicing.
+// How to slice a message. The same on every rank of a communicator.
 struct Slicing {
   std::size_t slice_bytes = 64 << 10;  // bytes of a chunk, per round
-  int rounds_in_flight = 4;            // at most kMaxLanes, and what kScratchMax has room for
+  int rounds_in_flight = 4;            // at most kMaxLanes, and as many as fit in kScratchMax
   bool operator==(const Slicing&) const = default;
 };
 
-// The scratch of one task is bounded by this, whatever the message.
+// Limits the scratch of one task, whatever the message.
 inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
 inline constexpr int kMaxLanes = 32;
-// On a network a lane starts when one of so many parts of the lane before it is done.
+// On a network a lane starts when 1 / kStagger of the nodes of the lane before it are done.
 inline constexpr int kStagger = 10;
 
 // The arguments of one collective, and how to run it.
@@ -41,16 +41,16 @@ struct Call {
   std::size_t count = 0;  // elements: of the message (all_reduce, broadcast, reduce), or of a block
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
-  double factor = 1;  // of kPreMulSum
+  double factor = 1;  // for kPreMulSum
   // A vector collective ignores `count`. Its spans have one entry per rank: the elements of the
-  // rank's block, and the element at which the block begins in the buffer. An all_to_all_v sends by
+  // rank's block, and the element offset of the block in the buffer. An all_to_all_v sends by
   // counts and offsets, and receives by recv_counts and recv_offsets. All must live until done().
   bool is_vector = false;
   std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
-  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); equal on all
-                                // ranks, except in an all_to_all_v
-  // The GPU stream that an `ordered` call follows (gpu/begin.h), and what a compressed call adds
-  // (codec/coded_task.h). The engine ignores all of them.
+  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
+                                // all ranks, except in an all_to_all_v
+  // The GPU stream that an `ordered` call follows (gpu/begin.h), and the arguments of a compressed
+  // call (codec/coded_task.h). The engine ignores all of them.
   void* stream = nullptr;
   bool ordered = false;
   Codec codec = Codec::kNone;
@@ -59,17 +59,17 @@ struct Call {
   bool copies_results = false;  // other cores read results: Run::copies_result()
   std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;    // upper half of every transfer id
-  Head head = {};  // from signature(); goes with each channel's first message; sign 0: none
+  Head head = {};  // from signature(); sent with each channel's first message; sign 0: none
 };
 
-// The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.
+// The bits of a tag below Call::tag: the round and, below it, the ordinal of the message.
 inline constexpr int kRoundBits = 8, kOrdinalBits = kChannelShift + 3;
 static_assert(kChannels == 1 << (kOrdinalBits - kChannelShift));
 
-inline constexpr int kLaneShift = 26;  // of the lane in a transfer's id, above the node
+inline constexpr int kLaneShift = 26;  // shift of the lane in a transfer's id, above the node
 
-// Long scratch is registered memory (weft::alloc): a device that receives into it registers it
-// once.
+// Long scratch is registered memory (weft::alloc), so a device that receives into it registers it
+// only once.
 struct Scratch {
   std::unique_ptr<std::byte[]> heap;
   std::unique_ptr<std::byte[], Free> registered;
@@ -77,7 +77,7 @@ struct Scratch {
   std::byte* at() const { return registered ? registered.get() : heap.get(); }
 };
 
-// Keeps scratch that no run uses for the next run. One thread at a time may use it.
+// Keeps unused scratch for later runs. Not thread-safe.
 class SpareScratch {
  public:
   Scratch take(std::size_t bytes);  // at least `bytes` long
@@ -90,16 +90,15 @@ class SpareScratch {
 class Run {
  public:
   // Starts the call: posts the transfers that wait for nothing. `plan`, `call` and the buffers must
-  // live until done(); the head of `call` is completed and sealed. links[i] is the transport behind
-  // Node::link == i. compute: null, or what brings and takes the call's data (engine/compute.h),
-  // whose owner calls progress() when work has ended; start() then throws Error where there is no
-  // memory.
+  // live until done(); start() completes and seals the head of `call`. links[i] is the transport of
+  // Node::link == i. compute: null, or moves the call's data (engine/compute.h); its owner calls
+  // progress() when work has completed, and start() throws Error if it is out of memory.
   void start(const Plan& plan, Call& call, const Slicing& slicing,
              std::span<Transport* const> links, Compute* compute = nullptr);
 
-  // Takes the completion of a transfer of this run (id_high matches).
+  // Handles the completion of a transfer of this run (id_high matches).
   void complete(const Completion& completion);
-  // Bytes of an arrival from another host that this completion brings, to be reduced; else 0.
+  // The bytes to reduce that this completion received from another host; otherwise 0.
   std::size_t to_reduce(const Completion& completion) const {
     const auto low = static_cast<std::uint32_t>(completion.id);
     const std::uint32_t node = low & ((1u << kLaneShift) - 1);
@@ -111,21 +110,21 @@ class Run {
   void progress();
 
   bool done() const { return lanes_busy_ == 0; }
-  // Gives back the views that this run holds. The caller cancels its transfers.
+  // Releases the views that this run holds. The caller cancels its transfers.
   void abandon();
-  // How the first failed transfer failed; kOk while none has.
+  // The code of the first transfer that failed; kOk if none has.
   Code failure() const { return failure_; }
-  Rank failed_peer() const { return failed_peer_; }  // of that transfer
+  Rank failed_peer() const { return failed_peer_; }  // peer of that transfer
   std::string failed_step() const;                   // "chunks [3,4) of round 2, channel 0"
   const Head& head() const { return call_->head; }   // sealed by start()
-  // The head that the message from `peer` with head `theirs` should have had.
+  // The head that was expected in the message from `peer` that has the head `theirs`.
   const Head& head_for(Rank peer, const Head& theirs) const;
-  std::span<const std::size_t> counts() const { return call_->counts; }  // of a vector call
+  std::span<const std::size_t> counts() const { return call_->counts; }  // for a vector call
   int failed_link() const { return failed_link_; }
 
-  // A rank that this run waits for now, for error messages; kNoRank when it waits for none.
+  // A rank that this run currently waits for, for error messages; kNoRank if it waits for none.
   Rank waiting_for() const;
-  // How far the transfers with one peer on one link are.
+  // The progress of the transfers with one peer on one link.
   struct Progress {
     Rank peer = kNoRank;
     int link = -1;
@@ -135,7 +134,7 @@ class Run {
   };
   // The progress with every peer on every link; peers it waits to receive from come first.
   std::vector<Progress> survey() const;
-  // What a whole run moves to and from one peer on one link.
+  // The traffic of a whole run with one peer on one link.
   struct Traffic {
     Rank peer;
     int link;
@@ -147,46 +146,46 @@ class Run {
   std::size_t scratch_bytes() const { return scratch_.bytes; }
   // Makes start() take scratch from `with`, which must outlive the run.
   void share_scratch(SpareScratch& with) { spare_ = &with; }
-  // Gives this run's scratch back to others, once the run is done.
+  // Returns this run's scratch for use by other runs, once the run is done.
   void leave_scratch() {
     if (scratch_.bytes) spare_->put(std::exchange(scratch_, {}));
   }
-  // Whether the run is already bound to this plan, at least for one count.
+  // Whether the run is bound to this plan, for any count.
   bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
  private:
-  // Where the chunks of a node lie in a round.
+  // Byte offsets and length of a node's chunks in a round.
   struct Extent {
     std::size_t from, to, bytes;
     bool first;  // in round 0: the first message of its peer, channel and direction
   };
-  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
+  // State of a transfer: not posted, or finished; posted to a transport; completed, its view held.
   enum Posted : std::uint8_t { kNot, kPosted, kHeld };
-  // A node in the round that is in a lane.
+  // The state of a node in the round of a lane.
   struct Point {
-    const void* data = nullptr;  // of an arrival; of a result that is staged
+    const void* data = nullptr;  // of an arrival, or of a staged result
     std::uint64_t token = 0;     // releases a view
-    std::uint16_t pending = 0;   // nodes that it waits for
+    std::uint16_t pending = 0;   // nodes that it still waits for
     Posted posted = kNot;
   };
   // A round in flight.
   struct Lane {
     std::uint64_t round = 0;
-    // Bytes of the message, or block, before the round. With a Compute: where the lane's scratch,
-    // with the round's copy, begins.
+    // Byte offset of the round in the message or block. With a Compute: offset of the lane's
+    // scratch, which contains the round's copy.
     std::size_t at = 0;
     std::uint32_t remaining = 0;
     std::uint32_t cut = 0;            // index into cuts_ and extents_
     const Extent* extents = nullptr;  // of the cut, by node
     Point* points = nullptr;          // by node
     std::byte* scratch = nullptr;
-    std::uint64_t tag = 0, id = 0;  // of the round's transfers, without what says which node
+    std::uint64_t tag = 0, id = 0;  // of the round's transfers, without the node's bits
   };
 
-  // Where each chunk lies, in elements from the round's start in the message or in the block.
+  // Where each chunk lies, in elements from the start of the round in the message or block.
   struct Cut {
     std::vector<std::size_t> offset, length;
-    std::vector<std::size_t> kept;  // message layout: of the chunks before this one, in scratch
+    std::vector<std::size_t> kept;  // message layout: elements in scratch before this chunk
   };
 
   void look_at(std::span<Transport* const> links);
@@ -244,12 +243,12 @@ class Run {
   // Whether the reduction that reads this arrival also checks it.
   bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
   static constexpr std::size_t kPiece = 16 << 10;  // stays in the first-level cache
-  // Whether to reduce to pieces elsewhere and copy each to the result, since other cores read it.
+  // Whether to reduce into a local buffer and copy the result, since other cores read it.
   bool copies_result(const Node& n, const std::byte* to, std::size_t bytes) const;
   void reduce_for_readers(std::byte* to, std::size_t bytes);
-  // Reduces and checks the arrivals; false when an arrival must come again first.
+  // Reduces and verifies the arrivals; false if an arrival must be sent again first.
   bool reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, bool sum_result);
-  // Takes a repeated arrival; false when the node did not wait for one.
+  // Handles an arrival that was sent again; false if the node did not wait for one.
   bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
   inline void flush();
@@ -269,15 +268,15 @@ class Run {
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
 
-  // The signatures of an all_to_all_v, by the peer's rank in the communicator.
+  // The signatures of an all_to_all_v, indexed by the peer's rank in the communicator.
   struct Pair {
     Rank peer = kNoRank;
     Head to, from;
   };
 
   const Plan* plan_ = nullptr;
-  // What the run is bound to: the plan's serial (0: to none), and the count and type of a call. No
-  // later call is bound to what a vector call, or one with a Compute, was bound to.
+  // What the run is bound to: the plan's serial (0: none), and the count and type of a call. The
+  // binding of a vector call, or of one with a Compute, is not reused.
   std::uint64_t bound_ = 0;
   std::size_t bound_count_ = 0;
   DType bound_type_ = DType::kFloat32;
@@ -289,38 +288,38 @@ class Run {
   bool phantom_ = false;
   bool barrier_ = false;
   RedOp op_ = RedOp::kSum;
-  ReduceFn kernel_ = nullptr;  // of `op_` and the call's type
+  ReduceFn kernel_ = nullptr;  // for `op_` and the call's type
 
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;
   std::size_t total_ = 0, segment_ = 0;  // elements of the message (or of a block), and per round
-  // The cuts of full rounds, of the last round and, in a vector call, of the round in each lane.
+  // The cuts of full rounds and of the last round; in a vector call, also of each lane's round.
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
   std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // of a value in scratch, and of a lane
-  std::vector<std::size_t> credit_at_;  // where each credit begins in a lane, and the last ends
+  std::vector<std::size_t> credit_at_;            // offset of each credit in a lane, then the end
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
   std::byte* base_ = nullptr;  // of all lanes' scratch
   SpareScratch* spare_ = nullptr;
   Compute* compute_ = nullptr;
-  // Where the copies of a round's input and output begin in a lane; elements between blocks there.
+  // Offsets of the copies of a round's input and output in a lane; elements between blocks there.
   std::size_t copy_in_ = 0, copy_out_ = 0, copy_stride_ = 0;
   std::byte *in_ = nullptr, *out_ = nullptr;
-  UserBuffer buffers_[2];  // input, output; serial 0: transfers name none
+  UserBuffer buffers_[2];  // input, output; serial 0: transfers refer to none
 
   std::vector<Lane> lanes_;
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;
-  std::size_t stagger_ = 0;          // the next lane starts when so many nodes of this one are left
+  std::size_t stagger_ = 0;          // the next lane starts when this many nodes are left
   std::vector<Point> points_;        // [lane][node]
   std::uint64_t checked_links_ = 0;  // a bit per link: caps().checks
-  bool plain_ = true;                // reductions are done here and now, and check nothing
+  bool plain_ = true;                // reductions run at once on this core and verify nothing
   struct Sum {
     bool known = false;
     std::uint32_t crc = 0;
   };
   std::vector<Sum> sums_;               // [lane][node]: of results, if a link checks
-  std::vector<std::uint32_t> missing_;  // [lane][node]: arrival to come again; reduce: how many
+  std::vector<std::uint32_t> missing_;  // [lane][node]: awaits a resend; reduce: number of those
   std::vector<Sum> read_sums_;          // of the sources of a reduction
   std::vector<const void*> pieces_;
   struct Ready {
@@ -330,7 +329,7 @@ class Run {
   std::size_t next_reduce_ = 0;
   std::vector<std::vector<Transfer>> batch_;  // per link
   std::vector<const void*> sources_;
-  std::vector<Traffic> traffic_;  // empty: not known yet
+  std::vector<Traffic> traffic_;  // empty: not computed yet
   Code failure_ = Code::kOk;
   Rank failed_peer_ = kNoRank;
   int failed_link_ = -1;
@@ -338,11 +337,11 @@ class Run {
   std::uint64_t failed_round_ = 0;
 };
 
-// How to cut a message for a run with a Compute; the same on all ranks whose round_bytes() are.
+// How to slice a message for a run with a Compute; the same on all ranks with equal round_bytes().
 Slicing slicing_for(const Compute& compute, const Plan& plan);
 
-// Whether a message of blocks may be run packed: it is short, or its blocks are so short that a
-// message for each costs more than copies of it (0.6 us at both ends, and 10 GB/s).
+// Whether a message of blocks may run packed: it is short, or its blocks are so short that a
+// message for each costs more than copying them (0.6 us at both ends, and 10 GB/s).
 constexpr bool may_pack(std::size_t total_bytes, int nranks) {
   constexpr std::size_t kShort = std::size_t{256} << 10, kOfBlocks = std::size_t{4} << 20;
   constexpr std::size_t kBlock = std::size_t{4} << 10;

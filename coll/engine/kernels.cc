@@ -1,4 +1,4 @@
-// Chooses the kernels for this processor. Holds the product that begins a premultiplied sum.
+// Chooses the kernels for this processor. Holds the multiplication for premultiplied sums.
 #include "coll/engine/kernels.h"
 
 #ifdef WEFT_X86_ISAS
@@ -16,7 +16,7 @@ namespace weft {
 namespace {
 
 #ifdef WEFT_X86_ISAS
-// Not a feature that clang 14's __builtin_cpu_supports() knows.
+// clang 14's __builtin_cpu_supports() does not know this feature.
 bool has_f16c() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -41,7 +41,7 @@ const KernelTable& table() noexcept {
 
 const CodecTable& codec_table(Codec codec) noexcept { return table().codecs[codec == Codec::kFp8]; }
 
-// Calls f with pointers of the type, for all types that C++ knows.
+// Calls f with pointers of the type, for all types that C++ has.
 template <class F>
 void with_type(void* dst, const void* src, DType type, F f) {
   const auto call = [&]<class T>(T) { f(static_cast<T*>(dst), static_cast<const T*>(src)); };
@@ -73,7 +73,7 @@ void with_type(void* dst, const void* src, DType type, F f) {
   }
 }
 
-// The user's pointers may be unaligned, and may have had another type.
+// The user's pointers may be unaligned, and may alias other types.
 template <class T>
 struct Loose {
   typedef T type __attribute__((aligned(1), may_alias));
@@ -87,7 +87,7 @@ void multiply_by(T* to, const T* from, double factor, std::size_t count) {
     const T f = static_cast<T>(factor);
     for (std::size_t i = 0; i < count; ++i) dst[i] = src[i] * f;
   } else {
-    // Modulo 2^64, of which the type's own modulus is a divisor.
+    // Modulo 2^64, a multiple of the type's own modulus.
     const auto f = factor < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(factor))
                               : static_cast<std::uint64_t>(factor);
     for (std::size_t i = 0; i < count; ++i)

@@ -1,4 +1,4 @@
-// The reduction loops, written plainly so that the compiler vectorises them. CMake compiles this
+// The reduction loops, written plainly so that the compiler vectorizes them. CMake compiles this
 // file once per instruction set (WEFT_ISA = base, avx2, avx512); kernels.cc chooses at run time.
 #include <algorithm>
 #include <bit>
@@ -24,7 +24,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // elements kept in L1 where more passes are needed
+constexpr std::size_t kBlock = 1024;  // elements kept in L1 if several passes are needed
 
 struct Sum {
   template <class T>
@@ -36,7 +36,7 @@ struct Prod {
   template <class T>
   static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(1u * a * b);  // short ones must not become int, which may overflow
+      return static_cast<T>(1u * a * b);  // 1u: short types would become int, which may overflow
     } else {
       return a * b;
     }
@@ -73,11 +73,11 @@ struct Xor {
   }
 };
 
-// Sources taken in one pass: many where speed matters most, few elsewhere, for the code's size.
+// Sources per pass: many where speed matters most, few elsewhere, to limit the code's size.
 template <class T, class Fn>
 constexpr int kUnroll = std::is_same_v<Fn, Sum> && sizeof(T) >= 4 ? 8 : 4;
 
-// The user's pointers may be unaligned, and may have had another type.
+// The user's pointers may be unaligned, and may alias other types.
 template <class T>
 struct Loose {
   typedef T type __attribute__((aligned(1), may_alias));
@@ -95,7 +95,7 @@ void reduce_k(T* to, const T* const* srcs, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     T a = s[0][i];
     for (int k = 1; k < K; ++k) a = Fn::template apply<T>(a, s[k][i]);
-    // Of two NaNs the processor takes the first, and which one that is the compiler decides.
+    // Of two NaNs the processor returns the first operand, and the compiler chooses that one.
     if constexpr (std::is_floating_point_v<T>)
       if (a != a) a = std::numeric_limits<T>::quiet_NaN();
     dst[i] = a;
@@ -118,8 +118,8 @@ void reduce(void* dst_v, const void* const* srcs_v, int n, std::size_t count) {
   T* dst = static_cast<T*>(dst_v);
   const T* const* srcs = reinterpret_cast<const T* const*>(srcs_v);
   if (n <= kFew) return reduce_few<T, Fn>(dst, srcs, n, count);
-  // More sources than one pass takes: block by block, the running result staying in L1. It is
-  // built aside because dst may be a source that is only read in a later pass.
+  // More sources than fit in one pass: block by block, with the running result in L1. It has its
+  // own buffer because dst may be a source that a later pass reads.
   alignas(64) T acc[kBlock];
   for (std::size_t at = 0; at < count; at += kBlock) {
     const std::size_t m = std::min(kBlock, count - at);
@@ -136,7 +136,7 @@ void reduce(void* dst_v, const void* const* srcs_v, int n, std::size_t count) {
   }
 }
 
-// Bits know no types.
+// Bitwise operators are independent of the type.
 template <class T, class Fn>
 void reduce_bits(void* dst, const void* const* srcs, int n, std::size_t count) {
   reduce<std::uint8_t, Fn>(dst, srcs, n, count * sizeof(T));
@@ -165,7 +165,7 @@ struct Half {
   }
   static float widen(std::uint16_t h) {
     const std::uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31, mantissa = h & 0x3ff;
-    if (exponent == 31)  // a NaN becomes quiet, as the processor's own instruction makes it
+    if (exponent == 31)  // a NaN becomes quiet, as with the processor's instruction
       return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13) |
                                   (mantissa != 0 ? 0x400000u : 0u));
     if (exponent == 0) {  // subnormal or zero: mantissa * 2^-24, exact
@@ -239,9 +239,9 @@ void scale_half(void* dst, const void* src, int n, std::size_t count) {
   map_half<Format>(dst, src, count, [n](float x) { return x / static_cast<float>(n); });
 }
 
-// Division by one number, from 2 on, as a product and shifts: processors have those for vectors,
-// and no division of integers. U has 16 bits or more. The quotient is exact (Granlund and
-// Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1).
+// Division by a fixed number from 2 on, as a product and shifts: processors can vectorize these,
+// but not integer division. U has 16 bits or more. The quotient is exact (Granlund and Montgomery,
+// "Division by Invariant Integers using Multiplication", 1994, figure 4.1).
 template <class U>
 class Divisor {
  public:
@@ -263,9 +263,9 @@ class Divisor {
   U factor_;
 };
 
-// Of a byte one product is enough: x / n is the upper half of x * factor, for x < 256 and
-// 1 < n < 256. `factor` is above 2^16 / n by at most 1, which adds at most x / 2^16 to the
-// quotient, and x * n < 2^16. The product of magnitudes takes half the time of a signed one.
+// For bytes one product is enough: x / n is the upper half of x * factor, for x < 256 and
+// 1 < n < 256. `factor` exceeds 2^16 / n by at most 1, which adds at most x / 2^16 to the
+// quotient, and x * n < 2^16. A product of magnitudes takes half the time of a signed one.
 template <class T>
 class ByteDivisor {
  public:
@@ -286,7 +286,7 @@ class ByteDivisor {
   std::uint16_t factor_;
 };
 
-// Towards zero: the quotient of the magnitudes, with the sign.
+// Rounds towards zero: the quotient of the magnitudes, with the sign.
 template <class T>
 struct WideDivisor {
   using U = std::make_unsigned_t<T>;
@@ -310,7 +310,7 @@ void scale_integer(void* dst_v, const void* src_v, int n, std::size_t count) {
     return;
   }
   if (static_cast<unsigned>(n) > std::numeric_limits<std::make_unsigned_t<T>>::max()) {
-    std::memset(dst_v, 0, count * sizeof(T));  // n is above every magnitude
+    std::memset(dst_v, 0, count * sizeof(T));  // n exceeds every magnitude
     return;
   }
   const std::conditional_t<sizeof(T) == 1, ByteDivisor<T>, WideDivisor<T>> divisor(n);
@@ -336,8 +336,8 @@ void multiply_half(void* dst, const void* src, double factor, std::size_t count)
 
 }  // namespace
 
-// In the order of RedOp. Sums and products of signed integers are those of unsigned ones, which
-// may wrap around.
+// In the order of RedOp. Sums and products of signed integers use unsigned types, which wrap
+// around.
 #define WEFT_FLOAT_ROW(T)                                                            \
   {                                                                                  \
     reduce<T, Sum>, reduce<T, Min>, reduce<T, Max>, reduce<T, Sum>, reduce<T, Prod>, \

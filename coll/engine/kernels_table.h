@@ -8,7 +8,7 @@ namespace weft {
 using ScaleFn = void (*)(void* dst, const void* src, int n, std::size_t count);
 using MultiplyFn = void (*)(void* dst, const void* src, double factor, std::size_t count);
 
-// What encode(), decode() and decode_sum() of codec.h do, for one codec.
+// The encode() and decode_sum() of codec.h for one codec.
 struct CodecTable {
   void (*encode)(std::byte* to, const float* x, const float* carry, float* error,
                  std::size_t count);
@@ -17,7 +17,7 @@ struct CodecTable {
 
 struct KernelTable {
   const char* isa;
-  ReduceFn reduce[kDTypes][kRedOps];  // nullptr where the operator means nothing
+  ReduceFn reduce[kDTypes][kRedOps];  // nullptr if the operator is undefined
   ScaleFn scale[kDTypes];
   MultiplyFn multiply_half[2];  // fp16, bf16
   const CodecTable* codecs;     // int8, fp8

@@ -1,4 +1,4 @@
-// Cuts a message for the engine: rounds, chunks, addresses and scratch, bound once per size.
+// Slices a message for the engine: rounds, chunks, addresses and scratch, computed once per size.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -23,7 +23,7 @@ bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
          (schedule.packs || std::ranges::any_of(schedule.steps, several));
 }
 
-// Elements of a block.
+// The number of elements of a block.
 std::size_t Run::block_count(int block) const {
   if (!call_->is_vector) return call_->count;
   if (plan_->collective != Collective::kAllToAll)
@@ -33,7 +33,7 @@ std::size_t Run::block_count(int block) const {
                                         : call_->recv_counts[static_cast<std::size_t>(source)];
 }
 
-// The number of a block among those in the user's input or output.
+// The index of a block in the user's input or output.
 std::size_t Run::number_of(bool out, int block) const {
   const int n = plan_->schedule.nranks;
   if (plan_->collective == Collective::kAllToAll)
@@ -42,7 +42,7 @@ std::size_t Run::number_of(bool out, int block) const {
   return (out ? f.out : f.in) == Part::kAll ? static_cast<std::size_t>(block) : 0;
 }
 
-// Where a block begins in the user's input or output, or in a round's copy of it, in elements.
+// The element offset of a block in the user's input or output, or in a round's copy of it.
 std::size_t Run::block_at(bool out, int block) const {
   const std::size_t number = number_of(out, block);
   if (compute_) return number * copy_stride_;
@@ -53,8 +53,8 @@ std::size_t Run::block_at(bool out, int block) const {
   return (received ? call_->recv_offsets : call_->offsets)[number];
 }
 
-// Element offsets and lengths of the chunks of a round: from the round's start in the message or
-// in the block; packed, in the copy.
+// Computes the element offsets and lengths of the chunks of a round: from the round's start in the
+// message or in the block; packed, in the copy.
 void Run::lay_out(std::uint64_t round, Cut& cut) const {
   const Schedule& s = plan_->schedule;
   const auto n = static_cast<std::size_t>(s.nchunks);
@@ -62,7 +62,7 @@ void Run::lay_out(std::uint64_t round, Cut& cut) const {
   cut.length.assign(n, 0);
   if (plan_->layout == Plan::Layout::kMessage) {
     const std::size_t elements = rounds_ == 0 ? 0 : elements_of(round);
-    // Chunks begin at cache lines where there is enough to share out.
+    // Chunks begin at cache lines if the message is long enough.
     const std::size_t line = 64 / element_;
     const std::size_t grain = elements >= n * line * 4 ? line : 1;
     const double total = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
@@ -85,7 +85,7 @@ void Run::lay_out(std::uint64_t round, Cut& cut) const {
     }
     return;
   }
-  // Each block is shared out among its chunks; packed, the chunks follow each other in number.
+  // Each block is divided among its chunks; packed, the chunks lie in the order of their numbers.
   std::size_t packed_at = 0;
   const std::size_t begin = round * segment_;
   for (std::size_t c = 0; c < n; ++c) {
@@ -114,7 +114,7 @@ std::size_t Run::bytes_of(const Node& node, const Cut& cut) const {
   return bytes;
 }
 
-// Byte offset of a chunk's round within the buffer `where`, for round 0.
+// The byte offset of a chunk in the buffer `where`, for round 0.
 std::size_t Run::offset(Where where, int chunk, const Cut& cut) const {
   const auto c = static_cast<std::size_t>(chunk);
   std::size_t elements = cut.offset[c];
@@ -126,13 +126,13 @@ std::size_t Run::offset(Where where, int chunk, const Cut& cut) const {
   return elements * element_;
 }
 
-// How many rounds, and how much of the message (or of every block) one of them handles.
+// Chooses the number of rounds, and how much of the message (or of every block) a round handles.
 void Run::choose_rounds(const Slicing& slicing) {
   const auto ranks = static_cast<std::size_t>(plan_->schedule.nranks);
-  auto chunks = static_cast<std::size_t>(plan_->nchunks);  // as many on every rank
+  auto chunks = static_cast<std::size_t>(plan_->nchunks);  // the same on every rank
   if (plan_->collective == Collective::kAllToAll) chunks /= ranks;
-  // Blocks of different sizes: each is cut at the same places, and is through when it is. A rank
-  // has as many rounds as its longest one; both ends of a message know its length.
+  // Blocks of different sizes are cut at the same offsets, so short ones finish early. A rank has
+  // as many rounds as its longest block needs; both ends of a message know its length.
   total_ = call_->count;
   if (call_->is_vector) {
     total_ = 0;
@@ -147,7 +147,7 @@ void Run::choose_rounds(const Slicing& slicing) {
     if (!call_->is_vector) segment_ = std::min(segment_, total_);
     rounds_ = (total_ + segment_ - 1) / segment_;
     if (!call_->is_vector) {
-      // Even rounds: no dwarf at the end.
+      // Equal rounds: no tiny one at the end.
       segment_ = std::min(total_, round_up((total_ + rounds_ - 1) / rounds_, 64 / element_));
       rounds_ = (total_ + segment_ - 1) / segment_;
     }
@@ -200,15 +200,15 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   if (compute_) place_copies();
   measure(cuts_[0], extents_[0]);
   measure(cuts_[1], extents_[1]);
-  if (packed())  // joined messages are put together behind the credits; there is one lane
+  if (packed())  // joined messages are assembled behind the credits; there is one lane
     for (std::size_t i = 0; i < nodes_; ++i)
       if (plan.nodes[i].kind == Node::Kind::kSendJoined ||
           plan.nodes[i].kind == Node::Kind::kRecvJoined) {
         extents_[0][i].from = extents_[1][i].from = lane_bytes_;
         lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
       }
-  // A rank whose part needs more scratch has fewer rounds in flight. That is its own affair: the
-  // oldest round that any rank has not finished is under way on all of them, so it always gets on.
+  // A rank that needs more scratch has fewer rounds in flight, independently of the others: the
+  // oldest round that any rank has not finished is in flight on all ranks, so it progresses.
   if (lane_bytes_ != 0)
     nlanes_ = static_cast<std::uint32_t>(
         std::clamp<std::size_t>((compute_ ? kComputeScratchMax : kScratchMax) / lane_bytes_,
@@ -220,7 +220,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   points_.assign(nlanes_ * nodes_, {});
 }
 
-// Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.
+// Messages of 0 bytes are not sent, so the first message of a channel depends on the sizes.
 void Run::mark_first(std::vector<Extent>& round0) const {
   std::map<std::tuple<Rank, std::uint32_t, bool>, std::uint32_t> lowest;
   const auto key = [](const Node& n) {
@@ -255,7 +255,7 @@ void Run::measure(const Cut& cut, std::vector<Extent>& extents) const {
 
 // ---- copies --------------------------------------------------------------------------------
 
-// What the user gives, on its way into the reduction.
+// Copies the user's input to where steps read it, multiplied by the factor of a premultiplied sum.
 void Run::bring(std::byte* to, const std::byte* from, std::size_t elements) const {
   if (elements == 0) return;
   if (call_->op == RedOp::kPreMulSum && reduces(plan_->collective))
@@ -280,7 +280,7 @@ void Run::stage_in(std::uint32_t lane) {
   }
 }
 
-// The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
+// The packed copy lies behind the lanes' scratch; the run uses it as its output.
 void Run::copy_in_packed() {
   out_ = base_ + lane_bytes_ * nlanes_;
   const Cut& cut = cuts_[1];
@@ -311,7 +311,7 @@ void Run::copy_out_packed() {
   }
 }
 
-// Between the packed copy and a message of several ranges.
+// Copies between the packed copy and a message of several ranges.
 void Run::copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out) {
   std::byte* message = address(Where::kScratch, extent.from, lane);
   for (std::uint32_t i = 0; i < node.members; ++i) {

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Hops along rails first: they are the long ones.
+// Compared by hops along rails first: they are the long ones.
 using Hops = std::pair<int, int>;
 
 Hops further(Hops h, bool near) {
@@ -51,19 +51,19 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   };
   const double weights = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
   const bool weighted = weights > 0 && !blocks;
-  const auto size_of = [&](Chunks at) {  // in chunks of mean length
+  const auto size_of = [&](Chunks at) {  // in chunks of average length
     if (!weighted) return static_cast<double>(at.count);
     return std::accumulate(s.weight.begin() + at.first, s.weight.begin() + at.end(), 0.0) /
            weights * s.nchunks;
   };
   const auto whole = [](double chunks) { return static_cast<int>(std::ceil(chunks - 1e-6)); };
-  std::map<int, Hops> value;  // of the chunks written so far: how far they have come
-  std::vector<Hops> left[2];  // of the messages sent, to other hosts and near
+  std::map<int, Hops> value;  // by chunk written so far: the hops that its value has taken
+  std::vector<Hops> left[2];  // the same for the messages sent, to other hosts and inside the host
   std::size_t arrived[2] = {0, 0};
   std::map<std::pair<Rank, int>, std::pair<int, double[kArrivalsAhead]>> arrivals;  // by channel
   std::map<int, bool> kept;
   double chunks[2][2] = {};            // [near][sent]
-  double between = 0, since_rail = 0;  // chunks sent inside the host: between messages along rails
+  double between = 0, since_rail = 0;  // chunks sent inside the host between messages along rails
   double reduced = 0;
   Hops longest{0, 0};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
@@ -82,7 +82,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
       left[near].push_back(far);
       continue;
     }
-    // The others do as rank 0 does: what it receives has come as far as what it sends.
+    // Peers act like this rank: what it receives has taken as many hops as what it sends.
     Hops far{0, 0};
     if (!left[near].empty()) far = left[near][std::min(arrived[near], left[near].size() - 1)];
     ++arrived[near];
@@ -113,7 +113,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   o.reduced_chunks = whole(reduced);
   o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
-  // Others than the root pass blocks on.
+  // Ranks other than the root forward blocks.
   if (blocks && rooted(collective) && !s.place.empty())
     o.scratch_chunks = 1 + std::ranges::max(s.place);
   double arriving = 0;
@@ -130,7 +130,7 @@ Outline outline_of(Collective collective, const Shape& shape, bool split,
   if (collective != Collective::kAllReduce) return o;
   const std::vector<int> hosts = slow_hosts(shape);
   if (hosts.empty()) return o;
-  // All of theirs, and the first of the first and the last host that is not slow.
+  // All ranks of slow hosts, and the first rank of the first and the last other host.
   std::vector<Rank> ranks;
   for (const int host : hosts)
     for (const Rank r : shape.hosts[static_cast<std::size_t>(host)]) ranks.push_back(r);

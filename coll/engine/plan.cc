@@ -1,4 +1,4 @@
-// Compiles a schedule: finds where each value lies and which step waits for which.
+// Compiles a schedule: determines where each value lies and which step waits for which.
 // Knows no sizes, no addresses and no transports.
 #include "coll/engine/plan.h"
 
@@ -38,8 +38,8 @@ std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
   return pieces;
 }
 
-// Keeps the chunks of an all_to_all that this rank brings, gets or passes on. What follows in
-// number goes on doing so, since the chunks of a step are kept all.
+// Keeps the chunks of an all_to_all that this rank sends, receives or forwards. Chunks of a step
+// stay consecutive, since all of them are kept.
 void keep_touched(Schedule& s, std::vector<Piece>& pieces, const BlockOwnership& ownership) {
   const int n = s.nranks;
   std::vector<int> kept;
@@ -75,8 +75,7 @@ void keep_touched(Schedule& s, std::vector<Piece>& pieces, const BlockOwnership&
 
 class Compiler {
  public:
-  // `ends`: see split_chunks(). `moved`: the input is copied to where its values are changed, first
-  // of all.
+  // `ends`: see split_chunks(). `moved`: the input is first copied to where its values are changed.
   Compiler(Schedule schedule, const std::vector<std::size_t>& ends, const PlanRequest& request,
            Plan::Layout layout, bool moved)
       : request_(request),
@@ -101,8 +100,8 @@ class Compiler {
     for (int c = 0; c < plan_.schedule.nchunks; ++c) begin(c);
   }
 
-  // False when a step reads chunks whose values lie in different places: the caller starts again
-  // with the input moved first.
+  // Returns false if a step reads chunks whose values lie in different places: the caller then
+  // tries again with `moved`.
   bool run() {
     const auto& steps = plan_.schedule.steps;
     for (std::size_t i = 0, next; i < steps.size(); i = next) {
@@ -144,8 +143,8 @@ class Compiler {
       if (plan_.nodes[i].kind == Node::Kind::kArrive)
         members[static_cast<std::size_t>(plan_.nodes[i].result_of)].push_back(
             static_cast<std::uint32_t>(i));
-    // Sources are reduced in the order of their ranks, this rank's own value at its place, so that
-    // every rank that reduces the same values gets the same bits.
+    // Sources are reduced in rank order, with this rank's own value in its place, so that every
+    // rank that reduces the same values gets the same bits.
     for (std::size_t i = 0; i < n; ++i) {
       const auto order = [&](std::uint32_t m) { return plan_.nodes[m].order; };
       std::ranges::sort(members[i], {}, order);
@@ -182,7 +181,7 @@ class Compiler {
   }
   bool ends(int chunk) const { return ownership_.ends(plan_.schedule.rank, block(chunk)); }
 
-  // Where a chunk's value is before the first step.
+  // Determines where a chunk's value is before the first step.
   void begin(int chunk) {
     if (ends(chunk)) plan_.results.push_back(chunk);
     if (!ownership_.starts(plan_.schedule.rank, block(chunk))) return;
@@ -192,7 +191,7 @@ class Compiler {
     if (plan_.layout == Plan::Layout::kPacked || where == Where::kIn) return;
     const bool exchanged = request_.collective == Collective::kAllToAll && !ends(chunk);
     if (moved_ || request_.premultiplied || exchanged) plan_.stage_in.push_back(chunk);
-    // What all lies there from the start shares no place.
+    // Chunks that are in scratch from the start do not share places.
     if (where == Where::kScratch)
       plan_.scratch_of[static_cast<std::size_t>(chunk)] = plan_.scratch_chunks++;
   }
@@ -204,14 +203,14 @@ class Compiler {
     const Footprint use = footprint(request_.collective);
     if (use.in == Part::kAll && use.out == Part::kOne) return Where::kIn;  // the output is a part
     if (ends(chunk)) return Where::kOut;
-    // What comes from a rank goes where that which it gets lies. `in place` says nothing where
-    // there is no output.
+    // In place, an all_to_all receives blocks where those to be sent lie, so these move to scratch.
+    // A rank without output ignores in_place.
     return use.in == Part::kAll ? Where::kScratch : Where::kIn;
   }
   Where destination(int chunk) const {
     return plan_.layout == Plan::Layout::kPacked || ends(chunk) ? Where::kOut : Where::kScratch;
   }
-  // Returns the chunk that was in this one's place before, -1 where there was none.
+  // Returns the chunk that had this one's place before, or -1.
   int scratch(int chunk) {
     std::int32_t& piece = plan_.scratch_of[static_cast<std::size_t>(chunk)];
     if (piece >= 0) return -1;
@@ -245,7 +244,7 @@ class Compiler {
   void edge(int from, int to) {
     if (from >= 0 && from != to) edges_.insert({from, to});
   }
-  // Tells apart the messages between two ranks of one round.
+  // Identifies a message between two ranks within a round.
   std::uint32_t ordinal(int channel, std::size_t index) const {
     if (index >> kChannelShift != 0)
       throw Error(fmt::format(
@@ -254,7 +253,7 @@ class Compiler {
     return static_cast<std::uint32_t>(channel) << kChannelShift | static_cast<std::uint32_t>(index);
   }
 
-  // The ranges of steps that go in one message.
+  // Records the ranges of steps that share one message.
   void joined(Node& node, std::span<const Step> steps) {
     if (steps.size() == 1) return;
     node.kind = node.kind == Node::Kind::kSend ? Node::Kind::kSendJoined : Node::Kind::kRecvJoined;
@@ -279,8 +278,8 @@ class Compiler {
       node.result_of = writer;
     joined(node, steps);
     const int me = add(node, step);
-    // Where chunks share places, messages keep pace with them: a receiver takes them in this order,
-    // one after the other, and sooner they would only keep the cores from what the others wait for.
+    // If chunks share places, sends are throttled: a receiver takes them in this order, one after
+    // the other, and earlier sends would only occupy cores that other work needs.
     if (!plan_.schedule.place.empty() && request_.network) {
       auto& fifo = sends_[{step.peer, step.channel}];
       if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
@@ -295,7 +294,7 @@ class Compiler {
       }
   }
 
-  // `me` writes the chunks: after the last write, and after reads of the place it writes to.
+  // Node `me` writes the chunks: after the last write, and after reads of the memory it writes to.
   void write(int me, Chunks at) {
     for (int c = at.first; c < at.end(); ++c) {
       const auto i = static_cast<std::size_t>(c);
@@ -304,8 +303,8 @@ class Compiler {
       for (const int reader : readers_[i])
         if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place) {
           edge(reader, me);
-          // Two ranks that exchange a value and each reduce into it: were both lent, each would
-          // wait for the other's reduction to let go of its own.
+          // Two ranks may exchange a value and each reduce into it: if both values were lent, each
+          // reduction would wait for the other to release its view.
           if (plan_.nodes[static_cast<std::size_t>(me)].kind == Node::Kind::kReduce)
             plan_.nodes[static_cast<std::size_t>(reader)].buffered = true;
         }
@@ -335,8 +334,8 @@ class Compiler {
     auto& fifo = received_[{step.peer, step.channel}];
     const auto first = static_cast<std::size_t>(step.at.first);
     const int arrive_ordinal = static_cast<int>(ordinal(step.channel, fifo.size()));
-    // Only steps that follow each other are reduced together: a group that waited for a later
-    // step of another peer could hold up the credits which that peer waits for.
+    // Only adjacent steps are reduced together: a group that waited for a later step of another
+    // peer could hold up the credits that this peer waits for.
     int group = open_;
     const Where from = where_[first];
     Node arrive{.kind = Node::Kind::kArrive};
@@ -358,13 +357,13 @@ class Compiler {
     if (!views) {
       const std::size_t slot = fifo.size() % kAhead;
       auto& credits = credits_[{step.peer, step.channel}];
-      while (credits.size() <= slot) credits.push_back(plan_.credits++);  // after plain receives
+      while (credits.size() <= slot) credits.push_back(plan_.credits++);  // plain receives: none
       plan_.nodes[static_cast<std::size_t>(me)].credit = credits[slot];
     }
     ahead(fifo, me, views ? me : group);
   }
 
-  // Receives of one channel are posted at most kAhead before the first unfinished one.
+  // Posts receives of one channel at most kAhead before the first unfinished one.
   void ahead(std::vector<int>& fifo, int me, int finished_by) {
     if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
     fifo.push_back(finished_by);
@@ -380,9 +379,9 @@ class Compiler {
   std::vector<std::vector<int>> readers_;
   std::set<std::pair<int, int>> edges_;
   std::set<int> read_;
-  std::map<int, int> places_;  // the chunk that is there
+  std::map<int, int> places_;  // by place: the chunk that occupies it
   int open_ = -1;              // the reduce that the next step may join
-  std::size_t reduced_ = 0;    // the end of its steps
+  std::size_t reduced_ = 0;    // the end of that reduction's steps
   std::map<std::pair<Rank, int>, std::size_t> sent_;
   std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_, sends_;
 };

@@ -1,8 +1,8 @@
 // A plan is a schedule made ready to run: the steps of one rank as a graph in flat arrays.
 //
-// The plan knows which value lies where (the user's input, output, or scratch) and what waits for
-// what; it does not know sizes or addresses, so one plan serves every message. The engine replays
-// it once per round, a round being one slice of every chunk.
+// The plan knows where each value lies (the user's input, output, or scratch) and which node waits
+// for which; it does not know sizes or addresses, so one plan serves every message. The engine
+// replays it once per round, a round being one slice of every chunk.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class Where : std::uint8_t { kNowhere, kIn, kOut, kScratch };
 struct Node {
   enum class Kind : std::uint8_t {
     kSend,
-    kRecv,        // straight to the place of the chunk's value
+    kRecv,        // straight to where the chunk's value lies
     kArrive,      // bytes to reduce: lent as a view, or received into a credit of scratch
     kReduce,      // one pass over the current value and all arrivals of the group
     kSendJoined,  // several ranges of chunks in one message; packed layout only
@@ -33,12 +33,12 @@ struct Node {
   std::uint8_t link = 0;         // index of a transport
   bool last = false;             // kRecv, kReduce: no later step of the round reads the value
   bool buffered = false;         // kSend: see Transfer::buffered
-  bool stages = false;           // kReduce: all sends of the result go over `link`, so that memory
-                                 // of that transport lives as long as they need it
+  bool stages = false;           // kReduce: all sends of the result use `link`, so that memory of
+                                 // that transport lives as long as they need it
   Rank peer = kNoRank;           // world rank
   std::uint32_t ordinal = 0;     // the message's number by peer, channel and direction
   Rank order = 0;                // the peer's rank in the communicator
-  std::uint32_t own_place = 0;   // kReduce: how many members have a lower rank
+  std::uint32_t own_place = 0;   // kReduce: number of members with a lower rank
   Chunks at = {};
   std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
   std::int32_t credit = -1;     // kArrive: scratch to receive into (links without views)
@@ -50,8 +50,8 @@ struct Node {
 // Receives posted ahead on one channel, per round in flight.
 inline constexpr int kArrivalsAhead = 2;
 
-// Node::ordinal holds the channel above these bits. A ring of 8,192 ranks, whose 2 * 8,191 messages
-// go to one peer, has an ordinal for each.
+// Node::ordinal holds the channel above these bits, which suffice for a ring of 8,192 ranks, where
+// a peer gets 2 * 8,191 messages.
 inline constexpr int kChannelShift = 14;
 
 struct Link {
@@ -60,23 +60,22 @@ struct Link {
 
 struct PlanRequest {
   Collective collective;
-  bool network = false;   // the communicator spans hosts: slices are longer, and every rank must
-                          // cut alike
-  bool in_place = false;  // the input is where the output goes
-  Rank root = 0;          // of a rooted collective
-  bool premultiplied = false;   // the input is multiplied by a factor on its way in
+  bool network = false;   // the communicator spans hosts: longer slices, the same on every rank
+  bool in_place = false;  // input and output are one buffer
+  Rank root = 0;          // for rooted collectives
+  bool premultiplied = false;   // the input is multiplied by a factor when it is loaded
   std::span<const Rank> world;  // world rank of each rank of the communicator
   std::span<const Link> links;
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
 };
 
-// The part of the message that a chunk is: piece `index` of the `of` pieces of a block
+// A chunk's part of the message: piece `index` of the `of` pieces of a block
 // (coll/schedule/block_ownership.h).
 struct Piece {
   int block = 0, index = 0, of = 1;
-  // Weights of this piece, of those before it, of the whole block; `all` 0: all pieces are equal.
+  // Weights of this piece, of those before it, of the whole block; `all` 0: pieces are equal.
   double weight = 0, before = 0, all = 0;
-  // Where the piece begins in a block of so many elements; end() is where it ends.
+  // Where the piece begins, and ends, in a block of `elements` elements.
   std::size_t begin(std::size_t elements) const { return cut(elements, index, before); }
   std::size_t end(std::size_t elements) const { return cut(elements, index + 1, before + weight); }
 
@@ -93,42 +92,42 @@ struct Plan {
   // only those of the n * n blocks that this rank touches, in the same order.
   Schedule schedule;
   Collective collective;
-  // Message layout (all_reduce, broadcast, reduce): chunks lie one after the other. Block layout
-  // (the other collectives): every chunk is a piece of a block, and every step moves one chunk.
+  // Message layout (all_reduce, broadcast, reduce): chunks are contiguous. Block layout (the other
+  // collectives): every chunk is a piece of a block, and every step moves one chunk.
   // Packed layout: the engine runs a small message of blocks on a copy in chunk order.
   enum class Layout : std::uint8_t { kMessage, kBlocks, kPacked } layout;
   int nchunks = 1;                   // on all ranks together
   std::vector<Piece> pieces;         // by chunk; block and packed layout
-  std::vector<int> inputs, results;  // chunks that this rank brings, and must hold at the end
-  // The chunks that a round first copies from the user's input to the place where steps change
-  // their values (in the message layout: all at once).
+  std::vector<int> inputs, results;  // chunks that this rank contributes, and must hold at the end
+  // The chunks that a round first copies from the user's input to where steps change their values
+  // (in the message layout: all at once).
   std::vector<int> stage_in;
   std::vector<Node> nodes;
-  std::vector<std::uint16_t> pending;  // per node: how many it waits for
+  std::vector<std::uint16_t> pending;  // per node: the number of nodes it waits for
   std::vector<std::uint32_t> first;    // nodes that wait for nothing
   std::vector<std::uint8_t> links;     // links that the nodes use
   std::vector<std::uint32_t> successors, members;
   std::vector<Chunks> ranges;
-  int credits = 0;                       // places in scratch for arrivals, per round in flight
+  int credits = 0;                       // scratch slots for arrivals, per round in flight
   std::vector<std::int32_t> scratch_of;  // per chunk: the scratch piece of its value, -1: none. In
-                                         // the message layout the chunks follow each other
+                                         // the message layout the pieces are contiguous
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
   bool network = false, premultiplied = false;  // see PlanRequest
   Outline outline;                              // the same on every rank; set after compile()
-  int algorithm = -1;                           // index into algorithms(), where it is one of them
+  int algorithm = -1;                           // index into algorithms(); -1: none of them
   std::uint32_t common = 0;                     // see common_hash() in signature.h
-  std::uint64_t serial = 0;  // unique in the process, also after the plan is gone
+  std::uint64_t serial = 0;  // unique in the process, even after the plan is destroyed
 };
 
-// Steps over several chunks become steps over one chunk each, as the block layout has it: there
-// chunks that follow each other in number do not in memory. Both ends of a transfer do this alike.
-// Receives that are one reduction stay together, chunk by chunk; by step, `ends` says where its own
-// ends, as two that follow each other may have a chunk in common.
+// Splits steps over several chunks into steps over one chunk each, for the block layout: chunks
+// with consecutive numbers are not contiguous there. Both ends of a transfer do this alike.
+// Receives of one reduction stay together, chunk by chunk; ends[i] is the end of the reduction of
+// step i, as two adjacent ones may have a chunk in common.
 Schedule split_chunks(const Schedule& schedule, std::vector<std::size_t>& ends);
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.
-// Throws Error when the schedule sends a value it does not have, or more messages to a rank than
+// Throws Error if the schedule sends a value it does not have, or more messages to a rank than
 // there are ordinals.
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed);
 

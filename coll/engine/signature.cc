@@ -1,5 +1,5 @@
-// Makes signatures, and words how two of them differ.
-// Does not know how a signature goes from rank to rank.
+// Makes signatures, and describes how two of them differ. Does not know how signatures travel
+// between ranks.
 #include "coll/engine/signature.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// One block's part in the digest, which is the sum of all parts: so what changes it can be found.
+// One block's part of the digest. The digest is the sum of all parts, so a change can be located.
 std::uint64_t part_of_digest(std::size_t i, std::uint64_t count) {
   std::uint64_t x = (count + 1) * 0x9e3779b97f4a7c15u + (i + 1) * 0xc2b2ae3d27d4eb4fu;
   x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
@@ -28,7 +28,7 @@ std::uint64_t digest_of(std::span<const std::size_t> counts) {
   return digest;
 }
 
-// What a head says.
+// The decoded fields of a head.
 struct Fields : CallDescriptor {
   explicit Fields(const Head& h)
       : pairs(by_pairs(h)),
@@ -66,8 +66,8 @@ std::string whole_call(const Fields& f) {
   return fmt::format("{} of {}", full_title(f), arguments(f, false));
 }
 
-// Which of the counts that a rank passed another one passed differently, as far as the digest
-// tells: one of them, or two that have changed places.
+// Finds the counts of rank_a that rank_b passed differently, as far as the digest shows: one count,
+// or two that were swapped. Empty if the answer is ambiguous.
 std::string changed_counts(Rank rank_a, const Fields& a, std::span<const std::size_t> counts,
                            Rank rank_b, const Fields& b) {
   constexpr std::uint64_t kMask = (std::uint64_t{1} << (64 - kSumBits)) - 1;
@@ -132,7 +132,7 @@ std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
   };
   const Schedule& s = plan.schedule;
   add(static_cast<std::uint64_t>(s.nranks));
-  add(static_cast<std::uint64_t>(plan.nchunks));  // of an all_to_all the schedule keeps its own
+  add(static_cast<std::uint64_t>(plan.nchunks));  // an all_to_all's schedule keeps only its own
   add(static_cast<std::uint64_t>(plan.layout));
   add(plan.network);
   add(first);
@@ -143,7 +143,7 @@ std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
 
 namespace {
 
-// Where the ranks are rank_a and rank_b of an all_to_all_v, or of a message.
+// The ranks are the two ends of an all_to_all_v pair or of a message.
 std::string by_direction(Rank rank_a, const Fields& x, Rank rank_b, const Fields& y) {
   const bool to_b = x.root == rank_b;
   const std::string what = x.pairs ? full_title(x) + ":" : fmt::format("message #{}", x.sequence);
@@ -153,7 +153,7 @@ std::string by_direction(Rank rank_a, const Fields& x, Rank rank_b, const Fields
                      quantity(y));
 }
 
-// Where both passed the same, and a message of rank_b is not one that rank_a expects.
+// Both ranks passed the same, but a message of rank_b is not one that rank_a expects.
 std::string unexpected(Rank rank_a, Rank rank_b, const Fields& x) {
   if (x.collective == Collective::kSendRecv)
     return fmt::format(

@@ -1,9 +1,9 @@
 // A signature is what the ranks of a communicator must agree on to run one task; a
 // disagreement() is the error when they do not.
 //
-// A signature is a Head (transport/transport.h): it goes with the first message of each channel,
+// A signature is a Head (transport/transport.h): it is sent with the first message of each channel,
 // and lies beside a message on a board. Two calls that differ in anything below have different
-// signs, so they end in an error that shows both sides, not in a hang and not in wrong data.
+// signs, so they end in an error that shows both sides, not in a hang or in wrong data.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,12 @@ constexpr std::uint64_t place_of(std::uint32_t communicator, std::uint64_t seque
          (sequence & kSignatureSequenceMask);
 }
 
-// Returns the signature of a call, unsealed: seal() gives it its sign. `sequence` is the number of
-// the collective in the communicator, or of the message from its sender to its receiver; the
-// `root` of a message is its receiver.
+// Returns the signature of a call, unsealed: seal() computes its sign. `sequence` is the number of
+// the collective in the communicator, or of the message from its sender to its receiver; the `root`
+// of a message is its receiver.
 inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t communicator,
                       std::uint64_t sequence) {
-  const bool empty = c == Collective::kBarrier;  // the other arguments of a barrier mean nothing
+  const bool empty = c == Collective::kBarrier;  // a barrier has no other arguments
   const auto part = [](bool given, auto value, int shift) {
     return given ? static_cast<std::uint64_t>(value) << shift : 0;
   };
@@ -59,12 +59,12 @@ inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t c
 inline constexpr std::uint64_t kAlgorithmBits = std::uint64_t{0xff} << 24,  // of about[2]
     kCodecBits = std::uint64_t{3} << 20;
 inline constexpr std::uint64_t kUnevenBit = std::uint64_t{1} << 63;  // a vector collective
-// Bits of about[2], above the operator. kLaneBit: the call is on device memory or in the order of a
-// stream, on all ranks alike. kDeviceBit: this rank's buffers are device memory; ranks may differ.
+// Bits of about[2], above the operator. kLaneBit: the call is on device memory or ordered by a
+// stream, the same on all ranks. kDeviceBit: this rank's buffers are device memory; may differ.
 inline constexpr std::uint64_t kLaneBit = std::uint64_t{1} << 23, kDeviceBit = kLaneBit >> 1;
 
-// Returns the signature of a vector collective, unsealed. In an all_to_all_v it is the signature
-// of what `me` (a world rank) gets from a rank that sends it nothing: see pair_signature().
+// Returns the signature of a vector collective, unsealed. In an all_to_all_v it describes what `me`
+// (a world rank) receives from a rank that sends it nothing: see pair_signature().
 Head uneven_signature(Collective c, const Call& call, Rank root, Rank me,
                       std::uint32_t communicator, std::uint64_t sequence);
 inline bool is_vector(const Head& head) { return head.about[2] & kUnevenBit; }
@@ -77,7 +77,7 @@ Head pair_signature(const Head& call, Rank receiver, std::uint64_t count);
 Rank root_of(const Head& head);
 
 // Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), the
-// common_hash() of all ranks' plans, and how many elements of the message one round handles.
+// common_hash() of all ranks' plans, and the number of elements of the message per round.
 void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements);
 
 // Sets the sign: a hash of the rest of the head, never 0.
@@ -93,16 +93,16 @@ inline void seal(Head& head) {
 }
 
 // Hashes what the plans of all ranks have in common. first: hash() of the schedule of the
-// communicator's rank 0, which every rank can build and which stands for the steps of all ranks.
+// communicator's rank 0, which every rank can build and which represents the steps of all ranks.
 std::uint32_t common_hash(const Plan& plan, std::uint64_t first);
 
-// Whether both heads name the same communicator and the same number in its sequence.
+// Whether both heads have the same communicator and sequence number.
 inline bool same_place(const Head& a, const Head& b) { return a.about[1] == b.about[1]; }
 
 // "all_reduce #124: rank 3 passed 1024 x float32, rank 5 passed 2048 x float32". The ranks are
 // world ranks; the lower one comes first. counts_a: the counts that rank_a passed to a vector
-// collective, to name the one that differs; may be empty. For equal heads the text says that rank_b
-// sent rank_a a message that rank_a's schedule does not expect.
+// collective, used to find the one that differs; may be empty. For equal heads the text says that
+// rank_b sent rank_a a message that rank_a's schedule does not expect.
 std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
                          std::span<const std::size_t> counts_a = {});
 

@@ -1,5 +1,5 @@
-// Tells how far a run is with each peer, for the flight recorder while the run waits, and what the
-// run moves, for the counters.
+// Reports a run's progress with each peer, for the flight recorder while the run waits, and its
+// traffic, for the counters.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -10,7 +10,7 @@ namespace weft {
 
 std::uint64_t Run::rounds_done() const { return next_round_ - lanes_busy_; }
 
-// A block of no elements moves in no round.
+// A block of 0 elements takes part in no round.
 bool Run::moves_nothing(const Node& node) const {
   if (!call_->is_vector || !blocks()) return false;
   const auto empty = [&](const Piece& p) { return block_count(p.block) == 0; };
@@ -30,7 +30,7 @@ std::vector<Run::Progress> Run::survey() const {
     std::uint32_t posted = done_before, done = done_before;
     for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
       if (lanes_[lane].remaining == 0) continue;
-      // Nothing it waits for, and not under way: it has ended.
+      // Not posted, and waiting for nothing: it has ended.
       const Point& at = point(lane, node);
       const bool under_way = at.posted == kPosted;
       const bool ended = !under_way && at.pending == 0;

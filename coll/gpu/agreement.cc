@@ -1,4 +1,4 @@
-// Judges by their records whether the ranks of a device task made the same call.
+// Compares the records of the ranks of a device task: did all make the same call?
 #include <fmt/format.h>
 
 #include <array>
@@ -12,10 +12,10 @@
 namespace weft {
 namespace {
 
-// What must be the same, in an order.
+// The fields that must be equal, in order of comparison.
 std::array<std::uint64_t, 3> alike(const Head& head) {
   std::uint64_t what = head.about[2] & ~kDeviceBit;
-  if (by_pairs(head)) what &= kUnevenBit | 0xffffffffu;  // the rest says which pair it is
+  if (by_pairs(head)) what &= kUnevenBit | 0xffffffffu;  // the rest identifies the pair
   return {head.about[1], what, head.about[0]};
 }
 
@@ -35,8 +35,7 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
   bool same = true;
   for (const DeviceRecord& r : records) same = same && alike(r.call) == alike(records[0].call);
   if (same) return {};
-  // A rank may be one call ahead, when what it passed here was nothing: then that is what it has to
-  // say for itself.
+  // A rank whose call here was empty may be one call ahead: then the call before is compared.
   const Head* earliest = &records[0].call;
   for (const DeviceRecord& r : records)
     if (sequence_of(r.call) < sequence_of(*earliest)) earliest = &r.call;
@@ -48,7 +47,7 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
                        : r.call);
   std::map<std::array<std::uint64_t, 3>, std::vector<std::size_t>> by_call;
   for (std::size_t r = 0; r < said.size(); ++r) by_call[alike(said[r])].push_back(r);
-  // The fewest are wrong; of equally many, those of the higher rank.
+  // The smallest group is wrong; of equally large ones, the one with the higher rank.
   const std::vector<std::size_t>*few = &by_call.begin()->second, *many = few;
   for (const auto& [call, ranks] : by_call) {
     if (ranks.size() > many->size() || (ranks.size() == many->size() && ranks[0] < (*many)[0]))

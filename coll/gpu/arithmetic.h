@@ -1,10 +1,10 @@
 // The body of the reduction kernel, for both the GPU and the processor: thread `thread` of
-// `threads` does its share. The trainer uses the codecs of elements, too (train/device/kernel.h).
+// `threads` does its share. The trainer also uses the element codecs (train/device/kernel.h).
 //
 //   | head, by elements | vectors of 16 bytes, kUnroll per thread and turn | tail, by elements |
 //
-// The kernel takes this path when all operands are equally far from a 16-byte boundary. Otherwise
-// it goes by elements, and by bytes for operands off their own type's boundary.
+// The kernel takes this path if all operands have the same distance to a 16-byte boundary.
+// Otherwise it goes by elements, and by bytes for operands that are misaligned for their own type.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #else
 #define WEFT_HD inline
 #endif
-#ifdef __CUDA_ARCH__  // the pass for the processor does not know it
+#ifdef __CUDA_ARCH__  // not defined in the host pass
 #define WEFT_UNROLL _Pragma("unroll")
 #else
 #define WEFT_UNROLL
@@ -34,7 +34,7 @@ struct alignas(16) Vector {
 inline constexpr std::size_t kVector = sizeof(Vector);
 
 // Loads a vector from a multiple of 16 bytes; the memory may be of any type. A GPU does it in one
-// access. A processor copies: its compiler might move an access by Vector before the test for it.
+// access. The host copies: its compiler might move an access through Vector before its test.
 WEFT_HD Vector load_vector(const void* p) {
 #ifdef __CUDA_ARCH__
   return *static_cast<const Vector*>(p);
@@ -51,7 +51,7 @@ WEFT_HD void store_vector(void* p, const Vector& v) {
   memcpy(p, &v, sizeof v);
 #endif
 }
-inline constexpr int kUnroll = 4;  // vectors of one source that a thread loads at a time
+inline constexpr int kUnroll = 4;  // vectors of one source that a thread loads at once
 
 template <class To, class From>
 WEFT_HD To bits(From from) {
@@ -63,7 +63,7 @@ WEFT_HD To bits(From from) {
 
 // ---- elements ------------------------------------------------------------------------------
 
-// An element: Stored lies in memory, Value is computed with, a quotient is taken of Signed.
+// An element: Stored in memory, Value for arithmetic, Signed for quotients.
 template <class T, class Quotient = T>
 struct Plain {
   using Stored = T;
@@ -121,7 +121,7 @@ struct BFloat {
 
 // ---- operators -----------------------------------------------------------------------------
 
-// Operators add and multiply signed integers as unsigned integers, which may wrap around.
+// Operators add and multiply signed integers as unsigned integers, which wrap around.
 struct Sum {
   static constexpr bool kScales = false;
   template <class T>
@@ -179,7 +179,7 @@ struct Xor {
   }
 };
 
-// Returns a source's element, times its factor where the operator has one, rounded as if stored.
+// Returns a source's element, times its factor if the operator has one, rounded as if stored.
 template <class E, class Fn>
 WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
   if constexpr (!Fn::kScales) {
@@ -187,7 +187,7 @@ WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
   } else if constexpr (std::is_floating_point_v<typename E::Value>) {
     return E::widen(E::narrow(E::widen(s) * static_cast<typename E::Value>(factor)));
   } else {
-    // Modulo 2^64, of which the type's own modulus is a divisor.
+    // Modulo 2^64, a multiple of the type's own modulus.
     const auto f = factor < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(factor))
                               : static_cast<std::uint64_t>(factor);
     return static_cast<typename E::Value>(static_cast<std::uint64_t>(s) * f);
@@ -195,7 +195,7 @@ WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
 }
 
 // Divides the stored sum, so that an average is the sum of the same call, divided. Sums of signed
-// integers are computed without their sign, which E::Signed gives back.
+// integers are computed as unsigned; E::Signed restores the sign.
 template <class E>
 WEFT_HD typename E::Stored divided(typename E::Stored sum, int divisor) {
   if constexpr (std::is_floating_point_v<typename E::Value>) {
@@ -287,7 +287,7 @@ WEFT_HD void vectors(const DeviceReduce& r, std::size_t at, std::size_t stride) 
   }
 }
 
-// Returns how far all operands are from a 16-byte boundary; -1 when the operands differ.
+// Returns how far all operands are from a 16-byte boundary; -1 if the operands differ.
 inline int common_misalignment(const DeviceReduce& r) {
   const auto of = [](const void* p) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % kVector);

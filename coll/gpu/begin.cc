@@ -1,5 +1,5 @@
-// Takes calls on device memory and calls in the order of a stream to the lanes that run them.
-// Does not know the path that a call takes.
+// Hands calls on device memory and calls ordered by a stream to the lanes that run them. Does not
+// know the path that a call takes.
 #include "coll/gpu/begin.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::string describe(const Residence& r) {
 
 bool of_host(MemoryKind k) { return k == MemoryKind::kHost || k == MemoryKind::kPinned; }
 
-// Where the buffers of a call are; looked up where the rank has them at all.
+// Where the buffers of a call are; looked up only for buffers that the rank has.
 struct Buffers {
   Residence in, out;
   bool has_in, has_out;
@@ -69,7 +69,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   return op;
 }
 
-// What the others are told of the buffers.
+// Sets what the other ranks need to know of the buffers.
 void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                   std::uint64_t bytes_in, std::uint64_t bytes_out) {
   if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);
@@ -85,7 +85,7 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
                         (buffers.has_out && op.mine.out.gpu < 0);
 }
 
-// Whether the World still works, and the call can be one of the graph that its stream captures.
+// Checks that the World works and that the graph which the stream captures can have the call.
 Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
                   Device::Stream stream, bool blocking, bool& captured) {
   {
@@ -106,7 +106,7 @@ std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
   return g.device;
 }
 
-// Puts the task on its stream and in its lane.
+// Puts the task on its stream and into its lane.
 Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
             bool blocking) {
   Core& core = *g.core;
@@ -152,8 +152,8 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
 }
 
 // Whether all calls with blocks of different sizes go to the lane, wherever their memory is: a rank
-// that has no blocks cannot know where the blocks of others are, so all ranks decide by what all
-// know.
+// without blocks cannot know where the blocks of other ranks are, so all ranks decide by common
+// knowledge.
 bool all_take_a_lane(const GroupState& g) {
   if (g.ranks.size() == 1) return false;
   return std::ranges::all_of(
@@ -164,7 +164,7 @@ bool all_take_a_lane(const GroupState& g) {
 
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                       bool in_place, bool blocking, Status& status, bool& taken) {
-  // What a lane itself calls is in host memory.
+  // Calls that a lane itself makes are on host memory.
   if (g.id >> g.core->id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
   const Footprint use = footprint(c, g.me, root);
@@ -182,7 +182,7 @@ Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& c
 
   status = check_kinds(c, buffers);
   if (!status.ok()) return nullptr;
-  if (!any && c != Collective::kBarrier) {  // the host's way: it counts as a call
+  if (!any && c != Collective::kBarrier) {  // the host path, which counts as a call
     taken = false;
     return nullptr;
   }
@@ -199,7 +199,7 @@ Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& c
     const std::size_t bytes_in = extent(device_blocks(*op, g.me, n, false)) * element;
     const std::size_t bytes_out = extent(device_blocks(*op, g.me, n, true)) * element;
     if (n == 1 && call.ordered && !call.is_vector && call.op != RedOp::kPreMulSum) {
-      if (c != Collective::kBarrier && call.in != call.out)  // nobody to wait for
+      if (c != Collective::kBarrier && call.in != call.out)  // there are no peers to wait for
         device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
                     call.stream);
       return nullptr;
@@ -257,7 +257,7 @@ void stop_devices(Core& core) noexcept {
     for (const auto& [id, g] : core.groups)
       if (g && g->device) all.push_back(g->device);
   }
-  // Of a send whose stream has gone on, the program thinks that it is over.
+  // For the program, a send whose stream has continued is complete: deliver it.
   bool idle = true;
   for (const auto& lanes : all) {
     DeviceMessages* messages = nullptr;
@@ -286,7 +286,7 @@ void stop_devices(Core& core) noexcept {
     if (lanes->graphs) lanes->graphs->stop();
     if (lanes->messages) lanes->messages->stop();
   }
-  // The lanes end here, while everything they use is still there.
+  // The lanes are destroyed here, while everything that they use still exists.
   const CoreLock lock(core.mutex);
   for (const auto& [id, g] : core.groups)
     if (g && g->device) all.push_back(std::move(g->device));

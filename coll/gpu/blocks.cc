@@ -1,5 +1,5 @@
 // Finds the blocks that a rank reads and writes, and asks the other ranks for theirs.
-// Moves no data of the user.
+// Moves no user data.
 #include "coll/gpu/blocks.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Says which parts of its buffers a rank reads and writes in a task on device memory and, in
-// a vector collective, where the blocks of the other ranks lie.
+// Which parts of its buffers a rank reads and writes in a task on device memory and, in a vector
+// collective, where the blocks of the other ranks lie.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::
 // Returns the elements from the buffer's start to the end of the last block; 0: all are empty.
 std::size_t extent(std::span<const DeviceBlock> blocks);
 
-// In a vector collective, asks every rank which part of its `in` it has for this rank. as_expected:
-// all parts are as long as this rank's arguments say (in an all_to_all_v only both ends know).
+// In a vector collective, asks every rank which part of its `in` is for this rank. as_expected: all
+// parts have the lengths of this rank's arguments (in an all_to_all_v only both ends know).
 Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<DeviceBlock>& blocks,
                       bool& as_expected);
 

@@ -1,6 +1,6 @@
-// The direct path: every rank reads its peers' device memory and writes the results where they
-// belong, in one kernel or a few copies. The path reads and writes every byte once: no collective
-// on one GPU can move fewer bytes.
+// The direct path: every rank reads its peers' device memory and writes the results to their
+// destination, in one kernel or a few copies. Every byte is read and written once: no collective on
+// one GPU can move fewer bytes.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -63,7 +63,7 @@ class DirectPath {
   }
 
  private:
-  // Reduces this rank's block, or its share of the message, to all outs that take it.
+  // Reduces this rank's block, or its share of the message, into every `out` that receives it.
   void reduce() {
     std::size_t from = 0, count = blocks_[me_].count;
     std::vector<std::size_t> results{use_.in == Part::kAll ? me_
@@ -92,7 +92,7 @@ class DirectPath {
     lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 0));
   }
 
-  // Every rank writes its own out, and begins with another rank: no memory is everybody's first.
+  // Every rank writes its own out, and starts with a different source, to spread the reads.
   void copy() {
     const std::vector<DeviceBlock> outs = device_blocks(op_, static_cast<Rank>(me_), n_, true);
     for (std::size_t i = 0; i < n_ && !outs.empty(); ++i) {

@@ -1,4 +1,4 @@
-// GpuTask: what a caller waits for while a lane, or the thread of a communicator's messages, works.
+// GpuTask: the task that callers wait for while a lane, or the thread of the messages, works.
 #pragma once
 
 #include "coll/runtime/core.h"

@@ -1,4 +1,4 @@
-// Finds the ways between hosts that are open, and the memory that their messages go through.
+// Determines which ways between hosts are open, and takes the memory of their messages.
 #include "coll/gpu/gpudirect.h"
 
 #include <fmt/format.h>
@@ -17,14 +17,14 @@
 namespace weft {
 namespace {
 
-// Below, staging the whole is as good or better: a message of device memory is announced and
-// granted before it goes, where one of host memory just goes, by the best algorithm of the host.
-// Not measured.
+// Below this size, staging everything is as good or better: a message of device memory needs a
+// rendezvous, while one of host memory is just sent, by the best algorithm of the host. Not
+// measured.
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
-// Throws Error where that is neither a number nor a word that is known.
+// From this many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT). Throws Error
+// if that is neither a number nor a known word.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
@@ -67,7 +67,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   if (layout_.hosts.empty()) return 0;
   const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
   if (neighbours().size() == 1) return nics;
-  // A sum by hosts is not in the order of ranks.
+  // A sum by hosts is not in rank order.
   if (op.deterministic && reduces(op.collective)) return 0;
   if (op.collective == Collective::kAllToAll &&
       (op.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
@@ -102,14 +102,14 @@ void GpuDirect::lay_out() {
   if (!no_layout_->empty()) layout_ = {};
 }
 
-// Empty: layout_ is known.
+// Returns an empty string if layout_ is known.
 std::string GpuDirect::why_no_layout() {
   const GroupState& g = lane_.group();
   const auto reads = [&](Rank r) {
     return g.core->shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
   if (g.one_machine) return "all ranks are on one host";
-  // A communicator may have them in any order: those on one rail come at one place.
+  // A communicator may have its ranks in any order: those on one rail get the same place.
   std::vector<std::vector<Rank>> hosts = g.shape.hosts;
   for (std::vector<Rank>& host : hosts)
     std::ranges::stable_sort(host, {}, [&](Rank r) {
@@ -135,8 +135,8 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
-// empty says that nothing else speaks against NICs.
+// Returns why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without
+// memory, checks everything else.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();

@@ -1,9 +1,9 @@
-// The paths between hosts on which GPUs read and write the memory that messages go from and to: the
-// ranks of a host share out the bytes between hosts, and the engine runs a plan among the ranks
-// with the same place on their hosts (hierarchical.cc). One rank on each host is the simplest case.
+// The paths between hosts on which GPUs read and write the message buffers: the ranks of a host
+// divide the bytes between hosts among them, and the engine runs a plan among the ranks with the
+// same place on their hosts (hierarchical.cc). One rank per host is the simplest case.
 //
-// NICs that reach GPUs (GPUDirect) send and receive device memory; else messages are in pinned host
-// memory. In either case it is the lane's own: the lane registers it once, whatever allocation the
+// NICs that reach GPUs (GPUDirect) send and receive device memory; otherwise messages are in pinned
+// host memory. Both belong to the lane, which registers its memory once, whatever allocation the
 // user passes. Work that reads what a NIC has written starts only after the host has seen the
 // completion and has flushed.
 #pragma once
@@ -23,20 +23,19 @@ namespace weft {
 // The names of the paths for last_algorithm(); they have no schedules.
 extern const Algorithm kGpuDirectPath, kStagedHostsPath;
 
-// Who exchanges with whom: ranks of a host read and write each other's buffers, and ranks with the
-// same place on their hosts send each other messages, by NICs. Ranks are ranks of the group.
+// Which ranks exchange: ranks of a host read and write each other's buffers, and ranks with the
+// same place on their hosts send each other messages through NICs. Ranks of the group.
 struct NicLayout {
-  std::vector<std::vector<Rank>> hosts;  // all with as many ranks
+  std::vector<std::vector<Rank>> hosts;  // all with the same number of ranks
   std::size_t host = 0, place = 0;       // this rank's
 };
 
-// The paths of one lane. Only the lane's thread uses them, but for ways(), which calls use.
+// The paths of one lane. Only the lane's thread uses them, except ways(), which calls use.
 class GpuDirect {
  public:
-  // How a rank exchanges data with other hosts.
-  // Ranks of a host use each other's buffers and share out the bytes between hosts.
+  // How a rank exchanges data with other hosts, after its host has divided the bytes between hosts.
   enum Way : std::uint64_t {
-    kNics = 1,    // by NICs that reach the GPUs
+    kNics = 1,    // through NICs that reach the GPUs
     kPinned = 2,  // through pinned host memory
   };
 
@@ -46,14 +45,14 @@ class GpuDirect {
   GpuDirect& operator=(const GpuDirect&) = delete;
 
   // Returns the ways open to this rank, as bits: none unless its buffers are device memory and the
-  // message is long enough (WEFT_GPUDIRECT). Ways by NICs need NICs that all reach this GPU, which
-  // the first call finds out, before its stream waits. The lane takes the first way that is open to
-  // all ranks.
+  // message is long enough (WEFT_GPUDIRECT). kNics requires NICs that all reach this GPU, which the
+  // first call finds out, before its stream waits. The lane takes the first way that is open to all
+  // ranks.
   std::uint64_t ways(const DeviceOperation& op);
   // The ranks of the group whose buffers run() needs: those of this host, or this rank alone.
   const std::vector<Rank>& neighbours() const { return layout_.hosts[layout_.host]; }
-  // Runs the task, once the streams of all neighbours have come. Neighbours use each other's
-  // buffers until all of them have returned. Throws Error when the device fails, as the job has.
+  // Runs the task after the streams of all neighbors have arrived. Neighbors use each other's
+  // buffers until all have returned. Throws Error if the device fails; the job has then failed.
   Status run(Way way, const DeviceOperation& op, std::span<const DeviceRecord> records,
              const MappedBuffers& buffers);
 
@@ -69,8 +68,8 @@ class GpuDirect {
 
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;
-  std::optional<std::uint64_t> least_;  // for NICs: bytes of the larger buffer
-  NicLayout layout_;  // no hosts: unknown before the first long call, or no_layout_
+  std::optional<std::uint64_t> least_;  // fewest bytes of the larger buffer for NICs
+  NicLayout layout_;  // no hosts: unknown before the first long call, or see no_layout_
   std::optional<std::string> no_layout_;
 };
 

@@ -1,11 +1,11 @@
-// Brings what the ranks of a host have for other hosts to the engine's rounds, and takes the
+// Loads what the ranks of a host have for other hosts into the engine's rounds, and stores the
 // results to all of them.
 //
 // The rank at place i exchanges what belongs to place i with the ranks at place i of the other
-// hosts, over its own rail. In a reduction a round's input is the sum over the host, made by one
-// kernel that reads all buffers of the host. The result goes to all buffers that take it. Data
-// between ranks of a host crosses no NIC and waits for no rank, as no two ranks write the same
-// bytes, and what one of them overwrites in place only that rank has read.
+// hosts, over its own rail. In a reduction a round's input is the sum over the host, computed by
+// one kernel that reads all buffers of the host. The result goes to all buffers that receive it.
+// Data between ranks of a host crosses no NIC and waits for no rank: no two ranks write the same
+// bytes, and a rank overwrites in place only bytes that no other rank reads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,11 +49,11 @@ class BetweenHosts final : public DeviceRounds {
     Call call = op_.call;
     if (by_blocks(op_.collective)) {
       call.count *= blocks_to_a_host(op_, layout_);
-    } else {  // the places share out a message
+    } else {  // the places divide a message among them
       share_ = share_of(layout_.place);
       call.count = share_of(layout_.place + 1) - share_;
     }
-    // bring() applies factors, and take() makes averages.
+    // bring() applies factors, and take() averages.
     if (call.op == RedOp::kPreMulSum || call.op == RedOp::kAvg) call.op = RedOp::kSum;
     return DeviceRounds::run(call, root_host_, across_);
   }
@@ -69,22 +69,22 @@ class BetweenHosts final : public DeviceRounds {
  private:
   static constexpr std::size_t kHost = ~std::size_t{0};  // all places of this host
 
-  // A block of an all_to_all between hosts is one for each rank of the host.
+  // In an all_to_all, a block between hosts has one block for each rank of the host.
   static std::size_t blocks_to_a_host(const DeviceOperation& op, const NicLayout& layout) {
     return op.collective == Collective::kAllToAll ? layout.hosts[0].size() : 1;
   }
-  // The element at which a place's share of a message begins: at a whole vector of the kernels.
+  // The first element of a place's share of a message: at a whole vector of the kernels.
   std::size_t share_of(std::size_t place) const {
     const std::size_t grain = 256 / size_of(op_.call.type), grains = (count_ + grain - 1) / grain;
     return std::min(count_, grains * place / places_ * grain);
   }
-  // The element at which the user's block of the rank at this place begins.
+  // The first element of the user's block of the rank at this place.
   std::size_t block_at(std::size_t host, std::size_t place) const {
     return static_cast<std::size_t>(layout_.hosts[host][place]) * count_;
   }
 
   // Calls each(place, element, at, count) for the parts of a slice that lie in one block of the
-  // user: the place that the block is for, and where the part begins in the block.
+  // user: the place that the block belongs to, and where the part begins in the block.
   template <class Each>
   void each_part(const Work::Slice& slice, Part part, const Each& each) const {
     if (part != Part::kAll) return each(layout_.place, share_ + slice.first, slice.at, slice.count);

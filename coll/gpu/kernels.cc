@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Few threads, but more than one: every path of the kernel is taken by small messages too.
+// Few threads, but more than one: even small messages take every path of the kernel.
 constexpr std::size_t kThreads = 3;
 
 struct RunAll {
@@ -49,16 +49,16 @@ DeviceWork device_work(const DeviceReduce& reduce) {
 
 void prepare_gpu(Device& device, int gpu) {
   static Mutex mutex;
-  // Outlives every static.
+  // Never destroyed.
   static auto* const loaded WEFT_PT_GUARDED_BY(mutex) = new std::set<int>;
-  const MutexLock lock(mutex);  // others wait until they are there
+  const MutexLock lock(mutex);  // others wait until the kernels are loaded
   if (loaded->contains(gpu)) return;
   loaded->insert(gpu);
   for (int which = 0; which < kOwnStreams; ++which) own_stream(device, gpu, which);
   const DeviceReduce any{};
   try {
     device.load(device_work(any), gpu);
-  } catch (const Error& e) {  // what only copies needs none; launching says it again
+  } catch (const Error& e) {  // copies need no kernel; a launch reports it again
     log().info("weft: {}", e.what());
   }
 }

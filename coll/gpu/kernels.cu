@@ -9,8 +9,8 @@ namespace weft {
 namespace {
 
 constexpr int kThreads = 512;
-// Blocks per multiprocessor: enough loads on their way to keep the memory busy, and all resident,
-// so that a second kernel of another rank on the same GPU waits for one round of work only.
+// Blocks per multiprocessor: enough loads in flight to keep the memory busy, and all resident, so
+// that a kernel of another rank on the same GPU waits for one wave of work only.
 constexpr int kBlocksPerMultiprocessor = 4;
 
 template <class E, class Fn>
@@ -38,7 +38,7 @@ struct Launch {
   }
 };
 
-// Asking for a kernel's attributes loads it.
+// Querying a kernel's attributes loads it.
 struct Load {
   int& error;
   template <class E, class Fn>

@@ -1,6 +1,6 @@
 // Reduction of device memory: one kernel that reads every source once and writes every result.
 //
-// It knows element types and operators, nothing of ranks. The same loops are compiled for the GPU
+// Knows element types and operators, but no ranks. The same loops are compiled for the GPU
 // (gpu/kernels.cu) and for the processor (gpu/kernels.cc), where they are tested.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// The most sources, and the most results, of one kernel: they go as its parameters.
+// The most sources, and the most results, of one kernel: they are its parameters.
 inline constexpr int kDeviceOperands = 128;
 
 // dst[d][i] = srcs[0][i] op srcs[1][i] op ... in this order, for every d. For kAvg the sum is
@@ -27,12 +27,12 @@ struct DeviceReduce {
   std::size_t count = 0;
   const void* srcs[kDeviceOperands];
   void* dsts[kDeviceOperands];
-  double factors[kDeviceOperands];  // of kPreMulSum
+  double factors[kDeviceOperands];  // for kPreMulSum
 };
 
 // `reduce` must live as long as the returned work; a launch copies it.
 DeviceWork device_work(const DeviceReduce& reduce);
-// Loads the kernels onto a GPU and makes weft's own streams, once per process. Call it before any
+// Loads the kernels onto a GPU and creates weft's own streams, once per process. Call it before any
 // stream of that GPU waits.
 void prepare_gpu(Device& device, int gpu);
 

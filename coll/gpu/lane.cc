@@ -1,4 +1,4 @@
-// The thread of a lane: agrees with the other ranks on each task, and runs it by one path.
+// The thread of a lane: agrees with the other ranks on each task, and runs it on one path.
 // Does not know how the paths move data.
 #include "coll/gpu/lane.h"
 
@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// Which of a communicator's companions is that of some of its ranks; beside DeviceLane::Kind.
+// The companion for some of the communicator's ranks; distinct from DeviceLane::Kind.
 constexpr std::uint32_t kAcross = 4;
 
 }  // namespace
@@ -80,8 +80,8 @@ bool DeviceLane::idle() const {
   return !busy_ && (kind_ == Kind::kGraphs || queue_.empty());
 }
 
-// Whether there is no point in waiting any more. The job may have failed while nobody but this
-// thread is at work in the process.
+// Whether waiting is pointless. Also checks for a failure of the job, since no other thread may be
+// at work in the process.
 bool DeviceLane::given_up() {
   if (++looks_ % 64 == 0) core_.notice_failure();
   return stop_.load(std::memory_order_relaxed) || group_.broken.load(std::memory_order_relaxed);
@@ -118,7 +118,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
 
 // ---- the thread ----------------------------------------------------------------------------
 
-// The task to run now; null when there will be none.
+// The task to run next; null if there will be none.
 DeviceOperation* DeviceLane::next(MutexLock& lock) {
   if (kind_ == Kind::kCalls) {
     changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) { return stop_ || !queue_.empty(); });
@@ -157,7 +157,7 @@ void DeviceLane::run(DeviceOperation& op) {
               group_.ranks[static_cast<std::size_t>(group_.me)]};
   }
   if (!status.ok()) staging_.abandon();
-  // Idle before anybody hears of it: who hears of it may end the World.
+  // Become idle before anybody is notified: a notified thread may end the World.
   std::unique_ptr<DeviceOperation> finished;
   {
     const MutexLock lock(mutex_);
@@ -193,7 +193,7 @@ void DeviceLane::run(DeviceOperation& op) {
   });
 }
 
-// What its steps are a part of. A replay is a task of its own.
+// Sets the task that the steps belong to. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
   CallDescriptor what = op.handle ? op.handle->what : describe(group_, op, ++replays_);
@@ -205,7 +205,7 @@ std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
 }
 
 void DeviceLane::wait_for_stream(const DeviceOperation& op) {
-  if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
+  if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has already arrived: see next()
   Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
     if (given_up()) throw Error("given up while the stream had not come to this task");
@@ -230,8 +230,8 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     return s;
   if (Status s = agreement_of(records, group_.ranks, kind_ == Kind::kGraphs); !s.ok()) return s;
 
-  // Ranks that read each other's memory send nothing that could be checked. A rank that is alone
-  // reads its own, of any kind.
+  // Ranks that read each other's memory send no messages that could be verified. A rank that is
+  // alone reads its own memory, of any kind.
   const bool alone = n == 1;
   bool on_device = false,
        direct = alone || (!op.forced && !core_.options.integrity && group_.one_machine &&
@@ -265,7 +265,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     if (Status s = ask_for_blocks(*this, op, blocks, as_expected); !s.ok()) return s;
   wait_for_stream(op);
   if (buffers) {
-    // The others' inputs are ready, and everybody reaches everything.
+    // Agrees that all inputs are ready, and whether every rank reaches every buffer.
     std::int32_t mine = buffers->reaches_all() && as_expected, all = mine;
     const auto meet = [&] {
       if (buffers->members().size() == 1) return Status();
@@ -313,7 +313,7 @@ void DeviceLane::wait(Device::Event event) {
   }
 }
 
-// Ranks of several hosts have a companion of their own.
+// Ranks of several hosts use a companion of their own.
 Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, Rank root,
                              std::span<const Rank> across) {
   GroupState* group = companion_.get();

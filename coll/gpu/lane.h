@@ -1,10 +1,10 @@
-// A lane runs collectives on device memory and in the order of a stream.
+// A lane runs collectives on device memory and collectives ordered by a stream.
 //
-// A lane belongs to a communicator. Its thread takes the communicator's device tasks one after
-// the other, in the order of the calls, and runs each as a few plain steps: agree with the other
-// ranks on the call and its buffers, wait for the stream, move the data, agree that all ranks are
-// done, let the stream go on. A lane's messages go on a companion of the communicator, with the
-// same ranks and an id of its own, so they never meet the user's own tasks.
+// A lane belongs to a communicator. Its thread takes the communicator's device tasks one after the
+// other, in the order of the calls, and runs each as a few plain steps: agree with the other ranks
+// on the call and its buffers, wait for the stream, move the data, agree that all ranks are done,
+// let the stream continue. A lane's messages use a companion of the communicator, with the same
+// ranks and its own id, so they never match the user's own tasks.
 #pragma once
 
 #include <atomic>
@@ -37,16 +37,16 @@ class MappedBuffers;  // gpu/mapped.h
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
-  std::vector<std::size_t> blocks;  // the memory of a vector call's spans
+  std::vector<std::size_t> blocks;  // owns the spans of a vector call
   Rank root = 0;
   bool in_place = false;
-  DeviceRecord mine;                  // what this rank tells the others
-  std::uint64_t tag = 0;              // the call's tag if on host memory; 0: captured
+  DeviceRecord mine;                  // what this rank sends to the others
+  std::uint64_t tag = 0;              // the call's tag on host memory; 0: captured
   const Algorithm* forced = nullptr;  // by set_algorithm()
   bool deterministic = false;         // by set_deterministic() or the World's options
   bool ordered = false;               // by a stream, at `gate`
   StreamFence gate;
-  Task* handle = nullptr;  // learns of the end; null for a captured call
+  Task* handle = nullptr;  // finished at the end; null for a captured call
   bool detached = false;   // no caller waits for the handle
 };
 
@@ -56,15 +56,15 @@ class DeviceLane {
     kCalls = 1,   // calls of the program
     kGraphs = 2,  // captured calls, at each replay
   };
-  // The communicator outlives its lanes. Takes the memory that tasks need, as a GPU may let later
-  // calls that take memory wait for all streams.
+  // The communicator must outlive its lanes. Takes the memory that tasks need, since a GPU may make
+  // later allocations wait for all streams.
   DeviceLane(Device& device, GroupState& group, Kind kind);
-  ~DeviceLane();  // waits for the running task, gives up the queued ones
+  ~DeviceLane();  // kCalls: waits for all tasks, unless stopped
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
 
-  // Takes the task, and orders an `ordered` one on the stream. Throws Error, with nothing
-  // changed, when the device refuses.
+  // Takes the task, and orders an `ordered` one on the stream. Throws Error, without effect, if the
+  // device refuses.
   void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
       WEFT_EXCLUDES(core_.mutex, mutex_);
 
@@ -76,20 +76,20 @@ class DeviceLane {
   Device& device() const { return device_; }
   Kind kind() const { return kind_; }
   Communicator& wire() { return wire_; }
-  // Starts it by a Compute that outlives the task, among `across`: ranks of the group, the same in
-  // every call, or none: all.
+  // Starts the call with a Compute that outlives the task, among `across`: ranks of the group, the
+  // same in every call; empty: all.
   Request start_by(Compute& compute, Collective c, const Call& call, Rank root,
                    std::span<const Rank> across);
-  // Ends the communicator with this failure of this rank.
+  // Fails the communicator, with this rank as the cause.
   void fail(const std::string& why);
   const GroupState& group() const { return group_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
-  // Waits until a stream reaches the event; throws when the job fails.
+  // Waits until a stream reaches the event; throws if the job fails.
   void wait(Device::Event event);
-  // Returns an event to record; the lane takes it back at its end.
+  // Returns an event to record; the lane frees it at its end.
   Device::Event event(int gpu, std::size_t which);
-  // Returns `bytes` of pinned host memory that peers on this host see, too; the same memory until a
-  // call asks for more.
+  // Returns `bytes` of pinned host memory that peers on this host can access, too; the same memory
+  // until a call asks for more.
   std::byte* staging(std::size_t bytes);
 
  private:
@@ -119,7 +119,7 @@ class DeviceLane {
   std::atomic<bool> stop_{false};
 
   StreamFences gates_;
-  bool told_ = false;  // the log, that the direct path is closed
+  bool told_ = false;  // whether it is logged that the direct path is closed
   std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<std::vector<Device::Event>> events_;  // by GPU
@@ -127,33 +127,33 @@ class DeviceLane {
   std::thread thread_;
 };
 
-// The lanes of a communicator, made at their first use.
+// The lanes of a communicator, created at their first use.
 struct DeviceLanes {
   Mutex mutex;  // held while a call enters its stream and its lane
   std::unique_ptr<DeviceLane> calls WEFT_GUARDED_BY(mutex), graphs WEFT_GUARDED_BY(mutex);
   std::unique_ptr<DeviceMessages> messages WEFT_GUARDED_BY(mutex);
 };
 
-// Describes the call, which has that number in its communicator.
+// Describes the call, whose number in its communicator is `sequence`.
 CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence);
 
-// Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
-// in the same words on every rank. world: the ranks' world ranks.
+// Returns kOk if all ranks made the same call, otherwise kMismatch with two differing calls, the
+// same text on every rank. world: the ranks' world ranks.
 Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,
                     bool captured);
 
 // The names of the two paths for last_algorithm(); they have no schedules.
 extern const Algorithm kDirectPath, kStagedPath;
 
-// Runs a task of ranks that reach each other's device memory. records, buffers: those of all
-// ranks; blocks: in a vector collective, each rank's block for this rank. All inputs must be ready;
-// returns when this rank's results are written. Throws Error when the device fails.
+// Runs a task of ranks that can access each other's device memory. records, buffers: of all ranks;
+// blocks: in a vector collective, each rank's block for this rank. All inputs must be ready;
+// returns when this rank's results are written. Throws Error if the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
+// Returns the number of blocks of the largest buffer of any rank: the root's, if there is a root.
 std::size_t most_blocks(Collective collective, std::size_t ranks);
-// Returns the bytes of a block, or of a message, in one round among so many ranks. longest:
+// Returns the bytes of a block, or of a message, in one round among `ranks` ranks. longest:
 // elements of the longest block.
 std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::size_t ranks);
 

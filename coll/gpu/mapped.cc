@@ -24,7 +24,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
     if (address.gpu < 0 && is_vector) return static_cast<void*>(nullptr);
     if (address.gpu < 0)
       throw Error(fmt::format("{} of rank {} is not device memory", which, rank));
-    // What a graph replays has no other time.
+    // A replayed graph has no other time to map.
     void* const at = device_peers().acquire(lane.device(), address, gpu,
                                             lane.kind() == DeviceLane::Kind::kGraphs);
     if (at)
@@ -38,7 +38,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
       const Rank rank = members_[i];
       const DeviceRecord& record = records[static_cast<std::size_t>(rank)];
       const Footprint use = footprint(op.collective, rank, op.root);
-      // In place: one mapping more costs nothing.
+      // In place: a second mapping costs nothing.
       if (use.in != Part::kNothing) ins_[i] = map(record.in, rank, "in");
       if (use.out != Part::kNothing && (!is_vector || rank == lane.group().me))
         outs_[i] = map(record.out, rank, "out");

@@ -1,4 +1,4 @@
-// Maps buffers of ranks of this machine, so that this rank's GPU reaches them.
+// Maps buffers of ranks of this machine, so that this rank's GPU can access them.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace weft {
 // The mapped buffers of one task, for as long as the task runs.
 class MappedBuffers {
  public:
-  // Maps the buffers of `members`, ranks of the group; this rank's own need none. Never throws:
-  // why_not() says why the GPU does not reach a buffer. A buffer that is not mapped yet is mapped
-  // once no stream waits, for later tasks (DevicePeers::acquire).
+  // Maps the buffers of `members`, ranks of the group; this rank's own need no mapping. Never
+  // throws: why_not() says why the GPU cannot access a buffer. A buffer that is not mapped yet is
+  // mapped once no stream waits, for later tasks (DevicePeers::acquire).
   MappedBuffers(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 std::vector<Rank> members);
   ~MappedBuffers();

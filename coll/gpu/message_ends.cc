@@ -1,4 +1,4 @@
-// How messages in the order of streams end: when their streams go on, when they are over, and how
+// How messages ordered by streams end: when their streams continue, when they are over, and how
 // they fail. Moves no bytes.
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ bool DeviceMessages::MessageGroup::over(const MessagePart& leg) const {
   if (!set_out || leg.op || !leg.copies.empty()) return false;
   if (!status.ok()) return true;
   if (leg.message.sends) return leg.ready == leg.slices;
-  return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed where it belongs
+  return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed at its destination
 }
 
 bool DeviceMessages::MessageGroup::passed(const MessagePart& leg) const {
@@ -49,7 +49,7 @@ std::size_t DeviceMessages::MessageGroup::held() const {
   return bytes;
 }
 
-// Where no stream waits: maps what receives want, and gives back what nobody uses.
+// If no stream waits: maps what receives need, and frees what is unused.
 void DeviceMessages::map_wanted() {
   unless_streams_wait([&] {
     device_peers().trim(device_);
@@ -58,7 +58,7 @@ void DeviceMessages::map_wanted() {
   });
 }
 
-// Streams go on once what they sent is copied and what they receive has landed.
+// A stream continues once its sends are copied and its receives have landed.
 bool DeviceMessages::open_gates() {
   std::size_t held = 0;
   bool any = false;
@@ -78,7 +78,7 @@ bool DeviceMessages::open_gates() {
   return any;
 }
 
-// Those that are over.
+// Removes the groups that are over, and finishes their handles.
 void DeviceMessages::let_go() {
   std::list<MessageGroup> over;
   {

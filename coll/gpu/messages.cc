@@ -1,4 +1,4 @@
-// Moves messages in the order of streams: copies, posts and takes their slices.
+// Moves messages ordered by streams: copies and posts their slices, and takes those that landed.
 // Knows no collectives.
 #include "coll/gpu/messages.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Which of a communicator's companions counts the messages of graphs; after DeviceLane::Kind.
+// The companion that numbers the messages of graphs; distinct from DeviceLane::Kind.
 constexpr std::uint32_t kReplays = 3;
 
 }  // namespace
@@ -87,8 +87,8 @@ DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> 
   return f;
 }
 
-// Takes pinned memory before the stream waits, as a GPU may let what takes it wait for the stream.
-// What is called far ahead of its stream takes it when the stream has come, to hold less at once.
+// Takes pinned memory before the stream waits, since a GPU may make an allocation wait for the
+// stream. Calls far ahead of their stream take it when the stream arrives, to hold less at once.
 void DeviceMessages::take_rooms(MessageGroup& f, bool ordered) {
   {
     const MutexLock lock(mutex_);
@@ -121,7 +121,7 @@ void DeviceMessages::add(std::span<const Message> messages, std::optional<Device
   map_wanted();
   if (stream) prepare_gpu(device_, device_.gpu_of(*stream));
   MessageGroup f = flight_of(messages);
-  take_rooms(f, stream.has_value());  // of captured messages: into the pool, for their replays
+  take_rooms(f, stream.has_value());  // captured messages: fills the pool for replays
   {
     const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -171,7 +171,7 @@ void DeviceMessages::serve() {
   }
 }
 
-// Those whose streams have come; all, when there is no point in waiting any more.
+// Takes the groups whose streams have arrived, or all groups if waiting is pointless.
 bool DeviceMessages::take_arrivals() {
   const std::size_t before = flights_.size();
   const bool all = given_up();
@@ -209,7 +209,7 @@ bool DeviceMessages::turn() {
   return moved;
 }
 
-// The stream has come.
+// The stream has arrived.
 void DeviceMessages::set_out(MessageGroup& f) {
   {
     const CoreLock lock(core_.mutex);
@@ -257,7 +257,7 @@ void DeviceMessages::take_up(MessagePart& leg, std::uint32_t slice) {
   ++leg.taken;
 }
 
-// Puts the copy of a slice on the stream down (0) or up (1).
+// Queues the copy of a slice on weft's own stream `which`: 0 for sends, 1 for receives.
 void DeviceMessages::copy(MessagePart& leg, std::uint32_t slice, int which, std::byte* to,
                           const std::byte* from) {
   const std::size_t at = slice * leg.slice_bytes;
@@ -267,8 +267,8 @@ void DeviceMessages::copy(MessagePart& leg, std::uint32_t slice, int which, std:
   device_.record(leg.copies.back(), s);
 }
 
-// Whether any copy of the leg ended. Of a GPU that does not answer at the end of the World, they
-// count as over, and their memory is left to it.
+// Whether any copy of the leg ended. If the GPU does not respond at the end of the World, copies
+// count as ended, and their memory is abandoned.
 bool DeviceMessages::end_copies(MessagePart& leg) {
   bool any = false;
   for (; !leg.copies.empty(); any = true) {
@@ -328,7 +328,7 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
     if (!op->over) continue;
     moved = true;
     if (f.status.ok()) f.status = op->status;
-    // The receiver's GPU may still read.
+    // The receiver's GPU may still read it.
     if (leg.offered && op->under_way() && !op->status.ok()) leg.gpu_room.abandon();
     std::exchange(leg.op, nullptr)->release();
     if (!leg.message.sends || !leg.copies.empty()) continue;

@@ -1,18 +1,18 @@
-// Messages in the order of a stream: send, recv and exchange of a communicator bound by on().
+// Messages ordered by a stream: send, recv and exchange of a communicator bound by on().
 //
 // One thread of the communicator moves the messages of all streams, each as soon as its own stream
-// has come: no message waits for another message's stream or peer. A send first copies its data to
-// pinned host memory, and then its stream goes on: two ranks that both send and then receive do not
-// wait for each other. A receive into device memory lands in host memory and is copied up. Messages
-// between hosts go in slices: one slice is copied while others are on their way.
+// has arrived: no message waits for another message's stream or peer. A send first copies its data
+// to pinned host memory, and then its stream continues: two ranks that both send and then receive
+// do not deadlock. A receive into device memory lands in host memory and is copied up. Messages
+// between hosts are sliced: one slice is copied while others are in flight.
 //
-// From GPU to GPU of a host no byte passes host memory (gpu/offers.cc). The sender copies its data
-// to GPU memory of weft's, and then its stream goes on; out of streams, the data stay where they
-// are. It offers them, and the receiver maps and copies them, and says so. A receiver that cannot,
-// or not yet, as a stream waits, asks for the bytes, which then go through host memory. A message
-// takes its number in its pair of ranks when it is called, so it also meets messages of host memory
-// and of no stream; a captured message takes its number at each replay, among replayed messages.
-// Messages of device memory outside of streams come here as well, and wait for no stream.
+// Between GPUs of a host no byte passes through host memory (gpu/offers.cc). The sender copies its
+// data to GPU memory of weft, and then its stream continues; without a stream, the data stay in
+// place. It offers them, and the receiver maps and copies them, and confirms. A receiver that
+// cannot map them, or not yet because a stream waits, asks for the bytes through host memory. A
+// message takes its number in its pair of ranks when it is called, so it also matches messages of
+// host memory and without stream; a captured message takes its number at each replay, among
+// replayed messages. Messages of device memory without a stream are handled here as well.
 #pragma once
 
 #include <atomic>
@@ -40,35 +40,35 @@ namespace weft {
 
 class DeviceMessages {
  public:
-  // The host memory that sends may hold whose streams have gone on; the streams of further sends
-  // wait until they hold less. A single exchange may hold more.
+  // The host memory that sends may hold after their streams have continued; the streams of further
+  // sends wait until less is held. A single exchange may hold more.
   static constexpr std::size_t kHeldBytes = std::size_t{256} << 20;
-  // The GPU memory of this process that is kept for what streams send to GPUs of the host.
+  // The GPU memory of this process that is kept for stream-ordered sends to GPUs of the host.
   static constexpr std::size_t kGpuRooms = std::size_t{256} << 20;
-  // The callers of shorter sends do not wait for the receiver.
+  // The callers of sends up to this size do not wait for the receiver.
   static constexpr std::size_t kEagerBytes = 4096;
 
-  // The communicator outlives its DeviceMessages.
+  // The communicator must outlive its DeviceMessages.
   DeviceMessages(Device& device, GroupState& group);
-  ~DeviceMessages();  // waits for called messages, gives up captured ones
+  ~DeviceMessages();  // waits for called messages, drops captured ones
   DeviceMessages(const DeviceMessages&) = delete;
   DeviceMessages& operator=(const DeviceMessages&) = delete;
 
-  // Takes checked messages that go together, in the order of `stream` if there is one. `handle`
-  // learns when all are over; it may be null, and is null for captured messages. Throws Error when
+  // Takes checked messages that progress together, ordered by `stream` if there is one. `handle` is
+  // finished when all are over; it may be null, and is null for captured messages. Throws Error if
   // the device refuses.
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
            Task* handle) WEFT_EXCLUDES(core_.mutex, mutex_);
 
-  // Waits until all messages are over, unless a stream has yet to go on.
+  // Waits until all messages are over, unless a stream has yet to continue.
   void deliver() WEFT_EXCLUDES(core_.mutex, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
   // Ends all messages with the communicator's failure.
   void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
 
  private:
-  // A message, and how far its slices are. A send copies each slice to `room`, then posts it; a
-  // receive posts each slice, and takes it from `room` when it is over.
+  // A message, and the progress of its slices. A send copies each slice to `room`, then posts it; a
+  // receive posts each slice, and copies it from `room` when it has landed.
   struct MessagePart {
     Message message;
     int gpu = -1;      // GPU of the memory; -1: the host may touch it
@@ -77,31 +77,31 @@ class DeviceMessages {
     PooledMemory room = {}, gpu_room = {};  // gpu_room: of a send that is offered
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
-    std::uint32_t ready = 0;  // slices, from the first, that may be posted (own: taken)
-    std::uint32_t taken = 0;  // of a receive: slices that are in their place
+    std::uint32_t ready = 0;  // slices, from the first, that may be posted (own: copied)
+    std::uint32_t taken = 0;  // of a receive: slices that are at their destination
     std::vector<std::uint32_t> landed = {};   // of a receive; under the core's mutex
-    std::vector<std::uint32_t> arrived = {};  // landed slices that the thread is to take
-    std::deque<Device::Event> copies = {};    // copies under way, in the order of their stream
+    std::vector<std::uint32_t> arrived = {};  // landed slices that the thread has to copy
+    std::deque<Device::Event> copies = {};    // copies in flight, in the order of their stream
     MessagePart* source = nullptr;            // of a receive from this rank itself: the send
     // A send: is offered, and has been declined. A receive: was offered, and is being fetched.
     bool offered = false, declined = false, fetching = false;
-    bool mapped = false;                        // the memory at `address`
+    bool mapped = false;                        // whether the memory at `address` is mapped
     std::optional<DeviceAddress> address = {};  // where the offered bytes are
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
-  // Messages that go together.
+  // Messages that progress together.
   struct MessageGroup {
     std::vector<MessagePart> legs;
     StreamFence gate;
     Task* handle = nullptr;
     bool captured = false;
     bool set_out = false;
-    bool open = false;  // its stream goes on
+    bool open = false;  // its stream continues
     Status status;
     bool over(const MessagePart& leg) const;
     bool passed(const MessagePart& leg) const;  // later work of the stream may touch its memory
     bool over_for_caller() const;
-    std::size_t held() const;  // bytes of its sends that lie in rooms
+    std::size_t held() const;  // bytes of its sends that occupy rooms
   };
   struct Captured {
     std::vector<Message> messages;
@@ -143,7 +143,7 @@ class DeviceMessages {
   Device& device_;
   GroupState& group_;  // the user's
   Core& core_;
-  std::unique_ptr<GroupState> replays_;  // counts the messages of graphs
+  std::unique_ptr<GroupState> replays_;  // numbers the messages of graphs
 
   mutable Mutex mutex_;
   std::condition_variable_any changed_;
@@ -152,14 +152,14 @@ class DeviceMessages {
   std::list<Captured> captured_ WEFT_GUARDED_BY(mutex_);
   std::list<MessageGroup> flights_;  // groups that the thread, and no other, moves
   std::size_t under_way_ WEFT_GUARDED_BY(mutex_) = 0;  // flights_.size(), for other threads
-  // Calls, and replays that have come, with closed fences.
+  // Calls, and replays that have arrived, whose fences are closed.
   std::size_t closed_ WEFT_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stop_{false};
-  // Once stopped. Written before stop_ is set, and read after.
+  // The deadline after stop(). Written before stop_ is set, read after.
   std::chrono::steady_clock::time_point leave_at_{};
 
   unsigned looks_ = 0;
-  bool told_ = false;  // the log, that a peer's GPU memory cannot be mapped
+  bool told_ = false;  // whether it is logged that a peer's GPU memory cannot be mapped
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// Messages from GPU to GPU of a host: the sender offers its bytes where they are, and the receiver
-// maps and copies them. Knows nothing of how offers travel.
+// Messages between GPUs of a host: the sender offers its bytes in place, and the receiver maps and
+// copies them. Does not know how offers travel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace weft {
 
 namespace {
-// A GPU takes memory in pieces of this size.
+// A GPU allocates memory in units of this size.
 constexpr std::size_t kLeastRoom = std::size_t{2} << 20;
 }  // namespace
 
@@ -24,8 +24,8 @@ bool DeviceMessages::may_offer(const MessagePart& leg) const {
          core_.offers_messages(group_.ranks[static_cast<std::size_t>(leg.message.peer)]);
 }
 
-// Where the memory itself cannot be offered: its stream, or its caller, goes on before the receiver
-// comes, or other processes cannot map it. Without room, the message goes through host memory.
+// Used if the memory itself cannot be offered: its stream, or its caller, continues before the
+// receiver arrives, or other processes cannot map it. Without room: through host memory.
 void DeviceMessages::take_gpu_room(MessagePart& leg, bool ordered) {
   if (leg.gpu_room || !may_offer(leg)) return;
   const std::size_t bytes = leg.bytes();
@@ -34,7 +34,7 @@ void DeviceMessages::take_gpu_room(MessagePart& leg, bool ordered) {
         device_address(device_, leg.message.data, bytes, device_.residence(leg.message.data));
     if (leg.address->exported.bytes > 0) return;
   }
-  // Of few sizes, as what peers have mapped is never given back.
+  // Few sizes, since memory that peers have mapped is never freed.
   const std::size_t room = std::bit_ceil(std::max(bytes, kLeastRoom));
   if (!PooledMemory::pooled(leg.gpu, room) && PooledMemory::shared_bytes() + room > kGpuRooms)
     return;
@@ -49,7 +49,7 @@ void DeviceMessages::take_gpu_room(MessagePart& leg, bool ordered) {
   }
 }
 
-// Returns false where the message cannot be offered.
+// Returns false if the message cannot be offered.
 bool DeviceMessages::take_aside(MessagePart& leg, bool ordered) {
   take_gpu_room(leg, ordered);
   if (!leg.address || leg.address->exported.bytes == 0) return false;
@@ -79,7 +79,7 @@ void DeviceMessages::fetch(MessagePart& leg, bool now) {
   copy(leg, 0, 1, static_cast<std::byte*>(leg.message.data), static_cast<const std::byte*>(from));
 }
 
-// Makes offers, and answers those of others; true: there is news.
+// Makes offers, and handles answers and the offers of peers; true: something changed.
 bool DeviceMessages::look_at_offer(MessagePart& leg) {
   MessageTask& op = *leg.op;
   if (leg.message.sends) {

@@ -1,7 +1,7 @@
 // Does the work of a run on device memory, and the staged path: the rounds' copies lie in pinned
-// host memory, where the host's plan and kernels work on them. While one round comes down, another
-// is with the host, and another goes up. Every algorithm, transport and mode of the host serves,
-// and so does all memory.
+// host memory, where the host's plan and kernels work on them. While one round is copied down,
+// another is on the host, and another is copied up. Works with every algorithm, transport and mode
+// of the host, and with all kinds of memory.
 #include "coll/gpu/rounds.h"
 
 #include <fmt/format.h>
@@ -33,14 +33,14 @@ Status DeviceRounds::run(const Call& call, Rank root, std::span<const Rank> acro
         patience.pause();
     }
   } catch (const std::exception& e) {
-    // Peers will not answer what is under way, and must not be waited for.
+    // Peers will not answer transfers in flight, so they must not be waited for.
     lane_.fail(fmt::format("{}: {}", name(op_.collective), e.what()));
     throw;
   }
   return task.wait();
 }
 
-// Starts what the engine has given out, and hands back what has ended. False: nothing moved.
+// Starts the work that the engine has issued, and returns what has ended. False: nothing changed.
 bool DeviceRounds::turn() {
   std::vector<Work> ended = std::exchange(landed_, {}), given;
   for (std::size_t i = 0; i < started_.size();) {

@@ -1,5 +1,5 @@
-// DeviceRounds: the engine's Compute on a GPU. The thread of a lane carries the user's data between
-// device memory and the copies on which the engine's rounds work.
+// DeviceRounds: the engine's Compute on a GPU. The thread of a lane copies the user's data between
+// device memory and the copies that the engine's rounds work on.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@ class DeviceRounds : public Compute {
                std::size_t round_bytes);
 
   // Runs the task's collective with this call among `across`, ranks of the group (empty: all),
-  // until the result is in its place. root: the index in `across`. Throws Error when the device
-  // fails, as the job has.
+  // until the result is in place. root: the index in `across`. Throws Error if the device fails;
+  // the job has then failed.
   Status run(const Call& call, Rank root, std::span<const Rank> across = {});
 
  protected:
-  // Puts the copy of a slice between the user's memory and slice.at on the stream.
+  // Queue the copy of a slice between the user's memory and slice.at on the stream.
   virtual void bring(const Work::Slice& slice, Device::Stream stream) = 0;
   virtual void take(const Work::Slice& slice, Device::Stream stream) = 0;
-  // Puts a reduction or a copy on the stream.
+  // Queues a reduction or a copy on the stream.
   void work(const DeviceReduce& reduce, Device::Stream stream);
 
   DeviceLane& lane_;
@@ -36,7 +36,7 @@ class DeviceRounds : public Compute {
  private:
   struct Started {
     Work work;
-    std::size_t event;  // of the lane, by its index
+    std::size_t event;  // index of the lane's event
   };
   bool turn();
   void start(Work&& work);

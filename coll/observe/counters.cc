@@ -1,5 +1,4 @@
-// Keeps the counters of a rank and makes Metrics of them.
-// Does not know who asks for the metrics.
+// Keeps the counters of a rank and builds Metrics from them. Does not know who reads the metrics.
 #include "coll/observe/counters.h"
 
 #include <algorithm>

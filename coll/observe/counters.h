@@ -1,5 +1,5 @@
-// Counters holds the numbers that Metrics is made from. The rank's Core writes them under its lock;
-// the control plane's thread reads them at any time.
+// Counters holds the numbers behind Metrics. The rank's Core writes them under its lock; the
+// control plane's thread may read them at any time.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Count {
 };
 
 struct Counters {
-  // board_link: index of the link that boards count for; -1: there are no boards.
+  // board_link: index of the link that board traffic counts for; -1: there are no boards.
   Counters(Rank rank, int size, std::vector<std::string> links, int board_link);
 
   struct Call {
@@ -50,7 +50,7 @@ struct Counters {
   struct BoardTraffic {
     Count messages, bytes;
   };
-  // Returns the traffic of the groups of these ranks; it lives as long as the counters.
+  // Returns the traffic of the group of these ranks, valid as long as the counters.
   BoardTraffic& board(const std::vector<Rank>& ranks);
   Count stalls, stalled_ns, naps, retries;
   Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;

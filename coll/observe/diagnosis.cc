@@ -1,5 +1,5 @@
-// Follows the edges between waiting ranks to the root of a hang, and reports it as text and JSON.
-// Does not know how the snapshots were gathered.
+// Follows the edges between waiting ranks to the root cause of a hang, and reports it as text and
+// JSON. Does not know how the snapshots were gathered.
 #include "coll/observe/diagnosis.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@
 namespace weft {
 namespace {
 
-// Where somebody has waited for long, a call of a moment ago is no reason: another thread of its
+// If a rank has waited for long, calls that began a moment ago are ignored: another thread of their
 // rank makes one after the other.
 constexpr double kLongS = 1, kMomentS = 0.1;
 
-// What all ranks of a call must pass alike.
+// The arguments that all ranks of a call must pass alike.
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
   if (by_pairs(o)) alike.count = 0;
@@ -32,9 +32,9 @@ struct Finding {
   Cause cause;
   Rank rank, other = kNoRank;
   std::string text;
-  std::set<Rank> witnesses;  // who waits for it
-  // Of a link in memory, which loses nothing: ranks were looked at one after the other, and what
-  // seems lost came meanwhile. Told only where nothing else is.
+  std::set<Rank> witnesses;  // ranks that wait for it
+  // A link through memory loses nothing: snapshots are read one after the other, and what seems
+  // lost arrived in between. Reported only if there is no other finding.
   bool memory = false;
 };
 
@@ -91,7 +91,7 @@ class Judge {
   }
   bool silent(Rank r) const { return std::ranges::count(evidence_.silent, r) != 0; }
 
-  // The operations in which a rank waits for somebody.
+  // The operations in which a rank waits for a peer.
   std::vector<const OperationReport*> stuck(const RankSnapshot& t) const {
     std::vector<const OperationReport*> ops;
     if (t.waits_s <= 0) return ops;
@@ -106,7 +106,7 @@ class Judge {
            std::ranges::none_of(lasting_, [&](const auto* l) { return l->same_call(o); });
   }
 
-  // The same call on another rank; of a message, its other end.
+  // The same call on another rank; for a message, the call at its other end.
   static const OperationReport* counterpart(const RankSnapshot& on, const OperationReport& o,
                                             Rank from) {
     for (const OperationReport& c : on.operations)
@@ -134,7 +134,7 @@ class Judge {
     }
   }
 
-  // The links that what is waited for is on.
+  // The links with outstanding transfers.
   static std::uint32_t outstanding(const PeerProgress& p) {
     return p.receives() ? p.recvs_on : p.sends_on;
   }
@@ -151,7 +151,7 @@ class Judge {
     const RankSnapshot* peer = of(r);
     if (!peer) {
       const bool known = silent(r);
-      // Without rank 0 nobody hears of anybody.
+      // Without rank 0, no rank's heartbeats are known.
       if (!known && silent(0))
         return find({Cause::kSilent, 0, kNoRank, "rank 0 has not been heard of", {t.rank}});
       return find({known ? Cause::kSilent : Cause::kUnknown,
@@ -173,7 +173,7 @@ class Judge {
       if (!stuck(*peer).empty()) return descend(*peer, nullptr);
       return find({Cause::kNotCalled, r, kNoRank, words::not_called(*peer, op, t.rank), {t.rank}});
     }
-    if (signature(*theirs) != signature(op) && !op.message) return;  // compare() tells
+    if (signature(*theirs) != signature(op) && !op.message) return;  // compare() reports it
     if (theirs->state == OpState::kDone) {
       if (p.receives()) lost(t, op, p, *peer);
       return;
@@ -182,7 +182,7 @@ class Judge {
     if (peer->waits_s <= 0)
       return find({Cause::kNotWaiting, r, kNoRank, words::not_waiting(*peer, *theirs), {t.rank}});
     if (theirs->lane && theirs->surveyed && op.part != theirs->part) {
-      // Who is further on has sent what this step needs.
+      // A rank that is ahead has sent what this step needs.
       if (theirs->part > op.part && p.receives()) return lost(t, op, p, *peer);
       if (theirs->part < op.part) descend(*peer, theirs);
       return;
@@ -203,13 +203,13 @@ class Judge {
     return nullptr;
   }
 
-  // theirs: the call of `next` that is waited for; null where it has not made it.
+  // theirs: the call of `next` that is waited for; null if it has not made the call.
   void descend(const RankSnapshot& next, const OperationReport* theirs) {
     const auto begin = std::ranges::find(path_, &next, &Step::first);
     if (begin == path_.end()) return visit(next);
     const std::vector<Step> circle(begin, path_.end());
-    // In one call, ranks wait for each other whatever the cause: that is told if nothing else is.
-    // And where `next` has made the call, another one that it waits in does not hold it up.
+    // In one call, ranks wait for each other whatever the cause: such a cycle is reported only if
+    // nothing else is found. So is one in which `next` has made the call, and waits in another.
     if (one_call(circle) || (theirs && theirs != begin->second)) {
       if (circle_.empty()) circle_ = circle;
     } else {
@@ -217,7 +217,7 @@ class Judge {
     }
   }
 
-  // All ranks' arguments of one call.
+  // Compares the arguments of all ranks to one call.
   void compare(const OperationReport& op) {
     if (op.message) return;
     std::map<std::string, std::vector<Step>> by_signature;
@@ -228,7 +228,7 @@ class Judge {
     const auto by_size = [](const auto& a, const auto& b) {
       return a.second.size() < b.second.size();
     };
-    // The fewest are wrong; of equally many, those of the higher rank.
+    // The smallest group is wrong; of equally large ones, the one with the higher rank.
     auto few = by_signature.begin(), many = few;
     for (auto it = by_signature.begin(); it != by_signature.end(); ++it) {
       if (by_size(*many, *it) || (many->second.size() == it->second.size() &&
@@ -264,11 +264,11 @@ class Judge {
   void lost(const RankSnapshot& to, const OperationReport& op, const PeerProgress& p,
             const RankSnapshot& from) {
     const bool receives = p.receives();
-    // Memory loses nothing.
+    // A link through memory loses nothing.
     if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
     const RankSnapshot &a = receives ? from : to, &b = receives ? to : from;
-    // A receiver waits on all rails for what is still to be sent, too: what was sent tells more.
+    // A receiver waits on all rails, also for data not yet sent: the sender's links are exact.
     const OperationReport* theirs = counterpart(from, op, to.rank);
     const PeerProgress* back = theirs ? progress_with(*theirs, to.rank, p.link) : nullptr;
     const std::uint32_t here = outstanding(p);
@@ -290,7 +290,7 @@ class Judge {
           links[0] == "shm" || links[0] == "shared memory"});
   }
 
-  // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.
+  // An all_to_all_v sends nothing where a rank passes 0, so no message informs the receiver.
   void unequal_pair(const RankSnapshot& t, const OperationReport& op, const PeerProgress& p,
                     const RankSnapshot& peer) {
     const RankSnapshot &from = p.receives() ? peer : t, &to = p.receives() ? t : peer;
@@ -308,8 +308,8 @@ class Judge {
         circle, [&](const Step& s) { return s.second->same_call(*circle[0].second); });
   }
 
-  // Ranks of one call wait for each other where a host is cut off, too: the hosts share a machine,
-  // so that their ranks see each other's recorders, but the control plane does not hear them.
+  // Ranks of one call also wait for each other if a host is cut off: hosts that share a machine can
+  // read each other's recorders, while the control plane gets no heartbeat.
   void silent_circle() {
     for (const auto& [t, op] : circle_)
       if (silent(t->rank))
@@ -338,7 +338,7 @@ class Judge {
         text += fmt::format("{}rank {} is in {} and waits for rank {} ({})", i ? ", " : "", t->rank,
                             full_title(*op), next, fmt::join(links_to(*t, *op, next), ", "));
     }
-    // Messages of one number that all go the same way are no two ends of one.
+    // Messages with the same number in the same direction are not two ends of one message.
     const bool other_messages =
         circle[0].second->message &&
         (circle.size() != 2 || circle[0].second->sends == circle[1].second->sends);
@@ -351,7 +351,7 @@ class Judge {
 
   const Evidence& evidence_;
   std::map<Rank, const RankSnapshot*> of_;
-  std::vector<const OperationReport*> lasting_;  // where somebody waits for long: the calls to tell
+  std::vector<const OperationReport*> lasting_;  // if a rank waits for long: the calls to consider
   std::set<Rank> visited_;
   std::vector<Step> path_, circle_;
   std::vector<Finding> findings_;

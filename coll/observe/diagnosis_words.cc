@@ -1,4 +1,4 @@
-// Words the sentences of a diagnosis.
+// Formats the sentences of a diagnosis.
 // Does not choose the cause: diagnosis.cc does.
 #include "coll/observe/diagnosis_words.h"
 

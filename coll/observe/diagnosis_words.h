@@ -1,4 +1,4 @@
-// Words the sentences of a diagnosis about a rank, a call and a link.
+// Formats the sentences of a diagnosis about a rank, a call and a link.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace weft::words {
 
-// Returns the rank's last call of the communicator and kind of `o`; if `o` is a message, the last
-// message with `from` in the opposite direction. nullptr when there is none.
+// Returns the rank's last call with the communicator and kind of `o`; if `o` is a message, the last
+// message with `from` in the opposite direction. nullptr if there is none.
 const OperationReport* last_alike(const RankSnapshot& on, const OperationReport& o, Rank from);
 
 std::string link_name(const RankSnapshot& t, const PeerProgress& p);
-// The names of the links whose bits are set in `on`; of the pair's link when none is set.
+// The names of the links whose bits are set in `on`; if none is set, the pair's link.
 std::vector<std::string> link_names(const RankSnapshot& t, const PeerProgress& p, std::uint32_t on);
 // The signs of trouble that the ports at both ends of a link have counted; empty: none.
 std::string counted(const std::string& link, const RankSnapshot& a, const RankSnapshot& b);
@@ -27,7 +27,7 @@ std::string stopped(const RankSnapshot& t, const OperationReport& op, const Oper
 std::string not_called(const RankSnapshot& t, const OperationReport& op, Rank waiter);
 // op: the rank's own part of the call.
 std::string not_waiting(const RankSnapshot& t, const OperationReport& op);
-// ", in device memory" and the like, for a call to which ranks passed different kinds of memory.
+// ", in device memory" or similar, for a call to which ranks passed different kinds of memory.
 // device: some ranks passed device memory.
 std::string memory(const OperationReport& op, bool device);
 

@@ -1,4 +1,4 @@
-// Reads the counters of ports and TCP connections, and finds the signs of trouble in them.
+// Reads the counters of ports and TCP connections, and detects signs of trouble in them.
 // Knows no operations.
 #include "coll/observe/port_counters.h"
 
@@ -51,8 +51,8 @@ std::string PortCounters::trouble(int rail) const {
   const auto r = static_cast<std::size_t>(rail);
   CounterSnapshot now = read_rail(rails_[r]);
   const MutexLock lock(mutex_);
-  // A connection takes its count along when it closes, and only the count of the host remains. A
-  // connection may also have opened and closed since the mark, which a host with one rail shows.
+  // A connection's count disappears when it closes, and only the host's count remains. A connection
+  // may also have opened and closed since the mark, which can be seen on a host with one rail.
   if (!rails_[r].rdma && mark_[r].contains(kOfHost)) {
     const CounterSnapshot& then = mark_[r];
     const bool none = rails_.size() == 1 && now["tcp.retransmits"] <= then.at("tcp.retransmits");

@@ -22,7 +22,7 @@ struct Stat {
   std::uint64_t born = 0;
 };
 
-// Fields 3 and 22 of /proc/PID/stat; the name before them may hold anything.
+// Fields 3 and 22 of /proc/PID/stat; the process name before them may contain anything.
 Stat read_stat(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -38,7 +38,7 @@ Stat read_stat(int pid) {
   return stat;
 }
 
-// Every field with its key, for both directions.
+// Visits every field with its key, for both directions.
 template <class Report, class Visit>
 void each_field_of_report(Report& o, const Visit& visit) {
   each_field(o, visit);

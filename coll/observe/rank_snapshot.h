@@ -1,8 +1,8 @@
 // A snapshot is what is known of one rank at one moment: its last operations, the peers it waits
-// for, its process. recorder.h takes snapshots, the job gathers them, diagnosis.h judges them.
+// for, its process. recorder.h takes snapshots, the job gathers them, diagnosis.h evaluates them.
 //
-// All times are ages in seconds at the moment of reading, so snapshots of different hosts can be
-// compared.
+// All times are ages in seconds at the moment of reading, so snapshots from different hosts are
+// comparable.
 #pragma once
 
 #include <cstddef>
@@ -19,28 +19,28 @@ namespace weft {
 enum class OpState : std::uint8_t { kNone, kStarted, kDone, kFailed };
 const char* name(OpState state);  // "started", ...
 
-// How far the transfers with one peer on one link are, within one operation.
+// Progress of the transfers with one peer on one link, within one operation.
 struct PeerProgress {
   Rank peer = kNoRank;     // world rank
   std::int32_t link = -1;  // index into RankSnapshot::links; -1: the board
   std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
-  // Where rails share messages: the links, as bits, that carry transfers which have not ended.
+  // If rails share messages: bits of the links that carry unfinished transfers.
   std::uint32_t sends_on = 0, recvs_on = 0;
   bool receives() const { return recvs_posted > recvs_done; }
   bool sends() const { return sends_posted > sends_done; }
 };
 
-// Peers in the report of one operation; the report leaves out further peers.
+// The most peers in the report of one operation; further peers are left out.
 inline constexpr std::size_t kMostPeers = 32;
 
 struct OperationReport : CallDescriptor {
   std::uint64_t number = 0;  // among all operations of this rank, from 1
   OpState state = OpState::kNone;
   double started_s = 0;  // seconds ago
-  double ended_s = 0;    // seconds ago; not of kStarted
-  // Known of an operation without progress for some milliseconds while its rank waited:
+  double ended_s = 0;    // seconds ago; not for kStarted
+  // Set for an operation without progress for some milliseconds while its rank waited:
   bool surveyed = false;
-  std::uint64_t part = 0;  // of a lane: the step that waits; the same number on all ranks
+  std::uint64_t part = 0;  // lane: the step that waits; the same number on all ranks
   std::uint64_t rounds = 0, rounds_done = 0;
   std::vector<PeerProgress> peers;  // peers with outstanding transfers first
 };
@@ -51,13 +51,13 @@ struct RankSnapshot {
   int pid = 0;
   bool own = false;  // taken by the rank itself; otherwise by another rank of its machine
   // As in /proc/PID/stat: R running, S sleeping, D in the kernel, T stopped, t traced, Z ended;
-  // X: the process is gone; L: the rank has left the job in good order; ?: unknown.
+  // X: the process is gone; L: the rank has left the job cleanly; ?: unknown.
   char state = '?';
-  double waits_s = 0;       // how long the rank waits in weft without progress; 0: it does not wait
-  std::uint64_t begun = 0;  // operations begun, ever
+  double waits_s = 0;       // how long the rank has waited in weft without progress; 0: not waiting
+  std::uint64_t begun = 0;  // operations begun so far
   std::vector<std::string> links;  // "shm", "rail 0 (eth0)"
-  // Signs of trouble that this host's ports have counted (port_counters.h), by rail; only in a
-  // rank's own snapshot.
+  // Signs of trouble counted by this host's ports (port_counters.h), by rail; only in a rank's own
+  // snapshot.
   std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"
   std::vector<OperationReport> operations;  // the last ones, oldest first
 
@@ -70,13 +70,13 @@ std::string encode(const RankSnapshot& snapshot);
 RankSnapshot decode_snapshot(std::string_view text);  // throws Error on malformed text
 // Writes several snapshots as one text.
 std::string encode(const std::vector<RankSnapshot>& snapshots);
-// Reads such texts, leaves out malformed parts, prefers a rank's own snapshot, and sorts by rank.
+// Parses such texts, skips malformed parts, prefers a rank's own snapshot, and sorts by rank.
 std::vector<RankSnapshot> collect(const std::vector<std::string>& texts);
 
-// Returns the RankSnapshot::state of a process of this machine. X: the process is gone, or another
-// process, not born at `born` (0: any), has its number.
+// Returns the RankSnapshot::state of a process of this machine. X: the process is gone, or its pid
+// belongs to a process that did not start at `born` (0: any).
 char process_state(int pid, std::uint64_t born);
-// Returns the clock ticks from boot to the start of the process; 0 when they cannot be read.
+// Returns the clock ticks from boot to the start of the process; 0 if unreadable.
 std::uint64_t process_born(int pid);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Makes the book of a machine, writes this rank's page, and reads all pages.
-// Does not judge what the pages say: diagnosis.cc does.
+// Creates the book of a machine, writes this rank's page, and reads all pages. Does not interpret
+// the pages: diagnosis.cc does.
 #include "coll/observe/recorder.h"
 
 #include <errno.h>
@@ -25,10 +25,10 @@ using book::Page;
 using book::Record;
 using book::Survey;
 
-// Operations done that a snapshot tells of; those under way are all in it.
+// Finished operations in a snapshot; it always has all unfinished ones.
 constexpr std::size_t kTold = 12;
 
-// The words of a record that its writer looks at.
+// The words of a record that its writer reads.
 constexpr std::size_t kNumber = offsetof(Record, number) / 8, kLast = sizeof(Record) / 8 - 1;
 static_assert(offsetof(Record, state) == 8 * kLast + 3 &&
               offsetof(Record, took_ms) == 8 * kLast + 4);
@@ -36,7 +36,7 @@ bool under_way(const SeqBox<Record>& box) noexcept {
   return (box.word(kLast) >> 24 & 3) == static_cast<std::uint64_t>(OpState::kStarted);
 }
 
-// Milliseconds are fine enough, and this clock costs a few loads.
+// Millisecond resolution suffices, and this clock costs a few loads.
 std::uint64_t coarse_ns() noexcept {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -74,7 +74,7 @@ CallDescriptor call_of(const Record& r) {
   return c;
 }
 
-// What a rank tells the others of its machine.
+// What a rank sends to the other ranks of its machine.
 struct Hello {
   std::int32_t pid, fd;
   std::uint64_t job;
@@ -176,7 +176,7 @@ RankSnapshot BookView::read(int i) const {
   }
   auto& ops = t.operations;
   std::ranges::sort(ops, {}, &OperationReport::number);
-  // The last ones, and of every communicator the last one, and all that are under way.
+  // Keeps the last ones, the last one of every communicator, and all that are unfinished.
   std::map<std::pair<std::uint32_t, Rank>, std::uint64_t> last;
   for (const auto& o : ops) last[{o.comm, o.leader}] = o.number;
   const std::uint64_t from = ops.size() > kTold ? ops[ops.size() - kTold].number : 0;
@@ -214,7 +214,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   const std::size_t pages = neighbours.size();
   const bool first = neighbours[0] == me;
 
-  // The first rank of a machine makes the book; everybody opens it, and holds it open.
+  // The first rank of a machine creates the book; the others open it, and keep it open.
   std::unique_ptr<SharedRegion> region;
   const auto make_book = [&] {
     region = std::make_unique<SharedRegion>(
@@ -251,13 +251,14 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
       region = std::make_unique<SharedRegion>(
           SharedRegion::open(getpid(), fd_.get(), book_bytes(pages), SharedRegion::Others::kWrite));
     } else {
-      // Then the neighbours cannot read this page, and this rank not theirs.
+      // Then the neighbors cannot read this page, and this rank cannot read theirs.
       log().info("weft: rank {}: no recorder in common with rank {}: {}: {}", me, neighbours[0],
                  path, strerror(errno));
       make_book();
     }
   }
-  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);  // by all of them
+  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);  // all ranks store the
+                                                                              // same value
   const int fd = region->fd() >= 0 ? region->fd() : fd_.get();
   book_ = std::make_unique<BookView>(std::move(*region));
   page_ = &book_->page(mine_);
@@ -287,7 +288,7 @@ std::uint64_t Recorder::begin(const Record& packed) noexcept {
 
 void Recorder::end(std::uint64_t number, OpState state) noexcept {
   auto* box = &page_->records[number % book::kRecords];
-  if (box->word(kNumber) != number) {  // many began since
+  if (box->word(kNumber) != number) {  // many operations began since
     const auto is_it = [number](const auto& elder) { return elder.word(kNumber) == number; };
     box = std::ranges::find_if(page_->elders, is_it);
     if (box == std::end(page_->elders)) return;
@@ -296,7 +297,8 @@ void Recorder::end(std::uint64_t number, OpState state) noexcept {
   end(*box, state, static_cast<std::uint32_t>(took_ns / 1'000'000));
 }
 
-// Who waits for it wants to know, however much this rank has called since. Of too many the first.
+// Keeps the record of an unfinished call that `records` is about to overwrite, so that a hang
+// report still shows it. If `elders` is full, newer ones are lost.
 void Recorder::keep(const SeqBox<Record>& box) noexcept {
   const auto place = std::ranges::find_if_not(page_->elders, under_way);
   Record r;
@@ -308,7 +310,7 @@ void Recorder::end_at_once(std::uint64_t number) noexcept {
 }
 
 void Recorder::end(SeqBox<Record>& box, OpState state, std::uint32_t took_ms) noexcept {
-  std::uint64_t word = box.word(kLast);  // of the state and of the time
+  std::uint64_t word = box.word(kLast);  // state and time
   auto* const bytes = reinterpret_cast<std::uint8_t*>(&word);
   bytes[3] = static_cast<std::uint8_t>((bytes[3] & ~3) | static_cast<int>(state));
   std::memcpy(bytes + 4, &took_ms, sizeof took_ms);

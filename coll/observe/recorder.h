@@ -1,12 +1,12 @@
 // The flight recorder keeps the last operations of a rank in memory that outlives its process.
 //
-// All ranks of a machine share one memfd, the book; each rank writes a page of its own and may read
-// the other pages. The book lives as long as any of these ranks, so neighbours, and outsiders by
+// All ranks of a machine share one memfd, the book; each rank writes its own page and may read the
+// others. The book lives as long as any of these ranks, so neighbors, and outsiders through
 // /proc/PID/fd, can read the page of a stopped or dead rank. The book has no name in /dev/shm that
 // could be left behind.
 //
-// Each page has one writer (under the lock of the rank's Core), which never waits; a reader repeats
-// a read during which the writer wrote.
+// Each page has one writer (under the lock of the rank's Core), which never waits; a reader retries
+// if the writer wrote meanwhile.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@
 
 namespace weft {
 
-// A seqlock: a value that one thread writes and threads of any process read. T: 8-byte words.
+// A seqlock: one thread writes the value, threads of any process read it. T: 8-byte words.
 template <class T>
 class SeqBox {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
@@ -43,7 +43,7 @@ class SeqBox {
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
-  // Returns false when every attempt met a write (or the writer died in one).
+  // Returns false if every attempt overlapped a write (or the writer died in one).
   bool load(T& value) const noexcept {
     for (int attempt = 0; attempt < 1000; ++attempt) {
       std::uint64_t words[kWords];
@@ -78,7 +78,7 @@ struct Record {
   std::uint64_t number, sequence, count, start_ns;  // count: CallDescriptor::word()
   std::uint32_t comm;
   std::int32_t leader, members, root;
-  std::uint8_t collective, type, op;  // op: below the Codec, from bit 4 on
+  std::uint8_t collective, type, op;  // op: RedOp; from bit 4 on, the Codec
   std::uint8_t state;                 // OpState, and the bits below
   std::uint32_t took_ms;
 };
@@ -87,10 +87,10 @@ struct Record {
 inline constexpr std::uint8_t kLane = 0x04, kDevice = 0x08, kReplay = 0x10, kUneven = 0x20,
                               kMessage = 0x40, kSends = 0x80;
 static_assert(sizeof(SeqBox<Record>) == 64);
-// Returns the record of a call that begins, without its number and its time.
+// Returns the record of a call that starts, without its number and its time.
 Record pack(const CallDescriptor& call) noexcept;
 
-// How far a waiting operation is.
+// The progress of a waiting operation.
 struct Survey {
   std::uint64_t number;  // of the operation, 0: none
   std::uint64_t part, rounds, rounds_done;
@@ -98,7 +98,7 @@ struct Survey {
   PeerProgress peers[kPeers];
 };
 
-inline constexpr std::uint32_t kReady = 1, kLeft = 2;  // kLeft: the rank left in good order
+inline constexpr std::uint32_t kReady = 1, kLeft = 2;  // kLeft: the rank left cleanly
 
 struct alignas(64) Page {
   // The rank writes these fields once, before it sets `ready`.
@@ -107,15 +107,15 @@ struct alignas(64) Page {
   std::uint64_t born;
   char host[kName];
   char link[kLinks][kName];
-  // An outsider counts `asked` up; the rank's control thread gathers the snapshots of all ranks,
+  // An outsider increments `asked`; the rank's control thread gathers the snapshots of all ranks,
   // writes them to a file (/proc/pid/fd/answer_fd), and sets `answered` to `asked`.
   alignas(64) std::atomic<std::uint64_t> asked;
   std::atomic<std::uint64_t> answered, answer_bytes;
   std::atomic<std::int32_t> answer_fd;
   alignas(64) std::atomic<std::uint64_t> begun;
-  std::atomic<std::uint64_t> waits_since_ns;  // 0: the rank does not wait
+  std::atomic<std::uint64_t> waits_since_ns;  // 0: not waiting
   alignas(64) SeqBox<Record> records[kRecords];
-  SeqBox<Record> elders[kElders];  // under way when `records` reused their entry
+  SeqBox<Record> elders[kElders];  // unfinished when `records` reused their entry
   SeqBox<Survey> surveys[kSurveys];
 };
 
@@ -123,7 +123,7 @@ struct Head {
   std::atomic<std::uint64_t> magic;  // kMagic, written last
   std::atomic<std::uint64_t> job;
   std::int32_t size;   // ranks of the job
-  std::int32_t pages;  // one for each rank of this machine
+  std::int32_t pages;  // one per rank of this machine
   std::uint64_t page_bytes, born_ns;
   char machine[kName];
 };
@@ -136,7 +136,7 @@ constexpr std::size_t kHeadBytes = (sizeof(Head) + 63) / 64 * 64;
 // A reader's view of a book.
 class BookView {
  public:
-  // Throws Error when the region is no book, or the book of another version of weft.
+  // Throws Error if the region is not a book, or one of another version of weft.
   explicit BookView(SharedRegion region);
   std::uint64_t job() const { return head().job; }
   int size() const { return head().size; }
@@ -147,7 +147,7 @@ class BookView {
   // Returns the snapshot of page i's rank: from the page and, for its process, from /proc.
   RankSnapshot read(int i) const;
   char state(int i) const;  // see RankSnapshot::state
-  // Returns read() of every page that a rank has made ready.
+  // Returns read() of every page that is ready.
   std::vector<RankSnapshot> read_all() const;
 
  private:
@@ -157,20 +157,20 @@ class BookView {
 
 class Recorder {
  public:
-  // Every rank of the job makes its recorder at the same time. links: the names of the links, by
-  // index. any_traces(): whether any rank set `traces`.
+  // All ranks of the job construct their recorders at the same time. links: the names of the links,
+  // by index. any_traces(): whether any rank set `traces`.
   Recorder(Job& job, const Topology& topology, const std::vector<std::string>& links,
            bool traces = false);
   bool any_traces() const noexcept { return any_traces_; }
 
-  // Records that an operation begins, and returns its number. `packed`: of pack().
+  // Records the start of an operation, and returns its number. `packed`: from pack().
   std::uint64_t begin(const book::Record& packed) noexcept;
   std::uint64_t begin(const CallDescriptor& call) noexcept { return begin(book::pack(call)); }
   void end(std::uint64_t number, OpState state) noexcept;
-  // Records that an operation is done that took hardly any time.
+  // Records the end of an operation that took hardly any time.
   void end_at_once(std::uint64_t number) noexcept;
 
-  // How far an operation without progress is, while this rank waits.
+  // The progress of an operation that is stuck while this rank waits.
   struct Stalled {
     std::uint64_t number = 0, part = 0, rounds = 0, rounds_done = 0;
     std::vector<PeerProgress> peers;
@@ -183,7 +183,7 @@ class Recorder {
   std::uint64_t job() const { return book_->job(); }
   RankSnapshot own() const { return book_->read(mine_); }
   std::vector<RankSnapshot> of_this_machine() const { return book_->read_all(); }
-  // The snapshots of this rank, and of its machine's ranks that are stopped, ended or have left.
+  // The snapshots of this rank, and of its machine's ranks that are stopped, dead or have left.
   std::vector<RankSnapshot> own_and_mute() const;
   void leave() noexcept { page_->ready.store(book::kLeft, std::memory_order_release); }
   book::Page& page() { return *page_; }

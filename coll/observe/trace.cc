@@ -23,11 +23,11 @@
 namespace weft {
 namespace {
 
-// About 200 MB; what comes later is counted and left out.
+// About 200 MB; later events are counted and dropped.
 constexpr std::size_t kMostEvents = 3'000'000;
 constexpr int kAlignments = 8;
 
-// As a string of JSON has it. A host's name holds no control characters.
+// Escapes a JSON string. A host's name has no control characters.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -52,7 +52,7 @@ const char* verb_of(const CallDescriptor& call) {
   return call.message ? call.sends ? "send" : "recv" : name(call.collective);
 }
 
-// Events of a track must not overlap: each takes the first of several tracks that is free.
+// Events of a track must not overlap: each goes to the first of several tracks that is free.
 class Tracks {
  public:
   std::size_t place(std::uint64_t begin, std::uint64_t end) {
@@ -88,7 +88,7 @@ class Trace::Traced final : public Decorator {
       if (found == open_.end()) continue;
       const Open& o = found->second;
       const auto number = trace_.number_of_.find(static_cast<std::uint32_t>(out[i].id >> 32));
-      // With the round go the bits below it: channel and step.
+      // The round is stored with the bits below it: channel and step.
       trace_.add({o.begin_ns, now, o.bytes, number == trace_.number_of_.end() ? 0 : number->second,
                   static_cast<std::uint32_t>(o.tag) & ((1u << (kRoundBits + kOrdinalBits)) - 1),
                   o.peer, static_cast<std::int16_t>(link_), o.kind, out[i].code == Code::kOk});
@@ -100,7 +100,7 @@ class Trace::Traced final : public Decorator {
     Decorator::cancel(id_high);
     std::erase_if(open_, [&](const auto& item) { return item.first >> 32 == id_high; });
   }
-  bool reaches_device(void* data, std::size_t bytes) noexcept override {  // it looks at no bytes
+  bool reaches_device(void* data, std::size_t bytes) noexcept override {  // it inspects no bytes
     return inner_->reaches_device(data, bytes);
   }
 
@@ -147,7 +147,7 @@ void Trace::end(std::uint64_t number, bool ok) {
   open_.erase(found);
 }
 
-// Nobody leaves an all_gather before everybody has entered it: two bounds per round.
+// No rank leaves an all_gather before all have entered it, which gives two bounds per round.
 void Trace::align(Job& job) {
   std::uint64_t entered = 0, left = 0;
   for (int i = 0; i <= kAlignments; ++i) {
@@ -162,8 +162,8 @@ void Trace::align(Job& job) {
       if (at != end) ++at;
     }
     if (job_ == 0) job_ = root[0];
-    // Rank 0 entered this round before this rank left it; and left the one before after this rank
-    // had entered that.
+    // Rank 0 entered this round before this rank left it, and left the previous round after this
+    // rank had entered that one.
     offset_high_ = std::min(offset_high_, static_cast<std::int64_t>(out - root[0]));
     if (i > 0) offset_low_ = std::max(offset_low_, static_cast<std::int64_t>(entered - root[2]));
     entered = now;

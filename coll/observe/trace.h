@@ -1,8 +1,8 @@
-// A trace shows people and Perfetto every operation of one rank, and the operation's transfers on
-// every link, with bytes. It stays in memory until write() makes Chrome trace events (JSON) of it.
+// A trace records every operation of one rank, and its transfers on every link with their bytes,
+// for people and Perfetto. It stays in memory until write() makes Chrome trace events (JSON) of it.
 //
-// A trace exists only where WEFT_TRACE asks for one, and wraps the transports: others pay nothing.
-// Not thread-safe: used under the lock of the rank's Core.
+// A trace exists only if WEFT_TRACE asks for one, and wraps the transports: otherwise it costs
+// nothing. Not thread-safe: used under the lock of the rank's Core.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace weft {
 
 class Trace {
  public:
-  // path: this rank's file; empty: the rank writes no file, and only helps to align the clocks.
+  // path: this rank's file; empty: writes no file, and only helps to align the clocks.
   Trace(std::string path, Rank rank, std::string host, std::vector<std::string> links);
 
   // Returns a transport that traces the transfers of `inner`.
@@ -30,20 +30,20 @@ class Trace {
 
   void begin(std::uint64_t number, const CallDescriptor& call);
   void end(std::uint64_t number, bool ok);
-  // Says that the transfers of this id belong to the operation of this number.
+  // Associates the transfers of this id with the operation of this number.
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
   void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
 
-  // Says what the program calls the communicator, and its world ranks: readers of the file know a
-  // call's communicator by its number only.
+  // Records the program's name of the communicator, and its world ranks: the calls in the file
+  // refer to a communicator by its number only.
   void name_communicator(std::uint32_t id, std::string name, std::vector<Rank> ranks) {
     communicators_.push_back({id, std::move(name), std::move(ranks)});
   }
 
-  // Measures how far this rank's clock is ahead of rank 0's, by messages of the control plane. All
-  // ranks call it at the same time; each call narrows the bounds.
+  // Measures how far this rank's clock is ahead of rank 0's, with messages of the control plane.
+  // All ranks call it at the same time; each call narrows the bounds.
   void align(Job& job);
-  // Sets the offset to 0 where the bounds allow 0: ranks of one machine share a clock, except in a
+  // Sets the offset to 0 if the bounds include 0: ranks of one machine share a clock, except in a
   // time namespace.
   void aligned() {
     if (offset_low_ <= 0 && offset_high_ >= 0) offset_low_ = offset_high_ = 0;
@@ -90,7 +90,7 @@ class Trace {
 
 // "trace.json" of rank 3: "trace.rank3.json"
 std::string file_of_rank(const std::string& path, Rank rank);
-// The file of the World that the `times`-th shrink() made, whose ranks have other numbers; earlier
+// The file of the World that the `times`-th shrink() created, which numbers its ranks anew; earlier
 // files show what led to the failure. "trace.json": "trace.shrunk1.json"
 std::string file_after_shrink(const std::string& path, int times);
 

@@ -11,27 +11,27 @@
 
 namespace weft {
 
-// A port of a host that is slower than the ports of other hosts on its rail.
+// A port that is slower than the other hosts' ports on its rail.
 struct SlowPort {
-  int host = 0, local = 0;  // index into Shape::hosts, and of the rank there whose port it is
-  double rate = 1;          // relative to the others; 0: dead
+  int host = 0, local = 0;  // index into Shape::hosts; index in that host of the port's rank
+  double rate = 1;          // relative to the other hosts' ports; 0: dead
   bool operator==(const SlowPort&) const = default;
 };
 
-// A shape is all that an algorithm may know about the job. Ranks are ranks of the communicator.
+// Everything that an algorithm may know about the job. Ranks are ranks of the communicator.
 struct Shape {
   Rank rank = 0;
   int nranks = 1;
-  Rank root = 0;                         // of a rooted collective
+  Rank root = 0;                         // for rooted collectives
   std::vector<std::vector<Rank>> hosts;  // ranks by host, ascending; empty: all on one host
-  std::vector<double> rail_weight;       // relative speed of rail l (that of the l-th rank of each
-                                         // host); empty: all rails are equal
-  std::vector<SlowPort> slow_ports;      // in ascending order; empty: there are none
-  std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
-  std::vector<int> leaf;                 // by host: those of one leaf share an uplink to the other
+  std::vector<double> rail_weight;       // relative speed of rail l (the l-th rank of each host);
+                                         // empty: all rails are equal
+  std::vector<SlowPort> slow_ports;      // ascending; empty: none
+  std::vector<int> rail;                 // by rank; empty: one rail for all. See rail_contract.h
+  std::vector<int> leaf;                 // by host: hosts of one leaf share an uplink to the other
                                          // leaves; empty: unknown
-  // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
-  // go unreduced to the rank that reduces all of them in one pass.
+  // Reductions add their operands in rank order, whatever the algorithm: contributions travel
+  // unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;
 };
 

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// The block of one rank for another.
+// The block that rank `source` has for rank `destination`, both modulo n.
 struct PairBlocks {
   int n;
   Chunks operator()(Rank source, Rank destination) const {
@@ -20,9 +20,9 @@ Schedule of_blocks(const Shape& shape) {
   return empty_schedule(shape, shape.nranks * shape.nranks);
 }
 
-// In step i to the rank i further on, from the one i before: nobody is hit by all at once. Between
-// uniform hosts a step goes so many hosts and so many local indices further on, and ranks of a host
-// begin at different hosts: nor are two hosts' ranks all at each other at once.
+// Step i sends to the rank i ahead and receives from the rank i behind, so that no rank is the
+// target of all others at once. With uniform hosts, step i goes i / g hosts and i % g local indices
+// ahead, and the ranks of a host start at different hosts, which also spreads pairs of hosts.
 Schedule pairwise_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -52,8 +52,8 @@ Schedule pairwise_schedule(const Shape& shape) {
   return s;
 }
 
-// Bruck et al., 1997: a block for the rank d further on travels the powers of two that make up d,
-// the smallest first. In each step all blocks that go the same way are one message.
+// Bruck et al., 1997: a block for the rank d ahead travels in hops of the powers of two that add up
+// to d, smallest first. All blocks that take the same hop share one message.
 Schedule bruck_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -74,9 +74,9 @@ Schedule bruck_schedule(const Shape& shape) {
   return s;
 }
 
-// First inside the host, to the rank on the destination's rail; then along the rails. What leaves a
-// host stays on its rail, in one message for all ranks of this host. A rank that stands for no rail
-// (CommonRails::served) gets what is for it from one of its host that does.
+// Inside the host first, to the rank on the destination's rail, then along the rails: one message
+// carries the blocks of all ranks of this host. A rank that represents no rail
+// (CommonRails::served) gets its blocks from a rank of its host that does.
 Schedule hierarchical_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
@@ -86,8 +86,8 @@ Schedule hierarchical_schedule(const Shape& shape) {
   const std::vector<Rank> here = rails.host();
   const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
   const Group host{here, me};
-  // Inside the host: what `from` has for all that get it by way of the i-th rank here, or for that
-  // rank itself.
+  // Calls f with the blocks that `from` sends to the i-th rank of this host: those that this rank
+  // forwards along its rail, and its own.
   const auto by_way_of = [&](Rank from, int i, auto f) {
     if (i >= n) return f(block(from, here[i]));
     for (int to = 0; to < nhosts; ++to)
@@ -110,12 +110,12 @@ Schedule hierarchical_schedule(const Shape& shape) {
       for (const Rank from : layout.hosts()[back])
         s.recv(rail.at(back), block(from, end), kRailChannel, true);
   }
-  // From the rank on the rail to where it stands for no rail.
+  // From the rank on the rail to the ranks of this host that represent no rail.
   for (int l = 0; l < n; ++l)
     for (const Rank end : rails.served(l, h)) {
       const Rank by = rails.rail(l)[h];
       if (end == by || (shape.rank != by && shape.rank != end)) continue;
-      bool joined = false;  // not with what is from this host
+      bool joined = false;  // not joined with blocks from this host
       for (Rank from = 0; from < shape.nranks; ++from) {
         if (layout.host_of(from) == h) continue;
         if (shape.rank == by)

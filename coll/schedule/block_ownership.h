@@ -1,5 +1,5 @@
-// BlockOwnership says which ranks bring a block into a collective, and which ranks must hold the
-// block at the end. The checker proves this promise; the plan lays out the user's buffers by it.
+// BlockOwnership: which ranks contribute a block to a collective, and which ranks must hold the
+// block at the end. The checker proves it; the plan lays out the user's buffers by it.
 //
 // A block is the part of a message that belongs to one rank (all_gather, reduce_scatter, gather,
 // scatter), or that one rank has for another (all_to_all: block source * n + destination). The
@@ -21,7 +21,7 @@ struct BlockOwnership {
     if (!by_blocks(collective)) return 0;
     return collective == Collective::kAllToAll ? nranks * nranks : nranks;
   }
-  // Whether rank r brings the block: in a reduction every rank does, otherwise only the source.
+  // Whether rank r contributes the block: every rank in a reduction, otherwise only the source.
   bool starts(Rank r, int block) const {
     return reduces(collective) || collective == Collective::kBarrier || r == source(block);
   }

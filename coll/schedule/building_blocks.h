@@ -5,8 +5,8 @@
 // leaves part i, fully reduced, at member i. An all_gather starts from there.
 //
 // Adjacent recv_reduce steps on one channel into the same chunks are *one* reduction over all their
-// sources and the rank's own value: the engine adds the values in the order of ranks, whatever the
-// order of the steps, so ranks that reduce the same values get the same bits. flat_all_reduce
+// sources and the rank's own value: the engine adds the values in rank order, whatever the order of
+// the steps, so ranks that reduce the same values get the same bits. flat_all_reduce
 // relies on this.
 #pragma once
 
@@ -20,12 +20,12 @@
 
 namespace weft {
 
-// The channels of hierarchical algorithms: messages inside a host use one, along a rail the other.
+// Channels of hierarchical algorithms: one for messages inside a host, one for those along a rail.
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
-// Of unequal ports (unequal_ports.cc): what the other hosts have apart from the slow ones; what
-// passes on inside another host, for a rank of another rail, on its way from or to a slow one; and
-// what goes straight from or to a slow one.
+// With unequal ports (unequal_ports.cc): the exchange among the hosts that are not slow; messages
+// that a rank of such a host forwards to or from a local rank on another rail; and messages
+// straight to or from a slow host.
 constexpr int kDirectChannel = 2, kDetourChannel = 3, kSlowChannel = 4;
 
 // direct.cc: every member exchanges data with every other, n - 1 messages each, one step deep.
@@ -35,29 +35,29 @@ void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // every mem
 void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// ring.cc: n - 1 steps between neighbours, optimal in bytes.
+// ring.cc: n - 1 steps between neighbors, optimal in bytes.
 void ring_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void ring_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// recursive_doubling.cc: ceil(lg n) steps (two more for all_reduce when n is no power of two).
+// recursive_doubling.cc: ceil(lg n) steps (two more for all_reduce if n is not a power of two).
 void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel);
 void bruck_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void dissemination_barrier(Schedule& s, Group g, Chunks c, int channel);
 
-// halving_doubling.cc: optimal in bytes for every n. Radix 2: about lg n steps of one partner each;
-// radix 4: half as many, of three partners.
+// halving_doubling.cc: optimal in bytes for every n. Radix 2: about lg n steps with one partner
+// each; radix 4: half as many, with three partners.
 template <int kRadix>
 void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
-// The member that should have each place of n, counted by nearness, so that the first steps of a
-// halving_reduce_scatter, which move the most, are between neighbors. Empty where the steps are
+// Returns the member to put at each of n places, so that the first steps of a
+// halving_reduce_scatter, which move the most bytes, are between neighbors. Empty if the steps are
 // circulant.
 std::vector<int> near_first(int n, int radix);
 
-// rooted.cc: along trees of depth ceil(lg n) or one more, one for each of as many parts as
-// circulant_classes(n) says; chunks of the parts are sent no more than once by each member.
+// rooted.cc: circulant_classes(n) trees of depth ceil(lg n) or one more, one for each part; a
+// member sends each chunk at most once.
 int circulant_classes(int n);
 void circulant_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 void circulant_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
@@ -79,7 +79,7 @@ class Layout {
   explicit Layout(const Shape& shape);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
-  Group world() const { return {world_, rank_}; }               // all, in the order of ranks
+  Group world() const { return {world_, rank_}; }               // all, in rank order
   Group by_host() const { return {by_host_, by_host_index_}; }  // all, host after host
   Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
   Group rail() const { return {rail_, host_}; }                 // same local index; uniform hosts
@@ -88,14 +88,14 @@ class Layout {
   int my_host() const { return host_; }
   int my_local() const { return local_; }
   const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
-  // One rank per host, to represent the host: the rank with the root's local index, or the first.
+  // One rank per host, to represent it: the rank with the root's local index, or the first.
   std::vector<Rank> heads(Rank root) const;
   int host_of(Rank r) const { return host_of_[r]; }
   int local_of(Rank r) const { return local_of_[r]; }
 
  private:
   Rank rank_;
-  std::vector<std::vector<Rank>> one_host_;      // all ranks, where the shape names no hosts
+  std::vector<std::vector<Rank>> one_host_;      // all ranks, if the shape names no hosts
   const std::vector<std::vector<Rank>>* hosts_;  // the shape's hosts, or one_host_
   std::vector<Rank> world_, by_host_, rail_;
   std::vector<int> host_of_, local_of_;
@@ -105,10 +105,10 @@ class Layout {
 bool any_shape(const Shape& shape);
 bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
 Schedule empty_schedule(const Shape& shape, int nchunks);
-// How many schedules this thread has begun to build: what a choice costs.
+// The number of schedules that this thread has started to build: the cost of a choice.
 std::uint64_t schedules_built();
 
-// Algorithms that are one building block over all ranks: on as many chunks as ranks, or on one.
+// Algorithms of one building block over all ranks, with one chunk per rank or one chunk in all.
 enum class Cut : bool { kWhole, kPerRank };
 template <Cut kCut, void (*kBlock)(Schedule&, Group, Chunks, int)>
 Schedule one_block(const Shape& shape) {
@@ -144,18 +144,18 @@ void for_cyclic(Chunks c, int from, int count, int n, F f) {
   if (count > head) f(parts(c, 0, count - head, n));
 }
 
-// The rails that every host has a rank on, and the rank of each host that stands for each.
+// The rails on which every host has a rank, and the rank that represents each host on each of them.
 class CommonRails {
  public:
   CommonRails(const Shape& shape, const Layout& layout);
   int count() const { return static_cast<int>(rails_.size()); }
   const std::vector<Rank>& rail(int i) const { return rails_[i]; }
-  // The ranks of a host whose blocks go along rail i: that which stands for it, and of those that
-  // stand for none the next in turn, over all hosts.
+  // The ranks of a host whose blocks go along rail i: its representative, and its share of the
+  // ranks without a rail, which are assigned round-robin over all hosts.
   const std::vector<Rank>& served(int i, int host) const {
     return served_[static_cast<std::size_t>(host) * rails_.size() + static_cast<std::size_t>(i)];
   }
-  // The ranks of this host: those that stand for rails, then the others.
+  // The ranks of this host: the rails' representatives, then the others.
   std::vector<Rank> host() const;
 
  private:
@@ -168,7 +168,7 @@ class CommonRails {
 // Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
 Schedule parts_by_rail(const Shape& shape, int rails, int pieces);
 
-// As direct_reduce_scatter() and direct_all_gather(), where only the first `owners` have parts.
+// Like direct_reduce_scatter() and direct_all_gather(), but only the first `owners` have parts.
 void reduce_to_owners(Schedule& s, Group g, int owners);
 void gather_from_owners(Schedule& s, Group g, int owners);
 
@@ -177,14 +177,14 @@ enum class Along { kRing, kHalving, kHalving4 };
 RailBlock reduce_scatter_along(Along way);
 RailBlock all_gather_along(Along way);
 
-// rail_order.cc: the hosts in the order in which they exchange along their rails, so that few bytes
-// pass the uplinks of leaves (Shape::leaf).
+// rail_order.cc: the order in which the hosts exchange along their rails, chosen so that few bytes
+// cross the uplinks of leaves (Shape::leaf).
 class RailOrder {
  public:
   RailOrder(const Shape& shape, Along way);
   const Shape& shape() const { return shape_; }  // with the hosts in this order
-  // Of one rank: `rail` has one rank of each host, in this order, and that at `place` is its own.
-  // Between the two, it has part `place` of c.
+  // Steps of one rank. `rail` has one rank per host, in this order; rail[place] is this rank. After
+  // reduce_scatter() and before all_gather() it holds part `place` of c.
   void reduce_scatter(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
   void all_gather(Schedule& s, const std::vector<Rank>& rail, int place, Chunks c) const;
 
@@ -194,14 +194,14 @@ class RailOrder {
 
   Shape shape_;
   Along way_;
-  int leaves_ = 1;         // of as many hosts each, which take turns in the order
-  std::vector<int> bine_;  // by place: which member of a Bine butterfly; empty: there is none
+  int leaves_ = 1;         // of equally many hosts each, interleaved in the order
+  std::vector<int> bine_;  // by place: the member of a Bine butterfly; empty: none
 };
 
-// unequal_ports.cc: all_reduce where some hosts have slow ports.
-// The hosts with slow ports (Shape::slow_ports), ascending; empty where unequal_ports_all_reduce()
-// does not apply: there are none, all hosts are slow, all ports of one are dead, hosts have
-// different numbers of ranks, or the order of additions is set.
+// unequal_ports.cc: all_reduce with slow ports on some hosts.
+// Returns the hosts with slow ports (Shape::slow_ports), ascending; empty if
+// unequal_ports_all_reduce() does not apply: no slow ports, all hosts slow, all ports of a host
+// dead, unequal numbers of ranks per host, or a fixed order of additions.
 std::vector<int> slow_hosts(const Shape& shape);
 Schedule unequal_ports_all_reduce(const Shape& shape, RailBlock reduce_scatter,
                                   RailBlock all_gather);

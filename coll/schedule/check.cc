@@ -2,9 +2,9 @@
 // a step does to the values, and which values a rank must hold at the end.
 //
 // The value of a chunk on a rank is a few 64-bit words:
-//   sum         contributions: rank r brings token(r, chunk), a random word; a reduction adds. A
-//               chunk holds each rank's contribution once iff (but for a chance of 2^-64) it is the
-//               sum of all tokens: doubles do not cancel.
+//   sum         contributions: rank r contributes token(r, chunk), a random word; a reduction adds.
+//               A chunk holds each rank's contribution once iff (with an error probability of
+//               2^-64) it is the sum of all tokens: duplicates do not cancel.
 //   expression  how the sum was formed, up to commutativity: (a + b) + c differs from a + (b + c),
 //               since floats do not associate and all ranks must end with the same bits. Steps that
 //               are one reduction (reduction_end()) add up in the order of their source ranks, as
@@ -36,12 +36,12 @@ Word mix(Word x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// Never 0, which stands for "nothing".
+// Never 0, which means "unwritten".
 Word token(Rank rank, int chunk) {
   return mix(mix(static_cast<Word>(rank) << 32 | static_cast<std::uint32_t>(chunk))) | 1;
 }
 
-// a + b, the same as b + a; what a reduction rounds in the end.
+// added() is commutative; rounded() marks where a reduction rounds its result.
 Word added(Word a, Word b) { return mix(mix(a) + mix(b)); }
 Word rounded(Word sum) { return mix(~sum) | 1; }
 
@@ -87,7 +87,7 @@ class Checker {
   BlockOwnership ownership_;
   int nchunks_ = 0, words_ = 2;
   std::vector<Word> values_;                 // by rank and chunk
-  std::vector<std::vector<Word>> messages_;  // by send: on the way
+  std::vector<std::vector<Word>> messages_;  // by send: in flight
   std::vector<int> reduction_;  // by step that ends a reduction: its first step; otherwise -1
 };
 
@@ -167,12 +167,12 @@ std::string Checker::malformed() const {
   return malformed_layout();
 }
 
-// No chunk is touched after another has got its place.
+// Checks that no chunk is touched after another chunk has taken its place.
 std::string Checker::misplaced(const Schedule& s) const {
   if (s.place.empty()) return {};
   if (static_cast<int>(s.place.size()) != nchunks_)
     return fmt::format("rank {} has {} places for {} chunks", s.rank, s.place.size(), nchunks_);
-  std::map<int, int> there;  // by place
+  std::map<int, int> there;  // by place: the chunk that occupies it
   std::vector<bool> gone(static_cast<std::size_t>(nchunks_), false);
   for (std::size_t i = 0; i < s.steps.size(); ++i)
     for (int c = s.steps[i].at.first; c < s.steps[i].at.end(); ++c) {
@@ -209,7 +209,7 @@ std::string Checker::malformed_layout() const {
     return fmt::format("there are {} chunks with {} blocks given, for {} ranks", nchunks_, given,
                        nranks_);
   std::vector<double> size(blocks, 0);
-  for (int c = 0; c < nchunks_; ++c) {  // of an all_to_all a block is one of n * n
+  for (int c = 0; c < nchunks_; ++c) {  // an all_to_all has n * n blocks
     if (block_of(c) < 0 || block_of(c) >= blocks)
       return fmt::format("chunk {} is of the block of rank {}, expected a rank below {}", c,
                          block_of(c), blocks);
@@ -267,8 +267,8 @@ void Checker::finish(const StepGraph& graph, int i) {
   }
 }
 
-// The last step of a reduction is done: all its sources are there, and nothing else has touched the
-// chunks since its first.
+// Runs when the last step of a reduction is done: all sources have arrived, and nothing else has
+// touched the chunks since its first step.
 void Checker::reduce(const StepGraph& graph, int last) {
   const Rank rank = graph.owner(last);
   const Chunks chunks = graph.step(last).at;
@@ -290,7 +290,7 @@ void Checker::reduce(const StepGraph& graph, int last) {
   }
 }
 
-// Why a chunk is not the reduction over all ranks; empty when it is.
+// Returns why a chunk is not the reduction over all ranks; empty if it is.
 std::string Checker::reduced(Rank rank, int chunk, Word expected) const {
   const Word got = at(rank, chunk)[0];
   if (got == expected) return {};

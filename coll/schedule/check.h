@@ -14,12 +14,12 @@
 namespace weft {
 
 struct CheckOptions {
-  // How many messages a channel (ordered pair of ranks, channel) holds before its receiver takes
-  // them. 0: synchronous, a send completes only with its receive.
+  // Messages that a channel (ordered pair of ranks, channel) holds before its receiver takes them.
+  // 0: synchronous, a send completes only with its receive.
   int credits = 0;
   Rank root = 0;
-  // Every result must come from one reduction over all ranks, which the engine runs in the order of
-  // ranks: Shape::deterministic promises this.
+  // Every result must come from one reduction over all ranks, which the engine runs in rank order:
+  // Shape::deterministic promises this.
   bool canonical = false;
 };
 

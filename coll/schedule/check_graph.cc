@@ -81,17 +81,17 @@ std::string StepGraph::match() {
   return {};
 }
 
-// f(earlier step, later step), each pair once.
+// Calls f(earlier step, later step), once per pair.
 template <class F>
 void StepGraph::each_data_edge(Rank rank, F f) const {
   const Schedule& s = schedules_[rank];
-  // Per chunk: the last step that wrote it, and a list of those that have read it since.
+  // Per chunk: the last step that wrote it, and a list of the steps that have read it since.
   struct Reader {
     int step, next;
   };
   std::vector<int> writer(s.nchunks, -1), readers(s.nchunks, -1), told(s.steps.size(), -1);
   std::vector<Reader> pool;
-  std::map<int, int> there;  // by place: the chunk that is there
+  std::map<int, int> there;  // by place: the chunk that occupies it
   for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
     const auto after = [&](int earlier) {
       if (earlier < 0 || told[earlier] == i) return;
@@ -106,7 +106,7 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
         readers[c] = static_cast<int>(pool.size()) - 1;
         continue;
       }
-      if (readers[c] < 0) after(writer[c]);  // else the readers came after it
+      if (readers[c] < 0) after(writer[c]);  // else the readers already follow it
       for (int r = readers[c]; r >= 0; r = pool[r].next) after(pool[r].step);
       if (!s.place.empty() && s.place[c] >= 0) {
         const int before = std::exchange(there.try_emplace(s.place[c], c).first->second, c);
@@ -121,7 +121,7 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
   }
 }
 
-// The first of the steps that go in one message with this one.
+// The first step of the message that step i is joined to.
 int StepGraph::head(int i) const {
   while (step(i).joined) --i;
   return i;
@@ -133,7 +133,7 @@ void StepGraph::each_edge(int credits, F f) const {
     each_data_edge(s.rank, [&](int earlier, int later) {
       const bool takes_first = step(later).op == Op::kRecvReduce;
       f(node(earlier, kDone), node(later, takes_first ? kDone : kPosted));
-      // The message waits for all that is in it.
+      // The message waits for the data of all its steps.
       if (step(later).joined && head(later) > earlier)
         f(node(earlier, kDone), node(head(later), kPosted));
     });
@@ -176,8 +176,8 @@ std::string StepGraph::run(int credits, const std::function<std::string(int, Eve
   return static_cast<int>(queue.size()) == nodes ? std::string{} : deadlock(credits, waiting);
 }
 
-// Walks back from the first event that never came, each time to one that it waits for, until it
-// meets an event again: from there on it is a cycle.
+// Walks back from an event that never happened, each time to an event that it waits for, until one
+// repeats: that is the cycle.
 std::string StepGraph::deadlock(int credits, const std::vector<int>& waiting) const {
   std::vector<int> cause(waiting.size(), -1);
   each_edge(credits, [&](int from, int to) {

@@ -8,21 +8,20 @@
 //   data        done of every earlier step of this rank that touches a chunk of the step, where
 //               one of the two writes the chunk -> posted of the step, or done of a recv_reduce,
 //               whose message waits in scratch or as a view meanwhile
-//   places      done of every step that touches a chunk -> the same of the first step that writes
-//   the
-//               chunk that takes its place (Schedule::place)
-//   FIFO        the sends of a channel are posted in order; a receive is posted when the receive
-//               before it on its channel is done, with the whole reduction that this belongs to (so
-//               one message of scratch per channel suffices)
+//   places      done of every step that touches a chunk -> as above, of the first step that writes
+//               the chunk that takes its place (Schedule::place)
+//   FIFO        the sends of a channel are posted in order; a receive is posted when the previous
+//               receive on its channel is done, with the whole reduction it belongs to (so one
+//               message of scratch per channel suffices)
 //   transfer    posted of the i-th send -> posted of the i-th receive
 //   joined      posted of the first step of a message waits for the data of all its steps
 //   credits     c > 0: posted of receive i - c -> done of send i; c = 0: posted of receive i ->
 //               done of send i (synchronous)
 //
 // A send blocks later steps only through its data and its channel, so two ranks that send to each
-// other before they receive do not deadlock. The engine enforces the data order and
-// the transfers; FIFO and credits are the least that any transport grants, so a schedule without a
-// cycle here runs on all of them. A transport that grants more might run a schedule rejected here.
+// other before they receive do not deadlock. The engine enforces the data order and the transfers;
+// FIFO and credits are the least that any transport grants, so a schedule without a cycle here runs
+// on all of them. A transport that grants more might run a schedule that is rejected here.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +45,8 @@ class StepGraph {
   // Pairs the transfers. Returns the fault, if any: a step without a partner, or partners with
   // different chunks.
   std::string match();
-  // Visits the events in an order that respects the graph, until a visit returns a fault; match()
-  // comes first. On a deadlock, the returned fault says which step waits for which.
+  // Visits the events in an order that respects the graph, until a visit returns a fault. Call
+  // match() first. For a deadlock, the returned fault says which step waits for which.
   std::string run(int credits, const std::function<std::string(int step, Event)>& visit) const;
 
   int nsteps() const { return static_cast<int>(owner_.size()); }
@@ -71,9 +70,9 @@ class StepGraph {
   std::vector<int> offset_;    // number of each rank's first step
   std::vector<Rank> owner_;    // by step
   std::vector<int> partner_;   // by step: the other end of the transfer
-  std::vector<int> previous_;  // by step: the step before on its channel and direction, or -1
+  std::vector<int> previous_;  // by step: the previous one on its channel and direction, or -1
   std::vector<int> last_;      // by step: the last step of its reduction, otherwise the step itself
-  // The sends, channel after channel, and the index at which each channel begins.
+  // The sends, sorted by channel, and the index at which each channel begins.
   std::vector<int> sends_, channel_begin_;
 };
 

@@ -1,10 +1,10 @@
 // The direct algorithms: every pair of ranks exchanges data. Among ranks that share memory nothing
-// is faster: a rank reads each byte once, in place, and all sources of a reduction in one pass.
+// is faster: a rank reads each byte once, in place, and reduces all sources in one pass.
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 
-// Members are served in the order me + 1, me + 2, ...: no member is hit by all at once.
+// Members send in the order me + 1, me + 2, ..., so that no member is the target of all at once.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
   for (int i = 1; i < n; ++i) s.send(g.at(g.me + i), c.part(g.me + i, n), channel);
@@ -17,7 +17,7 @@ void direct_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   for (int i = 1; i < n; ++i) s.recv(g.at(g.me - i), c.part(g.me - i, n), channel);
 }
 
-// The sends carry the own value: they come first, and the reduction waits until they are done.
+// The sends come first since they carry the rank's own value; the reduction waits for them.
 void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
   for (int i = 1; i < g.size(); ++i) s.send(g.at(g.me + i), c, channel);
   for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(g.me - i), c, channel);
@@ -60,7 +60,7 @@ std::span<const Algorithm> direct_algorithms() {
        one_block<Cut::kPerRank, direct_reduce_scatter>},
       {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
        one_block_of_root<Cut::kWhole, flat_broadcast>},
-      // A barrier is an all_reduce of nothing.
+      // A barrier is an all_reduce of no data.
       {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
        one_block<Cut::kWhole, flat_all_reduce>},
   };

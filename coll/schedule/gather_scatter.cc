@@ -1,8 +1,9 @@
 // gather and scatter: the root exchanges blocks with all ranks directly; along all rails of its
-// host, with the help of its neighbors; or through a binomial tree, in which a rank passes on the
-// blocks of its subtree in one message.
+// host, with the help of its neighbors; or through a binomial tree, whose ranks forward the blocks
+// of their subtree in one message.
 //
 // The tree takes the ranks host after host, so with a power of two ranks per host it crosses
+// between hosts as rarely as possible. Chunk i belongs to the i-th rank in this order.
 // between hosts only as often as it must. Chunk i belongs to the i-th rank in this order.
 #include <algorithm>
 #include <bit>
@@ -23,15 +24,15 @@ Schedule direct_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-// Counted from the root, member v stands for [v, v + size): calls `up` for the member that stands
-// for it, and `down` for those that it stands for, the smallest first.
+// Member v, counted from the root, of a binomial tree. Its subtree covers low() members from v on;
+// size() clips a subtree to n.
 struct Subtree {
   int n, root, v;
   int low() const { return v == 0 ? static_cast<int>(std::bit_ceil(unsigned(n))) : v & -v; }
   int size(int of, int mask) const { return std::min(mask, n - of); }
 };
 
-// The chunks of `count` members from v on, around the end, in one message.
+// Calls f with the chunks of `count` members from v on, modulo n; all of them share one message.
 template <class F>
 void each_range(const Schedule& s, int root, int v, int count, F f) {
   bool joined = false;
@@ -44,7 +45,7 @@ void each_range(const Schedule& s, int root, int v, int count, F f) {
 struct Tree {
   explicit Tree(const Shape& shape) : layout(shape), group(layout.by_host()) {
     s = empty_schedule(shape, shape.nranks);
-    s.packs = true;  // a leaf has one block only
+    s.packs = true;  // a leaf has only one block
     if (!std::is_sorted(group.ranks.begin(), group.ranks.end()))
       s.block.assign(group.ranks.begin(), group.ranks.end());
     root = static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), shape.root) -
@@ -87,17 +88,17 @@ Schedule tree_scatter_schedule(const Shape& shape) {
   return t.s;
 }
 
-// The way of a block between the root and a rank of another host: along a rail, whose ranks are
-// `near` on the root's host and `far` on the other; `end` may be neither where hosts differ.
+// The path of a block between the root and a rank of another host: along a rail, from `near` on the
+// root's host to `far`. Its owner `end` may differ from `far` if hosts differ in size.
 struct Way {
   Rank near, far, end;
 };
 
-// The ways of all blocks that leave the root's host or come there: host after host, so that all
-// rails have some to move at any time.
+// The paths of all blocks between the root's host and the others, host after host, so that all
+// rails always have blocks to move.
 struct Ways {
   explicit Ways(const Shape& shape) : layout(shape), home(layout.host_of(shape.root)) {
-    constexpr int kPlaces = 8;  // a rank that passes blocks on has few at a time
+    constexpr int kPlaces = 8;  // a rank forwards few blocks at a time
     const CommonRails rails(shape, layout);
     s = empty_schedule(shape, shape.nranks);
     s.rail_hops = 1;

@@ -1,8 +1,8 @@
-// Halving and doubling, and the same with more than two partners in a step: few steps per pass,
-// optimal in bytes for every number of ranks. Where n is a product of small factors, each step
-// divides the range by a factor, and the ranks that differ in that digit exchange its parts
-// (Rabenseifner, 2004, for powers of two); elsewhere the steps take the circulant form (Traeff,
-// 2023). No member folds its data into another's, so no rank count pays in bandwidth.
+// Halving and doubling, with one or more partners per step: few steps per pass, optimal in bytes
+// for every number of ranks. If n is a product of small factors, each step divides the range by a
+// factor, and the ranks that differ in that digit exchange its parts (Rabenseifner, 2004, for
+// powers of two); otherwise the steps are circulant (Traeff, 2023). No member folds its data into
+// another's, so no rank count costs extra bandwidth.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// The factors of n where none is larger than 3 (5 for radix 4); empty where there are none such.
+// The factors of n, none larger than 3 (5 for radix 4); empty if there is no such factorization.
 std::vector<int> factors(int n, int radix) {
   std::vector<int> all;
   for (int f = radix == 2 ? 3 : 5; f > 1; --f)
@@ -22,9 +22,9 @@ std::vector<int> factors(int n, int radix) {
 
 // A step among the members whose numbers differ in one digit only.
 struct Digit {
-  int members;  // of them
+  int members;  // how many
   int stride;   // between their numbers
-  // The aligned range of `stride` members of which i is one.
+  // The aligned range of `stride` members that contains i.
   Chunks range(Chunks c, int i, int n) const {
     return parts(c, i / stride * stride, i / stride * stride + stride, n);
   }
@@ -41,11 +41,11 @@ std::vector<Digit> digits(int n, int radix) {
   return all;
 }
 
-// R[i] of member me is part (me - i) modulo n. In the step a -> b = ceil(a / radix) it passes
-// R[j b, (j + 1) b) on to member me - j b, for each j, and adds what comes from me + j b.
-// f(j b, length of what is passed on), from a = n down. Ranges of parts that wrap are two messages:
-// down from its own part, member 0 has the most of them, and it is by member 0 that the engine cuts
-// messages (coll/engine/outline.h).
+// R[i] of member me is part (me - i) modulo n. In the step a -> b = ceil(a / radix) it sends R[j b,
+// (j + 1) b) to member me - j b, for each j, and adds what it receives from me + j b. Calls f(j b,
+// length of the range), from a = n down. Ranges that wrap take two messages: counting down from its
+// own part, member 0 has the most of them, and the engine cuts messages by the schedule of member 0
+// (coll/engine/outline.h).
 template <class F>
 void each_skip(int a, int radix, F f) {
   if (a == 1) return;

@@ -1,7 +1,7 @@
 // The rail-aware algorithms work inside the host, along each rail, then inside the host again. A
-// rank talks to other hosts only at its own local index, so no message crosses from rail to rail,
-// and hosts exchange the fewest bytes possible (facts: 2 (H-1)/H of the message per host, split
-// over its rails). Messages inside a host use channel 0, messages along a rail channel 1.
+// rank exchanges with other hosts only at its own local index, so no message crosses from rail to
+// rail, and hosts exchange the fewest bytes possible (2 (H-1)/H of the message per host, split over
+// its rails). Messages inside a host use channel 0, messages along a rail channel 1.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
@@ -11,10 +11,10 @@ namespace {
 
 using Block = RailBlock;
 
-// Blocks of ranks by rail. A block goes along the rail of its rank, or, where that stands for none
-// (CommonRails::served), along the next in turn. Chunks are ordered by rail, then by host, as many
-// for each of both, and a block is cut into as many as that takes: so a rail's part can be shared
-// out among its hosts.
+// Blocks of ranks by rail. A block goes along its rank's rail or, if the rank represents none,
+// along the rail that CommonRails::served() assigns. Chunks are ordered by rail, then by host, with
+// equally many for each; blocks are cut into as many chunks as that takes. So a rail's part can be
+// divided among its hosts.
 struct BlocksByRail {
   BlocksByRail(const Shape& shape, const Layout& layout)
       : rails(shape, layout), n(rails.count()), here(rails.host()) {
@@ -39,27 +39,26 @@ struct BlocksByRail {
   }
   Chunks part(int rail) const { return s.all().part(rail, n); }
   bool on_rail() const { return me < n; }
-  // Calls f with each rank of this host whose block goes along the rail of this one, but is not its
-  // own.
+  // Calls f with each other rank of this host whose block goes along this rank's rail.
   template <class F>
   void each_guest(const Layout& layout, F f) const {
     if (!on_rail()) return;
     for (const Rank r : rails.served(me, layout.my_host()))
       if (r != here[me]) f(r);
   }
-  // The rank of this host along whose rail the block of this rank goes.
+  // The rank of this host whose rail carries this rank's block.
   Rank carrier() const { return here[of[here[me]].first / part(0).count]; }
 
   CommonRails rails;
   int n;                   // rails
-  std::vector<Rank> here;  // of this host, first those that stand for rails
+  std::vector<Rank> here;  // of this host, the rails' representatives first
   int me = 0;              // in `here`
   std::vector<Chunks> of;  // by rank: its block
   Schedule s;
 };
 
-// Contributions go straight to the rank whose block it is; between hosts that is as many times the
-// bytes as a host has ranks.
+// Contributions go straight to the owner of the block; between hosts this multiplies the bytes by
+// the number of ranks per host.
 void reduce_in_order(BlocksByRail& b, const Group& world) {
   for (int i = 1; i < world.size(); ++i)
     b.s.send(world.at(world.me + i), b.of[world.at(world.me + i)], kHostChannel);
@@ -67,8 +66,8 @@ void reduce_in_order(BlocksByRail& b, const Group& world) {
     b.s.recv_reduce(world.at(world.me - i), b.of[world.at(world.me)], kHostChannel);
 }
 
-// Where hosts have different numbers of ranks, the message goes along the rails that all of them
-// have, and a rank that stands for none gives and gets inside its host only.
+// If hosts have different numbers of ranks, the message goes along the rails that all of them have,
+// and a rank without a rail exchanges only inside its host.
 template <Along kWay>
 Schedule all_reduce_schedule(const Shape& any) {
   if (!slow_hosts(any).empty())
@@ -82,7 +81,7 @@ Schedule all_reduce_schedule(const Shape& any) {
   const std::vector<Rank> here = rails.host();
   const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
   if (shape.deterministic) {
-    // Chunk l * H + h straight to rail l's rank of host h.
+    // Chunk l * H + h goes straight to rail l's rank of host h.
     std::vector<Rank> all;
     for (int l = 0; l < n; ++l) all.insert(all.end(), rails.rail(l).begin(), rails.rail(l).end());
     const int owners = static_cast<int>(all.size());
@@ -120,8 +119,8 @@ Schedule reduce_scatter_schedule(const Shape& any) {
   return b.s;
 }
 
-// Along the rail, the sum for one host after the other goes around. The ranks of a host add up
-// their part of it just before, so a rank has few sums at a time, and these share places.
+// Along the rail, the sums for one host after the other travel around. The ranks of a host reduce
+// their part of a sum just before, so a rank holds few sums at a time, and these share places.
 Schedule rail_ring_reduce_scatter_schedule(const Shape& any) {
   if (any.deterministic || !uniform_hosts(any)) return reduce_scatter_schedule<Along::kRing>(any);
   constexpr int kPlaces = 3;
@@ -143,8 +142,8 @@ Schedule rail_ring_reduce_scatter_schedule(const Shape& any) {
   return s;
 }
 
-// Inside the host, blocks go in the order in which they come along the rail, which is the same for
-// all ranks of the host: no block waits for one that comes later.
+// Inside the host, blocks are forwarded in the order in which they arrive along the rail, which is
+// the same for all ranks of the host: no block waits for a later one.
 template <Along kWay>
 Schedule all_gather_schedule(const Shape& any) {
   const RailOrder order(any, kWay);
@@ -154,7 +153,7 @@ Schedule all_gather_schedule(const Shape& any) {
   if (!b.on_rail()) s.send(b.carrier(), b.of[any.rank], kHostChannel);
   b.each_guest(layout, [&](Rank guest) { s.recv(guest, b.of[guest], kHostChannel); });
   const std::size_t before = s.steps.size();
-  // By the first rank of a rail, what each of its ranks has in the end, in that order.
+  // `arrivals`: the chunks that a rank of `rail` holds at the end, in order of arrival.
   const Group host{b.here, b.me};
   const int rail = b.on_rail() ? b.me : 0, h = layout.my_host();
   const Chunks mine = b.part(rail);
@@ -163,7 +162,7 @@ Schedule all_gather_schedule(const Shape& any) {
   for (std::size_t i = before; i < s.steps.size(); ++i)
     if (s.steps[i].op == Op::kRecv) arrivals.push_back(s.steps[i].at);
   if (!b.on_rail()) s.steps.resize(before);
-  // A guest has its own block.
+  // Skips the block of rank `to` itself.
   const auto each = [&](int owner, Rank to, auto f) {
     for (const Chunks at : arrivals) {
       const Chunks there{at.first + b.part(owner).first - mine.first, at.count}, own = b.of[to];
@@ -184,7 +183,7 @@ Schedule all_gather_schedule(const Shape& any) {
   return s;
 }
 
-// Every rank learns its host's sum, then every rail on its own learns all hosts' sums.
+// Every rank gets its host's sum, then every rail on its own adds up the sums of all hosts.
 Schedule small_all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = empty_schedule(shape, 1);
@@ -205,8 +204,8 @@ Schedule barrier_schedule(const Shape& shape) {
   return s;
 }
 
-// The first rank of each host stands for it: fewest messages between hosts. Any shape.
-// Deterministic: rank 0 stands for all.
+// The first rank of each host represents it: fewest messages between hosts. Any shape.
+// Deterministic: rank 0 reduces for all.
 template <Block kBetweenHosts>
 Schedule leader_schedule(const Shape& shape) {
   const Layout layout(shape);
@@ -217,7 +216,7 @@ Schedule leader_schedule(const Shape& shape) {
     return s;
   }
   flat_reduce(s, layout.host(), 0, s.all(), kHostChannel);
-  // Local index 0 exists on every host, so its rail is whole even where hosts differ in size.
+  // Local index 0 exists on every host, so its rail is complete even if hosts differ in size.
   if (layout.my_local() == 0) kBetweenHosts(s, layout.rail(), s.all(), kRailChannel);
   flat_broadcast(s, layout.host(), 0, s.all(), kHostChannel);
   return s;

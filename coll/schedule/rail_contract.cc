@@ -1,4 +1,4 @@
-// Finds steps between hosts that leave their rail, and words them for an error message.
+// Finds sends between hosts that leave their rail, and formats them for an error message.
 // Knows no algorithm by name.
 #include "coll/schedule/rail_contract.h"
 
@@ -25,7 +25,7 @@ std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& sha
   const int my_host = host(me);
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& s = schedule.steps[i];
-    // What it receives is somebody's send.
+    // Every receive is another rank's send.
     if (s.op != Op::kSend || rail(s.peer) == rail(me)) continue;
     const int their_host = host(s.peer);
     if (their_host == my_host) continue;
@@ -42,8 +42,8 @@ std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& sha
 
 namespace {
 
-// The hosts whose ranks are looked at: of a large job the first, the last, at each power of two and
-// the one before, and the first whose ranks have these rails. Schedules depend on no more.
+// The hosts to check: in a large job the first, the last, each power of two and the one before, and
+// the first with each combination of rails. Schedules depend on nothing else.
 std::vector<std::size_t> looked_at(const Shape& shape) {
   std::vector<std::size_t> hosts;
   std::set<std::vector<int>> seen;

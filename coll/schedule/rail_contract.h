@@ -1,9 +1,9 @@
-// The rail contract: between hosts, a rank talks only to ranks of its own rail.
+// The rail contract: between hosts, a rank exchanges only with ranks of its own rail.
 //
 // Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
+// Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
 // which many flows share. An algorithm made for rails (coll/schedule/hierarchical.cc,
-// all_to_all.cc) first brings a block for a rank on another rail to the neighbour on that rail,
-// inside the host. This file proves the contract of a schedule, whatever its algorithm claims.
+// all_to_all.cc) first moves a block for a rank on another rail to the neighbor on that rail,
 //
 // Its functions are pure functions of the shape, so every rank gets the same answer. Shape::rail
 // names each rank's rail; in a shape without Shape::rail every rank is on the same rail.
@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// A step between hosts whose ends are on different rails.
+// A send between hosts whose ends are on different rails.
 struct RailBreach {
   Rank from = kNoRank, to = kNoRank;  // ranks of the communicator
   int from_rail = 0, to_rail = 0;
@@ -29,8 +29,8 @@ struct RailBreach {
 
 // Finds the first breach in the schedule of one rank.
 std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& shape);
-// Finds a breach in the schedules of the ranks, host by host; of more than 64 ranks in those of
-// some 30 hosts, which stand for the others.
+// Finds a breach in the schedules of all ranks, host by host; with more than 64 ranks only in those
+// of some 30 representative hosts.
 std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& shape);
 
 // "rank 1 (host 0, rail 1) -> rank 2 (host 1, rail 0): step 4 sends chunks [2,3) on channel 0; on

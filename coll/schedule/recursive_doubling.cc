@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// The first 2 * extra members fold in pairs: the even one hands its value to the odd one, sits out,
-// and gets the result. The others double: in every step both partners end with the same value.
+// The first 2 * extra members fold in pairs: the even one sends its value to the odd one, sits out,
+// and receives the result. The others double: after every step both partners have the same value.
 void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
@@ -42,7 +42,7 @@ void bruck_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   }
 }
 
-// After the step of distance d everybody has heard of the 2d members up to itself.
+// After the step of distance d every member knows that the 2d members up to itself have entered.
 void dissemination_barrier(Schedule& s, Group g, Chunks c, int channel) {
   for (int distance = 1; distance < g.size(); distance *= 2) {
     s.send(g.at(g.me + distance), c, channel);
@@ -54,7 +54,7 @@ namespace {
 
 Schedule recursive_doubling_all_reduce_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, 1);
-  // Sums that grow step by step have no order that is the same for all numbers of ranks.
+  // The order of additions in recursive doubling depends on the number of ranks.
   (shape.deterministic ? flat_all_reduce : recursive_doubling_all_reduce)(s, Layout(shape).world(),
                                                                           s.all(), 0);
   return s;

@@ -1,6 +1,6 @@
-// reduce: like an all_reduce of which only the root keeps the result.
+// reduce: an all_reduce whose result only the root keeps.
 //
-// Where the sums must not depend on the algorithm (Shape::deterministic), contributions go
+// If the sums must not depend on the algorithm (Shape::deterministic), contributions travel
 // unreduced to the rank that adds them up: the root, or the owner of a part.
 #include <algorithm>
 
@@ -8,13 +8,13 @@
 
 namespace weft {
 
-// The sum grows from the member before the root all the way around; rounds make it a pipeline.
+// The sum travels from the member before the root all the way around; rounds make it a pipeline.
 void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
   if (g.at(g.me + 1) != g.at(root)) s.recv_reduce(g.at(g.me + 1), c, channel);
   if (g.me != root) s.send(g.at(g.me - 1), c, channel);
 }
 
-// Part i from member i.
+// The root receives part i from member i.
 void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel) {
   const int n = g.size();
   if (g.me != root) return s.send(g.at(root), c.part(g.me, n), channel);

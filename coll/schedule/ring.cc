@@ -1,5 +1,5 @@
-// The ring: every rank talks only to its neighbours. It is optimal in bytes and takes n - 1 steps
-// per pass (Patarasuk and Yuan, 2009). It goes host after host, so it enters each host once.
+// The ring: every rank exchanges only with its neighbors. It is optimal in bytes, takes n - 1 steps
+// per pass (Patarasuk and Yuan, 2009), and visits host after host, entering each host once.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"
@@ -22,7 +22,7 @@ void ring_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   }
 }
 
-// Everybody hands on what it gets; rounds make it a pipeline.
+// Every member forwards what it receives; rounds make it a pipeline.
 void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
   if (g.me != root) s.recv(g.at(g.me - 1), c, channel);
   if (g.at(g.me + 1) != g.at(root)) s.send(g.at(g.me + 1), c, channel);
@@ -30,7 +30,7 @@ void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
 
 namespace {
 
-// Chunk i is that of the i-th rank around the ring.
+// Chunk i is the block of the i-th rank around the ring.
 Schedule blocks_around(const Shape& shape, const Layout& layout) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const auto order = layout.by_host().ranks;
@@ -38,7 +38,7 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
   return s;
 }
 
-// Contributions go around added up, or unreduced to whoever adds them up in the order of ranks.
+// Partial sums travel around; if deterministic, contributions go unreduced to the block's owner.
 void around_reduce_scatter(Schedule& s, const Shape& shape, Group g) {
   (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
 }

@@ -1,9 +1,9 @@
 // Broadcast and reduce along all rails that the hosts have in common: part l of the message goes
-// along rail l, by a circulant graph of the hosts.
+// along rail l, over a circulant graph of the hosts.
 //
-// The root's own links are the narrow place, since all rails of its host want their parts from it:
-// it hands each part out once. Its neighbors pass on to each other what they have; the part that
-// the root itself sends along its rail reaches them by a chain. Reduce is the mirror image.
+// The root's own links are the bottleneck, since all rails of its host need their parts from it: it
+// sends each part once. Its neighbors forward their parts to each other; the part that the root
+// itself sends along its rail reaches them through a chain. Reduce is the mirror image.
 #include <algorithm>
 #include <utility>
 
@@ -14,11 +14,11 @@ namespace {
 
 // A circulant graph is a pipeline without the length of a chain: J. L. Traeff, "Fast(er)
 // Construction of Round-optimal n-Block Broadcast Schedules", IEEE Cluster 2022. In slot k of every
-// q = ceil(lg n) slots, member v, counted from the root, sends a piece to v + skip(k) and gets one
-// from v - skip(k), and in q slots it gets one piece of every class modulo q. So the pieces of a
-// class follow a tree of depth q or q + 1 of their own; each member has another parent in each of
-// the q trees, and no member sends more than the message. The engine's rounds, of one piece of
-// every class, make a pipeline of it. A reduction goes the other way.
+// q = ceil(lg n) slots, member v, counted from the root, sends a piece to v + skip(k) and receives
+// one from v - skip(k); in q slots it receives one piece of every class modulo q. The pieces of
+// each class follow their own tree of depth q or q + 1; each member has a different parent in each
+// of the q trees, and no member sends more bytes than the message has. The engine's rounds, each
+// with one piece of every class, form the pipeline. A reduction runs in the opposite direction.
 class Circulant {
  public:
   explicit Circulant(int n) : n_(n), skip_{n} {
@@ -27,7 +27,7 @@ class Circulant {
   }
   int slots() const { return static_cast<int>(skip_.size()) - 1; }
   int skip(int slot) const { return skip_[static_cast<std::size_t>(slot)]; }
-  // The class of what member v > 0 gets in each slot.
+  // The class that member v > 0 receives in each slot.
   std::vector<int> classes(int v) const {
     const int q = slots();
     const int first = root_class(v);
@@ -44,10 +44,10 @@ class Circulant {
     std::vector<bool> open;  // by class, and q: the root
   };
   int skip_or_all(std::size_t slot) const {
-    return slot < skip_.size() ? skip_[slot] : 3 * n_;  // past the last slot nothing is near enough
+    return slot < skip_.size() ? skip_[slot] : 3 * n_;  // past the last slot: out of reach
   }
-  // The class whose piece comes from the root by the fewest slots: the last of the greedy sum of
-  // skips that is v.
+  // The class whose piece reaches v from the root in the fewest slots: the last term of the greedy
+  // sum of skips that adds up to v.
   int root_class(int v) const {
     int k = slots() - 1;
     while (skip(k) != v) {
@@ -56,8 +56,8 @@ class Circulant {
     }
     return k;
   }
-  // Walks greedy sums of skips, depth first, from `at` up to below `end`, and takes for each slot
-  // the nearest member from which a class that is still missing can have come.
+  // Searches greedy sums of skips, depth first, from `at` to below `end`, and picks for each slot
+  // the nearest member that can have sent a class that is still missing.
   void find(Search& search, int v, int at, int end) const {
     for (int e = slots(); e >= 0; --e) {
       const auto slot = [&](std::size_t more) { return skip_or_all(search.found.size() + more); };
@@ -75,7 +75,7 @@ class Circulant {
   std::vector<int> skip_;
 };
 
-// The children of member v in a broadcast and the class that each gets from it, slot by slot.
+// The children of member v in a broadcast and the class that it sends to each, slot by slot.
 std::vector<std::pair<int, int>> children(const Circulant& graph, int n, int v) {
   std::vector<std::pair<int, int>> all;
   for (int k = 0; k < graph.slots(); ++k)
@@ -134,7 +134,7 @@ struct Rooted {
   bool is_root() const { return at_home && me == root; }
   Group host() const { return {here, me}; }
   Group rail() const { return {rails.rail(me), layout.my_host()}; }
-  // Calls f(to, from), indices into `here`, for the other ranks of the root's host but the root.
+  // Calls f(to, from), indices into `here`, for the other ranks of the root's host except the root.
   template <class F>
   void each_other(F f) const {
     const int size = static_cast<int>(others.size()), at = me - (me > root);
@@ -145,7 +145,7 @@ struct Rooted {
   Layout layout;
   CommonRails rails;
   int n;                           // rails
-  std::vector<Rank> here, others;  // of this host; the root's host but the root
+  std::vector<Rank> here, others;  // of this host; of the root's host without the root
   Schedule s;
   int me = 0, root = -1, home = 0;
   bool at_home = false;
@@ -174,7 +174,7 @@ Schedule broadcast_schedule(const Shape& shape) {
   return s;
 }
 
-// Contributions go unreduced to the ranks of the root's host that stand for the rails.
+// Contributions travel unreduced to the ranks of the root's host that represent the rails.
 void reduce_in_order(Rooted& r, const Shape& shape) {
   std::vector<Rank> owners;
   for (int l = 0; l < r.n; ++l) owners.push_back(r.rails.rail(l)[r.home]);

@@ -12,7 +12,7 @@ namespace {
 
 int modulo(int i, int n) { return ((i % n) + n) % n; }
 
-// FNV-1a over 64-bit words with a final mix (splitmix64), so that close schedules hash far apart.
+// FNV-1a over 64-bit words with a final mix (splitmix64), so that similar schedules hash far apart.
 class Hasher {
  public:
   void add(std::uint64_t word) { state_ = (state_ ^ word) * 0x100000001b3ULL; }

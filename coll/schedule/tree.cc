@@ -1,11 +1,11 @@
-// Binomial trees that know hosts: one tree joins the hosts, and each host has one inside.
+// Host-aware binomial trees: one tree connects the hosts, and each host has one inside.
 #include <bit>
 
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 
-// Counted from the root, member v gets it from v without its lowest bit, and serves the members
+// Counted from the root, member v receives from v without its lowest bit, and sends to the members
 // v + mask below that bit, the farthest (with the largest subtree) first.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
   const int n = g.size();

@@ -1,13 +1,14 @@
-// all_reduce along rails where ports of some hosts are slower than those of the others.
+// all_reduce along rails when some hosts have slower ports than the others.
 //
-// A host must send and get the message once, whoever adds it up; a host that takes its part in
-// adding up has nearly twice as many bytes. So hosts with slow ports add up less: of the share
-// 1 - b of the message they only send their contributions, in pieces, each to one of the other
-// hosts, which adds it to its own, and get the results the same way, over all of their ports in
-// proportion to their rates. Of a rail where its port is slow, such a host sends over another rail,
-// to the neighbor of the rank that wants it. The other hosts add up that share among themselves,
-// and the share b with all hosts. b follows from the rates in closed form. Where one host is slow
-// it reaches the lower bound: 2 (H-1) / (rate of all ports of all hosts) or 1 / (rate of the slow
+// Every host must send and receive the message once, whichever host reduces it; a host that takes
+// part in the reduction moves nearly twice as many bytes. So hosts with slow ports reduce less: for
+// the share 1 - b of the message they only send their contributions, in pieces, each to one of the
+// other hosts, which adds it to its own, and get the results back the same way, over all of their
+// ports in proportion to the rates. If its port on a rail is slow, such a host sends over another
+// rail, to a neighbor of the rank that needs the piece. The other hosts reduce that share among
+// themselves, and the share b with all hosts. b follows from the rates in closed form. With one
+// slow host it reaches the lower bound: 2 (H-1) / (rate of all ports) or 1 / (rate of the slow
+// host's ports), whichever is more (for ranks instead of hosts: OptCC, arXiv 2606.01680).
 // host's ports), whichever is more (the bound for ranks instead of hosts: OptCC, arXiv 2606.01680).
 #include <cmath>
 #include <numeric>
@@ -18,17 +19,17 @@
 namespace weft {
 namespace {
 
-// b (see above) is 0 where it would shorten the time by less: it costs twice the messages.
+// b (see above) is 0 if it saves less than this share of the time: it doubles the messages.
 constexpr double kWorthTwice = 0.002;
-// Of the best b: a host whose ports are all as busy as those of the others is late, since more of
-// what it does waits for others.
+// Used fraction of the best b: a host whose ports are as busy as the others' finishes late, since
+// more of its steps wait for other hosts.
 constexpr double kBusy = 0.8;
-// Pieces of the message of one rail: each goes through a port of one of the other hosts, which is
-// busy for that much longer.
+// Pieces of the message of one rail: each occupies a port of one of the other hosts for that much
+// longer.
 constexpr int kPieces = 64;
-// Up to this many pieces of one rail, each of the other hosts has one for every port.
+// Up to this many pieces per rail, each of the other hosts has one for every port.
 constexpr int kOneForEach = 16;
-constexpr int kPerPort = 2;  // the fewest pieces that go through a port, where there are more
+constexpr int kPerPort = 2;  // the fewest pieces per port, if there are more
 
 using Rates = std::vector<double>;  // by rail
 
@@ -37,18 +38,18 @@ double sum_of(const Rates& rates) { return std::accumulate(rates.begin(), rates.
 // A piece of a slow host's contribution.
 struct PieceOfSlow {
   Chunks at;
-  int port;  // of the slow host, that it goes through
-  int host;  // that adds it to its own, as a place among the others
+  int port;  // port of the slow host that sends it
+  int host;  // host that adds it to its own, as an index among the others
 };
 
-// The part of the message that one rail adds up: chunks of all hosts, then of all but the slow
-// ones.
+// The part of the message that is reduced on one rail: chunks that all hosts reduce, then chunks
+// that all but the slow hosts reduce.
 struct RailPart {
   Chunks shared, direct;
-  std::vector<std::vector<PieceOfSlow>> pieces;  // by slow host; of `direct`, in ascending order
+  std::vector<std::vector<PieceOfSlow>> pieces;  // by slow host; pieces of `direct`, ascending
 };
 
-// What goes where; the same on every rank.
+// How the message is divided among hosts, rails and ports; the same on every rank.
 class Shares {
  public:
   Shares(const Shape& shape, const Layout& layout)
@@ -63,7 +64,7 @@ class Shares {
     cut(all, here);
   }
   const std::vector<int>& slow_ones() const { return slow_; }
-  // The host's place among the slow ones; -1: it is none of them.
+  // The host's index among the slow ones, or -1.
   int place_of(int host) const {
     const auto it = std::ranges::find(slow_, host);
     return it == slow_.end() ? -1 : static_cast<int>(it - slow_.begin());
@@ -72,11 +73,11 @@ class Shares {
   const std::vector<PieceOfSlow>& pieces(int slow, int l) const {
     return rail(l).pieces[static_cast<std::size_t>(slow)];
   }
-  // What rank l of a host has to do with: all parts of its rail.
+  // The chunks that rank l of a host handles: all parts of its rail.
   Chunks whole(int l) const {
     return {rail(l).shared.first, rail(l).shared.count + rail(l).direct.count};
   }
-  // The host's place among those that are not slow.
+  // The host's index among those that are not slow.
   int among_others(int host) const {
     return host - static_cast<int>(std::ranges::count_if(slow_, [&](int s) { return s < host; }));
   }
@@ -96,25 +97,25 @@ class Shares {
  private:
   int others() const { return hosts_ - static_cast<int>(slow_.size()); }
 
-  // `all`, `here`: rates of the ports of other hosts, and of each slow one.
+  // `all`: port rates of a host that is not slow; `here`: of each slow host.
   void cut(const Rates& all, const std::vector<Rates>& here) {
     const double sum = sum_of(all), h = hosts_, m = others();
-    Rates low = all;  // what each host's port of a rail has
+    Rates low = all;  // by rail: the slowest host's port
     double live = sum;
     for (const Rates& of : here) {
       live = std::min(live, sum_of(of));
       for (std::size_t l = 0; l < all.size(); ++l) low[l] = std::min(low[l], of[l]);
     }
     const double lowest = sum_of(low);
-    // Of a share of the message, what each port of a rail sends: `shared` among all hosts, `ring`
-    // among the others, `extra` from and to each slow host besides.
+    // What each port of a rail sends per unit of the message: `shared` if all hosts reduce it,
+    // `ring` if only the others do, `extra` in addition to and from each slow host.
     const double shared = 2 * (h - 1) / h, ring = 2 * (m - 1) / m, extra = 1 / m;
     const double apart = ring + extra * (h - m);
     const auto us_of = [&](double b) { return (b * shared + (1 - b) * apart) / sum; };
     double b = apart / sum - 1 / live;
     b = b <= 0 ? 0 : b / ((shared - 1) / live + (apart - shared) / sum);
     b = std::clamp(b, 0.0, 1.0) * kBusy;
-    // Of hosts that are slow on different rails, each has its slow ports and all others' to spare.
+    // If hosts are slow on different rails, the shared part runs at each rail's lowest rate.
     if (const double spare = lowest > 0 ? shared * (1 / lowest - 1 / live)
                              : b > 0    ? 1e9
                                         : 0;
@@ -146,8 +147,9 @@ class Shares {
     }
   }
 
-  // What of rail l's direct share a slow host sends through each of its ports: its own port takes
-  // what it can, the others the rest by their room, beside what their own rails take.
+  // How much of rail l's direct share a slow host sends through each of its ports: as much as
+  // possible through its own, the rest through the others, in proportion to what their own rails
+  // leave.
   static Rates ports_for(std::size_t l, const Rates& through, const Rates& direct) {
     Rates room = through, by_port(through.size(), 0.0);
     const double scale = sum_of(direct) / sum_of(through);
@@ -168,9 +170,9 @@ class Shares {
     return {first, count};
   }
 
-  // `by_port`: of each slow host. Where there are few pieces, each of the other hosts has one for
-  // every port, as long as that port's share. Otherwise pieces of one port follow each other, so
-  // that they are one message inside the slow host.
+  // `by_port`: for each slow host. With few pieces, each of the other hosts has one for every port,
+  // sized by that port's share. Otherwise pieces of one port are adjacent, so that they are one
+  // message inside the slow host.
   void add_direct(RailPart& part, const std::vector<Rates>& by_port, double share) {
     const int n = others();
     std::vector<std::vector<int>> used(by_port.size());
@@ -212,7 +214,7 @@ class Shares {
     }
   }
 
-  // The host whose port on that rail has got least from the slow host so far, from `first` on.
+  // The host whose port on that rail has received least from the slow host, from `first` on.
   int least_busy(std::size_t slow, int port, int first, double share) {
     Rates& load = loads_[slow][static_cast<std::size_t>(port)];
     const int n = others();
@@ -229,7 +231,7 @@ class Shares {
     return std::accumulate(weight_.begin() + at.first, weight_.begin() + at.end(), 0.0);
   }
 
-  static constexpr double kNothing = 1e-9;  // of the message
+  static constexpr double kNothing = 1e-9;  // share of the message that counts as 0
 
   const std::vector<int> slow_;
   const int hosts_, ports_;
@@ -264,7 +266,7 @@ class Builder {
   int n() const { return layout_.per_host(); }
   Rank local(int l) const { return layout_.host().at(l); }
   int slow_ones() const { return static_cast<int>(shares_.slow_ones().size()); }
-  // This rail's rank of a slow host.
+  // The rank of a slow host on this rail.
   Rank on_slow(int slow) const {
     return layout_.rail().at(shares_.slow_ones()[static_cast<std::size_t>(slow)]);
   }
@@ -272,7 +274,7 @@ class Builder {
   // Calls f with each range of chunks that rank `owner` of a slow host collects.
   template <class F>
   void collected(int slow, int owner, F f) const {
-    Chunks open{0, 0};  // neighbors make one range
+    Chunks open{0, 0};  // adjacent ranges are merged
     const auto take = [&](Chunks at) {
       if (open.count > 0 && open.end() != at.first) f(std::exchange(open, {0, 0}));
       open = open.count > 0 ? Chunks{open.first, open.count + at.count} : at;
@@ -284,8 +286,8 @@ class Builder {
     if (open.count > 0) f(open);
   }
 
-  // Calls f with each piece of rail l that a slow host sends through `port`, in the order in which
-  // they leave: the others add up from the last part to the first (halving_doubling.cc).
+  // Calls f with each piece of rail l that a slow host sends through `port`, in the order of
+  // sending: the others reduce from the last part to the first (halving_doubling.cc).
   template <class F>
   void for_pieces(int slow, int l, int port, F f) const {
     const auto& all = shares_.pieces(slow, l);
@@ -318,8 +320,8 @@ class Builder {
                 [&](Chunks at) { s_.recv(local(me_ - i), at, kHostChannel); });
   }
 
-  // Calls f with each piece of rail l that comes to this host from a slow host's `port`, in the
-  // order in which they leave.
+  // Calls f with each piece of rail l that this host receives from a slow host's `port`, in the
+  // order of sending.
   template <class F>
   void direct_here(int slow, int l, int port, F f) const {
     for_pieces(slow, l, port, [&](const PieceOfSlow& p) {
@@ -332,7 +334,7 @@ class Builder {
     for (int i = 1; i < n(); ++i)
       s_.send(local(me_ + i), shares_.whole((me_ + i) % n()), kHostChannel);
     for (int i = 1; i < n(); ++i) s_.recv_reduce(local(me_ - i), whole, kHostChannel);
-    // Contributions of slow hosts: those for other ranks of this host are handed on.
+    // Contributions of slow hosts; those for other ranks of this host are forwarded.
     for (int slow = 0; slow < slow_ones(); ++slow) {
       for (int l = 0; l < n(); ++l)
         direct_here(slow, l, me_, [&](Chunks at) {
@@ -351,7 +353,7 @@ class Builder {
     reduce_scatter_(s_, others, mine.direct, kDirectChannel);
     all_gather_(s_, rail, mine.shared, kRailChannel);
     all_gather_(s_, others, mine.direct, kDirectChannel);
-    // The results, back the same way.
+    // The results return the same way.
     for (int slow = 0; slow < slow_ones(); ++slow) {
       for (int m = 0; m < n(); ++m)
         if (m != me_)
@@ -370,8 +372,8 @@ class Builder {
                       [&](Chunks at) { s_.recv(local(me_ - i), at, kHostChannel); });
   }
 
-  // What rank `to` of this host still lacks of the results of rank `from`: all but those that it
-  // has handed on to slow hosts.
+  // Calls f with the results of rank `from` that rank `to` of this host lacks: all but those that
+  // it has forwarded to slow hosts.
   template <class F>
   void without_detours(int from, int to, F f) const {
     std::vector<Chunks> handed_on;
@@ -392,7 +394,7 @@ class Builder {
   const RailBlock reduce_scatter_, all_gather_;
   Schedule s_;
   const int me_, host_;
-  std::vector<Rank> others_;  // of this rail, of all hosts that are not slow
+  std::vector<Rank> others_;  // this rail's ranks of all hosts that are not slow
 };
 
 }  // namespace

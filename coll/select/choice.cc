@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Measured times differ by this much by chance.
+// Noise: only a time below this fraction of another is clearly faster.
 constexpr double kClear = 0.97;
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace weft {
 struct Candidate {
   const Algorithm* algorithm = nullptr;
   Prediction prediction;
-  double measured_us = 0;  // by the profile; 0: not measured
+  double measured_us = 0;  // from the profile; 0: not measured
 };
 
 // Returns the algorithms that apply. The first is the one to run: the model's pick or, where the

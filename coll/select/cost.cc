@@ -1,4 +1,4 @@
-// Plays schedules through on the links of a cost model, to predict their time.
+// Plays schedules on the links of a cost model, to predict their time.
 // Does not know which algorithm `auto` picks: cost_pick.cc does.
 #include "coll/select/cost.h"
 
@@ -15,20 +15,20 @@
 namespace weft {
 namespace {
 
-// All ranks are played through up to this many steps in all; beyond that one host's, or a first and
-// a last host's ranks, or one rank of each. In a broadcast, ranks do different things, and few: it
-// is played by all (up to 100,000 ranks). More would be all pairs of many ranks, which do alike.
+// All ranks are played up to this many steps in total; beyond that the ranks of one host, or of the
+// first and the last, or one rank of each. The ranks of a broadcast differ and have few steps each,
+// so all are played (up to 100,000 ranks); more steps are all pairs of many ranks, which are alike.
 constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
 constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 constexpr std::size_t kMostSlow = 4;  // hosts with slow ports that are played
-// Steps of as many rounds as are played.
+// Steps of one round times rounds played, at most.
 constexpr double kPlayedSteps = 16384;
-// Of kManyRanks, one of the first and of the last host are played, and fewer steps.
+// The same above kManyRanks, where one rank of the first and of the last host is played.
 constexpr double kPlayedStepsOfMany = 4096;
 
-// A round inside a host, where the model does not say.
+// Bytes of a round inside a host, if the model sets none.
 constexpr std::size_t kHostRound = std::size_t{4} << 20;
 
 int useful_rounds(std::size_t bytes, std::size_t element_size, int nchunks, int rounds) {
@@ -37,10 +37,10 @@ int useful_rounds(std::size_t bytes, std::size_t element_size, int nchunks, int 
   return static_cast<int>(std::clamp<double>(rounds, 1.0, most));
 }
 
-// How long a round holds the busiest port or rank.
+// How long a round occupies the busiest port or rank.
 double stage_of(const Play& play) { return std::max(play.rail_us(), play.host_us()); }
 
-// What a play says of `rounds` rounds that follow each other as fast as ports and ranks allow.
+// The prediction for `rounds` rounds that follow each other as fast as ports and ranks allow.
 Prediction time_of(const Play& play, const Shape& shape, double rounds, const CostModel& model) {
   Prediction p;
   p.alpha_us = play.end().alpha_us;
@@ -49,8 +49,8 @@ Prediction time_of(const Play& play, const Shape& shape, double rounds, const Co
   p.work_us = rounds * play.work_us();
   double first = play.end_us(0), stage = stage_of(play);
   if (model.oversubscription > 1) {
-    // What the chain does not do itself is shared by the cores (Graham's bound for list schedules),
-    // while bytes are on their way.
+    // Work outside the longest chain is shared by the cores (Graham's bound for list scheduling),
+    // while bytes are in flight.
     const double cores = shape.nranks / model.oversubscription;
     first = std::max(first, p.alpha_us + (play.work_us() - p.alpha_us) / cores);
     stage = std::max(stage, play.work_us() / cores);
@@ -73,7 +73,7 @@ CostModel costs_of(const Machine& m) {
   c.step_us = m.core_us;
   c.reduce_us_per_byte = of_core(m.reduce_GBps);
   c.host_ports = m.host_ports;
-  if (!m.host_ports) return c;  // cores move all bytes, and nobody knows of a spine
+  if (!m.host_ports) return c;  // cores move all bytes, and no spine is modeled
   c.spine = {m.spine.us, us_per_byte(m.spine_gbps() * m.payload_share), 0};
   c.host_copy_us_per_byte = of_core(m.copy_GBps);
   c.rail_copy_us_per_byte = m.rail_copies ? c.host_copy_us_per_byte : 0;
@@ -97,9 +97,8 @@ Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
 namespace {
 
 // The rounds of a message as the engine runs them: the first ones are played, the others follow at
-// the pace of the last of these. `chained`: a rank is busy with a round while the round lasts. The
-// time is 0 where those that are played wait for each other and for others in a way that cannot
-// end.
+// the pace of the last ones played. `chained`: a rank is busy with a round while the round lasts.
+// The time is 0 if the played ranks deadlock, because they also wait for ranks that are not played.
 Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape, double bytes,
                              const Rounds& rounds, bool chained, const CostModel& model) {
   const int lanes =
@@ -107,8 +106,8 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   Play play(some, shape, bytes / rounds.rounds, model, Order::kAsEngine);
   const double most_steps = shape.nranks > kManyRanks ? kPlayedStepsOfMany : kPlayedSteps;
   const double room = std::max(1.0, std::floor(most_steps / std::max(1, play.steps())));
-  // Where rounds follow each other in lanes, and there is no room for two in each, fewer lanes are
-  // played.
+  // If rounds follow each other in lanes, and there is no room for two in each lane, fewer lanes
+  // are played.
   const bool all = rounds.rounds <= lanes || 2.0 * lanes + 1 <= room;
   const int few = all ? lanes : std::min(lanes, std::max(1, static_cast<int>(room - 1) / 2));
   const int played =
@@ -118,7 +117,7 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);
   double pace = stage;
-  // The less rounds hold each other up, the more of them are in flight.
+  // The less rounds delay each other, the more of them are in flight.
   const auto held_up = [&](double us) {
     pace = std::cbrt(std::pow(stage, 3) + std::pow(us / lanes, 3));
   };
@@ -129,24 +128,24 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   } else if (lanes > 0) {
     held_up(chained ? play.end_us(0) : 2 * model.rail.alpha_us + pace);
   }
-  const int begun = few < lanes ? 1 : played;  // in more lanes, rounds after the first end earlier
+  const int begun = few < lanes ? 1 : played;  // with more lanes, later rounds end earlier
   p.time_us = std::max(play.end_us(begun - 1), begun * stage) + (rounds.rounds - begun) * pace;
   return p;
 }
 
-// How the engine runs a message between hosts.
+// How the engine slices a message between hosts.
 struct Cutting {
-  bool split = false;  // in messages of one chunk
+  bool split = false;  // steps are split into messages of one chunk
   Rounds rounds;
 };
 
-// What a step is as messages; joined steps share one, unless they are split.
+// The number of messages of a step; joined steps share one, unless they are split.
 double messages_of(const Step& step, const Cutting& cut) {
   return cut.split ? step.at.count : step.joined ? 0 : 1;
 }
 
-// Where cores are short, move all bytes of a host, or rails are sockets, the work of the processor
-// decides, and the order in which a rank does it.
+// Whether rounds are played as the engine runs them. Not if processor work decides, and its order
+// on a rank: cores are short, move all bytes of a host, or rails are sockets.
 bool as_engine(const Shape& shape, const CostModel& model) {
   return model.round_bytes == 0 && !model.sockets && model.oversubscription <= 1 &&
          (shape.hosts.size() > 1 || model.host_ports);
@@ -195,7 +194,7 @@ Messages messages_of(const Algorithm& algorithm, const Shape& any, std::size_t b
 
 namespace {
 
-// What the messages of one rank cost its core, over all rounds.
+// The core time for one rank's messages, over all rounds.
 double work_us_of(const Schedule& own, const Layout& layout, const Cutting& cut,
                   const CostModel& model) {
   double us = 0;
@@ -212,7 +211,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                 const CostModel& model) {
   Shape shape = any;
   shape.rank = rooted(algorithm.collective) ? shape.root : 0;
-  shape.slow_ports.clear();  // with them it takes no less
+  shape.slow_ports.clear();  // slow ports never make it faster
   const Layout layout(shape);
   const Schedule s = algorithm.build(shape);
   Cutting cut;
@@ -226,7 +225,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
       (algorithm.collective == Collective::kAllToAll ? static_cast<double>(shape.nranks) : 1.0);
   const double chunk = all / s.nchunks;
   const double rail_us = std::max(chunks[0][0], chunks[0][1]) * chunk * model.rail.us_per_byte;
-  // Without ports of their own, receivers read inside a host.
+  // Without host ports, the receivers read inside a host.
   const double near = model.host_ports ? std::max(chunks[1][0], chunks[1][1]) : chunks[1][0];
   const double host_us = near * chunk * model.host.us_per_byte;
   return std::max({rail_us, host_us, work_us_of(s, layout, cut, model)});
@@ -234,7 +233,7 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
 
 namespace {
 
-// The first `count` hosts, from the root's on.
+// The first `count` hosts, starting with the root's.
 Shape fewer_hosts(const Shape& shape, int count) {
   Shape few = shape;
   few.hosts.clear();
@@ -257,7 +256,7 @@ Shape fewer_hosts(const Shape& shape, int count) {
   return few;
 }
 
-// Whether the first rank of the first host has another number of partners than that of the last.
+// Whether the first ranks of the first and the last host differ in their number of partners.
 bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
   Shape shape = any;
   const auto partners = [&](const std::vector<Rank>& host) {
@@ -269,9 +268,9 @@ bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
   return partners(any.hosts.front()) != partners(any.hosts.back());
 }
 
-// Where ranks do different things, as in a collective with a root, all must be played. Where hosts
-// are many, the time follows from that on 2, 4 and 8 of them: a chain's grows by as much for each
-// host, a tree's for each doubling, and what only bytes limit grows less and less.
+// If ranks do different things, as in rooted collectives, all must be played. With many hosts, the
+// time is extrapolated from 2, 4 and 8 of them: a chain's grows by the same amount per host, a
+// tree's per doubling, and what is limited only by bytes grows less and less.
 Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                             std::size_t element_size, const CostModel& model) {
   Prediction p;
@@ -284,15 +283,15 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
   double more = us[2] - us[1];
   if (more <= 0 || before <= 0) return p;
   double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
-  // Slices differ from one number of hosts to the next; where the schedule tells its hops, these do
-  // not count as growth.
+  // Slices change with the number of hosts; if the schedule declares its hops, that does not count
+  // as growth.
   if (const int hops = algorithm.build(shape).rail_hops; hops > 0)
     growth = std::min(growth, hops > 1 ? 1.0 : 0.5);
   for (double hosts = kFewHosts; hosts < static_cast<double>(shape.hosts.size()); hosts *= 2) {
     more *= growth;
     p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
   }
-  // The messages of a root that has one for every rank grow in number as the others do not.
+  // A root with a message for every rank is limited by their number, which grows faster.
   p.time_us = std::max(p.time_us, floor_us(algorithm, shape, bytes, model));
   return p;
 }
@@ -301,8 +300,8 @@ Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std:
 
 namespace {
 
-// Where hosts have slow ports, and the schedule gives them less: played by the slow hosts, the
-// first and the last of the others. No time where these are too many.
+// With slow ports to which the schedule gives less: plays the slow hosts, and the first and the
+// last of the others. Time 0 if there are too many slow hosts.
 Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t bytes,
                            const CostModel& model) {
   shape.rank = 0;
@@ -324,9 +323,8 @@ Prediction play_slow_ports(const Algorithm& algorithm, Shape shape, std::size_t 
   return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, true, model);
 }
 
-// Where hosts have slow ports: by playing, or the time with equal ports, in which the busiest rail
-// takes as much longer as the slowest port, or, where the algorithm gives slow ports less, as the
-// bound says.
+// With slow ports: by playing; or the time with equal ports, in which the busiest rail takes longer
+// by the factor of the slowest port or, if the algorithm gives slow ports less, of the bound.
 Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                               std::size_t element_size, const CostModel& model) {
   Shape equal = shape;
@@ -345,7 +343,7 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
     }
   Prediction p = predict(algorithm, equal, bytes, element_size, model);
   double longer = less ? bound_us(slow) / bound_us(equal) : 1;
-  if (!less)  // a dead port's messages pass another one, beside its own
+  if (!less)  // a dead port's messages use another port in addition
     for (const SlowPort& port : shape.slow_ports)
       longer = std::max(longer, port.rate > 0 ? 1 / port.rate : 2);
   p.time_us += (longer - 1) * p.rail_us;
@@ -374,8 +372,8 @@ Prediction predict_equal_ports(const Algorithm& algorithm, const Shape& any, std
     if (cut.split) some.back() = split_chunks(some.back(), ends);
     return some.back();
   };
-  // The first host's ranks, or the root's, may do more than the others, which are about alike; what
-  // a rank gets may come in the order in which it is wanted on the first host, and not on the last.
+  // The first host's ranks, or the root's, may do more than the others, which are alike; data may
+  // arrive in the order of its use on the first host, and not on the last.
   const bool broadcast = rooted(algorithm.collective);
   shape.rank = broadcast ? shape.root : 0;
   const Layout layout(shape);

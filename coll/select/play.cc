@@ -1,4 +1,4 @@
-// Makes the steps of some ranks ready to be played: what waits for what.
+// Prepares the steps of some ranks for playing: which task waits for which.
 #include "coll/select/play.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// How many bytes some chunks of a round of `bytes` have.
+// The bytes of a range of chunks in a round of `bytes`.
 class ChunkBytes {
  public:
   ChunkBytes(const Schedule& s, double bytes) : each_(bytes / s.nchunks) {
@@ -57,17 +57,17 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
     const int local = static_cast<int>(layout.hosts()[as_index(h)].size());
     for (int l = 0; l < local; ++l) {
       const Rank r = layout.hosts()[as_index(h)][as_index(l)];
-      // Where hosts have different numbers of ranks, an index says nothing of the rail.
+      // If hosts have different numbers of ranks, the index does not determine the rail.
       const int rail =
           known ? shape.rail[as_index(r)] % nrails_ : by_index(l, local, nrails_, uniform);
       port_of_[as_index(layout.hosts()[as_index(h)][as_index(l)])] = h * nrails_ + rail;
       ++users_[as_index(h * nrails_ + rail)];
     }
   }
-  for (const SlowPort& p : shape.slow_ports)  // a dead one carries nothing in a schedule that knows
+  for (const SlowPort& p : shape.slow_ports)  // a schedule that knows a dead port avoids it
     if (p.rate > 0)
       us_per_byte_[as_index(of(layout.hosts()[as_index(p.host)][as_index(p.local)]))] /= p.rate;
-  // Weights are per rank of a host; they are those of rails where each rank has its own.
+  // Weights are per rank of a host; they are rail weights if each rank has its own rail.
   const auto& weight = shape.rail_weight;
   if (static_cast<int>(weight.size()) != nrails_) return;
   double sum = 0;
@@ -123,7 +123,7 @@ void Play::add_tasks(int rank, double bytes) {
     t.near = layout_.host_of(steps[i].peer) == layout_.host_of(m.schedule->rank);
     t.bytes = size.of(steps[i].at);
     t.missing += steps[i].op != Op::kSend;
-    // Sources that can be read where they lie are reduced in one pass.
+    // Sources that can be read in place are reduced in one pass.
     t.reduces = steps[i].op == Op::kRecvReduce &&
                 (model_.host_ports || !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i])));
   }
@@ -131,7 +131,7 @@ void Play::add_tasks(int rank, double bytes) {
   if (model_.fan_in_penalty > 0) count_fan_in(m);
 }
 
-// A step waits for those that wrote its chunks; reductions into the same chunks are one.
+// A step waits for the writers of its chunks; a reduction into the same chunks counts as one.
 void Play::order_by_chunks(Member& m) {
   const auto& steps = m.schedule->steps;
   std::vector<int> touched;  // few of the n * n chunks of an all_to_all
@@ -140,7 +140,7 @@ void Play::order_by_chunks(Member& m) {
   std::ranges::sort(touched);
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
   std::vector<int> writer(touched.size(), -1);
-  std::vector<int> waits;  // of the step's reduction
+  std::vector<int> waits;  // writers that the step's reduction follows
   for (std::size_t i = 0, end = 0; i < steps.size(); ++i) {
     const Step& s = steps[i];
     const int me = m.first + static_cast<int>(i);
@@ -155,7 +155,7 @@ void Play::order_by_chunks(Member& m) {
     }
     for (const int w : waits)
       if (w >= 0) edges_.emplace_back(w, me);
-    // The last one stands for all that are reduced together.
+    // The last step represents all that are reduced together.
     const int last = m.first + static_cast<int>(end) - 1;
     if (me != last) edges_.emplace_back(me, last);
     if (opens && s.op == Op::kRecvReduce) {
@@ -180,7 +180,7 @@ void Play::count_fan_in(const Member& m) {
   }
 }
 
-// The i-th send of a channel meets its i-th receive. A long one waits for its credit.
+// The i-th send on a channel matches its i-th receive. A long one waits for its credit.
 void Play::match_messages() {
   using Channel = std::tuple<Rank, Rank, int>;
   std::vector<std::pair<Channel, int>> sends, receives;
@@ -209,8 +209,8 @@ void Play::match_messages() {
   }
 }
 
-// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself, on
-// the same channel. Chunks are counted, because like ranks may cut them into messages differently.
+// The n-th chunk of a rank that is not played leaves when the receiver has sent n chunks itself on
+// the same channel. Counts chunks, as similar ranks may cut them into messages differently.
 void Play::take_as_own() {
   for (const Member& m : ranks_) {
     std::map<std::pair<bool, int>, std::array<std::vector<int>, 2>> channels;  // receives, sends
@@ -223,8 +223,8 @@ void Play::take_as_own() {
 }
 
 void Play::take_as_own(const std::vector<int>& receives, const std::vector<int>& sends) {
-  // The credits are those of its own messages from the rank that it sends to, or would be.
-  std::vector<std::tuple<Rank, int, int, int>> channels;  // and receive, and its send
+  // Credits count per channel of the peer that the receive names.
+  std::vector<std::tuple<Rank, int, int, int>> channels;  // then receive, and its send
   int sent = sends.empty() ? 0 : step(sends[0]).at.count, received = 0;
   std::size_t i = 0;  // the send of the chunks up to `sent`
   for (const int receive : receives) {

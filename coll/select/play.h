@@ -1,5 +1,5 @@
-// Plays one round of schedules through on the links of a cost model: when each message leaves and
-// arrives, and how long ports and cores are busy. Knows no algorithm and no engine's rounds.
+// Plays one round of schedules on the links of a cost model: when each message leaves and arrives,
+// and how long ports and cores are busy. Knows no algorithm and no slicing.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// A point in time, and how much of the way to it was latency.
+// A point in time, and the part of it that was latency.
 struct Moment {
   double us = 0, alpha_us = 0;
   Moment plus(double bytes_us, double latency_us) const {
@@ -25,13 +25,13 @@ struct Moment {
 };
 inline Moment later(const Moment& a, const Moment& b) { return b.us > a.us ? b : a; }
 
-// Whether a rank takes its steps one after the other, as cores that are short do with sockets.
-// Otherwise a step begins when its data is there, and messages have credits, as in the engine.
+// Whether a rank takes its steps in list order, as with sockets and too few cores. Otherwise a step
+// begins when its data is ready, and messages have credits, as in the engine.
 enum class Order : bool { kAsEngine, kOfList };
 
 inline std::size_t as_index(int i) { return static_cast<std::size_t>(i); }
 
-// Ports of rails, and which rank uses which.
+// The ports of rails, and which rank uses which.
 class Ports {
  public:
   Ports(const Shape& shape, const Layout& layout, const CostModel& model);
@@ -40,9 +40,9 @@ class Ports {
   int users(int port) const { return users_[static_cast<std::size_t>(port)]; }
   double us_per_byte(int port) const { return us_per_byte_[static_cast<std::size_t>(port)]; }
   int rail(Rank r) const { return of(r) % nrails_; }
-  // The rail of the l-th of a host's ranks, where the shape does not say: a host's ranks share its
-  // rails out in blocks, as Topology has it. Where hosts have different numbers of ranks, ranks of
-  // one index are on one rail.
+  // The rail of a host's l-th rank, if the shape does not say: the ranks of a host share its rails
+  // in blocks, as in Topology. If hosts have different numbers of ranks, ranks with the same index
+  // are on the same rail.
   static int by_index(int l, int ranks, int rails, bool uniform) {
     return uniform ? static_cast<int>(static_cast<std::int64_t>(l) * rails / ranks) : l % rails;
   }
@@ -54,28 +54,28 @@ class Ports {
   std::vector<double> us_per_byte_;
 };
 
-// Uplinks of leaves, by the first rank of each host (uplinks.cc). How many times as much the
-// busiest carries as it does of the ranks that are played; 1 where none is short.
+// Uplinks of leaves, from the first rank of each host (uplinks.cc). Returns the load of the busiest
+// uplink relative to its load from the played ranks; 1 if uplinks are never short.
 double uplinks_by_played(const Algorithm& algorithm, const Shape& shape,
                          std::span<const Schedule> some, const CostModel& model);
-// No job takes less than its busiest uplink.
+// Raises the predicted time to that of the busiest uplink.
 void wait_for_uplinks(Prediction& p, const Algorithm& algorithm, const Shape& shape,
                       std::size_t bytes, const CostModel& model);
 
 class Play {
  public:
-  // `some`: as for predict(). `bytes`: of a round.
+  // `some`: as for predict(). `bytes`: per round.
   Play(std::span<const Schedule> some, const Shape& shape, double bytes, const CostModel& model,
        Order order);
-  // Plays so many rounds, of which a rank has up to `lanes` in flight, as the engine has them.
+  // Plays `rounds` rounds, of which a rank has up to `lanes` in flight, as in the engine.
   void run(int rounds = 1, int lanes = 1);
 
-  bool stuck() const { return left_ > 0; }                       // something was never done
-  int steps() const { return static_cast<int>(tasks_.size()); }  // of a round
+  bool stuck() const { return left_ > 0; }                       // some task was never done
+  int steps() const { return static_cast<int>(tasks_.size()); }  // per round
   Moment end() const { return end_[0]; }                         // of the first round that is done
-  // When so many rounds and one more are done.
+  // When `round` + 1 rounds are done.
   double end_us(int round) const { return end_[static_cast<std::size_t>(round)].us; }
-  // Of a round:
+  // Per round:
   double rail_us() const;  // how long the busiest port, uplink or spine is busy
   double host_us() const;  // how long the busiest rank, or the host's memory, is
   double work_us() const;  // all ranks' work on messages between hosts, also of ranks not played
@@ -87,15 +87,15 @@ class Play {
   };
   struct Task {
     int rank = 0;         // index into ranks_
-    int missing = 1;      // tasks, a message, and the round's begin, that it waits for
-    int arrives_at = -1;  // a send: the receive that takes its message, or one for its own peer's
-    int fan_in = 1;       // a receive: how many in a row come from different other hosts' ranks
+    int missing = 1;      // what it waits for: tasks, a message, the begin of the round
+    int arrives_at = -1;  // a send: the receive that its message completes (take_as_own())
+    int fan_in = 1;       // a receive: how many in a row come from different ranks of other hosts
     bool near = false, reduces = false;
     bool reduced = false;  // the last receive of a reduction, which is a node of the engine's plan
     int after = 0, afters = 0;  // in after_: the tasks that wait for it
     double bytes = 0;
   };
-  // A task in a round.
+  // A task of one round.
   struct Turn {
     int missing = 0;
     int held = -1;  // a receive: the send that waits for its round to begin
@@ -104,7 +104,7 @@ class Play {
   struct Member {
     const Schedule* schedule = nullptr;
     int first = 0;  // task of its first step
-    int nodes = 0;  // of the engine's plan: steps and reductions
+    int nodes = 0;  // nodes of the engine's plan: steps and reductions
     Moment cpu;     // when the rank is free
     Port out, in;   // CostModel::host_ports: its own ports inside the host
     double busy_us = 0, bytes = 0, work_us = 0;
@@ -112,7 +112,7 @@ class Play {
     int next = 0;           // round that the next free lane takes
     std::vector<int> left;  // by round: nodes that are not done
     std::vector<bool> begun;
-    // In the order of the list:
+    // With Order::kOfList:
     int taken = 0, received = 0;
     std::vector<Moment> sent;  // when its messages begin to leave
   };
@@ -168,13 +168,13 @@ class Play {
   std::vector<int> after_;
   std::vector<bool> played_;
   std::vector<Port> out_, in_;
-  std::vector<double> share_;                      // ranks on a port for each one that is played
-  std::map<std::pair<int, int>, Port> spines_;     // by host of departure and of arrival
-  double spine_share_ = 1;                         // ranks of a host for each one that is played
-  std::vector<int> leaf_;                          // by host, where uplinks of leaves may be short
+  std::vector<double> share_;                      // ranks on a port per played rank
+  std::map<std::pair<int, int>, Port> spines_;     // by source and destination host
+  double spine_share_ = 1;                         // ranks of a host per played rank
+  std::vector<int> leaf_;                          // by host; empty: uplinks are never short
   std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail
-  std::vector<std::pair<int, int>> echoes_;  // sends, and further receives that they arrive at
-  std::vector<int> unsent_;                  // receives whose senders never send, as far as known
+  std::vector<std::pair<int, int>> echoes_;        // sends, and further receives that they complete
+  std::vector<int> unsent_;  // receives whose senders never send, as far as known
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Turn> turns_;
   int rounds_ = 1, lanes_ = 1;

@@ -18,7 +18,7 @@ void Play::run(int rounds, int lanes) {
     m.left.assign(as_index(rounds), m.nodes);
     m.begun.assign(as_index(rounds), false);
     m.next = lanes_;
-    // Inside one host lanes start at once, else one after the other (done()).
+    // Inside one host all lanes start at once, otherwise one after the other (done()).
     m.started = layout_.nhosts() > 1 ? 1 : lanes_;
     for (int round = 0; round < m.started; ++round) begin(m, round, {});
   }
@@ -57,14 +57,14 @@ void Play::run_as_listed() {
     m.next = 1;
   }
   for (bool moved = true; left_ > 0;) {
-    const bool stuck = !moved;  // waits in a circle in list order: take the peer to be ready
+    const bool stuck = !moved;  // a cycle in list order: assume that the peer is ready
     moved = false;
     for (Member& m : ranks_)
       while (m.left[0] > 0 && take(m, stuck && !moved)) moved = true;
   }
 }
 
-// Takes the next step of the list; false while its message has not been sent.
+// Takes the next step of the list; returns false while its message has not been sent.
 bool Play::take(Member& m, bool force) {
   const int task = m.first + m.taken;
   const Step& s = step(task);
@@ -94,7 +94,7 @@ void Play::push(int turn, What what, const Moment& when) {
   events_.push({when.us, numbers_++, turn, what, when});
 }
 
-// Something that a task waits for is there.
+// One of the things that a task waits for is ready.
 void Play::met(int turn, const Moment& when) {
   Turn& t = turns_[as_index(turn)];
   t.ready = later(t.ready, when);
@@ -116,8 +116,7 @@ void Play::done(int turn, const Moment& when) {
   if (left == 0 && m.next < rounds_) begin(m, m.next++, when);
 }
 
-// The rank is busy with a step's bytes for `us`, and with handling its message; joined steps share
-// one.
+// Occupies the rank with a step's bytes for `us`, and with its message; joined steps share one.
 void Play::work(Member& m, int turn, double us) {
   const Task& t = tasks_[as_index(turn % steps())];
   const bool joined = step(turn % steps()).joined;
@@ -164,8 +163,8 @@ std::pair<int, int> Play::uplink_of(Rank r) const {
   return {leaf_[as_index(layout_.host_of(r))], ports_.rail(r)};
 }
 
-// When a message that changes leaves or rails has passed the uplink and the spine, with its first
-// byte, and is there.
+// Returns when the first byte of a message that changes leaves or rails has passed the uplink and
+// the spine and arrives.
 Moment Play::through_spine(int task, const Moment& at) {
   const Task& t = tasks_[as_index(task)];
   const Rank me = ranks_[as_index(t.rank)].schedule->rank, peer = step(task).peer;
@@ -191,8 +190,8 @@ void Play::under_way(int turn, const Moment& there) {
     push(round + echo->second, What::kArrives, there);
 }
 
-// A message begins to leave: its port is busy from then on, and the spine where it changes rails,
-// in the order in which messages come there. The receiver counts its bytes.
+// A message starts to leave: it occupies its port and, if it changes rails, the spine, in the order
+// of arrival there. The receiver accounts for its bytes.
 void Play::set_out(int turn, const Moment& when) {
   const int task = turn % steps();
   const Task& t = tasks_[as_index(task)];
@@ -225,7 +224,7 @@ void Play::set_out(int turn, const Moment& when) {
   done(turn, left);
 }
 
-// When the last byte of a message that gets there is in.
+// Returns when the last byte of an arriving message is in.
 Moment Play::through_in(int task, const Moment& there) {
   const Task& t = tasks_[as_index(task)];
   Member& m = ranks_[as_index(t.rank)];

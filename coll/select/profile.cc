@@ -24,9 +24,9 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kSchema = "weft.profile/1";
-constexpr std::uint64_t kMemory = 16;         // samples that an old time counts for at most
-constexpr int kGap = 4;                       // size classes that are bridged
-constexpr std::size_t kMostBytes = 4u << 20;  // of a file that is one of ours
+constexpr std::uint64_t kMemory = 16;         // the most samples that an old time counts for
+constexpr int kGap = 4;                       // size classes that interpolation may bridge
+constexpr std::size_t kMostBytes = 4u << 20;  // of a profile file
 constexpr std::size_t kMostOfAMessage = std::size_t{1} << 63;
 
 int hosts_of(const Shape& shape) { return std::max<int>(1, static_cast<int>(shape.hosts.size())); }
@@ -37,7 +37,7 @@ Collective collective_of(const std::string& text) {
   throw Error(fmt::format("there is no collective '{}'", text));
 }
 
-// A conversion of a number that does not fit has no defined result.
+// Converting a number that does not fit is undefined.
 template <typename T>
 T whole(const nlohmann::json& number) {
   const bool fits = number.is_number_unsigned() ? std::in_range<T>(number.get<std::uint64_t>())
@@ -61,7 +61,7 @@ Profile Profile::parse(std::string_view text) {
       throw Error(fmt::format("schema is {}, not {}", json.at("schema").dump(), kSchema));
     profile.topology = json.at("topology").get<std::string>();
     for (const auto& time : json.at("times")) {
-      // One that has no size class would come back under another.
+      // A size without a size class would be read back as another one.
       const auto& bytes = time.at("bytes");
       if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostOfAMessage)
         throw Error(fmt::format("a time of {} bytes", bytes.dump()));
@@ -178,7 +178,7 @@ void check_named_profile() {
         named, why));
   };
   if (!std::filesystem::is_regular_file(what)) refuse("is no regular file");
-  // A profile that was cut off or edited still says what it is; an empty file may become one.
+  // A truncated or edited profile still has the schema; an empty file may become a profile.
   char text[256] = {};
   std::ifstream file(named, std::ios::binary);
   file.read(text, sizeof text);
@@ -204,7 +204,7 @@ Profile load_profile(const std::string& path, std::string_view topology) {
     Profile profile = Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
     if (profile.topology == topology) return profile;
     throw Error(fmt::format("it is of '{}'; this is '{}'", profile.topology, topology));
-  } catch (const std::exception& e) {  // also of the stream, where the disk fails
+  } catch (const std::exception& e) {  // also from the stream, on a disk error
     log().warn("weft: profile {}: {}; beginning a new one", path, e.what());
   }
   return empty;
@@ -225,7 +225,7 @@ Profile newest_profile(const Shape& shape) {
       if (!profile.knows(shape)) return;
       newest = std::move(profile);
       when = written;
-    } catch (const std::exception&) {  // its job will say so
+    } catch (const std::exception&) {  // its own job reports the error
     }
   };
   if (any.empty()) return newest;
@@ -243,7 +243,7 @@ void save_profile(const std::string& path, const Profile& profile) noexcept {
   if (path.empty() || profile.off()) return;
   std::string fresh;
   try {
-    fresh = path + '.' + hex(random_bytes(8));  // pids come again in containers
+    fresh = path + '.' + hex(random_bytes(8));  // pids repeat in containers
     check_named_profile();
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);

@@ -8,15 +8,15 @@
 namespace weft {
 namespace {
 
-// Slices that cost less than this more than the best are taken for fewer messages.
+// Shorter slices must be faster by this factor, since they take more messages.
 constexpr double kAsFast = 1.005;
-// Where chunks take several ways at once (Outline::crossing), messages wait for each other, and a
-// round in flight takes longer than alone. It counts where scratch limits the rounds in flight.
+// If chunks take several paths at once (Outline::crossing), messages wait for each other, and a
+// round in flight takes longer than alone. This matters if scratch limits the rounds in flight.
 // Constant and exponent are fitted to reductions of 1 GiB, simulated on 32 hosts of 4 and 8 ranks
 // with slices of 64 to 192 KiB (within 5 %).
 constexpr double kCrossing = 1.57, kCrossingPower = 6;
 
-// A message in even rounds of up to `slice` bytes of each chunk.
+// The prediction for a message in equal rounds of up to `slice` bytes of each chunk.
 Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostModel& m,
                  int least_lanes) {
   Rounds r;
@@ -34,14 +34,14 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
                                                  : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  // Of what goes together, all but the longest begins with the part of one hop. Contributions that
-  // go straight to other hosts (o.direct) come before these add them up, and results after that.
+  // If work, rails and host run together, the shorter ones add only one hop's part to the longest.
+  // With o.direct, contributions cross the rails before hosts add them up, and results afterwards.
   const double longest_us = std::max({work_us, rail_us, host_us});
   const double others_us = work_us + rail_us + host_us - longest_us;
   r.first_us = latency_us + (o.direct ? rail_us : 0) + longest_us +
                others_us / (o.together ? 1 + o.rail_hops : 1);
   r.stage_us = std::max(bytes_us, core_us);
-  // More than it takes where nothing is ever late.
+  // More lanes than needed if nothing is ever late.
   double lanes = std::ceil((o.crossing ? 2 : 4) * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
   const auto lanes_in = [&](int chunks) {
@@ -58,11 +58,10 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
       pace = std::pow(std::pow(r.stage_us, kCrossingPower) +
                           std::pow(kCrossing * r.first_us / lanes, kCrossingPower),
                       1 / kCrossingPower);
-    // The last piece of a round still has as many hops to go as the round has pieces.
+    // The last piece of a round has as many hops left as the round has pieces.
     r.time_us = r.first_us + (r.rounds - 1) * pace + rail_us;
   } else {
-    // Ports and cores keep each other waiting where both are busy, and so do rounds in flight where
-    // these are few.
+    // Ports and cores delay each other if both are busy, as do rounds in flight if they are few.
     const double busy_us = std::pow(std::pow(bytes_us, 8) + std::pow(core_us, 8), 1.0 / 8);
     const double held_us = (o.together ? 1 : 2) * r.first_us / lanes;
     r.time_us = r.first_us + (lanes - 1) * busy_us +
@@ -74,7 +73,7 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
 // The fastest rounds by the model.
 Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
                       const CostModel& model) {
-  // What the shortest slice holds is one round of the same bytes whatever the slice.
+  // A chunk of up to the shortest slice takes one round, whatever the slice.
   if (chunk_bytes <= static_cast<double>(t.model_slice_min))
     return rounds_of(o, chunk_bytes, static_cast<double>(t.model_slice_max), model,
                      t.rounds_in_flight);
@@ -94,8 +93,8 @@ Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
   return best;
 }
 
-// Ranks that pass chunks on keep them in scratch, some more and some fewer: what all have in
-// common bounds the slice.
+// Ranks that forward chunks keep them in scratch, some more and some fewer; the number of all
+// chunks, which all ranks know, bounds the slice.
 std::size_t shrunk(const Tuning& t, Collective c, std::size_t slice, std::size_t chunks) {
   if (c == Collective::kAllReduce || c == Collective::kAllGather || c == Collective::kBroadcast)
     return slice;
@@ -124,7 +123,7 @@ Rounds even_rounds(const Tuning& t, Collective c, double chunk_bytes, std::size_
 
 Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_bytes,
                   std::size_t chunks, const CostModel& model) {
-  // Over sockets slices keep to what was measured.
+  // Over sockets, slices keep to the measured constants.
   if (o.hops_known && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
   return even_rounds(t, c, chunk_bytes, chunks, true);
 }
@@ -142,7 +141,7 @@ Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
   if (!plan.network || plan.outline.per_host == 0)
     return even_slices(t, plan.collective, chunk, chunks, plan.network);
   Outline outline = plan.outline;
-  // All that a rank brings is multiplied into scratch first.
+  // All input of a rank is multiplied into scratch first.
   if (plan.premultiplied && plan.layout == Plan::Layout::kBlocks)
     outline.scratch_chunks += static_cast<int>(chunks);
   return rounds_for(t, plan.collective, outline, static_cast<double>(chunk), chunks, model).slicing;

@@ -1,4 +1,4 @@
-// What a schedule sends over the uplinks of leaves. Knows no algorithm by name.
+// The bytes that a schedule sends over the uplinks of leaves. Knows no algorithm by name.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The share of a round's bytes that passes the busiest uplink, of these ranks.
+// The share of a round's bytes that these ranks move through the busiest uplink.
 double busiest_share(std::span<const Schedule> some, const Shape& shape, const Ports& ports,
                      const Layout& layout) {
   std::map<std::tuple<int, int, bool>, double> shares;  // by leaf, rail and direction
@@ -23,7 +23,7 @@ double busiest_share(std::span<const Schedule> some, const Shape& shape, const P
   return most;
 }
 
-// The same of all ranks of the first rail.
+// The same for the first rank of every host.
 double busiest_share(const Algorithm& algorithm, Shape shape, const Ports& ports,
                      const Layout& layout) {
   std::vector<Schedule> first;

@@ -1,4 +1,4 @@
-// Turns each message to a rank that is not simulated into one that comes from such a rank.
+// Replaces each message to a rank that is not simulated by a message from such a rank.
 #include "coll/sim/one_host.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool sends(const Node& n) {
   return n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
 }
 
-// The members of each reduction, in no order: they are added in the order of ranks.
+// The members of each reduction, sorted: values are added in rank order in any case.
 std::vector<std::uint32_t> members_of(const Plan& plan) {
   std::vector<std::uint32_t> all = plan.members;
   for (const Node& n : plan.nodes)
@@ -30,8 +30,8 @@ std::vector<std::uint32_t> members_of(const Plan& plan) {
   return all;
 }
 
-// A rank that is simulated. Its messages to others leave as those of the rank whose message it
-// stands for; ports, core and completions of that rank are its own (SimFabricOptions::same_as).
+// The link of a simulated rank. A message to another rank leaves from the rank whose message it is
+// mapped to, which shares this rank's ports, core and completions (SimFabricOptions::same_as).
 class OneHostLink final : public Transport {
  public:
   using Messages = std::unordered_map<std::uint64_t, OneHost::Message>;

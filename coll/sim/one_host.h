@@ -1,8 +1,8 @@
-// Simulates the ranks of one host for those of all hosts, or the first rank of each host for those
-// of all rails, where hosts or rails do alike.
+// Simulates the ranks of one host in place of those of all hosts, or the first rank of each host in
+// place of those of all rails, if hosts or rails are alike.
 //
-// What a rank sends to others than these comes back as what one of these gets from them: the
-// message that a rank like it sends with the same step. Knows no algorithm.
+// A message from a simulated rank to any other is replaced by one that such another rank sends to a
+// simulated rank in the same step. Knows no algorithm.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,35 @@ namespace weft {
 
 enum class Alike : bool { kHosts, kRails };
 
-// Which messages the ranks that are simulated get for those that they send to others.
+// Maps the messages that simulated ranks send to others to those that they receive from others.
 class OneHost {
  public:
   struct Message {
     Rank from = kNoRank, to = kNoRank;
     std::uint32_t ordinal = 0;
   };
-  // Whether hosts are all equal, rank after rank.
+  // Whether all hosts have equally many ranks, and ranks count up host after host.
   static bool applies(const Shape& shape);
 
-  // `first`: the plans of the ranks that are simulated; not used after finish().
+  // `first`: the plans of the simulated ranks; not used after finish().
   OneHost(Alike alike, int per_host, std::vector<const Plan*> first)
       : alike_(alike), per_host_(per_host), first_(std::move(first)), as_(first_.size()) {}
   Alike alike() const { return alike_; }
-  // The rank that stands for r, and the place of this one among those that are simulated.
+  // The simulated rank that represents r, and its index among the simulated ranks.
   Rank as(Rank r) const { return alike_ == Alike::kHosts ? r % per_host_ : r - r % per_host_; }
   std::size_t place(Rank r) const {
     return static_cast<std::size_t>(alike_ == Alike::kHosts ? r % per_host_ : r / per_host_);
   }
-  // The ranks that are simulated, and of others those that they send to.
+  // The simulated ranks; the other ranks that they exchange messages with.
   std::vector<Rank> ranks() const;
   std::vector<Rank> peers() const;
-  // Takes the messages that another rank gets from those that are simulated. Returns false where
-  // its plan is not that of the one that stands for it but for which of its peers are alike and
-  // which chunks are moved.
+  // Records the messages that another rank receives from simulated ones. Returns false if its plan
+  // differs from that of its representative in more than the choice among alike peers and the
+  // chunks that are moved.
   bool add(const Plan& plan);
-  // Ends adding. Returns whether each message to another rank comes back as another one.
+  // Ends adding. Returns whether each message to another rank maps to a different one from another.
   bool finish();
-  // The links of the ranks that are simulated, and others that these use.
+  // The links of the simulated ranks, and of other ranks that these use.
   std::vector<std::unique_ptr<Transport>> links(SimFabric& fabric) const;
 
  private:

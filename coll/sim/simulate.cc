@@ -42,7 +42,7 @@ std::vector<Schedule> schedules_of(const Algorithm& algorithm, Shape shape,
   return all;
 }
 
-// So many elements less than all are fewer rounds of as many each. Few rounds are all of them.
+// The count that gives `few` rounds per lane of the same size; all of it if there are few rounds.
 std::size_t count_of_few(const SimPart& part, int few) {
   const std::size_t count = part.call.count;
   auto chunks = static_cast<std::size_t>(part.plan.nchunks);
@@ -143,7 +143,7 @@ class Simulation {
   }
 
   void progress(Rank r) {
-    if (one_host_ && one_host_->as(r) != r) return;  // another stands for it
+    if (one_host_ && one_host_->as(r) != r) return;  // another rank represents it
     Member& m = ranks_[place(r)];
     if (!failure_.ok()) return;
     if (!m.started) {
@@ -154,7 +154,7 @@ class Simulation {
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
       for (std::size_t i = 0; i < n; ++i) {
-        // The fabric knows what a reader of a view will reduce; this was received first.
+        // Scratch: unlike with views, the fabric does not know what will be reduced.
         if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
           worked_us_ =
               std::max(worked_us_,
@@ -199,16 +199,16 @@ class Simulation {
   const SimFabricOptions options_;
   const OneHost* const one_host_;
   SimFabric fabric_;
-  std::vector<std::unique_ptr<Transport>> endpoints_;  // go before the fabric does
+  std::vector<std::unique_ptr<Transport>> endpoints_;  // destroyed before the fabric
   std::vector<Member> ranks_;
   std::size_t unfinished_ = 0;
   std::size_t count_ = 0, all_count_ = 0;
-  double worked_us_ = 0;  // when the last reduction is done
+  double worked_us_ = 0;  // when the last reduction ends
   Status failure_;
 };
 
-// Makes a rank's call one of blocks of different sizes, SimBuffers::counts. The call points into
-// what is returned.
+// Makes a rank's call one with blocks of different sizes, SimBuffers::counts. The call points into
+// the result.
 std::vector<std::size_t> give_blocks(Call& call, Collective collective,
                                      const std::vector<std::vector<std::size_t>>& counts, Rank r) {
   std::vector<std::size_t> sent, received;
@@ -227,12 +227,12 @@ std::vector<std::size_t> give_blocks(Call& call, Collective collective,
   return own_blocks(call, counts.size());
 }
 
-// What a rank runs; see prepare_parts().
+// The plan that a rank runs; see prepare_parts().
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
                     const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
                     bool packed) {
-  // The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
-  // ranks share a host; the plan learns here where arrivals are lent.
+  // The two links of every rank. Both are the rank's one endpoint: the fabric itself knows which
+  // ranks share a host, while the plan learns here which arrivals are lent.
   constexpr int kHostLink = 0, kRailLink = 1;
   const Link links[] = {{.views = options.views}, {.views = false}};
   const auto host = [&](Rank peer) {
@@ -316,7 +316,7 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
 
 namespace {
 
-// Whether each rank of a host has a rail of its own, and all rails are alike.
+// Whether each rank of a host has its own rail, and all rails are alike.
 bool rails_alike(const Shape& shape, const SimFabricOptions& o) {
   const std::size_t per_host = shape.hosts[0].size();
   for (std::size_t r = 0; r < o.rail_of_rank.size(); ++r)
@@ -340,7 +340,7 @@ std::optional<OneHost> one_of(Alike alike, const Algorithm& algorithm, const Sha
   for (const auto& part : parts) plans.push_back(&part->plan);
   OneHost one(alike, per_host, plans);
   std::vector<Rank> ranks = one.peers();
-  if (alike == Alike::kRails)  // what changes rails would meet others on the spine
+  if (alike == Alike::kRails)  // messages that change rails would meet others on the spine
     for (const auto& part : parts)
       for (const Step& s : part->plan.schedule.steps)
         if (s.peer / per_host != part->plan.schedule.rank / per_host && s.peer % per_host != 0)
@@ -376,8 +376,8 @@ std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any,
   if (by_blocks(algorithm.collective)) elements *= n;
   if (algorithm.collective == Collective::kAllToAll) elements *= n;
   const bool equal = elements % chunks == 0;
-  // Chunks of different lengths are others on each host.
-  if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf differ by place
+  // Chunks of different lengths differ from host to host.
+  if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf are not alike
     if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
   if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&
       rails_alike(shape, o))

@@ -1,5 +1,5 @@
-// Collectives, messages and groups of weft.h. A call is noted where a group is open, runs
-// at once where no request is asked for, and starts otherwise.
+// Collectives, messages and groups of weft.h. A call is recorded if a group is open, blocks if no
+// request is asked for, and starts otherwise.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -31,7 +31,7 @@ Blocks blocks_of(const Communicator& comm, const size_t* counts, const size_t* o
 struct Noted {
   weft_comm_t* comm;
   std::optional<Message> message;
-  std::function<Request()> start;  // of a collective
+  std::function<Request()> start;  // for a collective
 };
 
 struct OpenGroup {
@@ -65,8 +65,8 @@ weft_result_t needs_no_request(weft_request_t** request) {
                 "pass NULL, and ask weft_group_end() for one");
 }
 
-// Runs, starts or notes a collective. `blocking(comm)` runs it, `start(comm)` starts it; what a
-// group notes must own all that `start` needs.
+// Runs, starts or records a collective. `blocking(comm)` runs it, `start(comm)` starts it; a
+// recorded `start` must own everything that it needs.
 template <typename Blocking, typename Start>
 weft_result_t collective(weft_comm_t* comm, weft_request_t** request, Blocking&& blocking,
                          Start&& start) {
@@ -97,7 +97,7 @@ weft_result_t one_message(weft_comm_t* comm, const Message& m, weft_request_t** 
   return hand_over(std::move(made), request);
 }
 
-// Copies of counts and offsets, for a group's notes.
+// Copies of counts and offsets, for recorded calls.
 struct KeptBlocks {
   std::vector<std::size_t> counts, offsets;
   explicit KeptBlocks(const Blocks& b)
@@ -112,7 +112,7 @@ using weft::Communicator;
 using weft::c::failed;
 using weft::c::guarded;
 
-// `body` is Communicator's call `name` with the arguments that follow; both forms of it.
+// Communicator's call `name` with the arguments that follow, in both forms.
 #define WEFT_C_CALL(name, ...)                                             \
   weft::c::collective(                                                     \
       comm, request, [=](Communicator& c) { return c.name(__VA_ARGS__); }, \

@@ -1,4 +1,4 @@
-// What the handles of weft.h hold, and how a failure of any kind becomes a result and a text.
+// What the handles of weft.h hold, and how any failure becomes a result and a text.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct weft_comm {
   weft::Communicator comm;
 };
 
-// One call, or those of a group: then there may be any number of both.
+// One call, or the calls of a group, which may have any number of both.
 struct weft_request {
   std::vector<weft::Request> calls;
   std::vector<weft::Batch> messages;
@@ -33,7 +33,7 @@ namespace weft::c {
 // Sets the calling thread's last error, and returns the result.
 weft_result_t failed(weft_result_t result, std::string text, Rank rank = kNoRank) noexcept;
 weft_result_t failed(const Status& status) noexcept;
-// A failure of the exception that is being handled.
+// Reports the exception that is being handled as a failure.
 weft_result_t caught() noexcept;
 
 inline weft_result_t result_of(const Status& status) noexcept {
@@ -55,17 +55,17 @@ weft_result_t guarded(Call&& call) noexcept {
   }
 }
 
-// WEFT_INVALID_ARGUMENT with the name of the argument that is null.
+// Returns WEFT_INVALID_ARGUMENT, naming the argument that is null.
 weft_result_t null_argument(const char* function, const char* argument) noexcept;
 
-// The operator of a number; throws StatusError where there is none.
+// The operator with this number; throws StatusError if there is none.
 Reduction reduction_of(weft_op_t op);
 
 // Whether all calls of the request are over; makes progress once.
 bool over(weft_request& request);
-// Takes the handle from the caller, waits, and returns how its calls ended.
+// Takes the handle from the caller, waits, and returns the result of its calls.
 weft_result_t end(weft_request_t** request);
-// Gives the handle to the caller, or, where its calls have failed already, returns the failure.
+// Gives the handle to the caller or, if its calls have failed already, returns the failure.
 weft_result_t hand_over(std::unique_ptr<weft_request> made, weft_request_t** request);
 
 }  // namespace weft::c

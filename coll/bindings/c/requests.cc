@@ -1,4 +1,4 @@
-// Requests and made operators of weft.h. This file does not know what a request's calls do.
+// Requests and user-defined operators of weft.h. Does not know what a request's calls do.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -48,7 +48,6 @@ bool over(weft_request& request) {
   return all;
 }
 
-// Takes the handle from the caller, and returns how its calls ended.
 weft_result_t end(weft_request_t** request) {
   const std::unique_ptr<weft_request> owner(std::exchange(*request, nullptr));
   Status first;
@@ -62,7 +61,7 @@ weft_result_t end(weft_request_t** request) {
 
 weft_result_t hand_over(std::unique_ptr<weft_request> made, weft_request_t** request) {
   *request = made.release();
-  if (over(**request)) {  // a failure of the arguments is told at once
+  if (over(**request)) {  // an invalid argument is reported at once
     Status failure;
     for (Request& call : (*request)->calls)
       if (failure.ok()) failure = call.wait();

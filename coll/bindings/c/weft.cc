@@ -1,4 +1,4 @@
-// Errors, jobs, communicators and memory of weft.h. This file does not know the calls (calls.cc).
+// Errors, jobs, communicators and memory of weft.h. Does not know the calls (calls.cc).
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -75,7 +75,7 @@ WorldOptions options_of(const weft_options_t* given) {
   return o;
 }
 
-// Makes a World with the options given, by `join`.
+// Creates a World with the given options, by calling `join`.
 template <typename Join>
 weft_result_t make_world(const weft_options_t* options, weft_world_t** world, Join&& join) {
   return guarded([&] {
@@ -93,7 +93,7 @@ Codec codec_of(weft_codec_t codec) {
                      fmt::format("{} is no weft_codec_t (1, 2)", static_cast<int>(codec))});
 }
 
-// Hands a communicator to the caller; null for an empty one.
+// Gives a communicator to the caller; null for an empty one.
 template <typename Make>
 weft_result_t make_comm(weft_comm_t** comm, Make&& make) {
   return guarded([&] {

@@ -7,8 +7,8 @@
  *     fprintf(stderr, "%s\n", weft_last_error());
  *
  * Every function that can fail returns a weft_result_t; weft_last_error() of the same thread says
- * what was wrong and what to do. Results of a function are written only when it succeeds. Any
- * thread may call; docs/api.md has the rules of order, deadlines and buffers. */
+ * what was wrong and what to do. Output arguments are written only on success. Thread-safe;
+ * docs/api.md has the rules of order, deadlines and buffers. */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -36,9 +36,9 @@ typedef enum {
   WEFT_TRANSPORT = 4,        /* a device or the kernel reported an error */
   WEFT_MISMATCH = 5,         /* ranks disagree about what they run */
   WEFT_ABORTED = 6,          /* weft_world_abort(), or a World that was freed too early */
-  WEFT_CORRUPT = 7,          /* bytes arrived changed, again and again */
+  WEFT_CORRUPT = 7,          /* bytes arrived corrupted, repeatedly */
   WEFT_INTERNAL = 8,         /* a bug in weft */
-  WEFT_SETUP = 9,            /* a job or a communicator could not be made */
+  WEFT_SETUP = 9,            /* a job or a communicator could not be created */
   WEFT_NO_MEMORY = 10,
   WEFT_VERSION_MISMATCH = 11 /* the program was compiled for another version of weft */
 } weft_result_t;
@@ -90,9 +90,9 @@ typedef enum {
 
 /* ---- errors and versions ------------------------------------------------------------------ */
 
-/* What the last call of this thread that failed had to say; valid until the thread's next call. */
+/* The message of this thread's last failed call; valid until the thread's next call. */
 const char* weft_last_error(void);
-/* The culprit of that failure, a rank of the World; WEFT_NO_RANK where none is known. */
+/* The rank of the World that caused that failure; WEFT_NO_RANK if unknown. */
 int weft_last_error_rank(void);
 const char* weft_result_name(weft_result_t result);
 /* The library's WEFT_VERSION, which may differ from the one this program was compiled with. */
@@ -100,11 +100,11 @@ int weft_version(void);
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
 
-/* A switch of the options: what the library does by itself, or not. */
+/* A switch of the options; WEFT_DEFAULT: the library's default. */
 enum { WEFT_DEFAULT = 0, WEFT_ON = 1, WEFT_OFF = 2 };
 
-/* Begin with WEFT_OPTIONS_INIT. A member that is 0 or NULL leaves the library its default. The
- * members are those of WorldOptions, docs/api.md; the WEFT_* variables come first. */
+/* Initialize with WEFT_OPTIONS_INIT. A member that is 0 or NULL selects the library's default. The
+ * members are those of WorldOptions, docs/api.md; the WEFT_* variables take precedence. */
 typedef struct {
   size_t size;     /* sizeof(weft_options_t) */
   int32_t version; /* WEFT_VERSION of this header */
@@ -126,12 +126,12 @@ typedef struct {
   { .size = sizeof(weft_options_t), .version = WEFT_VERSION }
 #endif
 
-/* Joins the job of the launcher (weft launch, mpirun, srun, torchrun; without one, a job of one).
- * `options` may be NULL. */
+/* Joins the job of the launcher (weft launch, mpirun, srun, torchrun; without one, a job of one
+ * rank). `options` may be NULL. */
 weft_result_t weft_world_from_environment(const weft_options_t* options, weft_world_t** world);
 
-/* An id is made by the process that becomes rank 0; the program hands its bytes to the other ranks,
- * and every rank calls weft_world_from_id() with it. It is for one World. */
+/* The process that becomes rank 0 creates an id; the program sends its bytes to the other ranks,
+ * and every rank calls weft_world_from_id() with it. An id is valid for one World. */
 typedef struct {
   char bytes[1024];
 } weft_unique_id_t;
@@ -145,20 +145,20 @@ void weft_world_free(weft_world_t* world);
 
 weft_result_t weft_world_rank(const weft_world_t* world, int* rank);
 weft_result_t weft_world_size(const weft_world_t* world, int* size);
-/* The first failure of any communicator that this rank has heard of; WEFT_OK: none. */
+/* The first failure of any communicator that this rank knows of; WEFT_OK: none. */
 weft_result_t weft_world_failure(const weft_world_t* world);
-/* Ends every call on every rank with WEFT_ABORTED, this rank and the reason. Async-signal-safe. */
+/* Fails every call on every rank: WEFT_ABORTED, this rank and the reason. Async-signal-safe. */
 void weft_world_abort(weft_world_t* world, const char* reason);
-/* After a failure: the World of the ranks that go on. All of them call it. The old one has ended,
- * and must still be freed. */
+/* After a failure: creates a World of the surviving ranks, all of which call it. The old World has
+ * ended, and must still be freed. */
 weft_result_t weft_world_shrink(weft_world_t* world, weft_world_t** next);
-/* In a World made by weft_world_shrink(): the number of `rank` in the World before. */
+/* In a World created by weft_world_shrink(): the rank of `rank` in the previous World. */
 weft_result_t weft_world_former_rank(const weft_world_t* world, int rank, int* former);
 
 /* ---- communicators ------------------------------------------------------------------------ */
 
 weft_result_t weft_world_comm(weft_world_t* world, weft_comm_t** comm); /* all ranks */
-weft_result_t weft_host_comm(weft_world_t* world, weft_comm_t** comm);  /* those of this host */
+weft_result_t weft_host_comm(weft_world_t* world, weft_comm_t** comm);  /* all of this host */
 weft_result_t weft_rail_comm(weft_world_t* world, weft_comm_t** comm);  /* one rank per host */
 void weft_comm_free(weft_comm_t* comm);                                 /* NULL is allowed */
 
@@ -166,31 +166,30 @@ weft_result_t weft_comm_rank(const weft_comm_t* comm, int* rank);
 weft_result_t weft_comm_size(const weft_comm_t* comm, int* size);
 weft_result_t weft_comm_world_rank(const weft_comm_t* comm, int rank, int* world_rank);
 
-/* Collectives of `comm`. A rank that is in no new communicator (WEFT_NO_COLOR, no ranks) gets NULL.
- */
+/* Collective over `comm`. A rank in no new communicator (WEFT_NO_COLOR, no ranks) gets NULL. */
 weft_result_t weft_comm_split(weft_comm_t* comm, int color, int key, weft_comm_t** part);
 weft_result_t weft_comm_duplicate(weft_comm_t* comm, weft_comm_t** copy);
 weft_result_t weft_comm_subset(weft_comm_t* comm, const int* ranks, size_t count,
                                weft_comm_t** part);
 
-/* The same communicator in the order of a CUDA stream (a cudaStream_t; docs/gpu.md). */
+/* The same communicator, ordered by a CUDA stream (a cudaStream_t; docs/gpu.md). */
 weft_result_t weft_comm_on_stream(weft_comm_t* comm, void* stream, weft_comm_t** bound);
 
-/* The same communicator with all_reduce, reduce_scatter and all_gather of WEFT_FLOAT32 that send one
- * byte per value (docs/compression.md). `residual`: NULL, or as many floats as `in` has elements for
- * error feedback, 0 before the first call; it must live as long as `in` of each call. */
+/* The same communicator with all_reduce, reduce_scatter and all_gather of WEFT_FLOAT32 that send
+ * one byte per value (docs/compression.md). `residual`: NULL, or as many floats as `in` has
+ * elements for error feedback, 0 before the first call; must live as long as each call's `in`. */
 typedef enum { WEFT_INT8_BLOCKS = 1, WEFT_FP8_BLOCKS = 2 } weft_codec_t;
 weft_result_t weft_comm_compressed(weft_comm_t* comm, weft_codec_t codec, float* residual,
                                    weft_comm_t** bound);
-/* How far a result of such a call may be from the exact one, relative to the largest magnitude that
- * any rank has in the element's block of 64; op: WEFT_SUM or WEFT_AVG. */
+/* The largest error of a result of such a call, relative to the largest magnitude that any rank has
+ * in the element's block of 64; op: WEFT_SUM or WEFT_AVG. */
 weft_result_t weft_error_bound(weft_codec_t codec, weft_collective_t collective, weft_op_t op,
                                int ranks, double* bound);
 
-/* "auto", or an algorithm that `weft explain COLLECTIVE` lists; on every rank alike. */
+/* "auto", or an algorithm that `weft explain COLLECTIVE` lists; the same on every rank. */
 weft_result_t weft_comm_set_algorithm(weft_comm_t* comm, weft_collective_t collective,
                                       const char* name);
-/* Writes the name of the last collective's algorithm, cut to `bytes` with its final 0. */
+/* Writes the name of the last collective's algorithm, truncated to `bytes` with its final 0. */
 weft_result_t weft_comm_last_algorithm(const weft_comm_t* comm, char* name, size_t bytes);
 weft_result_t weft_comm_set_deterministic(weft_comm_t* comm, int on);
 
@@ -198,7 +197,7 @@ weft_result_t weft_comm_set_deterministic(weft_comm_t* comm, int on);
 
 /* What each call does, and how it is called in place: docs/api.md. Counts are in elements.
  *
- * `request`: NULL, and the call returns when it is over; else it starts and *request is for
+ * `request`: NULL: the call blocks until it is over; otherwise it starts, and *request is for
  * weft_wait() or weft_test(). Between weft_group_start() and weft_group_end() it must be NULL. */
 weft_result_t weft_all_reduce(weft_comm_t* comm, const void* in, void* out, size_t count,
                               weft_dtype_t type, weft_op_t op, weft_request_t** request);
@@ -236,13 +235,13 @@ weft_result_t weft_all_to_all_v(weft_comm_t* comm, const void* in, const size_t*
                                 const size_t* received_offsets, weft_dtype_t type,
                                 weft_request_t** request);
 
-/* The sum of the ranks' values times their factors: an operator, until weft_op_free(). */
+/* Creates an operator, the sum of the ranks' values times their factors, until weft_op_free(). */
 weft_result_t weft_op_create_premul_sum(double factor, weft_op_t* op);
 weft_result_t weft_op_free(weft_op_t op);
 
 /* ---- messages ----------------------------------------------------------------------------- */
 
-/* The i-th send to a rank meets that rank's i-th receive from this one. */
+/* The i-th send to a rank matches that rank's i-th receive from this one. */
 weft_result_t weft_send(weft_comm_t* comm, const void* data, size_t count, weft_dtype_t type,
                         int to, weft_request_t** request);
 weft_result_t weft_recv(weft_comm_t* comm, void* data, size_t count, weft_dtype_t type, int from,
@@ -250,29 +249,29 @@ weft_result_t weft_recv(weft_comm_t* comm, void* data, size_t count, weft_dtype_
 
 /* ---- groups of calls ---------------------------------------------------------------------- */
 
-/* Collectives and messages of this thread between the two are noted, and start together at the
+/* Collectives and messages of this thread between the two are recorded, and start together at the
  * end; the messages may be in any order, and a rank may send to itself. Groups nest. `request`:
- * NULL, and the end of the outermost group waits for all of them; else it is for all of them. */
+ * NULL: the end of the outermost group waits for all; otherwise it is one request for all. */
 weft_result_t weft_group_start(void);
 weft_result_t weft_group_end(weft_request_t** request);
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-/* A request moves while a thread of the process waits, tests or is in a blocking call, or always
- * with the progress thread of the options. One thread at a time uses it. */
+/* A request progresses while a thread of the process waits, tests or is in a blocking call, or
+ * always with the progress thread of the options. Only one thread at a time may use it. */
 
-/* Waits; returns how the call ended, frees the request and sets it to NULL. */
+/* Waits, returns the result of the call, frees the request and sets it to NULL. */
 weft_result_t weft_wait(weft_request_t** request);
-/* Moves all calls along once. Where this one is over, *over is 1 and the rest is as by weft_wait();
- * else *over is 0, and the result is WEFT_OK. */
+/* Progresses all calls once. If this one is over, sets *over to 1 and goes on like weft_wait();
+ * otherwise sets *over to 0 and returns WEFT_OK. */
 weft_result_t weft_test(weft_request_t** request, int* over);
-/* The same as weft_test() after at most so many milliseconds. */
+/* Like weft_test(), after waiting for the end of the call for at most `ms` milliseconds. */
 weft_result_t weft_wait_for(weft_request_t** request, int64_t ms, int* over);
-/* For a receive whose message may never come: no deadline ends it, and freeing the World with it
- * under way is no failure. */
+/* For a receive whose message may never arrive: it has no deadline, and freeing the World while it
+ * is pending is not a failure. */
 weft_result_t weft_request_set_patient(weft_request_t* request);
-/* Calls `done` once, when the call is over, on the thread that finds that out (at once, where it is
- * over already); the text is valid during the call of `done`. The request is freed and set to NULL.
+/* Calls `done` once, when the call is over, on the thread that notices it (at once, if it is over
+ * already); the text is valid until `done` returns. The request is freed and set to NULL.
  * `done` may use weft, but must not free the World. */
 weft_result_t weft_request_on_done(weft_request_t** request,
                                    void (*done)(void* argument, weft_result_t result, int rank,
@@ -281,7 +280,7 @@ weft_result_t weft_request_on_done(weft_request_t** request,
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
-/* Page-aligned, zeroed memory that ranks of this machine, and RDMA cards, read in place. All other
+/* Page-aligned, zeroed memory that ranks of this machine, and RDMA NICs, read in place. All other
  * memory works, too, and needs no registration. */
 weft_result_t weft_alloc(size_t bytes, void** memory);
 void weft_free(void* memory); /* NULL is allowed */

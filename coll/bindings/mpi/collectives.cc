@@ -1,9 +1,9 @@
-// The collectives that weft takes over, blocking and not.
+// The collectives that weft takes over, blocking and non-blocking.
 //
-// Which way a call goes must be the same on all ranks: it depends on the communicator, and in
-// reductions on the type and the operator, which MPI wants to be the same on all. Data that is only
-// moved is moved as bytes, whatever its type: ranks may describe the same elements differently, so
-// a derived type on one of them cannot make the call MPI's.
+// All ranks must route a call the same way: the route depends on the communicator and, in
+// reductions, on the type and the operator, which MPI requires to be the same on all ranks. Data
+// that is only moved is moved as bytes, whatever its type: ranks may describe the same elements
+// differently, so a derived type on one of them does not make the call MPI's.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -19,8 +19,8 @@ int fail(MPI_Comm comm, int error) {
   return error;
 }
 
-// What `call` returns; of one that throws, what the error handler of `comm` does. Nothing is thrown
-// into the program.
+// Returns what `call` returns or, if it throws, what the error handler of `comm` returns. No
+// exception reaches the program.
 template <class Call>
 int guarded(MPI_Comm comm, const Call& call) {
   try {
@@ -34,7 +34,7 @@ int guarded(MPI_Comm comm, const Call& call) {
   }
 }
 
-// Whether weft has started: `start` returns why not, before anything is under way.
+// Whether weft has started the call: `start` returns why not, before anything is in flight.
 template <class Start>
 bool started(Count& count, Running& running, const Start& start, Way& way) {
   try {
@@ -47,7 +47,7 @@ bool started(Count& count, Running& running, const Start& start, Way& way) {
   return way == Way::kWeft;
 }
 
-// A call by weft: what starts it, what MPI does instead.
+// Runs a call with weft by `start`, or with MPI by `pass`.
 template <class Start, class Pass>
 int run(Count& count, MPI_Comm comm, const Start& start, const Pass& pass) {
   return guarded(comm, [&] {
@@ -74,8 +74,8 @@ int run(Count& count, MPI_Comm comm, MPI_Request* request, const Start& start, c
   });
 }
 
-// The type and operator of a reduction; `way` says why not. Throws Refused for buffers that no
-// reduction has: the result goes to `out`.
+// The type and operator of a reduction; empty: `way` says why. Throws Refused for buffers that no
+// reduction takes. The result goes to `out`.
 std::optional<RedOp> reduction(const void* in, const void* out, std::size_t count,
                                MPI_Datatype type, MPI_Op op, Way& way) {
   if (!dtype_of(type)) {
@@ -128,7 +128,7 @@ Way reduce(Running& r, const void* in, void* out, MPI_Count count, MPI_Datatype 
   return way;
 }
 
-// In place, MPI has the result at the beginning of the buffer, weft in the rank's own block.
+// In place, MPI puts the result at the start of the buffer, weft in the rank's own block.
 Way reduce_scatter_block(Running& r, const void* in, void* out, MPI_Count count, MPI_Datatype type,
                          MPI_Op op) {
   Way way = Way::kWeft;
@@ -211,7 +211,7 @@ Way scatter(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* o
   return Way::kWeft;
 }
 
-// Only the root knows the sizes of all blocks, so these are messages.
+// Only the root knows the sizes of all blocks, so ranks exchange messages.
 Way gatherv(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* out, Numbers counts,
             Numbers at, MPI_Datatype tout, int root) {
   std::vector<Message> messages;
@@ -264,7 +264,7 @@ Way alltoall(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* 
   return Way::kWeft;
 }
 
-// In place, what is sent is copied first. Blocks that are sent may overlap.
+// In place, the data to send is copied first. Blocks to send may overlap.
 Way alltoallv(Running& r, const void* in, Numbers nin, Numbers atin, MPI_Datatype tin, void* out,
               Numbers nout, Numbers atout, MPI_Datatype tout) {
   const bool here = in == MPI_IN_PLACE;

@@ -1,9 +1,9 @@
-// The collectives of MPI, one row each: their parameters stand here once, and collectives.cc and
-// passed.cc make every form of a function from its row.
+// The collectives of MPI, one row each: their parameters are listed here once, and collectives.cc
+// and passed.cc generate every form of a function from its row.
 //
-// X(NAME, InAME, C, how weft starts it, (parameters with types), parameters): NAME is MPI's, behind
-// "MPI_". The communicator follows the parameters. C, N and AT: nothing, int and int, or the form
-// with large counts (MPI 4.0): _c, MPI_Count and MPI_Aint.
+// X(NAME, InAME, C, weft's start function, (parameters with types), parameters): NAME is MPI's,
+// without "MPI_". The communicator follows the parameters. C, N and AT: nothing, int and int, or
+// the form with large counts (MPI 4.0): _c, MPI_Count and MPI_Aint.
 #pragma once
 
 #include "coll/bindings/mpi/library.h"
@@ -14,7 +14,7 @@
 #if MPI_VERSION >= 4
 #define WEFT_LARGE_COUNTS 1
 #endif
-// What the names of persistent collectives begin with. Open MPI has them before MPI 4.0.
+// The prefix of persistent collectives. Open MPI has them before MPI 4.0.
 #if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
 #define WEFT_PERSISTENT MPI_
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
@@ -23,7 +23,7 @@
 
 #define WEFT_UNWRAP(...) __VA_ARGS__
 
-// A function that MPI runs, and its calls are counted.
+// A function that MPI runs, and whose calls are counted.
 #define WEFT_PASSED(NAME, TYPED, ...)      \
   static Count count_##NAME(#NAME);        \
   extern "C" int NAME(WEFT_UNWRAP TYPED) { \
@@ -31,7 +31,7 @@
     return P##NAME(__VA_ARGS__);           \
   }
 
-// What weft takes over.
+// The collectives that weft takes over.
 #define WEFT_TAKEN(X, C, N, AT)                                                                    \
   X(Bcast, Ibcast, C, bcast, (void* data, N count, MPI_Datatype type, int root), data, count,      \
     type, root)                                                                                    \
@@ -74,7 +74,7 @@
      const AT atout[], MPI_Datatype tout),                                                         \
     in, nin, atin, tin, out, nout, atout, tout)
 
-// What MPI does.
+// The collectives that MPI runs.
 #define WEFT_LEFT(X, C, N, AT)                                                                     \
   X(Scan, Iscan, C, , (const void* in, void* out, N n, MPI_Datatype type, MPI_Op op), in, out, n,  \
     type, op)                                                                                      \

@@ -1,4 +1,4 @@
-// The life of weft in an MPI program: its World, the communicators it serves, errors and counts.
+// weft's lifetime in an MPI program: its World, the communicators it serves, errors and counts.
 #include "coll/bindings/mpi/library.h"
 
 #include <fmt/format.h>
@@ -12,9 +12,9 @@
 #include "coll/runtime/internals.h"
 #include "transport/job/bootstrap.h"
 
-// weft's objects stay when the process exits: a process that ends without MPI_Finalize waits for
-// nobody, and a handler at exit may still call MPI. So what the compiler registers to destroy
-// static objects of this library is not registered.
+// weft's objects are not destroyed when the process exits: a process that ends without MPI_Finalize
+// must not wait, and a handler at exit may still call MPI. So the destructors of this library's
+// static objects are not registered.
 extern "C" [[gnu::visibility("hidden")]] int __cxa_atexit(void (*)(void*), void*,
                                                           void*) {  // NOLINT
   return 0;
@@ -31,7 +31,7 @@ struct Library {
   std::unique_ptr<World> world;
   std::unique_ptr<Communicator> everybody;  // serves MPI_COMM_WORLD
   int key = MPI_KEYVAL_INVALID;             // the attribute of a communicator that weft serves
-  int error = MPI_ERR_OTHER;                // the code of weft's failures
+  int error = MPI_ERR_OTHER;                // the MPI error code of weft's failures
   MPI_Comm own = MPI_COMM_NULL;
   bool requests = false;  // whether MPI can wait for weft
 };
@@ -63,14 +63,14 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-// A communicator that serves is the value of an attribute, and ends with the attribute.
+// A serving communicator is the value of an attribute, and is deleted with the attribute.
 int forget(MPI_Comm comm, int, void* value, void*) {
   leave(comm);
   delete static_cast<Communicator*>(value);
   return MPI_SUCCESS;
 }
 
-// What rank 0 tells the others of where to find it.
+// Broadcasts rank 0's unique id.
 std::string from_rank_0(std::string text) {
   int bytes = static_cast<int>(text.size());
   PMPI_Bcast(&bytes, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -79,8 +79,8 @@ std::string from_rank_0(std::string text) {
   return text;
 }
 
-// A launcher ends a job one of whose processes has ended. That process, not one that saw it end,
-// shall be the one whose exit code and message the user sees, as it is without weft.
+// A launcher ends a job when one of its processes ends. The user should see the exit code and
+// message of that process, not of one that noticed it, as without weft.
 constexpr std::chrono::seconds kLauncherEndsJob(5);
 
 bool ends_the_job(MPI_Comm comm) {
@@ -125,10 +125,10 @@ void start() {
   try {
     const std::string id = from_rank_0(rank == 0 ? World::unique_id() : std::string());
     l.world = World::from_id(id, rank, size);
-    // A program of MPI may compute for as long as it likes before it comes to a call.
+    // An MPI program may compute for any length of time before it makes a call.
     if (!std::getenv("WEFT_TIMEOUT_MS"))
       Internals::set_timeout(*l.world, std::chrono::hours(24 * 365));
-    // A peer may wait for what MPI has under way here before it comes to the call.
+    // A peer may need MPI's progress on this rank before it makes the call.
     Internals::while_waiting(*l.world, move_mpi);
   } catch (const std::exception& e) {
     why = e.what();
@@ -200,7 +200,7 @@ int adopt(int returned, MPI_Comm parent, const MPI_Comm* comm) {
   const MPI_Comm made = *comm;
   try {
     int color = Communicator::kNoColor, key = 0;
-    if (made != MPI_COMM_NULL) {  // named by the rank that is its first one
+    if (made != MPI_COMM_NULL) {  // identified by its first rank
       const int first = 0;
       MPI_Group here, there;
       PMPI_Comm_group(made, &there);

@@ -1,8 +1,8 @@
-// What the parts of libweft_mpi.so share: the World of this process, the communicators of MPI that
-// weft serves, and the counts of what weft took over and what MPI did.
+// State that the parts of libweft_mpi.so share: the World of this process, the communicators of MPI
+// that weft serves, and the counts of calls by weft and by MPI.
 //
-// The names of MPI are defined here; each goes to weft or to the same name with a P in front, the
-// profiling interface of the MPI standard (MPI 4.0, chapter 15).
+// This library defines the names of MPI; each call goes to weft or to the same name with a P in
+// front, the profiling interface of the MPI standard (MPI 4.0, chapter 15).
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -22,11 +22,11 @@ namespace weft::mpi {
 enum class Way : std::uint8_t {
   kWeft,
   kOff,           // weft is off, or has not started
-  kCommunicator,  // weft does not serve it: an intercommunicator, or made by a call of a part
+  kCommunicator,  // weft does not serve it: an intercommunicator, or created by some ranks only
   kAlone,         // a communicator of one rank
   kType,          // an element type that weft does not reduce
   kOperator,      // a user's operator, or one that weft does not have
-  kArgument,      // an argument that MPI refuses
+  kArgument,      // an argument that MPI rejects
   kNotOffered,    // weft has no such collective
 };
 inline constexpr std::size_t kWays = 8;
@@ -43,44 +43,44 @@ class Count {
   std::array<std::atomic<std::uint64_t>, kWays> of_{};
 };
 
-// ---- the life of weft in this process (library.cc)
-// Ends the program, with a message, where it runs another MPI than this library was made for.
+// ---- weft's lifetime in this process (library.cc)
+// Ends the program, with a message, if it runs another MPI than this library was built for.
 void check_mpi();
-// Makes the World of MPI_COMM_WORLD after PMPI_Init. Where weft cannot start on every rank, all
+// Creates the World of MPI_COMM_WORLD after PMPI_Init. If weft cannot start on every rank, all
 // ranks stay with MPI, and one line says why. Never fails the program.
 void start();
 // Ends weft before PMPI_Finalize: finishes open requests, prints the counts if asked for.
 void finish();
 // The communicator that serves `comm`; null: none, and `way` says why.
 Communicator* serving(MPI_Comm comm, Way& way);
-// Whether weft can hand out requests. The same on all ranks.
+// Whether weft can return requests. The same on all ranks.
 bool hands_out();
-// Makes weft serve `made`, which a call over all ranks of `parent` has made (MPI_COMM_NULL: not on
-// this rank). Every rank of `parent` calls it. Returns what the MPI call returned.
+// Makes weft serve `made`, which a call over all ranks of `parent` has created (MPI_COMM_NULL: not
+// on this rank). Every rank of `parent` calls it. Returns what the MPI call returned.
 int adopt(int returned, MPI_Comm parent, const MPI_Comm* made);
-// What a call over `comm` returns: MPI_SUCCESS, or for a failure what the error handler of `comm`
-// returns for an error whose text is the failure's.
+// What a call over `comm` returns: MPI_SUCCESS or, for a failure, what the error handler of `comm`
+// returns for an error with the failure's text.
 int answer(MPI_Comm comm, const Status& status);
 void print_counts();
-// Makes a thread move what is under way in weft, while the program is elsewhere.
+// Starts a thread that progresses weft's calls while the program is elsewhere.
 void keep_moving();
 
-// A communicator of this rank alone, which returns errors.
+// A communicator of this rank alone, with MPI_ERRORS_RETURN.
 MPI_Comm own_communicator();
 
 // ---- open requests (requests.cc)
 class Running;
-// Hands out a request of MPI that ends when `running` has ended. Where that has failed already,
-// returns what the error handler does instead.
+// Returns an MPI request that completes when `running` has ended. If that has failed already,
+// returns what the error handler returns instead.
 int hand_out(std::unique_ptr<Running> running, MPI_Request* request);
-// Ends the open requests whose collectives are over, and returns how many. Returns at once where
-// there are none, and in calls of MPI that weft makes.
+// Completes the open requests whose collectives are over, and returns how many. Returns at once if
+// there are none, and in MPI calls that weft makes.
 int advance();
-// Makes MPI call advance() wherever it waits; `on` false: no longer. Returns whether this MPI can.
+// Makes MPI call advance() wherever it waits, or, if !on, no longer. Returns whether this MPI can.
 bool watch_from_mpi(bool on);
-// Moves what MPI has under way.
+// Lets MPI progress its own calls.
 void move_mpi();
-// The program is about to free `comm`: open requests do without it.
+// Called before the program frees `comm`: open requests no longer use it.
 void leave(MPI_Comm comm);
 // Waits for all open requests.
 void finish_all();

@@ -1,5 +1,5 @@
-// The beginning and end of MPI, the calls that make communicators, and what is counted and passed
-// on: the collectives that weft does not have, persistent collectives and partitioned messages.
+// Start and end of MPI, the calls that create communicators, and the calls that are counted and
+// passed on: collectives that weft lacks, persistent collectives and partitioned messages.
 #include "coll/bindings/mpi/functions.h"
 
 using namespace weft::mpi;  // NOLINT: MPI's names are global
@@ -78,7 +78,7 @@ int MPI_Dist_graph_create_adjacent(MPI_Comm comm, int nin, const int sources[], 
 }
 }
 
-// ---- collectives that MPI does
+// ---- collectives that MPI runs
 
 #define WEFT_BOTH(NAME, INAME, C, START, TYPED, ...)                                               \
   WEFT_PASSED(MPI_##NAME##C, (WEFT_UNWRAP TYPED, MPI_Comm comm), __VA_ARGS__, comm)                \
@@ -89,7 +89,7 @@ WEFT_LEFT(WEFT_BOTH, , int, int)
 WEFT_LEFT(WEFT_BOTH, _c, MPI_Count, MPI_Aint)
 #endif
 
-// Persistent ones are counted where they are made.
+// Persistent ones are counted when they are created.
 #ifdef WEFT_PERSISTENT
 #define WEFT_INIT(NAME, INAME, C, START, TYPED, ...) \
   WEFT_MADE(WEFT_PERSISTENT, NAME##_init##C, TYPED, __VA_ARGS__)

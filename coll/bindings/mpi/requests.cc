@@ -1,10 +1,10 @@
-// Requests of MPI for collectives that weft has under way.
+// Requests of MPI for collectives that weft has in flight.
 //
-// A request is a generalized one (MPI 4.0, chapter 13.2), so that every call of MPI takes it. It
-// ends when weft has been seen to be done, on a thread of the program: MPI calls weft wherever it
-// waits for the request, by whatever name. How it can be made to do so is no matter of the
-// standard, but Open MPI and MPICH both have a way. The progress thread moves weft's collectives
-// while the program is elsewhere.
+// A request is a generalized one (MPI 4.0, chapter 13.2), so every call of MPI accepts it. It
+// completes when weft is seen to be done, on a thread of the program: MPI calls weft wherever it
+// waits for the request, in any call. The standard has no way to arrange this, but Open MPI and
+// MPICH both have one. The progress thread progresses weft's collectives while the program is
+// elsewhere.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ int cancel(void*, int) { return MPI_SUCCESS; }
 
 bool none_open() { return nopen.load(std::memory_order_acquire) == 0; }
 
-// One that is over, and is not open any more; null: none.
+// Removes and returns an open request whose collective is over; null: none.
 Open* take_over() {
   const std::lock_guard lock(mutex);
   const auto at = std::ranges::find_if(open, [](Open* one) { return one->running->test(); });
@@ -60,11 +60,11 @@ Open* take_over() {
 }
 
 #ifdef OPEN_MPI
-// Open MPI's progress, which every call that waits runs, calls this. It yields the core where
-// nothing says that it has moved.
+// Called by Open MPI's progress engine, which every waiting call runs. It yields the core if no
+// callback reports progress.
 int progress() { return advance(); }
 #else
-// MPICH looks at a request of its extended kind by these. It does nothing else meanwhile.
+// MPICH polls its extended generalized requests with these, and does nothing else meanwhile.
 int poll(void*, MPI_Status*) {
   advance();
   move_mpi();
@@ -152,7 +152,7 @@ int Running::end() {
 
 int hand_out(std::unique_ptr<Running> running, MPI_Request* request) {
   if (running->test()) {
-    // A message to nobody is complete, and so is its request, whatever MPI it is.
+    // A message to MPI_PROC_NULL is complete, and so is its request, in every MPI.
     const int error = running->end();
     return error == MPI_SUCCESS
                ? PMPI_Isend(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, own_communicator(), request)
@@ -198,7 +198,7 @@ void finish_all() {
 
 }  // namespace weft::mpi
 
-// The only call that does not make MPICH look.
+// The only call in which MPICH does not poll.
 extern "C" int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
   weft::mpi::advance();
   return PMPI_Request_get_status(request, flag, status);

@@ -1,4 +1,4 @@
-// One collective of MPI that weft runs: from its start to the user's buffers.
+// One MPI collective that weft runs: from its start to the user's buffers.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace weft::mpi {
 
-// A collective under way. It keeps what the collective needs until the end: the communicator, and
+// A collective in flight. Keeps what the collective needs until the end: the communicator, and
 // copies of buffers.
 class Running {
  public:
@@ -20,22 +20,22 @@ class Running {
   ~Running();
 
   MPI_Comm comm() const { return comm_; }
-  // The program is about to free comm().
+  // Called before the program frees comm().
   void leave_communicator();
   std::size_t me() const { return static_cast<std::size_t>(by_.rank()); }
   int ranks() const { return by_.size(); }
-  // Throws Refused for a root that is no rank.
+  // Throws Refused if root is not a rank.
   bool is_root(int root) const {
     expect(root >= 0 && root < ranks());
     return by_.rank() == root;
   }
-  // One block per rank. Throws Refused without the arrays.
+  // One block per rank. Throws Refused if an array is missing.
   Layout blocks(Numbers counts, Numbers at) const {
     expect(counts && at);
     return {0, ranks(), counts, at};
   }
 
-  // Each starts one collective of weft; where the call waits, the collective also ends.
+  // Each starts one collective of weft; for a blocking call, the collective also ends.
   void all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op) {
     begin(&Communicator::all_reduce, &Communicator::all_reduce_async, in, out, count, type, op);
   }
@@ -87,7 +87,7 @@ class Running {
     is_batch_ = true;
   }
 
-  // Buffers that live as long as the collective. keep_output() is unpacked at the end.
+  // Keeps a buffer as long as the collective. An output is unpacked at the end.
   Bytes& keep(Bytes&& bytes, bool output = false) {
     Bytes& kept = bytes_[nbytes_++] = std::move(bytes);
     if (output) outputs_[noutputs_++] = &kept;
@@ -104,9 +104,9 @@ class Running {
 
   // Makes progress; true when the collective is over.
   bool test() { return waits_ || (is_batch_ ? batch_.test() : request_.test()); }
-  // Of one that is over: brings the results to the user, and returns what MPI's call returns.
+  // When it is over: copies the results to the user, and returns the result of MPI's call.
   int end();
-  // Of one that is over.
+  // When it is over.
   bool failed();
 
  private:
@@ -119,7 +119,7 @@ class Running {
   }
 
   MPI_Comm comm_;                                    // MPI_COMM_NULL: freed
-  MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // of a communicator that is freed
+  MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // of a freed communicator
   Communicator by_;
   const bool waits_;
   bool is_batch_ = false;

@@ -22,7 +22,7 @@ constexpr DType integer() {
   return sign ? DType::kInt64 : DType::kUInt64;
 }
 
-// MPI_CHAR and MPI_WCHAR are letters: MPI does not reduce them.
+// MPI_CHAR and MPI_WCHAR are characters, which MPI does not reduce.
 std::span<const Known> known_types() {
   static const Known types[] = {{MPI_BYTE, DType::kUInt8},
                                 {MPI_DOUBLE, DType::kFloat64},
@@ -55,7 +55,7 @@ std::span<const Known> known_types() {
 // PMPI_Pack counts bytes in an int.
 constexpr std::size_t kMostPacked = std::size_t{1} << 30;
 
-// `bytes` bytes as one element.
+// A type whose one element has `bytes` bytes.
 MPI_Datatype piece_of(std::size_t bytes) {
   constexpr int kUnit = 1 << 20;
   MPI_Datatype unit, piece, types[] = {MPI_DATATYPE_NULL, MPI_BYTE};
@@ -69,8 +69,8 @@ MPI_Datatype piece_of(std::size_t bytes) {
   return piece;
 }
 
-// Moves what PMPI_Pack cannot: `count` elements of any size at any address, `bytes` bytes in all,
-// as a message to this rank itself.
+// Moves what PMPI_Pack cannot, `count` elements of any size at any address, `bytes` bytes in all,
+// by a message to this rank itself.
 int move_by_message(std::byte* user, int count, MPI_Datatype type, std::byte* packed,
                     std::size_t bytes, bool out) {
   MPI_Datatype piece = piece_of(bytes);
@@ -82,7 +82,7 @@ int move_by_message(std::byte* user, int count, MPI_Datatype type, std::byte* pa
   return error;
 }
 
-// What describes elements in memory: not null, and committed.
+// Whether the type describes elements in memory: not null, and committed.
 bool describes(MPI_Datatype type) {
   if (type == MPI_DATATYPE_NULL) return false;
   char nothing = 0;
@@ -90,7 +90,7 @@ bool describes(MPI_Datatype type) {
   return PMPI_Pack(&nothing, 0, type, &nothing, 0, &position, own_communicator()) == MPI_SUCCESS;
 }
 
-// Throws Refused where the blocks of `layout` are nothing that MPI takes.
+// Throws Refused if MPI rejects the blocks of `layout`.
 void expect_blocks(const void* data, const Layout& layout, MPI_Datatype type, bool is_plain) {
   std::size_t most = elements(layout.count);
   for (int b = 0; layout.counts && b < layout.blocks; ++b)
@@ -192,7 +192,7 @@ Bytes::Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, b
     counts_.push_back(static_cast<std::size_t>(count) * element);
   }
   if (!copies) {
-    // Blocks may begin before the buffer's address. Empty ones lie anywhere.
+    // Blocks may begin before the buffer's address. Empty ones may lie anywhere.
     MPI_Aint low = 0;
     for (std::size_t b = 0; b < begins_.size(); ++b)
       if (counts_[b]) low = std::min(low, begins_[b]);
@@ -235,7 +235,7 @@ void Bytes::move(bool out) {
     for (std::size_t left = counts_[b] / element; left != 0;) {
       const std::size_t now = std::min(left, most), bytes = now * element;
       int position = 0, error = MPI_SUCCESS;
-      // MPICH packs nothing at MPI_BOTTOM.
+      // MPICH does not pack at MPI_BOTTOM.
       if (element > kMostPacked || !data_)
         error = move_by_message(user, static_cast<int>(now), type_, packed, bytes, out);
       else if (out)

@@ -1,4 +1,4 @@
-// Element types and operators of MPI as weft's, and buffers of any layout as bytes in one piece.
+// MPI's element types and operators as weft's, and buffers of any layout as contiguous bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace weft::mpi {
 
-// The element type that weft reduces; empty: weft has none for it.
+// weft's element type for reductions; empty: it has none.
 std::optional<DType> dtype_of(MPI_Datatype type);
-// The operator on elements of that type; empty: not weft's, or not defined on the type.
+// weft's operator on elements of that type; empty: it has none, or it is undefined on the type.
 std::optional<RedOp> op_of(MPI_Op op, MPI_Datatype type);
 
-// Whether elements of the type follow each other in memory in the order in which they are sent.
+// Whether elements of the type are contiguous in memory, in the order in which they are sent.
 bool plain(MPI_Datatype type);
 // The bytes of one element that are sent.
 std::size_t bytes_of(MPI_Datatype type);
 
-// Thrown where MPI refuses an argument of a call, before weft has begun anything. The call then
-// goes to MPI, which reports the error as it does without weft. Where MPIs do not look, but crash,
-// the call fails with an error of class `by_weft`.
+// Thrown if MPI rejects an argument of a call, before weft has begun anything. The call then goes
+// to MPI, which reports the error as it does without weft. Where MPIs do not check, but crash, the
+// call fails with an error of class `by_weft`.
 struct Refused {
   int by_weft = MPI_SUCCESS;
 };
@@ -31,17 +31,17 @@ struct Refused {
 inline void expect(bool right) {
   if (!right) throw Refused();
 }
-// A count that is not negative. MPIs look at some counts only.
+// A count that must not be negative. MPIs check only some counts.
 inline std::size_t elements(MPI_Count count) {
   if (count < 0) throw Refused{MPI_ERR_COUNT};
   return static_cast<std::size_t>(count);
 }
-// A buffer that is not MPI_IN_PLACE, and not null where it is used. Open MPI takes null.
+// A buffer that must not be MPI_IN_PLACE, and not null if it is used. Open MPI accepts null.
 void expect_buffer(const void* data, bool used);
-// Two buffers that are not the same. Open MPI takes those, too.
+// Two buffers that must differ. Open MPI accepts equal ones, too.
 void expect_apart(const void* in, const void* out, bool used);
 
-// An array of the user's: of int, MPI_Count or MPI_Aint. Not a copy.
+// A view of a user's array of int, MPI_Count or MPI_Aint.
 class Numbers {
  public:
   Numbers() = default;
@@ -63,11 +63,11 @@ struct Layout {
   MPI_Count count = 0;
   int blocks = 1;
   Numbers counts = {};  // none: every block has `count`
-  Numbers at = {};      // where each block begins; none: each follows the one before
+  Numbers at = {};      // where each block begins; none: blocks are contiguous
   bool uniform() const { return !counts && !at; }
 };
 
-// A type that lives as long as this object, whatever the program does to its handle.
+// A type that lives as long as this object, even if the program frees its handle.
 class KeptType {
  public:
   KeptType() = default;
@@ -86,26 +86,26 @@ class KeptType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-// A user's buffer as bytes: itself where the elements are plain, else a packed copy of it.
+// A user's buffer as bytes: itself if the elements are plain, otherwise a packed copy of it.
 class Bytes {
  public:
   Bytes() = default;
-  // Both throw Refused for a buffer, count or type that MPI refuses.
-  // A buffer that is read. copy: a copy of it even where the elements are plain.
+  // Both throw Refused for a buffer, count or type that MPI rejects. to_send(): a buffer that is
+  // read. copy: copies it even if the elements are plain.
   static Bytes to_send(const void* data, const Layout& layout, MPI_Datatype type,
                        bool copy = false);
-  // A buffer that is written; of a copy, unpack() does so. reads: its content is read before.
+  // A buffer that is written, a copy by unpack(). reads: its content is also read before.
   static Bytes to_receive(void* data, const Layout& layout, MPI_Datatype type, bool reads = false);
   std::byte* at() const { return at_; }
   std::size_t count(std::size_t block) const { return counts_.empty() ? bytes_ : counts_[block]; }
   std::byte* block(std::size_t b) const {
     return at_ + (offsets_.empty() ? b * bytes_ : offsets_[b]);
   }
-  // The blocks in at(), in bytes. Only of a layout that is not uniform.
+  // The blocks in at(), in bytes. Only for a layout that is not uniform.
   Blocks blocks() const { return {counts_, offsets_}; }
-  // From now on unpack() does not need the program's type.
+  // Afterwards unpack() does not need the program's type.
   void keep_type();
-  // Brings what was received to the user's buffer.
+  // Copies what was received to the user's buffer.
   void unpack();
 
  private:
@@ -116,7 +116,7 @@ class Bytes {
   KeptType kept_;
   std::size_t bytes_ = 0;  // of each block of a uniform layout
   std::vector<std::size_t> counts_, offsets_;
-  std::vector<MPI_Aint> begins_;  // of a copy: where its blocks begin in the user's buffer
+  std::vector<MPI_Aint> begins_;  // of a copy: offsets of its blocks in the user's buffer
   std::unique_ptr<std::byte[]> copy_;
 };
 

@@ -1,6 +1,6 @@
-// The life of a process group's job: set-up by the store, splitting, abort, the end.
+// The lifetime of a process group's job: set-up through the store, splitting, abort, shutdown.
 #include <torch/csrc/python_headers.h>
-// Python's header is the first.
+// Python's header must come first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class Together : public c10d::Work {
 }  // namespace
 
 World::~World() {
-  // Callbacks that are still to come may want Python's lock, and the World waits for them.
+  // Callbacks still to come may need Python's lock, and freeing the World waits for them.
   PyThreadState* const python =
       Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   if (hooks) hooks->leave();
@@ -93,7 +93,7 @@ WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   weft_unique_id_t id{};
   if (size == 1 || rank == 0) must(weft_unique_id_create(&id), "the unique id");
   if (size > 1) {
-    // A store may be used again by a later group of the same name: all ranks count alike.
+    // A later group of the same name may reuse the store: all ranks count its uses alike.
     const auto turn = store->add(fmt::format("weft/turn/{}", rank), 1);
     const std::string key = fmt::format("weft/id/{}", turn);
     if (rank == 0) {
@@ -111,7 +111,7 @@ WeftBackend::WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   must(weft_world_from_id(&id, rank, size, &o, &world->world), "setting up the process group");
   world->hooks = std::make_shared<Hooks>(world->world);
   must(weft_world_comm(world->world, &world->comm), "setting up the process group");
-  // Messages of GPUs and of the CPU must not meet: each have a communicator of their own.
+  // Messages of GPUs and of the CPU must not match: each kind has its own communicator.
   std::uint8_t gpu = at::hasCUDA() ? 1 : 0;
   must(weft_all_reduce(world->comm, &gpu, &gpu, 1, WEFT_UINT8, WEFT_MAX, nullptr),
        "setting up the process group");
@@ -127,7 +127,7 @@ WeftBackend::~WeftBackend() { shutdown(); }
 
 void WeftBackend::shutdown() {
   coalesced_.clear();
-  // What is still under way keeps the mailbox, and ends with the World.
+  // Calls in flight keep the mailbox, and end with the World.
   world_.reset();
 }
 
@@ -146,7 +146,7 @@ void WeftBackend::registerCompletionHook(std::int64_t id, c10d::CompletionHook h
   world()->hooks->add(id, std::move(hook));
 }
 
-// PyTorch may take its hooks back after the end of the group.
+// PyTorch may remove its hooks after the end of the group.
 void WeftBackend::unregisterAbortHook(std::int64_t id) {
   if (const auto world = world_) world->hooks->remove_abort(id);
 }
@@ -207,15 +207,15 @@ WeftBackend::WorkPtr WeftBackend::endCoalescing() {
   return c10::make_intrusive<Together>(rank_, std::exchange(coalesced_, {}));
 }
 
-// Rank 0 waits for a key of every rank in the store, and tells all: it must not hang where a rank
-// does, and so asks no communicator.
+// Rank 0 waits for a key of every rank in the store, and publishes the result there: it must not
+// hang if a rank does, so it uses no communicator.
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   using Clock = std::chrono::steady_clock;
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
   const auto until = Clock::now() + timeout;
   const std::string turn = fmt::format("weft/monitored/{}", monitored_++);
   const auto key = [&](int rank) { return fmt::format("{}/{}", turn, rank); };
-  // Asks instead of waiting: a thread that waits keeps the store to itself.
+  // Polls instead of waiting: a thread that waits blocks the store for others.
   const auto comes = [&](const std::string& name) {
     for (;;) {
       if (store_->check({name})) return true;

@@ -1,4 +1,4 @@
-// The backend: a job of weft for each process group, and the calls of c10d::Backend on it.
+// The backend: a weft job for each process group, and the calls of c10d::Backend on it.
 #pragma once
 
 #include <weft.h>
@@ -24,17 +24,17 @@ namespace weft_torch {
 struct World {
   weft_world_t* world = nullptr;
   weft_comm_t* comm = nullptr;
-  weft_comm_t* device_comm = nullptr;  // of calls on GPUs; null: no rank has one
+  weft_comm_t* device_comm = nullptr;  // for calls on GPUs; null: no rank has one
   std::unique_ptr<DeviceCalls> devices;
   std::shared_ptr<Hooks> hooks;
-  // Leaves together with the other ranks.
+  // Leaves the job together with the other ranks.
   ~World();
 };
 
 class WeftBackend : public c10d::Backend {
  public:
-  // The ranks find each other by a unique id of weft in the store. `name` is the backend's name in
-  // PyTorch.
+  // The ranks find each other by a unique id of weft in the store. options->backend is the
+  // backend's name in PyTorch.
   WeftBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
               c10::intrusive_ptr<Options> options);
   ~WeftBackend() override;
@@ -61,7 +61,7 @@ class WeftBackend : public c10d::Backend {
   void unregisterCompletionHook(std::int64_t id) override;
 
   void abort() override { give_up("abort() of the process group"); }
-  // Ends what is under way on all ranks. Any thread.
+  // Aborts the calls in flight on all ranks. Thread-safe.
   void give_up(const std::string& reason);
   void shutdown() override;
 
@@ -74,7 +74,7 @@ class WeftBackend : public c10d::Backend {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
-  // Sums or averages floats on the CPU, one byte of each on the way (weft_comm_compressed()).
+  // Sums or averages floats on the CPU, with one byte per value sent (weft_comm_compressed()).
   // residual: undefined, or as long as the tensor.
   WorkPtr all_reduce_compressed(const at::Tensor& tensor, const std::string& codec, bool average,
                                 const std::optional<at::Tensor>& residual, bool async);
@@ -126,13 +126,13 @@ class WeftBackend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
  private:
-  // What weft is to do for a call, and what is to be done after it.
+  // What weft does for a call, and what is done afterwards.
   struct Parts {
     std::function<weft_result_t(weft_comm_t*, weft_request_t**)> start;
     Tensors kept = {};
     std::function<void()> at_end = {};
   };
-  // Whether the caller waits, and how long, as the options of every call have it.
+  // Whether the caller waits, and how long, from the options of any call.
   struct Ending {
     template <typename Opts>
     Ending(const Opts& opts) : timeout(opts.timeout), async(opts.asyncOp) {}  // NOLINT: implicit

@@ -1,8 +1,8 @@
-// Calls on tensors of a GPU: on a stream of the group's own, which waits for the caller's stream,
-// and which whoever waits for the Work waits for. The host waits for nothing.
+// Calls on tensors of a GPU run on a stream of the group, which waits for the caller's stream. A
+// wait on the Work makes the waiting thread's stream wait for it. The host does not wait.
 //
-// PyTorch's own streams and events serve all kinds of devices; of weft, the kind must be one that
-// weft_comm_on_stream() takes. This file does not know which call is made.
+// PyTorch's generic streams and events work for all kinds of devices; weft needs one that
+// weft_comm_on_stream() accepts. Does not know which call is made.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@
 
 namespace weft_torch {
 
-// The GPU of these tensors; empty: the CPU's. Throws where they are on several devices.
+// The GPU of these tensors; empty: the CPU. Throws if they are on several devices.
 std::optional<at::Device> gpu_of(const char* call, const std::vector<at::Tensor>& tensors);
 
 // What a Work on a GPU waits for.
@@ -30,7 +30,7 @@ struct DeviceEnd {
 
 class DeviceCalls {
  public:
-  // comm: of all calls on GPUs, and of no others; it must outlive the object.
+  // comm: for all calls on GPUs, and for no others; it must outlive the object.
   explicit DeviceCalls(weft_comm_t* comm) : comm_(comm) {}
   ~DeviceCalls();
   DeviceCalls(const DeviceCalls&) = delete;
@@ -38,7 +38,7 @@ class DeviceCalls {
 
   // Runs `body` with the communicator that is bound to the group's stream of the device; the stream
   // is also PyTorch's current one meanwhile. The tensors are used there. Throws what `body` throws,
-  // or where weft has no way to that device.
+  // or if weft cannot use that device.
   std::shared_ptr<DeviceEnd> run(const char* call, at::Device device,
                                  const std::vector<at::Tensor>& tensors,
                                  const std::function<void(weft_comm_t*)>& body);
@@ -51,7 +51,7 @@ class DeviceCalls {
   Bound& bound(const char* call, at::Device device);
 
   weft_comm_t* const comm_;
-  std::mutex mutex_;            // calls have one order on all ranks
+  std::mutex mutex_;            // calls must have one order on all ranks
   std::map<int, Bound> bound_;  // by the device's index
 };
 

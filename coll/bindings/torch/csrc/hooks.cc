@@ -1,4 +1,4 @@
-// The thread that looks for failures polls: the C interface of weft has no call for it to wait in.
+// The thread polls for failures, since weft's C interface has no call that waits for one.
 #include "hooks.h"
 
 #include <chrono>

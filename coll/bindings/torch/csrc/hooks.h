@@ -1,6 +1,5 @@
-// Tells PyTorch which calls of a group are over, and that the group has failed. PyTorch's flight
-// recorder listens: it writes its dump when a group fails. This file does not know which call is
-// made.
+// Notifies PyTorch of the completed calls of a group, and of the group's failure, upon which
+// PyTorch's flight recorder writes its dump. Does not know which call is made.
 #pragma once
 
 #include <weft.h>
@@ -25,25 +24,25 @@ class Hooks {
   Hooks& operator=(const Hooks&) = delete;
 
   void add(std::int64_t id, c10d::CompletionHook hook);
-  // The first hook starts a thread that looks for failures. Without the thread, a rank that makes
-  // no call would not notice a failure, and that rank may be the one for which the others wait.
+  // The first hook starts a thread that polls for failures. Without the thread, a rank that makes
+  // no call would not notice a failure, and the others may be waiting for that rank.
   void add(std::int64_t id, c10d::AbortHook hook);
   void remove_completion(std::int64_t id);
   void remove_abort(std::int64_t id);
 
-  // A call goes on when it has been handed out. Nobody may have asked its Work whether it is over:
-  // then it is asked before the abort hooks are called.
+  // Registers a call in flight. If nobody polls its Work, it is polled before the abort hooks are
+  // called.
   void started(const c10::intrusive_ptr<c10d::Work>& work);
-  // Either of these ends that; for other calls they do nothing.
+  // Both unregister the call, and ignore other calls.
   void completed(std::uint64_t key);  // the call has not failed
   void forget(std::uint64_t key);
 
-  // Has the abort hooks called where the World has failed: soon, and on the thread that looks,
-  // since a dump takes PyTorch a second, and may wait for Python's lock.
+  // Wakes the thread, which calls the abort hooks if the World has failed; not this thread, since a
+  // dump takes PyTorch a second, and may wait for Python's lock.
   void look() { changed_.notify_all(); }
-  // Has them called.
+  // Makes the thread call the abort hooks.
   void abort();
-  // Returns when the abort hooks that are due have done their part. Python's lock must be free.
+  // Returns when pending abort hooks are done. The caller must not hold Python's lock.
   void leave();
 
  private:

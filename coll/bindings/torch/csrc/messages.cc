@@ -1,5 +1,5 @@
-// At most one receive of a head is posted for each peer; the receive of its message is posted when
-// the head has come, and so in the order in which the peer sends.
+// At most one receive of a header is posted for each peer; the receive of its message is posted
+// when the header has arrived, and so in the order in which the peer sends.
 #include "messages.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace weft_torch {
 
-// Something that weft was asked to do has ended.
+// The end of one of the mailbox's requests.
 struct Mailbox::Event {
   std::shared_ptr<Mailbox> box;
   std::function<void(Event&)> done;
@@ -26,7 +26,7 @@ void Mailbox::on_event(void* argument, weft_result_t result, int rank, const cha
   event->text = text;
   try {
     event->done(*event);
-  } catch (const std::exception& e) {  // weft's threads take none
+  } catch (const std::exception& e) {  // must not reach weft's threads
     TORCH_WARN("weft: a message: ", e.what());
   }
 }
@@ -84,7 +84,7 @@ void Mailbox::receive(const at::Tensor& tensor, int from, int tag,
     if (peer != me) listen(peer);
 }
 
-// Posts the receive of the peer's next head, where there is a receive that it may be for.
+// Posts the receive of the peer's next header, if there is a receive that it may match.
 void Mailbox::listen(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   if (p.head_posted || (p.waiting.empty() && any_.empty())) return;
@@ -96,7 +96,7 @@ void Mailbox::listen(int peer) {
     head_came(peer, result, weft_last_error_rank(), why.c_str());
     return;
   }
-  // The peer may be none of those that a receive from any rank hears of.
+  // This peer may never send what a receive from any rank waits for.
   if (p.waiting.empty()) (void)weft_request_set_patient(request);
   auto event = std::make_unique<Event>();
   event->box = shared_from_this();
@@ -139,7 +139,7 @@ void Mailbox::head_came(int peer, weft_result_t result, int rank, const char* te
            [r, peer](Event& e) { end(*r, peer, e); });
       return listen(peer);
     }
-    // The message is taken all the same: the next one of this peer is behind it.
+    // The message is received all the same: the next one of this peer is behind it.
     const auto early = std::make_shared<Early>();
     early->bytes.resize(static_cast<std::size_t>(head.bytes));
     post(peer, early->bytes.data(), early->bytes.size(),
@@ -170,7 +170,7 @@ void Mailbox::fail(int peer, weft_result_t result, int rank, const char* text) {
   event.result = result;
   event.rank = rank;
   event.text = text;
-  // The first failure of a communicator is the end of all its calls.
+  // The first failure of a communicator ends all its calls.
   for (std::deque<Receive>* all : {&p.waiting, &any_})
     for (Receive& r : std::exchange(*all, {})) end(r, peer, event);
 }

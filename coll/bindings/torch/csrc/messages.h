@@ -1,5 +1,5 @@
-// Messages with tags and receives from any rank, which weft has not: before each message goes a
-// head with its tag and size, and the receiver finds the receive that it is for.
+// Messages with tags and receives from any rank, which weft lacks: each message is preceded by a
+// header with its tag and size, by which the receiver finds the matching receive.
 #pragma once
 
 #include <weft.h>
@@ -17,12 +17,12 @@ namespace weft_torch {
 class Mailbox : public std::enable_shared_from_this<Mailbox> {
  public:
   static constexpr int kAnySource = -1;
-  // The communicator must live until all that is under way in it has ended.
+  // The communicator must live until everything in flight on it has ended.
   Mailbox(weft_comm_t* comm, int size) : comm_(comm), peers_(static_cast<std::size_t>(size)) {}
 
-  // Starts to send a tensor; the Work waits for it.
+  // Starts to send a tensor; the Work waits for the send.
   void send(const at::Tensor& tensor, int to, int tag, const c10::intrusive_ptr<WeftWork>& work);
-  // The Work ends when a message with this tag has come, from `from` or from any rank.
+  // The Work ends when a message with this tag has arrived, from `from` or from any rank.
   void receive(const at::Tensor& tensor, int from, int tag,
                const c10::intrusive_ptr<WeftWork>& work);
 
@@ -37,12 +37,12 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     std::uint64_t order;
     c10::intrusive_ptr<WeftWork> work;
   };
-  // A message for which there was no receive when its head came.
+  // An unexpected message: there was no matching receive when its header arrived.
   struct Early {
     int tag;
     std::vector<char> bytes;
     bool here = false;
-    std::unique_ptr<Receive> wanted;  // a receive that came meanwhile
+    std::unique_ptr<Receive> wanted;  // a receive that was posted meanwhile
   };
   struct Peer {
     Head head{};
@@ -61,7 +61,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   static void on_event(void* argument, weft_result_t result, int rank, const char* text);
 
   weft_comm_t* const comm_;
-  // Recursive: weft tells at once, on this thread, of what is over already.
+  // Recursive: weft calls back at once, on this thread, for requests that are already over.
   std::recursive_mutex mutex_;
   std::uint64_t order_ = 0;
   std::vector<Peer> peers_;

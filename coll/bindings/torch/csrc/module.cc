@@ -1,4 +1,4 @@
-// weft_torch._C: makes backends, and ends those that are left when Python does.
+// weft_torch._C: creates backends, and exposes their abort and shutdown.
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.h"

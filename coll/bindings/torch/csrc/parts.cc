@@ -8,7 +8,7 @@ using c10d::OpType;
 
 namespace {
 
-// The elements of each rank's part of a tensor that is cut along its first dimension.
+// The elements of each rank's part of a tensor that is split along its first dimension.
 std::vector<std::size_t> parts_of(const char* call, const char* what, const at::Tensor& t,
                                   const std::vector<std::int64_t>& sizes, int ranks) {
   const std::int64_t rows = t.dim() > 0 ? t.size(0) : t.numel();
@@ -135,7 +135,7 @@ WeftBackend::WorkPtr WeftBackend::all_to_all_single(at::Tensor& output, at::Tens
   same_type(call, input, output);
   const auto sent = scaled(parts_of(call, "input", input, input_sizes, size_), input, in);
   const auto received = scaled(parts_of(call, "output", output, output_sizes, size_), output, out);
-  // All ranks must run the same call of weft: what is even here may not be elsewhere.
+  // All ranks must run the same call of weft: sizes that are even here may be uneven elsewhere.
   const bool even = input_sizes.empty() && output_sizes.empty();
   if (even) has(call, "output", output, input.numel());
   return run(call, OpType::ALLTOALL_BASE, opts, {input}, {output},

@@ -1,4 +1,4 @@
-// How any call runs, starts or fails; sparse sums; messages.
+// How a call runs, starts or fails; sparse sums; messages.
 #include <fmt/format.h>
 
 #include <mutex>
@@ -71,7 +71,7 @@ WeftBackend::WorkPtr WeftBackend::run(const char* name, OpType type, const Endin
   if (!opts.async && !coalescing_) try {
       work->wait(limited ? opts.timeout : kNoTimeout);
     } catch (...) {
-      // The tensors are the caller's again.
+      // The caller gets its tensors back, so weft must stop using them.
       if (limited)
         give_up(fmt::format("{} of rank {} took longer than its timeout of {} ms", name, rank_,
                             opts.timeout.count()));
@@ -80,8 +80,8 @@ WeftBackend::WorkPtr WeftBackend::run(const char* name, OpType type, const Endin
   return hand_out(work);
 }
 
-// The call is in the order of the group's stream when this returns. Failures of the device come
-// with a later call.
+// When this returns, the call is ordered by the group's stream. A later call reports failures of
+// the device.
 WeftBackend::WorkPtr WeftBackend::run_on_device(const c10::intrusive_ptr<WeftWork>& work,
                                                 at::Device device, Tensors tensors,
                                                 const std::vector<Parts>& parts) {
@@ -108,8 +108,7 @@ WeftBackend::WorkPtr WeftBackend::run_on_device(const c10::intrusive_ptr<WeftWor
   return hand_out(work);
 }
 
-// A message of a GPU's tensor goes without a head: the i-th send meets the i-th receive of the
-// peer.
+// A message of a GPU's tensor has no header: the i-th send matches the peer's i-th receive.
 WeftBackend::WorkPtr WeftBackend::message(const char* name, OpType type, const at::Tensor& t,
                                           int peer) {
   const bool sends = type == OpType::SEND;
@@ -123,8 +122,8 @@ WeftBackend::WorkPtr WeftBackend::message(const char* name, OpType type, const a
                        }}});
 }
 
-// The sum of sparse COO tensors: all get the indices and values of all. It runs on the calling
-// thread.
+// The sum of sparse COO tensors: all ranks gather the indices and values of all. Runs on the
+// calling thread.
 WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
                                                    const c10d::AllreduceOptions& opts) {
   const char* const call = "all_reduce";

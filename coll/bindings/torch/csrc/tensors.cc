@@ -1,4 +1,4 @@
-// Checks of tensors, and lists of tensors as one buffer. This file does not know what is called.
+// Checks of tensors, and lists of tensors as one buffer. Does not know which call is made.
 #include "tensors.h"
 
 #include <c10/util/StringUtil.h>

@@ -1,4 +1,4 @@
-// Waits for what weft has under way: on the thread that waits, unless a Future asks for callbacks.
+// Waits for weft's requests: on the thread that waits, unless a Future asks for callbacks.
 #include "work.h"
 
 #include <c10/core/StreamGuard.h>
@@ -26,7 +26,7 @@ std::exception_ptr failure_of(const CallOf& call, weft_result_t result, int rank
   return std::make_exception_ptr(c10::DistBackendError(here, std::move(said)));
 }
 
-// ---- what is under way --------------------------------------------------------------------
+// ---- requests in flight -------------------------------------------------------------------
 
 namespace {
 
@@ -59,7 +59,7 @@ void one_over(void* argument, weft_result_t result, int rank, const char* text) 
       static_cast<std::shared_ptr<Waiting>*>(argument));
   try {
     (*waiting)->one(result, rank, text);
-  } catch (const std::exception& e) {  // weft's threads take none
+  } catch (const std::exception& e) {  // must not reach weft's threads
     TORCH_WARN("weft: ", e.what());
   }
 }
@@ -107,7 +107,7 @@ void WeftWork::under_way(std::shared_ptr<Pending> pending) { pending_ = std::mov
 void WeftWork::end(std::exception_ptr failure, int source) {
   source_ = source;
   finish(failure);
-  // What is on a device is over when somebody has asked it.
+  // A Work on a device is over when its event has been queried.
   if (!failure && !device_end_) call_.hooks->completed(call_.sequence);
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -128,7 +128,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::make_future() const {
                                                   std::move(devices));
 }
 
-// A Future of a device records where the current streams are: its callbacks go on from there.
+// A Future of a device records the current streams: its callbacks continue from there.
 void WeftWork::complete(c10::ivalue::Future& future) const {
   std::optional<c10::StreamGuard> on_stream;
   if (device_end_) on_stream.emplace(device_end_->stream);

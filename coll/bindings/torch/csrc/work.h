@@ -1,5 +1,5 @@
-// The Work of a call: its tensors, what weft has under way for it, and what is left to do when that
-// is over. It does not know which call it is of.
+// The Work of a call: its tensors, its requests in weft, and what is left to do when these are
+// over. Does not know which call it belongs to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -22,25 +22,25 @@ namespace weft_torch {
 // A call of a group, for errors and profiles.
 struct CallOf {
   const char* name;   // "all_reduce"
-  const char* title;  // "weft:all_reduce", kept for ever
+  const char* title;  // "weft:all_reduce", never freed
   c10d::OpType type;
   int rank;
   std::uint64_t sequence;
   std::chrono::milliseconds timeout;
-  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; empty: the same
+  std::shared_ptr<const std::vector<std::uint64_t>> global_ranks;  // of the group; null: the same
   std::shared_ptr<Hooks> hooks;
 };
 
-// The exception of a call that failed: a DistBackendError that names the rank. A time-out reads as
-// PyTorch's do.
+// The exception of a call that failed: a DistBackendError that names the rank. A timeout has
+// PyTorch's wording.
 std::exception_ptr failure_of(const CallOf& call, weft_result_t result, int rank, const char* text);
 
-// What weft has under way. It outlives a Work that nobody waits for.
+// A call's requests in flight. They outlive a Work that nobody waits for.
 struct Pending {
   std::vector<weft_request_t*> requests;
-  std::vector<at::Tensor> kept;                // all that weft reads or writes
-  std::vector<std::shared_ptr<void>> buffers;  // what is no tensor
-  std::function<void()> at_end;                // copies results to where they belong
+  std::vector<at::Tensor> kept;                // everything that weft reads or writes
+  std::vector<std::shared_ptr<void>> buffers;  // memory that is not in tensors
+  std::function<void()> at_end;                // copies results to their destination
 
   // Calls `done` once, on any thread, when all requests are over and at_end() has run.
   using Done = std::function<void(weft_result_t, int rank, const std::string& text)>;
@@ -51,15 +51,15 @@ class WeftWork : public c10d::Work {
  public:
   WeftWork(const CallOf& call, const std::vector<at::Tensor>& inputs,
            std::vector<at::Tensor> outputs);
-  // What is under way goes on without the Work.
+  // Requests in flight continue without the Work.
   ~WeftWork() override;
 
-  // Says what is under way; later calls of this Work wait for it.
+  // Sets the requests in flight; later calls of this Work wait for them.
   void under_way(std::shared_ptr<Pending> pending);
-  // Says that the Work is over for the host, and what the device still does: who waits for the Work
-  // makes his stream wait. end() follows.
+  // Marks the Work as over for the host, with what the device still does: wait() makes the caller's
+  // stream wait for it. end() follows.
   void on_device(std::shared_ptr<DeviceEnd> end) { device_end_ = std::move(end); }
-  // Ends the Work, which nothing is under way for: a call that is over, a message that has come
+  // Ends the Work, which has no requests in flight: a call that is over, a message that has arrived
   // (from `source`), a failure.
   void end(std::exception_ptr failure = nullptr, int source = -1);
   const CallOf& call() const { return call_; }
@@ -81,14 +81,14 @@ class WeftWork : public c10d::Work {
   bool completed() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
   void complete(c10::ivalue::Future& future) const;
-  // Waits for the requests, or asks about them where `ms` is 0; `ms` < 0: for ever. True: over.
+  // Waits for the requests, or polls them if `ms` is 0; `ms` < 0: without limit. True: over.
   bool drive(std::int64_t ms);
 
   const CallOf call_;
   const std::vector<at::Tensor> outputs_;
   std::atomic<int> source_{-1};
-  std::mutex driving_;                     // held by the thread that asks weft
-  std::shared_ptr<Pending> pending_;       // null: somebody else ends the Work
+  std::mutex driving_;                     // held by the thread that waits in weft or polls
+  std::shared_ptr<Pending> pending_;       // null: something else ends the Work
   std::shared_ptr<DeviceEnd> device_end_;  // null: a call on the CPU
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
