@@ -87,8 +87,8 @@ struct HostFacts {
   int gpus = 0;
   Readings gpu_state;  // "gpu0.ecc_uncorrected", "xids"
   Stops stops;
-  bool names_rails = false;  // WEFT_RAILS names the rails: a device that is down keeps its rail
-  bool emulated = false;     // shares its kernel with another host of the job
+  bool names_rails = false;      // WEFT_RAILS names the rails: a device that is down keeps its rail
+  bool emulated = false;         // shares its kernel with another host of the job
   std::vector<PortFacts> ports;  // by rail
 };
 
@@ -105,10 +105,9 @@ struct Sources {
   std::string debugfs = "/sys/kernel/debug";
   bool live = true;  // false: read only the trees; no ioctl, netlink or getrlimit
   std::vector<std::string> excluded_devices;  // reading some restricted functions floods the log
-  std::string
-      ethtool_folder;   // not live: INTERFACE.txt files with output of `ethtool I`, `ethtool -a I`,
-                        // `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
-                        // `dcb -N app show dev I`, or some of these
+  std::string ethtool_folder;  // not live: INTERFACE.txt files with output of `ethtool I`, `ethtool
+                               // -a I`, `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
+                               // `dcb -N app show dev I`, or some of these
   std::string outputs;  // not live: a folder with lldp.json, devlink.json, kmsg, nvlink.txt and
                         // mlxlink.DEVICE.txt, as from `lldpcli -f json show neighbors`, `devlink -j
                         // health show`, /dev/kmsg, `nvidia-smi nvlink -s` and `mlxlink -m -c`
