@@ -66,8 +66,7 @@ struct FlowSample {
   int round = 0;  // index into Samples::rounds
   Flow flow;
   bool reached = true;  // bytes arrived; false: `error` has the reason
-  std::string
-      error;  // verbatim from the operating system or provider: "connect: No route to host"
+  std::string error;  // verbatim from the operating system or provider: "connect: No route to host"
   double seconds = 0;
   std::uint64_t bytes = 0;                  // received
   std::optional<std::uint64_t> sent_bytes;  // counted by the sender, if both ends count
