@@ -14,8 +14,7 @@
 namespace weft::fabric {
 
 struct Conducted {
-  Plan
-      plan;  // as executed: left_out, measured_paths and smallest_* reflect the samples
+  Plan plan;  // as executed: left_out, measured_paths and smallest_* reflect the samples
   Samples samples;
   std::vector<Cause> causes;
   int further_rounds = 0;  // in addition to the plan, to distinguish causes

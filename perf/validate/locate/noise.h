@@ -10,8 +10,8 @@ namespace weft::fabric {
 
 // Lower bounds of the noise, as standard deviations of a flow's value.
 struct LeastNoise {
-  double least = 0;   // always
-  double of_few = 0;  // if too few flows are as good as the baseline to estimate their noise
+  double least = 0;       // always
+  double of_few = 0;      // if too few flows are as good as the baseline to estimate their noise
   double of_windows = 0;  // from the windows of flows, until enough paths were repeated
 };
 
