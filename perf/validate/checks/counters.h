@@ -15,9 +15,9 @@ using Names = std::span<const std::string_view>;
 
 // Counters that answer one question together.
 struct Moves {
-  double events = 0;            // sum of the changes; a lower bound if `doubtful` is not empty
-  int present = 0;              // number of counters that the port has
-  std::vector<Evidence> moved;  // with their changes
+  double events = 0;               // sum of the changes; a lower bound if `doubtful` is not empty
+  int present = 0;                 // number of counters that the port has
+  std::vector<Evidence> moved;     // with their changes
   std::vector<Evidence> doubtful;  // "saturated", "reset", "n/a", "unreadable", "vanished"
 };
 Moves moves_of(const HostFacts& host, const PortFacts& port, Names names);
