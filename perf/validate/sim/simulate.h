@@ -38,8 +38,8 @@ Simulated simulate_fleet(const SimulateOptions& options);
 // rate get `rate_gbps`.
 FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, double seconds);
 
-// Random faults of all kinds that localization can name, on distinct hosts and rails, so that no
-// fault hides another. Black holes of single paths occur only in fleets whose plan covers all paths.
+// Random faults of all kinds that localization can name, on distinct hosts and rails, so that none
+// hides another. Black holes of single paths occur only in fleets whose plan covers all paths.
 std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
 
 // Whether the cause has the kind and place of the fault, as far as flows can show. With two hosts,

@@ -61,7 +61,7 @@ struct SimWorld {
   bool spray = false;    // packets of a flow use all uplinks; otherwise a hash selects one
   int members = 1;       // per port; a hash of the flow selects one
   double flow_gbps = 0;  // most Gb/s of one connection; 0: no limit
-  int streams = 1;  // initial connections per flow of the tester
+  int streams = 1;       // initial connections per flow of the tester
   Recovery recovery = Recovery::kGoBackN;
   WorldNoise noise;
   std::vector<Effect> effects;
