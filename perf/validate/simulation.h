@@ -1,5 +1,5 @@
-// A validation of a fleet that is not there: the plan, localisation, checks and report of a real
-// one, over a simulated fabric in virtual time.
+// Validates a simulated fleet: the same plan, localization, checks and report as for a real fleet,
+// on a simulated fabric in virtual time.
 #pragma once
 
 #include <functional>
@@ -34,5 +34,3 @@ struct Simulation {
 Simulation simulate(const SimulationOptions& options);
 
 }  // namespace weft::fabric
-// Validates a simulated fleet: the same plan, localization, checks and report as for a real fleet,
-// on a simulated fabric in virtual time.

@@ -22,7 +22,7 @@ struct Where {
   int rail = -1;     // for kPort, kPath, kRail, kSwitch; -1: all
   Direction direction = Direction::kBoth;
   std::string peer;    // for kPath: the receiver
-  std::string device;  // "mlx5_0", for people
+  std::string device;  // "mlx5_0", for display
   bool operator==(const Where&) const = default;
 };
 

@@ -324,7 +324,7 @@ Decision Watcher::judge(const Subject& subject, const std::vector<char>& covered
     else if (!again)
       decision.llr += std::log(share / healthy);
     reached = reached || decision.llr >= name_at;
-    if (!reached && decision.llr <= clear_at) selected = false;  // until the next bad look
+    if (!reached && decision.llr <= clear_at) selected = false;  // until the next bad sample
   }
   if (!selected || !is_apart(looks)) return decision;
   const bool named = reached && may_be_intermittent(subject, looks);

@@ -2,7 +2,6 @@
 //
 // Both ends: offer() -> exchange -> connect() -> a barrier over all agents -> run(). No call
 // throws: errors are in EndSample::error. Each end runs in its own thread.
-// throws: what goes wrong is in EndSample::error. Each end runs in a thread of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One end of a stream or a ping-pong over RDMA verbs. Built with and without verbs:
-// make_verbs_pair() says what is missing.
+// One end of a stream or ping-pong over RDMA verbs. Built with and without verbs: without them,
+// make_verbs_pair() throws.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -194,5 +194,3 @@ std::unique_ptr<FlowEnd> make_verbs_end(const EndOrder& order, const Nic& rail) 
 }
 
 }  // namespace weft::fabric
-// One end of a stream or ping-pong over RDMA verbs. Built with and without verbs: without them,
-// make_verbs_pair() throws.
