@@ -69,7 +69,7 @@ bool is_mlx5(const PortFacts& port);
 bool is_soft(const PortFacts& port);        // an RDMA device emulated in software: rxe, siw
 bool is_roce(const PortFacts& port);        // RDMA hardware over Ethernet
 bool is_infiniband(const PortFacts& port);  // by the link layer
-// As the policy says, or else: RDMA ports must not lose packets, plain interfaces may.
+// The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // The host may use cores, but none near the port: rates measure the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);

@@ -257,7 +257,7 @@ Judged loss(const Check& check, const Observed& observed) {
   return judge_losses(check, observed, false);
 }
 
-constexpr int kLeastIncasts = 2;  // a single one may have met a stopped machine
+constexpr int kLeastIncasts = 2;  // one incast may have hit a stalled machine
 
 // Ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {

@@ -302,7 +302,7 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
   if (rails.empty() && lossy.empty()) return {};
   const Graded graded =
       rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
-  std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow themselves
+  std::set<std::pair<int, int>> fast;  // paths with a fast flow, so not slow as a whole
   for (const Observation& s : graded.observations)
     if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
   const Shape shape = shape_of(hosts);
