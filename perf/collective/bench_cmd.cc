@@ -1,6 +1,6 @@
 // `weft bench`: runs scripts. perf/peers/compare builds other libraries and runs their collectives
-// next to weft's, perf/peers/choice compares `auto` with the best fixed algorithm. Their options
-// are declared here, and handed on as they are typed.
+// next to weft's; perf/peers/choice compares `auto` with the best fixed algorithm. This file
+// declares their options and passes them on verbatim.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// An option that a script understands by its longest name. `type` is empty for a flag.
+// An option of a script, which uses its longest name. `type` is empty for a flag.
 struct ScriptOption {
   const char *names, *type, *about;
 };
@@ -64,7 +64,7 @@ constexpr ScriptOption kChoiceOptions[] = {
     {"--weft", "TEXT", "the weft program (default: this one)"},
 };
 
-// The options that were given, as the script takes them.
+// The given options, in the script's syntax.
 std::vector<std::string> given(const CLI::App& command, const std::string& json) {
   std::vector<std::string> words;
   for (const CLI::Option* option : command.get_options()) {
@@ -99,7 +99,7 @@ void add_bench(CLI::App& app, int&) {
                        const char* schema, const char* example) {
     auto* command = bench->add_subcommand(name, about);
     section(*command, "What is run");
-    // The script reads the values; here they are text, and only looked at for their number.
+    // The script parses the values; CLI11 only checks their number.
     const auto values = std::make_shared<std::vector<std::string>>(std::size(options));
     const auto json = std::make_shared<std::string>();
     std::size_t i = 0;

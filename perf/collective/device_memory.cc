@@ -36,7 +36,7 @@ DeviceMirror::~DeviceMirror() {
   device_.free_stream(stream_);
   try {
     device_.free(memory_);
-  } catch (const Error&) {  // the GPU has failed, and that was said
+  } catch (const Error&) {  // the GPU has failed, which was already reported
   }
 }
 
@@ -55,7 +55,7 @@ void DeviceMirror::download() { copy(host_, memory_, bytes_); }
 
 double DeviceMirror::time_copy(std::size_t bytes) {
   constexpr int kTries = 10;
-  // From one half to the other: a copy onto itself may be skipped.
+  // Copies between halves: a copy onto itself may be skipped.
   const std::size_t half = std::min(bytes, bytes_ / 2);
   double best = std::numeric_limits<double>::max();
   for (int i = 0; i < kTries; ++i) {
@@ -68,7 +68,7 @@ double DeviceMirror::time_copy(std::size_t bytes) {
 }
 
 double device_bound_us(Collective c, int ranks, int n, double copy_us) {
-  double copies = 1;  // reads and writes of a rank's whole buffer, by two
+  double copies = 1;  // (reads + writes) / 2 of a rank's whole buffer
   if (c == Collective::kReduceScatter) copies = 0.5 + 0.5 / n;
   if (c == Collective::kBarrier || c == Collective::kSendRecv) copies = 0;
   return copies * ranks * copy_us;
@@ -76,7 +76,7 @@ double device_bound_us(Collective c, int ranks, int n, double copy_us) {
 
 namespace {
 
-// A name of each rank's GPU, the same for ranks that share one. A collective call.
+// An identity of each rank's GPU, equal for ranks that share one. Collective.
 std::vector<std::string> gpus_of_ranks(World& world) {
   return job_of(world).all_gather(world.topology().place(world.rank()).machine + " " +
                                   device()->identity(gpu_of_rank(world)));
@@ -87,7 +87,7 @@ std::vector<std::string> gpus_of_ranks(World& world) {
 double measure_device_copy_us(World& world, std::uint64_t bytes) {
   const int gpu = gpu_of_rank(world);
   double mine = 0;
-  // The first rank of each GPU, while the others wait on the host.
+  // Runs on the first rank of each GPU, while other ranks wait on the host.
   const std::vector<std::string> users = gpus_of_ranks(world);
   const auto me = users.begin() + world.rank();
   const bool first = std::find(users.begin(), me, *me) == me;

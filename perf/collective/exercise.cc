@@ -1,4 +1,4 @@
-// Prepares, runs and checks one collective. Does not know reports and verdicts.
+// Prepares, runs and checks one collective. Does not know reports or verdicts.
 #include "perf/collective/exercise.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ Buffer::Buffer(std::size_t bytes, bool from_weft) : bytes_(bytes) {
   if (p == nullptr && rounded > 0)
     throw Error(fmt::format("no memory for a buffer of {} bytes; use a smaller -e", bytes));
   data_ = {p, from_weft ? &weft::free : &std::free};
-  std::memset(p, 0, rounded);  // every page is there before anything is timed
+  std::memset(p, 0, rounded);  // touch every page before anything is timed
 }
 
 Case with_bytes(Case like, std::uint64_t bytes, int nranks) {
@@ -88,7 +88,7 @@ Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
 void Exercise::prepare() {
   const std::size_t size = size_of(case_.type);
   std::memset(guard_, kPoison, Memory::kGuard);
-  // In place the input overwrites its part of the poison.
+  // In place, the input overwrites its part of the poison.
   std::memset(out_, kPoison, output_count_ * size);
   if (has_input())
     payload_.fill(in_, input_count_, comm_.rank());
@@ -214,7 +214,7 @@ std::vector<std::vector<double>> time_runs(Job& job, Communicator& comm, Exercis
       last = end;
     }
   }
-  // Over the control plane: numbers about the transports do not travel through them.
+  // Use the control plane: results about the transports do not travel over them.
   std::vector<std::vector<double>> all;
   for (const std::string& bytes :
        job.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {

@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Page-aligned, touched memory of the kind that users have: from malloc, or from weft::alloc.
+// Page-aligned, touched memory of a kind that users have: from malloc or weft::alloc.
 class Buffer {
  public:
   Buffer() = default;
@@ -33,23 +33,23 @@ struct Case {
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Rank root = 0;
-  Codec codec = Codec::kNone;  // that the communicator has
+  Codec codec = Codec::kNone;  // the communicator's codec
   bool in_place = false;
-  std::size_t count = 0;    // elements, as the Communicator's call takes them
-  std::uint64_t bytes = 0;  // of the whole buffer, from which bandwidth is computed
-  std::size_t shift = 0;    // elements by which both buffers begin behind their pages
+  std::size_t count = 0;    // elements, as passed to the Communicator
+  std::uint64_t bytes = 0;  // of the whole buffer, for bandwidth
+  std::size_t shift = 0;    // offset of both buffers from their pages, in elements
 };
 
 // Returns the case with the largest whole buffer of at most `bytes`, but at least one element per
-// rank. A buffer made of blocks is divided among the ranks.
+// rank. Buffers made of blocks are divided among the ranks.
 Case with_bytes(Case like, std::uint64_t bytes, int nranks);
 
-// The two buffers of a rank; in place, only one of them exists. On a GPU, each buffer mirrors GPU
-// memory: payloads are made and compared in the buffer, and the calls take the GPU memory.
+// The two buffers of a rank; in place, only one exists. On a GPU, each buffer mirrors GPU memory:
+// payloads are made and compared in the buffer, and collectives use the GPU memory.
 struct Memory {
-  static constexpr std::size_t kGuard = 256;  // bytes behind the result that must stay untouched
+  static constexpr std::size_t kGuard = 256;  // bytes after the result that must stay unchanged
   Memory(std::uint64_t bytes, bool in_place, bool from_weft);
-  // Makes the buffers with mirrors on this GPU.
+  // Creates buffers that are mirrored on this GPU.
   static std::unique_ptr<Memory> on_gpu(int gpu, std::uint64_t bytes, bool in_place);
   Buffer in, out;
   std::unique_ptr<DeviceMirror> in_on_gpu, out_on_gpu;
@@ -60,16 +60,16 @@ class Exercise {
  public:
   Exercise(Communicator& comm, const Case& what, Memory& memory);
 
-  void prepare();          // fills the input with payload, the output with poison
-  void prepare_to_time();  // in place only: fills with zeros, so that repeated sums stay zero
+  void prepare();          // fills the input with payload and the output with poison
+  void prepare_to_time();  // in place only: zeroes the buffer, so that repeated sums stay zero
   Status run();
-  // Call it after prepare() and one run() (out of place: any number of runs). Reports wrong
-  // elements, writes behind the result, and changes of the input.
+  // Call after prepare() and one run() (out of place: any number of runs). Reports wrong elements,
+  // writes beyond the result, and modified input.
   Mismatch check() const;
 
  private:
   void upload();
-  unsigned char* on_gpu(unsigned char* p) const;  // `p` itself where the case runs on the host
+  unsigned char* on_gpu(unsigned char* p) const;  // returns `p` if the case runs on the host
   bool has_input() const;
   Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
   Communicator& comm_;
@@ -80,15 +80,15 @@ class Exercise {
   unsigned char *in_ = nullptr, *out_ = nullptr, *guard_ = nullptr;
 };
 
-// How runs follow each other.
+// The sequence of timed runs.
 struct Rhythm {
-  int runs = 1;          // that are timed together, one directly after the other
-  bool barriers = true;  // before each of these, else only before the first
+  int runs = 1;          // timed together, back to back
+  bool barriers = true;  // a barrier before each such group; otherwise only before the first
 };
 
-// Returns, for every rank of the job, the microseconds of its runs; those that are timed together
-// are one entry, their mean. Calls `shown` now and then with the number of finished runs.
-// Collective over `comm`, which is the whole job. Throws JobFailed.
+// Returns the microseconds of the runs, by rank; runs that are timed together are one entry, their
+// mean. Calls `shown` at intervals with the number of finished runs. Collective over `comm`, which
+// must be the whole job. Throws JobFailed.
 std::vector<std::vector<double>> time_runs(Job& job, Communicator& comm, Exercise& exercise,
                                            int runs, Rhythm rhythm = {},
                                            const std::function<void(int)>& shown = {});

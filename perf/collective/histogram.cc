@@ -1,4 +1,4 @@
-// Counts times in buckets, and finds percentiles in them. Does not know what was timed.
+// Counts times in buckets and computes percentiles.
 #include "perf/collective/histogram.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace weft {
 namespace {
 
-// Values below 2^kBits have a bucket each; above, each power of two has 2^(kBits - 1).
+// Values below 2^kBits have a bucket each; above, each power of two has 2^(kBits - 1) buckets.
 constexpr int kBits = 9;
 constexpr std::int64_t kExact = std::int64_t{1} << kBits;
 constexpr std::int64_t kHalf = kExact / 2;
-constexpr int kLargestPower = 47;  // 39 hours in ns; more is counted there
+constexpr int kLargestPower = 47;  // 39 hours in ns; the last bucket has all larger values
 constexpr std::size_t kBuckets = static_cast<std::size_t>(kExact + (kLargestPower - kBits) * kHalf);
 
 std::size_t bucket_of(std::int64_t value) {
@@ -23,7 +23,7 @@ std::size_t bucket_of(std::int64_t value) {
   return std::min(bucket, kBuckets - 1);
 }
 
-std::int64_t end_of(std::size_t bucket) {  // the largest value in it
+std::int64_t end_of(std::size_t bucket) {  // the largest value in the bucket
   const auto b = static_cast<std::int64_t>(bucket);
   if (b < kExact) return b;
   const std::int64_t shift = b / kHalf - 1;
@@ -53,7 +53,7 @@ double Histogram::deviation() const {
 
 std::int64_t Histogram::percentile(double p) const {
   if (count_ == 0) return 0;
-  // In integers: 99.9 / 100 * 1000 is a little more than 999.
+  // Use integers: in floating point, 99.9 / 100 * 1000 exceeds 999.
   const auto thousandths = static_cast<std::uint64_t>(std::llround(p * 1000));
   const std::uint64_t wanted = (thousandths * count_ + 99999) / 100000;
   const std::uint64_t rank = std::clamp<std::uint64_t>(wanted, 1, count_);

@@ -1,5 +1,5 @@
-// Counts the times of single operations in buckets that are at most 1/256 of their value wide: the
-// memory does not grow with the count, and percentiles of any depth can be computed afterwards.
+// Counts the times of single operations in buckets at most 1/256 of their value wide: memory use
+// does not depend on the count, and any percentile can be computed afterwards.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@ namespace weft {
 class Histogram {
  public:
   Histogram();
-  void add(std::int64_t ns) noexcept;  // less than 0 counts as 0
+  void add(std::int64_t ns) noexcept;  // negative values count as 0
 
   std::uint64_t count() const { return count_; }
-  // The exact extremes of all added times; 0 when nothing was added.
+  // The exact extremes of all added times; 0 if none.
   std::int64_t min() const { return count_ ? min_ : 0; }
   std::int64_t max() const { return max_; }
   double mean() const;
-  double deviation() const;  // of the population: sqrt(mean of squared differences to the mean)
+  double deviation() const;  // population standard deviation
   // Returns the smallest value that p percent of the times do not exceed, rounded up to the end of
-  // its bucket, but never beyond max(). 0 < p <= 100, to a thousandth.
+  // its bucket, but at most max(). 0 < p <= 100, with a resolution of 0.001.
   std::int64_t percentile(double p) const;
 
  private:
   std::vector<std::uint64_t> buckets_;
   std::uint64_t count_ = 0;
   std::int64_t min_ = INT64_MAX, max_ = 0;
-  double mean_ = 0, squares_ = 0;  // by Welford: no cancellation, however many times are added
+  double mean_ = 0, squares_ = 0;  // by Welford's algorithm, without cancellation
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Makes and compares the payloads of tests, in every type. Does not know collectives' schedules.
+// Makes and compares test payloads in every type. Does not know collectives' schedules.
 #include "perf/collective/payload.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// The largest integer up to which every integer is exact in the type.
+// The largest n such that all integers up to n are exact in the type.
 std::int64_t exact_limit(DType type) {
   switch (type) {
     case DType::kFloat16:
@@ -43,7 +43,7 @@ std::int64_t exact_limit(DType type) {
   return 1;
 }
 
-// Of an integer that is exact in half precision (|x| <= 2048): no rounding to think of.
+// Converts an integer that is exact in half precision (|x| <= 2048), so no rounding is needed.
 std::uint16_t half_bits(double x) {
   if (x == 0) return 0;
   const int exponent = std::ilogb(x);
@@ -135,10 +135,9 @@ double load(DType type, const unsigned char* at) {
 }  // namespace
 
 // Every partial result must be an exact integer of the type: contributors * range * unit <= limit.
-// An average must come out exact too, whether the division is done before or after the sum, so
-// its values are multiples of the number of ranks. With so many ranks that the type has no room
-// for all of them, only some contribute to an element: others do at the next. A product is one of
-// ones, but for few factors of two.
+// An average must be exact whether the division is done before or after the sum, so its values are
+// multiples of the number of ranks. If the type has no room for all ranks, only some contribute to
+// an element, and others to the next. A product consists of ones and a few factors of two.
 Payload::Payload(DType type, RedOp op, int nranks) : type_(type), op_(op), nranks_(nranks) {
   const std::int64_t limit = exact_limit(type);
   unit_ = op == RedOp::kAvg ? nranks : 1;
@@ -172,7 +171,7 @@ double Payload::value(int rank, std::uint64_t index) const {
     if (turn >= static_cast<std::uint64_t>(contributors_)) return neutral_;
   }
   const std::uint64_t h = splitmix64(i * 0x10001 + static_cast<std::uint64_t>(rank) * 0x9e3779b1);
-  if (op_ == RedOp::kProd && type_ != DType::kBool)  // 1, 2, and with a sign -1, -2
+  if (op_ == RedOp::kProd && type_ != DType::kBool)  // 1 and 2, also -1 and -2 if signed
     return static_cast<double>(h % 2 + 1) * (has_sign(type_) && h % 3 == 0 ? -1 : 1);
   if (!has_sign(type_)) return static_cast<double>(h % (range_ + 1)) * unit_;
   return (static_cast<double>(h % (2 * range_ + 1)) - range_) * unit_;

@@ -1,5 +1,5 @@
 // Test data whose reductions are exact in every type and order, so that results can be compared bit
-// by bit. The data depend on rank and position, so that a misplaced piece shows.
+// by bit. The data depend on rank and position, to detect misplaced pieces.
 #pragma once
 
 #include <algorithm>
@@ -13,33 +13,33 @@
 
 namespace weft {
 
-// A byte that no payload repeats: memory is filled with it, so that unwritten elements show.
+// A byte that no payload repeats. Memory is filled with it to detect unwritten elements.
 inline constexpr unsigned char kPoison = 0xA5;
 
 struct Mismatch {
   std::uint64_t wrong = 0;  // elements
-  std::string first;        // "element 17 is 3, expected 5", empty when nothing is wrong
+  std::string first;        // "element 17 is 3, expected 5"; empty if none is wrong
 };
 
 // The data of one (type, operator, number of ranks). Element i of a rank is a small integer that
-// depends on the rank and on i modulo kPeriod, a prime, so that no power of two maps onto it.
+// depends on the rank and on i modulo kPeriod, a prime, so that powers of two do not alias.
 class Payload {
  public:
   static constexpr std::size_t kPeriod = 65537;
-  static constexpr double kFactor = 2;  // by which premul_sum multiplies
+  static constexpr double kFactor = 2;  // factor of premul_sum
 
   Payload(DType type, RedOp op, int nranks);
 
   double value(int rank, std::uint64_t index) const;
   double reduced(std::uint64_t index) const;  // over all ranks
 
-  // compare() and compare_reduced() take values as right that are off by so much of the largest
-  // magnitude that any rank has.
+  // Lets compare() and compare_reduced() accept errors up to this fraction of the largest magnitude
+  // on any rank.
   void allow(double share) { tolerance_ = share * largest(); }
 
   // Sets data[i] to element first + i of `rank`.
   void fill(void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
-  // Compares data[i] bit by bit with element first + i, of `rank` or of the reduction.
+  // Compares data[i] bit by bit with element first + i of `rank`, or of the reduction.
   Mismatch compare(const void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
   Mismatch compare_reduced(const void* data, std::size_t count, std::uint64_t first = 0) const;
 
@@ -59,7 +59,7 @@ class Payload {
   int contributors_ = 0;  // ranks whose element i is not 0
   double unit_ = 1;
   double tolerance_ = 0;
-  double neutral_ = 0;  // the element of a rank that does not contribute
+  double neutral_ = 0;  // element of a rank that does not contribute
 };
 
 }  // namespace weft

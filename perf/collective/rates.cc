@@ -17,8 +17,8 @@
 namespace weft {
 namespace {
 
-// The same loop for several instruction sets: the bound is about the memory, not about the
-// baseline the program is compiled for.
+// The same loop for several instruction sets: the bound is about memory, and must not depend on the
+// compiler's target flags.
 #define WEFT_ADD(name)                                                                  \
   void name(float* __restrict out, const float* a, const float* b, std::size_t count) { \
     for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];                       \
@@ -70,8 +70,8 @@ std::vector<double> gather(Job& job, const std::vector<double>& mine) {
   return all;
 }
 
-// From the first start to the last end, by the clock that all ranks of a machine share: ranks
-// that take turns on a core must not look as if each had it to itself.
+// From the first start to the last end, with the clock that all ranks of a machine share: ranks
+// that share a core must not look as if each had its own.
 double span_us(const std::vector<double>& starts_and_ends) {
   double first = starts_and_ends[0], last = starts_and_ends[1];
   for (std::size_t i = 0; i < starts_and_ends.size(); i += 2) {
@@ -84,7 +84,7 @@ double span_us(const std::vector<double>& starts_and_ends) {
 template <class Body>
 double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, bool writes,
                  const Body& body) {
-  constexpr std::uint64_t kWork = 8 << 20;  // long enough to drown the start's jitter
+  constexpr std::uint64_t kWork = 8 << 20;  // long enough to hide jitter of the start
   const std::uint64_t repeats = std::max<std::uint64_t>(kWork / bytes, 1);
   const int tries = bytes > kWork ? 2 : 3;
   double best = 0;
@@ -130,7 +130,7 @@ RailRate measure_rails(World& world, Communicator& comm) {
   const Topology& topology = world.topology();
   if (topology.nhosts() < 2) return {};
   constexpr std::size_t kBytes = 4 << 20;
-  constexpr int kRounds = 4;  // the first one warms up
+  constexpr int kRounds = 4;  // the first round is a warm-up
   const Rank me = world.rank();
   const int host = topology.host(me), partner_host = host ^ 1;
   const auto local = static_cast<std::size_t>(topology.local(me));
@@ -149,7 +149,7 @@ RailRate measure_rails(World& world, Communicator& comm) {
       require(send.wait());
       require(recv.wait());
     }
-    // Clocks of different hosts have nothing in common: the longest span of any rank.
+    // Clocks of different hosts are not synchronized, so use the longest span of any rank.
     double longest = 0;
     for (double span : gather(job_of(world), {now_us() - start})) longest = std::max(longest, span);
     if (round > 0) best = std::max(best, static_cast<double>(pairs * kBytes * 8) / (longest * 1e3));

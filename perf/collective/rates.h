@@ -1,4 +1,4 @@
-// Measures the rates behind the lower bounds: of this machine's memory, and of the rails between
+// Measures the rates for the lower bounds: of this machine's memory, and of the rails between
 // hosts. Both calls are collective over the world.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace weft {
 
-// Measures the memory that the first `writers` ranks write at once, in buffers of about `bytes` (at
-// least 64 KiB) that the call allocates. Only where all ranks share a machine.
+// Measures memory that the first `writers` ranks write concurrently, in buffers of about `bytes`
+// (at least 64 KiB), which the call allocates. Requires that all ranks share a machine.
 MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes, int writers);
 
-// Measures one rail, one way, with all rails busy both ways: rank l of hosts 0, 2, ... exchanges
-// with rank l of hosts 1, 3, ... by plain send and recv. Returns 0 with fewer than two hosts.
+// Measures the rate of one rail, one way, with all rails busy both ways: rank l of hosts 0, 2, ...
+// exchanges with rank l of hosts 1, 3, ... by send and recv. Returns 0 with fewer than two hosts.
 RailRate measure_rails(World& world, Communicator& comm);
 
 }  // namespace weft

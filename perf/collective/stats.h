@@ -12,7 +12,7 @@ namespace weft {
 // Returns the p-th percentile, 0 < p <= 100, by nearest rank: always one of the samples. `sorted`
 // is ascending and not empty.
 double percentile(std::span<const double> sorted, double p);
-double median(std::vector<double> samples);  // of an even count: the lower of the middle two
+double median(std::vector<double> samples);  // lower of the middle two for an even count
 
 struct Summary {
   double min = 0, p50 = 0, p99 = 0, max = 0;
@@ -23,20 +23,20 @@ Summary summarize(std::vector<double> samples);  // not empty
 // rank has the same number of samples.
 std::vector<double> slowest_rank(std::span<const std::vector<double>> times);
 
-// What several ranks took for the same operation, in one number.
+// How to combine the times of several ranks for one operation.
 enum class OfRanks { kFirst, kMean, kLeast, kMost };
-// Returns each operation's time on rank 0, or the mean, least or most of all ranks.
+// Returns each operation's time on rank 0, or the mean, minimum or maximum over all ranks.
 std::vector<double> times_of(std::span<const std::vector<double>> ranks, OfRanks which);
 
-// What nccl-tests says of the times of a row's iterations.
+// Statistics of nccl-tests over the iterations of a row.
 struct IterationStats {
   double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0;
-  double percent() const { return mean > 0 ? 100 * deviation / mean : 0; }  // deviation of mean
+  double percent() const { return mean > 0 ? 100 * deviation / mean : 0; }  // relative
 };
 IterationStats iteration_stats(std::vector<double> samples);  // not empty
 
-// Says which of the values are out of line: worse than the median by more than a tenth, and by more
-// than three times what the values commonly differ (1.4826 x their median distance to it).
+// Marks outliers: values worse than the median by more than a tenth, and by more than three times
+// the typical deviation (1.4826 x the median distance from it).
 std::vector<bool> out_of_line(const std::vector<double>& values, bool high_is_bad);
 
 // busbw = algbw * factor.

@@ -1,5 +1,5 @@
-// `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows which
-// algorithms `auto` picks by them.
+// `weft tune`: times every algorithm on this job, stores the times in the profile, and shows the
+// algorithms that `auto` picks with it.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,20 +42,20 @@ struct TuneFlags {
   int rounds = 5, budget_ms = 30;
 };
 
-// What takes so many times as long as the fastest algorithm is not worth more looks.
+// Algorithms slower than the fastest by more than this factor are not timed again.
 constexpr double kHopeless = 4;
-// What is up to so much slower in the first rounds can be the fastest: it takes turns with `auto`.
+// Algorithms up to this factor slower in the first rounds may be fastest, so they are timed again.
 constexpr double kContends = 1.10;
 
 struct Comparison {
   std::uint64_t bytes = 0;
   std::map<std::string, double> fixed_us;  // median of the first rounds, by algorithm
   std::string picked;                      // by `auto`, with the profile
-  // Medians of the rounds after these, in which `auto` and the fastest algorithms take turns: only
-  // times of the same minutes compare.
+  // Medians of the later rounds, in which `auto` and the fastest algorithms alternate: only times
+  // of the same minutes are comparable.
   double auto_us = 0, best_us = 0;
-  std::map<std::string, double> in_turns_us;  // of these rounds, by algorithm, without `auto`
-  std::string best;                           // the fastest of in_turns_us
+  std::map<std::string, double> in_turns_us;  // of the later rounds, by algorithm, without `auto`
+  std::string best;                           // the fastest in in_turns_us
   double ratio() const { return auto_us / best_us; }
 };
 
@@ -67,7 +67,7 @@ class Tune {
 
  private:
   Comparison measure(const Case& what);
-  // Of one round, in microseconds; `runs` is 0 until it is known how long one takes.
+  // Returns the microseconds of one round. Sets `runs` from the budget if it is 0.
   double round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs);
   void show(Collective c, const std::vector<Comparison>& rows) const;
 
@@ -163,7 +163,7 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
   }
   const auto slow =
       std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });
-  // A longer message that is done sooner says that the shorter one has the wrong algorithm.
+  // If a longer message takes less time, the shorter one has a bad algorithm.
   int cliffs = 0;
   for (std::size_t i = 1; i < rows.size(); ++i)
     cliffs += rows[i].auto_us < 0.85 * rows[i - 1].auto_us;
@@ -219,7 +219,7 @@ int Tune::run() {
   return kExitOk;
 }
 
-// Where the times will be kept. Measuring what cannot be kept would be in vain: throws Error.
+// The folder for the profile. Throws Error if the times could not be stored.
 std::string folder_of_profiles() {
   const std::string file = profile_path("");
   if (file.empty())
@@ -234,7 +234,7 @@ std::string folder_of_profiles() {
   return folder;
 }
 
-// What tells one state of the profiles there from another: a profile is replaced by a new file.
+// Identifies the state of each profile: profiles are replaced by new files.
 using Profiles = std::map<std::string, std::tuple<ino_t, time_t, long>>;
 Profiles profiles_in(const std::string& folder) {
   Profiles all;
@@ -262,7 +262,7 @@ int tune(const TuneFlags& flags) {
   if (profile && std::string_view(profile) == "off")
     throw Error("WEFT_PROFILE=off keeps no profile: unset it, or name a file");
   std::string folder;
-  if (!launched() || job_from_environment().rank == 0) {  // who writes
+  if (!launched() || job_from_environment().rank == 0) {  // the rank that writes
     check_named_profile();
     check_report(flags.json);
     folder = folder_of_profiles();
@@ -271,7 +271,7 @@ int tune(const TuneFlags& flags) {
   const int code =
       run_job("tune", flags.job, [&](World& world) { return Tune(world, flags).run(); });
   if (!launched() || folder.empty() || code != kExitOk) return code;
-  // Rank 0, whose World has saved them as it went.
+  // Rank 0's World has saved the times while it ran.
   if (profiles_in(folder) == before)
     throw Error(fmt::format("the times could not be kept in {}: is its disk full?", folder));
   const char* file = std::getenv("WEFT_PROFILE");

@@ -1,6 +1,6 @@
-// `weft doctor`: shows what the ranks of running jobs do now, and which rank the others wait for.
-// Looks from outside: finds the recorders of this user's jobs through /proc, asks the control plane
-// of each job for the state of all ranks, and reads the recorders of this host itself.
+// `weft doctor`: shows what the ranks of running jobs are doing, and for which rank they wait.
+// Works from outside: finds the recorders of this user's jobs through /proc, asks the control plane
+// of each job for the state of all ranks, and reads the recorders of this host directly.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,9 +31,9 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// A heartbeat until the request is seen, the inquiry, and some patience.
+// A heartbeat interval until the request is noticed, the inquiry, and a margin.
 constexpr std::chrono::milliseconds kAnswerTime{4000};
-constexpr int kAsked = 2;  // ranks, one after the other
+constexpr int kAsked = 2;  // ranks, in turn
 
 struct Arguments {
   int pid = 0;
@@ -44,11 +44,11 @@ struct Arguments {
 
 struct FoundJob {
   std::uint64_t id = 0;
-  std::vector<int> pids;                             // that hold one of its books open
-  std::map<ino_t, std::unique_ptr<BookView>> books;  // of this machine; mostly one
+  std::vector<int> pids;                             // processes with one of its books open
+  std::map<ino_t, std::unique_ptr<BookView>> books;  // on this machine; usually one
 };
 
-// Processes of others, and those that end meanwhile, are passed over.
+// Skips processes of other users and processes that exit meanwhile.
 std::map<std::uint64_t, FoundJob> find_jobs() {
   std::map<std::uint64_t, FoundJob> jobs;
   std::map<ino_t, std::uint64_t> job_of;
@@ -70,7 +70,7 @@ std::map<std::uint64_t, FoundJob> find_jobs() {
           auto view = std::make_unique<BookView>(SharedRegion::open(
               pid, number, static_cast<std::size_t>(status.st_size), SharedRegion::Others::kWrite));
           const std::uint64_t id = view->job();
-          if (id == 0) continue;  // the job is still assembling
+          if (id == 0) continue;  // the job is still starting
           job_of[status.st_ino] = id;
           jobs[id].id = id;
           jobs[id].books[status.st_ino] = std::move(view);
@@ -84,7 +84,7 @@ std::map<std::uint64_t, FoundJob> find_jobs() {
   return jobs;
 }
 
-// Lets a rank's control thread gather what all ranks tell. Empty when it does not answer.
+// Makes a rank's control thread gather the state of all ranks. Returns "" on timeout.
 std::string ask(book::Page& page) {
   const std::uint64_t number = page.answered.load() + 1;
   page.asked.store(number);
@@ -102,7 +102,7 @@ std::string ask(book::Page& page) {
 struct Examined {
   Evidence evidence;
   Diagnosis diagnosis;
-  bool reached = false;  // the control plane
+  bool reached = false;  // the control plane answered
 };
 
 Examined examine(FoundJob& job) {
@@ -123,7 +123,7 @@ Examined examine(FoundJob& job) {
   e.reached = !texts.empty();
   for (auto& [inode, view] : job.books) texts.push_back(encode(view->read_all()));
   e.evidence.ranks = collect(texts);
-  // Control threads answer whatever the program does: who is missing cannot.
+  // Control threads answer regardless of the program, so missing ranks are unresponsive.
   for (Rank r = 0; e.reached && r < e.evidence.size; ++r)
     if (std::ranges::none_of(e.evidence.ranks, [&](const auto& t) { return t.rank == r; }))
       e.evidence.silent.push_back(r);
@@ -136,7 +136,7 @@ bool critical(const Diagnosis& d, double after_s) {
          (d.cause != Cause::kNone && d.waited_s >= after_s);
 }
 
-// What a rank does, and for whom it waits, as cells of a table.
+// Table cells: the current call of a rank, and the peers for which it waits.
 std::vector<std::string> cells_of(const RankSnapshot& t) {
   std::string call = "no call yet", time, peers;
   const OperationReport* shown = nullptr;
@@ -164,7 +164,7 @@ std::vector<std::string> cells_of(const RankSnapshot& t) {
 void print(const FoundJob& job, const Examined& e, bool bad) {
   fmt::print("job {:016x}: {} ranks{}\n", job.id, e.evidence.size,
              e.reached ? "" : "; its control plane does not answer: only what this host shows");
-  std::set<std::string> counters;  // ranks of a host say the same of its ports
+  std::set<std::string> counters;  // ranks of a host have the same port counters
   std::vector<std::vector<std::string>> rows;
   for (const RankSnapshot& t : e.evidence.ranks) {
     rows.push_back(cells_of(t));

@@ -1,4 +1,4 @@
-// `weft topo`: shows this host as weft sees it, as a tree for people or as JSON for programs.
+// `weft topo`: shows this host as weft sees it, as a tree or as JSON.
 #include <fmt/format.h>
 #include <langinfo.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ View look(const Options& options) {
       view.host.gpus, view.tree.empty() ? std::getenv("CUDA_VISIBLE_DEVICES") : nullptr);
   const int ngpus = static_cast<int>((visible.empty() ? view.host.gpus : visible).size());
   view.ppn = options.ppn.value_or(ngpus > 0 ? ngpus : 8);
-  // Topology itself says where ranks would go that have their GPU, and are bound to its NUMA node.
+  // Topology assigns rails to hypothetical ranks with their GPUs, bound to the GPUs' NUMA nodes.
   std::vector<Place> places(view.ppn);
   for (int local = 0; local < view.ppn; ++local) {
     places[local].rails = view.rails;
@@ -80,7 +80,7 @@ View look(const Options& options) {
   }
   for (const Gpu& gpu : visible) gpus.push_back(gpu.pci);
   view.gpu_of = nearest_gpus(rails, gpus, options.sysfs);
-  for (int& gpu : view.gpu_of)  // as they are listed above
+  for (int& gpu : view.gpu_of)  // convert to indices of the list above
     if (gpu >= 0)
       gpu = static_cast<int>(
           std::ranges::find(view.host.gpus, gpus[static_cast<std::size_t>(gpu)], &Gpu::pci) -
@@ -195,7 +195,7 @@ class TreeView {
   }
 
  private:
-  // A node that the host does not list counts as none.
+  // NUMA nodes that the host does not list count as none.
   bool on(int node, int numa_node) const {
     const auto& numa = view_.host.numa;
     const bool listed = std::any_of(numa.begin(), numa.end(),
@@ -211,7 +211,7 @@ class TreeView {
                        style_.dim(nic.pci.empty() ? "virtual" : nic.pci));
   }
 
-  // The interface behind an RDMA device is shown with it.
+  // The interface of an RDMA device is shown with the device.
   bool interface_of_rdma(const Nic& nic) const {
     return !nic.rdma && std::ranges::any_of(view_.host.nics, [&](const Nic& other) {
       return other.rdma && other.netdev == nic.name;
@@ -315,7 +315,7 @@ class TreeView {
   std::size_t name_width_ = 0, rate_width_ = 0, address_width_ = 0;
 };
 
-// Unicode, unless told otherwise or on a terminal that would not show it.
+// Unicode, unless disabled or not supported by the terminal.
 Style style_for(const Options& options) {
   Style style;
   const bool terminal = isatty(STDOUT_FILENO) != 0;

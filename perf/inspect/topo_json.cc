@@ -1,4 +1,4 @@
-// `weft topo --json`: this host as programs read it.
+// `weft topo --json`: this host for programs.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@ std::string gpu_link(const Gpu& gpu) { return gpu.name.starts_with("AMD") ? "xGM
 
 namespace {
 
-using Json = nlohmann::ordered_json;  // the keys in the order they are written here
+using Json = nlohmann::ordered_json;  // keeps the order of keys
 
 Json or_null(int numa_node) { return numa_node < 0 ? Json() : Json(numa_node); }
 Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }

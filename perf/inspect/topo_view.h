@@ -1,4 +1,4 @@
-// What `weft topo` shows, for both of its forms.
+// The data that `weft topo` prints as a tree or as JSON.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,19 @@
 
 namespace weft {
 
-// Everything that is printed, in either form.
 struct View {
   HostDescription host;
   std::optional<Place> place;  // none for a recorded tree
-  std::string tree;            // the recorded tree, or empty
+  std::string tree;            // the path of the recorded tree, or empty
   std::vector<Nic> rails;
-  std::vector<Nic> others;              // which are no rails, and why
+  std::vector<Nic> others;              // NICs that are not rails, with the reason
   std::vector<LibraryState> libraries;  // of this host
   int ppn = 1;
   // Per local rank: its rail, the NUMA node of its GPU or -1, the index of its GPU or -1.
   std::vector<int> rail_of, node_of, gpu_of;
 };
 
-// GPUs by their index, one group per domain; those that nothing joins are in none.
+// Indices of GPUs, one group per domain; GPUs without a domain are left out.
 std::vector<std::vector<int>> gpu_domains(const std::vector<Gpu>& gpus);
 std::string gpu_link(const Gpu& gpu);  // "NVLink"
 

@@ -1,4 +1,4 @@
-// `weft trace merge`: joins the traces of all ranks in one file, on rank 0's clock.
+// `weft trace merge`: joins the traces of all ranks into one file, on rank 0's clock.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,13 +24,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 100;  // levels of brackets; a trace has 5
+constexpr int kDeepest = 100;  // levels of nesting; a trace has 5
 
 json read_trace(const std::string& path) {
   std::ifstream file(path);
   if (!file || std::filesystem::is_directory(path))
     throw Error(fmt::format("cannot read the trace {}", path));
-  // What is written in the end is written by a function that calls itself for every level.
+  // The result is written recursively, so limit the depth.
   const auto flat = [&](int depth, json::parse_event_t, json&) {
     if (depth > kDeepest) throw Error(fmt::format("{} is no trace: nested too deeply", path));
     return true;
@@ -47,7 +47,7 @@ json read_trace(const std::string& path) {
   return trace;
 }
 
-// Of a number that is too large for its type anything might come out.
+// Checks the range: converting a number too large for its type is undefined.
 std::int64_t integer(const json& about, const char* key, std::int64_t most,
                      const std::string& path) {
   const json& value = about.at(key);
@@ -59,12 +59,12 @@ std::int64_t integer(const json& about, const char* key, std::int64_t most,
 
 struct Merged {
   json events = json::array();
-  std::set<int> ranks, unknown;  // the latter: whose clock is
+  std::set<int> ranks, unknown;  // unknown: ranks whose clock offset is unknown
   double first = std::numeric_limits<double>::max(), uncertain = 0;
-  std::map<std::int64_t, std::string> jobs;  // a file of each
+  std::map<std::int64_t, std::string> jobs;  // with one of the files of each
 };
 
-// Its events and what it is about; throws json::exception where a field is not as a trace has it.
+// Adds a file's events and metadata; throws json::exception if a field is not as in a trace.
 void merge_one(const std::string& path, Merged& all) {
   json trace = read_trace(path);
   const json& about = trace["otherData"];
@@ -75,7 +75,7 @@ void merge_one(const std::string& path, Merged& all) {
                     "job",
                     path, rank));
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  // A rank that was killed writes no trace: its file is that of the job before.
+  // A killed rank writes no trace: its file may be from an earlier job.
   if (about.contains("job")) all.jobs.emplace(integer(about, "job", kMost, path), path);
   if (all.jobs.size() > 1)
     throw Error(
@@ -113,7 +113,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
       throw Error(fmt::format("cannot read the trace {}: {}", path, e.what()));
     }
   }
-  // Times from 0: microseconds since boot are hard to read.
+  // Start at 0: microseconds since boot are hard to read.
   for (json& event : all.events)
     if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - all.first;
   const json merged = {{"traceEvents", std::move(all.events)},
@@ -129,7 +129,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
   file.close();
   if (!file) {
     const int error = errno;
-    // Half a file would pass for a trace; a device is left alone.
+    // Remove a partial file, which could pass for a trace, but not a device.
     std::error_code ignored;
     if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
     throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --out", to,

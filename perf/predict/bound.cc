@@ -1,4 +1,4 @@
-// Computes lower bounds from rates. Does not measure the rates.
+// Computes lower bounds from rates. Does not measure rates.
 #include "perf/predict/bound.h"
 
 #include "coll/select/cost.h"
@@ -34,8 +34,8 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
   double reduced = 0, copied = 0;
   switch (collective) {
     case Collective::kAllReduce:
-    case Collective::kReduce:  // the root's share of the work; the others have less
-      // A rank that is alone has its result in the input: nothing is reduced, and out of place
+    case Collective::kReduce:  // the root's part of the work; others have less
+      // A single rank has its result in the input: nothing is reduced, and out of place
       // everything is copied.
       reduced = nranks > 1 ? s / n : 0;
       copied = nranks > 1 ? s - reduced : (in_place ? 0 : s);

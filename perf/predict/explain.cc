@@ -1,4 +1,4 @@
-// Explains a collective: candidates, prediction, proof, steps. Does not run the collective.
+// Explains a collective: candidates, prediction, proof, steps. Does not run it.
 #include "perf/predict/explain.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ std::string proof_in_words(const Explanation& e) {
                      e.steps, e.question.call.shape.nranks, name(e.question.call.collective));
 }
 
-// Why `auto` takes what it takes.
+// The reason for the choice.
 std::string why_chosen(const Explanation& e) {
   const Question& q = e.question;
   const Candidate &best = e.candidates.front(), &chosen = e.chosen;
@@ -93,7 +93,7 @@ Explanation explain(const Question& q) {
     throw Error(fmt::format("{}: it has no schedules to explain", name(call.collective)));
   std::stable_sort(e.candidates.begin(), e.candidates.end(),
                    [](auto& a, auto& b) { return a.prediction.time_us < b.prediction.time_us; });
-  // The library's own choice, not a repetition of its rule.
+  // Use the library's own choice instead of duplicating its rule.
   const Algorithm* choice =
       q.algorithm == "auto"
           ? weft::candidates(call.collective, call.shape, call.bytes, call.model, q.profile)
@@ -147,7 +147,7 @@ std::string text(const Explanation& e) {
                    p.limiting, format_us(p.rail_us), format_us(p.host_us), format_us(p.alpha_us))});
   for (const Candidate& c : e.candidates)
     if (c.algorithm != e.chosen.algorithm) {
-      // One rank alone takes no time.
+      // A single rank takes no time.
       const double times = p.time_us > 0 ? c.prediction.time_us / p.time_us : 1;
       facts.push_back({"  runner-up", fmt::format("{}: {} us, {:.2f} x", c.algorithm->name,
                                                   format_us(c.prediction.time_us), times)});

@@ -1,4 +1,4 @@
-// Explains one collective on one shape for `weft explain`: the pick, the prediction, the proof.
+// Explains a collective on a shape for `weft explain`: choice, prediction, and proof.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@
 namespace weft {
 
 struct Question {
-  ModelCall call;  // its shape is that of the rank whose steps are shown
+  ModelCall call;  // its shape has the rank whose steps are shown
   std::string algorithm = "auto";
   Profile profile;
 };
@@ -24,15 +24,15 @@ struct Explanation {
   std::vector<Candidate> candidates;  // algorithms that apply, fastest first
   Candidate chosen;
   Schedule schedule;      // of shape.rank
-  std::size_t steps = 0;  // of all ranks together, where the checker ran
+  std::size_t steps = 0;  // of all ranks; set if the checker ran
   bool checked = false;
-  std::string fault;  // that the checker found; empty when the schedules are right
+  std::string fault;  // found by the checker; empty if the schedules are correct
 };
 
-// Throws Error when the collective has no schedules or the algorithm does not apply.
+// Throws Error if the collective has no schedules or the algorithm does not apply.
 Explanation explain(const Question& question);
 
-// Returns the bytes of each chunk of a schedule when the whole message has `bytes`.
+// Returns the bytes of each chunk of a schedule if the whole message has `bytes`.
 std::vector<double> chunk_bytes(const Schedule& schedule, Collective collective, double bytes);
 
 std::string text(const Explanation& explanation);

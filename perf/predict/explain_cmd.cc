@@ -25,7 +25,7 @@ struct ExplainFlags : ModelFlags {
   std::string json, profile = "auto";
 };
 
-// The one named, or the newest in the user's cache that has been made by as many ranks and hosts.
+// The named profile, or the newest in the user's cache with the same number of ranks and hosts.
 Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
   if (flags.profile == "off") return {};
   if (flags.profile != "auto") {

@@ -39,7 +39,7 @@ Shape shape_of(const ModelFlags& flags, Rank rank) {
   return weft::shape_of(flags.ranks, flags.hosts, rank, flags.root);
 }
 
-// What all ports of a rail have in common is the rail's: nothing can be shifted between hosts.
+// A rate that all ports of a rail share belongs to the rail: load cannot be shifted between hosts.
 void add_slow_ports(ModelCall& job, const std::vector<std::string>& texts) {
   PortNames names{std::vector<std::string>(job.shape.hosts.size()), {}};
   for (int rail = 0; rail < job.rails; ++rail) names.rails.push_back(rail);
@@ -157,7 +157,7 @@ void weigh_rails(ModelCall& call) {
 
 void set_model(ModelCall& call, int rails) {
   call.model = model_of(call.fabric);
-  // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
+  // A simulated rank sends through its own port, so a scatter has the same bound as a gather.
   const Collective as =
       call.collective == Collective::kScatter ? Collective::kGather : call.collective;
   CostModel own_ports = call.model;

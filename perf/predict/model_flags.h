@@ -1,5 +1,5 @@
-// The options that `weft explain` and `weft sim` share: a call of a job that need not exist, and
-// the machine that it runs on.
+// The options that `weft explain` and `weft sim` share: a call of a hypothetical job, and the
+// machine on which it runs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Option;
 
 namespace weft {
 
-// The defaults, as --help shows them; 0 means that the option has none.
+// Defaults are those shown by --help; 0 means that the option has none.
 struct ModelFlags {
   std::string collective, bytes = "64M", type = "float", algorithm = "auto";
   int ranks = 8, hosts = 1, rails = 0, hosts_per_leaf = 0, root = 0;
@@ -30,43 +30,43 @@ struct ModelFlags {
 };
 
 // Adds COLLECTIVE, --ranks, --hosts, --rails, --hosts-per-leaf, --uplink-gbps, --slow-port,
-// --bytes, --type, --algo, --root and the options of the machine. algorithm_about is the help of
-// --algo.
+// --bytes, --type, --algo, --root and the options of the machine. `algorithm_about` is the help
+// text of --algo.
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about);
 
-// Refuses the options of add_model_flags() that a run with these flags would ignore. Throws Error.
+// Throws Error for options of add_model_flags() that a run with these flags would ignore.
 void refuse_ignored(const CLI::App& command, const ModelFlags& flags);
 
 Collective collective_of(const ModelFlags& flags);
 
-// What is asked, in the terms of the library: what explain predicts is what sim simulates.
+// The request in the library's terms: explain predicts it, sim simulates it.
 struct ModelCall {
   Collective collective;
   DType type;
   Shape shape;
   int rails;            // per host
   std::size_t count;    // elements of the message, or of a block
-  std::uint64_t bytes;  // of the whole buffer: those of --bytes that blocks can share
+  std::uint64_t bytes;  // of the whole buffer: --bytes, rounded down to whole blocks
   Machine machine;
   SimFabricOptions fabric;
   CostModel model;
   Bound bound;
 };
 
-// The shape is that of `rank`. Throws Error naming the flag and its value.
+// The shape has rank `rank`. Throws Error naming the flag and its value.
 ModelCall call_of(const ModelFlags& flags, Rank rank);
-// Gives rails shares of the message by their rates in the fabric, where these differ.
+// Weights the rails by their rates in the fabric, if these differ.
 void weigh_rails(ModelCall& call);
-// Fills in model and bound, which follow from shape and fabric. `rails`: of a host, as the bound
-// counts them; 0: one for each rank of a host.
+// Sets model and bound from shape and fabric. `rails`: per host, for the bound; 0: one per rank of
+// a host.
 void set_model(ModelCall& call, int rails);
 
 // "64 ranks on 8 hosts x 8 rails", "8 ranks on 1 host".
 std::string where(const ModelCall& call);
-// "": all hosts have as many ranks. Else a line that says how many hosts have how many.
+// "" if all hosts have the same number of ranks; otherwise a line with the numbers of hosts.
 std::string unequal_hosts_in_words(const ModelCall& call);
 
-// "": what is next to the bound is not above 1. Else a sentence that says so, and why.
+// "" if of_bound is not above 1; otherwise a sentence with the reason `what`.
 std::string above_bound_in_words(double of_bound, const char* what);
 
 }  // namespace weft

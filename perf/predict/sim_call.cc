@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// "1:0.5" or "1:0.5@300": rail or host 1 has half its speed, from 300 us on.
+// Parses "1:0.5" or "1:0.5@300": rail or host 1 has half its speed, from 300 us on.
 struct Slow {
   int which = -1;
   double factor = 0, at_us = 0;
@@ -34,7 +34,7 @@ Slow slow_of(const char* flag, const std::string& text, std::size_t count) {
   return slow;
 }
 
-// "3:1@500": the link of host 3 on rail 1 goes down at 500 us.
+// Parses "3:1@500": the link of host 3 on rail 1 goes down at 500 us.
 SimFailure cut_of(const std::string& text) {
   SimFailure cut;
   int end = 0;
@@ -59,7 +59,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   if (!flags.timeline.empty()) fabric.watch = 0;
   fabric.delay_us_max = flags.delay_us;
   fabric.reorder = flags.reorder;
-  bool from_the_start = false;  // a rail is slow
+  bool from_the_start = false;  // whether a rail is slow from the start
   for (const std::string& text : flags.slow_rails) {
     const Slow slow = slow_of("--slow-rail", text, fabric.rail_scale.size());
     if (slow.at_us > 0) {
@@ -79,7 +79,7 @@ SimulatedCall call_of(const SimFlags& flags) {
 
   set_model(job, from_the_start || !job.shape.rail_weight.empty() ? job.rails : flags.rails);
   if (flags.unknown_leaves) job.shape.leaf.clear();
-  if (flags.equal_shares) {  // the bound knows them all the same
+  if (flags.equal_shares) {  // the bound still accounts for them
     job.shape.slow_ports.clear();
     job.shape.rail_weight.clear();
   }

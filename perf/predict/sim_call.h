@@ -1,5 +1,5 @@
-// What `weft sim` is asked, and the job that follows: the call of model_flags.h, and what is slow
-// or fails.
+// The request to `weft sim`, and the job that follows from it: the call of model_flags.h, with slow
+// and failing parts.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct SimFlags : ModelFlags {
 };
 
 struct SimulatedCall : ModelCall {
-  bool whole = false;  // all is simulated, also where one host, rail or few rounds would do
+  bool whole = false;  // simulate everything, even if one host, one rail or a few rounds would do
 };
 
 // Throws Error naming the flag and its value.

@@ -39,13 +39,13 @@ struct Simulated {
   SimResult result;
 };
 
-// An algorithm to simulate, and how.
+// An algorithm to simulate, and the method.
 struct Wanted {
   const Algorithm* algorithm;
-  std::optional<OneHost> one_host;  // by one host or one rail, where the others do what it does
-  bool few_rounds = false;          // by these, where all would take too long
-  // About how long that runs here: by the messages that ranks send and get, and by the chunks that
-  // each rank's plan knows.
+  std::optional<OneHost> one_host;  // simulate one host or rail, if the others behave alike
+  bool few_rounds = false;          // simulate a few rounds, if all would take too long
+  // Estimated run time of the simulation, from the messages that ranks send and receive, and the
+  // chunks in each rank's plan.
   double seconds = 0;
 };
 
@@ -60,7 +60,7 @@ Wanted wanted(const SimulatedCall& job, const Algorithm& a, double longest_s) {
   const auto seconds_of = [&](std::size_t ranks, double rounds) {
     return static_cast<double>(ranks) * (m.each_round * rounds * kMessage + first.nchunks * kChunk);
   };
-  // By one host: its ranks' messages, and a look at the steps of those that they send to.
+  // With one host: the messages of its ranks, and inspecting the steps of the ranks they send to.
   const double looks =
       static_cast<double>(job.shape.hosts.size() + far.size() * job.shape.hosts[0].size()) *
       static_cast<double>(first.steps.size()) * kStep;
@@ -90,8 +90,8 @@ SimResult simulate(const SimulatedCall& job, const Wanted& w) {
   return weft::simulate(a, job.shape, job.count, job.type, job.fabric);
 }
 
-// `left_out`: the names of those that would run for longer than `longest_s`, of `all`. The quickest
-// runs in any case.
+// The algorithms to simulate. For "all", leaves out those estimated above `longest_s`, with their
+// names in `left_out`, but never the quickest.
 std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorithm, double longest_s,
                            std::string& left_out) {
   if (algorithm == "all") {
@@ -140,14 +140,14 @@ std::string MiB(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
-// The leaves are those of the fabric, whatever schedules know.
+// Uses the fabric's leaves, whether or not schedules know them.
 double least_between_leaves(const SimulatedCall& job) {
   Shape shape = job.shape;
   shape.leaf = job.fabric.leaf_of_host;
   return weft::least_between_leaves(job.collective, shape, job.bytes);
 }
 
-// `picked`: what `auto` takes, where all were asked for.
+// `picked`: the choice of `auto`, if all algorithms were requested.
 std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
                  const Algorithm* picked) {
   const SimFabricOptions& f = job.fabric;
@@ -238,7 +238,7 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
   return out;
 }
 
-// What rank 0's ports and core do, message by message.
+// Writes the activity of rank 0's ports and core, message by message.
 void write_timeline(const std::string& path, const std::vector<Simulated>& rows) {
   std::ofstream out(path);
   out << "algorithm,at,from_us,to_us,round,bytes\n";
@@ -249,7 +249,7 @@ void write_timeline(const std::string& path, const std::vector<Simulated>& rows)
   if (!out.flush()) throw Error(fmt::format("--timeline {}: cannot be written", path));
 }
 
-// Refuses the options of `sim` alone that this run would ignore.
+// Throws Error for options of `sim` that this run would ignore.
 void refuse_of_sim(const CLI::App& command, const SimFlags& flags) {
   if (flags.hosts == 1)
     refuse_given(command, {"--slow-rail", "--cut"}, "one host (--hosts) uses no rail");

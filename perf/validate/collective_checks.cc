@@ -1,4 +1,4 @@
-// Chooses and runs the cases of the collectives. Does not know payloads' values.
+// Selects and runs the cases of the collectives. Does not know payload values.
 #include "perf/validate/collective_checks.h"
 
 #include <fmt/format.h>
@@ -23,25 +23,25 @@ namespace weft::fabric {
 namespace {
 
 constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
-constexpr std::size_t kLargeCount = 65539;                    // a prime: no chunk divides it
-constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // of a buffer, however many ranks
+constexpr std::size_t kLargeCount = 65539;                    // a prime: no chunk size divides it
+constexpr std::size_t kMostOfBuffer = std::size_t{16} << 20;  // of a buffer, whatever the ranks
 
-constexpr std::size_t kTimedBytes[] = {4 << 20, 16 << 20, 64 << 20};  // of the all_reduce
+constexpr std::size_t kTimedBytes[] = {4 << 20, 16 << 20, 64 << 20};  // sizes of the all_reduce
 
 double busbw_of(std::size_t bytes, double us, std::size_t ranks) {
   const auto n = static_cast<double>(ranks);
   return 8e-3 * static_cast<double>(bytes) / us * 2 * (n - 1) / n;
 }
 
-// The port and direction that is slowest at its best, of all ports that rate flows have crossed.
+// The port and direction with the lowest best rate, of all ports in rate flows.
 struct SlowestPort {
   Port port;
   bool sends = true;
-  double gbps = 0;  // 0: no rate was measured
+  double gbps = 0;  // 0: no rate measured
 };
 
 SlowestPort slowest_port(const Samples& samples) {
-  std::map<std::pair<Port, bool>, double> best;  // of a port and direction: the rate it has shown
+  std::map<std::pair<Port, bool>, double> best;  // highest rate by port and direction
   for (const FlowSample& s : samples.flows) {
     if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
     for (const bool sends : {true, false}) {
@@ -55,8 +55,8 @@ SlowestPort slowest_port(const Samples& samples) {
   return {slowest->first.first, slowest->first.second, slowest->second};
 }
 
-// Microseconds of an all_reduce of `bytes` among all ranks, by the cost model with `costs`, whose
-// rails run at `gbps`.
+// Microseconds of an all_reduce of `bytes` over all ranks according to `costs`, with rails at
+// `gbps`.
 double all_reduce_us(std::uint64_t bytes, const Players& players, CostModel costs, double gbps) {
   costs.rail.us_per_byte = 8e-3 / gbps;
   costs.rails_per_host = 1;
@@ -71,9 +71,9 @@ double all_reduce_us(std::uint64_t bytes, const Players& players, CostModel cost
   return pick(Collective::kAllReduce, shape, bytes, costs).prediction.time_us;
 }
 
-constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
+constexpr int kValidatedRanks = 64;  // proofs for larger jobs take longer than the runs
 
-// Empty when the schedules of all ranks are right.
+// Returns the first fault in the schedules; empty if they are correct.
 std::string prove(Collective collective, const Algorithm& algorithm, const Topology& topology) {
   if (topology.nranks() > kValidatedRanks) return "";
   std::vector<Schedule> schedules;
@@ -82,11 +82,11 @@ std::string prove(Collective collective, const Algorithm& algorithm, const Topol
   return check(collective, schedules);
 }
 
-// An algorithm of a collective; null where there is nothing to choose from.
+// A collective with one of its algorithms; nullptr if there is no choice.
 struct Way {
   Collective collective;
   const Algorithm* algorithm;
-  int turn;  // algorithms of the collective before it
+  int turn;  // number of preceding algorithms of the collective
 };
 
 std::vector<Way> all_ways(const World& world) {
@@ -105,7 +105,7 @@ std::vector<Way> all_ways(const World& world) {
   return ways;
 }
 
-// Runs all cases by the algorithm that is set; what this rank found.
+// Runs all cases with the current algorithm and returns this rank's findings.
 nlohmann::json run_cases(Communicator& comm, const std::vector<Case>& cases, Memory& plain,
                          Memory& shared) {
   std::uint64_t wrong = 0;
@@ -124,13 +124,13 @@ nlohmann::json run_cases(Communicator& comm, const std::vector<Case>& cases, Mem
   return {{"wrong", wrong}, {"first", first}};
 }
 
-// Puts together what the ranks found, on rank 0; sets `over` on all ranks where rank 0's time is
+// Combines the findings of all ranks on rank 0; sets `over` on all ranks if rank 0's time is used
 // up.
 CollectiveResult gather_result(World& world, CollectiveResult result, const nlohmann::json& mine,
                                bool& over) {
   const auto all = job_of(world).gather(mine.dump());
   for (std::size_t r = 0; r < all.size(); ++r) {
-    std::uint64_t here = 1;  // a report that is none is wrong, too
+    std::uint64_t here = 1;  // a malformed report counts as wrong
     std::string first = "no report";
     try {
       const auto theirs = nlohmann::json::parse(all[r]);
@@ -161,7 +161,7 @@ std::vector<Case> validation_cases(Collective collective, int nranks) {
     Case c{collective, type, op};
     const std::size_t k = cases.size();
     c.count = std::clamp<std::size_t>(kMostOfBuffer / size_of(type) / blocks, 1, count);
-    // Neither follows the alternation of the buffers.
+    // Both differ from the alternation of the two buffers.
     c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
     c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
     cases.push_back(c);
@@ -184,12 +184,12 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
   const Topology& topology = world.topology();
   Communicator comm = world.world();
   const auto ranks = static_cast<std::uint64_t>(world.size());
-  const std::uint64_t bytes = kMostOfBuffer + ranks * sizeof(double);  // or one element a rank
+  const std::uint64_t bytes = kMostOfBuffer + ranks * sizeof(double);  // plus one element per rank
   Memory plain(bytes, false, false), shared(bytes, false, true);
   std::vector<CollectiveResult> results;
   const std::vector<Way> ways = all_ways(world);
-  // The first algorithm of each collective, then the second ones: time that ends leaves out no
-  // collective.
+  // Run the first algorithm of each collective, then the second ones, and so on, so that no
+  // collective is left out when time runs out.
   std::vector<std::size_t> order(ways.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ways[i].turn; });
@@ -241,7 +241,7 @@ CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const 
   expected.timed_bytes = kTimedBytes[0];
   const SlowestPort slowest = slowest_port(samples);
   if (slowest.gbps <= 0) return expected;
-  // Rails that no rank of the host has are shared by those of its ranks.
+  // Ranks of the host share the rails that none of its ranks owns.
   const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
   expected.limiting_link = fmt::format("{} rail {} {}", host.name, slowest.port.rail,
                                        slowest.sends ? "transmit" : "receive");
@@ -285,7 +285,7 @@ std::vector<CollectiveResult> time_all_reduce(World& world, CollectiveResult exp
     require(comm.all_reduce(data.data(), data.data(), data.size(), DType::kFloat32, RedOp::kSum));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  // The first one sets up connections, and says how many fit: rank 0's number counts.
+  // The first run sets up connections; the second determines how many fit, with rank 0's time.
   once();
   const double first = once();
   const double of_root = std::stod(told_by_root(job_of(world), fmt::format("{}", first)));

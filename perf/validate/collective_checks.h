@@ -1,4 +1,4 @@
-// Runs every collective by every algorithm that works here, and compares payloads bit by bit.
+// Runs every collective with every applicable algorithm, and compares results bit by bit.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@
 
 namespace weft::fabric {
 
-// Returns the cases of one collective, the same on every rank: each type and operator at one of
-// some small counts, sums at a larger count, in and out of place, roots at both ends.
+// Returns the cases of one collective, the same on every rank: each type and operator at a small
+// count, sums at a larger one, in and out of place, with the first and last rank as root.
 std::vector<Case> validation_cases(Collective collective, int nranks);
 
-// Returns one result per collective and algorithm, whole on rank 0. An algorithm that does
-// not fit in budget_s has all its cases left out. Calls `show` with the name of the case that runs.
-// Throws JobFailed.
+// Returns one result per collective and algorithm, complete on rank 0. When budget_s is used up,
+// all cases of the remaining algorithms are left out. Calls `show` with the algorithm that is about
+// to run. Collective; throws JobFailed.
 std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
                                               const std::function<void(const std::string&)>& show);
 
@@ -31,13 +31,12 @@ struct Players {
 };
 Players players_of(const Topology& topology);
 
-// The all_reduce that is worth timing, and the busbw that the cost model predicts for it where all
-// rails run at the rate of the slowest port, with and without latencies and cores. The shortest of
-// 4, 16 and 64 MiB that links hold up most; 4 MiB where none is, or no rate is known. Pure.
+// The all_reduce to time, and the busbw that the cost model predicts for it if all rails run at the
+// rate of the slowest port, with and without latencies and cores. Uses the smallest of 4, 16 and 64
+// MiB that is limited mainly by links; 4 MiB if none is or no rate is known. Pure.
 CollectiveResult expected_all_reduce(const std::vector<FleetHost>& hosts, const Samples& samples,
                                      const Players& players, const CostModel& costs);
-// Times the all_reduce that rank 0 expects, between hosts. Collective; nothing where the job has
-// one host.
+// Times the all_reduce that rank 0 expects. Collective; returns nothing if the job has one host.
 std::vector<CollectiveResult> time_all_reduce(World& world, CollectiveResult expected,
                                               double budget_s);
 

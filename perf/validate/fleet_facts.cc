@@ -1,4 +1,4 @@
-// Takes facts from other machines. Does not judge whether a healthy host would have them.
+// Validates facts from other machines. Does not judge whether a healthy host has them.
 #include "perf/validate/fleet_facts.h"
 
 #include <fmt/format.h>
@@ -8,9 +8,9 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kMostWords = 200;  // of an error, in a report
+constexpr std::size_t kMostWords = 200;  // characters of an error in a report
 
-// Drops numbers that no port has.
+// Drops numbers that are impossible for a port.
 void check_numbers(const std::string& host, PortFacts& port,
                    std::vector<FalseReport>& false_reports) {
   const auto check = [&](const char* name, auto& value) {

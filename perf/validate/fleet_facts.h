@@ -1,5 +1,5 @@
-// Facts as the agents of hosts report them, held against what the job knows of these hosts. Another
-// machine wrote the text: what cannot be true becomes a FalseReport, and no error. Pure.
+// Validates facts from the agents of hosts against the job's topology. The text comes from another
+// machine: impossible values become a FalseReport, not an error. Pure.
 #pragma once
 
 #include <string>
@@ -11,13 +11,12 @@
 
 namespace weft::fabric {
 
-// The facts that the agent of such a host reports. Where the text is no facts, the host has no
-// ports in the result; its name and its ranks are always those of the topology.
+// The facts that the agent of a host reports. If the text is malformed, the result has no ports;
+// name and ranks of the host always come from the topology.
 HostFacts facts_of_host(const Topology& topology, int host, const std::string& text,
                         std::vector<FalseReport>& false_reports);
 
-// Notes where the readings before the run are no longer what the host had reported at first, and
-// restores those.
+// Restores the first readings from before the run, and records a false report if `now` has others.
 void keep_first_readings(const HostFacts& first, HostFacts& now,
                          std::vector<FalseReport>& false_reports);
 

@@ -1,4 +1,4 @@
-// Gathers outages of rails from all ranks. Does not cause, mend or judge them.
+// Gathers rail outages from all ranks. Does not cause, repair or judge them.
 #include "perf/validate/rail_outages.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Gathers the rails that failed during a validation while other rails carried their messages.
+// Gathers the rails that failed during a validation while other rails took over their messages.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace weft::fabric {
 
-// Returns on rank 0 the outages that any rank has seen since the World was made, and notes reports
-// of them that cannot be true; nothing elsewhere. Collective over the World.
+// Returns on rank 0 the outages that any rank has observed since the World was created, and records
+// impossible reports of them; empty on other ranks. Collective over the World.
 std::vector<RailOutage> rail_outages(World& world, std::vector<FalseReport>& false_reports);
-// The outages that rank `from` reports as a text. Pure.
+// Parses the outages that rank `from` reports. Pure.
 std::vector<RailOutage> outages_from(const Topology& topology, Rank from, const std::string& text,
                                      std::vector<FalseReport>& false_reports);
 

@@ -1,4 +1,4 @@
-// Puts the parts of a validation together over the simulated fabric.
+// Assembles a validation on the simulated fabric.
 #include "perf/validate/simulation.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ std::string line_of(const SimFault& fault, bool named) {
   return line + (named ? ": named" : ": NOT named");
 }
 
-// Judges what a soak saw, by flows alone.
+// Judges the samples of a soak so far.
 EachMinute minutes_of(const SimulationOptions& options, const std::vector<FleetHost>& hosts) {
   if (!options.soak_line) return {};
   return [&options, hosts, told = std::size_t{0}](const Conducted& so_far, double seconds) mutable {
@@ -108,7 +108,7 @@ Simulation simulate(const SimulationOptions& options) {
   report.samples = std::move(run.conducted.samples);
   report.causes = std::move(run.conducted.causes);
   Policy policy = report.policy;
-  policy.skipped_checks.emplace_back("declared");  // a simulated port has no settings
+  policy.skipped_checks.emplace_back("declared");  // simulated ports have no settings
   report.judgement = judge({report.facts,
                             report.hosts,
                             report.samples,

@@ -1,5 +1,5 @@
-// A validation of a fleet that is not there: the plan, localisation, checks and report of a real
-// one, over a simulated fabric in virtual time.
+// Validates a simulated fleet: the same plan, localization, checks and report as for a real fleet,
+// on a simulated fabric in virtual time.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@ namespace weft::fabric {
 
 struct SimulationOptions {
   int hosts = 8, rails = 2;
-  double rate_gbps = 400;  // of every port, declared
+  double rate_gbps = 400;  // declared rate of every port
   int random_faults = 0;   // drawn from plan.seed
-  std::string world;       // its name; empty: the plain fleet
+  std::string world;       // name of a world; empty: the plain fleet
   PlanOptions plan;        // the budget is virtual time
   Policy policy;
-  std::function<void(const std::string&)> soak_line;  // gets a line a minute
+  std::function<void(const std::string&)> soak_line;  // receives one line per minute
 };
 
 struct Simulation {
   Report report;
-  std::vector<std::string> injected;  // a line for each fault, and whether the fault was named
-  std::optional<WorldScore> score;    // of a world
+  std::vector<std::string> injected;  // one line per fault: what it is, and whether it was named
+  std::optional<WorldScore> score;    // for a world only
 };
 
-// Throws Error where there is no such world.
+// Throws Error if there is no such world.
 Simulation simulate(const SimulationOptions& options);
 
 }  // namespace weft::fabric

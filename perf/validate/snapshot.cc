@@ -39,7 +39,7 @@ Report judge_snapshots(const std::vector<std::string>& roots, const Policy& poli
   const std::vector<Nic> rails = choose_rails(discover_host(roots.front()));
   HostFacts host = read_host(rails, last);
   if (host.host.empty()) host.host = roots.front();
-  host.allowed_cpus.reset();  // where a job would run is not known
+  host.allowed_cpus.reset();  // the cores of a job are unknown
   host.numa_node.reset();
   FleetHost& fleet = report.hosts.emplace_back();
   fleet.name = host.host;
@@ -55,7 +55,7 @@ Report judge_snapshots(const std::vector<std::string>& roots, const Policy& poli
   for (const Check& check : checks())
     if (check.kind != CheckKind::kPassive) passive.skipped_checks.emplace_back(check.id);
   report.judgement = judge({report.facts, report.hosts, report.samples, report.causes, passive});
-  // What was not recorded is no finding, but for whether a link is up.
+  // Missing recordings are not findings, except for the link state.
   std::erase_if(report.judgement.findings, [](const Finding& finding) {
     return finding.unknown && finding.id != "link-state";
   });

@@ -1,4 +1,4 @@
-// What recorded trees of /sys say of a host, without a job.
+// Judges recorded trees of /sys of a host, without a job.
 #pragma once
 
 #include <string>
@@ -8,10 +8,9 @@
 
 namespace weft::fabric {
 
-// Reads the host of a tree (a copy of /sys; /proc, debugfs and ethtool's outputs beside it, where
-// they are there) and judges what it says of its rails by the passive checks. With a second, later
-// tree of the same host, counters that moved in between are judged too; one says nothing of them.
-// Throws Error where a tree is no directory.
+// Reads the host of a tree (a copy of /sys, optionally with /proc, debugfs and ethtool's outputs
+// next to it) and judges its rails with the passive checks. With a second, later tree of the host,
+// also judges the counters that changed in between. Throws Error if a tree is not a directory.
 Report judge_snapshots(const std::vector<std::string>& roots, const Policy& policy);
 
 }  // namespace weft::fabric

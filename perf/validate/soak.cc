@@ -1,4 +1,4 @@
-// What a minute of a soak saw.
+// Summarizes the samples of a minute of a soak.
 #include "perf/validate/soak.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Writes what a healthy run found as a policy: what all ports agree on.
+// Writes the settings on which all ports of a healthy run agree, as a policy.
 #include "perf/validate/suggest_policy.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-// The value that every port has; empty: some differ, or some have none.
+// The common value of all ports; nullopt if some differ or have none.
 template <typename Get>
 auto common(const Report& report, const Get& get) -> decltype(get(PortFacts{})) {
   decltype(get(PortFacts{})) value;
@@ -29,14 +29,14 @@ auto common(const Report& report, const Get& get) -> decltype(get(PortFacts{})) 
   return value;
 }
 
-// "mlx5_0" and the like are no keys without quotes; a quoted key may be anything but a quote.
+// Board names may not be valid bare TOML keys; a quoted key may contain anything but quotes.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : printable(text)) out += c == '"' || c == '\\' ? '_' : c;
   return out + "\"";
 }
 
-// Gb/s of a rail: declared, or what all its NICs say of themselves.
+// Gb/s of a rail: declared, or as all its NICs report.
 std::optional<double> rate_of(const Report& report, int rail) {
   if (const auto declared = report.policy.declared_gbps(rail)) return declared;
   if (report.declared_gbps > 0) return report.declared_gbps;

@@ -1,4 +1,4 @@
-// A policy from a healthy run.
+// Derives a policy from a healthy run.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace weft::fabric {
 
-// TOML as read_policy() reads it: rates, MTUs, flow control and firmware on which all ports agree.
-// A run like this one, held against it, is OK.
+// TOML for read_policy(): rates, MTUs, flow control and firmware on which all ports agree. A run
+// with the same results passes this policy.
 std::string suggested_policy(const Report& report);
 
-// `--suggest-policy PATH`: writes the file, unless the verdict is not OK: then stderr says so.
-// Throws Error naming the path where the file cannot be written.
+// `--suggest-policy PATH`: writes the file; if the verdict is not OK, prints to stderr instead.
+// Throws Error naming the path if the file cannot be written.
 void suggest_policy(const std::string& path, const Report& report);
 
 }  // namespace weft::fabric

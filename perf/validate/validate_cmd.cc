@@ -43,7 +43,7 @@ struct ValidateFlags {
   bool list = false, samples = false, verbose = false, cost = false, simulate = false;
 };
 
-// "60", "60s", "5m", "1h" in seconds. Throws Error.
+// Converts "60", "60s", "5m" or "1h" to seconds. Throws Error.
 double seconds_from(const std::string& flag, const std::string& text) {
   std::size_t end = 0;
   double value = 0;
@@ -59,7 +59,7 @@ double seconds_from(const std::string& flag, const std::string& text) {
   return value * scale;
 }
 
-// A launcher whose ranks would each take themselves for the only one; empty: none.
+// A launcher whose ranks would each run alone; empty: none.
 std::string unknown_launcher() {
   const std::pair<const char*, const char*> sizes[] = {
       {"PMI_SIZE", "MPICH's mpirun"},
@@ -71,7 +71,7 @@ std::string unknown_launcher() {
   for (const auto& [variable, launcher] : sizes) {
     const std::string value = environment(variable);
     if (value.empty() || value == "1") continue;
-    // A batch script has the number of its tasks too; a task has its number in a step.
+    // A batch script has SLURM_NTASKS as well, but only a task of a step has SLURM_PROCID.
     if (std::string_view(variable) == "SLURM_NTASKS" && environment("SLURM_PROCID").empty())
       continue;
     return fmt::format("{} ({}={})", launcher, variable, value);
@@ -141,7 +141,7 @@ int print_history(const ValidateFlags& flags) {
   return kExitOk;
 }
 
-// A fleet that is not there, by the same plan, localisation and checks, in virtual time.
+// Validates a simulated fleet with the same plan, localization and checks, in virtual time.
 int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
   fabric::SimulationOptions options;
   options.plan = flags.plan;
@@ -198,7 +198,7 @@ int validate(ValidateFlags& flags) {
   options.transport = flags.job.transport;
   options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
   options.sources.excluded_devices = options.policy.excluded_devices;
-  if (!launched()) {  // what to emulate where nothing is said
+  if (!launched()) {  // defaults for emulation
     if (const std::string launcher = unknown_launcher(); !launcher.empty())
       return refuse_unknown_launcher(launcher);
     for (const std::string* path : {&flags.json, &flags.html, &flags.prometheus})
@@ -212,7 +212,7 @@ int validate(ValidateFlags& flags) {
   fabric::Validation validation(options, [&](const std::string& what) {
     if (progress) progress->show("  " + what);
   });
-  // A baseline of another fleet is an error, and costs no report.
+  // A baseline of another fleet is an error, but reports are still written.
   const auto finish = [&] {
     if (progress) progress->clear();
     print(flags, validation.report());

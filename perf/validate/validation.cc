@@ -1,4 +1,4 @@
-// Takes the ranks through a validation, step by step.
+// Runs the steps of a validation on all ranks.
 #include "perf/validate/validation.h"
 
 #include <fmt/chrono.h>
@@ -44,7 +44,7 @@ Validation::Validation(const ValidationOptions& options,
 
 double Validation::left_s() const { return options_.plan.budget_s - (now_s() - start_s_); }
 
-// Every agent reads its host's facts; rank 0 gets all of them.
+// Reads the facts of each host on its agent, and gathers them on rank 0.
 void Validation::describe(World& world) {
   phase_ = "facts";
   const Topology& topology = world.topology();
@@ -53,7 +53,7 @@ void Validation::describe(World& world) {
   for (Rank r = 0; r < world.size(); ++r) host_of_.push_back(topology.host_name(topology.host(r)));
   report_.ranks = world.size();
   report_.rails = static_cast<int>(
-      std::max(topology.place(0).rails.size(), std::size_t{1}));  // with those that have holes
+      std::max(topology.place(0).rails.size(), std::size_t{1}));  // including missing rails
   const std::string between = transport_between_hosts(topology);
   report_.transport = options_.transport == "auto" ? between : options_.transport;
   if (report_.transport != "verbs") report_.transport = "tcp";
@@ -114,8 +114,8 @@ void Validation::probe(World& world) {
   fabric.stop();
 }
 
-// A link that carries nothing, or no large packets, would hold up every collective until the
-// deadline: then these are left out.
+// Skips the collectives if a link carries nothing, or no large packets: every collective would
+// stall until the deadline.
 void Validation::collectives(World& world) {
   phase_ = "collectives";
   const bool broken = std::ranges::any_of(report_.causes, [](const Cause& cause) {
@@ -130,7 +130,7 @@ void Validation::collectives(World& world) {
   report_.collectives = run_collectives(world, 0.7 * budget, [this](const std::string& what) {
     if (show_) show_(what);
   });
-  // Rank 0 alone has the findings of all ranks.
+  // Only rank 0 has the findings of all ranks.
   const bool found =
       std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; });
   if (told_by_root(job_of(world), found ? "wrong" : "") == "wrong") {
@@ -178,7 +178,7 @@ Verdict Validation::run(World& world) {
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
     std::ranges::move(false_reports_, std::back_inserter(report_.samples.false_reports));
-    bool known = false;  // the baseline, or that it cannot be used
+    bool known = false;  // the baseline was used, or cannot be used
     const auto use_baseline = [&](const auto& use) {
       if (options_.baseline.empty() || known) return;
       try {
@@ -208,10 +208,10 @@ Verdict Validation::run(World& world) {
 void Validation::fail(const Status& failure) {
   Finding finding;
   const auto culprit = static_cast<std::size_t>(failure.rank());
-  // A deadline that passed may name the sender on a link that is at fault. Of ranks that never
-  // came, the hosts are not known.
+  // A timeout may name the sender on a faulty link. The hosts of ranks that never joined are
+  // unknown.
   const bool lost = failure.code() == Code::kPeerFailed && culprit < host_of_.size();
-  // Not the fabric: what was asked for, or how a rank was started.
+  // Not caused by the fabric: an invalid argument, or the way a rank was started.
   const bool not_run = failure.code() == Code::kInvalidArgument;
   finding.id = lost                               ? "rank-lost"
                : not_run                          ? "not-run"
@@ -227,7 +227,7 @@ void Validation::fail(const Status& failure) {
   finding.text = not_run ? failure.message() : failure.to_string();
   finding.evidence.push_back({"phase", "", -1, 0, 0, Unit::kText, phase_});
   report_.failure = fmt::format("{} (while at {})", finding.text, phase_);
-  // What was measured until then still counts.
+  // Earlier measurements still count.
   if (!not_run && !report_.samples.flows.empty()) report_.judgement = judge(observed());
   report_.judgement.findings.push_back(finding);
   sort_heaviest_first(report_.judgement.findings);

@@ -1,5 +1,5 @@
-// One run of `weft validate`, on every rank of the job: facts, probes, collectives, facts again; on
-// rank 0 then the checks and the report. Knows the order of things, and leaves each to its room.
+// One run of `weft validate`, on every rank of the job: facts, probes, collectives, counters again;
+// then checks and report on rank 0. Defines the order; the other rooms do the work.
 #pragma once
 
 #include <functional>
@@ -18,29 +18,29 @@ namespace weft::fabric {
 struct ValidationOptions {
   PlanOptions plan;
   Policy policy;
-  std::string transport = "auto";  // of the probes: tcp, verbs, or what the job uses between hosts
+  std::string transport = "auto";  // of the probes: tcp, verbs, or auto: as the job between hosts
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
-  std::string baseline;  // a file to compare with, or to store in; empty: none
-  std::function<void(const std::string&)> soak_line;  // gets a line a minute; rank 0
+  std::string baseline;  // file to compare with, or to store in; empty: none
+  std::function<void(const std::string&)> soak_line;  // receives one line per minute; rank 0
 };
 
 class Validation {
  public:
-  // `show` gets a word on what is going on; rank 0 calls it.
+  // Rank 0 calls `show` with a description of the present step.
   Validation(const ValidationOptions& options, std::function<void(const std::string&)> show);
 
-  // Returns the verdict, the same on every rank; report() is whole on rank 0. Throws JobFailed and
-  // GatherFailed.
+  // Returns the verdict, the same on every rank; report() is complete on rank 0. Throws JobFailed
+  // and GatherFailed.
   Verdict run(World& world);
-  // Puts the failure of the job into the report, with what is known so far on this rank.
+  // Adds the job's failure to the report, with the results so far on this rank.
   void fail(const Status& failure);
 
-  // On rank 0: why the baseline could not be used, as it is of another fleet; empty: it could.
+  // On rank 0: why the baseline could not be used, such as another fleet; empty: it could.
   const std::string& baseline_error() const { return baseline_error_; }
 
   const Report& report() const { return report_; }
-  // On every rank: the nodes that the report wants drained, with reasons, a line each.
+  // On every rank: the nodes to drain according to the report, one line each with the reason.
   const std::string& drains() const { return drains_; }
 
  private:
@@ -57,8 +57,8 @@ class Validation {
   const double start_s_;
   std::string phase_ = "start";
   HostFacts mine_;
-  std::optional<Heartbeat> heartbeat_;      // of agents
-  std::vector<FalseReport> false_reports_;  // of facts and outages; rank 0
+  std::optional<Heartbeat> heartbeat_;      // on agents
+  std::vector<FalseReport> false_reports_;  // from facts and outages; rank 0
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   std::vector<RailOutage> outages_;

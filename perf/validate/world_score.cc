@@ -1,4 +1,4 @@
-// Compares the places of findings with the places of effects.
+// Compares the places of findings with those of effects.
 #include "perf/validate/world_score.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ bool below_the_leaf(const SimWorld& world, const Effect& effect, const std::stri
   return false;
 }
 
-// Whether the place of a finding shares a host (or a leaf, or a rail) with the effect.
+// Whether the place of a finding shares a host, leaf or rail with the effect.
 bool shares(const SimWorld& world, const Effect& effect, const Where& where) {
   if (where.kind == PlaceKind::kFleet) return false;
   const bool rail = where.rail < 0 || where.rail == effect.port.rail;
@@ -37,7 +37,7 @@ bool shares(const SimWorld& world, const Effect& effect, const Where& where) {
   return is(where.host) || (where.kind == PlaceKind::kPath && is(where.peer));
 }
 
-// Whether the place has a port that the effect is about.
+// Whether the place includes a port that the effect applies to.
 bool touches(const SimWorld& world, const Effect& effect, const Where& where) {
   const bool node = effect.place == Effect::Place::kNode;
   return shares(world, effect, where) &&
@@ -55,7 +55,7 @@ bool is_at(const SimWorld& world, const Effect& effect, const Finding& finding) 
     case Effect::Place::kRail:
       return where.kind == PlaceKind::kRail && where.rail == effect.port.rail;
     case Effect::Place::kUplink:
-      // A switch's ports are its evidence, beside the symptoms that it explains elsewhere.
+      // The evidence has the switch's ports, and symptoms elsewhere that it explains.
       return where.kind == PlaceKind::kSwitch && where.rail == effect.port.rail &&
              std::ranges::all_of(finding.evidence, [&](const Evidence& evidence) {
                return evidence.name != "port" ||

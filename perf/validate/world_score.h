@@ -1,5 +1,4 @@
-// How right a report was about a world. Knows findings and effects, and nothing of how findings
-// came about.
+// Scores a report about a world. Knows findings and effects, but not how findings were made.
 #pragma once
 
 #include <string>
@@ -12,23 +11,23 @@ namespace weft::fabric {
 
 struct WorldScore {
   struct Fault {
-    bool found = false;   // a finding of WARN or more at a place that has the fault's port
-    bool placed = false;  // ... that is the fault's own place and direction
+    bool found = false;   // a finding of WARN or worse at a place with the fault's port
+    bool placed = false;  // ... and with the fault's own place and direction
   };
-  // A finding of WARN or more that no other explains.
+  // A finding of WARN or worse that no other explains.
   struct Claim {
     Certainty certainty = Certainty::kCertain;
-    bool right = false;  // its place and direction are a fault's own
+    bool right = false;  // its place and direction are those of a fault
   };
   std::vector<Fault> faults;  // by effect of the world
   std::vector<Claim> claims;
-  int innocents = 0;  // findings of WARN or more at places that share no host, leaf or rail with a
-                      // fault; of a world without effects, all of them
-  bool unknown = false;      // the verdict is UNKNOWN or about the tester itself
-  bool false_alarm = false;  // the world has no effects, and the verdict is not OK
+  int innocents = 0;  // findings of WARN or worse at places that share no host, leaf or rail with a
+                      // fault; in a world without effects, all of them
+  bool unknown = false;      // the verdict is UNKNOWN or about the tester
+  bool false_alarm = false;  // the world has no effects, but the verdict is not OK
 };
 
-// A finding of the whole fleet names no place, so it finds no fault and blames innocents.
+// A finding of the whole fleet names no place, so it finds no fault and counts as innocent.
 WorldScore score(const SimWorld& world, const Report& report);
 
 }  // namespace weft::fabric

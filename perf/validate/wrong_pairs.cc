@@ -1,4 +1,4 @@
-// Messages between the agents, and the place that the wrong ones have in common.
+// Exchanges messages between the agents, and finds the place that the wrong ones share.
 #include "perf/validate/wrong_pairs.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr int kMostPartners = 7;
-constexpr int kMessages = 60;  // to each partner
+constexpr int kMessages = 60;  // per partner
 constexpr std::size_t kBytes = 16 << 10;
 constexpr int kLeastWrong = 3;
 constexpr double kNearlyAll = 0.9;
@@ -58,7 +58,7 @@ WrongHost find_wrong_host(World& world) {
   const std::vector<Rank> agents = agents_of(world.topology());
   const auto n = static_cast<int>(agents.size());
   const auto mine = std::ranges::find(agents, world.rank());
-  nlohmann::json seen = nlohmann::json::array();  // of senders: index, wrong messages
+  nlohmann::json seen = nlohmann::json::array();  // by sender: index, number of wrong messages
   const int partners = std::min(n - 1, kMostPartners);
   if (mine != agents.end()) {
     const auto me = static_cast<int>(mine - agents.begin());

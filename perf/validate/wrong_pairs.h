@@ -1,4 +1,4 @@
-// Where data changes on its way, once a collective has delivered a wrong value.
+// Locates data corruption after a collective has delivered a wrong value.
 #pragma once
 
 #include "coll/api/communicator.h"
@@ -6,19 +6,19 @@
 
 namespace weft::fabric {
 
-// A host's sends or receives that changed data, as messages between the agents show; nobody: host -1.
+// A host whose sends or receives corrupt data, found by messages between agents; host -1: none.
 struct WrongHost {
   int host = -1;
   bool sends = false;
-  int wrong = 0, messages = 0;  // that passed the host in this direction
+  int wrong = 0, messages = 0;  // through the host in this direction
 };
 
-// Sends known bytes from each agent to others, and compares them. Collective over the world; the
-// result is rank 0's. Throws JobFailed.
+// Sends known bytes from each agent to others and compares them. Collective over the world; only
+// rank 0 gets the result. Throws JobFailed.
 WrongHost find_wrong_host(World& world);
 
-// Of the wrong messages between hosts, the host and direction that most of these have in common;
-// nobody where no place has nearly all of them. `wrong` and `messages` by sender, then receiver.
+// The host and direction with nearly all wrong messages between hosts; host -1 if there is none.
+// `wrong` and `messages` are indexed by sender, then receiver.
 WrongHost most_wrong(const std::vector<std::vector<int>>& wrong,
                      const std::vector<std::vector<int>>& messages);
 

@@ -1,4 +1,4 @@
-// What ports are called and how large their packets may be: subnets, MTU, GIDs, addresses, slots.
+// Addresses and packet sizes of ports: subnets, MTU, GIDs, addresses, slots.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Outcome judge_subnet(const Check& check, const Observed& observed, const HostFac
   const Where where = at_port(host, port);
   if (!port.lid || !port.sm_lid) return std::vector{make_unknown(check, where)};
   if (*port.sm_lid == 0) return std::vector{text_finding(check, where, "sm_lid 0", "sm_lid > 0")};
-  constexpr int kMostLid = 0xbfff;  // of one host; what is above names groups, 65535 nothing
+  constexpr int kMostLid = 0xbfff;  // of one host; above are groups, 65535 is invalid
   if (*port.lid == 0 || *port.lid > kMostLid)
     return std::vector{text_finding(check, where, fmt::format("lid {}", *port.lid), "1 to 49151")};
   if (lids[{port.rail, *port.lid}] > 1)
@@ -39,7 +39,7 @@ Outcome judge_subnet(const Check& check, const Observed& observed, const HostFac
 }
 
 Judged ib_subnet(const Check& check, const Observed& observed) {
-  std::map<std::pair<int, int>, int> lids;  // ports by rail and LID: rails may be other subnets
+  std::map<std::pair<int, int>, int> lids;  // ports by rail and LID: rails may be separate subnets
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports)
       if (is_infiniband(port) && port.lid) ++lids[{port.rail, *port.lid}];
@@ -48,7 +48,7 @@ Judged ib_subnet(const Check& check, const Observed& observed) {
   });
 }
 
-// Adds findings for ports whose number is not that of the others of their rail.
+// Adds findings for ports whose number differs from the others of their rail.
 void add_unlike(const Check& check, const std::map<int, std::vector<Setting>>& rails,
                 const std::optional<std::string>& declared, std::string_view name, Unit unit,
                 Judged& all) {
@@ -70,7 +70,7 @@ Judged mtu(const Check& check, const Observed& observed) {
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
-    // The MTU of an interface over InfiniBand (IPoIB) is not that of the port.
+    // The MTU of an IPoIB interface is not that of the InfiniBand port.
     const bool has_mtu = port.mtu && !is_infiniband(port);
     if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
     if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});
@@ -86,7 +86,7 @@ Judged mtu(const Check& check, const Observed& observed) {
     return bytes ? std::optional(fmt::format("{}", *bytes)) : std::nullopt;
   };
   add_unlike(check, interfaces, in_text(observed.policy.mtu), "mtu", Unit::kBytes, all);
-  // A port whose interface is named above needs no second finding for what follows from that.
+  // An interface's wrong MTU explains its port's active MTU: no second finding.
   std::set<std::pair<std::string, int>> named;
   for (const Finding& finding : all.findings)
     if (!finding.unknown) named.emplace(finding.where.host, finding.where.rail);
@@ -98,7 +98,7 @@ Judged mtu(const Check& check, const Observed& observed) {
   return all;
 }
 
-// "0000:0000:0000:0000:0000:ffff:0a00:0001" of 10.0.0.1; empty: no IPv4 address.
+// Returns "0000:0000:0000:0000:0000:ffff:0a00:0001" for 10.0.0.1; empty: not an IPv4 address.
 std::string mapped_gid(const std::string& address) {
   std::array<unsigned, 4> byte{};
   if (std::sscanf(address.c_str(), "%u.%u.%u.%u", &byte[0], &byte[1], &byte[2], &byte[3]) != 4)
@@ -107,7 +107,7 @@ std::string mapped_gid(const std::string& address) {
                      byte[2], byte[3]);
 }
 
-// The RoCE v2 GID of the port's address, else the first that is not link-local, else the first.
+// The RoCE v2 GID of the port's address, or else the first that is not link-local, or the first.
 const PortFacts::Gid* routable_gid(const PortFacts& port) {
   const std::string wanted = mapped_gid(port.address.value_or(""));
   const PortFacts::Gid* best = nullptr;
@@ -138,7 +138,7 @@ Judged gid(const Check& check, const Observed& observed) {
   });
   Judged other;
   add_unlike(check, indices, std::nullopt, "gid_index", Unit::kCount, other);
-  // Fatal only to programs that are told an index; who looks for the address finds it.
+  // Fatal only to programs configured with an index; others find the GID by its address.
   for (Finding& finding : other.findings) {
     finding.severity = Severity::kWarn;
     all.findings.push_back(std::move(finding));
@@ -146,7 +146,7 @@ Judged gid(const Check& check, const Observed& observed) {
   return all;
 }
 
-// An interface is reached by its address; InfiniBand needs none.
+// Ethernet interfaces need an address; InfiniBand ports do not.
 Judged no_address(const Check& check, const Observed& observed) {
   std::map<int, std::size_t> with, all_ports;
   for (const HostFacts& host : observed.facts.hosts)
@@ -163,13 +163,13 @@ Judged no_address(const Check& check, const Observed& observed) {
   });
 }
 
-// A port that says it has an address (an IP, MAC or GID).
+// A port that reports an address (an IP, MAC or GID).
 struct Owner {
   const HostFacts* host;
   const PortFacts* port;
 };
 
-// One interface, seen by two ranks that emulate two hosts or by two rails of a host.
+// Whether two ranks that emulate two hosts, or two rails of a host, use the same interface.
 bool is_same_interface(const Owner& a, const Owner& b) {
   const std::string& left = a.port->netdev.empty() ? a.port->device : a.port->netdev;
   const std::string& right = b.port->netdev.empty() ? b.port->device : b.port->netdev;
@@ -192,7 +192,7 @@ Judged duplicate_address(const Check& check, const Observed& observed) {
     for (const std::string& name : names) owners[name].push_back({&host, &port});
     return std::vector<Finding>{};
   });
-  std::map<std::pair<std::string, int>, Finding> by_port;  // one for a port, IP before MAC and GID
+  std::map<std::pair<std::string, int>, Finding> by_port;  // one per port: IP before MAC before GID
   for (const char* kind : {"ip ", "mac ", "gid "})
     for (const auto& [name, ports] : owners) {
       if (ports.size() < 2 || !name.starts_with(kind)) continue;
@@ -233,7 +233,7 @@ Judged rails_differ(const Check& check, const Observed& observed) {
     counts.push_back({at_host(host.host), std::to_string(host.ports.size())});
   const int hosts = static_cast<int>(counts.size());
   Judged all{unlike(check, counts, std::nullopt, {}, "rails"), hosts, hosts};
-  // What a host declares is meant; what it finds may lack a rail that is down.
+  // A host's declared rails are intended; discovered ones may lack a rail that is down.
   for (Finding& finding : all.findings)
     if (std::ranges::all_of(observed.facts.hosts, [&](const HostFacts& host) {
           return host.names_rails ||
@@ -243,10 +243,10 @@ Judged rails_differ(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Rails of one subnet that answer ARP for each other's addresses: a packet for one comes in at
+// Rails of one subnet that answer ARP for each other's addresses: a packet to one arrives at
 // another.
 Judged rails_one_subnet(const Check& check, const Observed& observed) {
-  std::set<std::string> strayed;  // hosts at which packets came in at another port
+  std::set<std::string> strayed;  // hosts where packets arrived at another port
   for (const FlowSample& sample : observed.samples.flows)
     if (sample.arrived_at && *sample.arrived_at != sample.flow.to &&
         sample.arrived_at->host == sample.flow.to.host)
@@ -267,7 +267,7 @@ Judged rails_one_subnet(const Check& check, const Observed& observed) {
     }
     return findings;
   });
-  // All hosts alike are a plan of addresses, and no host's fault.
+  // If all hosts do it, the address plan is the reason, not a host.
   if (all.findings.size() > 1 && all.findings.size() == observed.facts.hosts.size()) {
     Finding whole = all.findings.front();
     for (const Finding& finding : all.findings)

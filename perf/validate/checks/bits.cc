@@ -1,4 +1,4 @@
-// Bits that links damage: found and repaired, found and lost, and found behind the link.
+// Bit errors of links: corrected, uncorrected, and damage not detected by a link.
 #include <algorithm>
 #include <array>
 
@@ -26,10 +26,10 @@ Judged bit_errors(const Check& check, const Observed& observed) {
   });
 }
 
-// Bits per second that the error correction of a port repaired; empty: the port does not say.
+// Bits per second corrected by a port's FEC; nullopt: the port does not report them.
 std::optional<double> corrected_per_second(const Observed& observed, const PortFacts& port) {
   if (observed.facts.seconds <= 0) return std::nullopt;
-  // A corrected block had a wrong bit at least.
+  // A corrected block had at least one wrong bit.
   for (const std::string_view name : {"eth.rx_corrected_bits_phy", "fec.corrected_bits",
                                       "fec.corrected_blocks", "mlxlink.raw_errors"})
     if (const auto bits = change_of(port, name)) return *bits / observed.facts.seconds;
@@ -41,8 +41,8 @@ std::optional<double> corrected_per_second(const Observed& observed, const PortF
   return *sum / observed.facts.seconds;
 }
 
-constexpr double kMostTimesMedian = 10;       // corrected bits, against the fleet
-constexpr double kLeastCorrectedPerS = 1000;  // fewer are no sign of anything
+constexpr double kMostTimesMedian = 10;       // corrected bits, relative to the fleet's median
+constexpr double kLeastCorrectedPerS = 1000;  // fewer are normal
 constexpr std::size_t kLeastPortsForMedian = 3;
 
 Judged corrected_bits(const Check& check, const Observed& observed) {

@@ -1,4 +1,4 @@
-// Places, kinds of devices, and findings made of causes; see check.h.
+// Places, device kinds, and findings for causes; see check.h.
 #include "perf/validate/checks/check.h"
 
 #include <fmt/format.h>

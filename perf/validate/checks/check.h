@@ -1,5 +1,5 @@
-// What the files of this room share: walks over hosts and ports, places, what kind of device a port
-// is, and the rows of each family.
+// Shared by the files of this room: iteration over hosts and ports, places, device kinds, and the
+// rows of each family.
 #pragma once
 
 #include <limits>
@@ -15,7 +15,7 @@
 
 namespace weft::fabric {
 
-// Rows of the families, in the order of the registry.
+// Rows of the families, in registry order.
 std::span<const Check> link_checks();
 std::span<const Check> lane_checks();
 std::span<const Check> state_checks();
@@ -35,7 +35,7 @@ std::span<const Check> loss_checks();
 std::span<const Check> load_checks();
 std::span<const Check> way_checks();
 
-// Findings at one port or host; empty: the check does not apply there.
+// Findings at one port or host; nullopt: the check does not apply.
 using Outcome = std::optional<std::vector<Finding>>;
 
 Finding make_finding(const Check& check, Where where);
@@ -48,45 +48,45 @@ Where at_port(const Observed& observed, Port port, Direction direction = Directi
 Where at_path(const Observed& observed, Port from, Port to);
 Where at_rail(int rail);
 
-// Expected of evidence for which nothing is expected.
+// Evidence::expected if nothing is expected.
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 Evidence text_evidence(std::string name, const Where& where, std::string text);
 Evidence number_evidence(std::string name, const Where& where, double value, double expected,
                          Unit unit);
 
-// Of a port of the fleet; nullptr: nothing is known of that port.
+// Facts of a host or port of the fleet; nullptr: none.
 const HostFacts* host_of(const Observed& observed, int host);
 const PortFacts* port_of(const Observed& observed, Port port);
 std::string host_name(const Observed& observed, int host);
-// Gb/s of payload that the port is expected to carry, as the fleet's hosts have it: declared, else
-// advertised, less the headers of its packets; 0: not known.
+// Expected payload rate of the port in Gb/s: declared, or else advertised, minus packet headers; 0:
+// unknown.
 double expected_gbps(const Observed& observed, Port port);
 double expected_gbps(const Observed& observed, const Flow& flow);  // of the slower end
 
 bool excluded(const Observed& observed, const PortFacts& port);
 bool is_mlx5(const PortFacts& port);
-bool is_soft(const PortFacts& port);        // an RDMA device made of software: rxe, siw
+bool is_soft(const PortFacts& port);        // an RDMA device emulated in software: rxe, siw
 bool is_roce(const PortFacts& port);        // RDMA hardware over Ethernet
 bool is_infiniband(const PortFacts& port);  // by the link layer
-// The policy has the say; else RDMA ports must not lose a packet, and plain interfaces may.
+// The policy decides; by default, RDMA ports must not lose packets and plain interfaces may.
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
-// The host may use cores, but none near the port: its rates are those of the path between sockets.
+// The host may use cores, but none near the port: rates measure the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
 
-// Of the time, how much the host's tester stood still though it had a core; 0: not known.
+// Fraction of the time for which the host's tester was stopped; 0: unknown.
 double stopped_share(const HostFacts& host);
 
 bool over_tcp(const FlowSample& sample);
-bool is_flooding(Probe probe);  // several flows meet at a port by intention
+bool is_flooding(Probe probe);  // several flows intentionally share a port
 
 std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe);
 
-// What each port reaches in flows that have their ports to themselves.
+// The rate of each port in flows that do not share its ports.
 class Alone {
  public:
   explicit Alone(const Observed& observed);
-  // Gb/s that a port can send or receive; 0: not known.
+  // Gb/s that a port can send or receive; 0: unknown.
   double gbps(Port port, bool sends) const;
 
  private:
@@ -95,18 +95,18 @@ class Alone {
 };
 
 struct Graded;  // see observations.h
-// The rates that the localization uses, of all places.
+// The rates that localization uses, without ignored places.
 Graded rates_of(const Observed& observed);
 
-// Returns a finding for each rail that failed, or for each host that all outages of a rail share.
+// Returns a finding for each failed rail, or for each host that all outages of a rail involve.
 std::vector<Finding> judge_outages(std::span<const RailOutage> outages);
-// Those of them that belong to a row.
+// Those of the job's outages that belong to a row.
 Judged outages_of_check(const Check& check, const Observed& observed);
 
-// Adds what was found at one place.
+// Adds the outcome of one place.
 void add_outcome(Outcome outcome, Judged& all);
 
-// Runs `judge(host, port)` on all ports but the excluded ones and those that a host lacks.
+// Runs `judge(host, port)` on all ports except excluded ones and those that a host lacks.
 template <typename Judge>
 Judged each_port(const Observed& observed, Judge judge) {
   Judged all;
@@ -126,7 +126,7 @@ Judged each_host(const Observed& observed, Judge judge) {
   return all;
 }
 
-// The largest value that at least half of the job's ports share; 0 where no half shares one.
+// The largest value that at least half of the job's ports share; 0 if there is none.
 template <typename Of>
 double baseline_of(const Observed& observed, const Of& of) {
   std::map<double, std::size_t> holders;
@@ -148,17 +148,17 @@ struct Setting {
   Where where;
   std::string value;
 };
-// A finding for each place whose value is not the declared one, or, without a declaration, not the
-// one that more than half have. Where no value has more than half, one finding at `group` whose
-// evidence `name` has the places and values.
+// A finding for each place whose value differs from the declared one or, without a declaration,
+// from the majority's. Without a majority, one finding at `all`, whose evidence `name` lists the
+// places and values.
 std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name);
 
-// The place of a cause, and a finding made of it.
+// The place of a cause, and a finding for the cause.
 Where place_of(const Observed& observed, const Cause& cause);
 Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit);
-// Marks findings that others explain, and gives the others their numbers as evidence.
+// Marks findings that others explain, and adds their numbers to those as evidence.
 void explain(std::vector<Finding>& findings);
 
 }  // namespace weft::fabric

@@ -1,5 +1,5 @@
-// Congestion control of RoCE: does the network mark, do receivers notify, do senders slow down, and
-// is DCQCN set up alike. Judged by the counters of both ends, under the incast that the run forced.
+// Congestion control of RoCE: whether switches mark, receivers notify and senders slow down, and
+// whether DCQCN is configured alike. Uses counters of both ends under the run's incast.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::fabric {
 namespace {
 
-// By their names in mlx5, irdma, ionic and hns.
+// Names in mlx5, irdma, ionic and hns.
 constexpr std::string_view kMarked[] = {"hw.np_ecn_marked_roce_packets", "hw.RxECNMrkd",
                                         "hw.rx_rdma_ecn_pkts"};
 constexpr std::string_view kSent[] = {"hw.np_cnp_sent", "hw.cnpSent", "hw.tx_rdma_cnp_pkts",
@@ -21,16 +21,16 @@ constexpr std::string_view kHandled[] = {"hw.rp_cnp_handled", "hw.cnpHandled",
                                          "hw.rx_rdma_cnp_pkts", "hw.rx_cnp_pkt"};
 constexpr std::string_view kIgnored[] = {"hw.rp_cnp_ignored", "hw.cnpIgnored"};
 
-// The policy has the say; else a port whose ECN is enabled on no priority does without.
+// The policy decides; by default, a port without ECN on any priority needs none.
 bool expects_dcqcn(const Observed& observed, const PortFacts& port) {
   if (!is_roce(port)) return false;
   if (observed.policy.dcqcn) return *observed.policy.dcqcn;
   if (port.ecn_np_priorities || port.ecn_rp_priorities)
     return port.ecn_np_priorities.value_or(0) != 0 || port.ecn_rp_priorities.value_or(0) != 0;
-  return is_mlx5(port);  // enabled unless someone switched DCQCN off
+  return is_mlx5(port);  // enabled by default
 }
 
-// The ports that took part in incasts of RDMA, of two senders or more.
+// The ports of RDMA incasts with at least two senders.
 struct Incasts {
   std::set<std::pair<std::string, int>> targets, senders;  // host and rail
 };
@@ -60,7 +60,7 @@ bool takes_part(const std::set<std::pair<std::string, int>>& ports, const HostFa
 
 Judged ecn_marking(const Check& check, const Observed& observed) {
   const Incasts incasts = incasts_of(observed);
-  std::map<int, std::pair<int, int>> rails;  // targets, and those of them without a mark
+  std::map<int, std::pair<int, int>> rails;  // number of targets, and of those without a mark
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!expects_dcqcn(observed, port) || !takes_part(incasts.targets, host, port))
       return std::nullopt;
@@ -77,7 +77,7 @@ Judged ecn_marking(const Check& check, const Observed& observed) {
     finding.evidence.push_back(number_evidence(std::string(kMarked[0]), where, 0, 1, Unit::kCount));
     return std::vector{finding};
   });
-  // Where no port of a rail saw a mark, the rail's switches do not mark.
+  // If no port of a rail received a mark, the rail's switches do not mark.
   for (const auto& [rail, numbers] : rails) {
     const auto [targets, without] = numbers;
     if (targets < 2 || without < targets) continue;
@@ -109,10 +109,10 @@ Judged cnp_sent(const Check& check, const Observed& observed) {
   });
 }
 
-constexpr double kLeastCnps = 100;        // fewer say nothing of a sum
-constexpr double kMostDifference = 0.10;  // between notifications sent and handled, of a rail
+constexpr double kLeastCnps = 100;        // fewer are too few to compare sums
+constexpr double kMostDifference = 0.10;  // between notifications sent and handled on a rail
 
-// What the ports of a rail add up to.
+// Totals over the ports of a rail.
 struct Sums {
   double sent = 0, handled = 0;
   bool known = true;
@@ -170,7 +170,7 @@ Judged cnp_ignored(const Check& check, const Observed& observed) {
   });
 }
 
-// Settings of congestion control, by name; the priorities on which ECN is on among them.
+// Parameters of congestion control by name, with the priorities that have ECN enabled.
 std::map<std::string, std::string> parameters_of(const PortFacts& port) {
   std::map<std::string, std::string> parameters(port.cc_parameters.begin(),
                                                 port.cc_parameters.end());
@@ -181,7 +181,7 @@ std::map<std::string, std::string> parameters_of(const PortFacts& port) {
   return parameters;
 }
 
-// The policy's switch and class decide on which priority ECN must be on, if these are known.
+// Compares with the policy's dcqcn and, if known, the priority that must have ECN.
 bool ecn_breaks_policy(const Observed& observed, const PortFacts& port) {
   const Policy& policy = observed.policy;
   if (!policy.dcqcn) return false;
@@ -212,7 +212,7 @@ Judged dcqcn_config(const Check& check, const Observed& observed) {
     return std::vector{text_finding(check, where, bits == parameters.end() ? "" : bits->second,
                                     *observed.policy.dcqcn ? "on" : "off")};
   });
-  // One finding for a port, however many of its parameters differ.
+  // One finding per port, however many parameters differ.
   std::map<std::pair<std::string, int>, Finding> by_port;
   for (const Finding& finding : all.findings)
     by_port.try_emplace({finding.where.host, finding.where.rail}, finding);

@@ -1,4 +1,4 @@
-// Readings of counters, before and after a run, turned into changes and findings.
+// Turns readings before and after a run into changes and findings.
 #include "perf/validate/checks/counters.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Reading reading(const Readings& readings, const std::string& name) {
   return it == readings.end() ? Reading{} : it->second;
 }
 
-// Why a change is not exact; empty: the change is, or the counter does not exist.
+// Why a change is not exact; empty: it is exact, or the counter does not exist.
 std::string_view doubt_of(const Reading& before, const Reading& after, const Change& change) {
   for (const Reading* one : {&before, &after}) {
     if (one->state == ReadingState::kNotAvailable) return "n/a";
@@ -100,7 +100,7 @@ std::optional<Finding> doubt(const Check& check, const Where& where, const Moves
   finding.unit = Unit::kText;
   finding.text = moves.doubtful.empty() ? "missing" : moves.doubtful.front().text;
   finding.evidence = moves.doubtful;
-  // A counter that was full before the run stays full until somebody clears it: a note, no doubt.
+  // A counter saturated before the run stays so until it is cleared: a note, not a doubt.
   const bool full = std::ranges::all_of(moves.doubtful,
                                         [](const Evidence& one) { return one.text == kSaturated; });
   if (!full || moves.doubtful.empty()) return finding;

@@ -1,4 +1,4 @@
-// What the counters of a port did during the run.
+// Changes of a port's counters during the run.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,38 @@ namespace weft::fabric {
 
 using Names = std::span<const std::string_view>;
 
-// Counters of one question, taken together.
+// Counters that answer one question together.
 struct Moves {
-  double events = 0;            // sum of the changes; a lower bound where `doubtful` is not empty
-  int present = 0;              // counters that the port has
-  std::vector<Evidence> moved;  // with their changes
+  double events = 0;               // sum of the changes; a lower bound if `doubtful` is not empty
+  int present = 0;                 // number of counters that the port has
+  std::vector<Evidence> moved;     // with their changes
   std::vector<Evidence> doubtful;  // "saturated", "reset", "n/a", "unreadable", "vanished"
 };
 Moves moves_of(const HostFacts& host, const PortFacts& port, Names names);
 
-// The change of one counter; empty: the counter is not there or its change is not exact.
+// The change of one counter; nullopt: the counter is missing or its change is not exact.
 std::optional<double> change_of(const PortFacts& port, std::string_view name);
-// The first of the counters that is there and exact.
+// The change of the first counter that exists and is exact.
 std::optional<double> first_change(const PortFacts& port, Names names);
 
-// Packets that the port sent or received in the run; empty: no counter says so.
+// Packets that the port sent or received in the run; nullopt: no counter has them.
 std::optional<double> packets_of(const PortFacts& port, Direction direction);
 
-// What a check asks of counters of which none may move.
+// A check's question about counters that must not change.
 struct Question {
   Names names;
   Direction direction = Direction::kBoth;
-  bool owed = false;        // a device of this class has such counters: none is UNKNOWN
+  bool owed = false;        // devices of this class must have such counters: without any, UNKNOWN
   bool per_packet = false;  // the value is a rate per packet, with an interval
 };
 Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
                        const PortFacts& port, const Question& question);
 
-// Sets value, unit and interval of a finding of so many events.
+// Sets value, unit and interval of a finding with this number of events.
 void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence);
 
-// Of counters that should say something and do not: a finding that says which; empty: all spoke. It
-// is information where no more than full counters, which moved nothing, are in doubt.
+// A finding that names the counters without a usable value; nullopt: all have one. Information only
+// if the counters were merely saturated before the run.
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves, bool owed);
 
 }  // namespace weft::fabric

@@ -1,5 +1,5 @@
-// One fault is seen by many checks. This file says which findings follow from which others at the
-// same place, so that a report can show the fault once and the rest as its evidence.
+// Many checks see one fault. This file determines which findings follow from others at the same
+// place, so that a report shows the fault once, with the rest as its evidence.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -10,20 +10,20 @@
 namespace weft::fabric {
 namespace {
 
-// How far from its reason a finding may be.
+// Maximum distance of a finding from its reason.
 enum class Reach {
   kPlace,   // at the same port, host or path
-  kHost,    // the flow has an end at another port of the same host
-  kRail,    // the partners of a port see what goes wrong there: anywhere on its rail
-  kWithin,  // the finding is a sum over ports: anywhere inside its own place
+  kHost,    // at another port of a host at an end of the flow
+  kRail,    // anywhere on the rail: partners of a faulty port see its effects
+  kWithin,  // anywhere inside the finding's place: it is a sum over ports
 };
 
-using Ids = std::array<std::string_view, 15>;  // empty at the end
+using Ids = std::array<std::string_view, 15>;  // unused entries at the end are empty
 
 struct Rule {
   std::string_view id;
   Reach reach;
-  Ids reasons;  // the nearest first
+  Ids reasons;  // nearest first
 };
 
 constexpr Ids kRates = {"link-state", "link-flaps",  "link-rate",         "link-width",
@@ -104,14 +104,14 @@ Direction turned(Direction direction) {
                                             : Direction::kBoth;
 }
 
-// Does a port or host, in a direction, belong to `where`, an end of which it may be.
+// Whether `host` is an end of `where` in this direction.
 bool touches(const Where& where, const std::string& host, Direction direction) {
   if (where.host == host && overlap(where.direction, direction)) return true;
   return where.kind == PlaceKind::kPath && where.peer == host &&
          overlap(turned(where.direction), direction);
 }
 
-// The other port of two whose cables are swapped.
+// Whether `where` is the other of two ports with swapped cables.
 bool is_swapped_with(const Finding& reason, const Where& where) {
   return reason.id == "cables-swapped" &&
          std::ranges::any_of(reason.evidence, [&](const Evidence& one) {
@@ -125,7 +125,7 @@ bool is_place_of_switch(const Finding& reason, const std::string& host) {
       reason.evidence, [&](const Evidence& one) { return one.name == "port" && one.host == host; });
 }
 
-// What goes wrong at the place of `reason` can be seen at `where`.
+// Whether effects of a fault at the place of `reason` appear at `where`.
 bool covers(const Finding& reason, const Where& where) {
   const Where& place = reason.where;
   switch (place.kind) {
@@ -156,11 +156,11 @@ bool is_within(const Where& place, const Where& where) {
          (where.kind == PlaceKind::kRail && same_rail(place, where));
 }
 
-// Findings of one id, by where they are.
+// Findings of one id, indexed by place.
 struct Reasons {
   std::map<std::string, std::vector<std::size_t>> by_host;  // of ports, hosts and paths
   std::vector<std::size_t> wide;                            // of rails, switches and the fleet
-  std::map<int, std::size_t> by_rail;                       // the first of a rail; -1: of all
+  std::map<int, std::size_t> by_rail;                       // the first of each rail; -1: all rails
 };
 
 void add(Reasons& reasons, const Finding& finding, std::size_t index) {
@@ -221,7 +221,7 @@ void explain(std::vector<Finding>& findings) {
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Finding& finding = findings[i];
     if (finding.unknown && finding.id != "job-failed") continue;
-    // Rails of one subnet matter where packets came in at another one.
+    // One subnet for several rails explains others only if packets arrived at another port.
     const Severity least = finding.id == "rails-one-subnet" ? Severity::kFail : Severity::kWarn;
     if (finding.severity >= least) add(reasons[finding.id], finding, i);
   }

@@ -1,5 +1,5 @@
-// Hosts whose reports cannot be true: texts that are none, numbers that contradict themselves or
-// those of the other end of a flow, counters that run backwards.
+// Hosts with impossible reports: malformed texts, numbers that contradict themselves or the other
+// end of a flow, counters that run backwards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace weft::fabric {
 namespace {
 
-// What the kernel of the sender counts late, and rounding.
+// Tolerance for late counting by the sender's kernel, and for rounding.
 constexpr double kMostReceived = 1.01;
 constexpr std::uint64_t kSlackBytes = 1 << 20;
 
@@ -22,8 +22,8 @@ bool is_contradiction(const FlowSample& s) {
              kMostReceived * static_cast<double>(*s.sent_bytes) + static_cast<double>(kSlackBytes);
 }
 
-// Of two ends that contradict each other, one is wrong: the host that takes part in most of the
-// contradictions, in the end of those that are left. -1: two hosts that contradict only each other.
+// Attributes contradictions between two ends to the host involved in most of them, repeatedly for
+// the rest. -1: two hosts that contradict only each other.
 std::vector<std::pair<int, std::vector<const FlowSample*>>> by_culprit(
     std::vector<const FlowSample*> flows) {
   std::vector<std::pair<int, std::vector<const FlowSample*>>> culprits;
@@ -69,11 +69,11 @@ void add_contradictions(const Check& check, const Observed& observed, Judged& al
   }
 }
 
-// A reset takes all of the kernel's counters of an interface: one that falls while others go on
-// from where they were is no reset.
+// A reset clears all kernel counters of an interface: if one falls while others continue, it was
+// not reset.
 void add_backward_counters(const Check& check, const HostFacts& host, const PortFacts& port,
                            Judged& all) {
-  constexpr std::uint64_t kCounted = 1000;  // before the run: a counter that says something
+  constexpr std::uint64_t kCounted = 1000;  // before the run: large enough to be conclusive
   for (const std::string_view family : {"net.", "tcp."}) {
     std::string fell;
     bool goes_on = false;
@@ -87,7 +87,7 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
     }
     if (fell.empty() || !goes_on) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, at_port(host, port)));
-    finding.severity = Severity::kWarn;  // drivers have been seen to do so, too
+    finding.severity = Severity::kWarn;  // some drivers do so, too
     finding.unit = Unit::kCount;
     finding.value = static_cast<double>(port.after.at(fell).value);
     finding.expected = static_cast<double>(port.before.at(fell).value);
@@ -98,7 +98,7 @@ void add_backward_counters(const Check& check, const HostFacts& host, const Port
 
 Judged false_report(const Check& check, const Observed& observed) {
   Judged all;
-  std::set<int> reporting;  // hosts whose reports something can contradict
+  std::set<int> reporting;  // hosts with reports that can be cross-checked
   for (const FlowSample& s : observed.samples.flows)
     if (s.sent_bytes) reporting.insert({s.flow.from.host, s.flow.to.host});
   for (std::size_t h = 0; h < observed.facts.hosts.size(); ++h)

@@ -1,4 +1,4 @@
-// One verdict over findings, and findings as JSON.
+// The verdict over findings, and findings as JSON.
 #include "perf/validate/checks/finding.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ const char* word(PlaceKind kind) {
   return "tester";
 }
 
-// The end of a key that holds such a number.
+// The suffix of a key with a number of this unit.
 std::string suffix(Unit unit) {
   const std::string_view word = word_of(unit);
   return word.empty() ? "" : "_" + std::string(word);

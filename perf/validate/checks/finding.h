@@ -1,5 +1,5 @@
-// A finding: what is wrong (or could not be known), where, by which numbers. No English: texts
-// belong to the registry's row of the id, and to the reports.
+// A finding: what is wrong (or unknown), where, and with which numbers. Without prose: texts are in
+// the registry's row of the id, and in the reports.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,55 +11,54 @@
 namespace weft::fabric {
 
 enum class Severity { kInfo, kWarn, kFail, kFatal };  // ascending
-enum class Direction { kBoth, kTransmit, kReceive };  // seen from `host`
+enum class Direction { kBoth, kTransmit, kReceive };  // relative to `host`
 
-// What is at fault. The empty fields of Where do not matter for that kind of place.
+// The place at fault. Fields of Where that do not apply to its kind are empty.
 enum class PlaceKind { kFleet, kHost, kPort, kPath, kRail, kSwitch, kTester };
 
 struct Where {
   PlaceKind kind = PlaceKind::kFleet;
-  std::string host;  // of kHost, kPort, kPath (the sender)
-  int rail = -1;     // of kPort, kPath, kRail, kSwitch; -1: all
+  std::string host;  // for kHost, kPort, kPath (the sender)
+  int rail = -1;     // for kPort, kPath, kRail, kSwitch; -1: all
   Direction direction = Direction::kBoth;
-  std::string peer;    // of kPath: the receiver
-  std::string device;  // "mlx5_0", for people
+  std::string peer;    // for kPath: the receiver
+  std::string device;  // "mlx5_0", for display
   bool operator==(const Where&) const = default;
 };
 
-// Units as suffixes of keys in JSON.
+// Units, as suffixes of JSON keys.
 enum class Unit { kNone, kGbps, kMicroseconds, kPerPacket, kBytes, kCount, kShare, kRatio, kText };
-std::string_view word_of(Unit unit);  // "gbps"; "" of kNone and kText
+std::string_view word_of(Unit unit);  // "gbps"; "" for kNone and kText
 
-// A number that a finding rests on.
+// A number that supports a finding.
 struct Evidence {
   std::string name;  // "hw.out_of_sequence", "rate", "p99"
   std::string host;
   int rail = -1;
   double value = 0, expected = 0;
   Unit unit = Unit::kCount;
-  std::string text;  // of Unit::kText: a value that is no number ("fw 22.36.1010"), verbatim from
+  std::string text;  // for Unit::kText: a non-numeric value ("fw 22.36.1010"), verbatim from
                      // its source
 };
 
 struct Finding {
-  std::string id;  // of the registry: "port-rate"
+  std::string id;  // registry id: "port-rate"
   Severity severity = Severity::kWarn;
-  bool unknown =
-      false;  // what the check asks could not be known; severity is then its weight had it failed
+  bool unknown = false;  // the check could not be evaluated; severity is that of a failed check
   Where where;
   double value = 0, expected = 0;
   Unit unit = Unit::kNone;
-  std::string text, expected_text;  // of Unit::kText
-  double low = 0, high = 0;         // interval of confidence of `value`; equal: none
-  double score = 1;  // how well the flows agree on this cause and place, 0 to 1; no probability
+  std::string text, expected_text;  // for Unit::kText
+  double low = 0, high = 0;         // confidence interval of `value`; equal: none
+  double score = 1;  // agreement of the flows on this cause and place, 0 to 1; not a probability
   std::vector<Evidence> evidence;
-  // Id of the finding at the same place that explains this one; empty: a fault of its own.
+  // Id of the finding at the same place that explains this one; empty: an independent fault.
   std::string explained_by;
-  int reason = -1;  // its index among the findings; -1: not known
+  int reason = -1;  // index of that finding; -1: unknown
 };
 
-// How often findings of such a score were right about place and direction; docs/statistics.md has
-// the rule, and the table over simulated faults that it rests on.
+// How often findings with this score had the right place and direction; docs/statistics.md has the
+// rule and the table of simulated faults behind it.
 enum class Certainty { kPossible, kLikely, kCertain };  // ascending
 Certainty certainty_of(double score);
 std::string_view word_of(Certainty certainty);  // "certain"
@@ -67,14 +66,13 @@ std::optional<Certainty> certainty_from(std::string_view word);
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
 
-// The heaviest of: critical (a finding of kFail or more), tester (one of kFail or more at a kTester
-// place: the tester itself kept the checks from judging), warn, unknown, ok. A finding of kInfo
-// weighs nothing, and an unknown one weighs kUnknown: a worse verdict is never hidden by UNKNOWN.
+// The most severe of: critical (kFail or worse), tester (kFail or worse at a kTester place: the
+// tester itself prevented judgment), warn, unknown, ok. kInfo findings do not count, and unknown
+// ones count as kUnknown: UNKNOWN never hides a worse verdict.
 Verdict verdict_of(const std::vector<Finding>& findings);
 
-// The share of its rate that a link still has by this finding; 1: nothing is known to be lost. A
-// loss of p per packet costs what go-back-N with a window of 122 packets (400 Gb/s, 10 us, 4 KiB)
-// loses.
+// The fraction of its rate that a link retains with this finding; 1: no known loss. A loss of p per
+// packet costs as much as with go-back-N and a window of 122 packets (400 Gb/s, 10 us, 4 KiB).
 double share_left(const Finding& finding);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -1,5 +1,5 @@
-// Flow control of Ethernet ports that carry RDMA: how it is set up, how long it pauses, and whether
-// RDMA keeps to its class.
+// Flow control of Ethernet ports with RDMA: its configuration, time in pause, and whether RDMA
+// stays in its class.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kPriorities = 8;
 
-// Settings of a port as name and value, in words of `dcb` and `ethtool`.
+// Settings of a port by name, in the words of `dcb` and `ethtool`.
 using Settings = std::map<std::string, std::string>;
 
 std::string on_off(bool on) { return on ? "on" : "off"; }
@@ -41,7 +41,7 @@ Settings settings_of(const Observed& observed, const PortFacts& port) {
   return settings;
 }
 
-// What the policy says; settings on which the policy is silent are missing.
+// The policy's settings, without those that it does not declare.
 Settings declared_settings(const Observed& observed) {
   const Policy& policy = observed.policy;
   Settings settings = {{"pause_rx", "off"}, {"pause_tx", "off"}};
@@ -54,7 +54,7 @@ Settings declared_settings(const Observed& observed) {
   return settings;
 }
 
-// Adds what more than half of the ports have, where the policy is silent.
+// Adds the values of the majority of ports for settings that the policy does not declare.
 void add_majority(const std::map<std::string, std::map<std::string, int>>& counts,
                   Settings& expected) {
   for (const auto& [name, values] : counts) {
@@ -91,7 +91,7 @@ Outcome judge_settings(const Check& check, const Observed& observed, const HostF
   }
   if (finding.text.empty() && !observed.policy.pfc_priority && must_be_lossless(observed, port) &&
       std::popcount(static_cast<unsigned>(*port.pfc_priorities)) != 1) {
-    finding.severity = Severity::kWarn;  // perhaps by intention: nobody declared another
+    finding.severity = Severity::kWarn;  // perhaps intended: nothing was declared
     differs("pfc", settings.at("pfc"), "one");
   }
   if (finding.text.empty()) return std::vector<Finding>{};
@@ -111,14 +111,14 @@ Judged pfc_config(const Check& check, const Observed& observed) {
   });
 }
 
-// The class of RDMA at a port: the policy's, else the only one with PFC; -1: not known.
+// The RDMA class of a port: the policy's, or else the only one with PFC; -1: unknown.
 int class_of(const Observed& observed, const PortFacts& port) {
   if (observed.policy.pfc_priority) return *observed.policy.pfc_priority;
   const auto bits = static_cast<unsigned>(port.pfc_priorities.value_or(0));
   return std::popcount(bits) == 1 ? std::countr_zero(bits) : -1;
 }
 
-// Seconds that the port spent in pause; empty: no counter says so.
+// Seconds that the port spent in pause; nullopt: no counter has them.
 std::optional<double> paused_s(const PortFacts& port, std::string_view direction) {
   std::optional<double> sum;
   const auto add = [&](const std::string& name) {
@@ -130,7 +130,7 @@ std::optional<double> paused_s(const PortFacts& port, std::string_view direction
   return sum;
 }
 
-// How long the run loaded the network, and how long the probes made ports contend by intention.
+// How long the run loaded the network, and how long probes intentionally caused contention.
 struct Load {
   double loaded_s = 0, contended_s = 0;
 };
@@ -158,11 +158,11 @@ Judged pause_time(const Check& check, const Observed& observed) {
       const auto paused = paused_s(port, sends ? "tx" : "rx");
       if (!paused) continue;
       known = true;
-      // Where ports contend, pause is what a lossless network does: that time is granted.
+      // Pause under contention is normal in a lossless network: ignore that time.
       const double share = std::max(0.0, *paused - load.contended_s) / std::max(seconds, 0.001);
       const double limit = idle ? limits.idle_pause : limits.loaded_pause;
       if (share <= limit) continue;
-      // A port that sends pause cannot keep up with what it receives.
+      // A port sends pause if it cannot keep up with what it receives.
       Finding& finding = findings.emplace_back(make_finding(
           check, at_port(host, port, sends ? Direction::kReceive : Direction::kTransmit)));
       finding.unit = Unit::kShare;
@@ -185,7 +185,7 @@ Judged pause_storm(const Check& check, const Observed& observed) {
     Outcome outcome = judge_counters(
         check, observed, host, port,
         {.names = kAll, .direction = Direction::kReceive, .owed = is_roce(port) && is_mlx5(port)});
-    // A warning says that the NIC may stop pausing, an error that the NIC has.
+    // After a warning the NIC may stop pausing; after an error it has stopped.
     if (outcome && moves_of(host, port, kErrors).events <= 0)
       for (Finding& finding : *outcome)
         if (!finding.unknown) finding.severity = Severity::kWarn;
@@ -193,9 +193,9 @@ Judged pause_storm(const Check& check, const Observed& observed) {
   });
 }
 
-// Of the time of a port, the least that it waited for credits or for its turn: devices count up
-// once for 8 bytes that were not sent, or for more. Source: NVIDIA's ibdiagnet manual, congestion
-// assessment on InfiniBand links.
+// The least fraction of the time for which a port waited for credits or arbitration: devices count
+// once per 8 or more bytes not sent. Source: NVIDIA's ibdiagnet manual, congestion assessment on
+// InfiniBand links.
 constexpr double kBitsOfTick = 64, kMostWaiting = 0.05;
 
 Judged xmit_wait(const Check& check, const Observed& observed) {
@@ -207,7 +207,7 @@ Judged xmit_wait(const Check& check, const Observed& observed) {
     const Where where = at_port(host, port, Direction::kTransmit);
     if (moves.present == 0) return std::nullopt;
     const double waited_s = moves.events * kBitsOfTick / (*port.rate_gbps * 1e9);
-    // Where ports contend, senders wait by design: that time is granted.
+    // Senders wait by design under contention: ignore that time.
     const double share =
         (waited_s - load.contended_s) / std::max(observed.facts.seconds - load.contended_s, 0.001);
     if (share <= kMostWaiting) {
@@ -223,7 +223,7 @@ Judged xmit_wait(const Check& check, const Observed& observed) {
   });
 }
 
-constexpr double kLeastClassBytes = 1e6;  // fewer say nothing of a share
+constexpr double kLeastClassBytes = 1e6;  // fewer are too few for a fraction
 
 Judged class_leak(const Check& check, const Observed& observed) {
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
@@ -231,7 +231,7 @@ Judged class_leak(const Check& check, const Observed& observed) {
     if (!is_roce(port) || priority < 0) return std::nullopt;
     std::vector<Finding> findings;
     for (const bool sends : {true, false}) {
-      // RDMA bytes are counted in words of four.
+      // RDMA bytes are counted in 4-byte words.
       const auto words = change_of(port, sends ? "ib.port_xmit_data" : "ib.port_rcv_data");
       const auto in_class =
           change_of(port, fmt::format("eth.{}_prio{}_bytes", sends ? "tx" : "rx", priority));

@@ -1,4 +1,4 @@
-// The links of ports: up, at full rate, and without interruption.
+// The links of ports: up, at full rate, and uninterrupted.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,7 +26,7 @@ Outcome judge_link_state(const Check& check, const HostFacts& host, const PortFa
   if (port.phys_state && !contains(*port.phys_state, "LinkUp"))
     return down(*port.phys_state, "LinkUp");
   if (port.state && !contains(*port.state, "ACTIVE")) return down(*port.state, "ACTIVE");
-  // An InfiniBand port may work while nobody uses its network interface.
+  // An InfiniBand port may work without its network interface being used.
   if (is_infiniband(port)) return std::vector<Finding>{};
   static constexpr std::array kDown = {"down", "lowerlayerdown", "notpresent", "dormant",
                                        "testing"};
@@ -42,15 +42,15 @@ Judged link_state(const Check& check, const Observed& observed) {
   });
 }
 
-// The rate that the policy declares, else the most that the port can do; empty: neither is known.
+// The declared rate, or else the port's maximum; nullopt: neither is known.
 std::optional<double> rate_owed(const Observed& observed, const PortFacts& port) {
   const std::optional<double> declared = observed.policy.declared_gbps(port.rail);
   return declared ? declared : port.most_rate_gbps;
 }
 
-constexpr double kRateTolerance = 0.99;  // of the rate of a link, for roundings
+constexpr double kRateTolerance = 0.99;  // of a link's rate, for rounding
 
-// What the driver says of the rate of an emulated wire or a soft device is invented.
+// Skips emulated wires and soft devices: their drivers invent a rate.
 Outcome judge_link_rate(const Check& check, const Observed& observed, const HostFacts& host,
                         const PortFacts& port, double baseline_gbps, bool of_a_kind) {
   if (is_soft(port) || (host.emulated && !port.rdma)) return std::nullopt;
@@ -91,8 +91,8 @@ Judged link_rate(const Check& check, const Observed& observed) {
     return port.most_rate_gbps.value_or(best[port.rail]) >= kRateTolerance * best[port.rail];
   };
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
-    // One port that advertises less than its rail may have a wrong cable; a host all of whose ports
-    // advertise less than those of another host is a host of another kind.
+    // One port that advertises less than its rail may have a wrong cable; a host whose ports all
+    // advertise less than those of another host is of another kind.
     const bool of_a_kind = host.ports.size() > 1 && std::ranges::none_of(host.ports, is_best);
     return judge_link_rate(check, observed, host, port, baseline[port.rail], of_a_kind);
   });
@@ -106,7 +106,7 @@ Judged link_flaps(const Check& check, const Observed& observed) {
     Outcome outcome =
         judge_counters(check, observed, host, port, {.names = kNames, .owed = is_mlx5(port)});
     if (!outcome) return outcome;
-    // All of the counters count the same events; carrier_changes counts the way up as well.
+    // All counters count the same events; carrier_changes also counts link-up.
     for (Finding& finding : *outcome) {
       if (finding.unknown) continue;
       finding.value = 0;

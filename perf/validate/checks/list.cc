@@ -1,4 +1,4 @@
-// The rows of the registry: a table, a JSON document, and sections of a page.
+// The rows of the registry as a table, a JSON document, and sections of a page.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::string_view word_for(const Check& check) {
                                              : "CRITICAL";
 }
 
-// Lines of at most `columns`, broken at blanks; a word that is longer has a longer line to itself.
+// Splits at blanks into lines of at most `columns`; a longer word gets a line of its own.
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
   std::vector<std::string> lines;
   while (!text.empty()) {
@@ -38,7 +38,7 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
 }  // namespace
 
 std::string list_text() {
-  constexpr std::size_t kHealthy = 22, kSource = 38;  // columns; the others take 40
+  constexpr std::size_t kHealthy = 22, kSource = 38;  // columns; the other ones use 40
   std::string text = fmt::format("{:<17}  {:<7}  {:<8}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {

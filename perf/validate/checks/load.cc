@@ -1,5 +1,4 @@
-// How the network behaves when many flows meet: incast, a victim beside the load, halves of the
-// fleet, everyone to everyone.
+// Behavior under congestion: incast, a victim flow beside load, halves of the fleet, all-to-all.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,7 +15,7 @@ bool is_emulated(const Observed& observed) {
   return std::ranges::any_of(observed.hosts, &FleetHost::emulated);
 }
 
-// The severity of a share below its limit; nothing above. `tcp`: the flows share by TCP.
+// The severity of a share below its limit; nullopt above. `tcp`: the flows use TCP.
 std::optional<Severity> severity_of_share(double share, double limit, bool tcp) {
   if (share >= limit) return std::nullopt;
   if (tcp && share >= limit - kTcpAllowance) return Severity::kInfo;
@@ -39,13 +38,13 @@ std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observ
   return groups;
 }
 
-// Of the runs of the same flows, the best: a bad moment of the fleet is no fault of the network.
+// Keeps the best of repeated runs: a slowdown of the fleet is not a fault of the network.
 template <typename Key>
 void keep_better(const Key& key, std::optional<Finding> finding,
                  std::map<Key, std::optional<Finding>>& kept) {
   const auto [it, first] = kept.try_emplace(key, finding);
   if (first || !it->second) return;
-  const bool low = it->second->unit != Unit::kRatio;  // where a larger value is better
+  const bool low = it->second->unit != Unit::kRatio;  // a larger value is better
   if (!finding || (finding->value > it->second->value) == low) it->second = std::move(finding);
 }
 
@@ -103,7 +102,7 @@ Judged victim(const Check& check, const Observed& observed) {
     std::optional<Finding> finding;
     if (ratio > observed.policy.thresholds.victim_ratio) {
       finding = make_finding(check, at_path(observed, sample->flow.from, sample->flow.to));
-      // Where hosts share cores, load anywhere delays everybody.
+      // If hosts share cores, any load delays all flows.
       if (is_emulated(observed)) finding->severity = Severity::kInfo;
       finding->unit = Unit::kRatio;
       finding->value = ratio;
@@ -117,14 +116,13 @@ Judged victim(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastHashed =
-    0.4;  // of the rate, where a hash fills links unevenly in two stages
+constexpr double kLeastHashed = 0.4;  // of the rate, if two stages of hashes load links unevenly
 
 bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);
 }
 
-// Sums of rounds in which the fleet sends all at once, against what its ports reach alone.
+// Compares totals of rounds in which the whole fleet sends with what its ports reach alone.
 Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
   const Alone alone(observed);
   std::map<int, Crowd> rounds;
@@ -147,7 +145,7 @@ Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
     ++all.judged;
     const bool tcp = any_tcp(group) || is_emulated(observed);
     auto severity = severity_of_share(sum / most, observed.policy.thresholds.bisection_share, tcp);
-    // Flows that a hash sends over the same uplinks leave others empty: see flows-meet.
+    // Flows that a hash puts on the same uplinks leave others empty: see flows-meet.
     if (severity && sum >= kLeastHashed * most && any_meet(observed)) severity = Severity::kInfo;
     std::optional<Finding> finding;
     if (severity) {

@@ -1,6 +1,6 @@
-// Packets that flows lost, at two loads. Bits that a bad link damages are lost at any load; what a
-// full queue drops is lost under load only. A TCP flow alone on its bottleneck drops packets by
-// design, to find the rate: that is no fault.
+// Packet losses of flows at two loads. A bad link damages bits at any load; a full queue drops only
+// under load. A TCP flow alone on its bottleneck drops packets by design, to find its rate: that is
+// not a fault.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,14 +14,14 @@
 namespace weft::fabric {
 namespace {
 
-// Events that a low load would have shown, had the loss been the same: of so many, none come by
-// chance in 7 of 1,000 runs.
+// Expected losses at low load from which zero losses are significant: chance explains them in 7 of
+// 1,000 runs.
 constexpr double kFewEvents = 5;
 
-// Packets of some flows, and how many were lost.
+// Packets of some flows, and the number of lost ones.
 struct Tally {
   double packets = 0, lost = 0;
-  std::set<std::pair<Port, Port>> paths;  // that lost packets
+  std::set<std::pair<Port, Port>> paths;  // with losses
   bool tcp = false;
 
   void add(const FlowSample& sample) {
@@ -33,8 +33,8 @@ struct Tally {
   double rate() const { return packets > 0 ? std::min(1.0, lost / packets) : 0; }
 };
 
-// The load of a flow: 0 low, 1 full; -1: one that says nothing of loss (it met others by intention,
-// or its transport does not count).
+// The load of a flow: 0 low, 1 full; -1: not usable for loss (intended congestion, or its transport
+// does not count).
 int load_of(const Observed& observed, const FlowSample& sample) {
   const auto round = static_cast<std::size_t>(sample.round);
   const auto& rounds = observed.samples.rounds;
@@ -61,7 +61,7 @@ Loads tally_of(const Observed& observed, const Cause& cause) {
 
 enum class LossKind {
   kAnyLoad,    // at low load, too
-  kUnderLoad,  // at full load, and not at low load, where the loss would have shown
+  kUnderLoad,  // only at full load; low load would have shown the loss
   kUnclear,    // too few packets at low load
 };
 
@@ -89,7 +89,7 @@ void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
   add("loss_at_full_load", loads.full);
 }
 
-// RDMA that ends at this place must not lose a packet. TCP over the interface of an RDMA port may.
+// RDMA at this place must not lose packets. TCP over the interface of an RDMA port may.
 bool lossless_at(const Observed& observed, const Cause& cause, const Loads& loads) {
   if (observed.policy.lossless) return *observed.policy.lossless;
   if (loads.low.tcp || loads.full.tcp) return false;
@@ -120,7 +120,7 @@ bool went_down(const Observed& observed, Port port) {
          after->second.value != before->second.value;
 }
 
-// Most packets were lost on the way to or from ports whose links went down.
+// Whether most losses were on flows to or from ports whose links went down.
 bool is_of_flaps(const Observed& observed, const Cause& cause) {
   double lost = 0, at_flaps = 0;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -133,15 +133,15 @@ bool is_of_flaps(const Observed& observed, const Cause& cause) {
   return lost > 0 && at_flaps >= 0.8 * lost;
 }
 
-// The loss that a cause names, if its kind is the asked one; `under_load` asks for congestion.
+// The loss of a cause, if it is of the requested kind; `under_load` requests congestion.
 std::optional<Finding> judge_cause(const Check& check, const Observed& observed, const Cause& cause,
                                    bool under_load) {
   const Loads loads = tally_of(observed, cause);
-  // Paced flows took other ways than those that the cause is of.
+  // Paced flows took other paths than the flows of this cause.
   const LossKind kind = cause.of_flows ? LossKind::kAnyLoad : kind_of_loss(loads, cause.value);
   const bool lossless = lossless_at(observed, cause, loads);
   const bool slow = is_slow(observed, cause);
-  // A slow place that is clean at low load loses what does not fit through.
+  // A slow place that is clean at low load loses what exceeds its rate.
   const bool congested = kind == LossKind::kUnderLoad || (kind == LossKind::kUnclear && slow);
   if (congested != under_load) return std::nullopt;
   Finding finding = finding_from(check, observed, cause, Unit::kPerPacket);
@@ -160,13 +160,13 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   if (lossless) return finding;
   finding.severity = by_rate(observed, finding.low);
   if (!under_load) return finding;
-  // TCP fills a bottleneck until the queue drops; the whole fleet does, or a slow port.
+  // TCP fills a bottleneck until its queue drops: the whole fleet's, or that of a slow port.
   const bool by_design = slow || cause.place == CausePlace::kFleet;
   finding.severity = by_design ? Severity::kInfo : std::min(finding.severity, Severity::kWarn);
   return finding;
 }
 
-// Lost packets of flows that pass no place of a known loss.
+// Losses of flows that cross no place of a known loss.
 Tally unexplained(const Observed& observed, int wanted) {
   Tally tally;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -180,7 +180,7 @@ Tally unexplained(const Observed& observed, int wanted) {
   return tally;
 }
 
-// The port and direction that most of the paths share, where one does.
+// The port and direction that most of the paths share, if any.
 std::optional<std::pair<Port, Direction>> common_end(const std::set<std::pair<Port, Port>>& paths) {
   std::map<std::pair<Port, Direction>, std::size_t> ends;
   for (const auto& [from, to] : paths) {
@@ -192,9 +192,9 @@ std::optional<std::pair<Port, Direction>> common_end(const std::set<std::pair<Po
   return most->first;
 }
 
-constexpr std::size_t kFewPaths = 3;  // repeats of fewer TCP flows may be a time-out of a late core
+constexpr std::size_t kFewPaths = 3;  // losses of fewer TCP flows may be timeouts of a late core
 
-// A finding of what is lost where the localisation names no place.
+// A finding for losses that localization attributes to no place.
 std::optional<Finding> judge_rest(const Check& check, const Observed& observed, int load) {
   const Tally tally = unexplained(observed, load);
   if (tally.lost <= 0) return std::nullopt;
@@ -221,14 +221,14 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   if (lossless) return finding;
   if (load != 0 || tally.paths.size() < kFewPaths) return std::nullopt;
   finding.severity = by_rate(observed, finding.low);
-  // A policy that asks for warnings gets them from a loss that no failing level would name.
+  // If the policy requests warnings, a loss below the failing level is reported as well.
   const Thresholds& limits = observed.policy.thresholds;
   if (finding.low <= (limits.warn_loss > 0 ? limits.warn_loss : limits.fail_loss))
     return std::nullopt;
   return finding;
 }
 
-// Flows that count their packets, at that load.
+// The coverage: flows at this load, and those that count their packets.
 Judged counting(const Observed& observed, int load) {
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -257,9 +257,9 @@ Judged loss(const Check& check, const Observed& observed) {
   return judge_losses(check, observed, false);
 }
 
-constexpr int kLeastIncasts = 2;  // one may have met a machine that stood still
+constexpr int kLeastIncasts = 2;  // one incast may have hit a stalled machine
 
-// Ports that lose far more than others where many senders meet.
+// Ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {
   std::vector<Finding> findings;
   const double confidence = observed.policy.thresholds.confidence;

@@ -1,9 +1,9 @@
-// Packets that counters say were lost, repeated, out of order or refused. On a lossless class each
+// Packets that counters report as lost, repeated, out of order or refused. In a lossless class each
 // one is a fault; on plain interfaces the rate is judged.
 //
-// RDMA shows one loss at two ports: the receiver finds a gap, and the sender is told to repeat. On
-// a rail with one lossy port, one of the two kinds of events gathers at that port while the other
-// kind is spread over its partners; blame_of() finds the port by that.
+// An RDMA loss shows at two ports: the receiver finds a gap, and the sender must repeat. On a rail
+// with one lossy port, one of the two kinds of events concentrates at that port, while the other
+// is spread over its partners; blame_of() finds the port that way.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,18 +20,17 @@ namespace weft::fabric {
 namespace {
 
 // Counters of one meaning, by their names in mlx5, rxe, bnxt_re, ionic, efa, irdma, hns and hfi1.
-
-// Of senders.
+// Counted by senders.
 constexpr std::string_view kRepeated[] = {
     "hw.packet_seq_err",    "hw.implied_nak_seq_err", "hw.roce_adp_retrans",
     "hw.roce_slow_restart", "hw.rcvd_seq_err",        "hw.send_err",
     "hw.seq_err_naks_rcvd", "hw.req_rx_pkt_seq_err",  "hw.req_rx_impl_nak_seq_err",
     "hw.retrans_pkts",      "hw.tcpRetransSegs",      "hw.RcResend"};
-// Of receivers.
+// Counted by receivers.
 constexpr std::string_view kDuplicates[] = {"hw.duplicate_request", "hw.dup_req",
                                             "hw.resp_rx_dup_request"};
-// Of rxe, both ends. A request that is repeated for want of an acknowledgement counts at both; one
-// that was lost counts in kRepeated and kGaps as well, each packet once.
+// rxe, at both ends. A request repeated because its acknowledgment was late counts at both; one
+// that was lost also counts in kRepeated and kGaps, each packet once.
 constexpr std::string_view kLateAnswers[] = {"hw.completer_retry_err", "hw.duplicate_request"};
 constexpr std::string_view kGaps[] = {"hw.out_of_sequence", "hw.out_of_seq_request",
                                       "hw.oos_drop_count", "hw.resp_rx_outouf_seq", "hw.RcSeqNak"};
@@ -47,12 +46,12 @@ constexpr std::string_view kTimeouts[] = {"hw.local_ack_timeout_err",
                                           "hw.unresponsive_remote_events",
                                           "hw.RcTimeOut"};
 
-// What a port saw as a sender and as a receiver.
+// Events of a port as a sender and as a receiver.
 struct Seen {
   const HostFacts* host = nullptr;
   const PortFacts* port = nullptr;
   Moves repeated, duplicates, gaps;
-  Moves late;  // of a software port: answers that its cores were late with; else empty
+  Moves late;  // of a software port: answers delayed by its cores; otherwise empty
 };
 
 Seen seen_by(const HostFacts& host, const PortFacts& port) {
@@ -70,7 +69,7 @@ void append(std::vector<Evidence>& to, const std::vector<Evidence>& from) {
     if (to.size() < kMost) to.push_back(one);
 }
 
-// The largest share that one port has of the events of a rail.
+// The largest fraction of a rail's events at one port.
 struct Peak {
   std::size_t port = 0;
   double share = 0, sum = 0;
@@ -90,8 +89,8 @@ Peak peak_of(const std::vector<Seen>& rail, Events events) {
   return peak;
 }
 
-// Who loses packets on a rail. kBoth with `peer` unset: the port in both directions; with `peer`:
-// the path from `port` to `peer`. No port: the events are spread.
+// The lossy place of a rail. kBoth without `peer`: the port in both directions; with `peer`: the
+// path from `port` to `peer`. No port: the events are spread.
 struct Blame {
   std::optional<std::size_t> port, peer;
   Direction direction = Direction::kBoth;
@@ -106,11 +105,11 @@ Blame blame_of(const std::vector<Seen>& rail) {
   const bool same = sent.port == received.port;
   if (sent.sum > 0 && received.sum > 0 && same && sent.share >= kHalf && received.share >= kHalf)
     return {sent.port, std::nullopt, Direction::kBoth};
-  // Few events come from one port, and go to one, by chance.
+  // A few events may come from one port and go to one port by chance.
   if (std::min(sent.sum, received.sum) >= kPathEvents && sent.share >= kMostly &&
       received.share >= kMostly && !same && std::abs(sent.share - received.share) < kMargin)
     return {sent.port, received.port, Direction::kTransmit};
-  // What one direction leaves to explain elsewhere, the port's other direction may have lost.
+  // Check whether both directions of one port together explain nearly all events.
   for (const std::size_t port : {received.port, sent.port}) {
     const double in = rail[port].gaps.events + rail[port].duplicates.events;
     const double out = rail[port].repeated.events, all = std::max(sent.sum, received.sum);
@@ -132,7 +131,7 @@ std::map<int, std::vector<Seen>> seen_by_rail(const Observed& observed) {
   return rails;
 }
 
-// The severity of RDMA packets lost at a port: a class that may lose packets is judged by the rate.
+// The severity of RDMA losses at a port: a class that may lose packets is judged by the rate.
 Severity severity_of_loss(const Check& check, const Observed& observed, const PortFacts& port,
                           const Finding& finding) {
   if (must_be_lossless(observed, port)) return check.severity;
@@ -164,7 +163,7 @@ void blame_rail(const Check& check, const Observed& observed, const std::vector<
       finding.where.kind = PlaceKind::kPath;
       finding.where.peer = rail[*blame.peer].host->host;
     }
-    finding.score = 0.9;  // inferred from where the events gather
+    finding.score = 0.9;  // inferred from the distribution of events
     std::vector<Evidence> evidence;
     append(evidence, seen.repeated.moved);
     append(evidence, seen.gaps.moved);
@@ -194,7 +193,7 @@ void blame_rail(const Check& check, const Observed& observed, const std::vector<
   }
 }
 
-// Gaps alone, with nothing repeated on the whole rail: packets overtook each other.
+// Gaps without any repeats on the rail: packets were reordered.
 bool is_only_reordered(const std::vector<Seen>& rail) {
   return std::ranges::all_of(rail, [](const Seen& seen) {
     return seen.repeated.events <= 0 && seen.duplicates.events <= 0;
@@ -210,7 +209,7 @@ Outcome nothing_but_doubt(const Check& check, const HostFacts& host, const PortF
   return std::vector<Finding>{};
 }
 
-// Repeats at software ports whose receivers missed nothing: no fault of the network.
+// Reports repeats at software ports whose receivers missed nothing, as information.
 void tell_late_answers(const Check& check, const Observed& observed, const std::vector<Seen>& rail,
                        std::vector<Finding>& findings) {
   for (const Seen& seen : rail) {
@@ -287,7 +286,7 @@ Judged rnr(const Check& check, const Observed& observed) {
   });
 }
 
-// Drops that say their class, and drops that do not.
+// Judges drops counted by class, and drops counted in total.
 Outcome judge_rdma_discards(const Check& check, const Observed& observed, const HostFacts& host,
                             const PortFacts& port) {
   static constexpr std::string_view kAny[] = {"eth.rx_discards_phy",
@@ -317,7 +316,7 @@ Outcome judge_rdma_discards(const Check& check, const Observed& observed, const 
       check, observed, host, port,
       {.names = kAny, .direction = Direction::kReceive, .owed = is_mlx5(port), .per_packet = true});
   if (!any) return lost;
-  // Where the lossless class says that the class lost nothing, other traffic was dropped.
+  // If the counters of the lossless class show no loss, the drops were of other traffic.
   if (lost || !must_be_lossless(observed, port))
     for (Finding& finding : *any)
       if (!finding.unknown) finding.severity = Severity::kWarn;
@@ -330,13 +329,13 @@ Judged discards(const Check& check, const Observed& observed) {
       "eth.rx_discards_phy"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (port.rdma) return judge_rdma_discards(check, observed, host, port);
-    // An emulated wire drops where a core is busy: that is none of the network's doing.
+    // An emulated wire drops if a core is busy, which is not a fault of the network.
     if (host.emulated) return std::nullopt;
     Outcome outcome =
         judge_counters(check, observed, host, port,
                        {.names = kPlain, .direction = Direction::kReceive, .per_packet = true});
     if (!outcome || must_be_lossless(observed, port)) return outcome;
-    // Frames of protocols that nobody listens to are dropped as well, now and then.
+    // A few frames of protocols without a listener are dropped as well.
     std::erase_if(*outcome, [&](const Finding& finding) {
       return !finding.unknown && finding.unit == Unit::kPerPacket &&
              finding.low <= observed.policy.thresholds.fail_loss;

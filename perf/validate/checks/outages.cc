@@ -1,4 +1,4 @@
-// Judges rails that failed during a validation, or that could not have stood in for others.
+// Judges rails that failed during a validation, or that could not have taken over for others.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -13,8 +13,8 @@ bool between(const RailOutage& o, const std::string& host) {
   return o.host == host || o.other == host;
 }
 
-// Who took part in all of them, taking out first whoever took part in most. Empty where that leaves
-// pairs of which either may be at fault, or names half of the hosts: then it is the rail.
+// The hosts that explain all outages, greedily by their number of partners. Empty if a pair remains
+// in which either may be at fault, or if they are more than half of the hosts: then it is the rail.
 std::vector<std::string> hosts_at_fault(const std::vector<RailOutage>& outages) {
   std::set<std::string> hosts;
   for (const RailOutage& o : outages) hosts.insert({o.host, o.other});
@@ -36,7 +36,7 @@ std::vector<std::string> hosts_at_fault(const std::vector<RailOutage>& outages) 
   return 2 * fault.size() <= hosts.size() ? fault : std::vector<std::string>();
 }
 
-// Of kNoRail: messages pass between the hosts, and datagrams do not, so that no rail could stand in
+// kNoRail: messages pass between the hosts but datagrams do not, so no rail could have taken over
 // for another.
 Finding finding_of(int rail, const std::string& host, const std::vector<RailOutage>& all) {
   const bool back = std::ranges::all_of(all, &RailOutage::back);
@@ -73,7 +73,7 @@ std::vector<Finding> judge_outages(std::span<const RailOutage> outages) {
       std::vector<RailOutage> its;
       std::ranges::copy_if(all, std::back_inserter(its),
                            [&](const RailOutage& o) { return between(o, host); });
-      // Of two at fault, what they have to say of each other may be about either.
+      // An outage between two hosts at fault may be due to either: use others if there are any.
       const auto of_two = std::stable_partition(its.begin(), its.end(), [&](const RailOutage& o) {
         return std::ranges::none_of(
             fault, [&](const std::string& other) { return other != host && between(o, other); });

@@ -1,4 +1,4 @@
-// Rates that are too low: causes that the localisation found, and the fleet against the absolute.
+// Rates that are too low: located causes, and the fleet compared with absolute rates.
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
@@ -21,7 +21,7 @@ bool is_rate(const Observed& observed, const FlowSample& sample) {
          rounds[round].probe == Probe::kRate;
 }
 
-// A port that is slow to cores of another socket is not known to be slow.
+// A port is not known to be slow if it was measured from cores of another socket.
 void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& finding) {
   const HostFacts* host = host_of(observed, cause.port.host);
   const PortFacts* port = port_of(observed, cause.port);
@@ -32,9 +32,9 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
       text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
 }
 
-// A rate that testers who stood still explain blames no link: the time of the stops is lost, and as
-// much again until the stream is back at its speed. A port or path has its ends, and what has no
-// host (a rail, a switch, the fleet) the middle one of all hosts.
+// Downgrades a low rate that stops of the tester explain: a stop costs its own time, and as much
+// again until the stream is back at speed. Uses the stops of the ends of a port or path, and the
+// median over all hosts for places without a host (a rail, a switch, the fleet).
 void excuse_by_stops(const Observed& observed, const Cause* cause, double share, Finding& finding) {
   double stopped = 0;
   if (cause && !finding.where.host.empty()) {
@@ -52,8 +52,8 @@ void excuse_by_stops(const Observed& observed, const Cause* cause, double share,
   finding.evidence.push_back(number_evidence("stopped", {}, stopped, 0, Unit::kShare));
 }
 
-// Hosts that share a kernel, over devices made of software whose rate nobody declares: kernel
-// threads that no flow sees waiting move the bytes, so the rate is that of the cores.
+// Hosts that share a kernel, with software devices of undeclared rate: kernel threads that no flow
+// waits for move the bytes, so the rate is that of the cores.
 bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   const HostFacts* host = host_of(observed, cause.port.host);
   const PortFacts* port = port_of(observed, cause.port);
@@ -62,15 +62,14 @@ bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
 }
 
-// What the localisation counts: a flow that was held up, and is fast all the same, dismisses
-// suspects.
+// The rates used by localization: a held-up flow that is fast nevertheless clears suspects.
 Graded graded_rates(const Observed& observed) {
   return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
                            [](Port, Port) { return false; });
 }
 
-// Findings of the rate causes at such places. Their severity follows from the share of the rate
-// that is left.
+// Findings of the rate causes at these places. Their severity depends on the remaining fraction of
+// the rate.
 Judged rates_at(const Check& check, const Observed& observed,
                 std::initializer_list<CausePlace> places) {
   const Thresholds& limits = observed.policy.thresholds;
@@ -105,8 +104,8 @@ Where place_of(const std::string& number) {
   return where;
 }
 
-// What got worse since the baseline. A tail alone is too noisy to be a verdict. No node is drained
-// for what changed: a link may be slow because of its other end.
+// Degradations since the baseline. A tail alone is too noisy for a verdict. No node is drained for
+// a change: a link may be slow because of its other end.
 Judged drift(const Check& check, const Observed& observed) {
   constexpr double kScore = 0.5;
   const Thresholds& limits = observed.policy.thresholds;
@@ -151,8 +150,8 @@ Judged switch_rate(const Check& check, const Observed& observed) {
   return rates_at(check, observed, {CausePlace::kGroup});
 }
 
-// What a stream reaches is a property of the hosts: where as many as a flow may have do not fill a
-// port, the port is not known to be slow.
+// Downgrades a finding if even the most streams per flow do not fill a port: the rate of a stream
+// is a property of the hosts, so the port is not known to be slow.
 void excuse_by_streams(const Observed& observed, Finding& finding) {
   const double one = observed.samples.one_stream_gbps;
   if (one <= 0) return;
@@ -161,7 +160,7 @@ void excuse_by_streams(const Observed& observed, Finding& finding) {
   finding.evidence.push_back(number_evidence("streams", {}, kMostStreams, kNoNumber, Unit::kCount));
 }
 
-// The fleet against what its ports declare or advertise, where no cause says so already.
+// Compares the fleet with the declared or advertised rates, unless a cause already does.
 Judged fleet_rate(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   Judged all = rates_at(check, observed, {CausePlace::kFleet});
@@ -182,7 +181,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   all.judged = static_cast<int>(shares.size());
   if (!all.findings.empty() || rates.empty()) return all;
   if (shares.empty()) {
-    // Nobody says what the ports should do. RDMA ports always could.
+    // The rate of the ports is unknown. RDMA ports should report one.
     Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
     if (!hardware) finding.severity = Severity::kInfo;
     finding.unit = Unit::kGbps;
@@ -191,12 +190,12 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   }
   const double share = median_of(shares), rate = median_of(rates);
   if (share >= limits.warn_rate) return all;
-  // Where most flows waited for cores, the few others lacked them as well.
+  // If most flows waited for cores, the few others lacked them as well.
   if (silent.size() > shares.size()) {
     all.judged = 0;
     return all;
   }
-  // Many ports at fault on their own, or a few rails, are no fault of the fleet.
+  // Several independently faulty ports, or a few rails, are not a fault of the fleet.
   const bool named = std::ranges::any_of(observed.causes, [](const Cause& cause) {
     return cause.kind == CauseKind::kRate && cause.place == CausePlace::kRail;
   });
@@ -213,7 +212,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Rates that look sound, and are too noisy to tell a slow port from a fast one.
+// Rates that look healthy but are too noisy to distinguish a slow port from a fast one.
 Judged rate_noise(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   const Graded graded = graded_rates(observed);
@@ -243,7 +242,7 @@ Judged unstable_rate(const Check& check, const Observed& observed) {
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kUnstable) continue;
     Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kGbps));
-    // What the place passes on average is what a job gets of it.
+    // A job gets the average rate of the place.
     const double depth = cause.expected > 0 ? 1 - cause.value / cause.expected : 1;
     const double left = 1 - cause.share * depth;
     if (cause.share > 0 && left < limits.fail_rate) finding.severity = Severity::kFail;

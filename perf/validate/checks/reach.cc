@@ -1,4 +1,4 @@
-// Do packets arrive: at all, at the right port, whole, and in time.
+// Whether packets arrive: at all, at the right port, complete, and in time.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kMostPaths = 64;  // findings of single paths; more are one of the fleet
+constexpr std::size_t kMostPaths = 64;  // findings of single paths; more become one of the fleet
 
 bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
@@ -25,7 +25,7 @@ Probe round_probe(const Observed& observed, const FlowSample& sample) {
   return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
 }
 
-// Many paths at fault are one finding of the fleet, that has the first ones as evidence.
+// Merges many faulty paths into one finding of the fleet, with the first ones as evidence.
 void merge_paths(const Check& check, Judged& all) {
   if (all.findings.size() <= kMostPaths) return;
   Finding whole = make_finding(check, {});
@@ -39,8 +39,8 @@ void merge_paths(const Check& check, Judged& all) {
 
 using Paths = std::map<std::pair<Port, Port>, Finding>;
 
-// Paths that all leave one port, or all end at it, are one finding of that port where no path of
-// this direction is whole.
+// Merges paths that all leave, or all reach, one port into a finding of that port, if no path of
+// this direction is good.
 void merge_ends(const Observed& observed, const std::set<std::pair<Port, Port>>& judged,
                 Paths& paths, Judged& all) {
   for (const bool sends : {true, false}) {
@@ -61,7 +61,7 @@ void merge_ends(const Observed& observed, const std::set<std::pair<Port, Port>>&
   }
 }
 
-// Findings of the paths that no cause explains: `judge(sample)` says what is wrong with a flow.
+// Findings of paths without a cause: `judge(sample, finding)` sets what is wrong with a flow.
 template <typename Judge>
 Judged each_path(const Check& check, const Observed& observed, CauseKind kind, Judge judge) {
   Judged all;
@@ -82,8 +82,7 @@ Judged each_path(const Check& check, const Observed& observed, CauseKind kind, J
   return all;
 }
 
-// Probes whose flows meet others by intention: what does not arrive there is the load's, not a dead
-// link's.
+// Probes with intended congestion: packets missing there are due to the load, not to a dead link.
 bool meets_others(Probe probe) {
   return probe == Probe::kIncast || probe == Probe::kVictim || probe == Probe::kBisection ||
          probe == Probe::kAllToAll;
@@ -101,13 +100,13 @@ Judged unreachable(const Check& check, const Observed& observed) {
   Judged all = each_path(check, observed, CauseKind::kUnreachable,
                          [&](const FlowSample& sample, std::optional<Finding>& finding) {
                            const Probe probe = round_probe(observed, sample);
-                           // Rails need not reach each other; see the checks of those paths.
+                           // Rails need not reach each other; other checks judge those paths.
                            if (probe == Probe::kCrossRail || probe == Probe::kLoopback)
                              return false;
                            if (meets_others(probe) && alive.contains({sample.flow.from, true}) &&
                                alive.contains({sample.flow.to, false}))
                              return false;
-                           // A filter for datagrams is no dead link; see `no-failover`. Some let
+                           // A filter for datagrams is not a dead link; see `no-failover`. Some let
                            // broadcasts pass, which `reach` sends.
                            const bool lost = sends_datagrams(probe) && !sample.reached;
                            if (lost && (filtered.contains({sample.flow.from, true}) ||
@@ -120,7 +119,7 @@ Judged unreachable(const Check& check, const Observed& observed) {
                            finding = make_finding(
                                check, at_path(observed, sample.flow.from, sample.flow.to));
                            if (arrived.contains({sample.flow.from, sample.flow.to}))
-                             finding->severity = Severity::kFail;  // now and then
+                             finding->severity = Severity::kFail;  // intermittently
                            finding->unit = Unit::kText;
                            finding->text = sample.error;
                            return true;
@@ -211,7 +210,7 @@ Judged latency(const Check& check, const Observed& observed) {
     finding.unknown = of_port && host && port && has_remote_cores(*host, *port);
     if (by_least) {
       if (cause.samples < 2)
-        finding.severity = Severity::kInfo;  // one flow may never have had luck
+        finding.severity = Severity::kInfo;  // one flow may have had no undisturbed ping
       finding.evidence.push_back(text_evidence("of_each_flow", finding.where, "the fastest ping"));
     }
     all.findings.push_back(std::move(finding));
@@ -219,8 +218,8 @@ Judged latency(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr double kLeastTailUs = 100;   // shorter ones are what schedulers do
-constexpr double kMostTimesFleet = 5;  // p99 / p50 of a host against the fleet's median
+constexpr double kLeastTailUs = 100;   // shorter ones are due to schedulers
+constexpr double kMostTimesFleet = 5;  // p99 / p50 of a host relative to the fleet's median
 
 Judged latency_tail(const Check& check, const Observed& observed) {
   struct Tail {

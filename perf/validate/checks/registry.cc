@@ -1,5 +1,4 @@
-// The order of all checks, their list as people read it, and the run of all of them over one
-// observation.
+// The order of all checks, and their run over one observation.
 #include "perf/validate/checks/registry.h"
 
 #include <fmt/format.h>
@@ -27,7 +26,7 @@ bool is_alike(const Finding& a, const Finding& b) {
 
 constexpr std::size_t kLeastAlike = 3;
 
-// Where every place to which a check applies has the same finding, the finding is of the fleet.
+// If every place to which a check applies has the same finding, it becomes one of the fleet.
 void merge_fleet(Judged& judged) {
   auto& findings = judged.findings;
   if (findings.size() < kLeastAlike || findings.size() != static_cast<std::size_t>(judged.total))
@@ -45,7 +44,7 @@ void merge_fleet(Judged& judged) {
   findings = {std::move(whole)};
 }
 
-// Where all ports of a host, more than one, have the same finding of a setting, it is the host's.
+// If all ports of a host, more than one, have the same finding, it becomes one of the host.
 void merge_hosts(const Observed& observed, Judged& judged) {
   std::map<std::string_view, std::vector<const Finding*>> of_host;
   for (const Finding& finding : judged.findings)
@@ -69,10 +68,10 @@ void merge_hosts(const Observed& observed, Judged& judged) {
   });
 }
 
-// What a finding alone costs a job that waits for its slowest link: time per time; a job that
-// cannot run costs most.
+// The cost of a finding to a job that waits for its slowest link, as additional time per time; a
+// job that cannot run has the highest cost.
 double cost_to_job(const Finding& f) {
-  constexpr double kStops = 1e9, kSmallMessages = 0.1;  // share of the time of small messages
+  constexpr double kStops = 1e9, kSmallMessages = 0.1;  // time in small messages, a fraction
   if (f.unknown) return 0;
   if (f.severity == Severity::kFatal && f.unit != Unit::kGbps) return kStops;
   const double left = share_left(f);
@@ -104,8 +103,8 @@ const Check* find_check(std::string_view id) {
   return row == all.end() ? nullptr : &*row;
 }
 
-// Causes by what they cost a job, with all that they explain; then what is explained; then what is
-// not known.
+// Causes by their cost to a job, including what they explain; then explained findings; then unknown
+// ones.
 void sort_heaviest_first(std::vector<Finding>& findings) {
   const std::size_t n = findings.size();
   const auto root_of = [&](std::size_t i) {
@@ -113,7 +112,7 @@ void sort_heaviest_first(std::vector<Finding>& findings) {
       i = static_cast<std::size_t>(findings[i].reason);
     return i;
   };
-  // Known (2), not known (1) or information (0); fails a run; a cause; cost; severity; score.
+  // Known (2), unknown (1) or information (0); fails the run; a cause; cost; severity; score.
   std::vector<std::tuple<int, bool, bool, double, Severity, double>> weights(n);
   for (std::size_t i = 0; i < n; ++i) {
     const Finding& f = findings[i];
@@ -159,14 +158,14 @@ Judgement judge(const Observed& observed) {
   return judgement;
 }
 
-// What the policy declares and nothing on these hosts says: without this check, nobody would have
-// looked and the run would be OK.
+// Reports settings that the policy declares but that could not be read at some ports: without this
+// check, the run would be OK although they were not compared.
 namespace {
 
 struct DeclaredKey {
   std::string_view name;
   bool (*is_declared)(const Policy& policy);
-  bool (*is_read)(const Policy& policy, const PortFacts& port);  // what the check of the key needs
+  bool (*is_read)(const Policy& policy, const PortFacts& port);  // for the key's check
 };
 
 bool has_parameters(const Policy& policy, const PortFacts& port) {

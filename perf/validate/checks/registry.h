@@ -1,4 +1,4 @@
-// All checks, a row each. `weft validate --list` prints the rows; reports take their words from it.
+// All checks, one row each. `weft validate --list` prints them; reports use their texts.
 #pragma once
 
 #include <span>
@@ -15,29 +15,29 @@
 
 namespace weft::fabric {
 
-// A number of a run that is not what it was in the run of --baseline.
+// A number of a run that differs from the --baseline run.
 struct Drift {
   std::string name;  // "port.h3.rail1.transmit_gbps"
   double before = 0, now = 0;
 };
 
-// All that a check may look at.
+// The input of all checks.
 struct Observed {
   const FleetFacts& facts;
   const std::vector<FleetHost>& hosts;
   const Samples& samples;
-  const std::vector<Cause>& causes;  // of the localisation
+  const std::vector<Cause>& causes;  // from localization
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
   std::string_view failure = {};         // of the job, verbatim; empty: none
-  std::span<const Probe> left_out = {};  // for want of time
+  std::span<const Probe> left_out = {};  // for lack of time
   std::span<const RailOutage> outages = {};
-  const std::vector<Drift>* drift = nullptr;  // nullptr: there is no baseline
+  const std::vector<Drift>* drift = nullptr;  // nullptr: no baseline
 };
 
 enum class CheckKind { kPassive, kActive };
 
-// What a check found, and on how many ports (or hosts, or paths) it had what it needs.
+// The findings of a check, and on how many ports (or hosts, or paths) it could be evaluated.
 struct Judged {
   std::vector<Finding> findings;
   int judged = 0, total = 0;
@@ -46,41 +46,41 @@ struct Judged {
 struct Check {
   std::string_view id;  // stable, kebab-case
   CheckKind kind;
-  Severity severity;         // when the check fails
+  Severity severity;         // of a failure
   std::string_view title;    // "link state and rate"
   std::string_view source;   // what is read or run
   std::string_view healthy;  // the healthy value
   std::string_view meaning;  // what a wrong value means
-  std::string_view remedy;   // what to do
+  std::string_view remedy;   // how to repair it
   Judged (*judge)(const Check& check, const Observed& observed);
 };
 
 std::span<const Check> checks();
 const Check* find_check(std::string_view id);  // nullptr: none
 
-// How far a check came, see Judged. `total` counts only what the check applies to: 0 says that
-// nothing here is of its kind.
+// The coverage of a check, see Judged. `total` counts only places to which the check applies: 0 if
+// there are none.
 struct Coverage {
   std::string_view id;
   int judged = 0, total = 0;
 };
 
 struct Judgement {
-  std::vector<Finding> findings;   // the heaviest first
-  std::vector<Coverage> coverage;  // a row per check
+  std::vector<Finding> findings;   // heaviest first
+  std::vector<Coverage> coverage;  // one row per check
 };
 
-// What is known before what is not, faults before what these explain.
+// Known before unknown findings, and faults before the findings that they explain.
 void sort_heaviest_first(std::vector<Finding>& findings);
 
-// Runs all checks but those that the policy skips.
+// Runs all checks except those that the policy skips.
 Judgement judge(const Observed& observed);
 
 // All rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
 std::string list_text();
 // All rows as a document of the schema weft.checks/1.
 std::string list_json();
-// All rows as a section of docs/validate.md each: what a wrong value means, and what to do.
+// All rows as sections of docs/validate.md: the meaning of a wrong value, and the remedy.
 std::string list_markdown();
 
 }  // namespace weft::fabric

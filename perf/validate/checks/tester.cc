@@ -1,5 +1,5 @@
-// What keeps a run from an honest verdict: nothing measured, ports left out, a tester that waits
-// for cores, a job that fails; and the collectives, which the run compares bit by bit.
+// Reasons that prevent a valid verdict: nothing measured, ports left out, a tester that waits for
+// cores, a failed job; and the collectives, which the run compares bit by bit.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,7 +17,7 @@ Probe probe_of(const Observed& observed, const FlowSample& sample) {
   return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
 }
 
-// The job itself says so, where and when it knows: its findings join those of the checks.
+// The job adds these findings itself, where it detects them.
 Judged said_by_the_job(const Check&, const Observed&) { return {}; }
 
 Judged job_failed(const Check&, const Observed& observed) {
@@ -45,13 +45,13 @@ Judged nothing_measured(const Check& check, const Observed& observed) {
   return {{finding}, 0, 1};
 }
 
-// Flows of a port in one direction.
+// The number of flows of a port in one direction.
 struct Flows {
   int all = 0, silent = 0;
 };
 using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port sends
 
-// `by_own` counts as silent only what the core shortage of the port's own host explains.
+// `by_own`: count as silent only flows for which the port's own host lacked cores.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   const Graded graded =
       rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
@@ -70,8 +70,8 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   return flows;
 }
 
-// Hosts whose probes waited for a core while no stream ran, and far more than those of other hosts:
-// a quota or another program takes the cores, although the buffers of streams may bridge the waits.
+// Hosts whose probes waited for a core without streams running, far more than those of other hosts:
+// a quota or another program takes the cores, although buffers of streams may bridge the waits.
 std::set<int> short_of_cores(const Observed& observed) {
   constexpr double kWaitsMost = 0.5, kTimesOthers = 3;
   constexpr std::size_t kLeastFlows = 3;
@@ -95,15 +95,15 @@ std::set<int> short_of_cores(const Observed& observed) {
 }
 
 constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
-constexpr int kLeastStops = 5;                         // fewer are accidents of a shared machine
+constexpr int kLeastStops = 5;                         // fewer are accidental on a shared machine
 
-// A host whose tester stood still though its core was free; empty: it did not.
+// A finding for a host whose tester was stopped although its core was free; nullopt: it was not.
 std::optional<Finding> stopped_finding(const Check& check, const HostFacts& host) {
   const Stops& stops = host.stops;
   if (stops.watched_s <= 0) return std::nullopt;
   const double share = stopped_share(host);
   const bool often = stops.count >= kLeastStops || stops.throttled_s > 0;
-  // The kernel that emulated hosts share stops for the work of all of them.
+  // A kernel shared by emulated hosts stops for the work of all of them.
   const bool of_the_kernel = host.emulated && stops.throttled_s <= 0;
   if (share < (of_the_kernel ? kManyStops : kFewStops) || !often) return std::nullopt;
   Where where = at_host(host.host);
@@ -148,13 +148,13 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     const HostFacts* facts = host_of(observed, index);
     if (auto stopped = facts ? stopped_finding(check, *facts) : std::nullopt) {
       all.findings.push_back(std::move(*stopped));
-      continue;  // which also makes threads wait
+      continue;  // stops also make threads wait
     }
     if (!host.spoilt) continue;
     Where where = at_host(host_name(observed, index));
     where.kind = PlaceKind::kTester;
     Finding& finding = all.findings.emplace_back(make_finding(check, where));
-    if (!host.blind) finding.severity = Severity::kInfo;  // other flows told enough
+    if (!host.blind) finding.severity = Severity::kInfo;  // other flows sufficed
     finding.unit = Unit::kShare;
     finding.value = host.most;
     finding.expected = kStarved;
@@ -220,8 +220,7 @@ Finding wrong_collective(const Check& check, const CollectiveResult& result) {
   return finding;
 }
 
-// One host that changes data makes every collective wrong: one finding, with the others as
-// evidence.
+// One host that corrupts data makes every collective wrong: merges these into one finding.
 void add_wrong(Finding finding, const CollectiveResult& result, std::vector<Finding>& findings) {
   const auto same = std::ranges::find_if(findings, [&](const Finding& other) {
     return !result.wrong_host.empty() && other.where.host == finding.where.host &&
@@ -237,7 +236,7 @@ void add_wrong(Finding finding, const CollectiveResult& result, std::vector<Find
       result.algorithm.empty() ? result.collective : result.collective + " " + result.algorithm));
 }
 
-// Results without cases were timed only. A collective is unknown where none of its algorithms ran.
+// Results without cases were only timed. A collective is unknown if none of its algorithms ran.
 Judged collective_wrong(const Check& check, const Observed& observed) {
   Judged all;
   std::map<std::string, bool> ran;
@@ -267,8 +266,8 @@ Judged busbw(const Check& check, const Observed& observed) {
     ++all.judged;
     if (result.busbw_gbps >= kLeastOfPredicted * result.predicted_busbw_gbps) continue;
     Finding& finding = all.findings.emplace_back(make_finding(check, {}));
-    // Emulated hosts share the cores that copy; and of latencies and cores the model knows too
-    // little to warn.
+    // Emulated hosts share the cores that copy, and the model of latencies and cores is too
+    // coarse for a warning.
     if (emulated || !result.held_by_links()) finding.severity = Severity::kInfo;
     finding.unit = Unit::kGbps;
     finding.value = result.busbw_gbps;

@@ -1,5 +1,5 @@
-// Ways that only some flows take: source ports and labels of a pair, other rails, the own host; and
-// flows that meet on such ways.
+// Paths of only some flows: source ports and labels of a pair, other rails, loopback; and flows
+// that collide on them.
 #include "perf/validate/locate/ways.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@
 namespace weft::fabric {
 namespace {
 
-// The same, of flows that were repeated only the best one: a moment of noise slows one look, and a
-// bad way slows all.
+// Like flows_of(), but only the best sample of repeated flows: noise slows one sample, a bad path
+// slows all.
 std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe probe) {
   std::map<std::tuple<Port, Port, int>, const FlowSample*> best;
   for (const FlowSample* sample : flows_of(observed, probe)) {
@@ -34,9 +34,9 @@ std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe pro
   return flows;
 }
 
-// Separates ways that are slow by themselves from ways that shared an uplink with other flows or
-// were measured at a bad moment. On a rail where this is common, a way counts as slow only after
-// more slow looks alone than a healthy way has by chance.
+// Separates ways that are slow by themselves from those that collided on an uplink or were measured
+// during a slowdown. On a rail where this is common, a way counts as slow only after more slow
+// samples alone than a healthy way has by chance.
 class SlowByItself {
  public:
   SlowByItself(const Observed& observed, Probe probe) : chances_(rates_of(observed).chances) {
@@ -55,16 +55,16 @@ class SlowByItself {
   std::set<std::tuple<Port, Port, int>> sure_;  // both ends and the label
 };
 
-// A share of the baseline rate above which one flow may be slow by the noise of this run alone.
+// The fraction of the baseline rate above which noise alone may explain a slow flow.
 double beyond_noise(const Observed& observed) {
-  constexpr double kSigmas = 4;  // of many flows none is so slow by chance
+  constexpr double kSigmas = 4;  // even among many flows, chance makes none this slow
   return std::exp(-kSigmas * rates_of(observed).sigma);
 }
 
 Judged cross_rail(const Check& check, const Observed& observed) {
   const Alone alone(observed);
   const std::vector<const FlowSample*> flows = best_flows_of(observed, Probe::kCrossRail);
-  // Rails without a spine between them do not reach each other, by design.
+  // Rails without a common spine do not reach each other, by design.
   const bool apart =
       std::ranges::none_of(flows, [](const FlowSample* one) { return one->reached; });
   Judged all;
@@ -101,7 +101,7 @@ Judged cross_rail(const Check& check, const Observed& observed) {
 Judged loopback(const Check& check, const Observed& observed) {
   const std::vector<const FlowSample*> flows = best_flows_of(observed, Probe::kLoopback);
   const SlowByItself slow(observed, Probe::kLoopback);
-  // Of what is declared; of undeclared ports all are owed the same.
+  // The declared rate; undeclared ports are expected to be alike.
   const auto owed_to = [&](const FlowSample& sample) {
     const double owed = expected_gbps(observed, sample.flow);
     return owed > 0 ? owed : 1;
@@ -128,8 +128,8 @@ Judged loopback(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Of a label the median window: a bad path is slow all the time, and a machine that stands still
-// for a moment is not.
+// Uses the median window of each label: a bad path is slow all the time, a machine that stops for a
+// moment is not.
 Judged entropy(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, std::map<int, double>> paths;  // rate by label
   for (const FlowSample* sample : best_flows_of(observed, Probe::kEntropy)) {
@@ -143,7 +143,7 @@ Judged entropy(const Check& check, const Observed& observed) {
   const SlowByItself slow(observed, Probe::kEntropy);
   for (const auto& [path, labels] : paths) {
     ++all.total;
-    constexpr std::size_t kLeastLabels = 4;  // fewer have no median to speak of
+    constexpr std::size_t kLeastLabels = 4;  // fewer give no meaningful median
     if (labels.size() < kLeastLabels) continue;
     ++all.judged;
     std::vector<double> rates;
@@ -164,8 +164,8 @@ Judged entropy(const Check& check, const Observed& observed) {
   return all;
 }
 
-// A hash sends flows of different ports over the same link, while other links are empty: that is
-// how ECMP works, and no fault of a place. Told once for each rail.
+// Reports once per rail that a hash puts flows of different ports on the same link while others are
+// empty: ECMP works like that, so no place is at fault.
 Judged flows_meet(const Check& check, const Observed& observed) {
   const Graded graded = rates_of(observed);
   const Company company(observed.samples);

@@ -1,4 +1,4 @@
-// The widths of counters, and what lies between two readings of one. Reads nothing.
+// Widths of counters and the difference between two readings. Reads no files.
 #include "perf/validate/facts/counter.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ CounterKind kind_of_counter(const std::string& name) {
 
 Change difference(const Reading& before, const Reading& after, CounterKind kind) {
   if (before.state != ReadingState::kValue || after.state != ReadingState::kValue) return {};
-  // Some devices have a wider counter of the same name: a value above the width proves that.
+  // Some devices have a wider counter of this name: a value above the width proves it.
   std::uint64_t ceiling = ceiling_of(kind.bits);
   if (before.value > ceiling || after.value > ceiling) ceiling = ceiling_of(64);
   const std::uint64_t moved = (after.value - before.value) & ceiling;

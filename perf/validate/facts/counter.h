@@ -1,4 +1,4 @@
-// One counter of a port as a run sees it: two readings, and what lies between them.
+// A counter of a port during a run: two readings and their difference.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,33 @@ namespace weft::fabric {
 enum class ReadingState {
   kValue,         // a number was read
   kAbsent,        // the source has no such counter
-  kNotAvailable,  // the source says so itself: "N/A (no PMA)"
+  kNotAvailable,  // the source reports it as unavailable: "N/A (no PMA)"
   kUnreadable,    // the file or request exists and fails
 };
 
 struct Reading {
   ReadingState state = ReadingState::kAbsent;
-  std::uint64_t value = 0;  // only of kValue
+  std::uint64_t value = 0;  // valid only for kValue
   bool operator==(const Reading&) const = default;
 };
 
 enum class ChangeState {
   kKnown,      // `change` is exact
-  kWrapped,    // the counter passed its width, once and by less than half of that; exact
-  kReset,      // the counter fell otherwise; `change` is the value since the reset, a lower bound
-  kSaturated,  // the counter stands at its ceiling: any number of events may be missing
-  kUnknown,    // one of the readings is no value
+  kWrapped,    // wrapped once, by less than half of its range; exact
+  kReset,      // decreased otherwise; `change` is the value since the reset, a lower bound
+  kSaturated,  // stuck at its maximum: any number of events may be missing
+  kUnknown,    // at least one reading has no value
 };
 
 struct Change {
   ChangeState state = ChangeState::kUnknown;
   std::uint64_t change = 0;
-  // The change may be taken as it is.
+  // False if `change` is only a lower bound or unknown.
   bool exact() const { return state == ChangeState::kKnown || state == ChangeState::kWrapped; }
 };
 
-// The width of a counter and what the counter does at its end. Source: IBTA 1.6, 16.1.3.5 (PMA
-// counters saturate, the 32 bits of data and packets only where the device has no extended
+// The width of a counter, and whether it saturates or wraps. Sources: IBTA 1.6, 16.1.3.5 (PMA
+// counters saturate; data and packet counters have 32 bits only if the device lacks extended
 // counters), mlx5 Q counters (32 bits, wrap), Linux interface statistics (64 bits).
 struct CounterKind {
   int bits = 64;
@@ -48,10 +48,10 @@ CounterKind kind_of_counter(const std::string& name);
 Change difference(const Reading& before, const Reading& after, CounterKind kind);
 
 // Readings by name. Names: "ib.<file>" (IB/counters), "hw.<file>" (IB/hw_counters), "net.<file>"
-// (statistics of the interface, and carrier_changes, carrier_up_count, carrier_down_count),
-// "eth.<name>" (ethtool -S without single queues), "tcp.<name>" (Tcp of snmp and TcpExt of netstat
-// of this network namespace; of plain interfaces only), "pci.<name>" (AER: "pci.TOTAL_ERR_COR",
-// "pci.TOTAL_ERR_NONFATAL", "pci.TOTAL_ERR_FATAL", and their parts "pci.BadTLP",
+// (interface statistics, and carrier_changes, carrier_up_count, carrier_down_count), "eth.<name>"
+// (ethtool -S without per-queue statistics), "tcp.<name>" (Tcp of snmp and TcpExt of netstat in
+// this network namespace; plain interfaces only), "pci.<name>" (AER: "pci.TOTAL_ERR_COR",
+// "pci.TOTAL_ERR_NONFATAL", "pci.TOTAL_ERR_FATAL", and their components "pci.BadTLP",
 // "pci.nonfatal.DLP", "pci.fatal.DLP").
 using Readings = std::map<std::string, Reading>;
 

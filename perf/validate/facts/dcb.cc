@@ -1,4 +1,4 @@
-// PFC, DSCP map and trust of an interface, as `dcb pfc`, `dcb app` and `dcb apptrust` show them.
+// PFC, DSCP map and trust of an interface, as `dcb pfc`, `dcb app` and `dcb apptrust` print them.
 #include "perf/validate/facts/dcb.h"
 
 #include <linux/dcbnl.h>
@@ -14,7 +14,7 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kTrustTable = 11;  // DCB_ATTR_DCB_APP_TRUST_TABLE, which Linux 6.1 does not have
+constexpr int kTrustTable = 11;  // DCB_ATTR_DCB_APP_TRUST_TABLE, missing in Linux 6.1
 
 void take_app(Attributes payload, PortFacts& port) {
   const auto app = value_in<dcb_app>(payload);
@@ -30,7 +30,7 @@ void take_ieee(int type, Attributes payload, PortFacts& port) {
       if (entry == DCB_ATTR_IEEE_APP) take_app(app, port);
     });
   } else if (type == kTrustTable) {
-    // Selectors, the most trusted one first; DCB_APP_SEL_PCP is 255.
+    // Selectors, most trusted first; DCB_APP_SEL_PCP is 255.
     bool first = true;
     for_each_attribute(payload, [&](int, Attributes trusted) {
       const auto selector = value_in<std::uint8_t>(trusted);
@@ -41,7 +41,7 @@ void take_ieee(int type, Attributes payload, PortFacts& port) {
   }
 }
 
-// Asks the kernel about an interface of this network namespace.
+// Queries the kernel about an interface of this network namespace.
 void ask_dcb(PortFacts& port) {
   dcbmsg header{};
   header.dcb_family = AF_UNSPEC;
@@ -69,7 +69,7 @@ void take_dcb_text(const std::string& path, PortFacts& port) {
     words >> word;
     const bool pfc = word == "prio-pfc", map = word == "dscp-prio";
     if (pfc) port.pfc_priorities = 0;
-    // "0:off 3:on" and, with `dcb -N`, "0:0 26:3".
+    // "0:off 3:on", or with `dcb -N` "0:0 26:3".
     while ((pfc || map) && words >> word) {
       int left = 0, right = 0;
       if (std::sscanf(word.c_str(), "%d:%d", &left, &right) == 2 && map)
@@ -84,7 +84,7 @@ void read_dcb(PortFacts& port, const Sources& sources) {
   if (sources.live && !port.netdev.empty()) ask_dcb(port);
   if (const std::string recording = recording_of(port, sources); !recording.empty())
     take_dcb_text(recording, port);
-  // mlx5 has no trust table: mlx5 trusts DSCP while the map has entries (mlx5e_dcbnl_ieee_setapp).
+  // mlx5 has no trust table: it trusts DSCP while the map has entries (mlx5e_dcbnl_ieee_setapp).
   if (!port.qos_trust && port.pfc_priorities && port.driver && port.driver->starts_with("mlx5"))
     port.qos_trust = port.dscp_map.empty() ? "pcp" : "dscp";
 }

@@ -6,11 +6,11 @@
 
 namespace weft::fabric {
 
-// Takes PFC, the DSCP map and the trust table from the attributes behind the dcbmsg; what is
-// missing or malformed leaves its field as it is. Source: linux/dcbnl.h, net/dcb/dcbnl.c.
+// Parses PFC, the DSCP map and the trust table from the attributes after the dcbmsg. A missing or
+// malformed attribute leaves its field unchanged. Source: linux/dcbnl.h, net/dcb/dcbnl.c.
 void take_dcb(Attributes attributes, PortFacts& port);
 
-// The same from text: what `dcb pfc show dev I` and `dcb -N app show dev I` print.
+// Parses the output of `dcb pfc show dev I` and `dcb -N app show dev I`.
 void take_dcb_text(const std::string& path, PortFacts& port);
 
 }  // namespace weft::fabric

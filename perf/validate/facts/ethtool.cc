@@ -1,4 +1,4 @@
-// Asks drivers by the ioctl of ethtool. Knows the requests, not the names of any driver.
+// Queries drivers through ethtool's ioctl. Knows the requests, but no driver's counter names.
 #include "perf/validate/facts/ethtool.h"
 
 #include <linux/ethtool.h>
@@ -22,7 +22,7 @@
 namespace weft::fabric {
 namespace {
 
-// A socket, through which drivers of one interface are asked.
+// A socket for requests to the driver of one interface.
 class Asker {
  public:
   explicit Asker(std::string netdev)
@@ -33,7 +33,7 @@ class Asker {
   Asker(const Asker&) = delete;
   Asker& operator=(const Asker&) = delete;
 
-  // Hands the request, which is the answer afterwards, to the driver. False: refused.
+  // Sends the request to the driver, which writes its answer into it. Returns false if refused.
   bool ask(void* request) const {
     ifreq wrapped{};
     if (socket_ < 0 || netdev_.size() >= sizeof wrapped.ifr_name) return false;
@@ -47,7 +47,7 @@ class Asker {
   const int socket_;
 };
 
-// Requests with room for an answer behind them; words of 8 bytes keep all of them aligned.
+// Requests followed by room for the answer; 8-byte words keep all of them aligned.
 template <typename Head>
 Head* head_of(std::vector<std::uint64_t>& words) {
   return reinterpret_cast<Head*>(words.data());
@@ -64,7 +64,7 @@ std::vector<std::string> strings_of(const Asker& asker, std::uint32_t set) {
   info->sset_mask = std::uint64_t{1} << set;
   if (!asker.ask(info) || info->sset_mask == 0) return {};
   const std::uint32_t count = info->data[0];
-  // A driver may have got more of them meanwhile, and does not ask how much room there is.
+  // The driver may have added strings meanwhile, and does not check the buffer's size.
   auto names = room_for<ethtool_gstrings>((std::size_t{count} * 2 + 64) * ETH_GSTRING_LEN);
   auto* strings = head_of<ethtool_gstrings>(names);
   strings->cmd = ETHTOOL_GSTRINGS;
@@ -82,7 +82,7 @@ void ask_link_settings(const Asker& asker, EthtoolSettings& settings) {
   auto words = room_for<ethtool_link_settings>(3 * 127 * sizeof(std::uint32_t));
   auto* link = head_of<ethtool_link_settings>(words);
   link->cmd = ETHTOOL_GLINKSETTINGS;
-  // The kernel refuses a wrong length of its masks, and says the right one, negative.
+  // If the mask length is wrong, the kernel refuses and returns the right length negated.
   if (!asker.ask(link) || link->link_mode_masks_nwords >= 0) return;
   const int length = -link->link_mode_masks_nwords;
   *link = {};
@@ -102,7 +102,7 @@ void ask_link_settings(const Asker& asker, EthtoolSettings& settings) {
   if (most > 0) settings.most_rate_gbps = most;
 }
 
-constexpr std::uint32_t kModuleBytes = 640;  // a lower page of 128 bytes and four upper ones
+constexpr std::uint32_t kModuleBytes = 640;  // a lower page of 128 bytes and four upper pages
 
 void ask_module(const Asker& asker, Readings& gauges) {
   constexpr std::uint32_t kQsfp = 3;  // ETH_MODULE_SFF_8636; the ioctl cannot page through CMIS
@@ -126,7 +126,7 @@ std::optional<std::string> ask_fec(const Asker& asker) {
                                                               {ETHTOOL_FEC_LLRS, "LLRS"}};
   for (const auto& [bit, name] : kModes)
     if (fec.active_fec == bit) return name;
-  return std::nullopt;  // none, or not yet agreed on
+  return std::nullopt;  // none, or not yet negotiated
 }
 
 std::optional<std::string> text_in(const char* field, std::size_t bytes) {
@@ -143,7 +143,7 @@ double rate_of_link_mode(const std::string& name) {
   return std::string_view(end).starts_with("base") && mbps > 0 ? mbps / 1000 : 0;
 }
 
-// Source: SFF-8636, 6.2.4 and 6.6 (thresholds of page 03h); numbers with the high byte first.
+// Source: SFF-8636, 6.2.4 and 6.6 (thresholds of page 03h); numbers are big-endian.
 void take_module(std::span<const std::uint8_t> memory, Readings& gauges) {
   constexpr std::size_t kTemperature = 22, kPower = 34, kLanes = 4, kPage3 = 512;
   constexpr std::size_t kHotAlarm = kPage3, kLowPowerAlarm = kPage3 + 50;

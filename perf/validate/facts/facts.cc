@@ -1,4 +1,4 @@
-// Facts as JSON, and back. One list of fields serves both ways; absent fields are left out.
+// Converts facts to and from JSON with one list of fields. Absent fields are left out.
 #include "perf/validate/facts/facts.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The fields of a port by their names in JSON. `Facts` is PortFacts or const PortFacts.
+// The fields of a port with their JSON names. `Facts` is PortFacts or const PortFacts.
 template <typename Facts, typename Visit>
 void visit_port(Facts& p, Visit& visit) {
   visit("rail", p.rail);
@@ -149,14 +149,14 @@ class FactsWriter {
   Json json_ = Json::object();
 };
 
-// Another rank wrote the JSON: nothing in it is taken for granted.
+// Another rank wrote the JSON, so every field is validated.
 class FactsReader {
  public:
   FactsReader(const Json& json, std::string path) : json_(json), path_(std::move(path)) {
     if (!json.is_object()) refuse("", json, "an object");
   }
 
-  // Fields that always are there.
+  // Required fields.
   template <typename T>
   void operator()(const char* key, T& value) {
     const auto it = json_.find(key);

@@ -1,4 +1,4 @@
-// Carries one request to the kernel and its answer back, by libnl. Knows no attribute by its name.
+// Sends a request to the kernel and receives the answer with libnl. Knows no attribute names.
 #include "perf/validate/facts/netlink.h"
 
 #include <netlink/msg.h>

@@ -1,4 +1,4 @@
-// Reads the policy of a fleet from TOML. Does not know which checks there are.
+// Reads a fleet's policy from TOML. Does not know which checks exist.
 #include "perf/validate/facts/policy.h"
 
 #include <fmt/format.h>
@@ -58,7 +58,7 @@ constexpr CostKey kCosts[] = {{"gpu_hour_usd", kNoLimit},
                               {"kwh_usd", kNoLimit},
                               {"communication_share", 1}};
 
-// A key of the file with its value, and the place to name in errors.
+// A key of the file with its value, and its location for error messages.
 class Entry {
  public:
   Entry(const std::string& file, std::string path, const toml::key& key, const toml::node& node)
@@ -67,7 +67,7 @@ class Entry {
   const std::string& path() const { return path_; }
   const toml::table* table() const { return node_.as_table(); }
 
-  // Throws. `problem` ends in a remedy.
+  // Throws. `problem` must end with a remedy.
   [[noreturn]] void refuse(const std::string& problem) const {
     std::ostringstream value;
     node_.visit([&](const auto& node) { value << node; });
@@ -237,13 +237,13 @@ void read_cost(const Entry& entry, Policy& policy) {
 
 toml::table parse_policy(const std::string& path) {
   std::ifstream file(path);
-  file.peek();  // a folder can be opened, and not read
+  file.peek();  // a folder can be opened but not read
   if (!file.is_open() || file.bad())
     throw Error(
         fmt::format("{}: cannot read the policy: {}; name a TOML file that this user may "
                     "read, or leave the policy out",
                     path, std::strerror(errno)));
-  file.clear();  // of the end of an empty file
+  file.clear();  // clear the end-of-file state of an empty file
   try {
     return toml::parse(file, path);
   } catch (const toml::parse_error& error) {

@@ -1,6 +1,5 @@
-// For how long the CPU quotas of this process's control group, and of the groups around it, have
-// stopped its threads. Source: cpu.stat (Documentation/admin-guide/cgroup-v2, cgroup-v1 and
-// sched-bwc of the kernel).
+// How long the CPU quotas of this process's cgroup and its ancestors have stopped its threads.
+// Source: cpu.stat (Documentation/admin-guide/cgroup-v2, cgroup-v1 and sched-bwc of the kernel).
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -10,7 +9,7 @@
 namespace weft::fabric {
 namespace {
 
-// Seconds that a group's cpu.stat tells; 0 where there is none.
+// Throttled seconds from a cgroup's cpu.stat; 0 if it has none.
 double throttled_in(const std::string& folder) {
   std::ifstream file(folder + "/cpu.stat");
   std::string key;
@@ -22,8 +21,8 @@ double throttled_in(const std::string& folder) {
   return 0;
 }
 
-// The folder of the hierarchy that has the controller `cpu`, of a line "4:cpu,cpuacct:/job/step" or
-// "0::/job/step"; "" of others.
+// The folder of the hierarchy with the `cpu` controller, for the controllers of a line like
+// "4:cpu,cpuacct:/job/step" or "0::/job/step" (none: cgroup v2); "" for other controllers.
 std::string hierarchy_of(const std::string& controllers, const Sources& sources) {
   const std::string root = sources.sysfs + "/fs/cgroup";
   if (controllers.empty()) return root;

@@ -1,4 +1,4 @@
-// Takes what ethtool knows of a port from the driver, or from a recording of the program's output.
+// Fills in a port's ethtool data from the driver or from recorded output.
 #include <cstdio>
 #include <fstream>
 
@@ -8,7 +8,7 @@
 namespace weft::fabric {
 namespace {
 
-// "  key:   value" as key and value without blanks.
+// Splits "  key:   value" into key and value, trimmed.
 std::pair<std::string, std::string> key_and_value(const std::string& line) {
   const auto first = line.find_first_not_of(" \t");
   const auto colon = line.rfind(':');
@@ -27,7 +27,7 @@ void take_module_line(const std::string& key, const std::string& value, Readings
   };
   double number = 0;
   if (std::sscanf(value.c_str(), "%lf", &number) != 1 || number <= 0) return;  // "N/A", "-inf dBm"
-  constexpr double kTenthUw = 1e4;                                             // of a mW
+  constexpr double kTenthUw = 1e4;                                             // per mW
   if (key == "Module temperature") put("module.celsius", number);
   if (key == "Module temperature high alarm threshold") put("module.celsius.most", number);
   if (key.starts_with("Rcvr signal avg optical power")) {
@@ -48,7 +48,7 @@ EthtoolSettings settings_in_text(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     const bool title = !line.empty() && line.front() != ' ' && line.front() != '\t';
     const auto [key, value] = key_and_value(line);
-    // "Pause parameters for eth1:" has lines without blanks before them.
+    // In "Pause parameters for eth1:" the lines are not indented.
     if (title && value.empty()) pause = line.starts_with("Pause parameters");
     if (!key.empty() && !title) advertised = key == "Advertised link modes";
     if (pause && key == "RX") settings.pause_rx = value == "on";
@@ -62,7 +62,7 @@ EthtoolSettings settings_in_text(const std::string& path) {
     if (title && key == "firmware-version" && !value.empty() && value != "N/A")
       settings.firmware = value;
     if (!advertised) continue;
-    // The list goes on in lines without a key.
+    // The list continues in lines without a key.
     std::string modes = key.empty() ? line : value;
     for (std::size_t at = modes.find_first_not_of(" \t"); at != std::string::npos;
          at = modes.find_first_not_of(" \t", modes.find_first_of(" \t", at))) {
@@ -97,7 +97,7 @@ void read_ethtool(PortFacts& port, const Sources& sources) {
   port.pause_rx = settings.pause_rx;
   port.pause_tx = settings.pause_tx;
   port.most_rate_gbps = settings.most_rate_gbps;
-  // veth and tun make a speed up (10 Gb/s), but advertise nothing.
+  // veth and tun report a made-up speed (10 Gb/s) but advertise nothing.
   if (!port.rate_gbps && settings.most_rate_gbps) port.rate_gbps = settings.rate_gbps;
   if (!port.driver) port.driver = settings.driver;
   if (settings.fec) port.settings.emplace_back("FEC", *settings.fec);

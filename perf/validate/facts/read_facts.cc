@@ -1,5 +1,5 @@
-// Puts the facts of a host together. Knows where the host's own facts are; the readers of the ports
-// are in the other files of this room.
+// Collects the facts of a host. Reads the host's own facts; the other files of this room read the
+// ports.
 #include "perf/validate/facts/read_facts.h"
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 namespace weft::fabric {
 namespace {
 
-// Soft limit of "Max locked memory  65536  65536  bytes".
+// The soft limit in "Max locked memory  65536  65536  bytes".
 std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   std::istringstream words(sysfs::read_field(proc + "/self/limits", "Max locked memory"));
   std::string soft;
@@ -27,7 +27,7 @@ std::optional<std::uint64_t> memlock_of(const std::string& proc) {
   return limit.value;
 }
 
-// Pages of 2 MiB: "reserved" where some are, else the word in brackets of "always [madvise] never".
+// 2 MiB pages: "reserved" if any are, or else the bracketed word of "always [madvise] never".
 std::optional<std::string> huge_pages_of(const std::string& sysfs_root) {
   const std::string mm = sysfs_root + "/kernel/mm/";
   if (whole_of(mm + "hugepages/hugepages-2048kB/nr_hugepages").value_or(0) > 0) return "reserved";
@@ -45,9 +45,9 @@ std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
          std::filesystem::exists(modules + "nv_peer_mem", error);
 }
 
-// Whether the NVIDIA driver and the kernel give NICs a dma-buf of GPU memory: only the open kernel
-// modules do (what CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says, without a CUDA context), and
-// ibv_reg_dmabuf_mr() came with Linux 5.12. Empty without the driver.
+// Whether the NVIDIA driver and the kernel export GPU memory to NICs as dma-buf: only the open
+// kernel modules do (the meaning of CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, without a CUDA context),
+// and ibv_reg_dmabuf_mr() needs Linux 5.12. nullopt without the driver.
 std::optional<bool> dmabuf_of(const std::string& proc, const std::string& kernel) {
   const std::string driver = sysfs::read_field(proc + "/driver/nvidia/version", "NVRM version:");
   if (driver.empty()) return std::nullopt;
@@ -62,7 +62,7 @@ void read_cores(HostFacts& host, const Sources& sources) {
   const std::vector<int> cpus = sysfs::parse_cpulist(allowed);
   if (cpus.empty()) return;
   host.cores = static_cast<int>(cpus.size());
-  if (sources.live) {  // probes run beside their ports wherever the cpuset lets them (RunsOn)
+  if (sources.live) {  // probes run next to their ports if the cpuset allows it (RunsOn)
     const RunsOn anywhere(
         sysfs::parse_cpulist(sysfs::read_line(sources.sysfs + "/devices/system/cpu/online")));
     allowed = sysfs::read_field(sources.proc + "/thread-self/status", "Cpus_allowed_list:");
@@ -86,7 +86,7 @@ PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
   }
   if (!nic.pci.empty()) port.pci = nic.pci;
   if (!nic.address.empty()) port.address = nic.address;
-  // Of a plain interface, the topology knows whether the kernel's rate is made up.
+  // For a plain interface, the topology has already dropped made-up rates of the kernel.
   if (!nic.rdma && nic.rate_gbps > 0) port.rate_gbps = nic.rate_gbps;
   if (excluded(port, sources)) return port;
   read_net(port, sources);

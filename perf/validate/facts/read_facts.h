@@ -9,15 +9,15 @@
 namespace weft::fabric {
 
 // Describes this host and the given rails, in their order, without counters. Never throws for a
-// missing source: the field stays empty. first_rank, ranks and emulated are left to the caller.
-// Live, interfaces are those of the calling thread's network namespace. Any thread.
+// missing source: the field stays empty. The caller sets first_rank, ranks and emulated.
+// If live, interfaces are those of the calling thread's network namespace. Thread-safe.
 HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 
-// Reads all counters of a port that read_host() described; none of an excluded device.
+// Reads all counters of a port from read_host(); empty for an excluded device.
 Readings read_counters(const PortFacts& port, const Sources& sources);
 
-// Seconds, since it was made, in which the CPU quota of this process's control group, or of a group
-// around it, had stopped its threads; 0 without a quota. Summed over the cores.
+// Seconds for which the CPU quota of this process's cgroup, or of an ancestor, has stopped threads
+// since the cgroup was created; 0 without a quota. Summed over cores.
 double throttled_s(const Sources& sources);
 
 }  // namespace weft::fabric

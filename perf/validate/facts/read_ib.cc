@@ -1,4 +1,4 @@
-// RDMA devices and their ports as class/infiniband shows them. Knows files, not what a port is for.
+// RDMA devices and their ports from class/infiniband. Does not know how a port is used.
 #include <algorithm>
 #include <cstdio>
 
@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-// Returns the first active port of a device, else the first port; 0 where the device shows none.
+// Returns the first active port of a device, or else its first port; 0 if it lists none.
 int choose_ib_port(const std::string& device) {
   int chosen = 0;
   for (const std::string& name : sysfs::list(device + "/ports")) {
@@ -24,7 +24,7 @@ int choose_ib_port(const std::string& device) {
   return chosen;
 }
 
-// Takes rate and width from "400 Gb/sec (4X NDR)".
+// Parses rate and width from "400 Gb/sec (4X NDR)".
 void take_rate(const std::string& text, PortFacts& port) {
   double gbps = 0;
   int lanes = 0;
@@ -37,7 +37,7 @@ std::vector<PortFacts::Gid> gids_of(const std::string& folder) {
   std::vector<PortFacts::Gid> gids;
   for (const std::string& index : sysfs::list(folder + "/gids")) {
     const auto gid = line_of(folder + "/gids/" + index);
-    if (!gid || gid->find_first_not_of("0:") == std::string::npos) continue;  // a free entry
+    if (!gid || gid->find_first_not_of("0:") == std::string::npos) continue;  // an unused entry
     const auto number = sysfs::parse_cpulist(index);
     if (number.size() != 1) continue;
     gids.push_back({number.front(), *gid, sysfs::read_line(folder + "/gid_attrs/types/" + index),
@@ -78,7 +78,7 @@ void ib_counters(const PortFacts& port, const Sources& sources, Readings& into) 
     read_folder(folder + "/hw_counters", "hw.", into);
   }
   if (port.rdma) read_folder(ib_folder(port, sources) + "/hw_counters", "hw.", into);
-  into.erase("hw.lifespan");  // how long the driver keeps what it read, in ms
+  into.erase("hw.lifespan");  // the driver's caching time in ms, not a counter
 }
 
 }  // namespace weft::fabric

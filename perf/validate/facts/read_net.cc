@@ -1,5 +1,5 @@
-// Interfaces: by rtnetlink those of this network namespace, else as class/net of a tree shows them;
-// and the TCP counters of the namespace.
+// Interfaces, by rtnetlink for this network namespace or from class/net of a recorded tree, and the
+// namespace's TCP counters.
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/if_link.h>
@@ -52,7 +52,7 @@ void take_link_attribute(int type, Attributes payload, PortFacts& port) {
 }
 
 void take_link_counter(int type, Attributes payload, Readings& into) {
-  // The fields of rtnl_link_stats64, in order, by the names of class/net/*/statistics.
+  // The fields of rtnl_link_stats64, in order, with the names of class/net/*/statistics.
   constexpr const char* kNames[] = {
       "rx_packets",        "tx_packets",        "rx_bytes",         "tx_bytes",
       "rx_errors",         "tx_errors",         "rx_dropped",       "tx_dropped",
@@ -79,7 +79,7 @@ void take_link_counter(int type, Attributes payload, Readings& into) {
   if (type == IFLA_CARRIER_DOWN_COUNT) put("carrier_down_count", *value);
 }
 
-// "10.0.1.0/24", of the first IPv4 address of an interface of this network namespace.
+// Returns "10.0.1.0/24" for the first IPv4 address of an interface of this network namespace.
 std::optional<std::string> subnet_of(const std::string& netdev) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<std::string> subnet_of(const std::string& netdev) {
   return std::nullopt;
 }
 
-// Where arp_ignore is 0, an interface answers for every address of its host.
+// With arp_ignore 0, an interface answers for every address of its host.
 std::optional<bool> arp_for_all_of(const std::string& netdev, const std::string& proc) {
   const std::string settings = proc + "/sys/net/ipv4/conf/";
   const auto all = whole_of(settings + "all/arp_ignore");
@@ -106,9 +106,9 @@ std::optional<bool> arp_for_all_of(const std::string& netdev, const std::string&
   return std::max(*all, *own) == 0;
 }
 
-// The fields of a protocol in /proc/net/snmp or netstat: a line of names above a line of values.
+// Fields of a protocol in /proc/net/snmp or netstat: a line of names above a line of values.
 void read_protocol(const std::string& path, const std::string& protocol, Readings& into) {
-  // Settings and gauges: no change of one says that anything happened.
+  // Settings and gauges, not event counters.
   static const std::set<std::string> kNoCounters = {"RtoAlgorithm", "RtoMin", "RtoMax", "MaxConn",
                                                     "CurrEstab"};
   std::ifstream file(path);

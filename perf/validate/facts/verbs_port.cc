@@ -1,4 +1,4 @@
-// Asks libibverbs for what sysfs does not show. Built where libibverbs was found.
+// Queries libibverbs for data missing in sysfs. Built only if libibverbs was found.
 #include "perf/validate/facts/verbs_port.h"
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// What only libibverbs says of a port.
+// Port data that only libibverbs provides.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace weft::fabric {
 
-// The active MTU of a port in bytes; nothing where the device cannot be opened.
+// The active MTU of a port in bytes; nullopt if the device cannot be opened.
 std::optional<int> active_mtu_of(const std::string& device, int port);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// The page of --html: the document of --json, and a script that draws it.
+// The page of --html: the document of --json with a script that renders it.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace weft::fabric {
 
 std::string to_html(const Report& report) {
-  // In a script element, only "<" could end the data.
+  // Inside a script element, only "<" could end the data.
   std::string data;
   for (const char c : json_text(report)) {
     if (c == '<')
@@ -21,7 +21,7 @@ std::string to_html(const Report& report) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      // Nothing is fetched, whatever a host's name holds; the script writes names as text only.
+      // Forbid fetching: names may contain anything. The script writes names as text only.
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'; script-src 'unsafe-inline'\">\n"
       "<title>weft validate: {}</title>\n<style>{}</style>\n</head>\n<body>\n"

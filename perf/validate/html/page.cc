@@ -1,9 +1,9 @@
-// Style and script of the page, as a browser takes them.
+// Style and script of the page.
 #include "perf/validate/html/page.h"
 
 namespace weft::fabric {
 
-// r5 to r0: from healthy to nothing arrived; the worse, the more a cell stands out.
+// r5 to r0: from healthy to nothing arrived; worse cells stand out more.
 std::string_view page_style() {
   return R"(
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1b222c;--soft:#566070;--line:#d9dee5;--good:#1a7f4b;--warn:#a35c00;--bad:#c3261d;

@@ -1,4 +1,4 @@
-// The page of --html without its data: a style, and a script that draws the JSON of a report.
+// The page of --html without its data: a style, and a script that renders the report's JSON.
 #pragma once
 
 #include <string_view>

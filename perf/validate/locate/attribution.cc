@@ -1,4 +1,4 @@
-// The greedy cover: candidates, their fits, and the loop that takes the best.
+// The greedy cover: candidates, their fits, and the loop that takes the best one.
 #include "perf/validate/locate/attribution.h"
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kAgreeGraded = 0.75;  // share of a place's flows that must be bad
+constexpr double kAgreeGraded = 0.75;  // fraction of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
-constexpr double kAgreeWide = 0.9;      // of a rail or the fleet: two bad ports of five are no rail
+constexpr double kAgreeWide = 0.9;      // for a rail or fleet: two bad ports of five are no rail
 constexpr double kHuber = 2;            // in sigmas; further out, evidence grows linearly
-constexpr std::size_t kLeastPaths = 4;  // of a place that could do without one
-constexpr double kTelling = 3;          // events expected of a flow that would show the fault
+constexpr std::size_t kLeastPaths = 4;  // of a place, to judge it without its worst path
+constexpr double kTelling = 3;          // expected events from which a flow would show the fault
 
-constexpr double kMostFast = 0.05;  // share of fast flows of a bad end, where flows meet others
-constexpr double kOneOfMany = 0.1;  // of a path's links that a hash chooses from, at least
+constexpr double kMostFast = 0.05;  // fast flows of a bad end, at most, on rails with collisions
+constexpr double kOneOfMany = 0.1;  // least probability that a hash picks a given link of a path
 
 struct Fit {
   bool valid = false;
@@ -37,8 +37,8 @@ struct Candidate {
   std::vector<Port> group;
 };
 
-// Places, and how much likelier they make the observations than no fault does: the sum of their
-// gains, each less the log of the number of places that it was chosen from.
+// Places, and how much likelier they make the observations than no fault: the sum of their gains,
+// each minus the log of the number of places tested.
 struct Explanation {
   std::vector<Place> places;
   double score = 0;
@@ -59,14 +59,14 @@ class Attribution {
         places_(kJudged) {
     add_ends();
     add_paths();
-    // Of events, the few that a port saw in each direction tell more together.
+    // A port's events are few per direction; both directions together are more significant.
     if (scale.counted && scale.directed) add_wholes(CausePlace::kPort);
   }
   void add_hosts() { add_wholes(CausePlace::kHost); }
-  void set_places(double places) { places_ = places; }  // that were looked at in all
+  void set_places(double places) { places_ = places; }  // number tested in total
   double places() const { return places_; }
   Explanation explain(bool groups);
-  double score_if_unsure();  // of ends and paths that are likelier than chance, and not sure
+  double score_if_unsure();  // includes places that are likelier than chance but not certain
   Explanation explain_as_one(CausePlace place, int rail);  // a rail or the fleet
 
  private:
@@ -91,11 +91,11 @@ class Attribution {
   const Scale& scale_;
   std::vector<char> covered_;
   std::vector<Candidate> candidates_;
-  double places_;  // tested; for Bonferroni
+  double places_;  // number tested; for Bonferroni
   bool unsure_ = false;
 };
 
-// Ends with at least one bad flow.
+// Adds the ends with at least one bad flow.
 void Attribution::add_ends() {
   const auto ports = static_cast<std::size_t>(shape_.ports());
   std::vector<std::vector<int>> ends(scale_.directed ? 2 * ports : ports);
@@ -119,7 +119,7 @@ void Attribution::add_ends() {
   places_ += kJudged * static_cast<double>(ends.size());
 }
 
-// Paths with at least one bad flow, with all flows of each.
+// Adds the paths with at least one bad flow, each with all its flows.
 void Attribution::add_paths() {
   const auto key = [&](const Observation& s) {
     const bool keep = scale_.directed || s.from < s.to;
@@ -145,7 +145,7 @@ void Attribution::add_paths() {
   places_ += kJudged * static_cast<double>(observations_.size());
 }
 
-// Ports or hosts with a bad flow, with the flows of both directions.
+// Adds the ports or hosts with a bad flow, with the flows of both directions.
 void Attribution::add_wholes(CausePlace place) {
   const auto whole = [&](int port) {
     return place == CausePlace::kPort ? port : shape_.index({shape_.port(port).host, 0});
@@ -168,12 +168,12 @@ std::vector<int> Attribution::open(const Candidate& candidate) const {
   return observations;
 }
 
-// Returns whether chance explains the place's flows, given the number of places. One fast flow
-// dismisses a path: other flows made it slow before. An end is bad where few of its flows are fast
+// Whether chance explains the place's flows, given the number of places. One fast flow rules out a
+// path: its other flows were slow because of collisions. An end is bad if few of its flows are fast
 // and more of them are slow than chance explains (Chernoff).
 bool Attribution::by_chance(const std::vector<int>& observations, CausePlace place) const {
-  std::map<int, double> labels;  // a flow that was slow is slow again on a bad link of many
-  double share = 0, chance = 0;  // of bad ones, and of those that chance makes bad
+  std::map<int, double> labels;  // repeats of a flow take the same link, so each label counts once
+  double share = 0, chance = 0;  // fraction of bad flows, observed and expected by chance
   double fast = 0;
   for (const int s : observations) {
     if (observation(s).chance <= 0) return false;
@@ -194,12 +194,12 @@ bool Attribution::by_chance(const std::vector<int>& observations, CausePlace pla
   return places * std::exp(-divergence * static_cast<double>(observations.size())) > kFalseAlarm;
 }
 
-// Level: the median, of an even number the better of the middle two.
+// Level: the median; for an even count, the better of the middle two.
 Fit Attribution::fit_graded(const std::vector<int>& observations, CausePlace place) const {
   Fit fit;
   if (place != CausePlace::kGroup && !observations.empty() && by_chance(observations, place))
     return fit;
-  // Of a flow that the other end holds below what this end may carry.
+  // How much more this end may carry than the other end of the flow allows.
   const auto spare = [&](int s) {
     if (place == CausePlace::kTransmit) return observation(s).from_spare;
     return place == CausePlace::kReceive ? observation(s).to_spare : 0.0;
@@ -251,12 +251,12 @@ Fit Attribution::fit_counted(const std::vector<int>& observations, CausePlace pl
   const bool many =
       std::ranges::all_of(observations, [&](int s) { return observation(s).trials > 1; });
   double together = many ? dispersion(observations_, flows, fit.level) : 1;
-  std::map<std::pair<int, int>, double> excess;  // of a path
+  std::map<std::pair<int, int>, double> excess;  // by path
   for (const int s : observations)
     excess[{observation(s).from, observation(s).to}] +=
         observation(s).value - fit.level * observation(s).trials;
   if (together > 1 && excess.size() >= kLeastPaths) {
-    // What a place does, it does without its worst path, too, which may have met another fault.
+    // A fault of the place shows without its worst path, too, which may have another fault.
     const auto worst =
         std::ranges::max_element(excess, {}, [](const auto& path) { return path.second; })->first;
     std::erase_if(
@@ -291,7 +291,7 @@ Fit Attribution::fit_counted(const std::vector<int>& observations, CausePlace pl
   return fit;
 }
 
-// An end that was seen with one partner only cannot be told from the path.
+// An end that was measured with a single partner cannot be distinguished from the path.
 Fit Attribution::fit(const Candidate& candidate, const std::vector<int>& observations) const {
   if (observations.empty()) return {};
   const bool end = candidate.place == CausePlace::kTransmit ||
@@ -309,7 +309,7 @@ Fit Attribution::fit(const Candidate& candidate, const std::vector<int>& observa
                         : fit_graded(observations, candidate.place);
 }
 
-// Sets the place's flows aside, but for those that are much worse than the place makes them.
+// Marks the place's flows as covered, except those that are much worse than the place explains.
 void Attribution::take(const Candidate& candidate, const Fit& fit, Explanation& told) {
   for (const int s : candidate.observations) {
     const bool worse = !scale_.counted && candidate.place != CausePlace::kGroup &&
@@ -346,14 +346,14 @@ void Attribution::take_groups(Explanation& told) {
   }
 }
 
-// The candidate of most gain first; its flows are set aside, and the rest is looked at again.
+// Takes the candidate with the highest gain, covers its flows, and repeats with the rest.
 void Attribution::take_greedily(Explanation& told) {
   using Entry = std::pair<double, std::size_t>;  // gain, candidate
   std::priority_queue<Entry> queue;
   for (std::size_t c = 0; c < candidates_.size(); ++c)
     if (const Fit found = fit(candidates_[c], open(candidates_[c])); found.valid)
       queue.push({found.gain, c});
-  // Gains only fall as flows are set aside, so an entry that is still the best is the best.
+  // Gains only fall as flows are covered, so a candidate that is still first after a refit is best.
   while (!queue.empty()) {
     const auto [gain, c] = queue.top();
     queue.pop();
@@ -393,10 +393,10 @@ Explanation better(Explanation one, Explanation other) {
   return other.score > one.score ? std::move(other) : std::move(one);
 }
 
-// Rails one by one: as ends and paths, with groups, or as a whole; then all rails with hosts, or as
-// the fleet. Where a flow shows an event or none by chance, no count of bad flows tells these
-// apart. A whole is named where parts explain less, also such parts as more packets have yet to
-// make sure.
+// Explains each rail by ends and paths, with groups, or as a whole; then all rails by hosts, or as
+// the fleet. Because a flow shows an event or none by chance, counts of bad flows cannot
+// distinguish these. A whole is named if its parts explain less, including parts that need more
+// packets to be certain.
 std::vector<Place> explain_counts(const Shape& shape, std::span<const Observation> observations,
                                   const Scale& scale) {
   std::vector<std::vector<Observation>> rails(static_cast<std::size_t>(shape.rails));
@@ -442,7 +442,7 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Observatio
 std::vector<Place> attribute(const Shape& shape, std::span<const Observation> observations,
                              const Scale& scale) {
   if (scale.counted) return explain_counts(shape, observations, scale);
-  // Flows that cross a group's border look like bad ends, and few bad flows of ends like a group.
+  // Flows across a group's border look like bad ends, and bad ends with few flows like a group.
   Attribution attribution(shape, observations, scale);
   return better(attribution.explain(true), attribution.explain(false)).places;
 }

@@ -1,4 +1,4 @@
-// The cause of samples out of line: one place that explains them.
+// The cause of bad samples: the place that explains them.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ enum class CausePlace {
   kHost,   // all ports of a host
   kPath,   // one directed pair of ports
   kPair,   // both directions of one pair
-  kRail,   // all ports of a rail: its switch
-  kGroup,  // some ports of a rail, as behind one leaf; see Cause::ports
-  kFleet,  // everything alike
+  kRail,   // all ports of a rail, such as its switch
+  kGroup,  // some ports of a rail, such as those behind one leaf; see Cause::ports
+  kFleet,  // all ports alike
 };
 
 enum class CauseKind { kRate, kLatency, kLoss, kUnreachable, kMtu, kSwapped, kUnstable };
@@ -27,20 +27,20 @@ struct Cause {
   CauseKind kind = CauseKind::kRate;
   CausePlace place = CausePlace::kPort;
   Port port;                  // the port, the sender of a path, or any port of the host or rail
-  Port peer;                  // the receiver of a path; of kSwapped: the other port
+  Port peer;                  // the receiver of a path; kSwapped: the other port
   std::vector<Port> ports;    // of kGroup
   double value = 0;           // Gb/s, microseconds (p50), losses per packet, bytes of MTU
   double expected = 0;        // in the same unit
-  double low = 0, high = 0;   // interval of confidence of `value`
-  double confidence = 0;      // a score, 0 to 1: see Finding::score
-  int samples = 0;            // flows that speak for the cause
-  bool loaded_only = false;   // of kLoss: paced flows lose nothing, so load makes the loss
-  bool load_unclear = false;  // of kLoss: somewhat more paced packets would tell
-  // Of kUnstable: the share of the time in which the place is bad, or of the flows that it hits.
+  double low = 0, high = 0;   // confidence interval of `value`
+  double confidence = 0;      // a score from 0 to 1: see Finding::score
+  int samples = 0;            // flows that support the cause
+  bool loaded_only = false;   // kLoss: paced flows lose nothing, so load causes the loss
+  bool load_unclear = false;  // kLoss: a few more paced packets would decide loaded_only
+  // kUnstable: fraction of the time for which the place is bad, or of the flows that are affected.
   double share = 0, share_low = 0, share_high = 0;
-  double spell_s = 0, period_s = 0;  // of the time; 0: not known
-  bool of_flows = false;             // it hits the same flows again, and spares the others
-  std::vector<int> labels = {};      // of flows that it hits (Flow::label)
+  double spell_s = 0, period_s = 0;  // of intermittent faults; 0: unknown
+  bool of_flows = false;             // affects the same flows repeatedly, and no others
+  std::vector<int> labels = {};      // of affected flows (Flow::label)
 };
 
 }  // namespace weft::fabric

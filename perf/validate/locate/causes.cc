@@ -1,4 +1,4 @@
-// Merges places, and compares the places of causes.
+// Merges places and compares the places of causes.
 #include "perf/validate/locate/causes.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kGroupPorts = 3;  // alike ports of a rail from which their leaf is the cause
+constexpr std::size_t kGroupPorts = 3;  // similar ports of a rail that make their leaf the cause
 
-// One place for several.
+// Combines several places into one.
 Place united(CausePlace place, const std::vector<Place>& parts) {
   Place whole = parts.front();
   whole.place = place;
@@ -100,7 +100,7 @@ class Merger {
         parts, [&](const Place& p) { return alike_(p.level, parts.front().level); });
   }
 
-  // Groups that were found by both directions, and ports of a rail that are alike.
+  // Merges groups found in both directions, and similar ports of a rail.
   void groups() {
     for (const CausePlace part : {CausePlace::kPort, CausePlace::kTransmit, CausePlace::kReceive}) {
       std::map<int, std::vector<Place>> rails;
@@ -141,7 +141,7 @@ class Merger {
   Alike alike_;
 };
 
-constexpr std::size_t kEndPaths = 3;  // that lose packets, from which their common end is the cause
+constexpr std::size_t kEndPaths = 3;  // lossy paths of an end from which the end is the cause
 
 bool contains(const std::vector<Port>& ports, Port port) {
   return std::ranges::find(ports, port) != ports.end();
@@ -166,7 +166,7 @@ void unite_paths(std::vector<Place>& places) {
       if (entry.second.size() < kEndPaths) continue;
       const Port port = entry.first;
       std::vector<Place> parts = entry.second;
-      for (const Place& p : places)  // the end itself, of the flows that no path has taken
+      for (const Place& p : places)  // the end itself, from flows that no path covers
         if (p.place == end && p.port == port) parts.push_back(p);
       Place whole = united(end, parts);
       whole.port = port;
@@ -224,7 +224,7 @@ bool same_place(const Cause& outer, const Cause& inner) {
         return 1;
     }
   };
-  // A cause's effect can look smaller than the cause, by one step.
+  // The effect of a cause can look smaller than the cause, by one step.
   if (size(inner.place) > size(outer.place) || size(inner.place) + 1 < size(outer.place))
     return false;
   switch (inner.place) {
@@ -256,7 +256,7 @@ bool same_place(const Cause& outer, const Cause& inner) {
 
 namespace {
 
-// Calls visit(sample, slow) for the flows of kRate that a rate was read of.
+// Calls visit(sample, slow) for the kRate flows whose rate counts.
 template <typename Visit>
 void each_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
                const Thresholds& thresholds, const Ignored& ignored, const Visit& visit) {

@@ -1,4 +1,4 @@
-// Counts the flows of rounds, and the bad looks that have nothing to do with a place.
+// Counts the flows of rounds, and the bad samples that no place caused.
 #include "perf/validate/locate/company.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kOften = 0.02;          // share of bad looks from which a rail is not quiet
-constexpr double kMeet = 0.05;           // share of bad looks, without those of bad moments, from
-                                         // which flows of the rail meet on uplinks
-constexpr double kAltogetherBad = 0.75;  // share of bad looks from which an end is bad by itself
-constexpr int kFullRound = 4;            // flows of a rail that tell a bad moment of all
-constexpr double kMoreMoments = 1.5;     // moments that hit a part of the fleet only
+constexpr double kOften = 0.02;          // fraction of bad samples from which a rail is not quiet
+constexpr double kMeet = 0.05;           // fraction of bad samples, without fleet-wide slowdowns,
+                                         // from which flows of the rail collide on uplinks
+constexpr double kAltogetherBad = 0.75;  // fraction of bad samples from which an end itself is bad
+constexpr int kFullRound = 4;            // flows of a rail that can show a slowdown of all
+constexpr double kMoreMoments = 1.5;     // factor for slowdowns that hit only a part of the fleet
 
 struct Count {
   int bad = 0, all = 0;
@@ -55,9 +55,9 @@ std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
     beside[i] = !company.alone(samples.flows[static_cast<std::size_t>(observations[i].flow)]);
     if (beside[i]) tally(ends, observations[i]);
   }
-  // Ends that are bad altogether say nothing of the others.
+  // Ignore ends that are bad by themselves.
   std::vector<Count> healthy(ends.size());
-  std::map<std::pair<int, int>, std::vector<double>> rounds;  // of a rail
+  std::map<std::pair<int, int>, std::vector<double>> rounds;  // by rail and round
   for (std::size_t i = 0; i < observations.size(); ++i) {
     const auto [from, to] = ends_of(observations[i]);
     if (!beside[i] || ends[from].share() >= kAltogetherBad || ends[to].share() >= kAltogetherBad)
@@ -93,7 +93,7 @@ std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
 
 double chance_of_all(std::vector<std::pair<double, double>> looks) {
   std::ranges::sort(looks);
-  double chance = 1, least = 1, begun_s = 0;  // `least`: of the looks of one moment
+  double chance = 1, least = 1, begun_s = 0;  // `least`: of the samples of one slowdown
   for (const auto& [at_s, of_look] : looks) {
     if (least < 1 && at_s - begun_s < kApart_s) {
       least = std::min(least, of_look);

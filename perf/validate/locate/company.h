@@ -1,5 +1,5 @@
-// What else a rail carries while a flow runs, and how often flows of healthy places are slow in
-// such company: flows meet on links that a hash chooses, and whole fleets have bad moments. Pure.
+// The other flows on a flow's rails, and how often flows of healthy places are slow next to them:
+// hashes put flows on the same link, and whole fleets have transient slowdowns. Pure.
 #pragma once
 
 #include <map>
@@ -11,32 +11,32 @@
 
 namespace weft::fabric {
 
-// Looks that begin closer to each other may meet the same bad moment, and count as one.
+// Samples less than this apart may hit the same slowdown, and count as one.
 inline constexpr double kApart_s = 0.7;
 
 class Company {
  public:
   explicit Company(const Samples& samples);
-  // No other flow of its round has a port on its rails.
+  // Whether no other flow of its round uses its rails.
   bool alone(const FlowSample& sample) const;
 
  private:
-  std::map<std::pair<int, int>, int> flows_;  // of a round and rail
+  std::map<std::pair<int, int>, int> flows_;  // by round and rail
 };
 
-// How often a look at a healthy place is bad; 0: as seldom as in a quiet fleet.
+// Probability that a sample of a healthy place is bad; 0: as rare as in a quiet fleet.
 struct Chance {
   double beside_others = 0, alone = 0;
-  bool meet = false;  // of flows beside others, and not because of moments that are bad for all
+  bool meet = false;  // flows collide: fleet-wide slowdowns do not explain beside_others
 };
 inline constexpr double kLeastChance = 0.005;
 
-// By rail, of observations of Probe::kRate that are bad from `bad_level` on. No fault of fewer than
-// half of the ports changes the chances.
+// By rail, for kRate observations, which are bad from `bad_level` up. A fault of fewer than half of
+// the ports does not affect the result.
 std::vector<Chance> chances_of(const Shape& shape, const Samples& samples,
                                const std::vector<Observation>& observations, double bad_level);
 
-// The chance that a healthy place has all of these bad looks: (time, chance of each).
+// The probability that a healthy place has all of these bad samples: (time, probability).
 double chance_of_all(std::vector<std::pair<double, double>> looks);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// Plan, measure, locate, test again.
+// Plans, measures, locates and tests again.
 #include "perf/validate/locate/conduct.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kPlanShare = 0.65;   // of the budget: the plan's rounds as planned
-constexpr double kLatestPlan = 0.75;  // what is not begun by then is left out
-constexpr double kLatestRound = 0.9;  // the rest is for reports
+constexpr double kPlanShare = 0.65;   // of the budget, for the planned rounds
+constexpr double kLatestPlan = 0.75;  // planned rounds that would end later are left out
+constexpr double kLatestRound = 0.9;  // leaves time for reports
 constexpr int kMostFurtherRounds = 150;
-constexpr int kFirstLabel = 100;  // of flows of kRate; those of kEntropy come before
+constexpr int kFirstLabel = 100;  // of kRate flows; kEntropy uses smaller labels
 
 class Conductor {
  public:
@@ -71,13 +71,13 @@ class Conductor {
   const Thresholds& thresholds_;
   const EachMinute& each_minute_;
   double start_s_;
-  int minutes_ = 0;        // told
-  double overhead_s_ = 0;  // of a round, the longest of the recent ones
+  int minutes_ = 0;        // reported
+  double overhead_s_ = 0;  // per round, the longest of recent ones
   int label_ = kFirstLabel;
   Conducted done_;
 };
 
-// Each flow at full speed has a source port of its own, but for repeats.
+// Gives each unlabeled kRate flow a new label, and so its own source port.
 void Conductor::measure(Round round) {
   const double before_s = fabric_.now_s();
   round.at_s = before_s - start_s_;
@@ -93,8 +93,7 @@ void Conductor::measure(Round round) {
   }
 }
 
-// Victims of a slow receiver ask for no further looks, but for paths of which nothing else is
-// known.
+// Victims of a slow receiver need no further samples, except on paths that have no other sample.
 std::optional<Round> Conductor::next() const {
   const auto next_of = [&](const Samples& samples) {
     return next_round(fabric_.hosts(), samples, done_.causes, thresholds_, fabric_.most_flows());
@@ -144,7 +143,7 @@ void Conductor::locate_and_test() {
   }
 }
 
-// The time that the other probes left goes to those for which the plan had none.
+// Spends remaining time on probes that the plan had left out.
 void Conductor::measure_left_out() {
   PlanOptions rest = options_;
   rest.only = done_.plan.left_out;
@@ -160,7 +159,7 @@ void Conductor::measure_left_out() {
   locate_and_test();
 }
 
-// What the plan promised, by what was really measured.
+// Updates the plan's summary with what was actually measured.
 void Conductor::settle_plan() {
   std::set<Probe> planned, ran;
   std::set<std::tuple<int, int, int>> paths;

@@ -1,5 +1,5 @@
-// Runs a plan on a fabric, locates causes, and tests suspects until they are clear or the time is
-// spent. Real and simulated fabrics are tested by this one function.
+// Runs a plan on a fabric, locates causes, and tests suspects until all are resolved or the time is
+// used up. Used for real and simulated fabrics.
 #pragma once
 
 #include <functional>
@@ -14,19 +14,18 @@
 namespace weft::fabric {
 
 struct Conducted {
-  Plan
-      plan;  // as far as it was run: left_out, measured_paths, and what was seen are of the samples
+  Plan plan;  // as executed: left_out, measured_paths and smallest_* reflect the samples
   Samples samples;
   std::vector<Cause> causes;
-  int further_rounds = 0;  // beyond the plan, to tell causes apart
+  int further_rounds = 0;  // in addition to the plan, to distinguish causes
 };
 
-// Gets what was measured so far, and the seconds since the begin.
+// Receives the results so far and the seconds since the start.
 using EachMinute = std::function<void(const Conducted& so_far, double seconds)>;
 
-// Uses at most options.budget_s + options.soak_s of fabric.now_s(), but for the last round's end; a
-// tenth of the budget is left for what follows. With a soak, calls `each_minute` about once a
-// minute. Throws what Fabric::run throws.
+// Takes at most options.budget_s + options.soak_s of fabric.now_s(), except that the last round may
+// end later; leaves a tenth of the budget for later work. During a soak, calls `each_minute` about
+// once a minute. Throws what Fabric::run throws.
 Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds,
                   const EachMinute& each_minute = {});
 

@@ -1,4 +1,4 @@
-// Groups of ports behind one switch, found by the flows that cross their border.
+// Groups of ports behind one switch, found from the flows that cross their border.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -10,8 +10,8 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kCrossing =
-    0.3;  // least share of bad flows across the border: few flows may not fill a switch
-constexpr double kAltogether = 0.9;  // share of bad flows from which an end is bad by itself
+    0.3;  // least fraction of bad flows across the border: a few flows may not fill a switch
+constexpr double kAltogether = 0.9;  // fraction of bad flows from which an end itself is bad
 
 struct Tally {
   int bad = 0, all = 0;
@@ -23,7 +23,7 @@ class GroupFinder {
   GroupFinder(const Shape& shape, std::span<const Observation> observations,
               const std::vector<Look>& looks, bool directed)
       : shape_(shape), observations_(observations), looks_(looks), directed_(directed) {}
-  // Replaces `best` by a group of the rail that explains more.
+  // Replaces `best` if a group of the rail explains more.
   void find(int rail, Group& best);
   void index();
 
@@ -42,7 +42,7 @@ class GroupFinder {
   std::span<const Observation> observations_;
   const std::vector<Look>& looks_;
   bool directed_;
-  std::vector<std::vector<int>> of_rail_;  // observations whose ends are not bad altogether
+  std::vector<std::vector<int>> of_rail_;  // observations whose ends are not bad by themselves
   std::vector<int> bad_of_rail_;
 };
 
@@ -67,8 +67,8 @@ void GroupFinder::index() {
   }
 }
 
-// Members send badly (side 0) or receive badly (side 1), but not among themselves. How many bad
-// flows make a member depends on how many flows shared the switch, so several shares are tried.
+// Finds ports that send badly (side 0) or receive badly (side 1), but not to each other. The
+// fraction of bad flows depends on how many flows shared the switch, so several are tried.
 bool GroupFinder::one_way(int rail, int side, Group& group) const {
   const std::vector<int>& here = of_rail_[static_cast<std::size_t>(rail)];
   std::map<int, Tally> ends;
@@ -92,13 +92,13 @@ bool GroupFinder::one_way(int rail, int side, Group& group) const {
       const bool from = connected.contains(observation(s).from),
                  to = connected.contains(observation(s).to);
       const bool crosses = directed_ ? (side == 0 ? from && !to : to && !from) : from != to;
-      if (from != to && !crosses) continue;  // the other direction speaks for itself
+      if (from != to && !crosses) continue;  // the other direction is a group of its own
       Tally& tally = crosses ? crossing : from && to ? inside : outside;
       ++tally.all;
       tally.bad += bad(s);
       if (crosses) found.observations.push_back(s);
     }
-    // Bad flows outside may belong to other faults; many of them, and this is no group.
+    // Bad flows outside may have other causes, but if there are many, this is not a group.
     if (crossing.share() < kCrossing || inside.share() > 0.1 || outside.bad > crossing.bad / 2)
       continue;
     if (crossing.bad - inside.bad - outside.bad <= most) continue;
@@ -108,7 +108,7 @@ bool GroupFinder::one_way(int rail, int side, Group& group) const {
   return most > 0;
 }
 
-// Bad pairs join opposite sides: where two colours suffice for many pairs, the sides are two
+// Bad pairs connect opposite sides: if the graph of many bad pairs is bipartite, its sides are two
 // switches.
 bool GroupFinder::two_sides(int rail, Group& group) const {
   const std::vector<int>& here = of_rail_[static_cast<std::size_t>(rail)];
@@ -130,7 +130,7 @@ bool GroupFinder::two_sides(int rail, Group& group) const {
       open.pop_back();
       sides[colour[port]].push_back(port);
       for (const int other : opposite[port]) {
-        ++pairs;  // each twice
+        ++pairs;  // each counted twice
         const auto [found, is_new] = colour.emplace(other, 1 - colour[port]);
         if (is_new) open.push_back(other);
         two &= found->second != colour[port];

@@ -1,4 +1,4 @@
-// Looks, subjects, and the sequential test of each.
+// Samples, subjects, and the sequential test of each subject.
 #include "perf/validate/locate/intermittent.h"
 
 #include <algorithm>
@@ -20,22 +20,22 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kBadLevel = 0.11;       // log of the rate's share: a look of 90 % is bad
-constexpr double kBadSigmas = 5;         // likewise, beyond the noise of this run
-constexpr double kHealthyBad = 3e-3;     // share of bad looks in a healthy fleet, at least
-constexpr double kHealthyHard = 3e-4;    // likewise, of looks that stand still or lose packets
+constexpr double kBadLevel = 0.11;       // log of the fraction of the rate: a sample of 90 % is bad
+constexpr double kBadSigmas = 5;         // in addition, beyond the noise of this run
+constexpr double kHealthyBad = 3e-3;     // fraction of bad samples in a healthy fleet, at least
+constexpr double kHealthyHard = 3e-4;    // likewise, of samples that stall or lose packets
 constexpr double kFalseName = 1e-3;      // per run, over all places
-constexpr double kSteady = 0.25;         // share of good looks below which a fault is steady
+constexpr double kSteady = 0.25;         // fraction of good samples below which a fault is steady
 constexpr std::size_t kSteadyLooks = 3;  // of a path or an end, at least
-constexpr int kRepeats = 5;              // of flows of each sort that tell whether flows are bound
-constexpr double kSameAgain = 0.85;      // share of the repeats that are as the first time
-constexpr int kTogether = 3;             // flows of a rail that are bad at a time
-constexpr double kCommon = 0.5;          // share of a round's flows that one kernel makes bad
+constexpr int kRepeats = 5;              // of bad and of good flows, to decide bound_of()
+constexpr double kSameAgain = 0.85;      // fraction of repeats with the same result
+constexpr int kTogether = 3;             // flows of a rail bad at once that have a common reason
+constexpr double kCommon = 0.5;          // fraction of bad flows from which a shared kernel stalled
 
 struct TimedLook {
   int from = 0, to = 0;                           // ports
-  bool bad = false, still = false, hard = false;  // hard: still, or it lost packets
-  bool loses = false;                             // more than full speed costs
+  bool bad = false, still = false, hard = false;  // hard: stalled or lost packets
+  bool loses = false;                             // more than at full speed alone
   double level = 0, gbps = 0, lost = 0, at_s = 0;
   int round = 0;
   const Flow* flow = nullptr;
@@ -53,13 +53,13 @@ struct Decision {
   Intermittent told;
 };
 
-// The log of how much slower a flow may be because its ends waited for a core.
+// Log of the slowdown of a flow that its ends' waits for a core explain.
 double level_of_waits(const FlowSample& sample) {
   return -std::log(std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved)));
 }
 
-// A TCP flow that moved nothing for a while and lost no packet waited for acknowledgements: what
-// they pass, from the receiver back to the sender, is at fault.
+// A TCP flow that stalled without packet loss waited for acknowledgments: the fault is on the
+// reverse path, from the receiver to the sender.
 bool lost_acknowledgements(const FlowSample& sample) {
   return sample.reached && sample.packets && sample.retransmits.value_or(1) == 0 &&
          (waited_for_timer(sample) || ended_still(sample));
@@ -122,7 +122,7 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (!by_flow[f] && !look.hard) continue;
     look.level = by_flow[f] ? by_flow[f]->value : look.still ? bad_level_ : 0;
     look.bad = look.hard || look.level >= bad_level_;
-    // Waits for a core may be all that makes the flow slow.
+    // Waits for a core may explain a slow flow.
     if (look.bad && !look.hard && look.level - level_of_waits(sample) < bad_level_) continue;
     if (look.bad && lost_acknowledgements(sample)) std::swap(look.from, look.to);
     look.gbps = sample.reached ? sample.gbps() : 0;
@@ -134,9 +134,9 @@ void Watcher::look(const std::vector<FleetHost>& hosts, const Samples& samples,
   }
 }
 
-// Flows that are bad together have a reason in common, such as an uplink that they share: they
-// accuse no end of theirs. Hosts that share a kernel share its bad moments, which no thread of the
-// tester may see.
+// Drops flows that are bad at once: they have a common reason, such as a shared uplink, and are no
+// evidence against their ends. Hosts that share a kernel share its stalls, which the tester's
+// threads may not notice.
 void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   const bool one_kernel = std::ranges::any_of(hosts, &FleetHost::emulated);
   struct Count {
@@ -144,11 +144,11 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   };
   std::map<int, Count> rounds;
   struct Together {
-    int bad = 0, most = 0;  // of all, and at one port
+    int bad = 0, most = 0;  // in total, and at one port
     std::map<int, int> ports;
     void add(int port) { most = std::max(most, ++ports[port]); }
   };
-  std::map<std::pair<int, int>, Together> rails;  // of a round and rail
+  std::map<std::pair<int, int>, Together> rails;  // by round and rail
   const auto rail = [&](const TimedLook& look) {
     return std::pair(look.round, shape_.port(look.from).rail);
   };
@@ -165,7 +165,7 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
     const Count& count = rounds[look.round];
     const bool stalled = one_kernel && count.all > 2 && count.bad > kCommon * count.all;
     if (stalled || !look.bad) return stalled;
-    // Where flows often meet, slow_ways() tells what one of them met.
+    // On rails with collisions, slow_ways() finds the cause instead.
     const auto r = static_cast<std::size_t>(shape_.port(look.from).rail);
     if (r < chances_.size() && chances_[r].meet) return true;
     const Together& together = rails[rail(look)];
@@ -173,15 +173,15 @@ void Watcher::drop_common(const std::vector<FleetHost>& hosts) {
   });
 }
 
-// What is slow, or loses packets, at nearly every look is no fault that comes and goes, and its
-// looks accuse no partner. Repeats of a flow say the same again, whatever others would say.
+// Drops places that are slow or lose packets in nearly every sample: they are not intermittent, and
+// no evidence against their partners. Repeats of a labeled flow are correlated; the first counts.
 void Watcher::drop_steady() {
   const double slow = -std::log(thresholds_.warn_rate) / 2;
   struct Looks {
     std::vector<double> levels;
     std::size_t lose = 0;
   };
-  std::unordered_map<std::uint64_t, Looks> all;  // of a path, or of an end
+  std::unordered_map<std::uint64_t, Looks> all;  // by path, and by end
   const auto places = [](const TimedLook& look) {
     const auto from = static_cast<std::uint64_t>(look.from + 1) << 32;
     const auto to = static_cast<std::uint64_t>(look.to + 1);
@@ -210,8 +210,8 @@ void Watcher::drop_steady() {
   });
 }
 
-// How often healthy looks are bad: those between ends that are not of the worst quarter. Twice as
-// often, since the worst quarter also had bad luck.
+// Estimates how often healthy samples are bad, from ends outside the worst quarter. Doubles it,
+// because the worst quarter also contains unlucky healthy ends.
 void Watcher::background() {
   std::map<int, std::pair<double, double>> ends;  // bad, all
   const auto receiver = [&](const TimedLook& look) { return shape_.ports() + look.to; };
@@ -272,7 +272,7 @@ std::vector<Subject> Watcher::subjects() const {
   return subjects;
 }
 
-// Whether bad looks are apart from good ones, and not the worse half of one kind.
+// Whether bad samples differ clearly from good ones, instead of being the worse half.
 bool Watcher::is_apart(const std::vector<int>& looks) const {
   std::vector<double> bad, good;
   for (const int l : looks) {
@@ -282,8 +282,8 @@ bool Watcher::is_apart(const std::vector<int>& looks) const {
   return good.empty() || quantile(bad, 0.5) - quantile(good, 0.5) >= bad_level_;
 }
 
-// Several partners saw the end bad, and paths that were bad once were good at another time. A port
-// was bad more than once in each direction.
+// An end must be bad with several partners, on paths that were good at other times. A port must
+// also be bad more than once in each direction.
 bool Watcher::may_be_intermittent(const Subject& subject, const std::vector<int>& looks) const {
   std::map<std::pair<int, int>, std::pair<int, int>> paths;  // bad, good
   int sent = 0, received = 0;                                // bad
@@ -305,7 +305,7 @@ Decision Watcher::judge(const Subject& subject, const std::vector<char>& covered
   const double clear_at = std::log(kMissed);
   Decision decision;
   bool selected = false, reached = false;
-  bool before[2] = {false, false};  // of a port: by direction
+  bool before[2] = {false, false};  // of a port, by direction
   std::vector<int> looks;
   for (const int l : subject.looks) {
     const TimedLook& look = at(l);
@@ -324,7 +324,7 @@ Decision Watcher::judge(const Subject& subject, const std::vector<char>& covered
     else if (!again)
       decision.llr += std::log(share / healthy);
     reached = reached || decision.llr >= name_at;
-    if (!reached && decision.llr <= clear_at) selected = false;  // until the next bad look
+    if (!reached && decision.llr <= clear_at) selected = false;  // until the next bad sample
   }
   if (!selected || !is_apart(looks)) return decision;
   const bool named = reached && may_be_intermittent(subject, looks);
@@ -357,7 +357,7 @@ void Watcher::tell(const Subject& subject, const std::vector<int>& looks,
     before = look.bad;
     selected = selected || look.bad;
   }
-  // Looks of one spell say the same, so that as many count as there were spells.
+  // Samples of one spell are correlated, so each spell counts once.
   const double run = runs > 0 ? std::max(1.0, static_cast<double>(told.bad) / runs) : 1;
   const Interval interval = wilson(told.bad / run, told.looks / run, thresholds_.confidence);
   told.share = told.looks > 0 ? static_cast<double>(told.bad) / told.looks : 0;
@@ -405,7 +405,7 @@ std::vector<Intermittent> Watcher::run() {
 
 using Identity = std::tuple<Port, Port, int>;
 
-// The looks of each flow that has a label, in their order; true: bad. The first one chose its sort.
+// Samples of each labeled flow, in order; true: bad. The first classifies the flow.
 std::map<Identity, std::vector<bool>> by_identity(const Intermittent& place) {
   std::map<Identity, std::vector<bool>> flows;
   for (const auto& [flow, bad] : place.flows)
@@ -434,7 +434,7 @@ Bound bound_of(const Intermittent& place) {
   return same ? Bound::kFlows : Bound::kTime;
 }
 
-// Bad and good ones in turns: a spell that lasts is not taken for a flow that is bad.
+// Alternates between bad and good flows, so that a long spell is not mistaken for a bad flow.
 std::vector<Flow> flows_to_repeat(const Intermittent& place) {
   if (bound_of(place) != Bound::kUnknown) return {};
   std::vector<Flow> once[2];

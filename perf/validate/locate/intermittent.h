@@ -1,11 +1,11 @@
-// Finds faults that come and go, and faults that hit only some flows. Pure.
+// Finds intermittent faults, and faults that affect only some flows. Pure.
 //
-// Each flow of kRate is one look at its two ends and at its path. It is bad where it is slow,
-// stands still, or loses packets that others do not. The first bad look at a place selects the
-// place; the looks after it decide, by a sequential test (A. Wald, "Sequential tests of statistical
-// hypotheses", Annals of Mathematical Statistics 16, 1945) of "as often bad as in a healthy fleet"
-// against "bad for kShareToSee of the time". Bad looks in a row are one event, since what makes a
-// look bad lasts. docs/statistics.md has the model and its power.
+// Each kRate flow is one sample ("look") of its two ends and its path. A sample is bad if the flow
+// is slow, stalls, or loses packets that others do not. The first bad sample of a place selects the
+// place; later ones decide, by a sequential test (A. Wald, "Sequential tests of statistical
+// hypotheses", Annals of Mathematical Statistics 16, 1945) of "bad as often as in a healthy fleet"
+// against "bad for kShareToSee of the time". Consecutive bad samples count as one event, because
+// their reason persists. docs/statistics.md has the model and its power.
 #pragma once
 
 #include <utility>
@@ -19,35 +19,35 @@
 
 namespace weft::fabric {
 
-inline constexpr double kLook_s = 0.2;      // length of a look
-inline constexpr double kShareToSee = 0.1;  // of the time: what the sequential test looks for
-inline constexpr double kMissed = 0.025;    // of places that are bad so often
+inline constexpr double kLook_s = 0.2;      // length of a sample
+inline constexpr double kShareToSee = 0.1;  // of the time: the alternative of the sequential test
+inline constexpr double kMissed = 0.025;    // of the places that are bad that often
 
-// A place some of whose looks are bad.
+// A place with some bad samples.
 struct Intermittent {
   CausePlace place = CausePlace::kTransmit;        // kTransmit, kReceive or kPath
-  Port port, peer;                                 // peer: of kPath
-  bool named = false;                              // false: more looks decide
-  int looks = 0, bad = 0;                          // after the selecting one
-  double share = 0, low = 0, high = 0;             // of looks that are bad, with its interval
-  double chance = 1;                               // that noise names the place
-  double baseline_gbps = 0, bad_gbps = 0;          // medians of good and of bad looks
-  double lost = 0, least_lost = 0, most_lost = 0;  // per packet of bad looks: median, range
-  double spell_s = 0, period_s = 0;                // estimates; 0: not known
-  std::vector<std::pair<Flow, bool>> flows;        // in the order of the looks; true: bad
+  Port port, peer;                                 // peer: for kPath
+  bool named = false;                              // false: needs more samples
+  int looks = 0, bad = 0;                          // after the selecting sample
+  double share = 0, low = 0, high = 0;             // of bad samples, with interval
+  double chance = 1;                               // probability that noise names the place
+  double baseline_gbps = 0, bad_gbps = 0;          // medians of good and of bad samples
+  double lost = 0, least_lost = 0, most_lost = 0;  // per packet of bad samples: median, range
+  double spell_s = 0, period_s = 0;                // estimates; 0: unknown
+  std::vector<std::pair<Flow, bool>> flows;        // in the order of the samples; true: bad
 };
 
-// Named places first. Flows that stand still, or do not arrive, are bad looks, too. Places whose
-// looks are nearly all bad are left to the steady causes.
+// Named places first. Flows that stall or fail are bad samples, too. Places with almost only bad
+// samples are left to the steady causes.
 std::vector<Intermittent> find_intermittent(const std::vector<FleetHost>& hosts,
                                             const Samples& samples, const Thresholds& thresholds,
                                             const Ignored& ignored);
 
-// Whether what makes looks of the place bad comes and goes with time, or belongs to certain flows:
-// what repeats of the same source ports say. kUnknown: too few repeats.
+// Whether bad samples of the place depend on time or on the flow, decided by repeats of the same
+// source ports. kUnknown: too few repeats.
 enum class Bound { kUnknown, kTime, kFlows };
 Bound bound_of(const Intermittent& place);
 std::vector<Flow> flows_to_repeat(
-    const Intermittent& place);  // that would tell; empty: it is known
+    const Intermittent& place);  // whose repeats would decide; empty: already decided
 
 }  // namespace weft::fabric

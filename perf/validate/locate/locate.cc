@@ -1,5 +1,5 @@
-// Kind by kind, from what breaks most to what breaks least, so that a broken place does not colour
-// the kinds after its own.
+// Locates causes kind by kind, the most severe first, so that a broken place does not distort the
+// kinds after it.
 #include "perf/validate/locate/locate.h"
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 namespace weft::fabric {
 namespace {
 
-// Share of healthy flows that fail altogether.
+// Fraction of healthy flows that fail completely.
 constexpr double kNever = 1e-9;
 constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
-constexpr double kLossyFlows = 1e-2;            // per packet: what makes some flows slow as well
-constexpr int kTailFlows = 3;                   // fewer do not tell a 99th percentile
+constexpr double kLossyFlows = 1e-2;            // per packet: slows some flows as well
+constexpr int kTailFlows = 3;                   // fewer give no 99th percentile
 
 bool alike_always(double, double) { return true; }
 bool alike_losses(double one, double other) {
@@ -63,8 +63,8 @@ class Locator {
   const PortInfo& info(Port port) const {
     return hosts_[static_cast<std::size_t>(port.host)].ports[static_cast<std::size_t>(port.rail)];
   }
-  // Flows at ports that are known to be broken, or at places of causes of the given kinds; what
-  // hits some flows only counts as kUnstable.
+  // Ignores flows at broken ports or at places of causes of the given kinds; causes that affect
+  // only some flows count as kUnstable.
   Ignored ignoring(std::vector<CauseKind> kinds) const {
     return [this, kinds = std::move(kinds)](Port from, Port to) {
       for (const Port port : broken_)
@@ -116,7 +116,7 @@ class Locator {
   std::vector<Cause> causes_;
 };
 
-// Packets to a port that come in at another one.
+// Finds packets that arrived at another port than the one addressed.
 void Locator::swapped() {
   const std::vector<Place> places = counted(stray_observations(hosts_, samples_, ignoring({})),
                                             {.background = kNever}, alike_always);
@@ -136,8 +136,8 @@ void Locator::swapped() {
         ports.push_back({place.port.host, r});
     }
     for (const Port port : ports) {
-      // A cable that is swapped shows at both ends of its flows; packets to the port name the other
-      // port, and packets from the port its rail.
+      // Swapped cables affect flows in both directions: packets to the port identify the other
+      // port, packets from the port only its rail.
       std::map<Port, int> votes;
       for (const FlowSample& sample : samples_.flows) {
         if (!sample.arrived_at || *sample.arrived_at == sample.flow.to) continue;
@@ -180,11 +180,11 @@ void Locator::mtu() {
   }
 }
 
-// Where full speed alone costs no packets, paced and unpaced flows are one body of evidence. Flows
-// at full speed also count by themselves, but only far above the baseline: TCP loses packets at
-// full speed by design. Packets that are too large for a place are no losses.
+// If full speed alone loses no packets, paced and unpaced flows are evaluated together. Flows at
+// full speed are also evaluated alone, but only far above the baseline: TCP loses packets at full
+// speed by design. Packets that are too large for a place are not losses.
 void Locator::losses() {
-  // Of kLoss: what unstable() has named.
+  // kLoss: causes that unstable() has named.
   const Ignored ignored =
       ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kUnstable, CauseKind::kLoss});
   const std::vector<Observation> paced = loss_observations(hosts_, samples_, false, ignored);
@@ -225,8 +225,8 @@ void Locator::add_loss(const Place& place, const std::vector<Observation>& paced
   causes_.push_back(found);
 }
 
-// Rails whose baseline is worse than the reference, by more than noise that only slows flows
-// would make of it. Where most flows waited for cores, the few others lacked them as well.
+// Rails whose baseline is worse than the reference, beyond what noise that only slows flows would
+// explain. If most flows waited for cores, the few others lacked them as well.
 std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
                                        double threshold) const {
   std::vector<Place> places;
@@ -374,8 +374,8 @@ void Locator::unstable() {
   }
 }
 
-// Whether the rate is about what a transport reaches that meets the loss: go-back-N, or TCP, whose
-// real versions stay within a factor of two of Mathis' formula.
+// Whether the rate is about what a transport reaches with this loss: go-back-N, or TCP, whose
+// implementations stay within a factor of two of Mathis' formula.
 bool Locator::explains_rate(const Cause& loss, const Cause& rate) const {
   double rtt_us = 20;
   for (const FlowSample& sample : samples_.flows)
@@ -401,7 +401,7 @@ void Locator::drop_consequences() {
         return other.kind == CauseKind::kLatency || other.kind == CauseKind::kMtu ||
                other.kind == CauseKind::kUnstable;
       }
-      // A port that is too slow, or at times away, loses what it cannot carry.
+      // A port that is too slow, or intermittently down, loses what it cannot carry.
       if (cause.kind == CauseKind::kLoss)
         return (cause.loaded_only && other.kind == CauseKind::kRate) ||
                other.kind == CauseKind::kUnstable;

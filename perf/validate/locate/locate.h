@@ -1,9 +1,9 @@
-// Finds the places that explain the samples, and the next round that tells the leading places
-// apart. Pure: no fabric, no clock.
+// Finds the places that explain the samples, and the next round that distinguishes the leading
+// candidates. Pure: no fabric, no clock.
 //
-// Model: log(rate of i -> j) = rail + the least of transmit(i), path(i, j) and receive(j), fitted
-// by robust medians (the baseline of each rail first, then the worst places one after the other;
-// see attribution.h), each direction and rail by itself; latency likewise, losses by counts.
+// Model: log(rate of i -> j) = rail + min(transmit(i), path(i, j), receive(j)), fitted by robust
+// medians (first the baseline of each rail, then the worst places in turn; see attribution.h),
+// separately by direction and rail; latency likewise, losses by counts.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace weft::fabric {
 
-// Causes, the surest first. Flows whose ends were starved of a core speak for nothing. Rates are
-// judged against the baseline of their rail, and the baseline against the declared rates. What
-// follows from another cause (the rate of a port that loses packets) is no cause of its own.
+// Causes, most certain first. Flows whose ends were starved of a core are ignored. Rates are
+// compared with the baseline of their rail, and the baseline with the declared rates. Consequences
+// of another cause (the low rate of a port that loses packets) are dropped.
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds);
 
-// The round that best separates the leading causes (suspects against known-good partners); nothing
-// where every cause is clear or no flow could tell more.
+// The round that best separates the leading causes (suspects with known-good partners); nullopt if
+// every cause is clear or no flow would add information.
 std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows);

@@ -1,4 +1,4 @@
-// Chooses the flows that tell most about causes that are not yet clear.
+// Chooses the flows with most information about unclear causes.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -18,12 +18,12 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kMostRepeats = 4;     // of one path and probe: more would say the same
+constexpr int kMostRepeats = 4;     // of one path and probe: more would add nothing
 constexpr int kMostSamples = 12;    // of a cause that stays unclear, or of a port with few peers
-constexpr int kKnownEnd = 2;        // flows with others that tell an end from a path
-constexpr int kKnownEndByLoss = 8;  // likewise, where a flow shows a loss or none by chance
+constexpr int kKnownEnd = 2;        // flows with other partners that distinguish an end from a path
+constexpr int kKnownEndByLoss = 8;  // likewise for losses, which a flow shows only by chance
 
-// `clean`: full speed costs no packets, so that full speed shows a loss soonest.
+// `clean`: full speed alone loses no packets, so unpaced flows show a loss soonest.
 Probe probe_for(const Cause& cause, bool clean) {
   switch (cause.kind) {
     case CauseKind::kLatency:
@@ -85,7 +85,7 @@ class Chooser {
   }
 
  private:
-  // By host and rail; by both ends.
+  // Key by host and rail; by both ends.
   static std::uint64_t key_of(Port port) {
     return static_cast<std::uint64_t>(port.host) << 8 | static_cast<std::uint64_t>(port.rail);
   }
@@ -102,11 +102,11 @@ class Chooser {
            ports[static_cast<std::size_t>(port.rail)].usable;
   }
   bool free(Port port) const { return !busy_.contains(port); }
-  // Adds the flow where its ports are free and the path is not known well enough.
+  // Adds the flow if its ports are free and the path needs more samples.
   bool add(Port from, Port to) {
     if (!free(from) || !free(to) || from.host == to.host) return false;
     if (most_ > 0 && static_cast<int>(round_.flows.size()) >= most_) return false;
-    // Of pings, two that share a core would wait for each other.
+    // Two pings that share a core would wait for each other.
     const bool shared = hosts_[static_cast<std::size_t>(from.host)].emulated;
     if (round_.probe == Probe::kLatency && shared && !round_.flows.empty()) return false;
     if (count(tried_, std::pair(from, to)) >= repeats_) return false;
@@ -121,7 +121,7 @@ class Chooser {
              (passes(cause, port, other) || passes(cause, other, port));
     });
   }
-  // The free port of the rail that no cause touches and that is least known as a partner.
+  // The free port of the rail without a cause that has the fewest samples with `port`.
   std::optional<Port> partner(Port port, bool sends) const {
     std::optional<Port> best;
     int least = repeats_;
@@ -145,7 +145,7 @@ class Chooser {
     const std::optional<Port> other = partner(port, false);
     return other && add(*other, port);
   }
-  // A direction of a port at a time; the less known one first.
+  // Tests one direction of a port, the less known one first.
   bool either_way(Port port) {
     return count(sent_, port) <= count(received_, port) ? send_from(port) || send_to(port)
                                                         : send_to(port) || send_from(port);
@@ -154,14 +154,14 @@ class Chooser {
 
   const std::vector<FleetHost>& hosts_;
   const std::vector<Cause>& causes_;
-  int most_, repeats_;  // flows at a time; of one path
+  int most_, repeats_;  // concurrent flows; repeats of a path
   Round round_;
   std::unordered_map<std::uint64_t, int> tried_, spoken_, sent_, received_;
   std::map<Port, int> all_sent_, all_received_;
   std::set<Port> busy_;
 };
 
-// First whether an end is at fault, by its flows with others; then the path again.
+// Tests first whether an end is at fault, by its flows with other partners, then the path again.
 void Chooser::test_path(const Cause& cause, bool both_ways) {
   const Port from = cause.port, to = cause.peer;
   const int known = cause.kind == CauseKind::kLoss ? kKnownEndByLoss : kKnownEnd;
@@ -217,7 +217,7 @@ void Chooser::test(const Cause& cause) {
   }
 }
 
-// Ports all of whose flows were starved, as long as that may have passed.
+// Repeats ports whose flows were all starved, a limited number of times.
 void Chooser::probe_silent_paths() {
   for (const auto& [port, times] : all_sent_)
     if (count(sent_, port) == 0 && times < 2 * kMostRepeats) send_from(port);
@@ -225,8 +225,8 @@ void Chooser::probe_silent_paths() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
-// Whether a cause that needs no further look explains why flows between the two ports are slow. On
-// a fabric that is not quiet, flows that meet lose packets as well, so that losses explain nothing.
+// Whether a cause that needs no further sample explains slow flows between the two ports. On a
+// fabric that is not quiet, colliding flows lose packets as well, so losses explain nothing.
 bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds, bool quiet,
                   Port from, Port to) {
   return std::ranges::any_of(causes, [&](const Cause& cause) {
@@ -237,8 +237,8 @@ bool is_explained(const std::vector<Cause>& causes, const Thresholds& thresholds
   });
 }
 
-// Ways that the plan looks at once (labels of a pair, another rail, the own host) and that were
-// slow: again, each alone.
+// Repeats ways that were slow in the plan's concurrent rounds (labels of a pair, another rail,
+// loopback), each alone.
 std::optional<Round> ways_again(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 bool quiet, int most_flows) {
@@ -253,8 +253,8 @@ std::optional<Round> ways_again(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
-// Suspected paths, each alone: first with the source port that was slow, then with others. `again`:
-// only those that were slow alone.
+// Repeats suspected paths, each alone: first with the source port that was slow, then with others.
+// `again`: only those that were slow alone.
 std::optional<Round> paths_alone(const Samples& samples, const std::vector<Cause>& suspects,
                                  bool again, int most_flows) {
   const Company company(samples);
@@ -280,19 +280,19 @@ std::optional<Round> paths_alone(const Samples& samples, const std::vector<Cause
   return look_alone(std::move(ways), samples, most_flows);
 }
 
-// Flows that were slow where flows meet, with their source ports: alone, only those are slow again
-// that pass a bad link.
+// Repeats flows that were slow on rails with collisions, with their source ports: alone, only
+// those over a bad link are slow again.
 std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const std::vector<Cause>& causes, const Thresholds& thresholds,
                                  int most_flows) {
   std::vector<Way> ways = slow_ways(hosts, samples, thresholds, Probe::kRate);
-  std::set<std::pair<Port, Port>> known;  // paths of which another flow is slow for sure
+  std::set<std::pair<Port, Port>> known;  // paths with another flow that is slow with certainty
   for (const Way& way : ways)
     if (way.sure) known.insert({way.flow.from, way.flow.to});
   std::erase_if(ways, [&](const Way& way) {
     return known.contains({way.flow.from, way.flow.to}) || way.sure || way.enough || way.quiet ||
            std::ranges::any_of(causes, [&](const Cause& cause) {
-             // A path that loses packets may pass a link of many, whose switch is known in the end.
+             // A lossy path may use one bad link of many; continue until its switch is known.
              const bool settled = cause.kind == CauseKind::kLoss && way.lossy
                                       ? cause.of_flows
                                       : cause.kind != CauseKind::kUnstable;
@@ -304,7 +304,7 @@ std::optional<Round> flows_alone(const std::vector<FleetHost>& hosts, const Samp
 
 constexpr int kMostLooks = 1000;  // of one path: a sequential test ends by itself
 
-// Looks at places that may be bad at times, or for some flows, until that is known.
+// Samples places that may be bad intermittently, or for some flows, until that is decided.
 std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Samples& samples,
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows) {
@@ -322,7 +322,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
     cause.place = one.place;
     cause.port = one.port;
     cause.peer = one.peer;
-    // An end stands for its paths, and a direction for the port.
+    // An end represents its paths, and a direction its port.
     const auto open_end = [&](const Cause& other) { return passes(other, one.port, one.peer); };
     if (one.place == CausePlace::kPort) continue;
     if (one.place == CausePlace::kPath && std::ranges::any_of(open, open_end)) continue;
@@ -344,7 +344,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
   return {};
 }
 
-// Whether flows of healthy places are often slow on a rail.
+// Whether flows of healthy places are often slow on some rail.
 bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
                 const Thresholds& thresholds) {
   const auto all = [](Port, Port) { return false; };
@@ -365,9 +365,9 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
                                 const std::vector<Cause>& causes, const Thresholds& thresholds,
                                 int most_flows) {
   if (std::optional<Round> round = loads_again(hosts, samples, thresholds)) return round;
-  // The probe of the least sure cause that can still be tested; all unclear causes of that probe.
+  // Use the probe of the least certain cause that can still be tested, for all its unclear causes.
   std::vector<const Cause*> unclear;
-  const auto may_be_none = [&](const Cause& cause) {  // a rate whose interval reaches the limit
+  const auto may_be_none = [&](const Cause& cause) {  // a rate whose interval includes the limit
     return cause.kind == CauseKind::kRate && cause.high >= thresholds.warn_rate * cause.expected;
   };
   for (const Cause& cause : causes)
@@ -393,7 +393,7 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
     return suspect.place == CausePlace::kPath &&
            is_explained(causes, thresholds, quiet, suspect.port, suspect.peer);
   });
-  // Bad moments make all places look bad at times, and one fast look clears a path: paths come
+  // Slowdowns make all places look bad at times, but one fast sample clears a path: so paths come
   // first.
   if (!quiet) {
     if (std::optional<Round> round = paths_alone(samples, slow, true, most_flows)) return round;
@@ -430,7 +430,7 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   for (const Cause& suspect : suspects) more.test(suspect);
   if (std::optional<Round> round = more.round()) return round;
   if (smallest_rate_cut(hosts, samples, thresholds) <= rate_cut_to_see(thresholds)) return {};
-  Chooser everywhere(hosts, samples, causes, Probe::kRate, most_flows);  // noise hides a fault
+  Chooser everywhere(hosts, samples, causes, Probe::kRate, most_flows);  // noise may hide a fault
   for (int rail = 0; rail < shape_of(hosts).rails; ++rail) everywhere.test(whole_rail(rail));
   return everywhere.round();
 }

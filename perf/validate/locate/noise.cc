@@ -1,4 +1,4 @@
-// Estimates the baseline among graded observations, and how far healthy ones lie from that.
+// Estimates the baseline of graded observations and the noise of healthy ones.
 #include "perf/validate/locate/noise.h"
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kFewFlows = 8;                   // fewer do not tell their own noise
-constexpr std::size_t kEnoughDifferences = 8;  // these tell more than the windows of a flow
+constexpr int kFewFlows = 8;                   // fewer do not show their own noise
+constexpr std::size_t kEnoughDifferences = 8;  // these beat the windows of a flow as evidence
 
 std::uint64_t path_of(const Observation& s) {
   return static_cast<std::uint64_t>(s.from) << 32 | static_cast<std::uint64_t>(s.to);
 }
 
-// Standard deviation of normal values of which those up to the median are `better`; the other half
-// can have met a fault. 1.4826: a normal variable's deviation per median of its absolute values.
+// Standard deviation of normal values, from the half that is better than the median; the other half
+// may have a fault. 1.4826: standard deviation / median absolute value of a normal variable.
 double better_half_sigma(const std::vector<double>& values, double median) {
   std::vector<double> better;
   for (const double value : values)
@@ -30,8 +30,8 @@ double better_half_sigma(const std::vector<double>& values, double median) {
   return better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
 }
 
-// Standard deviation of normal values, from those that one path had one after the other. Unlike the
-// better half, these know of noise that only slows flows: of a tester that waits for cores.
+// Standard deviation of normal values, from consecutive values of one path. Unlike the better half,
+// these include noise that only slows flows, such as a tester's waits for cores.
 struct Repeated {
   double sigma = 0;             // 0: too few differences
   std::size_t differences = 0;  // between flows of one path
@@ -44,7 +44,7 @@ Repeated repeated_sigma(const std::vector<Observation>& observations) {
     const auto [before, first] = last.try_emplace(path_of(s), s.value);
     if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
   }
-  // 1.0483: a normal variable's deviation per median absolute difference of two of them.
+  // 1.0483: standard deviation / median absolute difference of two normal variables.
   const std::size_t count = differences.size();
   return {count < kLeastDifferences ? 0 : 1.0483 * quantile(differences, 0.5), count};
 }

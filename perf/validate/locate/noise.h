@@ -1,4 +1,4 @@
-// The baseline among graded observations, and how far healthy ones lie from that. Pure.
+// The baseline of graded observations, and the noise of healthy ones. Pure.
 #pragma once
 
 #include <vector>
@@ -8,21 +8,21 @@
 
 namespace weft::fabric {
 
-// The noise that is assumed at least, as standard deviations of a flow's value.
+// Lower bounds of the noise, as standard deviations of a flow's value.
 struct LeastNoise {
-  double least = 0;   // always
-  double of_few = 0;  // where few flows are as good as the baseline: these do not tell their noise
-  double of_windows = 0;  // what the windows of a flow say, until paths were measured often enough
+  double least = 0;       // always
+  double of_few = 0;      // if too few flows are as good as the baseline to estimate their noise
+  double of_windows = 0;  // from the windows of flows, until enough paths were repeated
 };
 
-// Returns the healthy level of log values; larger values are worse. Bad ports do not move it while
-// they are fewer than half, however often they were measured: it starts from the median port's
-// better quarter, and is the median of all values within the noise of that.
+// Returns the healthy level of log values; larger values are worse. Bad ports do not change it if
+// they are fewer than half, however often they were measured: it starts from the better quartile of
+// the median port, and is the median of all values within the noise around it.
 double baseline_of(const std::vector<Observation>& observations);
 
-// Subtracts the baseline of each rail from graded.observations, and fills in graded.baseline,
-// flows, sigma and baseline_error. The noise is that of the better half, which no fault can have
-// touched, and of flows that were repeated.
+// Subtracts the baseline of each rail from graded.observations, and sets graded.baseline, flows,
+// sigma and baseline_error. The noise is estimated from the better half, which no fault can have
+// affected, and from repeated flows.
 void settle(const Shape& shape, Graded& graded, const LeastNoise& floor);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// Reads samples quantity by quantity, and finds the baseline of each rail.
+// Extracts each quantity from samples, and computes the baseline of each rail.
 #include "perf/validate/locate/observations.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;       // a flow that moves little for so long is unstable
-constexpr double kNothing_s = 0.02;     // likewise, next to nothing: it waits for a timer
+constexpr double kStill_s = 0.06;       // a flow that moves little for this long is stalled
+constexpr double kNothing_s = 0.02;     // likewise, almost nothing: waits for a timer
 constexpr double kNothing = 0.05;       // of the best window
-constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow is as good as dead
-constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
-constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
-constexpr std::size_t kWindows = 4;     // fewer have no better quarter
+constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow counts as dead
+constexpr double kReceiverSlow = 0.5;   // fraction of time without room in the receiver's buffer
+constexpr double kReceiverFull = 0.01;  // likewise; less does not affect the rate noticeably
+constexpr std::size_t kWindows = 4;     // fewer have no upper quartile
 
-// Samples of a probe between ports of one rail that count.
+// Same-rail samples of `probe` that are not ignored.
 template <typename Visit>
 void each(const Samples& samples, Probe probe, const Ignored& ignored, const Visit& visit) {
   for (const FlowSample& sample : samples.flows) {
@@ -39,7 +39,7 @@ Observation observation_of(const Shape& shape, const FlowSample& sample, double 
   return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
 }
 
-// Windows with at most that share of the best one.
+// Windows with at most `share` of the best window.
 int slow_windows(const FlowSample& sample, double share) {
   const std::vector<double>& windows = sample.window_gbps;
   const double most = windows.empty() ? 0 : std::ranges::max(windows);
@@ -52,8 +52,8 @@ double still_s(const FlowSample& sample) {
   return slow_windows(sample, 0.1) * sample.window_s;
 }
 
-// Gb/s; of a TCP flow with a starved end those of the better windows. A window of RDMA holds few
-// messages, whole ones, and the NIC goes on while the core is away.
+// Gb/s; for a TCP flow with a starved end, of its better windows. A window of RDMA holds few whole
+// messages, and the NIC continues without the core.
 double rate_of(const FlowSample& sample) {
   const bool smooth = sample.receiver_limited && sample.window_gbps.size() >= kWindows;
   if (!starved(sample) || !smooth) return sample.gbps();
@@ -61,12 +61,12 @@ double rate_of(const FlowSample& sample) {
   return quantile(windows, 0.75);
 }
 
-// The most that the flow could have reached without its ends' waits for a core.
+// Upper bound of the flow's rate without its ends' waits for a core.
 double without_waits(const FlowSample& sample, double rate) {
   return rate / std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved));
 }
 
-// Standard error of a flow's average, from its windows; neighbours depend on each other, so twice.
+// Standard error of a flow's average, from its windows; doubled, because neighbors are correlated.
 double window_error(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3 || sample.gbps() <= 0) return 0;
   double squares = 0;
@@ -76,18 +76,17 @@ double window_error(const FlowSample& sample) {
   return 2 * std::sqrt(squares / (k - 1) / k);
 }
 
-// Undeclared rates of software RDMA are those of the cores, however full the queue was.
+// Whether waits hide the rate. Software RDMA without declared rates is limited by the cores.
 bool says_little(const FlowSample& sample, bool declared) {
   return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
 }
 
-// The level from which noise alone makes no flow slow. Collisions only slow flows, so that the
-// faster half tells the noise of both; where more than half of the flows met others, the faster
-// quarter.
+// The level beyond which noise alone makes no flow slow. Collisions only slow flows, so the faster
+// half shows the noise of both; if more than half of the flows collided, the faster quarter.
 double beyond_noise_of_all(const std::vector<Observation>& observations) {
   constexpr double kSigmas = 3, kLeastSigma = 0.01;
-  constexpr double kShared = 0.4;    // two flows on a link have half of it each: log 2, with noise
-  constexpr double kTenth = 1.2816;  // of normal values, sigmas from the median to the best tenth
+  constexpr double kShared = 0.4;    // two flows on a link get half of it each: log 2, with noise
+  constexpr double kTenth = 1.2816;  // of normal values: sigmas from the median to the best tenth
   std::vector<double> values;
   for (const Observation& s : observations) values.push_back(s.value);
   if (values.empty()) return 0;
@@ -99,8 +98,8 @@ double beyond_noise_of_all(const std::vector<Observation>& observations) {
   return median + kSigmas * (median - quantile(values, 0.1)) / kTenth;
 }
 
-// Fills in chances. Slow flows that may have met others are no noise: where there are many, noise
-// and the baseline are those of the rest.
+// Sets the chances. Slow flows that may have collided are not noise: if there are many, noise and
+// baseline are computed from the rest.
 void tell_company(const Shape& shape, const Samples& samples, double slow, const LeastNoise& floor,
                   Graded& graded) {
   slow = std::max(slow, beyond_noise_of_all(graded.observations));
@@ -183,8 +182,8 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
   each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
     if (stood_still(sample)) return;
     received.push_back(&sample);
-    // The windows that a wait cut short say nothing of the better ones, and those of RDMA differ by
-    // whole messages, which the next window makes up for.
+    // Windows shortened by a wait do not show the noise of the better ones, and those of RDMA
+    // differ by whole messages, which the next window compensates.
     const bool smooth = sample.receiver_limited.has_value();
     if (errors.size() < 1000 && smooth && !starved(sample)) errors.push_back(window_error(sample));
     if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) > 0) return;
@@ -193,7 +192,7 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
       undeclared.push_back(observation_of(shape, sample, -std::log(sample.gbps())));
   });
   if (!undeclared.empty()) {
-    // The fastest rail's baseline stands for a declared rate.
+    // The baseline of the fastest rail replaces a declared rate.
     double fastest = 0;
     for (int rail = 0; rail < shape.rails; ++rail) {
       std::vector<Observation> here;
@@ -207,7 +206,7 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
     const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
     double share = sample->reached ? rate_of(*sample) / expected : 0;
     const bool declared = expected_gbps(hosts, sample->flow.from, sample->flow.to, 0) > 0;
-    // Where every flow waited, nobody says what a rate without waits would be.
+    // If every flow waited, the rate without waits is unknown.
     if (!known && undeclared.empty() && says_little(*sample, declared)) {
       graded.silent.push_back(sample);
       continue;
@@ -322,7 +321,7 @@ void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
 
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
   constexpr double kTimesBaseline = 10, kLeastLoss = 1e-3;
-  constexpr std::size_t kLeastTargets = 4;  // fewer do not tell the baseline
+  constexpr std::size_t kLeastTargets = 4;  // fewer give no baseline
   struct Tally {
     double lost = 0, packets = 0;
   };
@@ -388,7 +387,7 @@ std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   std::vector<Observation> observations;
-  std::set<std::pair<int, int>> alive;  // pairs that small packets pass
+  std::set<std::pair<int, int>> alive;  // pairs that small packets cross
   const auto filtered = without_datagrams(samples, ignored);
   for (const Probe probe : {Probe::kReach, Probe::kLatency})
     each(samples, probe, ignored, [&](const FlowSample& sample) {
@@ -418,7 +417,7 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
       if (sample.flow.from.rail == rail && sample.passed_mtu) ++votes[*sample.passed_mtu];
   int mtu = 0, most = 0;
   for (const auto& [bytes, count] : votes)
-    if (count >= most) {  // of two as frequent ones the larger
+    if (count >= most) {  // the larger of equally frequent ones
       mtu = bytes;
       most = count;
     }

@@ -1,4 +1,4 @@
-// Poisson and normal laws, and the least faults that stand out from them.
+// Poisson and normal distributions, and the smallest faults that stand out from them.
 #include "perf/validate/locate/power.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ double dispersion(std::span<const Observation> observations, const std::vector<i
   return k < 1 || squares <= quantile ? 1 : squares / k;
 }
 
-// 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
+// 1.2533 sigma / sqrt k for large k; the median of two values is one of them.
 double median_error(double sigma, std::size_t flows, double baseline_error) {
   const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
   return std::hypot(own, baseline_error);
@@ -53,16 +53,16 @@ double least_share(const Shape& shape, std::size_t observations, double trials,
     if (events >= trials) return 1;
     ++events;
   }
-  // The chance that a Poisson variable of that mean stays below `events`.
+  // The probability that a Poisson variable with this mean stays below `events`.
   const auto missed = [&](double share) {
     double term = std::exp(-share * trials), sum = 0;
     for (double e = 0; e < events; term *= share * trials / ++e) sum += term;
     return sum;
   };
-  // Half of what may be missed is for flows that chance makes look uneven (see dispersion()).
+  // Half of the miss probability is for flows that look uneven by chance (see dispersion()).
   double low = 0, high = 1;
-  if (trials > 700) high = std::min(1.0, 700 / trials);  // exp() of more is 0
-  if (events > 400) {                                    // many events are normal
+  if (trials > 700) high = std::min(1.0, 700 / trials);  // exp() underflows beyond that
+  if (events > 400) {                                    // many events are nearly normal
     const double z = normal_quantile((1 + scale.confidence) / 2);
     return std::min(1.0, (events + z * std::sqrt(events) + z * z) / trials);
   }
@@ -76,7 +76,7 @@ double smallest_share(const std::vector<FleetHost>& hosts, const Samples& sample
   const Shape shape = shape_of(hosts);
   const Graded graded =
       rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
-  std::map<int, int> looks;  // of an end
+  std::map<int, int> looks;  // by end
   for (int h = 0; h < shape.hosts; ++h)
     for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
       looks[shape.index({h, r})] = looks[shape.ports() + shape.index({h, r})] = 0;
@@ -87,7 +87,7 @@ double smallest_share(const std::vector<FleetHost>& hosts, const Samples& sample
   int fewest = looks.empty() ? 0 : looks.begin()->second;
   for (const auto& [end, count] : looks) fewest = std::min(fewest, count);
   if (fewest == 0) return 1;
-  // One bad look selects the place, and then the sequential test misses it in kMissed of the cases.
+  // One bad sample selects the place; then the sequential test misses it with probability kMissed.
   const double unselected = 1 - thresholds.confidence / (1 - kMissed);
   return unselected <= 0 ? 1 : std::max(kShareToSee, 1 - std::pow(unselected, 1.0 / fewest));
 }

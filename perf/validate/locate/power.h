@@ -1,5 +1,5 @@
-// The limits of what chance explains, and the smallest faults that attribute() names beyond them.
-// Pure. docs/statistics.md has the model.
+// The limits of chance, and the smallest faults that attribute() names beyond them. Pure.
+// docs/statistics.md has the model.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,36 @@
 
 namespace weft::fabric {
 
-inline constexpr double kFalseAlarm = 1e-3;  // of a judgement, over all places
-// attribute() judges the places again whenever further flows come in, until each place has at most
-// four times its first flows. Multiplying the number of places by this factor pays for that;
+inline constexpr double kFalseAlarm = 1e-3;  // per judgment, over all places
+// attribute() runs again whenever further flows arrive, until a place has up to four times its
+// initial flows. Multiplying the number of places by this factor corrects for the repeated tests;
 // simulations of healthy fleets confirm it (docs/statistics.md).
 inline constexpr double kJudged = 8;
 
-// What `events` of a Poisson variable of that mean are worth: it reaches them with a chance of at
-// most exp(-gain) (Chernoff).
+// Evidence of `events` of a Poisson variable with this mean: P(X >= events) <= exp(-gain)
+// (Chernoff).
 double poisson_gain(double events, double mean);
 
-// The variance of the events of these flows (indices of `observations`) over that of Poisson
-// variables with that share of the trials; 1 where chance explains it.
+// Variance of the events of these flows (indices of `observations`) relative to Poisson variables
+// with `share` events per trial; 1 if chance explains it.
 double dispersion(std::span<const Observation> observations, const std::vector<int>& flows,
                   double share);
 
-// Standard deviation of the median of `flows` values that are normal with `sigma`, against the
-// baseline, which is known with an error of its own.
+// Standard deviation of the median of `flows` values that are normal with `sigma`, relative to a
+// baseline with an error of its own.
 double median_error(double sigma, std::size_t flows, double baseline_error);
 
-// The smallest level that attribute() names with a probability of scale.confidence at an end that
-// has `flows` flows, where all other flows of `observations` are healthy.
+// The smallest level that attribute() names with probability scale.confidence at an end with
+// `flows` flows, if all other flows of `observations` are healthy.
 double least_level(const Shape& shape, std::size_t observations, std::size_t flows,
                    const Scale& scale);
 
-// The smallest share of events that attribute() names with a probability of scale.confidence at an
-// end that has `trials` trials, where all other flows of `observations` are healthy. At most 1.
+// The smallest fraction of events that attribute() names with probability scale.confidence at an
+// end with `trials` trials, if all other flows of `observations` are healthy. At most 1.
 double least_share(const Shape& shape, std::size_t observations, double trials, const Scale& scale);
 
-// The least share of the time for which a fault must be there to be named with the policy's
-// confidence, by the looks of the end that has fewest; 1: no share would do.
+// The smallest fraction of the time for which a fault must be present to be named with the policy's
+// confidence, for the end with the fewest samples; 1: none suffices.
 double smallest_share(const std::vector<FleetHost>& hosts, const Samples& samples,
                       const Thresholds& thresholds);
 

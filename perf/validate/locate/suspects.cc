@@ -1,4 +1,4 @@
-// Places that look bad, while their flows are too few to name or to dismiss them.
+// Places that look bad but have too few flows to be named or ruled out.
 #include "perf/validate/locate/suspects.h"
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kLossToSee = 5;        // times fail_loss: what a place may not lose unseen
-constexpr double kUnseenCut = 0.03;     // of the rate, beyond that of a warning
+constexpr double kLossToSee = 5;        // times fail_loss: a loss that must not be missed
+constexpr double kUnseenCut = 0.03;     // of the rate, in addition to that of a warning
 constexpr double kEndLooksSlow = 2;     // standard errors of the median of its flows
-constexpr double kPathLooksSlow = 3;    // there are more paths than ends
-constexpr std::size_t kMostFlows = 12;  // of a place whose rate stays unclear
+constexpr double kPathLooksSlow = 3;    // larger, because there are more paths than ends
+constexpr std::size_t kMostFlows = 12;  // of a place with an unclear rate
 
-// Flows at places of causes that explain what a suspect would be suspected of.
+// Ignores flows at places of causes that explain the suspicion.
 Ignored explained_by(const std::vector<Cause>& causes, CauseKind kind) {
   return [&causes, kind](Port from, Port to) {
     return std::ranges::any_of(causes, [&](const Cause& cause) {
@@ -47,7 +47,7 @@ Cause suspect_at(CauseKind kind, CausePlace place, Port port, double value) {
 
 constexpr int kMostRuns = 3;  // of the same flows
 
-// What the flows of a round got together: at one target of an incast, or of the whole round.
+// Totals of a round's flows: at one target of an incast, or of the whole round.
 struct LoadSum {
   Probe probe = Probe::kIncast;
   double gbps = 0;
@@ -86,7 +86,7 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
     ends[{s.to, false}].push_back(s.value);
     paths[{s.from, s.to}].push_back(s.value);
   }
-  // The level of flows that are slower than chance makes them, and may be as slow as a fault.
+  // The level of flows that are slower than chance explains and may be as slow as a fault; or 0.
   const auto level_of = [&](std::vector<double>& flows, double standard_errors,
                             std::size_t most_flows = kMostFlows) {
     const double level = quantile(flows, 0.5);
@@ -125,7 +125,7 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
   const Graded rates =
       rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
   if (rates.observations.size() <= rates.silent.size()) return 0;
-  std::map<std::pair<int, bool>, std::size_t> flows;  // of an end; true: sent
+  std::map<std::pair<int, bool>, std::size_t> flows;  // by end; true: sends
   for (const Observation& s : rates.observations) {
     ++flows[{s.from, true}];
     ++flows[{s.to, false}];

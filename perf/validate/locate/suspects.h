@@ -1,4 +1,4 @@
-// Places that look bad, while their flows are too few to name or to dismiss them. Pure.
+// Places that look bad but have too few flows to be named or ruled out. Pure.
 #pragma once
 
 #include <map>
@@ -13,41 +13,41 @@
 
 namespace weft::fabric {
 
-// Ends, and paths between other ends, whose flows are slower than chance makes them and may be
-// below warn_rate, and that no cause explains; as causes to test, the slowest first.
+// Ends, and paths between other ends, whose flows are slower than chance explains, may be below
+// warn_rate, and have no cause; as causes to test, slowest first.
 std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
                                     const std::vector<Cause>& causes, const Thresholds& thresholds);
 
-// Directions of ports that lost packets, too few for a cause, and too many to be dismissed of
-// five times fail_loss; as causes to test, the least clear first. `clean`: full speed costs no
-// packets, so that its flows count.
+// Directions of ports with losses too few for a cause, but too many to rule out five times
+// fail_loss; as causes to test, highest loss first. `clean`: full speed alone loses no packets, so
+// its flows count.
 std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
                                     const std::vector<Cause>& causes, bool clean,
                                     const Thresholds& thresholds);
 
-// Share of the rate whose loss at any end these samples would show, above the noise that was met; 0
-// where waits for a core hid most rates: a cut would have been hidden, too.
+// The smallest loss of rate at any end that these samples would show above the measured noise; 0 if
+// waits for a core hid most rates, and so would have hidden a cut.
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds);
-// The largest smallest_rate_cut() with which rates without a fault are known to be sound: somewhat
-// more than a warning, since no noise is without end.
+// The largest smallest_rate_cut() at which rates without a cause count as healthy: slightly more
+// than a warning, because there is always noise.
 double rate_cut_to_see(const Thresholds& thresholds);
 
-// Rounds in which flows meet by intention: what their ports reach otherwise, and which rounds to
-// run again, since a bad moment of the fleet is no fault of the network.
+// Rounds with intended congestion: the rates that their ports reach otherwise, and the rounds to
+// repeat, because a fleet-wide slowdown is not a fault of the network.
 
-// TCP shares a full queue unevenly, and loses packets to find its rate: it is granted as much more.
+// Limits are lowered for TCP, which shares a full queue unevenly and loses packets by design.
 inline constexpr double kTcpAllowance = 0.20;
 
-// Gb/s that each port sends (true) or receives in flows that have their ports to themselves.
+// Gb/s that each port sends (true) or receives in flows that do not share its ports.
 std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples);
 
-// Latencies on the idle network, to compare those under load with.
+// Latencies of the idle network, for comparison with those under load.
 class IdleLatencies {
  public:
   explicit IdleLatencies(const Samples& samples);
-  // The last p99 between the two ports, in microseconds; the median of all where these were not
-  // measured, and 0 without any.
+  // The latest p99 between the two ports in microseconds; if not measured, the median over all
+  // pairs, and 0 without any.
   double p99_us(Port from, Port to) const;
 
  private:
@@ -55,8 +55,8 @@ class IdleLatencies {
   double median_ = 0;
 };
 
-// The flows of a round again that fell below the limits, up to twice. Emulated hosts share cores,
-// so that there no load is judged.
+// Repeats the flows of a load round that fell below the limits, up to twice. nullopt if hosts are
+// emulated: they share cores, so their loads are not judged.
 std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samples& samples,
                                  const Thresholds& thresholds);
 

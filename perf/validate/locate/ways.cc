@@ -1,4 +1,4 @@
-// Collects the looks at each way, and chooses the next ones.
+// Collects the samples of each way and chooses the next ones.
 #include "perf/validate/locate/ways.h"
 
 #include <algorithm>
@@ -17,28 +17,28 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kSlowFlow = 0.11;     // log of the rate's share: a flow at 90 % is slow
-constexpr double kSlowFlowSigmas = 4;  // likewise, beyond the noise of this run
-constexpr double kLossyFlow = 100;     // times fail_loss: a flow that loses more is lossy
-constexpr double kTimesFullSpeed = 5;  // likewise, what full speed alone costs three of four flows
+constexpr double kSlowFlow = 0.11;     // log of the fraction of the rate: a flow at 90 % is slow
+constexpr double kSlowFlowSigmas = 4;  // in addition, beyond the noise of this run
+constexpr double kLossyFlow = 100;     // times fail_loss: above, a flow is lossy
+constexpr double kTimesFullSpeed = 5;  // likewise, times the losses of flows at full speed
 constexpr double kAltogetherLossy =
-    0.75;                             // share of lossy flows from which an end is lossy by itself
-constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when looked at again
-constexpr int kMostStarved = 4;       // looks that say nothing: more would say no more
+    0.75;                             // fraction of lossy flows from which an end itself is lossy
+constexpr int kEnoughDismissed = 16;  // ways of a rail that were fast when repeated
+constexpr int kMostStarved = 4;       // starved samples of a way: more would be starved, too
 constexpr std::size_t kPathsOfSwitch = 5;
-constexpr int kEnoughSure = 16;   // ways of a rail that are slow, and tell what they share
-constexpr int kOpenForEach = 8;   // open ways of a rail for each one that is looked at
-constexpr int kPortsForEach = 8;  // likewise, ports: others are too many to meet seldom
+constexpr int kEnoughSure = 16;   // slow ways of a rail, which show what they share
+constexpr int kOpenForEach = 8;   // open ways of a rail for each concurrent flow
+constexpr int kPortsForEach = 8;  // likewise, ports: more flows would collide too often
 
-// Share of the baseline from which a way is slow, as the checks have it.
+// Log of the fraction of the baseline from which a way is slow, as in the checks.
 double slow_level(Probe probe, const Thresholds& thresholds, double sigma) {
   if (probe == Probe::kRate) return std::max(kSlowFlow, kSlowFlowSigmas * sigma);
   return -std::log(probe == Probe::kLoopback ? kLeastLoopback : thresholds.fail_rate);
 }
 
-// Looks at a way in their order.
+// The samples of a way, in order.
 struct WayLooks {
-  std::vector<std::pair<double, double>> bad;  // time, and the chance of each
+  std::vector<std::pair<double, double>> bad;  // time and probability of each
   double best = std::numeric_limits<double>::infinity(), last_s = 0;
   double lost = 0, packets = 0;
   int alone = 0, starved = 0;
@@ -46,7 +46,7 @@ struct WayLooks {
 };
 using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 
-// Ends (true: sends) most of whose flows lose packets: the end is at fault, and no link of many.
+// Ends (true: sends) most of whose flows lose packets: the end is at fault, not one link of many.
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
   std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
   for (const FlowSample& sample : samples.flows) {
@@ -69,7 +69,7 @@ double round_begin_s(const Samples& samples, int round) {
   return samples.rounds[static_cast<std::size_t>(round)].at_s;
 }
 
-// What a flow of each way reaches, Gb/s.
+// The baseline rate of each way in Gb/s.
 class BaselineRate {
  public:
   BaselineRate(const std::vector<FleetHost>& hosts, const Samples& samples, const Graded& graded,
@@ -99,7 +99,7 @@ class BaselineRate {
   const std::vector<FleetHost>& hosts_;
   const Graded& graded_;
   bool by_rail_;
-  double of_probe_ = 0;  // as a share of what is declared
+  double of_probe_ = 0;  // as a fraction of the declared rate
 };
 
 Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const Graded& graded,
@@ -124,9 +124,8 @@ Cause cause_of_ways(CausePlace place, const std::vector<FleetHost>& hosts, const
   return cause;
 }
 
-// The smallest place that all of these ways pass: a path, an end, or the few ends of one side,
-// whose switch has a bad link to the many on the other side. Where no side is the smaller, their
-// paths.
+// The smallest place that all these ways cross: a path, an end, or the few ends of one side whose
+// switch has a bad link to the many on the other side. If neither side is smaller, their paths.
 std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& graded,
                              const std::vector<Way>& ways) {
   if (ways.empty()) return {};
@@ -154,7 +153,7 @@ std::vector<Cause> shared_by(const std::vector<FleetHost>& hosts, const Graded& 
   return causes;
 }
 
-// Whether others do not explain the way: it was slow again beside few, or loses packets.
+// Whether collisions do not explain the way: it was slow again with few others, or loses packets.
 bool by_itself(const Way& way) { return way.alone > 0 || way.all > 1 || way.lossy; }
 
 }  // namespace
@@ -189,7 +188,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   const auto chance_of = [&](const FlowSample& sample) {
     const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
     if (rail >= graded.chances.size() || graded.chances[rail].alone <= 0) return kLeastChance;
-    // Flows with a label meet the same ones again: only alone do they tell.
+    // Labeled flows collide with the same flows again: only samples alone are evidence.
     return company.alone(sample) ? graded.chances[rail].alone : 1;
   };
   LooksByWay ways;
@@ -219,7 +218,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   struct Tested {
     int dismissed = 0, slow = 0, sure = 0;
   };
-  std::map<int, Tested> rails;  // of ways that were looked at again
+  std::map<int, Tested> rails;  // of repeated ways
   const auto is_sure = [&](const WayLooks& looks) {
     return !looks.dismissed && among * chance_of_all(looks.bad) <= kFalseAlarm;
   };
@@ -257,21 +256,21 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   if (ways.empty() || samples.rounds.empty()) return {};
   const Round& last = samples.rounds.back();
   const double now_s = last.at_s + last.seconds;
-  std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // those are the likeliest
+  std::ranges::stable_sort(ways, std::greater{}, &Way::alone);  // these are the likeliest
   Round round{ways.front().probe, {}, 0};
   for (const Round& other : samples.rounds)
     if (other.probe == round.probe)
       round.seconds = std::max(round.seconds, std::min(other.seconds, kLook_s));
-  std::map<int, int> open;  // ways of a rail that were not looked at again
+  std::map<int, int> open;  // ways of a rail that were not repeated
   std::set<Port> busy, ports;
   for (const Way& way : ways) {
     open[way.flow.from.rail] += !by_itself(way);
     ports.insert({way.flow.from, way.flow.to});
   }
-  std::map<int, int> flows;  // of a rail
+  std::map<int, int> flows;  // by rail
   const auto take = [&](const Way& way) {
     const Flow& flow = way.flow;
-    // A fast look dismisses a way whatever else runs. So while there are many, a few run at a time.
+    // A fast sample clears a way despite other flows: while many are open, some run concurrently.
     const int most = by_itself(way)
                          ? 1
                          : std::clamp(open[flow.from.rail] / kOpenForEach, 1,
@@ -287,7 +286,7 @@ std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, i
   for (const Way& way : ways)
     if (now_s - way.last_s >= kApart_s) take(way);
   if (!round.flows.empty()) return round;
-  // All of them were looked at a moment ago: a longer look goes on beyond that moment.
+  // All were sampled a moment ago: a longer sample outlasts that moment.
   round.seconds = kApart_s;
   std::ranges::stable_sort(ways, {}, &Way::last_s);
   for (const Way& way : ways) take(way);
@@ -303,7 +302,7 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
   if (rails.empty() && lossy.empty()) return {};
   const Graded graded =
       rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
-  std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
+  std::set<std::pair<int, int>> fast;  // paths with a fast flow, so not slow as a whole
   for (const Observation& s : graded.observations)
     if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
   const Shape shape = shape_of(hosts);

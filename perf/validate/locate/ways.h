@@ -1,5 +1,5 @@
-// Ways that flows take: a source port or label of a pair, another rail, the own host. A way that
-// was slow beside other flows may only have met them, so it is looked at again alone. Pure.
+// Ways of flows: by a source port or label of a pair, over another rail, or by loopback. A way that
+// was slow next to other flows may only have collided, so it is measured again alone. Pure.
 #pragma once
 
 #include <optional>
@@ -14,42 +14,42 @@
 
 namespace weft::fabric {
 
-// Losses per packet of a flow; 0 where packets are not counted.
+// Losses per packet of a flow; 0 if packets are not counted.
 double share_lost(const FlowSample& sample);
-// What three of four flows at full speed lose at most, per packet: TCP's own losses.
+// Losses per packet that three of four flows at full speed do not exceed: TCP's own losses.
 double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& samples);
-// Losses per packet from which a flow is lossy, and not only at full speed.
+// Losses per packet above which a flow is lossy, beyond the losses at full speed.
 double lossy_share(double of_full_speed, const Thresholds& thresholds);
 
-// Of the best one: cards and slots turn around differently.
+// Relative to the best loopback: cards and slots differ.
 inline constexpr double kLeastLoopback = 0.6;
 
-// A way all of whose looks were slow or lost packets.
+// A way with only slow or lossy samples.
 struct Way {
   Probe probe = Probe::kRate;
   Flow flow;            // its ends and its label
-  double level = 0;     // the log of how much slower than the baseline, at the best look
-  int all = 0;          // looks
-  int alone = 0;        // of which its flow had its rails to itself
-  double last_s = 0;    // when the last look began
+  double level = 0;     // log of how much slower than the baseline, in the best sample
+  int all = 0;          // samples
+  int alone = 0;        // samples without another flow on its rails
+  double last_s = 0;    // start of the last sample
   double lost = 0;      // losses per packet
-  bool lossy = false;   // it loses packets at every look
-  bool sure = false;    // no healthy way has such looks
-  bool quiet = false;   // healthy ways are seldom slow on its rail
-  bool enough = false;  // its rail is known: many such ways were fast alone, or are sure
+  bool lossy = false;   // loses packets in every sample
+  bool sure = false;    // certain: no healthy way has these samples
+  bool quiet = false;   // healthy ways are rarely slow on its rail
+  bool enough = false;  // needs no more samples: many ways of its rail were fast alone, or are sure
 };
 
-// Slow ways of this probe, the slowest first; of kRate, flows that have a label, and before the
-// slow ones those that lose packets at full rate.
+// Slow ways of this probe, slowest first; for kRate, labeled flows, and those that lose packets at
+// full rate before the slow ones.
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe);
 
-// The ways that most want another look, one of a rail, as a round; nothing without ways.
+// A round with the ways that most need another sample, about one per rail; nullopt without ways.
 std::optional<Round> look_alone(std::vector<Way> ways, const Samples& samples, int most_flows);
 
-// What the ways of flows that are slow for sure share, as causes of kind kUnstable: a path, a port,
-// or the ports behind one switch; likewise of kind kLoss, a port or the ports behind one switch,
-// what flows share that lose packets at every look.
+// Causes that flows share. For flows that are certainly slow, of kind kUnstable: a path, a port, or
+// the ports behind one switch. For flows that lose packets in every sample, of kind kLoss: a port
+// or the ports behind one switch.
 std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                                   const Thresholds& thresholds);
 

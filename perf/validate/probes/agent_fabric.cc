@@ -1,4 +1,4 @@
-// Hands the orders of a round to the agents and gathers their samples, over the job's control
+// Scatters the orders of a round to the agents and gathers their samples, over the job's control
 // plane.
 #include "perf/validate/probes/agent_fabric.h"
 
@@ -13,12 +13,12 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kHostsAtOnce = 64;         // whose facts rank 0 holds as texts
-constexpr const char* kNoOrders = "[]";  // for a rank without an end; an empty text ends it all
+constexpr int kHostsAtOnce = 64;         // texts that rank 0 holds at a time
+constexpr const char* kNoOrders = "[]";  // for a rank without an end; an empty text ends serve()
 
-// Bytes of a packet that are no payload: TCP with time stamps over IPv4 and Ethernet with preamble
-// and gap (a shaper of a virtual device counts the Ethernet header only); RoCE v2 and InfiniBand
-// (IBTA 1.6, annex A17).
+// Fraction of a packet that is payload: TCP with timestamps over IPv4 and Ethernet with preamble
+// and gap (shapers of virtual devices count only the Ethernet header); RoCE v2 and InfiniBand (IBTA
+// 1.6, annex A17).
 double payload_share(const PortFacts& port, const std::string& transport) {
   if (transport == "verbs") {
     const double mtu = port.active_mtu.value_or(1024);
@@ -30,13 +30,13 @@ double payload_share(const PortFacts& port, const std::string& transport) {
   return (mtu - 52) / (mtu + (hardware ? 38 : 14));
 }
 
-// Loopback has no rate of its own, and at full speed its flows measure the machine's cores. So they
-// are held to a rate that cores bridge, and are sent a little more.
+// Loopback has no rate of its own: flows at full speed would measure the machine's cores. So its
+// expected rate is one that the cores reach easily, and senders are paced slightly above it.
 constexpr double kLoopbackGbps = 0.5;
 constexpr double kLoopbackPace = 1.1;
 
-// The UDP source port of a RoCE queue pair follows from its flow label in the drivers that call
-// rdma_get_udp_sport() with it (include/rdma/ib_verbs.h); elsewhere, from the queue pair's number.
+// Drivers that pass the flow label to rdma_get_udp_sport() derive the UDP source port of a RoCE
+// queue pair from it (include/rdma/ib_verbs.h); others use the queue pair's number.
 bool labels_choose_ports(const PortFacts& port) {
   static const std::set<std::string> drivers = {"mlx5_core", "hns3", "ice", "irdma"};
   return port.link_layer.value_or("") == "Ethernet" && drivers.contains(port.driver.value_or(""));
@@ -129,13 +129,13 @@ bool AgentFabric::supports(Probe probe) const {
       return !loopback_only;
     case Probe::kPathMtu:
       return !loopback_only;
-    case Probe::kIncast:  // software has no flow control: what meets is lost, and sent again
+    case Probe::kIncast:  // software devices lack flow control and lose packets
     case Probe::kVictim:
     case Probe::kAllToAll:
       return !soft_;
     case Probe::kEntropy:
       return labels_;
-    case Probe::kLoopback:  // a host's own packets never reach a plain interface
+    case Probe::kLoopback:  // packets to the own host never reach a plain interface
       return transport_ == "verbs";
     default:
       return true;
@@ -151,7 +151,7 @@ std::unique_ptr<FlowEnd> AgentFabric::make_end(const EndOrder& order) const {
   return transport_ == "verbs" ? make_verbs_end(order, rail) : make_tcp_end(order, rail);
 }
 
-// By host, from what the ranks have handed to rank 0.
+// Gathers from the agents, by host; empty on ranks other than 0.
 std::vector<std::string> AgentFabric::gather(const std::string& mine) {
   std::vector<std::string> by_host;
   const std::vector<std::string> by_rank = job_.gather(mine);
@@ -160,7 +160,7 @@ std::vector<std::string> AgentFabric::gather(const std::string& mine) {
   return by_host;
 }
 
-// To the agents of hosts; the other ranks get `others`.
+// Scatters to the agents by host; other ranks get `others`.
 std::string AgentFabric::scatter(const std::vector<std::string>& by_host,
                                  const std::string& others) {
   std::vector<std::string> by_rank(static_cast<std::size_t>(job_.size()), others);
@@ -170,7 +170,7 @@ std::string AgentFabric::scatter(const std::vector<std::string>& by_host,
 }
 
 void AgentFabric::begin(const std::string& orders) {
-  round_.reset();  // the round before this one has to be over on all hosts
+  round_.reset();  // the previous round must be over on all hosts
   round_.emplace(orders, [this](const EndOrder& order) { return make_end(order); });
 }
 
@@ -178,7 +178,7 @@ std::vector<FlowSample> AgentFabric::run(const Round& round) {
   begin(scatter(orders_of(round, hosts_, full_pace_, streams_), kNoOrders));
   const std::vector<std::string> offers = gather(round_->offers());
   round_->connect(scatter(route_offers(round, hosts_, offers, false_reports_), kNoOrders));
-  gather("");  // all ends are connected, or know why not
+  gather("");  // barrier: all ends are connected or have an error
   scatter({}, "");
   return join_samples(round, hosts_, gather(round_->run()), false_reports_);
 }

@@ -1,5 +1,5 @@
 // The real fabric: one rank of each host is its agent and runs the ends of that host's flows; rank
-// 0 conducts. Does not plan or judge.
+// 0 coordinates the rounds. Does not plan or judge.
 #pragma once
 
 #include <functional>
@@ -17,30 +17,29 @@
 
 namespace weft::fabric {
 
-// The agent of each host, by host: its lowest rank.
+// The lowest rank of each host, by host.
 std::vector<Rank> agents_of(const Topology& topology);
 
-// Brings what each agent passes to rank 0, which calls take(host, text) for one host after the
-// other. Rank 0 holds the texts of 64 hosts at a time, the other ranks hold their own only.
-// Collective.
+// Gathers `mine` of all agents on rank 0, which calls take(host, text) for each host in order. Rank
+// 0 holds the texts of at most 64 hosts at a time. Collective.
 void gather_from_agents(Job& job, const Topology& topology, const std::string& mine,
                         const std::function<void(int, const std::string&)>& take);
-// What rank 0 passes, on every rank. Collective.
+// Broadcasts rank 0's `text`. Collective.
 std::string told_by_root(Job& job, const std::string& text);
 
-// The rate of payload that a port can have: of the declared rate (policy, then `declared_gbps`),
-// else of what the device says of itself, less the headers of the transport. Virtual devices say
-// nothing that counts: a veth calls itself 10 Gb/s. 0: not known.
+// The payload rate that a port can reach: the declared rate (policy, then `declared_gbps`), or else
+// the device's own, less the headers of the transport. Rates of virtual devices are ignored: a veth
+// reports 10 Gb/s. 0: unknown.
 double expected_gbps(const PortFacts& port, const Policy& policy, double declared_gbps,
                      const std::string& transport);
 
-// How many flows of this rate the cores of one machine can carry at once, at about 3 Gb/s a core of
-// both ends together; 1 where the rate is not known.
+// How many flows of this rate the cores of one machine can run at once, at about 3 Gb/s per core
+// for both ends; 1 if the rate is unknown.
 int flows_of_one_machine(int cores, double expected_gbps);
 
 class AgentFabric final : public Fabric {
  public:
-  // `transport` is "tcp" or "verbs", the same on all ranks. `facts` matters on rank 0 only.
+  // `transport` is "tcp" or "verbs", the same on all ranks. `facts` is used on rank 0 only.
   AgentFabric(Job& job, const Topology& topology, const FleetFacts& facts, const Policy& policy,
               double declared_gbps, std::string transport);
 
@@ -52,7 +51,7 @@ class AgentFabric final : public Fabric {
   void set_streams(int streams) override { streams_ = streams; }
   double now_s() const override;
 
-  void serve();  // the other ranks: takes part in rounds until stop()
+  void serve();  // all ranks but 0: takes part in rounds until stop()
   void stop();   // rank 0
 
  private:
@@ -69,10 +68,10 @@ class AgentFabric final : public Fabric {
   std::vector<FleetHost> hosts_;
   std::vector<FalseReport> false_reports_;
   int most_flows_ = 0;
-  int streams_ = 1;       // of a flow
-  bool soft_ = false;     // an RDMA device is made of software
-  bool labels_ = true;    // what a label asks for chooses the source port
-  double full_pace_ = 0;  // of loopback's ports: see orders_of()
+  int streams_ = 1;       // per flow
+  bool soft_ = false;     // at least one RDMA device is emulated in software
+  bool labels_ = true;    // a flow's label selects its source port
+  double full_pace_ = 0;  // of loopback ports: see orders_of()
 };
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// One end of a probe by datagrams: the path MTU, and at which port a packet comes in.
+// One end of a datagram probe: the path MTU, or the port at which a packet arrives.
 #include <fmt/format.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -24,12 +24,12 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kSmallest = 576;  // bytes that every IPv4 host takes (RFC 791)
+constexpr int kSmallest = 576;  // bytes that every IPv4 host accepts (RFC 791)
 constexpr int kLargest = 65535;
 constexpr double kAnswerSeconds = 0.06;
 constexpr int kTries = 3;
-// Seconds without a datagram after which a receiver leaves: of the 17 sizes that a search asks for
-// at most, all may fail but the first.
+// Seconds without a datagram after which a receiver gives up: a search tries at most 17 sizes, and
+// all but the first may fail.
 constexpr double kPatience = 1.1 * 17 * kTries * kAnswerSeconds;
 
 const std::string& device_of(const Nic& rail) {
@@ -88,7 +88,7 @@ class DatagramEnd : public FlowEnd {
   Address there_;
 };
 
-// Datagrams that no host on the way may cut up. The receiver answers each with its token.
+// Sends datagrams that must not be fragmented. The receiver answers each with its token.
 class MtuEnd final : public DatagramEnd {
  public:
   using DatagramEnd::DatagramEnd;
@@ -106,7 +106,7 @@ class MtuEnd final : public DatagramEnd {
   void connect(const std::string& theirs) override {
     if (failed() || !order_.sends || !parse(theirs)) return;
     v6_ = there_.bytes.ss_family == AF_INET6;
-    // PROBE: don't fragment, and do not go by what the kernel believes of the path.
+    // PROBE: sets DF and ignores the kernel's cached path MTU.
     const int probe = v6_ ? IPV6_PMTUDISC_PROBE : IP_PMTUDISC_PROBE;
     setsockopt(fd_.get(), v6_ ? static_cast<int>(IPPROTO_IPV6) : static_cast<int>(IPPROTO_IP),
                v6_ ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &probe, sizeof probe);
@@ -130,7 +130,7 @@ class MtuEnd final : public DatagramEnd {
  private:
   int headers() const { return v6_ ? 48 : 28; }
 
-  // Whether a packet of so many bytes, with its headers, gets an answer.
+  // Whether a packet of `bytes`, headers included, is answered.
   bool passes(int bytes) {
     std::vector<char> packet(static_cast<std::size_t>(bytes - headers()));
     std::memcpy(packet.data(), &token_, sizeof token_);
@@ -166,14 +166,14 @@ class MtuEnd final : public DatagramEnd {
     sample_.failed_mtu = bad;
   }
 
-  // No search asks with a packet as short as a token. The receiver's patience ends, too, where all
-  // of these are lost.
+  // A search never sends a packet as short as a bare token. If all of these are lost, the receiver
+  // times out.
   void end_answers() {
     for (int i = 0; i < kTries; ++i) (void)!send(fd_.get(), &token_, sizeof token_, MSG_NOSIGNAL);
   }
 
-  // Until the sender says that its search is over, or nothing has come for a while. Several sizes
-  // in a row may fail, each after all its tries.
+  // Answers until the sender ends the search, or until no packet has arrived for kPatience: several
+  // sizes in a row may fail, each after kTries tries.
   void answer() {
     std::vector<char> packet(kLargest);
     const double until = now_s() + std::max(order_.seconds, 2 * kPatience);
@@ -199,9 +199,9 @@ class MtuEnd final : public DatagramEnd {
   bool v6_ = false;
 };
 
-// A datagram to the address of the peer's port, and one to everyone on the same switch: with two
-// cables swapped, the first arrives nowhere and the second at another rail. The receiver has a
-// socket at each of its rails.
+// Sends a datagram to the address of the peer's port, and a broadcast to the same switch: if two
+// cables are swapped, the first is lost and the second arrives at another rail. The receiver has a
+// socket on each of its rails.
 class ReachEnd final : public DatagramEnd {
  public:
   using DatagramEnd::DatagramEnd;
@@ -214,7 +214,7 @@ class ReachEnd final : public DatagramEnd {
     }
     if (!draw_token()) return "";
     std::uint16_t port = 0;
-    // The rail that is asked for first, as the port is free there.
+    // Bind on the ordered rail first: its kernel-chosen port is then used on the other rails.
     std::vector<std::size_t> order{static_cast<std::size_t>(order_.rail)};
     for (std::size_t r = 0; r < rails_.size(); ++r)
       if (r != order[0]) order.push_back(r);
@@ -250,7 +250,7 @@ class ReachEnd final : public DatagramEnd {
     std::uint64_t token, everyone;
   };
 
-  // At every address of a device, of the family that the rail has.
+  // Binds to every address of a device, in the rail's address family.
   Fd listen_at(const std::string& device, std::uint16_t port) const {
     const int family = rail_.address.find(':') == std::string::npos ? AF_INET : AF_INET6;
     Fd fd = Fd::from([&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
@@ -308,7 +308,7 @@ class ReachEnd final : public DatagramEnd {
   }
 
   std::vector<Fd> sockets_;
-  std::vector<int> rail_of_;  // of a receiver's sockets
+  std::vector<int> rail_of_;  // by index in a receiver's sockets_
 };
 
 }  // namespace

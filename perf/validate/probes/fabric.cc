@@ -1,4 +1,4 @@
-// How many streams fill a port, on any fabric.
+// Measures how many streams fill a port, on any fabric.
 #include "perf/validate/probes/fabric.h"
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kCalibration_s = 0.15;         // of a round
-constexpr std::size_t kCalibrated = 16;         // flows of a round, at most
-constexpr std::size_t kRates = 3;               // of a number of streams, at least
-constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate, of the best number
-constexpr double kHashed = 0.8;                 // of what a flow reaches otherwise
-constexpr double kAdds = 1.5;  // times as much by twice the streams: these do not fill a port
+constexpr double kCalibration_s = 0.15;         // per round
+constexpr std::size_t kCalibrated = 16;         // flows per round, at most
+constexpr std::size_t kRates = 3;               // per number of streams, at least
+constexpr double kFills = 0.95, kAlike = 0.97;  // of the expected rate; of the best rate
+constexpr double kHashed = 0.8;                 // of the flow's best rate
+constexpr double kAdds = 1.5;  // gain from doubling the streams that shows they do not fill a port
 
-// Half of the flows may pass a rail that is at fault.
+// The upper quartile: up to half of the flows may use a faulty rail.
 double baseline_of(std::vector<double> rates) { return quantile(rates, 0.75); }
 
-// Pairs of hosts over the whole fleet, on all rails that both have.
+// Pairs of hosts across the fleet, on all rails that both have.
 std::vector<Flow> pairs_of(const Fabric& fabric) {
   const std::vector<FleetHost>& fleet = fabric.hosts();
   const std::size_t hosts = fleet.size(), limit = static_cast<std::size_t>(fabric.most_flows());
@@ -55,7 +55,7 @@ double declared_gbps(const Fabric& fabric, const Flow& flow) {
 }  // namespace
 
 std::vector<int> streams_of(const Round& round, int streams) {
-  std::map<std::pair<Port, bool>, int> flows_at;  // true: that the port sends
+  std::map<std::pair<Port, bool>, int> flows_at;  // by port and whether it sends
   for (const Flow& flow : round.flows) {
     ++flows_at[{flow.from, true}];
     ++flows_at[{flow.to, false}];
@@ -82,11 +82,11 @@ int streams_that_fill(double expected, const std::function<std::vector<double>(i
     const double before = best, baseline = baseline_of(rates);
     best = std::max(best, baseline);
     if (fills(baseline) && std::ranges::min(rates) >= kHashed * expected) break;
-    // Of streams that hashes spread over links, twice as many may happen to meet no more links.
+    // If hashes spread streams over links, doubling the streams may happen to reach no more links.
     in_vain = kAlike * best < before ? in_vain + 1 : 0;
     if (in_vain == (expected > 0 ? 2 : 1)) break;
   }
-  std::vector<double> most;  // of each flow
+  std::vector<double> most;  // best rate of each flow
   for (const auto& [streams, rates] : tried) {
     most.resize(rates.size());
     for (std::size_t i = 0; i < rates.size(); ++i) most[i] = std::max(most[i], rates[i]);
@@ -106,12 +106,12 @@ Streams calibrate(Fabric& fabric) {
   const bool declared = std::ranges::all_of(
       round.flows, [&](const Flow& flow) { return declared_gbps(fabric, flow) > 0; });
   std::map<int, double> reached;  // Gb/s, by streams
-  double share = 0;               // of the declared rate, the last one
+  double share = 0;               // of the declared rate, for the last number of streams
   const auto rates_of = [&](int streams) {
     fabric.set_streams(streams);
     std::vector<double> rates, gbps;
     for (std::size_t n = 0; n < kRates && !round.flows.empty(); n += round.flows.size()) {
-      std::vector<Flow> alive;  // a dead link takes long, and tells nothing
+      std::vector<Flow> alive;  // a dead link takes long to time out and has no rate
       for (const FlowSample& sample : fabric.run(round)) {
         if (streams == 1 && !sample.reached) continue;
         alive.push_back(sample.flow);
@@ -133,7 +133,7 @@ Streams calibrate(Fabric& fabric) {
   const bool still_more = reached[kMostStreams] >= kAdds * reached[kMostStreams / 2];
   if (declared && reached[kMostStreams] > 0 && share < kFills && still_more)
     found.one_gbps = reached[1];
-  // A moment that slowed all flows of the first round is no reason for several streams.
+  // A transient slowdown of all flows in the first round does not justify several streams.
   if (declared && found.of_flow > 1) {
     const std::vector<double> again = rates_of(1);
     if (!again.empty() && std::ranges::max(again) >= kFills) found.of_flow = 1;

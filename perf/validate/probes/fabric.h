@@ -1,5 +1,5 @@
-// A fabric under test, as the conductor of the probes sees it: rounds go in, samples come out. Real
-// ports (sockets, queue pairs) and simulated ones stand behind this one interface.
+// A fabric under test: runs rounds and returns samples. Implemented by real ports (sockets, queue
+// pairs) and by simulated ones.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,15 @@ namespace weft::fabric {
 
 struct PortInfo {
   std::string device, address;
-  double expected_gbps = 0;  // declared, else advertised; 0: not known
-  int mtu = 0;               // bytes; 0: not known
-  bool usable = true;        // false: a hole, which no flow can use
+  double expected_gbps = 0;  // declared, or else advertised; 0: unknown
+  int mtu = 0;               // bytes; 0: unknown
+  bool usable = true;        // false: a gap that no flow can use
 };
 
 struct FleetHost {
   std::string name;
   bool emulated = false;        // shares its kernel with another host
-  int cores = 1;                // that the tester may use
+  int cores = 1;                // usable by the tester
   std::vector<PortInfo> ports;  // by rail
 };
 
@@ -28,45 +28,44 @@ class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual const std::vector<FleetHost>& hosts() const = 0;
-  // How many flows may run at once without disturbing each other: on one machine that emulates all
-  // hosts the cores limit them. 0: no limit.
+  // How many flows can run at once without disturbing each other: on a machine that emulates all
+  // hosts, the cores limit them. 0: no limit.
   virtual int most_flows() const = 0;
-  // Whether rounds of this probe tell anything here: a host's own packets never reach a plain
-  // interface, for example.
+  // Whether rounds of this probe are meaningful: for example, packets to the own host never reach a
+  // plain interface.
   virtual bool supports(Probe probe) const {
     (void)probe;
     return true;
   }
-  // How many streams (connections, queue pairs) the flows of all later rounds have; 1 until then.
+  // Sets the streams (connections, queue pairs) per flow of all later rounds; initially 1.
   virtual void set_streams(int streams) { (void)streams; }
-  // Runs the flows of a round at the same time and returns a sample per flow, in order. Throws
-  // JobFailed or Error when the job, not a link, has failed; a dead link is a sample.
+  // Runs the flows of a round concurrently and returns a sample per flow, in order. Throws
+  // JobFailed or Error if the job fails; a failed link is reported in its sample.
   virtual std::vector<FlowSample> run(const Round& round) = 0;
-  // What the hosts have reported since the fabric was made and cannot be true.
+  // Impossible reports received from hosts since construction.
   virtual std::vector<FalseReport> false_reports() const { return {}; }
-  virtual double now_s() const = 0;  // virtual time where the fabric is simulated
+  virtual double now_s() const = 0;  // virtual time if simulated
 };
 
-// How many streams each flow of a round has, where one that has its ports to itself has `streams`:
-// those that share a port share them, and pings, datagrams and the flows of a label have one.
+// Streams of each flow of a round: `streams` for a flow that shares no port, divided among flows
+// that share one. Pings, datagrams and flows with a label have one.
 std::vector<int> streams_of(const Round& round, int streams);
 
-inline constexpr int kMostStreams = 32;  // of a flow
+inline constexpr int kMostStreams = 32;  // per flow
 
-// The fewest streams a flow that fill a port: 1, 2, 4, ... up to kMostStreams are tried for as long
-// as more of them reach more, and the fewest that come within 3 % of the best are kept, by
-// the upper quartile of the flows.
-// rates_of(streams) returns the rates of some flows, always in the same order. Where one stream
-// reaches 95 % of `expected` (0: not known), nothing more is tried. Where as many streams fill one
-// port and not another that other numbers fill, a hash chooses a link of the port for each stream:
-// then kMostStreams are taken, which meet all links of every port.
+// The fewest streams per flow that fill a port: tries 1, 2, 4, ... up to kMostStreams while the
+// rate rises, and returns the fewest within 3 % of the best, by the upper quartile of the flows.
+// rates_of(streams) returns the rates of some flows, always in the same order. Stops if one stream
+// reaches 95 % of `expected` (0: unknown). If a number of streams fills one port but leaves another
+// slow that a different number fills, a hash spreads the streams over the links of a port: returns
+// kMostStreams then, which reach all links of every port.
 int streams_that_fill(double expected, const std::function<std::vector<double>(int)>& rates_of);
 
 struct Streams {
   int of_flow = 1;
-  double one_gbps = 0;  // what one reaches, where not even kMostStreams fill a port; 0: they do
+  double one_gbps = 0;  // rate of one stream if even kMostStreams do not fill a port; 0: they do
 };
-// Finds by short rounds of some pairs how many streams fill a port, and sets that.
+// Measures with short rounds of a few pairs how many streams fill a port, and sets that number.
 Streams calibrate(Fabric& fabric);
 
 }  // namespace weft::fabric

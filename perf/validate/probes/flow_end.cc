@@ -1,4 +1,4 @@
-// Orders and samples of the ends of a flow as JSON, and the sample that both ends make up.
+// JSON of the orders and samples of ends, and the joined sample of both ends.
 #include "perf/validate/probes/flow_end.h"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ template <typename T>
 void put(Json& json, const char* key, const std::optional<T>& value) {
   if (value) json[key] = *value;
 }
-// The value of a field. Throws Error where the JSON's type is another one, or the number is out of
-// range: the library would convert it.
+// The value of a field. Throws Error if the JSON has another type or the number is out of range;
+// nlohmann::json would convert it.
 template <typename T>
 T strict(const Json& json, const char* key) {
   const Json& value = json.at(key);
@@ -135,7 +135,7 @@ EndSample end_sample_from_json(const Json& j) {
 }
 
 std::string why_impossible(const EndSample& s) {
-  // The kernel counts in its ticks: a share may pass 1 by some.
+  // The kernel counts in jiffies: a fraction may exceed 1 slightly.
   const auto is_share = [](const std::optional<double>& share) {
     return !share || (*share >= 0 && *share <= 2);
   };
@@ -145,7 +145,7 @@ std::string why_impossible(const EndSample& s) {
     return "a share of the time is none";
   if (s.min_rtt_us && *s.min_rtt_us < 0) return fmt::format("min_rtt_us {}", *s.min_rtt_us);
   const auto too_many = [](const auto& sample, std::uint64_t streams) {
-    constexpr std::uint64_t kHandshakes = 64;  // which are sent again, too, and are no data
+    constexpr std::uint64_t kHandshakes = 64;  // retransmitted handshakes are not counted as data
     return sample.retransmits && sample.packets &&
                    *sample.retransmits > *sample.packets + kHandshakes * streams
                ? fmt::format("retransmits {} of {} packets", *sample.retransmits, *sample.packets)
@@ -204,7 +204,7 @@ void add_streams(EndSample& end, const std::vector<EndSample>& streams) {
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver) {
   FlowSample s;
   s.flow = flow;
-  // The receiver's clock counts: what the sender's kernel took may never have arrived.
+  // Use the receiver's clock: bytes that the sender's kernel accepted may not have arrived.
   const EndSample& counted =
       receiver.window_gbps.empty() && !sender.window_gbps.empty() ? sender : receiver;
   s.seconds = counted.seconds;
@@ -222,7 +222,7 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   s.passed_mtu = sender.passed_mtu;
   s.failed_mtu = sender.failed_mtu;
   if (receiver.arrived_rail) s.arrived_at = Port{flow.to.host, *receiver.arrived_rail};
-  s.streams = sender.streams;  // packets are known here, and there what came of them
+  s.streams = sender.streams;  // packets come from the sender, received bytes from the receiver
   if (receiver.bytes > 0)
     for (std::size_t i = 0; i < std::min(s.streams.size(), receiver.streams.size()); ++i)
       s.streams[i].bytes = receiver.streams[i].bytes;

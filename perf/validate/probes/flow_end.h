@@ -1,8 +1,7 @@
-// One end of one flow, at the host that owns the port. Two ends meet by an offer, connect, and run
-// at the same time. Does not know rounds, other flows or what a good rate is.
+// One end of a flow, on the host of the port. Does not know rounds, other flows or good rates.
 //
-// The two ends: offer() -> exchange -> connect() -> a barrier over all agents -> run(). No call
-// throws: what goes wrong is in EndSample::error. Each end runs in a thread of its own.
+// Both ends: offer() -> exchange -> connect() -> a barrier over all agents -> run(). No call
+// throws: errors are in EndSample::error. Each end runs in its own thread.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@
 
 namespace weft::fabric {
 
-// The number that a label gives to a stream of its flow: it stands for a source port.
+// The number of a stream of a labeled flow: it selects a source port.
 constexpr int way_of(int label, int stream) { return label * kMostStreams + stream; }
 
-// What an end is told to do.
+// The orders for an end.
 struct EndOrder {
   int flow = 0;  // index in the round
   int peer = 0;  // index of the host of the other end
@@ -29,13 +28,13 @@ struct EndOrder {
   Probe probe = Probe::kRate;
   int rail = 0, peer_rail = 0;
   double seconds = 0;
-  double pace_gbps = 0;  // 0: as fast as the flow can
+  double pace_gbps = 0;  // 0: unpaced
   int label = 0;
   bool victim = false;
   int streams = 1;
 };
 
-// What an end saw. The sender and the receiver each fill in what they know.
+// Results of an end. The sender and the receiver each fill in what they know.
 struct EndSample {
   int flow = 0;
   bool sends = false;
@@ -55,18 +54,18 @@ struct EndSample {
 nlohmann::ordered_json to_json(const EndOrder& order);
 EndOrder end_order_from_json(const nlohmann::ordered_json& json);
 nlohmann::ordered_json to_json(const EndSample& sample);
-// Throws where a field is missing or of the wrong type: another host wrote the JSON.
+// Throws if a field is missing or of the wrong type: another host wrote the JSON.
 EndSample end_sample_from_json(const nlohmann::ordered_json& json);
 
-// Why an end cannot have seen this: a negative time, windows that hold more than came; empty: it
-// can.
+// Why this sample is impossible, such as a negative time or windows with more bytes than arrived;
+// empty if it is plausible.
 std::string why_impossible(const EndSample& sample);
 
-// Adds what the streams of an end saw to what the end saw: sums of bytes and packets, means of
-// shares, and the first error.
+// Adds the results of an end's streams to the end: sums of bytes and packets, means of fractions,
+// and the first error.
 void add_streams(EndSample& end, const std::vector<EndSample>& streams);
 
-// Joins what the two ends of a flow saw.
+// Joins the samples of both ends of a flow.
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver);
 
 class FlowEnd {
@@ -77,12 +76,12 @@ class FlowEnd {
   virtual EndSample run() = 0;
 };
 
-// Streams and ping-pongs over TCP, and their counters from TCP_INFO.
+// Streams and ping-pongs over TCP, with their counters from TCP_INFO.
 std::unique_ptr<FlowEnd> make_tcp_end(const EndOrder& order, const Nic& rail);
-// Path MTU and reach, by datagrams. `rails` are those of this host: a datagram may come in at
-// another rail than the one that it was sent to.
+// Path MTU and reachability, by datagrams. `rails` are those of this host: a datagram may arrive at
+// another rail than the one to which it was sent.
 std::unique_ptr<FlowEnd> make_datagram_end(const EndOrder& order, const std::vector<Nic>& rails);
-// Streams and ping-pongs over RDMA verbs. Where the build has no verbs, connect() fails.
+// Streams and ping-pongs over RDMA verbs. In builds without verbs, connect() fails.
 std::unique_ptr<FlowEnd> make_verbs_end(const EndOrder& order, const Nic& rail);
 
 }  // namespace weft::fabric

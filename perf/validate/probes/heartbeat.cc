@@ -1,4 +1,4 @@
-// The thread that beats.
+// The heartbeat thread.
 #include "perf/validate/probes/heartbeat.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr auto kBeat = std::chrono::milliseconds(5);
-constexpr double kStop_s = 0.01;  // a shorter delay is the timer's
+constexpr double kStop_s = 0.01;  // shorter delays are timer jitter
 
 }  // namespace
 

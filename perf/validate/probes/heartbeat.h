@@ -1,5 +1,5 @@
-// Whether the tester's process ran all the time, or was stopped: by a signal, a debugger, a frozen
-// or throttled control group, or a hypervisor.
+// Detects whether the tester's process was stopped: by a signal, a debugger, a frozen or throttled
+// cgroup, or a hypervisor.
 #pragma once
 
 #include <condition_variable>
@@ -10,8 +10,8 @@
 
 namespace weft::fabric {
 
-// Beats every 5 ms in a thread of its own, from construction to destruction. A beat that comes
-// late for another reason than a wait for a core (see Starvation) is a stop.
+// Wakes every 5 ms in its own thread, from construction to destruction. A late wakeup that was not
+// a wait for a core (see Starvation) counts as a stop.
 class Heartbeat {
  public:
   Heartbeat();
@@ -19,7 +19,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  Stops stops() const;  // until now; any thread
+  Stops stops() const;  // so far; thread-safe
 
  private:
   void beat();

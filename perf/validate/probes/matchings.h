@@ -1,4 +1,4 @@
-// Matchings of hosts: which pairs talk in the same round. Pure.
+// Matchings of hosts: the pairs that communicate in the same round. Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,19 @@
 
 namespace weft::fabric {
 
-// Disjoint pairs of hosts; a host that is left over is in no pair.
+// Disjoint pairs of hosts; an unpaired host is left out.
 using Matching = std::vector<std::pair<int, int>>;
 
-// All pairs of `hosts` hosts in hosts - 1 rounds (hosts rounds where the number is odd): the circle
-// method.
+// All pairs of `hosts` hosts in hosts - 1 rounds (`hosts` rounds if odd), by the circle method.
 std::vector<Matching> all_pairs(int hosts);
-int all_pairs_rounds(int hosts);  // how many matchings that are
+int all_pairs_rounds(int hosts);  // number of matchings of all_pairs()
 
-// ceil(log2 hosts) matchings: i with i ^ 2^k; hosts without such a partner are matched among
-// themselves.
+// ceil(log2 hosts) matchings: i with i ^ 2^k; hosts without that partner are paired with each
+// other.
 std::vector<Matching> xor_cover(int hosts);
 
-// `count` matchings of hosts in random order, no pair twice; fewer where that are all pairs. One
-// host is left over in each where the number of hosts is odd.
+// `count` matchings of hosts in random order, without repeated pairs; fewer if all pairs are used
+// up. With an odd number of hosts, each matching leaves one host out.
 std::vector<Matching> random_matchings(int hosts, int count, std::mt19937_64& random);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// Windows, percentiles and the scheduler's delay. Knows no transport.
+// Windows, percentiles and scheduler delays. Knows no transport.
 #include "perf/validate/probes/meter.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ void WindowMeter::add(const WindowMeter& other) {
 }
 
 void WindowMeter::put(double at_s, double bytes) {
-  if (at_s - first_ > until_) return;  // what was queued when the sender stopped
+  if (at_s - first_ > until_) return;  // bytes that were queued when the sender stopped
   const auto window = static_cast<std::size_t>((at_s - first_) / window_s_);
   if (in_window_.size() <= window) in_window_.resize(window + 1);
   in_window_[window] += bytes;
@@ -65,7 +65,7 @@ std::vector<double> WindowMeter::windows() const {
   std::vector<double> gbps;
   if (in_window_.empty()) return gbps;
   const auto planned = static_cast<std::size_t>(std::lround(until_ / window_s_));
-  const std::size_t whole = std::max(in_window_.size(), planned) - 1;  // the last may end early
+  const std::size_t whole = std::max(in_window_.size(), planned) - 1;  // the last may be incomplete
   for (std::size_t i = (whole + 3) / 4; i < whole; ++i)
     gbps.push_back(i < in_window_.size() ? in_window_[i] * 8e-9 / window_s_ : 0);
   return gbps;

@@ -1,5 +1,5 @@
-// What every end measures alike: bytes in windows, percentiles of latencies, and the time that the
-// thread itself waited for a core.
+// Measurements that all ends share: bytes per window, latency percentiles, and the time for which
+// the thread waited for a core.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace weft::fabric {
 
-// Counts bytes in windows of equal length from the first byte on.
+// Counts bytes in windows of equal length, starting at the first byte.
 class WindowMeter {
  public:
-  // A window is a sixteenth of the flow's time, but at least 5 ms and at most 100 ms.
-  // With `first_s`, windows count from that moment on, as those of other meters do.
+  // A window is 1/16 of the flow's time, but between 5 ms and 100 ms. With `first_s`, windows start
+  // at that time, so that several meters can be added.
   explicit WindowMeter(double seconds, std::optional<double> first_s = {});
   void add(double now_s, std::uint64_t bytes);
-  // Of messages that a window holds few of: spreads the bytes over the time since the last ones.
+  // For large messages, few per window: spreads the bytes over the time since the last message.
   void add_message(double now_s, std::uint64_t bytes);
-  void add(const WindowMeter& other);  // whose windows count from the same moment on
+  void add(const WindowMeter& other);  // its windows must start at the same time
 
   std::uint64_t bytes() const { return bytes_; }
   double seconds() const { return bytes_ > 0 ? last_ - first_ : 0; }
   double window_s() const { return window_s_; }
-  // Gb/s of the whole windows, without the first quarter: slow start, and the burst that a shaper
-  // grants to a port that was idle. A flow that stands still until its end has windows of 0 there.
+  // Gb/s of the complete windows, without the first quarter: slow start, and the burst that a
+  // shaper grants an idle port. A flow that stalls until its end has windows of 0.
   std::vector<double> windows() const;
 
  private:
@@ -38,9 +38,8 @@ class WindowMeter {
   std::vector<double> in_window_;
 };
 
-// The share of the calling thread's time, since the object was made, in which the thread could run
-// and had no core. Source: /proc/thread-self/schedstat, field 2
-// (Documentation/scheduler/sched-stats).
+// Fraction of time since construction for which the calling thread was runnable but had no core.
+// Source: /proc/thread-self/schedstat, field 2 (Documentation/scheduler/sched-stats).
 class Starvation {
  public:
   Starvation();
@@ -51,25 +50,25 @@ class Starvation {
   std::uint64_t start_ns_;
 };
 
-// Round trips one after the other: ten to warm up or as many as a quarter of the time takes, then
-// for the time of the round. Where pings are slow and may go on, until there are fifty, for at most
-// six times as long. Scheduled ones go every 500 us, so that a late answer does not hide those that
-// would have been late behind it (coordinated omission): a ping that had to wait for an answer
-// counts from the moment that it was due at. One that was sent late because the thread slept for
-// too long counts from then, and the later ones go that much later.
+// Consecutive round trips, for the round's duration after a warm-up of ten or of a quarter of that
+// time. With `may_go_on`, slow pings continue up to fifty samples, for at most six times as long.
+// Scheduled pings start every 500 us, so that a late answer does not hide the delay of the pings
+// after it (coordinated omission): a ping that had to wait for the previous answer is timed from
+// its due time. A ping that was late because the thread overslept is timed from when it was sent,
+// and later pings shift by the delay.
 class PingTimes {
  public:
   PingTimes(double seconds, bool may_go_on);
-  // Sleeps until the next scheduled ping is due, and returns when it begins: see scheduled().
+  // Sleeps until the next scheduled ping is due and returns its start time: see scheduled().
   double next();
-  // When a ping begins that is due at some moment, for which the thread was free at `free_s`, and
-  // which is sent at `sent_s`. The one after it is due a period later.
+  // Start time of a ping that was due at `due_s`, if the thread was free at `free_s` and sent it at
+  // `sent_s`. The next ping is due a period later.
   static double scheduled(double due_s, double free_s, double sent_s) {
     return free_s <= due_s ? sent_s : due_s;
   }
   bool more() const;
   void add(double round_trip_s);
-  double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // when more() ends
+  double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // more() ends then
   double seconds() const;                                                     // since the start
   LatencySample summary() const;                                              // of half round trips
 

@@ -1,5 +1,5 @@
-// Stages of rounds, in the order of what they tell per second. First as many rounds as fit at their
-// shortest useful length, then all of them as long as the budget allows. Measures nothing.
+// Stages of rounds, in the order of their information per second. First fits as many rounds as
+// possible at their shortest useful length, then lengthens all of them within the budget.
 #include "perf/validate/probes/plan.h"
 
 #include <algorithm>
@@ -17,25 +17,25 @@ namespace {
 constexpr double kRoundOverhead_s = 0.03;  // to start a round and gather its samples
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
-constexpr int kAllToAllPeers = 8;    // of each port; more flows say the same
-constexpr int kReachAll = 32;        // hosts up to which a few packets try every path
-constexpr int kReachAllByTurns = 6;  // likewise, where flows run one after the other
+constexpr int kAllToAllPeers = 8;    // per port; more flows add no information
+constexpr int kReachAll = 32;        // up to this many hosts, kReach tries every path
+constexpr int kReachAllByTurns = 6;  // the same if flows cannot run concurrently
 constexpr int kLabels = 8;
-// Looks at each port and direction, spread over the run, for what is bad now and then: 29 looks
-// meet what is bad a tenth of the time with a chance of 95 % (0.9^29 = 0.047).
+// Rate samples of each port and direction, spread over the run to catch intermittent faults: 29
+// samples hit a fault that is active 10 % of the time with a probability of 95 % (0.9^29 = 0.047).
 constexpr int kLooks = 29;
-constexpr double kLooksShare = 0.17;  // of the budget that they take at most
-constexpr int kMostLooks = 60'000;    // of all ports: rank 0 judges them after every further round
+constexpr double kLooksShare = 0.17;  // of the budget, at most
+constexpr int kMostLooks = 60'000;    // over all ports: rank 0 evaluates them after every round
 
-// Rounds that make sense only together: both directions of a matching, say.
+// Rounds that belong together, such as both directions of a matching.
 using Piece = std::vector<Round>;
 
 struct Stage {
   Probe probe;
-  double least_s, most_s;  // of a round
+  double least_s, most_s;  // per round
   std::vector<Piece> pieces;
-  int least_pieces = 1;  // fewer tell nothing
-  bool spread = false;   // over the whole run, between the pieces of the others
+  int least_pieces = 1;  // fewer are meaningless
+  bool spread = false;   // over the whole run, between the pieces of other stages
 };
 
 class Planner {
@@ -45,7 +45,7 @@ class Planner {
     for (const FleetHost& host : hosts)
       rails_ = std::max(rails_, static_cast<int>(host.ports.size()));
     random_.seed(options.seed);
-    // A ping takes a core at each of its ends: of hosts that share cores, others would wait.
+    // A ping uses a core at each end: if hosts share cores, too many pings would wait for one.
     for (const FleetHost& host : hosts)
       if (host.emulated) most_pings_ = std::max(1, host.cores / 2);
   }
@@ -64,7 +64,7 @@ class Planner {
   void add(std::vector<Flow>& flows, Port from, Port to, double pace = 1) const {
     if (has(from.host, from.rail) && has(to.host, to.rail)) flows.push_back({from, to, pace});
   }
-  // The flows in rounds of at most most_flows.
+  // Appends the flows in rounds of at most most_flows.
   void append(Piece& piece, Probe probe, const std::vector<Flow>& flows) const {
     const int limit = probe == Probe::kLatency && most_pings_ > 0 ? most_pings_ : most_;
     const std::size_t most = limit > 0 ? static_cast<std::size_t>(limit) : flows.size();
@@ -96,7 +96,7 @@ class Planner {
     std::shuffle(order.begin(), order.end(), random_);
     return order;
   }
-  // Many-to-one flows over the hosts order[first...], at most `senders` to each target.
+  // Adds many-to-one flows over the hosts order[first...], at most `senders` per target.
   void add_incasts(std::vector<Flow>& flows, const std::vector<int>& order, std::size_t first,
                    int senders, int rail) const {
     const std::size_t group = static_cast<std::size_t>(senders) + 1;
@@ -138,7 +138,7 @@ Stage Planner::rate() {
   return stage;
 }
 
-// Further rounds of rates beside the `others`, over all pairs again and again.
+// Rate rounds in addition to the `others`, cycling through all pairs.
 Stage Planner::looks(std::size_t others) {
   Stage stage{Probe::kRate, 0.1, 0.2, {}, 1, true};
   double left_s = kLooksShare * options_.budget_s;
@@ -155,7 +155,7 @@ Stage Planner::looks(std::size_t others) {
   return stage;
 }
 
-// The hosts in groups; in each turn, another one of its group is the target, until all were.
+// Divides the hosts into groups; every host of a group is the target in turn.
 Stage Planner::incast() {
   Stage stage{Probe::kIncast, 0.15, 0.3, {}};
   const int senders = std::min(kIncastSenders, most_ > 0 ? std::min(most_, n_ - 1) : n_ - 1);
@@ -183,7 +183,7 @@ Stage Planner::incast() {
 
 Stage Planner::victim() {
   Stage stage{Probe::kVictim, 0.15, 0.3, {}};
-  const int room = most_ > 0 ? most_ - 1 : n_ - 3;  // for senders beside the victim
+  const int room = most_ > 0 ? most_ - 1 : n_ - 3;  // for senders in addition to the victim
   const int senders = std::min({kIncastSenders, room, n_ - 3});
   if (senders < 2) return stage;
   const std::size_t victims = most_ > 0 ? 1 : static_cast<std::size_t>(std::max(1, n_ / 8));
@@ -310,7 +310,7 @@ double shortest(const Stage& stage, const Piece& piece) {
   return static_cast<double>(piece.size()) * (stage.least_s + kRoundOverhead_s);
 }
 
-// Drops pieces that do not fit the budget, the last stages first; returns what is left of the time.
+// Drops pieces that exceed the budget, last stages first; returns the remaining time.
 double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   double left = budget_s;
   for (Stage& stage : stages) {
@@ -332,8 +332,8 @@ double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   return left;
 }
 
-// The pieces in the order of their stages, and those of stages that are spread evenly between them,
-// but for what needs an idle network.
+// Orders the pieces by stage and distributes those of `spread` stages evenly among them, but after
+// the probes that need an idle network.
 std::vector<Piece> in_order(std::vector<Stage>& stages) {
   std::vector<Piece> all, pieces, spread;
   for (Stage& stage : stages) {
@@ -353,7 +353,7 @@ std::vector<Piece> in_order(std::vector<Stage>& stages) {
   return all;
 }
 
-// The directed pairs of hosts that the rounds measure, by rail.
+// Counts the directed pairs of hosts that the rounds measure, by rail.
 void count_paths(Plan& plan, const std::vector<FleetHost>& hosts) {
   std::set<std::tuple<int, int, int>> paths;
   std::size_t rails = 0;
@@ -376,7 +376,7 @@ Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const Plan
     });
   Plan plan;
   const double spare = fit_in(stages, options.budget_s, plan);
-  double wanted = 0;  // to make every round as long as is useful
+  double wanted = 0;  // to make every round as long as useful
   for (const Stage& stage : stages)
     for (const Piece& piece : stage.pieces)
       wanted += static_cast<double>(piece.size()) * (stage.most_s - stage.least_s);

@@ -1,4 +1,4 @@
-// Texts of a round, and what in them cannot be true.
+// Builds, parses and validates the texts of a round.
 #include "perf/validate/probes/round_messages.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMostWords = 200;  // of an error, in a report
+constexpr std::size_t kMostWords = 200;  // characters of an error in a report
 
 void in_threads(std::vector<std::unique_ptr<FlowEnd>>& ends,
                 const std::function<void(std::size_t)>& body) {
@@ -50,8 +50,8 @@ EndOrder order_of(const Round& round, std::size_t index, bool sends,
   return order;
 }
 
-// Calls take(item, host) for each item of each host's list. A list, or an item for which `take`
-// throws, is a false report of that host.
+// Calls take(item, host) for each item of each host's list. A malformed list, or an item for which
+// `take` throws, is a false report of that host.
 template <typename Take>
 void each_item(const std::vector<FleetHost>& hosts, const std::vector<std::string>& lists,
                const char* name, std::vector<FalseReport>& false_reports, const Take& take) {
@@ -68,7 +68,7 @@ void each_item(const std::vector<FleetHost>& hosts, const std::vector<std::strin
   }
 }
 
-// The flow whose end such a host has. Throws Error where the host has no such end.
+// The flow whose sending or receiving end is on `host`. Throws Error if the host has no such end.
 const Flow& flow_at(const Round& round, int flow, bool sends, int host) {
   if (flow < 0 || static_cast<std::size_t>(flow) >= round.flows.size())
     throw Error("there is no flow " + std::to_string(flow));

@@ -1,10 +1,10 @@
-// What rank 0 and the agents of the hosts tell each other in a round of probes, as texts:
+// The texts that rank 0 and the agents exchange in a round of probes:
 //
 //     orders_of() -> AgentRound::offers() -> route_offers() -> AgentRound::connect()
 //       -> AgentRound::run() -> join_samples()
 //
-// All that rank 0 gets is taken for what another machine says: a text that cannot be true becomes a
-// FalseReport, and no error. Knows no job: who carries the texts is agent_fabric.cc.
+// Rank 0 does not trust what it receives: an impossible text becomes a FalseReport, not an error.
+// Does not know the job: agent_fabric.cc transfers the texts.
 #pragma once
 
 #include <functional>
@@ -17,26 +17,26 @@
 
 namespace weft::fabric {
 
-// By host: the orders for its ends; "[]" for a host without any. Flows at full speed are paced at
-// `full_pace` times the expected rate; 0: not paced. `streams`: of a flow, or of all flows of a
-// port together where these are fewer. Pings have one stream, and flows of kEntropy, too, where
-// others would take what a bad way leaves.
+// The orders for each host's ends, by host; "[]" for a host without any. Flows at full speed are
+// paced at `full_pace` times the expected rate; 0: not paced. `streams` is divided among the flows
+// of a port: see streams_of(). kEntropy flows have one stream, because other streams would use the
+// bandwidth that a bad path leaves.
 std::vector<std::string> orders_of(const Round& round, const std::vector<FleetHost>& hosts,
                                    double full_pace = 0, int streams = 1);
 
-// `offers` by the host that made them; returns them by the host that needs them.
+// `offers` is indexed by the host that made them, the result by the host that needs them.
 std::vector<std::string> route_offers(const Round& round, const std::vector<FleetHost>& hosts,
                                       const std::vector<std::string>& offers,
                                       std::vector<FalseReport>& false_reports);
 
-// `samples` by the host that took them; returns a sample per flow. An end without a sample has an
-// error that says so.
+// `samples` is indexed by the host that took them; returns a sample per flow. For an end without a
+// sample, the flow's error says so.
 std::vector<FlowSample> join_samples(const Round& round, const std::vector<FleetHost>& hosts,
                                      const std::vector<std::string>& samples,
                                      std::vector<FalseReport>& false_reports);
 
-// A host's part of a round. Lives until the next round: a queue pair that only receives has to
-// outlive the sender at the other host.
+// A host's part of a round. Must live until the next round: a queue pair that only receives must
+// outlive the sender on the other host.
 class AgentRound {
  public:
   using Maker = std::function<std::unique_ptr<FlowEnd>(const EndOrder&)>;

@@ -1,4 +1,4 @@
-// Names, averages and JSON of samples. Judges nothing.
+// Names, averages and JSON of samples.
 #include "perf/validate/probes/samples.h"
 
 #include <algorithm>

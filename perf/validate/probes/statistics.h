@@ -1,4 +1,4 @@
-// The few statistics that plans, localisation and checks share. Pure.
+// Statistics shared by plans, localization and checks. Pure.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,14 @@ double normal_tail(double z);
 struct Interval {
   double low = 0, high = 0;
 };
-// The Wilson score interval of a share, two-sided. E. B. Wilson, "Probable inference", JASA 1927.
+// Two-sided Wilson score interval of a proportion. E. B. Wilson, "Probable inference", JASA 1927.
 Interval wilson(double events, double trials, double confidence);
 
-// The value at share `at` (0 to 1) of the sorted values, without interpolation; reorders them.
-// values must not be empty.
+// The quantile `at` (0 to 1) of `values`, without interpolation; reorders them. `values` must not
+// be empty.
 double quantile(std::vector<double>& values, double at);
 
-// 0 without values; the lower of the two middle ones for an even count.
+// 0 if empty; the lower of the two middle values for an even count.
 double median_of(std::vector<double> values);
 
 }  // namespace weft::fabric

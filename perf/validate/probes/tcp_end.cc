@@ -1,5 +1,5 @@
-// One end of a stream or a ping-pong over TCP. What a connection counts comes from TCP_INFO of
-// linux/tcp.h, whose struct is longer than that of the C library.
+// One end of a stream or ping-pong over TCP. Counters come from TCP_INFO of linux/tcp.h, whose
+// struct is longer than the C library's.
 #include <fmt/format.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -28,13 +28,13 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kConnectSeconds = 2.5;  // a lost SYN is repeated after 1 s
-constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no way there
-constexpr double kTailSeconds = 1.5;     // for what waits in a shaper when the sender stops
+constexpr double kConnectSeconds = 2.5;  // a lost SYN is resent after 1 s
+constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no route
+constexpr double kTailSeconds = 1.5;     // for data still queued in a shaper when the sender stops
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
-// Source ports of labels: a label's own, or one of those that are a step behind it. The receiver
-// of a flow with a label listens at the first free port of a few, so that a repeat of the flow has
-// all the numbers that a hash takes.
+// Source ports of labels: a label's own port, or one a multiple of kPortStep after it. The receiver
+// of a labeled flow listens on the first free port of a small range, so that a repeat of the flow
+// has the same 5-tuple, and thus the same hash.
 constexpr int kFirstPort = 20000, kPorts = 12000, kPortStep = kPorts / 8;
 constexpr int kFirstListened = 19900, kListened = 64;
 constexpr char kEnd = 'e';  // the last byte of a stream
@@ -43,7 +43,7 @@ std::string errno_text(const char* what) {
   return fmt::format("{}: {}", what, std::generic_category().message(errno));
 }
 
-// Waits for an event until a moment of now_s(). False: none came.
+// Waits for an event until `until_s` of now_s(). Returns false on timeout.
 bool wait_for(int fd, short event, double until_s) {
   pollfd p{fd, event, 0};
   const double left = until_s - now_s();
@@ -107,14 +107,14 @@ class TcpEnd final : public FlowEnd {
     if (sample_.error.empty()) sample_.error = std::move(why);
   }
 
-  // A socket at that port of the rail; none where another one has it.
+  // A socket bound to this port on the rail; empty if the port is in use.
   Fd bound_to(int port) const {
     Address here;
     if (!parse_address(rail_.address, static_cast<std::uint16_t>(port), here)) return {};
     Fd fd = Fd::from([&] {
       return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     });
-    const int on = 1;  // connections that ended may still hold the port
+    const int on = 1;  // closed connections may still hold the port
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device().c_str(),
                static_cast<socklen_t>(device() == "lo" ? 0 : device().size()));
@@ -134,9 +134,8 @@ class TcpEnd final : public FlowEnd {
     return listens();
   }
 
-  // Starts to connect from a port that label and stream choose, so that a hash over the ports takes
-  // another path; where another connection has that port, from the next one of the label's. Returns
-  // an errno.
+  // Starts to connect from a port that label and stream select, so that hashes over ports choose
+  // another path; if that port is in use, from the label's next one. Returns an errno.
   int start_stream(Fd& fd, int stream, const std::string& address, std::uint16_t port) {
     for (int step = 0; order_.label > 0 && step < kPorts; step += kPortStep) {
       fd = bound_to(kFirstPort + (way_of(order_.label, stream) + step) % kPorts);
@@ -176,7 +175,7 @@ class TcpEnd final : public FlowEnd {
       fail(errno_text("send"));
   }
 
-  // Takes the connections whose first bytes are a stream's token; strangers are turned away.
+  // Accepts connections whose first bytes are a stream's token and rejects all others.
   void accept_all() {
     const double until = now_s() + patience_s() + 0.2;
     std::size_t missing = streams_.size();
@@ -198,7 +197,7 @@ class TcpEnd final : public FlowEnd {
     fail(errno_text("accept"));
   }
 
-  // Calls body(i) for all streams at once, in threads of their own, and adds what these have seen.
+  // Runs body(i) for all streams concurrently, each in its own thread, and adds up their results.
   template <typename Body>
   void each_stream(const Body& body) {
     const auto watched = [&](std::size_t i) {
@@ -250,8 +249,8 @@ class TcpEnd final : public FlowEnd {
     }
     seen.seconds = now_s() - start;
     read_idle(fd, seen);
-    // The tail counts too: a packet that is lost there is repeated after the sender has stopped.
-    // The receiver closes first, so that no port of the sender is kept from a repeat of the flow.
+    // Wait for the tail: a packet lost there is retransmitted after the sender has stopped. The
+    // receiver closes first, so that TIME_WAIT does not block the sender's port for a repeat.
     const double tail = now_s() + kTailSeconds;
     char end = kEnd;
     while (send(fd.get(), &end, 1, MSG_NOSIGNAL) < 0 && errno == EAGAIN &&
@@ -263,8 +262,8 @@ class TcpEnd final : public FlowEnd {
     read_tcp_info(fd, seen);
   }
 
-  // The share of the time so far in which the socket had nothing to send: what the sender's waits
-  // for a core cost the stream. The kernel counts in its ticks.
+  // Reads the fraction of time so far for which the socket had nothing to send: the cost of the
+  // sender's waits for a core. The kernel counts in jiffies.
   void read_idle(const Fd& fd, EndSample& seen) const {
     tcp_info info{};
     socklen_t bytes = sizeof info;
@@ -281,7 +280,7 @@ class TcpEnd final : public FlowEnd {
     const auto has = [&](std::size_t offset) { return bytes > offset; };
     if (has(offsetof(tcp_info, tcpi_data_segs_out))) {
       seen.packets = info.tcpi_data_segs_out;
-      std::uint32_t needless = 0;  // the receiver had the packet already, and says so (DSACK)
+      std::uint32_t needless = 0;  // duplicates that the receiver reported (DSACK)
       if (has(offsetof(tcp_info, tcpi_dsack_dups))) needless = info.tcpi_dsack_dups;
       seen.retransmits = info.tcpi_total_retrans - std::min(needless, info.tcpi_total_retrans);
       seen.min_rtt_us = info.tcpi_min_rtt;
@@ -293,7 +292,7 @@ class TcpEnd final : public FlowEnd {
     }
   }
 
-  // Windows count from the first byte of any stream on, so that they can be added.
+  // All windows start at the first byte of any stream, so that they can be added.
   void receive_all() {
     const double until = now_s() + order_.seconds + kTailSeconds;
     std::vector<pollfd> fds;
@@ -346,7 +345,7 @@ class TcpEnd final : public FlowEnd {
     return true;
   }
 
-  // Round trips one after the other; under load at fixed times.
+  // Consecutive round trips; under load, at scheduled times.
   void ping(const Stream& stream) {
     char data[kPing] = {};
     PingTimes times(order_.seconds, !order_.victim);

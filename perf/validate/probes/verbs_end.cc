@@ -1,5 +1,5 @@
-// One end of a stream or a ping-pong over RDMA verbs. Built with and without verbs:
-// make_verbs_pair() says what is missing.
+// One end of a stream or ping-pong over RDMA verbs. Built with and without verbs: without them,
+// make_verbs_pair() throws.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -18,10 +18,10 @@ namespace {
 constexpr std::size_t kRdmaMessage = 64 << 10, kRdmaPing = 64;
 constexpr double kRdmaTailSeconds = 2;
 constexpr int kRdmaBatch = 16;
-// Software devices move bytes with the cores that the ends run on. For a message that takes longer
-// than a NIC needs, an end offers its core, and for one that takes far longer the end sleeps.
+// Software devices use the cores of the ends to move bytes. While a message takes longer than on a
+// NIC, an end yields its core; if it takes far longer, the end sleeps.
 constexpr double kNicMessage_s = 20e-6, kSlowMessage_s = 400e-6, kLongestNap_s = 5e-3;
-constexpr double kQueued_s = 0.05;  // time that what is posted takes to send
+constexpr double kQueued_s = 0.05;  // send time of the posted messages
 
 class VerbsEnd final : public FlowEnd {
  public:
@@ -40,7 +40,7 @@ class VerbsEnd final : public FlowEnd {
 
   std::string offer() override {
     return guarded([&] {
-      const RunsOn beside(beside_);  // memory lies where it is touched first
+      const RunsOn beside(beside_);  // first touch decides where memory is allocated
       link_ = make_verbs_pair(options_, rail_, latency_ ? kRdmaPing : kRdmaMessage);
       return link_->offer();
     });
@@ -87,8 +87,8 @@ class VerbsEnd final : public FlowEnd {
     }
   }
 
-  // Writes until the time is over; the sender's completions are the receiver's acknowledgements. Of
-  // a queue that is not empty in time, what has arrived is measured.
+  // Posts writes until the time is over; completions at the sender are acknowledgements of the
+  // receiver. If the queue does not drain in time, only completed messages count.
   void stream() {
     WindowMeter meter(order_.seconds);
     const double start = now_s(), until = start + order_.seconds;
@@ -118,7 +118,7 @@ class VerbsEnd final : public FlowEnd {
       }
       const PairProgress progress = link_->poll();
       done += static_cast<std::uint64_t>(progress.sent);
-      // The device may have had nothing to send ever since the poll before.
+      // The device may have been idle since the previous poll.
       if (!ended && progress.sent > 0 && done == posted) idle_s += now - looked;
       looked = now;
       if (progress.sent == 0 && done > 0 && message_s > kSlowMessage_s)
@@ -132,7 +132,7 @@ class VerbsEnd final : public FlowEnd {
     sample_.window_gbps = meter.windows();
     sample_.window_s = meter.window_s();
     if (order_.streams == 1 && order_.label == 0) return;
-    std::uint64_t left = sample_.bytes;  // what completed after the time does not count
+    std::uint64_t left = sample_.bytes;  // messages that completed after the end do not count
     for (const PairLink::Queue& queue : link_->queues()) {
       const std::uint64_t bytes = std::min(left, queue.sent * kRdmaMessage);
       sample_.streams.push_back({queue.port, bytes, {}, {}});
@@ -140,7 +140,7 @@ class VerbsEnd final : public FlowEnd {
     }
   }
 
-  // Polls, offers the core, and sleeps: the slower an answer is, the more do others want the core.
+  // Polls, then yields, then sleeps: the slower the answer, the likelier others need the core.
   bool await(std::uint64_t turn, double until) {
     const double start = now_s();
     while (!link_->arrived(turn)) {
@@ -169,7 +169,7 @@ class VerbsEnd final : public FlowEnd {
     sample_.latency = times.summary();
   }
 
-  // Until the sender is silent: a sender that has what it needs just stops.
+  // Answers until no ping arrives for a while: a sender that is done simply stops.
   void echo() {
     for (std::uint64_t turn = 1; await(turn, now_s() + std::max(order_.seconds, 0.2)); ++turn) {
       link_->ping(turn);

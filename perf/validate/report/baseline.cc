@@ -1,4 +1,4 @@
-// Stores the numbers of ports, and compares a run with them.
+// Stores the numbers of ports and compares a run with them.
 #include "perf/validate/report/baseline.h"
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-// Throws Error unless the numbers of both can be compared.
+// Throws Error unless both are comparable.
 void check_alike(const Baseline& before, const Baseline& now, const std::string& path) {
   const std::vector<std::string> gone = missing_from(before.hosts, now.hosts);
   const std::vector<std::string> added = missing_from(now.hosts, before.hosts);
@@ -83,7 +83,7 @@ void check_alike(const Baseline& before, const Baseline& now, const std::string&
                   path, why));
 }
 
-// How far a number is off: 1 for not at all. Rates fall and latencies rise to get worse.
+// How much worse a number is: 1 if equal. Rates get worse by falling, latencies by rising.
 double worse_by(const std::string& name, double before, double now) {
   return name.ends_with("_gbps") ? before / now : now / before;
 }
@@ -125,7 +125,7 @@ Baseline read_baseline(const std::string& path) {
   if (!file || std::filesystem::is_directory(path, ignored))
     throw Error(fmt::format("--baseline {}: cannot be read: {}", path,
                             errno ? std::strerror(errno) : "a folder"));
-  // Values are read by functions that call themselves for every level.
+  // Values are read recursively, so limit the depth.
   const auto flat = [&](int depth, Document::parse_event_t, Document&) {
     if (depth > 64) throw Error(fmt::format("--baseline {}: nested too deeply", path));
     return true;
@@ -162,7 +162,7 @@ std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
     const double off = worse_by(name, before, found->second);
     if (off > allowed || off < 1 / allowed) drift.push_back({name, before, found->second});
   }
-  // What got worse comes before what got better.
+  // Degradations come before improvements.
   std::stable_sort(drift.begin(), drift.end(), [](const Drift& a, const Drift& b) {
     return worse_by(a.name, a.before, a.now) > worse_by(b.name, b.before, b.now);
   });

@@ -1,4 +1,4 @@
-// What a fleet measured when all was well, as a file, and what has changed since.
+// Numbers of a healthy fleet, stored in a file, and the changes since.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ namespace weft::fabric {
 // ".p99_us".
 struct Baseline {
   std::string schema = "weft.baseline/1";
-  std::string started;    // of the run
-  std::string transport;  // rates over TCP say nothing of verbs
+  std::string started;    // start of the run
+  std::string transport;  // rates over TCP do not compare with verbs
   bool emulated = false, simulated = false;
   int rails = 0;
   std::vector<std::string> hosts;
@@ -23,26 +23,25 @@ struct Baseline {
 
 Baseline baseline_of(const Report& report);
 
-// Replaces the file: a reader finds the old baseline or the new one. Throws Error naming the path
-// and the reason where the file cannot be written.
+// Replaces the file atomically. Throws Error naming the path and the reason if the file cannot be
+// written.
 void write_baseline(const Baseline& baseline, const std::string& path);
 
-// Reads a baseline, or a report of --json in its place. Throws Error naming the file and what is
-// wrong with the file.
+// Reads a baseline, or a report of --json. Throws Error naming the file and what is wrong with it.
 Baseline read_baseline(const std::string& path);
 
-// Numbers of the run that left the range which the policy's thresholds allow: rates below
-// `warn_rate` of the baseline's, latencies above `warn_latency` times the baseline's, and the same
-// for the better; the furthest off first. A number that only one of both has is left out. Throws
-// Error where the baseline is of other hosts, which it names, other rails or another transport.
+// Numbers of the run outside the range that the policy's thresholds allow: rates below `warn_rate`
+// of the baseline's, latencies above `warn_latency` times the baseline's, and likewise for
+// improvements; the worst first. Numbers present in only one of the two are left out. Throws Error
+// if the baseline has other hosts, which it names, other rails or another transport.
 std::vector<Drift> drift_since(const Baseline& baseline, const Report& report,
                                const std::string& path);
 
-// `--baseline PATH`: where there is such a file, sets `baseline` and `drift` of the report and
-// returns true. Throws Error as the above.
+// `--baseline PATH`: if the file exists, sets the report's `baseline` and `drift` and returns true.
+// Throws the errors of read_baseline() and drift_since().
 bool compare_with_baseline(const std::string& path, Report& report);
-// Stores the run's numbers, unless its verdict says that they are no measure for later runs: then
-// `baseline_note` of the report says so. Returns true. Throws Error as write_baseline().
+// Stores the run's numbers and returns true. If the run's verdict makes them unsuitable as a
+// baseline, sets the report's `baseline_note` instead. Throws Error as write_baseline().
 bool store_baseline(const std::string& path, Report& report);
 
 }  // namespace weft::fabric

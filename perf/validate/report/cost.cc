@@ -1,5 +1,5 @@
-// What a fault costs a job. All numbers are upper bounds: a job that hides its communication behind
-// computation loses less.
+// The cost of a fault to a job. All numbers are upper bounds: a job that overlaps communication
+// with computation loses less.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,12 +35,12 @@ double gpus_of(const Report& report) {
 Cost cost_of(const Finding& finding, const Report& report) {
   const double left = share_left(finding);
   Cost cost;
-  // A job lives with a slow link, and with no other fatal fault.
+  // A job can run on a slow link, but with no other fatal fault.
   const bool fatal = finding.severity == Severity::kFatal && finding.unit != Unit::kGbps;
   cost.stops = !finding.unknown && (fatal || left <= 0);
   if (!cost.stops && left >= 1) return cost;
   const double communication = price(report.policy, "communication_share", kCommunicationShare);
-  double lost = 1;  // share of all GPU-hours
+  double lost = 1;  // fraction of all GPU-hours
   if (!cost.stops) {
     cost.slower_step = communication * (1 / left - 1);
     lost = cost.slower_step / (1 + cost.slower_step);

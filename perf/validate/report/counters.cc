@@ -1,4 +1,4 @@
-// Differences of the readings of all ports. This file judges none of them.
+// Differences between the readings of all ports. Judges nothing.
 #include "perf/validate/report/counters.h"
 
 namespace weft::fabric {

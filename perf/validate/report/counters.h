@@ -1,4 +1,4 @@
-// What the counters of ports did within the run.
+// Changes of ports' counters during the run.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace weft::fabric {
 
 struct CounterChange {
   std::string host, device;
-  int rail = 0;      // -1: of the host, as those of TCP are
+  int rail = 0;      // -1: of the host, as TCP counters are
   std::string name;  // "hw.out_of_sequence"
   Change change;
 };
 
-// A row for every counter that moved, by host, rail and name; those of the whole host come once.
+// One row per changed counter, by host, rail and name; counters of the whole host appear once.
 std::vector<CounterChange> counter_changes(const Report& report);
 
 std::string_view word_of(ChangeState state);  // "known"

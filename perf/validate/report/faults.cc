@@ -1,4 +1,4 @@
-// Groups findings by what explains them. This file decides no severity and no order.
+// Groups findings by their reasons. Decides neither severity nor order.
 #include "perf/validate/report/faults.h"
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 namespace weft::fabric {
 namespace {
 
-// The finding that explains findings[i]; its own index: there is none. A report of the version
-// before names the check alone.
+// The index of the finding that explains findings[i]; i if there is none. Reports of the previous
+// version name only the reason's check.
 std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
   const Finding& f = findings[i];
   if (f.reason >= 0 && static_cast<std::size_t>(f.reason) < findings.size())
@@ -23,7 +23,7 @@ std::size_t reason_of(const std::vector<Finding>& findings, std::size_t i) {
              : static_cast<std::size_t>(found - findings.begin());
 }
 
-// The end of the chain of reasons; of a chain that runs in a circle, its first finding.
+// The end of the chain of reasons; for a cycle, its first finding.
 std::size_t root_of(const std::vector<Finding>& findings, std::size_t i) {
   std::size_t least = i;
   for (std::size_t steps = 0; steps < 2 * findings.size(); ++steps) {
@@ -82,7 +82,7 @@ std::string headline(const Report& report) {
         return in_words(*fault.first) + "; no link is judged";
     return "the tester itself is at fault; no link is judged";
   }
-  // A critical verdict comes from the fabric, whatever the tester's own faults weigh.
+  // A critical verdict is about the fabric, even if the tester has faults as well.
   const auto of_fabric = std::find_if(faults.begin(), faults.end(), [](const Fault& fault) {
     return fault.first->where.kind != PlaceKind::kTester;
   });

@@ -1,4 +1,4 @@
-// Lists runs, and compares the rates of ports between them. Judges nothing.
+// Lists runs and compares the rates of ports between them. Judges nothing.
 #include "perf/validate/report/history.h"
 
 #include <fmt/format.h>
@@ -19,19 +19,19 @@ namespace {
 
 constexpr std::size_t kMostPorts = 20;
 
-// "2026-11-25 04:00" of "2026-11-25T04:00:12Z".
+// Converts "2026-11-25T04:00:12Z" to "2026-11-25 04:00".
 std::string when(const Report& report) {
   std::string text = printable(report.started).substr(0, 16);
   std::replace(text.begin(), text.end(), 'T', ' ');
   return text.empty() ? "-" : text;
 }
 
-// A rate of a port in each of the runs that are shown.
+// A rate of a port in each of the displayed runs.
 struct RateOfRuns {
   std::string name;  // "h3 rail 1 sends"
   std::vector<std::optional<double>> gbps;
 
-  // Lowest over highest: 1 where the rate did not move.
+  // Lowest / highest rate: 1 if it did not change.
   double spread() const {
     double low = 0, high = 0;
     bool any = false;

@@ -10,19 +10,19 @@
 
 namespace weft::fabric {
 
-// The reports of a folder, the oldest first. Files that end in .json and are no reports of this
-// schema are named in `left_out`, each with the reason.
+// The reports of a folder, oldest first. `left_out` names the .json files that are not reports of
+// this schema, each with the reason.
 struct History {
   std::vector<std::pair<std::string, Report>> runs;  // by file name
   std::vector<std::string> left_out;
 };
 
-// Reads at most the `most` newest reports (by the name of their files). Throws Error where the
-// folder cannot be read or has no report.
+// Reads at most the `most` newest reports (by file name). Throws Error if the folder cannot be read
+// or has no report.
 History read_history(const std::string& folder, std::size_t most = 1000);
 
-// A table of runs with their verdicts and headlines, and one of the ports' rates in the last runs.
-// The ports whose rates moved most come first; without `verbose` at most 20 of them.
+// A table of runs with verdicts and headlines, and one of the ports' rates in the latest runs.
+// Ports whose rates changed most come first; at most 20 of them without `verbose`.
 std::string to_text(const History& history, const TextOptions& options);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// The document of --json: the verdict and its reasons first, then what they rest on.
+// The document of --json: the verdict and its reasons first, then the data behind them.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 using ReportJson = nlohmann::ordered_json;
 
-// Whole numbers as such, all others with five digits.
+// Writes whole numbers exactly and all others with five digits.
 void shorten(ReportJson& json) {
   if (json.is_structured()) {
     for (auto& item : json) shorten(item);
@@ -44,7 +44,7 @@ ReportJson findings_json(const Report& report) {
   return list;
 }
 
-// By check: on how many places it had what it needs, of how many that it is for.
+// By check: the number of places where it could be evaluated, and to which it applies.
 ReportJson coverage_json(const Report& report) {
   auto all = ReportJson::object();
   for (const Coverage& row : report.judgement.coverage)
@@ -74,8 +74,8 @@ ReportJson ports_json(const Report& report) {
   return list;
 }
 
-// A row for each port that sends: where to (an index of `hosts`), Gb/s, and microseconds of a
-// message. Gb/s of 0: nothing arrived.
+// One row per sending port: destination (an index of `hosts`), Gb/s, and microseconds per message.
+// 0 Gb/s: nothing arrived.
 ReportJson paths_json(const Report& report) {
   auto list = ReportJson::array();
   for (const PathNumbers& path : path_numbers(report)) {
@@ -92,8 +92,8 @@ ReportJson paths_json(const Report& report) {
   return list;
 }
 
-// A row for each port, and for each host: the changes of its counters that moved; of a change that
-// is not exact, the state too.
+// One row per port, and per host: the changes of its counters, with the state if a change is not
+// exact.
 ReportJson counters_json(const Report& report) {
   auto list = ReportJson::array();
   for (const CounterChange& c : counter_changes(report)) {
@@ -134,7 +134,7 @@ std::string dumped(const ReportJson& json) {
   return json.dump(-1, ' ', false, ReportJson::error_handler_t::replace);
 }
 
-// Writes members of objects down to `levels`, and items of lists of objects, on lines of their own.
+// Puts members of objects down to `levels`, and items of lists of objects, on separate lines.
 void write_lines(const ReportJson& json, int levels, const std::string& indent, std::string& out) {
   const bool split = !json.empty() && ((json.is_object() && levels > 0) ||
                                        (json.is_array() && json.front().is_object()));
@@ -171,7 +171,7 @@ nlohmann::ordered_json to_json(const Report& report, bool samples) {
   json["findings"] = findings_json(report);
   for (auto& [key, value] : fields.items())
     if (!json.contains(key)) json[key] = std::move(value);
-  if (!json.contains("hosts")) json["hosts"] = ReportJson::array();  // which a reader demands
+  if (!json.contains("hosts")) json["hosts"] = ReportJson::array();  // required by readers
   if (!report.collectives.empty()) json["collectives"] = collectives_json(report);
   json["coverage"] = coverage_json(report);
   json["ports"] = ports_json(report);

@@ -1,7 +1,7 @@
-// Writes structs to JSON and reads them back by one list of their fields.
+// Writes structs to JSON and reads them back with a single list of their fields.
 //
-// FieldsOf<T>::visit(archive, value) calls archive("key", value.member) for every member; an
-// archive is a FieldWriter or a FieldReader. Numbers that are not finite are written as null.
+// FieldsOf<T>::visit(archive, value) calls archive("key", value.member) for every member; the
+// archive is a FieldWriter or a FieldReader. Non-finite numbers are written as null.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,12 +23,12 @@
 namespace weft::fabric {
 
 template <typename T>
-struct FieldsOf;  // of a struct
+struct FieldsOf;  // specialized per struct
 template <typename E>
-struct EnumWords;  // of an enumeration: `words`, by value
+struct EnumWords;  // specialized per enumeration: `words`, by value
 
-// Writes fields to an object. Empty texts, lists and maps are left out, and empty optionals, too,
-// unless they are to be null.
+// Writes fields to an object. Leaves out empty texts, lists, maps, and empty optionals; with
+// `nulls`, empty optionals become null.
 class FieldWriter {
  public:
   explicit FieldWriter(bool nulls = false) : nulls_(nulls) {}
@@ -82,8 +82,8 @@ class FieldWriter {
   nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
 };
 
-// Reads fields from an object; a missing field keeps its value. Throws Error that names the field
-// and the value that is wrong.
+// Reads fields from an object; a missing field keeps its value. Throws Error naming the field and
+// the wrong value.
 class FieldReader {
  public:
   FieldReader(const nlohmann::ordered_json& json, std::string path)
@@ -97,7 +97,7 @@ class FieldReader {
       take(*found, path_.empty() ? key : fmt::format("{}.{}", path_, key), value);
   }
 
-  // Throws Error unless the object has the field.
+  // Throws Error if the object lacks the field.
   void demand(const char* key) const {
     if (!json_.contains(key)) throw Error(fmt::format("{} lacks \"{}\"", where(), key));
   }

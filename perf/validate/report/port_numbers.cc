@@ -1,4 +1,4 @@
-// Medians of samples by port and by path. This file does not know what is done with them.
+// Medians of samples by port and by path.
 #include "perf/validate/report/port_numbers.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace weft::fabric {
 namespace {
 
-// What is no number (a lying host may report such) has no order among numbers.
+// Drops non-finite values, which a faulty host may report: they cannot be sorted.
 void add(std::vector<double>& values, double value) {
   if (std::isfinite(value)) values.push_back(value);
 }
 
-// Numbers of the flows that belong to one port or path.
+// Values of the flows of one port or path.
 struct FlowsOf {
   std::vector<double> gbps, received_gbps, lowest_gbps, p50_us, p99_us, p999_us;
   std::uint64_t packets = 0, retransmits = 0;  // of flows that count them

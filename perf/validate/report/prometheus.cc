@@ -1,5 +1,5 @@
-// Metrics of a run for the textfile collector of node_exporter. What was not measured is omitted.
-// Source of the format: Prometheus, "Text-based format", version 0.0.4.
+// Metrics of a run for the textfile collector of node_exporter; values that were not measured are
+// omitted. Source: Prometheus, "Text-based format", version 0.0.4.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,17 +19,16 @@ namespace {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// Collects metrics by family, as the format wants a family's samples in one group.
+// Collects metrics by family, because the format requires a family's samples in one group.
 class Exposition {
  public:
-  // Begins a family: all samples up to the next family are of this one.
+  // Begins a family: samples belong to it until the next one.
   void family(std::string_view name, std::string_view help) {
     end_family();
     name_ = fmt::format("weft_validate_{}", name);
     help_ = help;
   }
-  // Adds a sample; one that has no value, is no number or has the labels of an earlier one is
-  // omitted.
+  // Adds a sample. Omits it if it has no finite value, or if an earlier one has the same labels.
   void add(const Labels& labels, std::optional<double> value) {
     if (!value || !std::isfinite(*value)) return;
     std::string list;
@@ -101,7 +100,7 @@ void add_run(const Report& report, Exposition& out) {
   out.add({}, positive(report.plan.smallest_rate_cut));
 }
 
-// One line for each cause; what a cause explains is left out.
+// One line per cause; findings that others explain are left out.
 void add_findings(const Report& report, Exposition& out) {
   std::map<std::string, int> counts = {{"warn", 0}, {"critical", 0}, {"unknown", 0}};
   const auto severity_of = [](const Finding& f) {
@@ -148,7 +147,7 @@ void add_findings(const Report& report, Exposition& out) {
   out.add({{"checked", "false"}}, left);
 }
 
-// What a counter of traffic did says nothing of faults, and node_exporter has it anyway.
+// Traffic counters do not indicate faults, and node_exporter exports them anyway.
 bool is_traffic(std::string_view name) {
   if (name.starts_with("tcp."))
     return name != "tcp.RetransSegs" && name != "tcp.InErrs" && name != "tcp.InCsumErrors" &&

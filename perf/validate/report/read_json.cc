@@ -1,4 +1,4 @@
-// Reads reports back: for baselines, for the history of a fleet, and for the matrix of a lab.
+// Reads reports back, for baselines, the history of a fleet, and the matrix of a lab.
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 namespace weft::fabric {
 
-// Words of checks/finding.cc, which writes findings: one for both severities that fail a run.
+// The words of checks/finding.cc, which writes both failing severities as "critical".
 template <>
 struct EnumWords<Severity> {
   static constexpr std::string_view words[] = {"info", "warn", "critical", "fatal"};
@@ -45,7 +45,7 @@ namespace {
 
 using Parsed = nlohmann::ordered_json;
 
-constexpr int kDeepest = 64;  // levels of brackets; a report has 8
+constexpr int kDeepest = 64;  // levels of nesting; a report has 8
 
 struct UnitSuffix {
   Unit unit;
@@ -60,7 +60,7 @@ constexpr UnitSuffix kSuffixes[] = {{Unit::kGbps, "_gbps"},
                                     {Unit::kRatio, "_ratio"},
                                     {Unit::kNone, ""}};
 
-// Reads value and expectation, whose keys end in their unit. Returns the end of the keys.
+// Reads value and expectation, whose keys end with the unit. Returns that suffix.
 template <typename T>
 std::string take_value(const Parsed& json, const FieldReader& read, T& to) {
   for (const UnitSuffix& one : kSuffixes) {
@@ -112,7 +112,7 @@ Finding finding_from_json(const Parsed& json, const std::string& path) {
   return finding;
 }
 
-// Calls take(item, path) for each item of a list of the document, if there is one.
+// Calls take(item, path) for each item of a list of the document, if present.
 template <typename Take>
 void each_item(const Parsed& json, const char* key, const Take& take) {
   const auto found = json.find(key);
@@ -146,7 +146,7 @@ Report read_report(const std::string& path) {
   if (!file || std::filesystem::is_directory(path, ignored))
     throw Error(fmt::format("cannot read the report {}: {}", path,
                             errno ? std::strerror(errno) : "a folder"));
-  // What is read in the end is read by functions that call themselves for every level.
+  // The result is read recursively, so limit the depth.
   const auto flat = [&](int depth, Parsed::parse_event_t, Parsed&) {
     if (depth > kDeepest) throw Error(fmt::format("{} is no report: nested too deeply", path));
     return true;

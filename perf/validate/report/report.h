@@ -1,4 +1,4 @@
-// Everything that one run of `weft validate` found, in one struct; texts are made from it.
+// All results of a `weft validate` run; texts are generated from this struct.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,17 +17,17 @@
 
 namespace weft::fabric {
 
-// Numbers of a port. Rates are medians over its flows of Probe::kRate; a flow that did not arrive
-// counts as 0. Latencies are medians over the flows of Probe::kLatency that the port sends.
+// Numbers of a port. Rates are medians over its kRate flows; a flow that did not arrive counts as
+// 0. Latencies are medians over the kLatency flows that the port sends.
 struct PortNumbers {
   Port port;
   std::string host, device;
   std::optional<double> expected_gbps;  // of payload
   std::optional<double> transmit_gbps, receive_gbps;
-  std::optional<double> lowest_gbps;  // of any window of a flow that arrived
+  std::optional<double> lowest_gbps;  // over all windows of flows that arrived
   std::optional<double> p50_us, p99_us, p999_us;
-  // Packets that were sent again, per packet: of all that the port sends, and of all that other
-  // ports send to it. Over TCP, congestion counts as well.
+  // Retransmits per packet: of packets sent by the port, and of packets sent to it. Over TCP,
+  // congestion counts as well.
   std::optional<double> sent_lost, received_lost;
 };
 
@@ -36,73 +36,72 @@ struct Report {
   std::string started;  // ISO 8601, UTC
   std::string version;
   double seconds = 0, budget_s = 0;
-  bool emulated = false;  // hosts share a kernel: rates are not those of a fabric
+  bool emulated = false;  // hosts share a kernel: rates are not those of a real fabric
   bool simulated = false;
   std::string transport;     // of the probes: "tcp", "verbs"
   double declared_gbps = 0;  // of a rail, by --rail-gbps; 0: not declared
   int ranks = 0, rails = 0;
-  int streams = 1;  // TCP connections or queue pairs of a flow, as many as fill a port
+  int streams = 1;  // TCP connections or queue pairs per flow, enough to fill a port
   FleetFacts facts;
   Policy policy;
   std::vector<FleetHost> hosts;
   Plan plan;
   Samples samples;
-  std::vector<PortNumbers> ports;  // as a file has them; empty: they follow from the samples
+  std::vector<PortNumbers> ports;  // as read from a file; empty: computed from the samples
   std::vector<Cause> causes;
   std::vector<CollectiveResult> collectives;
   Judgement judgement;
   std::vector<Drift> drift;
   std::string baseline;       // file; empty: none
-  std::string baseline_note;  // why the run was not stored, for people; empty: it was
+  std::string baseline_note;  // why the run was not stored, as text; empty: it was stored
   std::string failure;        // of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
 
 struct TextOptions {
   bool verbose = false, colour = false;
-  bool cost = false;  // a line for each fault: what the fault costs a job
+  bool cost = false;  // adds a line with the cost of each fault
   int columns = 100;  // at least 40
 };
-// One screen of at most 40 lines: verdict, causes in order, what was covered and what was not.
+// One screen of at most 40 lines: verdict, ordered causes, and what was covered and what was not.
 std::string to_text(const Report& report, const TextOptions& options);
-// Numbers have five digits, and what was not measured is null. `samples`: all flows and causes,
-// too.
+// Numbers have five digits; unmeasured values are null. `samples`: includes all flows and causes.
 nlohmann::ordered_json to_json(const Report& report, bool samples = false);
 std::string to_html(const Report& report);        // self-contained, offline, light and dark
 std::string to_prometheus(const Report& report);  // textfile collector; absent values omitted
 
-// The file of --json: to_json() with a line for each finding, port, host and flow. Bytes that are
-// no UTF-8 are replaced.
+// The file of --json: to_json() with one line per finding, port, host and flow. Invalid UTF-8 is
+// replaced.
 std::string json_text(const Report& report, bool samples = false);
 
-// Reads what later runs and people ask of an earlier run: verdict, findings, plan, policy, hosts
-// and ports. Knows weft.validate/3, and /2 of the version before. Throws Error that says what is
-// missing or of the wrong type.
+// Reads what later runs and users need from an earlier run: verdict, findings, plan, policy, hosts
+// and ports. Accepts weft.validate/3 and /2. Throws Error naming the field that is missing or of
+// the wrong type.
 Report report_from_json(const nlohmann::ordered_json& json);
 
-// Reads a file of --json. Throws Error naming the file and what is wrong with the file.
+// Reads a file of --json. Throws Error naming the file and what is wrong with it.
 Report read_report(const std::string& path);
 
-// Replaces `path` by the metrics: a reader finds the old file or the new one. Throws Error naming
-// the path and the reason where the file cannot be written.
+// Replaces `path` atomically with the metrics. Throws Error naming the path and the reason if the
+// file cannot be written.
 void write_prometheus(const Report& report, const std::string& path);
 
-// One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+// A one-line sentence: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
 
-// What a finding costs a job that runs on all hosts of the report: at most so much, as every rank
-// waits for the slowest link in every step. All 0: the finding says nothing of a job's speed.
+// Upper bound of a finding's cost to a job on all hosts of the report: every rank waits for the
+// slowest link in every step. All 0: the finding does not affect a job's speed.
 struct Cost {
-  bool stops = false;      // the job cannot run at all: all its GPU-hours are lost
-  double slower_step = 0;  // share of a step; 0.3: a step takes 1.3 times as long
+  bool stops = false;      // the job cannot run: all its GPU-hours are lost
+  double slower_step = 0;  // fraction of a step; 0.3: a step takes 1.3 times as long
   double gpu_hours_per_day = 0, kwh_per_day = 0, usd_per_day = 0;
 };
 
-// Prices and sizes of the policy ([cost]), else: 2.50 $ a GPU-hour, 30 % of a step are
-// communication, GPUs as the hosts report them, else 8 a host, 700 W each (H100 SXM), and energy at
-// no price of its own, as a rented GPU-hour includes it. A link at a share r of its rate stretches
-// the communication by 1/r; a loss of p per packet by go-back-N with a window of 122 packets (400
-// Gb/s, 10 us, 4 KiB).
+// Uses prices and sizes of the policy ([cost]). Defaults: 2.50 $ per GPU-hour, communication is
+// 30 % of a step, GPUs as reported by the hosts or else 8 per host, 700 W each (H100 SXM), and no
+// extra price for energy, which a rented GPU-hour includes. A link at a fraction r of its rate
+// stretches communication by 1/r; a loss of p per packet as with go-back-N and a window of 122
+// packets (400 Gb/s, 10 us, 4 KiB).
 Cost cost_of(const Finding& finding, const Report& report);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// Keys in JSON of the structs of a report. The keys name the units.
+// JSON keys of the structs of a report. The keys include the units.
 #pragma once
 
 #include "perf/validate/report/json_fields.h"
@@ -69,7 +69,7 @@ struct FieldsOf<FleetHost> {
   }
 };
 
-// `value` and its interval are in Gb/s, microseconds, losses per packet or bytes, by `kind`.
+// `kind` determines the unit of `value`: Gb/s, microseconds, losses per packet or bytes.
 template <>
 struct FieldsOf<Cause> {
   static constexpr bool named = true;
@@ -84,7 +84,7 @@ struct FieldsOf<Cause> {
     a("expected", c.expected);
     a("low", c.low);
     a("high", c.high);
-    a("score", c.confidence);  // no probability: docs/statistics.md
+    a("score", c.confidence);  // not a probability: docs/statistics.md
     a("flows", c.samples);
     a("loaded_only", c.loaded_only);
     if (c.kind != CauseKind::kUnstable) return;
@@ -195,7 +195,7 @@ struct FieldsOf<PortNumbers> {
   }
 };
 
-// All but the rounds.
+// All fields except the rounds.
 template <>
 struct FieldsOf<Plan> {
   static constexpr bool named = true;
@@ -211,7 +211,7 @@ struct FieldsOf<Plan> {
   }
 };
 
-// What stands for itself at the top of the document.
+// The top-level fields of the document.
 template <>
 struct FieldsOf<Report> {
   static constexpr bool named = true;

@@ -1,4 +1,4 @@
-// A sentence for each check of the registry: what is wrong at a place, with its numbers.
+// A sentence for each check of the registry: the problem at a place, with its numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace weft::fabric {
 namespace {
 
-// "187 of 392 Gb/s", "38 us, 4.1 us expected", "22.36, 28.39 expected"; "" where a finding has no
+// "187 of 392 Gb/s", "38 us, 4.1 us expected", "22.36, 28.39 expected"; "" if a finding has no
 // numbers.
 std::string against(const Finding& f) {
   switch (f.unit) {
@@ -42,7 +42,7 @@ std::string_view sends(Direction direction) {
                                             : "sends and receives";
 }
 
-// The hosts whose ports are behind a switch: " (h2, h3)".
+// Hosts with ports behind a switch: " (h2, h3)".
 std::string hosts_in_evidence(const Finding& f) {
   constexpr std::size_t kMost = 4;
   std::string hosts;
@@ -55,7 +55,7 @@ std::string hosts_in_evidence(const Finding& f) {
   return hosts.empty() ? "" : fmt::format(" ({})", hosts);
 }
 
-// The number of the evidence of such a name; 0 where there is none.
+// The value of the evidence with this name; 0 if there is none.
 double number_in_evidence(const Finding& f, std::string_view name) {
   const auto found = std::ranges::find(f.evidence, name, &Evidence::name);
   return found == f.evidence.end() ? 0 : found->value;
@@ -102,13 +102,13 @@ std::string unreachable_sentence(const Finding& f) {
   const std::string what = f.where.direction == Direction::kTransmit  ? "sent by " + place
                            : f.where.direction == Direction::kReceive ? "sent to " + place
                                                                       : "sent by or to " + place;
-  if (port && f.severity == Severity::kFail)  // now and then
+  if (port && f.severity == Severity::kFail)  // intermittently
     return fmt::format("some of what is {} is lost{}{}", what, error.empty() ? "" : ": ", error);
   if (port) return fmt::format("nothing {} arrives", what);
   return fmt::format("{}: nothing arrives{}{}", place, error.empty() ? "" : ": ", error);
 }
 
-// The evidence of such a name as people read a place; "" where there is none.
+// The place of the evidence with this name, in words; "" if there is none.
 std::string place_in_evidence(const Finding& f, std::string_view name) {
   for (const Evidence& e : f.evidence)
     if (e.name == name)
@@ -116,7 +116,7 @@ std::string place_in_evidence(const Finding& f, std::string_view name) {
   return "";
 }
 
-// The texts of all evidence of such a name, with commas between.
+// The texts of all evidence with this name, separated by commas.
 std::string text_in_evidence(const Finding& f, std::string_view name) {
   std::string all;
   for (const Evidence& e : f.evidence)
@@ -143,7 +143,7 @@ std::string collective_sentence(const Finding& f) {
       f.where.host.empty()
           ? ""
           : fmt::format("data that {} {} change; ", in_words(f.where), sends(f.where.direction));
-  // Never a cast: a report file may have any number here.
+  // Do not cast: a report file may have any number.
   return fmt::format("{}{}: wrong result in {} case{}{}{}", place, what,
                      in_unit(f.value, Unit::kCount), f.value == 1 ? "" : "s",
                      first.empty() ? "" : ": ", first);
@@ -207,14 +207,14 @@ std::string noise_sentence(const Finding& f) {
                      f.value < 1 ? in_unit(f.value, f.unit) : "far", in_unit(f.expected, f.unit));
 }
 
-// Instead of words: the function has a sentence for what could not be known, too.
+// In place of `words`: `make` also has a sentence for unknown findings.
 constexpr std::string_view kAlsoUnknown = "unknown";
 
 struct Sentence {
   std::string_view id;
-  std::string (*make)(const Finding&);  // nullptr: by `words`
-  // {numbers} is value against expectation; {value} and {expected} have their unit, {number} and
-  // {limit} have none.
+  std::string (*make)(const Finding&);  // nullptr: use `words`
+  // {numbers} compares value and expectation; {value} and {expected} include their unit, {number}
+  // and {limit} do not.
   std::string_view words;
 };
 

@@ -1,4 +1,4 @@
-// One screen for a terminal: the verdict, the causes in order, what was checked and what was not.
+// One screen for a terminal: the verdict, the ordered causes, and what was checked or not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kScreenLines = 40;
-constexpr std::size_t kFaultLines = 8;  // of the first cause, and of how many others there are
-constexpr double kMostReach = 1.2;      // of what the pairs allow, in the line about collectives
+constexpr std::size_t kFaultLines = 8;  // of the first cause and the number of others
+constexpr double kMostReach = 1.2;      // of the bound by the pairs, in the line about collectives
 
 void append(Lines& to, Lines lines) {
   to.insert(to.end(), std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end()));
 }
 
-// The screen's parts, all of them of at most `columns_` columns.
+// The parts of the screen, at most `columns_` wide.
 class Screen {
  public:
   Screen(const Report& report, const TextOptions& options)
@@ -70,7 +70,7 @@ Lines Screen::head() const {
   return lines;
 }
 
-// What a cause explains, a sentence for each check: "also: to the host's own ports pass 195 of 400
+// One sentence per check that a cause explains: "also: to the host's own ports pass 195 of 400
 // Gb/s, and 3 like it [loopback]".
 Lines Screen::also(const Fault& fault, std::string_view indent) const {
   constexpr std::size_t kMostKinds = 3;
@@ -102,7 +102,7 @@ Lines Screen::also(const Fault& fault, std::string_view indent) const {
   return lines;
 }
 
-// "1. CRITICAL h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s", how sure, remedy, what else is there.
+// "1. CRITICAL h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s", certainty, remedy, explained findings.
 Lines Screen::fault(std::size_t number, const Fault& fault) const {
   const Finding& first = *fault.first;
   const std::string indent(14, ' ');
@@ -121,8 +121,8 @@ Lines Screen::fault(std::size_t number, const Fault& fault) const {
   return lines;
 }
 
-// Causes and what is not known in `most` lines: as many as fit with all they say, then some in a
-// line each, then a count of the rest.
+// Causes and unknowns in `most` lines: as many as fit completely, then some in one line each, then
+// the number of remaining ones.
 Lines Screen::faults(std::size_t most) const {
   std::vector<Fault> all = faults_of(report_);
   const std::size_t known = all.size();
@@ -150,7 +150,7 @@ Lines Screen::faults(std::size_t most) const {
   return lines;
 }
 
-// How many checks had what they need, and how many of the others lacked what; --verbose has names.
+// How many checks were fully evaluated, and why others were not; --verbose lists the names.
 Lines Screen::coverage() const {
   std::size_t checked = 0, partly = 0, elsewhere = 0;
   for (const Coverage& row : report_.judgement.coverage)
@@ -181,7 +181,7 @@ Lines Screen::collectives() const {
     wrong += c.wrong;
     left_out += c.left_out;
     if (c.wrong > 0 && first_wrong == nullptr) first_wrong = &c;
-    // Far above what pairs allow: ranks had a faster way than the ports that pairs measured.
+    // Far above the bound by the pairs: ranks used a faster path than the measured ports.
     if (c.busbw_gbps > 0 && c.predicted_busbw_gbps > 0 && reach(c) <= kMostReach &&
         (slowest == nullptr || reach(c) < reach(*slowest)))
       slowest = &c;
@@ -221,7 +221,7 @@ Lines Screen::drift() const {
 Lines Screen::covered() const {
   Lines lines;
   const std::string limits = limits_in_words(report_.plan);
-  if (!limits.empty() && report_.verdict != Verdict::kOk)  // whose headline says so
+  if (!limits.empty() && report_.verdict != Verdict::kOk)  // the OK headline has these limits
     append(lines, limited(fmt::format("{}, {} confidence", limits,
                                       percent(report_.policy.thresholds.confidence)),
                           2, "  would see    "));
@@ -239,7 +239,7 @@ Lines Screen::closing() const {
                           options_.verbose ? "" : "; --verbose has the rest")};
 }
 
-// Paints a verdict or severity where it stands at the beginning of a line.
+// Colors a verdict or severity at the beginning of a line.
 std::string painted(std::string line, const Report& report) {
   const auto paint = [&](std::string_view word, std::string_view code) {
     const std::size_t at = line.find(word);

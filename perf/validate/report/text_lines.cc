@@ -1,4 +1,4 @@
-// Breaks and cuts lines by code points. This file does not know what the lines say.
+// Breaks and truncates lines by code points.
 #include "perf/validate/report/text_lines.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<std::string> wrap(std::string_view text, std::size_t columns, std::s
   std::vector<std::string> lines;
   std::string line(first);
   std::size_t used = columns_of(first);  // columns of `line`
-  bool empty = true;                     // no word is in `line` yet
+  bool empty = true;                     // `line` has no word yet
   const auto end_line = [&] {
     lines.push_back(line);
     line = indent;

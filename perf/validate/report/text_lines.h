@@ -1,4 +1,4 @@
-// Lines for a terminal of so many columns.
+// Lines for a terminal with a given number of columns.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace weft::fabric {
 
-// Columns that UTF-8 text takes: one for each code point. The texts of a report are printable().
+// Width of UTF-8 text: one column per code point. The texts of a report are printable().
 std::size_t columns_of(std::string_view text);
 
-// Breaks text at blanks into lines of at most `columns`, and words that are longer than a line
-// anywhere. The first line begins with `first`, all others with as many blanks.
+// Breaks text at blanks into lines of at most `columns`; breaks longer words anywhere. The first
+// line begins with `first`, the others with blanks of the same width.
 std::vector<std::string> wrap(std::string_view text, std::size_t columns, std::string_view first);
 
-// The first `most` lines; the last one ends in "..." where lines are left out.
+// The first `most` lines; ends with "..." if lines are left out.
 std::vector<std::string> at_most(std::vector<std::string> lines, std::size_t most,
                                  std::size_t columns);
 
-// Text of at most `columns`: the end is cut off and replaced by "..".
+// Truncates text to at most `columns`, ending with "..".
 std::string shortened(std::string_view text, std::size_t columns);
 
 }  // namespace weft::fabric

@@ -1,4 +1,4 @@
-// Sections of `--verbose`: everything that a report has, as tables.
+// Sections of `--verbose`: the whole report as tables.
 #include "perf/validate/report/verbose.h"
 
 #include <fmt/format.h>
@@ -18,12 +18,12 @@ namespace {
 using Texts = std::vector<std::string>;
 using Cells = std::vector<Texts>;
 
-constexpr std::size_t kMostPaired = 32;  // hosts whose pairs are printed as a matrix
+constexpr std::size_t kMostPaired = 32;  // most hosts whose pairs are printed as a matrix
 
 std::string cell(const std::optional<double>& value) { return value ? three_digits(*value) : "-"; }
 
 // Lines of a table whose first row is the header: the first column is left-aligned, all others
-// are right-aligned. Columns that do not fit come in a table of their own, below.
+// right-aligned. Columns that do not fit go into another table below.
 Texts table_lines(const Cells& rows, std::size_t columns) {
   std::vector<std::size_t> widths(rows[0].size(), 0);
   for (const Texts& row : rows)

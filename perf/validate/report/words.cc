@@ -1,4 +1,4 @@
-// Words for numbers, places and the parts of a run.
+// Words for numbers, places and parts of a run.
 #include "perf/validate/report/words.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace weft::fabric {
 namespace {
 
-// How many bytes the UTF-8 sequence at the front of `text` has; 0: no valid one.
+// Length in bytes of the UTF-8 sequence at the front of `text`; 0: invalid.
 std::size_t sequence_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t n = first < 0x80                    ? 1
@@ -45,7 +45,7 @@ std::string_view plain(Unit unit) {
   return "";
 }
 
-// Whole numbers as they are, all others with three digits.
+// Whole numbers exactly, all others with three digits.
 std::string whole(double value) {
   return std::isfinite(value) && value == std::floor(value) && std::abs(value) < 1e15
              ? fmt::format("{:.0f}", value)
@@ -137,10 +137,10 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t n = sequence_length(text);
     const auto first = static_cast<unsigned char>(text[0]);
-    // U+0080 to U+009F are control characters too.
+    // U+0080 to U+009F are control characters, too.
     const bool control = (n == 1 && (first < 0x20 || first == 0x7f)) ||
                          (n == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
-    // What stands for broken UTF-8 in a JSON document that was read back.
+    // The replacement character for invalid UTF-8 in a JSON document.
     const bool replaced = text.starts_with("\xef\xbf\xbd");
     if (n == 1 && (first == '\n' || first == '\r' || first == '\t'))
       out += ' ';
@@ -207,7 +207,7 @@ bool is_measured_rate(std::string_view id) {
   return id.ends_with("-rate") && id != "link-rate" && id != "drift";
 }
 
-// Where the expectation of a measured rate comes from; "" for all else.
+// The source of the expectation of a measured rate; "" for other findings.
 std::string origin_in_words(const Finding& f, const Report& report) {
   if (f.unknown || f.unit != Unit::kGbps || !is_measured_rate(f.id) || !(f.expected > 0)) return "";
   const auto host = std::ranges::find(report.hosts, f.where.host, &FleetHost::name);
@@ -280,8 +280,8 @@ std::string left_out_in_words(const Report& report) {
   return text;
 }
 
-// What to do about a finding: the registry's remedy names all that may be behind a check; of that,
-// what the finding leaves open.
+// Remedies: the registry's names all possible reasons of a check; these keep only what a finding
+// leaves open.
 namespace {
 
 struct Remedy {
@@ -351,7 +351,7 @@ constexpr Remedy kUnknown[] = {
     {"collective-wrong", nullptr, "Run again with a larger --budget."},
 };
 
-// What jobs do about a slow port until it is mended.
+// How jobs can avoid a slow port until it is repaired.
 std::string told_to_jobs(const Finding& f) {
   if (f.id != "port-rate" || !is_port(f) || f.where.host.empty() || f.where.rail < 0) return "";
   return fmt::format(" Until then, all_reduce gives it less with WEFT_SLOW_PORTS={}:{}={:.2f}.",

@@ -1,5 +1,5 @@
-// Progressive filling: the link with the smallest fair share fixes the rates of its flows, and so
-// on.
+// Progressive filling: repeatedly, the link with the smallest fair share fixes the rates of its
+// flows.
 #include "perf/validate/sim/fair_share.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::vector<double> fair_rates(const std::vector<std::vector<int>>& links,
     open.push_back(static_cast<int>(f));
     for (const int link : links[f]) ++users[static_cast<std::size_t>(link)];
   }
-  // The most that flow f may get now.
+  // Upper bound of flow f at this point.
   const auto share = [&](int f) {
     double least = most[static_cast<std::size_t>(f)];
     for (const int link : links[static_cast<std::size_t>(f)]) {

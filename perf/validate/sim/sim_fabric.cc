@@ -14,8 +14,8 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kWindows = 10;       // of a flow; the first is left out
-constexpr double kOutage_s = 0.2;  // of a flap
+constexpr int kWindows = 10;       // per flow; the first is left out
+constexpr double kOutage_s = 0.2;  // length of a flap
 
 bool transmits(const SimFault& fault) { return fault.way != FaultWay::kReceive; }
 bool receives(const SimFault& fault) { return fault.way != FaultWay::kTransmit; }
@@ -50,7 +50,7 @@ SimFabric::SimFabric(const SimOptions& options)
   for (const SimFault& fault : options.faults) apply(fault);
 }
 
-// A fault of a port or of all ports of a host.
+// Applies a fault of a port, or of all ports of a host.
 void SimFabric::apply_to_ports(const SimFault& fault) {
   for (int rail = 0; rail < options_.rails; ++rail) {
     if (fault.place == FaultPlace::kPort && rail != fault.port.rail) continue;
@@ -111,7 +111,7 @@ void SimFabric::apply(const SimFault& fault) {
   }
 }
 
-// What all links of a route do together. Rates of leaf links are shared, and not part of that.
+// The combined effects of a route's links, except rates of port and leaf links, which are shared.
 SimFabric::Link SimFabric::along(Port from, Port to) const {
   Link route;
   const auto pass = [&](const Link& link, bool shared = false) {
@@ -134,7 +134,7 @@ SimFabric::Link SimFabric::along(Port from, Port to) const {
   return route;
 }
 
-// The port at which packets come in: with cables swapped, a port is on its neighbour's rail.
+// The port at which packets arrive: with swapped cables, a port is on its neighbor's rail.
 Port SimFabric::arrival(Port from, Port to) const {
   const auto cabled = [&](Port port) {
     const auto found = arrives_at_.find(port);
@@ -181,13 +181,13 @@ std::vector<double> SimFabric::rates(const Round& round) {
       rate = std::min(rate, mathis_gbps(route.loss, options_.mtu, rtt_us));
     else
       rate *= go_back_n_goodput(route.loss, window * flow.pace);
-    const bool dead = route.dead || along(flow.to, flow.from).dead;  // no acknowledgements
+    const bool dead = route.dead || along(flow.to, flow.from).dead;  // no acknowledgments
     most.push_back(dead || flow.victim ? 0 : rate);
   }
   return fair_rates(links, most, capacity);
 }
 
-// Windows in which the port of an end is down carry nothing.
+// Zeroes the windows in which the port of an end is down.
 void SimFabric::outages(FlowSample& sample) {
   for (const Port end : {sample.flow.from, sample.flow.to}) {
     const auto p = static_cast<std::size_t>(index(end));
@@ -244,7 +244,7 @@ std::vector<FlowSample> SimFabric::run(const Round& round) {
       sample.sender_starved = std::uniform_real_distribution<>(0.1, 0.6)(random_);
     const bool small = round.probe == Probe::kLatency || round.probe == Probe::kReach ||
                        round.probe == Probe::kPathMtu || sample.flow.victim;
-    // Small packets are answered: a path that is dead one way answers neither.
+    // Small packets are answered, so they fail if the path is dead in either direction.
     if (small && (there.dead || back.dead)) {
       sample.reached = false;
       sample.error = "timed out";

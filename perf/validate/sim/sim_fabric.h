@@ -1,6 +1,6 @@
-// A simulated fabric: rails of leaf and spine switches at the level of flows, with faults, noise
-// and virtual time. Tests and `weft validate --simulate` run the same plan and localisation over
-// SimFabric as over real ports.
+// A simulated fabric: rails of leaf and spine switches at flow level, with faults, noise and
+// virtual time. Tests and `weft validate --simulate` run the same plan and localization on
+// SimFabric as on real ports.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,43 @@
 namespace weft::fabric {
 
 enum class FaultKind {
-  kRate,       // strength: share of the rate that is left
+  kRate,       // strength: remaining fraction of the rate
   kLoss,       // losses per packet
   kLatency,    // microseconds added, one way
-  kJitter,     // microseconds added on average, one way, exponentially distributed
+  kJitter,     // mean microseconds added one way, exponentially distributed
   kMtu,        // bytes; of ports and hosts
-  kBlackHole,  // nothing passes; of paths
-  kDead,       // nothing passes; of ports and hosts
+  kBlackHole,  // paths: nothing passes
+  kDead,       // ports and hosts: nothing passes
   kSwapped,    // the cables of `port` and `peer` are swapped
-  kFlap,       // seconds from one outage of 200 ms to the next; of ports and hosts
-  kSlowCpu,    // share of a core that the tester gets; of hosts
+  kFlap,       // seconds between the starts of outages of 200 ms; of ports and hosts
+  kSlowCpu,    // fraction of a core available to the tester; of hosts
   kDuplicate,  // `port` has the address of `peer`
 };
 
 enum class FaultPlace { kPort, kHost, kRail, kLeaf, kPath };  // kLeaf: of the rail, above `port`
-enum class FaultWay { kBoth, kTransmit, kReceive };           // seen from the port, host or leaf
+enum class FaultWay { kBoth, kTransmit, kReceive };           // relative to the port, host or leaf
 
 struct SimFault {
   FaultKind kind = FaultKind::kRate;
   FaultPlace place = FaultPlace::kPort;
   FaultWay way = FaultWay::kBoth;
-  Port port;  // the sender of kPath
-  Port peer;  // the receiver of kPath; the other port of kSwapped and kDuplicate
+  Port port;  // kPath: the sender
+  Port peer;  // kPath: the receiver; kSwapped and kDuplicate: the other port
   double strength = 0;
 };
 
 struct SimOptions {
   int hosts = 8, rails = 2;
-  int leaf_hosts = 0;          // hosts below one leaf switch; 0: all, one switch per rail
+  int leaf_hosts = 0;          // hosts per leaf switch; 0: all, one switch per rail
   double rate_gbps = 400;      // of every port
-  bool declared = true;        // PortInfo::expected_gbps says so
+  bool declared = true;        // whether PortInfo::expected_gbps is set
   int mtu = 4096;              // bytes
-  bool tcp = false;            // loss costs by Mathis' formula, else by go-back-N
+  bool tcp = false;            // loss costs as by Mathis' formula, otherwise as with go-back-N
   double load_loss = 0;        // losses per packet of every flow at full speed, by design
   double noise = 0.01;         // standard deviation of log rate and log latency, flow to flow
   double latency_us = 5;       // one way, through one switch
-  double busy_share = 0;       // of flows whose ends wait for a core
-  double round_cost_s = 0.05;  // to start and gather a round
+  double busy_share = 0;       // fraction of flows whose ends wait for a core
+  double round_cost_s = 0.05;  // overhead of a round
   int most_flows = 0;
   std::uint64_t seed = 1;
   std::vector<SimFault> faults;
@@ -67,7 +67,7 @@ class SimFabric : public Fabric {
   double now_s() const override { return now_s_; }
 
  private:
-  // What faults do to the packets that pass one place in one direction.
+  // Effects of faults on packets that cross one place in one direction.
   struct Link {
     double rate = 1, loss = 0, latency_us = 0, jitter_us = 0;
     bool dead = false;
@@ -96,7 +96,7 @@ class SimFabric : public Fabric {
   std::vector<int> mtu_;                  // by port
   std::vector<double> flap_s_, phase_s_;  // by port; 0: no flaps
   std::vector<double> cpu_;               // by host
-  std::map<Port, Port> arrives_at_;       // of packets to a port, where not there
+  std::map<Port, Port> arrives_at_;       // arrival port of packets to a port, if different
 };
 
 }  // namespace weft::fabric

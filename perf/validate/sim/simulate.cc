@@ -1,4 +1,4 @@
-// Draws faults, runs the conductor over them, and keeps the score.
+// Draws faults, runs conduct() on them, and scores the result.
 #include "perf/validate/sim/simulate.h"
 
 #include <fmt/format.h>
@@ -14,9 +14,9 @@
 namespace weft::fabric {
 namespace {
 
-constexpr int kAllPaths = 32;  // hosts up to which a plan sends packets along every path
+constexpr int kAllPaths = 32;  // most hosts for which a plan sends packets along every path
 
-// Faults that no probe can name: facts do (duplicate addresses), or samples (waiting for a core).
+// Faults that probes cannot show: only facts (duplicate addresses) or samples (waits for a core).
 bool silent(const SimFault& fault) {
   return fault.kind == FaultKind::kSlowCpu || fault.kind == FaultKind::kDuplicate;
 }
@@ -42,7 +42,7 @@ CauseKind kind_of(const SimFault& fault) {
   }
 }
 
-// Latencies and reach are seen by round trips, and an interface's MTU counts both ways.
+// Latency and reachability are measured by round trips, and an interface's MTU limits both ways.
 bool round_trip(const SimFault& fault) {
   return fault.kind != FaultKind::kRate && fault.kind != FaultKind::kLoss;
 }
@@ -51,7 +51,7 @@ bool same_pair(const Cause& cause, Port one, Port other) {
   return (cause.port == one && cause.peer == other) || (cause.port == other && cause.peer == one);
 }
 
-// Of two hosts only the path can be named, with its direction.
+// With two hosts only the path can be named, with its direction.
 bool names_path_of_two(const Cause& cause, const SimFault& fault) {
   const bool rail = fault.place == FaultPlace::kHost || cause.port.rail == fault.port.rail;
   if (!rail) return false;
@@ -70,7 +70,7 @@ std::vector<Port> leaf_ports(const SimFault& fault, const SimOptions& fabric) {
   return ports;
 }
 
-// The other half of a fleet of two leaves: which of the two is at fault, no flow can tell.
+// The other half of a fleet of two leaves: flows cannot show which of them is at fault.
 bool other_half(const std::vector<Port>& ports, const std::vector<Port>& leaf,
                 const SimOptions& fabric) {
   return static_cast<int>(ports.size() + leaf.size()) == fabric.hosts &&
@@ -133,7 +133,7 @@ std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::ui
     const bool wide = fault.kind == FaultKind::kRate || fault.kind == FaultKind::kLoss ||
                       fault.kind == FaultKind::kLatency;
     const bool leaves = fabric.leaf_hosts > 1 && fabric.leaf_hosts < fabric.hosts;
-    const int place = below(20);  // mostly ports, as in life
+    const int place = below(20);  // mostly ports, as in practice
     if (wide && place == 0) fault.place = FaultPlace::kRail;
     if (wide && place == 1 && leaves) fault.place = FaultPlace::kLeaf;
     if (place >= 2 && place < 6 && fault.kind != FaultKind::kSwapped)
@@ -155,7 +155,7 @@ std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::ui
     if (fault.peer.host == fault.port.host && fault.place == FaultPlace::kPath) continue;
     if (fault.kind == FaultKind::kSwapped && fabric.rails < 2) continue;
     if (fault.kind == FaultKind::kBlackHole && fabric.hosts > kAllPaths) continue;
-    // A rail or leaf keeps its rail to itself; a host keeps to itself.
+    // A fault of a rail or leaf excludes others on its rail, any fault others on its hosts.
     if (rails.contains(fault.port.rail) || hosts.contains(fault.port.host)) continue;
     const bool crowded = broad && !faults.empty();
     if (crowded && (fabric.rails == 1 || std::ranges::any_of(faults, [&](const SimFault& other) {
@@ -197,7 +197,7 @@ FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, doubl
       port.rate_gbps = port.most_rate_gbps =
           info.expected_gbps > 0 ? info.expected_gbps : rate_gbps;
       port.active_mtu = info.mtu;
-      port.mtu = 9000 * info.mtu / 4096;  // of the interface, as it is set up beside RDMA
+      port.mtu = 9000 * info.mtu / 4096;  // of the interface, as usual with RDMA
       port.address = info.address;
       facts.ports.push_back(std::move(port));
     }

@@ -1,4 +1,4 @@
-// Tests a simulated fleet with known faults, and compares what was found with them.
+// Tests a simulated fleet with known faults, and scores the results.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,39 @@
 namespace weft::fabric {
 
 struct SimulateOptions {
-  SimOptions fabric;      // with faults of the caller's choice
-  int random_faults = 0;  // further ones, drawn from fabric.seed
+  SimOptions fabric;      // with the caller's faults
+  int random_faults = 0;  // additional ones, drawn from fabric.seed
   PlanOptions plan;
   Thresholds thresholds;
-  EachMinute each_minute;  // of a soak
+  EachMinute each_minute;  // during a soak
 };
 
-// What a report needs of a simulated run, and how right it was.
+// A simulated run, with the input of a report and the score.
 struct Simulated {
   std::vector<FleetHost> hosts;
   FleetFacts facts;  // names, rates, MTUs and addresses of the ports; no counters
   Conducted conducted;
   int streams = 1;  // of a flow
   std::vector<SimFault> faults;
-  std::vector<bool> named;  // by fault: a cause has its kind and place
-  int wrong_causes = 0;     // that name no fault
-  double virtual_s = 0;     // from the first round to the last
+  std::vector<bool> named;  // by fault: whether a cause has its kind and place
+  int wrong_causes = 0;     // causes that match no fault
+  double virtual_s = 0;     // duration of the run in virtual time
   bool right() const;       // all faults named, and nothing else
 };
 
-// Throws Error where a fault's place does not exist.
+// Throws Error if a fault's place does not exist.
 Simulated simulate_fleet(const SimulateOptions& options);
 
-// What simulated hosts say of themselves after `seconds`: names, rates, MTUs and addresses. Ports
-// that do not know their rate have `rate_gbps`.
+// Facts of simulated hosts after `seconds`: names, rates, MTUs and addresses. Ports without a known
+// rate get `rate_gbps`.
 FleetFacts facts_of(const std::vector<FleetHost>& hosts, double rate_gbps, double seconds);
 
-// Faults of all kinds that localisation can name, at hosts and rails that differ: no fault hides
-// another one. Black holes of one path only in fleets whose plan has a flow on every path.
+// Random faults of all kinds that localization can name, on distinct hosts and rails, so that none
+// hides another. Black holes of single paths occur only in fleets whose plan covers all paths.
 std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
 
-// Whether the cause has the kind and the place of the fault, as far as flows can tell. Of two hosts
-// the path between them is the place.
+// Whether the cause has the kind and place of the fault, as far as flows can show. With two hosts,
+// the place is the path between them.
 bool names(const Cause& cause, const SimFault& fault, const SimOptions& fabric);
 
 }  // namespace weft::fabric

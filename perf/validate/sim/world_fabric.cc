@@ -1,4 +1,4 @@
-// Steps of at most 10 ms: effects come and go, flows share what is left, and noise takes its part.
+// Steps of at most 10 ms: update effects, share the links fairly, and apply noise.
 #include "perf/validate/sim/world_fabric.h"
 
 #include <fmt/format.h>
@@ -16,18 +16,18 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kWorldWindows = 10;  // of a flow; the first is left out
+constexpr std::size_t kWorldWindows = 10;  // per flow; the first is left out
 constexpr double kStep_s = 0.01;
-constexpr double kSkew_s = 0.005;          // flows of a round begin within
-constexpr double kRoundCost_s = 0.05;      // to start and gather a round
-constexpr double kPayload = 0.975;         // of a rate: headers of packets of 4096 bytes
+constexpr double kSkew_s = 0.005;          // maximum difference of start times of a round's flows
+constexpr double kRoundCost_s = 0.05;      // overhead of a round
+constexpr double kPayload = 0.975;         // fraction of a rate: headers of packets of 4096 bytes
 constexpr double kSwitch_us = 5;           // one way, through one switch
-constexpr double kThreeSwitches_us = 1.5;  // what two more add
+constexpr double kThreeSwitches_us = 1.5;  // added by two more switches
 constexpr double kPings = 1000;
-constexpr double kCongestionLoss = 2e-5;  // of TCP, which finds the rate of a link by losses
+constexpr double kCongestionLoss = 2e-5;  // TCP finds the rate of a link by losses
 constexpr int kPacket = 4096;             // bytes
 
-// A sender that lost the last packet receives nothing until its timer: TCP's least, or 67 ms.
+// A sender that lost its last packet waits for a timer: TCP's minimum, or 67 ms.
 double timeout_s(Recovery recovery) { return recovery == Recovery::kTcp ? 0.2 : 0.067; }
 
 bool sends(const Effect& effect) { return effect.way != FaultWay::kReceive; }
@@ -106,7 +106,7 @@ WorldFabric::WorldFabric(SimWorld world)
       most = std::max(most, gbps);
     }
   const int leaves = world_.uplinks > 0 ? world_.leaf({world_.hosts - 1, world_.rails - 1}) + 1 : 0;
-  // Packets that take all uplinks see one link of the rate of all.
+  // Packets that use all uplinks see one link with their total rate.
   const int links = world_.spray ? 1 : world_.uplinks;
   for (int leaf = 0; leaf < leaves; ++leaf)
     links_.insert(
@@ -128,7 +128,7 @@ int WorldFabric::uplink(int leaf, bool up, int number) const {
          (world_.spray ? 0 : number);
 }
 
-// The links that the hashes of the bonds and of the leaf choose.
+// The links that the hashes of bonds and leaf select.
 std::vector<int> WorldFabric::way(const Flow& flow, int stream) {
   for (const Port port : {flow.from, flow.to})
     if (port.host < 0 || port.host >= world_.hosts || port.rail < 0 || !world_.has(port))
@@ -187,7 +187,7 @@ void WorldFabric::apply(const Effect& effect, std::vector<Link>& links) const {
       }
 }
 
-// Whether anything has come or gone since the last step.
+// Advances to `time_s`; returns whether any effect has started or ended.
 bool WorldFabric::advance(double time_s) {
   bool changed = now_.empty();
   for (std::size_t e = 0; e < clocks_.size(); ++e) {
@@ -205,12 +205,12 @@ bool WorldFabric::advance(double time_s) {
   return changed;
 }
 
-// Max-min fair Gb/s of the flows on the links as they are now.
+// Max-min fair Gb/s of the flows with the links' present state.
 std::vector<double> WorldFabric::share(const Round& round, std::vector<Running>& flows) const {
   std::vector<std::vector<int>> ways;
   std::vector<double> most, capacity;
   for (const Link& link : now_) capacity.push_back(link.cut ? 0 : link.nominal * link.rate);
-  // Who sends to a receiver that pauses, and so which leaf's uplinks stand still at times.
+  // Find the leaves that send to a pausing receiver: their uplinks are paused part of the time.
   std::vector<double> left(out_of_order_.size(), 1);  // by leaf
   for (std::size_t e = 0; e < active_.size(); ++e)
     if (active_[e] && world_.effects[e].kind == Effect::Kind::kPauses)
@@ -221,7 +221,7 @@ std::vector<double> WorldFabric::share(const Round& round, std::vector<Running>&
   for (std::size_t f = 0; f < flows.size(); ++f) {
     Running& running = flows[f];
     const Flow& flow = round.flows[running.flow];
-    // Who paces a flow paces its connections alike.
+    // The pace of a flow is divided evenly among its connections.
     const double pace = flow.pace < 1 ? flow.pace / running.streams : 1;
     double rate = std::min(world_.gbps(flow.from) * pace,
                            world_.flow_gbps > 0 ? world_.flow_gbps / kPayload
@@ -257,8 +257,8 @@ void WorldFabric::step(const Round& round, std::vector<Running>& flows, double t
     for (std::size_t f = 0; f < flows.size(); ++f)
       for (const int link : flows[f].links) asked_[static_cast<std::size_t>(link)] += share_[f];
   }
-  // What a host takes from a flow: its noise limits its ports, so that flows that wait for another
-  // link feel nothing of it.
+  // Host noise limits the rate of the host's ports, so it does not affect flows that another link
+  // limits.
   const auto hold = [&](Port port, int link) {
     const double factor = host_factor_[static_cast<std::size_t>(port.host)];
     const auto l = static_cast<std::size_t>(link);
@@ -271,11 +271,11 @@ void WorldFabric::step(const Round& round, std::vector<Running>& flows, double t
     const auto is_cut = [&](int link) { return now_[static_cast<std::size_t>(link)].cut; };
     const bool cut = std::ranges::any_of(flow.links, is_cut);
     const bool tcp = world_.recovery == Recovery::kTcp;
-    // The way back of TCP's acknowledgements: without these nothing is sent, and nothing was lost.
+    // The reverse path of TCP's acknowledgments: without it nothing is sent, but nothing is lost.
     const bool deaf =
         tcp && (is_cut(port_link(ends.to, true, 0)) || is_cut(port_link(ends.from, false, 0)));
-    // What is under way is lost, and the flow is silent until a timer ends: TCP's begins with the
-    // loss.
+    // Packets in flight are lost, and the flow stalls until a timer expires, which TCP starts at
+    // the loss.
     if (cut || deaf) {
       const bool begins = time_s >= flow.silent_until_s;
       if (cut && begins)
@@ -303,7 +303,7 @@ double WorldFabric::noise(double deviation) {
 void WorldFabric::measure_rate(FlowSample& sample, Running& flow, double step_s,
                                std::size_t steps_a_window) {
   sample.window_s = step_s * static_cast<double>(steps_a_window);
-  // The flow began later than the round, by a part of a step.
+  // The flow began after the round, by a fraction of a step.
   const double late = kSkew_s / kStep_s * std::uniform_real_distribution<>(0, 1)(random_);
   double gbits = 0;
   for (std::size_t w = 0; w < kWorldWindows; ++w) {
@@ -327,7 +327,7 @@ void WorldFabric::measure_rate(FlowSample& sample, Running& flow, double step_s,
         std::uniform_real_distribution<>(0.001, 0.05)(random_);
 }
 
-// Of pings, a packet that is lost costs a timeout.
+// For pings, a lost packet costs a timeout.
 void WorldFabric::measure_latency(FlowSample& sample, const Running& flow, double factor) {
   const double base = noise(world_.noise.flow) / std::min(1.0, factor) *
                       (kSwitch_us + (flow.links.size() > 2 ? kThreeSwitches_us : 0));
@@ -351,7 +351,7 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
       static_cast<std::size_t>(std::max(1.0, std::ceil(window_s / kStep_s - 1e-9)));
   const double step_s = window_s / static_cast<double>(steps_a_window);
   const std::vector<int> streams = streams_of(round, streams_);
-  std::vector<Running> flows;  // the connections of a flow one after the other
+  std::vector<Running> flows;  // in the order of the flows
   for (std::size_t f = 0; f < round.flows.size(); ++f)
     for (int stream = 0; stream < streams[f]; ++stream) {
       Running& connection = flows.emplace_back();
@@ -360,7 +360,7 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
       connection.links = way(round.flows[f], stream);
       connection.own = noise(world_.noise.flow);
     }
-  std::vector<double> losses(flows.size());  // summed over steps, for pings
+  std::vector<double> losses(flows.size());  // mean over steps, for pings
   const std::size_t steps = kWorldWindows * steps_a_window + 1;
   for (std::size_t s = 0; s < steps; ++s) {
     step(round, flows, now_s_ + step_s * static_cast<double>(s), s == 0);
@@ -380,7 +380,7 @@ std::vector<FlowSample> WorldFabric::run(const Round& round) {
     sample.seconds = round.seconds;
     const std::size_t begin = end;
     end += static_cast<std::size_t>(streams[f]);
-    Running& whole = flows[begin];  // of whose connections a ping has the first
+    Running& whole = flows[begin];  // pings use only the first connection
     whole.loss = losses[begin];
     if (round.probe == Probe::kReach) {
       sample.arrived_at = sample.flow.to;

@@ -1,4 +1,4 @@
-// A world as a fabric under test: flows share links step by step in virtual time.
+// A world as a fabric under test: flows share links, in steps of virtual time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace weft::fabric {
 
-// Whether an effect is in one of its spells. Asked for times that do not fall.
+// Whether an effect is in one of its spells. Times must not decrease.
 class SpellClock {
  public:
   SpellClock(const Spells& spells, std::uint64_t seed);
@@ -26,8 +26,8 @@ class SpellClock {
   double begin_s_, end_s_, next_s_;
 };
 
-// A factor on rates that wanders (an Ornstein-Uhlenbeck process of its logarithm) and dips. Asked
-// for times that do not fall.
+// A factor on rates that fluctuates (its logarithm is an Ornstein-Uhlenbeck process) and dips.
+// Times must not decrease.
 class Wander {
  public:
   Wander(double deviation, double correlation_s, double dips_per_s, double pareto,
@@ -49,16 +49,16 @@ class WorldFabric : public Fabric {
   const std::vector<FleetHost>& hosts() const override { return hosts_; }
   int most_flows() const override { return 0; }
   void set_streams(int streams) override { streams_ = streams; }
-  // A flow is as many connections as streams_of() says. Without a label their source ports are new
-  // ones in each round, as the kernel chooses them; with one, they take the same ways in every
-  // round. Throws Error where a flow has an end that the fleet lacks.
+  // A flow has streams_of() connections. Without a label, their source ports are new in each round,
+  // like those chosen by a kernel; with a label, they use the same links in every round. Throws
+  // Error if an end of a flow does not exist.
   std::vector<FlowSample> run(const Round& round) override;
   double now_s() const override { return now_s_; }
 
-  // What the port has counted since the fabric was made: "hw.out_of_sequence" where packets of a
-  // flow take several ways. Empty: nothing.
+  // Counters of the port since construction: "hw.out_of_sequence" if packets of a flow use several
+  // paths; otherwise empty.
   Readings counters(Port port) const;
-  // The largest share of its nominal rate that any link has carried at any time.
+  // The largest fraction of its nominal rate that any link has carried at any time.
   double fullest_link() const { return fullest_; }
 
  private:
@@ -66,13 +66,13 @@ class WorldFabric : public Fabric {
     double nominal = 0, rate = 1, loss = 0;
     bool cut = false;
   };
-  struct Running {         // a connection of a flow of a round
+  struct Running {         // a connection of a flow in a round
     std::size_t flow = 0;  // of the round
-    int streams = 1;       // of that flow
+    int streams = 1;       // of its flow
     std::vector<int> links;
-    double own = 1;   // factor on its rate
-    double loss = 0;  // per packet, now
-    double lost = 0;  // packets, so far
+    double own = 1;   // factor on the connection's rate
+    double loss = 0;  // per packet, in this step
+    double lost = 0;  // packets, total
     double silent_until_s = 0;
     bool queued = false;       // gets less than it could send
     std::vector<double> gbps;  // by step
@@ -90,12 +90,12 @@ class WorldFabric : public Fabric {
   double noise(double deviation);
 
   const SimWorld world_;
-  int streams_;  // of a flow that has its ports to itself
+  int streams_;  // of a flow that shares no port
   std::vector<FleetHost> hosts_;
   double now_s_ = 0, fullest_ = 0;
   std::uint64_t connections_ = 0;
   std::mt19937_64 random_;
-  std::vector<Link> links_, now_;   // as built, and as they are now
+  std::vector<Link> links_, now_;   // as built, and in this step
   std::vector<SpellClock> clocks_;  // by effect
   std::vector<bool> active_;
   Wander fleet_;

@@ -1,4 +1,4 @@
-// The parts that worlds are made of. docs/worlds.md says where their numbers come from.
+// The parts of worlds. docs/worlds.md has the sources of their numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 using Kind = Effect::Kind;
 using Place = Effect::Place;
 
-// What a part draws from: the world's seed and its own name, so that a world keeps its other parts
-// where one is added.
+// Random numbers of a part, seeded by the world's seed and the part's name, so that adding a part
+// does not change the others.
 class Draw {
  public:
   Draw(SimWorld& world, std::string part, std::set<int>& used)
@@ -38,7 +38,7 @@ class Draw {
   }
   FaultWay one_way() { return below(2) == 0 ? FaultWay::kTransmit : FaultWay::kReceive; }
   FaultWay way() { return static_cast<FaultWay>(below(3)); }
-  // A port of a host at which nothing else happens.
+  // A port of a host that no other part uses.
   Port port() {
     int host = below(world_.hosts);
     while (!used_.insert(host).second) host = (host + 1) % world_.hosts;
@@ -123,7 +123,7 @@ void capped(Draw& draw) {
   const double rate = kRates[static_cast<std::size_t>(draw.below(4))];
   for (auto& ports : draw.world().port_gbps) ports.assign(ports.size(), rate);
   draw.world().flow_gbps = draw.between(30, 60);
-  draw.world().noise.flow = 0.05;  // by core and its caches
+  draw.world().noise.flow = 0.05;  // differs by core and cache
 }
 
 void slow_port(Draw& draw) {
@@ -148,7 +148,7 @@ void slow_rail(Draw& draw) {
   draw.add(Kind::kRate, Place::kRail, FaultWay::kBoth, draw.port(), draw.between(0.3, 0.8));
 }
 
-// One of many links that flows are spread over.
+// An effect on one of several links over which flows are spread.
 void one_of(Draw& draw, Kind kind, Place place, int count) {
   if (count < 2)
     draw.refuse(place == Place::kUplink ? "needs uplinks; add clos or spray" : "needs bonded");
@@ -161,7 +161,7 @@ void lossy_uplink(Draw& draw) { one_of(draw, Kind::kLoss, Place::kUplink, draw.w
 void slow_member(Draw& draw) { one_of(draw, Kind::kRate, Place::kMember, draw.world().members); }
 void lossy_member(Draw& draw) { one_of(draw, Kind::kLoss, Place::kMember, draw.world().members); }
 
-// In the order in which they are applied: first what is there, then what is wrong with it.
+// In the order of application: first the structure, then the faults.
 struct Applied {
   WorldPart part;
   void (*apply)(Draw&);

@@ -1,4 +1,4 @@
-// Reads findings of a report as JSON.
+// Selects findings from the JSON of a report.
 #include "perf/validate/slurm/drain.h"
 
 #include <fmt/core.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Slurm keeps a reason in one line, and scontrol takes a quoted word.
+// Slurm stores a reason as one line, and scontrol takes a quoted word.
 std::string on_one_line(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ' || c == '"' || c == '\'' || c == '\\' || c == '\x7f')
@@ -25,12 +25,12 @@ std::string on_one_line(std::string text) {
   return text.substr(0, blank == text.npos ? kLongest : blank);
 }
 
-// The report's own sentence.
+// The reason, from the report's own sentence.
 std::string reason_of(const Json& finding) {
   return on_one_line("weft: " + finding.value("sentence", finding.at("id").get<std::string>()));
 }
 
-// weft.validate/2 has a number alone, which is the score.
+// weft.validate/2 has only the score, as a number.
 Certainty certainty_in(const Json& finding) {
   if (const auto word = certainty_from(finding.value("certainty", ""))) return *word;
   return certainty_of(finding.value("confidence", 1.0));

@@ -1,4 +1,4 @@
-// Which nodes a report of `weft validate` wants drained, and the reason of each. Pure.
+// Which nodes should be drained according to a report of `weft validate`, and why. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,10 +15,10 @@ struct Drain {
   bool operator==(const Drain&) const = default;
 };
 
-// Nodes with a finding of FAIL or more whose place is that host or one of its ports, of the given
-// certainty at least; the heaviest finding has the reason. Nothing where the verdict is
-// not CRITICAL: a tester without cores, or what could not be known, drains no node. A fault of a
-// path, a rail or a switch is no node's. Throws Error when the report is not a weft.validate/3.
+// Nodes with a finding of FAIL or worse at the host or one of its ports, with at least the given
+// certainty; the most severe finding is the reason. Empty unless the verdict is CRITICAL: a starved
+// tester or an unknown drains no node, nor does a fault of a path, rail or switch. Throws Error if
+// the report is not of schema weft.validate/3 or /2.
 std::vector<Drain> nodes_to_drain(const nlohmann::ordered_json& report,
                                   Certainty least = Certainty::kLikely);
 

@@ -1,4 +1,4 @@
-// `weft drain`: prints the nodes that a report wants drained, for the scripts of Slurm.
+// `weft drain`: prints the nodes that should be drained according to a report, for Slurm scripts.
 #include <fmt/core.h>
 
 #include <fstream>

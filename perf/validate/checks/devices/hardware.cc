@@ -1,4 +1,4 @@
-// The cards themselves: their place on PCIe, and their firmware.
+// The cards: their PCIe link and their firmware.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,20 +11,20 @@
 namespace weft::fabric {
 namespace {
 
-// Gb/s of data that a PCIe link moves, after its coding and headers (about a tenth).
+// Payload rate of a PCIe link in Gb/s, after coding and headers (about a tenth).
 double pcie_gbps(const std::string& speed, int lanes) {
   const double gts = std::atof(speed.c_str());  // "32.0 GT/s PCIe"
   const double coding = gts < 8 ? 0.8 : 128.0 / 130;
   return gts * coding * 0.9 * lanes;
 }
 
-constexpr double kEnoughOfRate = 0.93;  // of a port's rate, as warn_rate
+constexpr double kEnoughOfRate = 0.93;  // of a port's rate, equal to warn_rate
 
 double generation_of(const PortFacts& port) {
   return port.pcie_speed ? std::atof(port.pcie_speed->c_str()) : 0;
 }
 
-// A rail that the other hosts have.
+// A rail that other hosts have and this one lacks.
 Judged port_missing(const Check& check, const Observed& observed) {
   Judged all;
   for (const HostFacts& host : observed.facts.hosts)
@@ -46,7 +46,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
     return std::vector{make_unknown(check, at_port(host, port))};
   }
   const Where where = at_port(host, port);
-  // The most that the card and its slot can do together.
+  // The maximum of card and slot together.
   const auto gts = [](const std::optional<std::string>& speed) {
     return speed ? std::atof(speed->c_str()) : 0;
   };
@@ -59,9 +59,9 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
                            (port.pcie_width && most_width && *port.pcie_width < *most_width);
   const double carried =
       port.pcie_width ? pcie_gbps(port.pcie_speed.value_or(""), *port.pcie_width) : 0;
-  // The rate that a port has while it is down is none.
+  // A port that is down has no meaningful rate.
   const double rate = port.state == "DOWN" ? 0 : port.rate_gbps.value_or(0);
-  // A slot that is less than the card matters where the slot cannot carry what the port can send.
+  // A slot slower than the card matters only if it cannot carry the port's rate.
   const bool starved = carried > 0 && carried < kEnoughOfRate * rate;
   const bool less_than_card = gts(most_speed) < gts(port.pcie_most_speed) ||
                               most_width.value_or(0) < port.pcie_most_width.value_or(0);
@@ -69,7 +69,7 @@ Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFac
   const bool narrower = port.pcie_width && most_width && *port.pcie_width < *most_width;
   if (trained_low && !narrower && rate > 0 && carried > rate &&
       generation_of(port) >= baseline_generation)
-    return std::vector<Finding>{};  // all slots are of that generation, and it is enough
+    return std::vector<Finding>{};  // all slots have that generation, and it suffices
   const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
     return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
   };
@@ -113,7 +113,7 @@ Judged pcie_stalls(const Check& check, const Observed& observed) {
   });
 }
 
-// Firmware is compared among boards of one kind; drivers and kinds of boards among ports of a rail.
+// Compares firmware among boards of one kind, and drivers and boards among ports of a rail.
 Judged firmware(const Check& check, const Observed& observed) {
   std::map<std::string, std::vector<Setting>> firmware;
   std::map<int, std::vector<Setting>> boards, drivers;

@@ -1,5 +1,5 @@
-// What hosts must offer before their rates say anything of the network: near cores, locked memory,
-// a steady clock, and a way from NIC to GPU.
+// Prerequisites of hosts for meaningful rates: cores near the NIC, locked memory, a steady clock,
+// and a path from NIC to GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool has_rdma_hardware(const HostFacts& host) {
                              [](const PortFacts& port) { return port.rdma && !is_soft(port); });
 }
 
-// A rate or latency of this port is blamed on something.
+// Whether a rate or latency cause is at this port.
 bool is_suspect(const Observed& observed, const HostFacts& host, const PortFacts& port) {
   return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
     if (cause.kind != CauseKind::kRate && cause.kind != CauseKind::kLatency) return false;
@@ -39,7 +39,7 @@ Judged numa(const Check& check, const Observed& observed) {
       finding.value = *host.numa_node;
       finding.expected = *port.numa_node;
     }
-    // A port that looks slow to far cores is not judged; see rates.cc.
+    // A port that looks slow from remote cores is not judged; see rates.cc.
     if (is_suspect(observed, host, port)) {
       finding.where.kind = PlaceKind::kTester;
       finding.severity = Severity::kFail;
@@ -48,7 +48,7 @@ Judged numa(const Check& check, const Observed& observed) {
   });
 }
 
-// What the host's set-up lacks for RDMA at full speed, all of it as one finding.
+// Settings that the host lacks for RDMA at full speed, in one finding.
 Judged host_setup(const Check& check, const Observed& observed) {
   return each_host(observed, [&](const HostFacts& host) -> Outcome {
     const bool rdma = has_rdma_hardware(host);

@@ -1,5 +1,5 @@
-// Compares the lanes and the rate of each link with those of like ports: a cable with four lanes
-// may train with one or two, and a port of the job at a lower speed than the other rails.
+// Compares the lanes and rate of each link with those of similar ports: a cable with four lanes may
+// train with one or two, and a port at a lower speed than the other rails.
 #include <algorithm>
 #include <map>
 
@@ -8,10 +8,10 @@
 namespace weft::fabric {
 namespace {
 
-// No cable of InfiniBand has a single lane but by a fault.
+// A single lane on InfiniBand is always a fault: cables have four.
 constexpr int kBaselineLanes = 4;
 
-// The rate that a port has while it is down is none, and the lanes likewise.
+// A port that is down has no meaningful rate or lanes.
 bool is_active(const PortFacts& port) {
   return !port.state || port.state->find("ACTIVE") != std::string::npos;
 }
@@ -25,7 +25,7 @@ int lanes_of(const PortFacts& port) {
 Judged link_width(const Check& check, const Observed& observed) {
   const double baseline_gbps = baseline_of(observed, gbps_of);
   std::map<int, std::vector<int>> lanes;  // by rail
-  std::map<int, double> most_gbps;        // of a port of the rail
+  std::map<int, double> most_gbps;        // of any port of the rail
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports) {
       most_gbps[port.rail] = std::max(most_gbps[port.rail], gbps_of(port));
@@ -51,8 +51,7 @@ Judged link_width(const Check& check, const Observed& observed) {
         return std::vector{finding};
       }
     }
-    // What is wrong with one port of a rail, or with one that says what it could do, link-rate
-    // says.
+    // link-rate already reports a single slow port of a rail, and ports with a known maximum.
     if (gbps <= 0 || port.most_rate_gbps || gbps >= baseline_gbps || gbps < most_gbps[port.rail])
       return std::vector<Finding>{};
     finding.unit = Unit::kGbps;

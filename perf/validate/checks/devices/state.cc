@@ -1,5 +1,5 @@
-// What stands and should not: temperatures, modules, FEC, health of NICs and GPUs, settings of
-// PCIe, and the switch that a port is plugged into.
+// The state of hardware: temperatures, modules, FEC, health of NICs and GPUs, PCIe settings, and
+// the switch to which a port is connected.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-// Gauges of one kind ("nic.", "module.") against "NAME.most" and "NAME.least".
+// Compares gauges of a kind ("nic.", "module.") with "NAME.most" and "NAME.least".
 Judged gauges_of(const Check& check, const Observed& observed, std::string_view kind) {
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     std::vector<Finding> findings;
@@ -74,10 +74,10 @@ Judged nic_health(const Check& check, const Observed& observed) {
   });
 }
 
-// The settings that keep a NIC from reaching GPUs at full speed, and what these should be.
+// Settings that keep a NIC from reaching GPUs at full speed, with their right values.
 constexpr std::pair<std::string_view, std::string_view> kPcieSettings[] = {
     {"ACS redirect", "off"}, {"IOMMU", "passthrough"}, {"relaxed ordering", "on"}};
-constexpr int kLeastReadRequest = 512;  // bytes; drivers ask for 512 to 4096
+constexpr int kLeastReadRequest = 512;  // bytes; drivers use 512 to 4096
 
 Judged pcie_settings(const Check& check, const Observed& observed) {
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
@@ -100,14 +100,14 @@ Judged pcie_settings(const Check& check, const Observed& observed) {
               std::to_string(kLeastReadRequest));
     if (!known) return std::nullopt;
     if (finding.text.empty()) return std::vector<Finding>{};
-    if (host.gpus == 0) finding.severity = Severity::kInfo;  // the path to main memory hides these
+    if (host.gpus == 0) finding.severity = Severity::kInfo;  // host memory traffic hardly suffers
     return std::vector{finding};
   });
 }
 
-// A port is plugged into the switch of another rail, where each rail has a switch of its own.
+// A port connected to the switch of another rail, if each rail has its own switch.
 Judged rail_switch(const Check& check, const Observed& observed) {
-  std::map<int, std::map<std::string, std::size_t>> rails;  // how many ports are at each switch
+  std::map<int, std::map<std::string, std::size_t>> rails;  // number of ports at each switch
   std::map<int, std::size_t> ports;
   for (const HostFacts& host : observed.facts.hosts)
     for (const PortFacts& port : host.ports)
@@ -115,7 +115,7 @@ Judged rail_switch(const Check& check, const Observed& observed) {
         ++rails[port.rail][*port.switch_name];
         ++ports[port.rail];
       }
-  std::map<int, std::string> own;  // the switch of more than half of a rail
+  std::map<int, std::string> own;  // the switch of more than half of the rail's ports
   for (const auto& [rail, switches] : rails)
     for (const auto& [name, count] : switches)
       if (2 * count > ports[rail] && ports[rail] > 1) own[rail] = name;
@@ -133,8 +133,8 @@ Judged rail_switch(const Check& check, const Observed& observed) {
   });
 }
 
-// Judges the readings of the host's GPUs that have one of these names ("gpu3.nvlinks_down" has
-// "nvlinks_down"). Each must be 0.
+// Judges those readings of the host's GPUs that have one of these names ("gpu3.nvlinks_down" has
+// the name "nvlinks_down"). Each must be 0.
 Judged gpus_of(const Check& check, const Observed& observed,
                std::span<const std::string_view> names) {
   return each_host(observed, [&](const HostFacts& host) -> Outcome {

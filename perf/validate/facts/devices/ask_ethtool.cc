@@ -1,6 +1,6 @@
-// What only the netlink interface of ethtool tells: errors that FEC corrected or could not correct,
-// and modules with pages (CMIS). Source: Linux, Documentation/networking/ethtool-netlink.rst; OIF
-// CMIS 5.2, tables 8-10 (lower memory), 8-47 (page 02h) and 8-81 (page 11h).
+// Data that only ethtool's netlink interface provides: corrected and uncorrectable FEC errors, and
+// paged modules (CMIS). Source: Linux, Documentation/networking/ethtool-netlink.rst; OIF CMIS 5.2,
+// tables 8-10 (lower memory), 8-47 (page 02h) and 8-81 (page 11h).
 #include <linux/ethtool_netlink.h>
 #include <linux/genetlink.h>
 
@@ -20,7 +20,7 @@ void add_value(Bytes& attributes, int type, T value) {
   add_attribute(attributes, type, std::as_bytes(std::span(&value, 1)));
 }
 
-// The number by which the kernel knows ethtool's messages; 0: it has none.
+// The generic netlink family ID of ethtool; 0: the kernel has none.
 int ethtool_family() {
   static const int family = [] {
     const genlmsghdr header = {CTRL_CMD_GETFAMILY, 1, 0};
@@ -37,7 +37,7 @@ int ethtool_family() {
   return family;
 }
 
-// Asks about an interface; `more` are the attributes behind its name.
+// Sends a request about an interface; `more` are the attributes after its name.
 Bytes ask_about(const std::string& netdev, int command, std::uint32_t flags, const Bytes& more) {
   const int family = ethtool_family();
   if (family == 0) return {};
@@ -46,17 +46,17 @@ Bytes ask_about(const std::string& netdev, int command, std::uint32_t flags, con
   add_attribute(about, ETHTOOL_A_HEADER_DEV_NAME,
                 std::as_bytes(std::span(netdev.c_str(), netdev.size() + 1)));
   if (flags != 0) add_value(about, ETHTOOL_A_HEADER_FLAGS, flags);
-  constexpr int kHeader = 1;  // of every message: ETHTOOL_A_FEC_HEADER, and so on
+  constexpr int kHeader = 1;  // in every message: ETHTOOL_A_FEC_HEADER and its equivalents
   add_attribute(attributes, kHeader | NLA_F_NESTED, about);
   attributes.insert(attributes.end(), more.begin(), more.end());
   return ask_kernel(NETLINK_GENERIC, family, std::as_bytes(std::span(&header, 1)), attributes);
 }
 
-// 128 bytes of the module's memory; empty: not there.
+// Reads 128 bytes of the module's memory; empty if the page does not exist.
 std::vector<std::uint8_t> page_of(const std::string& netdev, int page) {
   constexpr std::uint32_t kPage = 128;
   constexpr std::uint8_t kAddress = 0x50;           // on the module's I2C bus
-  const std::uint32_t from = page < 0 ? 0 : kPage;  // the lower memory is of no page
+  const std::uint32_t from = page < 0 ? 0 : kPage;  // the lower memory belongs to no page
   Bytes more;
   add_value(more, ETHTOOL_A_MODULE_EEPROM_OFFSET, from);
   add_value(more, ETHTOOL_A_MODULE_EEPROM_LENGTH, kPage);
@@ -80,7 +80,7 @@ void take_fec_errors(Attributes answer, Readings& into) {
                        : type == ETHTOOL_A_FEC_STAT_UNCORR    ? "fec.uncorrectable_blocks"
                        : type == ETHTOOL_A_FEC_STAT_CORR_BITS ? "fec.corrected_bits"
                                                               : nullptr;
-    // The sum of all lanes comes first.
+    // The first value is the sum over all lanes.
     if (const auto sum = value_in<std::uint64_t>(payload); name && sum)
       into[name] = {ReadingState::kValue, *sum};
   };
@@ -109,7 +109,7 @@ void take_cmis(std::span<const std::uint8_t> lower, std::span<const std::uint8_t
   if (word(lower, kTemperature) != 0) put("module.celsius", lower[kTemperature]);
   if (limited && word(limits, 0) != 0) put("module.celsius.most", limits[0]);
   if (monitors.size() < kPage) return;
-  unsigned least = 0;  // of the lanes that receive light at all: a module may have fewer
+  unsigned least = 0;  // over the lanes that receive light: a module may have fewer than kLanes
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     if (const unsigned power = word(monitors, kReceived + 2 * lane); power > 0)
       least = least == 0 ? power : std::min(least, power);

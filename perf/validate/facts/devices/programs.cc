@@ -1,5 +1,5 @@
-// What programs and the kernel's log say of this host: neighbours by lldpd, health by devlink,
-// links by mlxlink and nvidia-smi.
+// Facts from programs and the kernel log: neighbors from lldpd, health from devlink, links from
+// mlxlink and nvidia-smi.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -29,14 +29,14 @@ std::string read_all(int file) {
   std::array<char, 8192> part{};
   for (;;) {
     const ssize_t bytes = read(file, part.data(), part.size());
-    if (bytes < 0 && errno == EPIPE) continue;  // the kernel's log lost records before this one
+    if (bytes < 0 && errno == EPIPE) continue;  // the kernel log has overwritten older records
     if (bytes <= 0) return text;
     text.append(part.data(), static_cast<std::size_t>(bytes));
   }
 }
 
-// What a program prints, and of a recorded host the file of that name among its outputs; "" where
-// there is neither.
+// The output of a program or, for a recorded host, the file `recording` in `sources.outputs`; "" if
+// neither exists.
 std::string output_of(const std::string& command, const std::string& recording,
                       const Sources& sources) {
   const std::string line = "timeout 2 " + command + " 2>/dev/null";
@@ -57,7 +57,7 @@ Json object_at(const Json& json, const char* key) {
   return json.is_object() && it != json.end() && it->is_object() ? *it : Json::object();
 }
 
-// {"switch-1": {"id": ...}}, or {"id": ...} of a switch without a name.
+// Parses {"switch-1": {"id": ...}}, or {"id": ...} for a switch without a name.
 std::string name_of_chassis(const Json& chassis) {
   if (chassis.empty()) return "";
   return chassis.contains("id") ? text_at(object_at(chassis, "id"), "value")
@@ -72,7 +72,7 @@ std::string mlxlink_of(const PortFacts& port, const Sources& sources) {
 
 std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::max(value, 0.0)); }
 
-// Calls take(key, value) for each "key   : value" of mlxlink.
+// Calls take(key, value) for each line "key   : value" that mlxlink printed.
 template <typename Take>
 void each_line(const std::string& text, Take take) {
   std::istringstream lines(text);
@@ -81,7 +81,7 @@ void each_line(const std::string& text, Take take) {
       take(line.substr(0, line.find_last_not_of(' ', colon) + 1), line.substr(colon + 3));
 }
 
-// "0,0,12,0" and "41 [-10..70]" as the numbers before the bracket; none of "N/A".
+// Parses "0,0,12,0" and "41 [-10..70]" (the numbers before the bracket); "N/A" yields none.
 std::vector<double> numbers_in(const std::string& value) {
   std::vector<double> numbers;
   const char* at = value.c_str();
@@ -93,7 +93,7 @@ std::vector<double> numbers_in(const std::string& value) {
   }
 }
 
-// Microseconds since the machine started at which this process first asked.
+// Microseconds from boot to this process's first call.
 std::uint64_t first_asked_us() {
   static const std::uint64_t first = [] {
     timespec now{};
@@ -105,10 +105,10 @@ std::uint64_t first_asked_us() {
 }
 
 struct Health {
-  std::uint64_t errors = 0, ill = 0;  // errors of all reporters, and reporters that are in error
+  std::uint64_t errors = 0, ill = 0;  // errors of all reporters; reporters in state "error"
 };
 
-// Of a PCI function, as its driver reports to devlink; nothing where it does not.
+// Health that the driver of a PCI function reports to devlink; nullopt if it reports none.
 std::optional<Health> health_of(const std::string& pci, const Sources& sources) {
   const Json json = Json::parse(
       output_of("devlink -j health show pci/" + pci, "devlink.json", sources), nullptr, false);
@@ -133,7 +133,7 @@ void take_neighbours(const std::string& text, std::vector<PortFacts>& ports) {
   const Json lldp = object_at(json, "lldp");
   const auto interfaces = lldp.find("interface");
   if (interfaces == lldp.end()) return;
-  // A list of {"eth0": {...}}; one object of all where there is one neighbour.
+  // A list of {"eth0": {...}}, or a single object if there is only one neighbor.
   const Json list = interfaces->is_array() ? *interfaces : Json::array({*interfaces});
   for (const Json& entry : list)
     for (const auto& [name, neighbour] : entry.items())
@@ -163,7 +163,7 @@ std::optional<std::vector<KernelMessage>> kernel_log(const Sources& sources) {
     const auto text = line.find(';');
     if (text == std::string::npos ||
         std::sscanf(line.c_str(), "%u,%llu,%llu,", &priority, &sequence, &us) != 3)
-      continue;  // keys and values of the message before it
+      continue;  // a continuation line: keys and values of the previous message
     messages.push_back({static_cast<int>(priority & 7), us, line.substr(text + 1)});
   }
   return messages;
@@ -188,7 +188,7 @@ void read_health(PortFacts& port, const Sources& sources) {
   if (!port.pci || !sysfs::is_pci_address(*port.pci)) return;
   if (const auto health = health_of(*port.pci, sources))
     port.gauges["devlink.ill"] = {ReadingState::kValue, health->ill};
-  // The program takes a second, so only ports that ethtool knows nothing of ask for it.
+  // mlxlink takes a second, so it is run only for ports without a netdev (no ethtool data).
   if (!sources.live || (port.rdma && port.netdev.empty()))
     take_mlxlink(mlxlink_of(port, sources), port);
 }

@@ -1,5 +1,5 @@
-// What a card says of itself beside its counters: temperatures (hwmon), and the settings of PCIe
-// that decide how fast a NIC reaches a GPU (configuration space, IOMMU group).
+// Temperatures of a card (hwmon), and the PCIe settings that decide how fast a NIC reaches a GPU
+// (configuration space, IOMMU group).
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMilli = 1000;
 
-// Takes the hottest sensor of each kind: the card's own, and those of the module in the cage.
+// Stores the hottest sensor of each kind: the card itself, and the module in its cage.
 void take_sensors(const std::string& folder, Readings& gauges) {
   for (const std::string& file : sysfs::list(folder)) {
     if (!file.starts_with("temp") || !file.ends_with("_input")) continue;
@@ -31,7 +31,7 @@ void take_sensors(const std::string& folder, Readings& gauges) {
   }
 }
 
-// The configuration space of a function: 64 bytes of it are for everybody, the rest for root.
+// The configuration space of a PCI function: 64 bytes are world-readable, the rest needs root.
 class Configuration {
  public:
   explicit Configuration(const std::string& path) {
@@ -42,7 +42,7 @@ class Configuration {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes_[i]); };
     return at + 1 < bytes_.size() ? byte(at) | byte(at + 1) << 8 : 0;
   }
-  // Where a capability begins; 0: not there, or not readable.
+  // Offset of a capability; 0 if absent or not readable.
   std::size_t capability(int id) const {
     constexpr std::size_t kFirst = 0x34;
     auto at = static_cast<std::size_t>(word(kFirst) & 0xfc);
@@ -80,7 +80,7 @@ void read_card(PortFacts& port, const Sources& sources) {
     port.settings.emplace_back("relaxed ordering", (control & kRelaxed) != 0 ? "on" : "off");
     port.settings.emplace_back("read request", std::to_string(128 << (control >> 12 & 7)));
   }
-  // Redirection in the port above sends what goes from NIC to GPU around by the processor.
+  // ACS redirection in the upstream port sends NIC-to-GPU traffic through the root complex.
   if (const auto above = folder_above(folder); !above.empty()) {
     const Configuration bridge(above + "/config");
     if (const std::size_t at = bridge.extended(kAcs))

@@ -1,6 +1,5 @@
-// The state of NVIDIA's GPUs by NVML, which is loaded where the machine has it, and the errors
-// (Xid) that their driver has logged. Source: nvml.h of CUDA 12, "XID Errors" of NVIDIA's
-// deployment guide.
+// The state of NVIDIA GPUs from NVML, which is loaded if the machine has it, and the errors (Xid)
+// that the driver logged. Source: nvml.h of CUDA 12, "XID Errors" of NVIDIA's deployment guide.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ struct Gpu {
 
 constexpr unsigned kMostLinks = 18;
 constexpr int kVolatile = 0, kUncorrected = 1, kSmClock = 1, kCore = 0;
-// Slowdown by hardware, by heat in software and in hardware, and by the power brake.
+// Hardware slowdown, software and hardware thermal slowdown, power brake.
 constexpr Long kSlowdowns = 0x08 | 0x20 | 0x40 | 0x80;
 
 Gpu ask_gpu(void* nvml, Device device) {
@@ -68,8 +67,8 @@ Gpu ask_gpu(void* nvml, Device device) {
   return gpu;
 }
 
-// Xids of the hardware: memory, NVLink, a GPU that left the bus, its firmware. Others are the
-// program's own.
+// Xids caused by hardware: memory, NVLink, a GPU that fell off the bus, its firmware. Other Xids
+// are caused by programs.
 std::uint64_t hardware_xids(const Sources& sources) {
   static constexpr std::array kHardware = {48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140};
   std::uint64_t found = 0;

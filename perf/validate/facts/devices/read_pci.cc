@@ -1,4 +1,4 @@
-// The PCI function of a port: link, NUMA node, driver, and the errors that AER counts.
+// The PCI function of a port: link, NUMA node, driver, and AER error counters.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,7 +9,7 @@
 namespace weft::fabric {
 namespace {
 
-// "32.0 GT/s PCIe"; "Unknown" where the function has no link of its own (a virtual one).
+// "32.0 GT/s PCIe"; "Unknown" if the function has no link of its own (a virtual function).
 std::optional<std::string> speed_of(const std::string& path) {
   auto speed = line_of(path);
   if (speed && speed->starts_with("Unknown")) return std::nullopt;
@@ -21,8 +21,8 @@ std::optional<int> width_of(const std::string& path) {
   return width && *width > 0 && *width <= 32 ? width : std::nullopt;
 }
 
-// The driver by the link, or by what the device says where a tree was copied without links; with
-// its version, where the module has one.
+// The driver from the symlink, or from uevent in trees copied without symlinks, with the module's
+// version if it has one.
 std::optional<std::string> driver_of(const std::string& folder, const Sources& sources) {
   std::error_code error;
   const auto link = std::filesystem::read_symlink(folder + "/driver", error);
@@ -34,7 +34,7 @@ std::optional<std::string> driver_of(const std::string& folder, const Sources& s
   return driver;
 }
 
-// Lines "BadTLP 3"; the totals, TOTAL_ERR_FATAL and the like, have different names in each file.
+// Lines are like "BadTLP 3"; totals (TOTAL_ERR_FATAL and so on) have a different name in each file.
 void read_aer(const std::string& path, const std::string& prefix, Readings& into) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,12 +1,12 @@
-// Congestion control and trust of RoCE ports, as the drivers of mlx5 show them: trust and the
-// priorities with DCQCN below the interface (MLNX_OFED), parameters in debugfs (cc_params).
+// Congestion control and trust of RoCE ports, as the mlx5 drivers expose them: trust and DCQCN
+// priorities in the interface's folder (MLNX_OFED), parameters in debugfs (cc_params).
 #include "perf/validate/facts/sources.h"
 #include "topo/sysfs.h"
 
 namespace weft::fabric {
 namespace {
 
-// enable/P is 1 for priorities P with congestion control.
+// enable/P is 1 if priority P has congestion control.
 std::optional<int> enabled_priorities(const std::string& folder) {
   std::optional<int> priorities;
   for (int p = 0; p < 8; ++p) {
@@ -20,7 +20,7 @@ std::optional<int> enabled_priorities(const std::string& folder) {
 
 void read_roce(PortFacts& port, const Sources& sources) {
   if (const std::string net = net_folder(port, sources); !net.empty()) {
-    // "dscp", in some versions after a title
+    // "dscp"; some versions print a title before it.
     if (const auto trust = line_of(net + "/qos/trust"))
       port.qos_trust = trust->substr(trust->find_last_of(" :") + 1);
     port.ecn_np_priorities = enabled_priorities(net + "/ecn/roce_np");
