@@ -99,7 +99,7 @@ Status check_coded(Collective c, const Call& call, bool on_device) {
   if (reduces(c) && call.op != RedOp::kSum && call.op != RedOp::kAvg)
     return fail(fmt::format("the operator is {}; pass sum or avg", name(call.op)));
   if (on_device) return fail("the buffers are device memory; copy them to host memory");
-  if (call.ordered) return fail("no stream orders it; use the communicator without on()");
+  if (call.ordered) return fail("stream order is not supported; use the communicator without on()");
   return {};
 }
 

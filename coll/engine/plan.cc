@@ -424,7 +424,7 @@ Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) 
     plan.links.assign(links.begin(), links.end());
     return plan;
   }
-  throw Error("a schedule mixes chunks that lie in different places");
+  throw Error("a step of the schedule mixes chunks in different buffers");
 }
 
 }  // namespace weft

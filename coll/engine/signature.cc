@@ -157,13 +157,12 @@ std::string by_direction(Rank rank_a, const Fields& x, Rank rank_b, const Fields
 std::string unexpected(Rank rank_a, Rank rank_b, const Fields& x) {
   if (x.collective == Collective::kSendRecv)
     return fmt::format(
-        "message #{} between ranks {} and {}: both passed {}, and it came in another "
-        "size; is it the same version of weft with the same settings?",
+        "message #{} between ranks {} and {}: both passed {}, but it arrived with "
+        "another size; do both run the same version of weft with the same settings?",
         x.sequence, rank_a, rank_b, quantity(x));
   return fmt::format(
       "{}: both run it {} and passed the same, but rank {} sent rank {} a message that its "
-      "schedule "
-      "does not expect: the schedules do not fit together; `weft explain` proves those of an "
+      "schedule does not expect: the schedules do not match; `weft explain` checks those of an "
       "algorithm",
       whole_call(x), algorithm_name(x.algorithm), rank_b, rank_a);
 }
@@ -212,15 +211,15 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
     return fmt::format("{} of {}: {}", full_title(x), quantity(x),
                        both("passed root", std::to_string(x.root), std::to_string(y.root)));
   if (x.algorithm != y.algorithm)
-    return fmt::format("{}: {}; set_algorithm() and WEFT_* must say the same on all ranks",
+    return fmt::format("{}: {}; set_algorithm() and WEFT_* must be the same on all ranks",
                        whole_call(x),
                        both("runs it", algorithm_name(x.algorithm), algorithm_name(y.algorithm)));
   if (x.elements != y.elements)
-    return fmt::format("{}: {} at a time; tuning must be the same on all ranks", whole_call(x),
-                       both("cuts it in", fmt::format("{} elements", x.elements),
+    return fmt::format("{}: {}; tuning must be the same on all ranks", whole_call(x),
+                       both("uses rounds of", fmt::format("{} elements", x.elements),
                             fmt::format("{} elements", y.elements)));
   return fmt::format(
-      "{}: {}; is it the same version of weft with the same settings?", whole_call(x),
+      "{}: {}; do both run the same version of weft with the same settings?", whole_call(x),
       both("has plan", fmt::format("{:08x}", x.plan), fmt::format("{:08x}", y.plan)));
 }
 

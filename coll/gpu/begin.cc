@@ -274,8 +274,8 @@ void stop_devices(Core& core) noexcept {
     CoreLock lock(core.mutex);
     if (!idle && !core.broken)
       core.fail({Code::kAborted,
-                 fmt::format("rank {} destroyed its World with tasks on device memory under "
-                             "way",
+                 fmt::format("rank {} destroyed its World with tasks on device memory in "
+                             "flight",
                              core.job->rank()),
                  core.job->rank()},
                 nullptr, lock);

@@ -92,7 +92,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   }
   const GroupState& g = lane_.group();
   if (!why.empty())
-    log().info("weft: rank {}: memory of {} goes through host memory between hosts: {}",
+    log().info("weft: rank {}: memory of {} is staged through host memory between hosts: {}",
                g.ranks[static_cast<std::size_t>(g.me)], lane_.device().describe(gpu), why);
 }
 
@@ -118,7 +118,8 @@ std::string GpuDirect::why_no_layout() {
   const auto here = std::ranges::find_if(
       hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
   if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
-    if (!std::ranges::all_of(*here, reads)) return "not all ranks of this host reach each other";
+    if (!std::ranges::all_of(*here, reads))
+      return "not all ranks of this host can access each other's memory";
     for (const auto& host : hosts)
       if (host.size() != here->size())
         return fmt::format("hosts have different numbers of ranks, {} and {}", here->size(),
@@ -141,8 +142,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
   Core& core = *g.core;
-  if (!lane_.device().takes_remote_writes(gpu))
-    return "the driver cannot say when a NIC's writes are there to be read";
+  if (!lane_.device().takes_remote_writes(gpu)) return "the driver cannot flush NIC writes";
   const CoreLock lock(core.mutex);
   if (g.broken) return g.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
@@ -154,7 +154,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   for (const int link : links) {
     Transport& rail = *core.links[static_cast<std::size_t>(link)];
     if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
-      return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
+      return fmt::format("{}{} cannot access it", rail.caps().name, core.rail_name(link));
   }
   return {};
 }

@@ -208,7 +208,7 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
   if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has already arrived: see next()
   Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
-    if (given_up()) throw Error("given up while the stream had not come to this task");
+    if (given_up()) throw Error("aborted while waiting for the stream to reach this task");
     patience.pause();
   }
   op.gate.arrived->store(0, std::memory_order_relaxed);
@@ -283,7 +283,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
       return meet();
     }
     if (!buffers->why_not().empty() && !std::exchange(told_, true))
-      log().info("weft: rank {}: device memory goes through host memory: {}",
+      log().info("weft: rank {}: device memory is staged through host memory: {}",
                  group_.ranks[static_cast<std::size_t>(group_.me)], buffers->why_not());
   }
   Status s = run_staged(*this, op, longest);
@@ -308,7 +308,7 @@ Device::Event DeviceLane::event(int gpu, std::size_t which) {
 void DeviceLane::wait(Device::Event event) {
   Backoff patience;
   while (!device_.reached(event)) {
-    if (given_up()) throw Error("given up while the GPU was at work");
+    if (given_up()) throw Error("aborted while waiting for the GPU");
     patience.pause();
   }
 }

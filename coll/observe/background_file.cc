@@ -99,7 +99,7 @@ void BackgroundFile::close() noexcept {
     state->next.reset();
   }
   if (written) return state->thread.join();
-  log().error("weft: {} is not written: its file system does not answer", state->path);
+  log().error("weft: {} is not written: its file system does not respond", state->path);
   state->thread.detach();
 }
 

@@ -64,7 +64,7 @@ class Judge {
       if (!stuck(*t).empty() && !t->stopped() && !t->dead()) visit(*t);
     if (findings_.empty() && circle_.empty()) {
       diagnosis_.text =
-          diagnosis_.waited_s > 0 ? "ranks wait, but for nobody who is late" : "no rank waits";
+          diagnosis_.waited_s > 0 ? "ranks wait, but no rank is late" : "no rank waits";
       return std::move(diagnosis_);
     }
     if (findings_.empty()) silent_circle();
@@ -153,13 +153,13 @@ class Judge {
       const bool known = silent(r);
       // Without rank 0, no rank's heartbeats are known.
       if (!known && silent(0))
-        return find({Cause::kSilent, 0, kNoRank, "rank 0 has not been heard of", {t.rank}});
+        return find({Cause::kSilent, 0, kNoRank, "rank 0 does not respond", {t.rank}});
       return find({known ? Cause::kSilent : Cause::kUnknown,
                    r,
                    kNoRank,
                    fmt::format("rank {} {}", r,
-                               known ? "has not been heard of: stopped, or its host is cut off"
-                                     : "did not say what it does"),
+                               known ? "does not respond: stopped, or its host is cut off"
+                                     : "has no snapshot"),
                    {t.rank}});
     }
     if (peer->dead()) return find({Cause::kDead, r, kNoRank, words::dead(*peer), {t.rank}});
@@ -297,8 +297,7 @@ class Judge {
     find({Cause::kMismatch,
           peer.rank,
           t.rank,
-          fmt::format("{}: rank {} expects elements of rank {}, which passed none, or fewer, to be "
-                      "sent to it",
+          fmt::format("{}: rank {} expects elements from rank {}, which sends it fewer, or none",
                       full_title(op), to.rank, from.rank),
           {t.rank}});
   }
@@ -316,9 +315,8 @@ class Judge {
         find({Cause::kSilent,
               t->rank,
               kNoRank,
-              fmt::format(
-                  "rank {} on host {} has not been heard of: stopped, or its host is cut off",
-                  t->rank, t->host),
+              fmt::format("rank {} on host {} does not respond: stopped, or its host is cut off",
+                          t->rank, t->host),
               {}});
   }
 

@@ -17,7 +17,7 @@ std::string last_call(const RankSnapshot& t, const OperationReport& op, Rank wai
     return fmt::format("last: #{}, {} ago", before->sequence,
                        seconds(under_way ? before->started_s : before->ended_s));
   }
-  if (t.operations.empty()) return "it has called nothing yet";
+  if (t.operations.empty()) return "no calls yet";
   const OperationReport& o = t.operations.back();
   return fmt::format("last: {}, {} ago", full_title(o), seconds(o.started_s));
 }
@@ -95,7 +95,7 @@ std::string not_called(const RankSnapshot& t, const OperationReport& op, Rank wa
 std::string not_waiting(const RankSnapshot& t, const OperationReport& op) {
   return fmt::format("rank {} began {} {} ago and {} (state {})", t.rank, full_title(op),
                      seconds(op.started_s),
-                     op.lane ? "its stream has not come to it, or its GPU is at work"
+                     op.lane ? "its stream has not reached it, or its GPU is busy"
                              : "does not wait for it: it is in its own code",
                      t.state);
 }

@@ -237,7 +237,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
     Hello hello;
     const std::string& text = said[static_cast<std::size_t>(r)];
     if (text.size() != sizeof hello)
-      throw Error(fmt::format("recorder: rank {} speaks another version of weft", r));
+      throw Error(fmt::format("recorder: rank {} runs another version of weft", r));
     std::memcpy(&hello, text.data(), sizeof hello);
     return hello;
   };
@@ -252,8 +252,8 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
           SharedRegion::open(getpid(), fd_.get(), book_bytes(pages), SharedRegion::Others::kWrite));
     } else {
       // Then the neighbors cannot read this page, and this rank cannot read theirs.
-      log().info("weft: rank {}: no recorder in common with rank {}: {}: {}", me, neighbours[0],
-                 path, strerror(errno));
+      log().info("weft: rank {}: no shared recorder with rank {}: {}: {}", me, neighbours[0], path,
+                 strerror(errno));
       make_book();
     }
   }

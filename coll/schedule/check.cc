@@ -119,8 +119,8 @@ std::string Checker::run() {
       if (graph.step(step).op == Op::kRecvReduce)
         for (int c = graph.step(step).at.first; c < graph.step(step).at.end(); ++c)
           if (!written(graph.owner(step), c))
-            return fmt::format("{} reduces into chunk {}, which nothing has written",
-                               graph.describe(step), c);
+            return fmt::format("{} reduces into chunk {}, which has no value", graph.describe(step),
+                               c);
       finish(graph, step);
     }
     return {};
@@ -132,18 +132,18 @@ std::string Checker::run() {
 std::string Checker::malformed() const {
   for (int r = 0; r < nranks_; ++r) {
     const Schedule& s = all_[r];
-    if (s.rank != r) return fmt::format("the schedule of rank {} says it is rank {}'s", r, s.rank);
+    if (s.rank != r) return fmt::format("schedules[{}] is for rank {}", r, s.rank);
     if (s.nranks != nranks_)
       return fmt::format("rank {} has a schedule for {} ranks, expected {}", r, s.nranks, nranks_);
     if (s.nchunks < 1 || s.nchunks != nchunks_)
       return fmt::format("rank {} cuts the message into {} chunks, rank 0 into {}", r, s.nchunks,
                          nchunks_);
     if (s.block != all_[0].block)
-      return fmt::format("rank {} lays out the blocks otherwise than rank 0", r);
+      return fmt::format("rank {} has a different block layout than rank 0", r);
     if (s.packs != all_[0].packs)
-      return fmt::format("rank {} and rank 0 do not both say that small messages are packed", r);
+      return fmt::format("rank {} and rank 0 differ in Schedule::packs", r);
     if (s.weight != all_[0].weight)
-      return fmt::format("rank {} gives the chunks other weights than rank 0", r);
+      return fmt::format("rank {} has different chunk weights than rank 0", r);
     for (std::size_t i = 0; i < s.steps.size(); ++i) {
       const Step& step = s.steps[i];
       if (step.peer < 0 || step.peer >= nranks_ || step.peer == r)
@@ -157,7 +157,9 @@ std::string Checker::malformed() const {
                          s.steps[i - 1].peer == step.peer && s.steps[i - 1].channel == step.channel;
       if (step.joined && (!alike || step.op == Op::kRecvReduce))
         return fmt::format(
-            "step {} of rank {} is joined to the step before, which is not of its kind", i, r);
+            "step {} of rank {} cannot be joined to the previous step: it is a recv_reduce, or its "
+            "op, peer or channel differs",
+            i, r);
       if (step.channel < 0 || step.channel >= kChannels)
         return fmt::format("step {} of rank {} has channel {}, expected 0 to {}", i, r,
                            step.channel, kChannels - 1);
@@ -178,8 +180,9 @@ std::string Checker::misplaced(const Schedule& s) const {
     for (int c = s.steps[i].at.first; c < s.steps[i].at.end(); ++c) {
       if (s.place[c] < 0) continue;
       if (gone[c])
-        return fmt::format("step {} of rank {} touches chunk {}, whose place {} another chunk has",
-                           i, s.rank, c, s.place[c]);
+        return fmt::format(
+            "step {} of rank {} touches chunk {} after another chunk took its place {}", i, s.rank,
+            c, s.place[c]);
       if (s.steps[i].op == Op::kSend) continue;
       const auto [it, first] = there.try_emplace(s.place[c], c);
       if (first || it->second == c) continue;
@@ -206,8 +209,8 @@ std::string Checker::malformed_layout() const {
   const auto& block = all_[0].block;
   const int given = static_cast<int>(block.size()), blocks = ownership_.blocks();
   if (given != (block.empty() ? 0 : nchunks_) || (block.empty() && nchunks_ != blocks))
-    return fmt::format("there are {} chunks with {} blocks given, for {} ranks", nchunks_, given,
-                       nranks_);
+    return fmt::format("{} chunks with {} entries in Schedule::block do not fit {} ranks", nchunks_,
+                       given, nranks_);
   std::vector<double> size(blocks, 0);
   for (int c = 0; c < nchunks_; ++c) {  // an all_to_all has n * n blocks
     if (block_of(c) < 0 || block_of(c) >= blocks)
@@ -243,7 +246,7 @@ std::string Checker::post(const StepGraph& graph, int i) {
   const Rank rank = graph.owner(i);
   for (int c = chunks.first; c < chunks.end(); ++c)
     if (!written(rank, c))
-      return fmt::format("{} sends chunk {}, which nothing has written", graph.describe(i), c);
+      return fmt::format("{} sends chunk {}, which has no value", graph.describe(i), c);
   messages_[i].assign(values_.begin() + index(rank, chunks.first),
                       values_.begin() + index(rank, chunks.end()));
   return {};
@@ -294,11 +297,13 @@ void Checker::reduce(const StepGraph& graph, int last) {
 std::string Checker::reduced(Rank rank, int chunk, Word expected) const {
   const Word got = at(rank, chunk)[0];
   if (got == expected) return {};
-  std::string why = "holds something else";
+  std::string why = "has an unexpected value";
   for (int r = 0; r < nranks_; ++r) {
-    if (expected - got == token(r, chunk)) why = fmt::format("lacks that of rank {}", r);
-    if (got - expected == token(r, chunk)) why = fmt::format("has that of rank {} twice", r);
-    if (got == token(r, chunk)) why = fmt::format("has only that of rank {}", r);
+    if (expected - got == token(r, chunk))
+      why = fmt::format("lacks the contribution of rank {}", r);
+    if (got - expected == token(r, chunk))
+      why = fmt::format("has the contribution of rank {} twice", r);
+    if (got == token(r, chunk)) why = fmt::format("has only the contribution of rank {}", r);
   }
   return fmt::format("at the end chunk {} on rank {} {}, expected each rank's contribution once",
                      chunk, rank, why);

@@ -61,16 +61,16 @@ std::string StepGraph::match() {
   while (i < sends_.size() || j < receives.size()) {
     const bool no_send = i == sends_.size(), no_receive = j == receives.size();
     if (no_receive || (!no_send && key(sends_[i]) < key(receives[j])))
-      return fmt::format("{} is never received: rank {} has no receive left for it",
+      return fmt::format("{} is never received: rank {} has no matching receive",
                          describe(sends_[i]), step(sends_[i]).peer);
     if (no_send || key(receives[j]) < key(sends_[i]))
       return fmt::format("{} waits for a message that rank {} never sends", describe(receives[j]),
                          step(receives[j]).peer);
     if (step(sends_[i]).joined != step(receives[j]).joined)
-      return fmt::format("{} meets {}: one is joined to the step before, the other is not",
+      return fmt::format("{} and {} do not match: only one of them is joined to the previous step",
                          describe(sends_[i]), describe(receives[j]));
     if (step(sends_[i]).at != step(receives[j]).at)
-      return fmt::format("{} meets {}: the chunks differ", describe(sends_[i]),
+      return fmt::format("{} and {} do not match: their chunks differ", describe(sends_[i]),
                          describe(receives[j]));
     partner_[sends_[i]] = receives[j];
     partner_[receives[j]] = sends_[i];

@@ -48,7 +48,7 @@ Schedule direct_all_reduce_schedule(const Shape& shape) {
 std::span<const Algorithm> direct_algorithms() {
   static constexpr Algorithm kAlgorithms[] = {
       {"direct", Collective::kAllReduce,
-       "all pairs: every rank reduces its part in one pass over all sources and hands it to all",
+       "all pairs: every rank reduces its part in one pass over all sources and sends it to all",
        any_shape, direct_all_reduce_schedule},
       {"flat", Collective::kAllReduce,
        "every rank sends all of it to all others and reduces what it gets: one step", any_shape,
@@ -61,7 +61,7 @@ std::span<const Algorithm> direct_algorithms() {
       {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
        one_block_of_root<Cut::kWhole, flat_broadcast>},
       // A barrier is an all_reduce of no data.
-      {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
+      {"direct", Collective::kBarrier, "every rank notifies all others", any_shape,
        one_block<Cut::kWhole, flat_all_reduce>},
   };
   return kAlgorithms;

@@ -43,7 +43,7 @@ T whole(const nlohmann::json& number) {
   const bool fits = number.is_number_unsigned() ? std::in_range<T>(number.get<std::uint64_t>())
                                                 : number.is_number_integer() &&
                                                       std::in_range<T>(number.get<std::int64_t>());
-  if (!fits) throw Error(fmt::format("{} is no whole number that fits", number.dump()));
+  if (!fits) throw Error(fmt::format("{} is not an integer in range", number.dump()));
   return number.get<T>();
 }
 
@@ -64,7 +64,7 @@ Profile Profile::parse(std::string_view text) {
       // A size without a size class would be read back as another one.
       const auto& bytes = time.at("bytes");
       if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostOfAMessage)
-        throw Error(fmt::format("a time of {} bytes", bytes.dump()));
+        throw Error(fmt::format("invalid message size {}", bytes.dump()));
       const Key key{.collective = collective_of(time.at("collective").get<std::string>()),
                     .ranks = whole<int>(time.at("ranks")),
                     .hosts = whole<int>(time.at("hosts")),
@@ -73,8 +73,8 @@ Profile Profile::parse(std::string_view text) {
                     .size_class = size_class_of(bytes.get<std::size_t>())};
       const double us = time.at("us").get<double>();
       if (!(us > 0) || !std::isfinite(us))
-        throw Error(fmt::format("a time of {} us", time.at("us").dump()));
-      if (profile.times_.contains(key)) throw Error(fmt::format("{} is there twice", time.dump()));
+        throw Error(fmt::format("invalid time {} us", time.at("us").dump()));
+      if (profile.times_.contains(key)) throw Error(fmt::format("duplicate entry {}", time.dump()));
       profile.add(key, us, whole<std::uint64_t>(time.at("samples")));
     }
   } catch (const nlohmann::json::exception& e) {
@@ -173,18 +173,16 @@ void check_named_profile() {
   const auto what = std::filesystem::status(named, error);
   if (!std::filesystem::exists(what)) return;
   const auto refuse = [&](std::string_view why) {
-    throw Error(fmt::format(
-        "WEFT_PROFILE={} {}: name a file that is not there yet, or a profile (off keeps none)",
-        named, why));
+    throw Error(fmt::format("WEFT_PROFILE={} {}: name a new file, a profile, or off", named, why));
   };
-  if (!std::filesystem::is_regular_file(what)) refuse("is no regular file");
+  if (!std::filesystem::is_regular_file(what)) refuse("is not a regular file");
   // A truncated or edited profile still has the schema; an empty file may become a profile.
   char text[256] = {};
   std::ifstream file(named, std::ios::binary);
   file.read(text, sizeof text);
   const std::string_view begins(text, static_cast<std::size_t>(file.gcount()));
   if (!begins.empty() && begins.find("weft.profile/") == begins.npos)
-    refuse("is a file of another kind, and stays as it is");
+    refuse("is not a profile and was left unchanged");
 }
 
 Profile load_profile(const std::string& path, std::string_view topology) {
@@ -198,14 +196,15 @@ Profile load_profile(const std::string& path, std::string_view topology) {
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) return empty;
   try {
-    if (bytes > kMostBytes) throw Error(fmt::format("{} bytes are too many", bytes));
+    if (bytes > kMostBytes) throw Error(fmt::format("the file is too large ({} bytes)", bytes));
     std::ifstream file(path, std::ios::binary);
     if (!file) throw Error(std::strerror(errno));
     Profile profile = Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
     if (profile.topology == topology) return profile;
-    throw Error(fmt::format("it is of '{}'; this is '{}'", profile.topology, topology));
+    throw Error(
+        fmt::format("it is for topology '{}', this one is '{}'", profile.topology, topology));
   } catch (const std::exception& e) {  // also from the stream, on a disk error
-    log().warn("weft: profile {}: {}; beginning a new one", path, e.what());
+    log().warn("weft: profile {}: {}; starting a new one", path, e.what());
   }
   return empty;
 }
@@ -252,7 +251,7 @@ void save_profile(const std::string& path, const Profile& profile) noexcept {
     std::ofstream file(fresh, std::ios::binary);
     file << all.text() << '\n';
     file.close();
-    if (!file) throw Error("it cannot be written");
+    if (!file) throw Error("write failed");
     std::filesystem::rename(fresh, path);
   } catch (const std::exception& e) {
     std::error_code ignored;

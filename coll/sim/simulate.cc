@@ -106,7 +106,7 @@ class Simulation {
     if (!failure_.ok()) throw Error(failure_.to_string());
     if (!moved) throw Error(why_stuck());
     if (fabric_.views_lent() != 0)
-      throw Error(fmt::format("simulate: {}: {} views were not given back", name(collective_),
+      throw Error(fmt::format("simulate: {}: {} views were not released", name(collective_),
                               fabric_.views_lent()));
     SimResult result;
     result.time_us = std::max(fabric_.now_us(), worked_us_);

@@ -15,7 +15,7 @@ namespace {
 
 DType dtype_of(weft_dtype_t type) {
   if (static_cast<unsigned>(type) < static_cast<unsigned>(kDTypes)) return static_cast<DType>(type);
-  throw StatusError({Code::kInvalidArgument, fmt::format("{} is no weft_dtype_t (0..{})",
+  throw StatusError({Code::kInvalidArgument, fmt::format("{} is not a weft_dtype_t (0..{})",
                                                          static_cast<int>(type), kDTypes - 1)});
 }
 
@@ -295,7 +295,7 @@ weft_result_t weft_group_end(weft_request_t** request) {
   auto& group = weft::c::group;
   return guarded([&] {
     if (group.depth == 0)
-      return failed(WEFT_INVALID_ARGUMENT, "weft_group_end: no weft_group_start() came before");
+      return failed(WEFT_INVALID_ARGUMENT, "weft_group_end: called without weft_group_start()");
     if (group.depth > 1) {
       if (const auto no = weft::c::needs_no_request(request)) return no;
       --group.depth;

@@ -36,7 +36,7 @@ Reduction reduction_of(weft_op_t op) {
     throw StatusError(
         {Code::kInvalidArgument,
          fmt::format(
-             "{} is no operator: pass WEFT_SUM or the like, or one of weft_op_create_premul_sum()",
+             "{} is not an operator: pass WEFT_SUM etc., or one from weft_op_create_premul_sum()",
              op)});
   return premul_sum(found->second);
 }

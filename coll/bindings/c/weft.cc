@@ -27,14 +27,14 @@ weft_result_t check_options(const weft_options_t& o) {
   constexpr std::size_t kFirst = offsetof(weft_options_t, progress_thread);
   if (o.size >= kFirst && o.version / 100 != WEFT_VERSION / 100)
     return failed(WEFT_VERSION_MISMATCH,
-                  fmt::format("the program was compiled with the weft.h of version {}.{}.{}, and "
-                              "libweft is {}.{}.{}: compile the program again, or load its library",
+                  fmt::format("the program was compiled with weft.h {}.{}.{}, but libweft is "
+                              "{}.{}.{}: recompile the program, or load the matching library",
                               o.version / 10000, o.version / 100 % 100, o.version % 100,
                               WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH));
   if (o.size != sizeof o)
     return failed(WEFT_INVALID_ARGUMENT,
-                  fmt::format("the size of weft_options_t is {}, and this version's are {} bytes: "
-                              "begin with WEFT_OPTIONS_INIT",
+                  fmt::format("weft_options_t has {} bytes, this version expects {}: initialize it "
+                              "with WEFT_OPTIONS_INIT",
                               o.size, sizeof o));
   return WEFT_OK;
 }
@@ -90,7 +90,7 @@ weft_result_t make_world(const weft_options_t* options, weft_world_t** world, Jo
 Codec codec_of(weft_codec_t codec) {
   if (codec == WEFT_INT8_BLOCKS || codec == WEFT_FP8_BLOCKS) return static_cast<Codec>(codec);
   throw StatusError({Code::kInvalidArgument,
-                     fmt::format("{} is no weft_codec_t (1, 2)", static_cast<int>(codec))});
+                     fmt::format("{} is not a weft_codec_t (1, 2)", static_cast<int>(codec))});
 }
 
 // Gives a communicator to the caller; null for an empty one.
@@ -164,7 +164,7 @@ const char* weft_result_name(weft_result_t result) {
     default:
       return result >= WEFT_OK && result <= WEFT_INTERNAL
                  ? weft::name(static_cast<weft::Code>(result))
-                 : "no result of weft";
+                 : "not a weft_result_t";
   }
 }
 
@@ -339,7 +339,7 @@ weft_result_t weft_comm_set_algorithm(weft_comm_t* comm, weft_collective_t colle
   return guarded([&] {
     if (static_cast<int>(collective) < 0 || static_cast<int>(collective) >= weft::kCollectives)
       return failed(WEFT_INVALID_ARGUMENT,
-                    fmt::format("{} is no weft_collective_t", static_cast<int>(collective)));
+                    fmt::format("{} is not a weft_collective_t", static_cast<int>(collective)));
     comm->comm.set_algorithm(static_cast<weft::Collective>(collective), name);
     return WEFT_OK;
   });

@@ -245,7 +245,7 @@ void Bytes::move(bool out) {
         error = PMPI_Pack(user, static_cast<int>(now), type_, packed, static_cast<int>(bytes),
                           &position, own_communicator());
       if (error != MPI_SUCCESS)
-        throw Error("MPI does not pack the elements of this call's type: an error in the type");
+        throw Error("MPI cannot pack the elements of this call's type: the type is invalid");
       user += static_cast<MPI_Aint>(now) * extent;
       packed += bytes;
       left -= now;

@@ -144,9 +144,9 @@ TEST_F(Diagnoses, ASilentRank) {
   evidence_.ranks.erase(evidence_.ranks.begin() + 2);
   expect(Cause::kUnknown, 2, "did not say");
   evidence_.silent = {2};
-  expect(Cause::kSilent, 2, "rank 2 has not been heard of");
+  expect(Cause::kSilent, 2, "rank 2 does not respond");
   evidence_.silent = {0};
-  expect(Cause::kSilent, 0, "rank 0 has not been heard of");
+  expect(Cause::kSilent, 0, "rank 0 does not respond");
 }
 
 TEST_F(Diagnoses, OtherCounts) {
@@ -171,13 +171,13 @@ TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   waits(1, o, {recv(0)});
   for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
   expect(Cause::kMismatch, 0,
-         "all_to_all_v #124: rank 1 expects elements of rank 0, which passed none, or fewer");
+         "all_to_all_v #124: rank 1 expects elements from rank 0, which sends it fewer, or none");
   // The same while rank 0 waits itself, for others: it has nothing for rank 1.
   rank(0).operations.pop_back();
   waits(0, o, {recv(1), recv(2)});
   rank(0).operations.back().peers.erase(rank(0).operations.back().peers.begin());
   rank(2).operations.pop_back();
-  expect(Cause::kMismatch, 0, "rank 1 expects elements of rank 0");
+  expect(Cause::kMismatch, 0, "rank 1 expects elements from rank 0");
 }
 
 TEST_F(Diagnoses, CountsWithTheSameSum) {
@@ -277,7 +277,7 @@ TEST_F(Diagnoses, ACircleInOneCallNamesTheLinksAndWhoIsNotHeard) {
          "rank 0 is in all_reduce #124 and waits for rank 2 (rail 0 (eth0)), rank 2 is in "
          "all_reduce #124 and waits for rank 0 (rail 1 (eth1)); all have made the same call");
   evidence_.silent = {2};
-  expect(Cause::kSilent, 2, "rank 2 on host b has not been heard of");
+  expect(Cause::kSilent, 2, "rank 2 on host b does not respond");
 }
 
 // Rank 0 has called both: that it waits for rank 1 in the second keeps nobody waiting in the first.

@@ -41,7 +41,7 @@ TEST(Check, NamesAStepWithoutPartner) {
   all[0].send(1, {0, 1}, 3);
   EXPECT_EQ(check(Collective::kAllReduce, all),
             "step 0 of rank 0 (send to 1, chunks [0,1), channel 3) is never received: rank 1 has "
-            "no receive left for it");
+            "no matching receive");
   all = empty(2, 1);
   all[1].recv(0, {0, 1});
   EXPECT_EQ(check(Collective::kAllReduce, all),
@@ -72,8 +72,9 @@ TEST(Check, NamesAChunkWhosePlaceIsTaken) {
   s.steps.insert(second_send, late);  // still in order, with both there
   EXPECT_EQ(check(Collective::kReduceScatter, again), "");
   s.place[static_cast<std::size_t>(passed[1])] = s.place[static_cast<std::size_t>(passed[0])];
-  EXPECT_THAT(check(Collective::kReduceScatter, again),
-              AllOf(HasSubstr("of rank 0 touches chunk"), HasSubstr("another chunk has")));
+  EXPECT_THAT(
+      check(Collective::kReduceScatter, again),
+      AllOf(HasSubstr("of rank 0 touches chunk"), HasSubstr("after another chunk took its place")));
   all[1].place.pop_back();
   EXPECT_EQ(check(Collective::kReduceScatter, all), "rank 1 has 11 places for 12 chunks");
 }
@@ -83,8 +84,8 @@ TEST(Check, NamesPartnersWithOtherChunks) {
   all[0].send(1, {0, 2});
   all[1].recv_reduce(0, {1, 2});
   EXPECT_EQ(check(Collective::kAllReduce, all),
-            "step 0 of rank 0 (send to 1, chunks [0,2), channel 0) meets step 0 of rank 1 "
-            "(recv_reduce from 0, chunks [1,3), channel 0): the chunks differ");
+            "step 0 of rank 0 (send to 1, chunks [0,2), channel 0) and step 0 of rank 1 "
+            "(recv_reduce from 0, chunks [1,3), channel 0) do not match: their chunks differ");
 }
 
 TEST(Check, NamesWhatIsMissingOrDouble) {
@@ -106,19 +107,21 @@ TEST(Check, NamesWhatIsMissingOrDouble) {
   auto again = all;  // ... or its own value a second time
   again[1].steps.insert(again[1].steps.begin(), again[1].steps[0]);
   again[0].steps.insert(again[0].steps.begin(), again[0].steps[0]);
-  EXPECT_EQ(check(Collective::kAllReduce, again),
-            "at the end chunk 0 on rank 0 has that of rank 1 twice, expected each rank's "
-            "contribution once");
+  EXPECT_EQ(
+      check(Collective::kAllReduce, again),
+      "at the end chunk 0 on rank 0 has the contribution of rank 1 twice, expected each rank's "
+      "contribution once");
   all[0].steps[1].op = Op::kRecv;  // forgets what it had
-  EXPECT_EQ(check(Collective::kAllReduce, all),
-            "at the end chunk 0 on rank 0 has only that of rank 2, expected each rank's "
-            "contribution once");
+  EXPECT_EQ(
+      check(Collective::kAllReduce, all),
+      "at the end chunk 0 on rank 0 has only the contribution of rank 2, expected each rank's "
+      "contribution once");
   auto lacks = empty(3, 1);
   lacks[1].send(0, c);
   lacks[0].recv_reduce(1, c);
   EXPECT_EQ(check(Collective::kAllReduce, lacks),
-            "at the end chunk 0 on rank 0 lacks that of rank 2, expected each rank's contribution "
-            "once");
+            "at the end chunk 0 on rank 0 lacks the contribution of rank 2, expected each rank's "
+            "contribution once");
 }
 
 TEST(Check, NamesAChunkThatNothingHasWritten) {
@@ -126,14 +129,14 @@ TEST(Check, NamesAChunkThatNothingHasWritten) {
   all[0].send(1, {0, 2});
   all[1].recv(0, {0, 2});
   EXPECT_EQ(check(Collective::kAllGather, all),
-            "step 0 of rank 0 (send to 1, chunks [0,2), channel 0) sends chunk 1, which nothing "
-            "has written");
+            "step 0 of rank 0 (send to 1, chunks [0,2), channel 0) sends chunk 1, which "
+            "has no value");
   all = empty(2, 1);
   all[0].send(1, {0, 1});
   all[1].recv_reduce(0, {0, 1});
   EXPECT_EQ(check(Collective::kBroadcast, all),
             "step 0 of rank 1 (recv_reduce from 0, chunks [0,1), channel 0) reduces into chunk 0, "
-            "which nothing has written");
+            "which has no value");
   EXPECT_EQ(check(Collective::kBroadcast, empty(2, 1)),
             "at the end chunk 0 on rank 1 is unwritten, expected rank 0's");
 }
@@ -249,7 +252,7 @@ TEST(Check, FindsADeadlockThatTwoCreditsHide) {
   for (int credits : {1, 2, 3})
     EXPECT_EQ(check(Collective::kBarrier, all, {.credits = credits}), "") << credits;
   for (int r : {0, 1}) std::swap(all[r].steps[3], all[r].steps[5]);
-  EXPECT_THAT(check(Collective::kBarrier, all, {.credits = 3}), HasSubstr("the chunks differ"));
+  EXPECT_THAT(check(Collective::kBarrier, all, {.credits = 3}), HasSubstr("their chunks differ"));
   // All at once: a first message that waits for the chunk of the last one sent.
   all = empty(2, 3);
   for (int r : {0, 1}) {

@@ -190,7 +190,7 @@ static void compressed(weft_comm_t* comm, int n) {
         "only float is compressed");
   weft_comm_free(bound);
   FAILS(weft_comm_compressed(comm, (weft_codec_t)7, NULL, &bound), WEFT_INVALID_ARGUMENT,
-        "7 is no weft_codec_t");
+        "7 is not a weft_codec_t");
   FAILS(weft_error_bound(WEFT_INT8_BLOCKS, WEFT_BROADCAST, WEFT_SUM, n, &bound_8), WEFT_SETUP,
         "broadcast is never compressed");
 }
@@ -243,9 +243,9 @@ static void bad_input(weft_comm_t* comm, int n) {
   FAILS(weft_all_reduce(comm, NULL, &value, 1, WEFT_INT32, WEFT_SUM, NULL), WEFT_INVALID_ARGUMENT,
         "null");
   FAILS(weft_all_reduce(comm, &value, &value, 1, (weft_dtype_t)99, WEFT_SUM, NULL),
-        WEFT_INVALID_ARGUMENT, "99 is no weft_dtype_t");
+        WEFT_INVALID_ARGUMENT, "99 is not a weft_dtype_t");
   FAILS(weft_all_reduce(comm, &value, &value, 1, WEFT_INT32, 5, NULL), WEFT_INVALID_ARGUMENT,
-        "5 is no operator");
+        "5 is not an operator");
   FAILS(weft_all_reduce(comm, &value, &value, 1, WEFT_FLOAT32, WEFT_BIT_OR, &request),
         WEFT_INVALID_ARGUMENT, "");
   CHECK(request == NULL);
@@ -253,7 +253,7 @@ static void bad_input(weft_comm_t* comm, int n) {
         "root");
   FAILS(weft_all_gather_v(comm, &value, &value, NULL, NULL, WEFT_INT32, NULL),
         WEFT_INVALID_ARGUMENT, "counts is NULL");
-  FAILS(weft_group_end(NULL), WEFT_INVALID_ARGUMENT, "no weft_group_start()");
+  FAILS(weft_group_end(NULL), WEFT_INVALID_ARGUMENT, "without weft_group_start()");
   FAILS(weft_wait(&request), WEFT_INVALID_ARGUMENT, "NULL");
   FAILS(weft_test(&request, &over), WEFT_INVALID_ARGUMENT, "NULL");
   FAILS(weft_op_free(WEFT_SUM), WEFT_INVALID_ARGUMENT, "0 is not from");
@@ -277,7 +277,7 @@ static void bad_input(weft_comm_t* comm, int n) {
   CHECK(world == NULL);
   CHECK(weft_version() == WEFT_VERSION);
   CHECK(strcmp(weft_result_name(WEFT_PEER_FAILED), "peer failed") == 0);
-  CHECK(strcmp(weft_result_name((weft_result_t)99), "no result of weft") == 0);
+  CHECK(strcmp(weft_result_name((weft_result_t)99), "not a weft_result_t") == 0);
 }
 
 int main(int argc, char** argv) {

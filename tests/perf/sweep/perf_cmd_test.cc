@@ -307,8 +307,8 @@ TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
       {"WEFT_TIMEOUT_MS", "soon", "soon"},
       {"WEFT_TRACE", "/proc/nowhere/t.json", "there is no folder /proc/nowhere"},
       {"WEFT_METRICS", "/proc/nowhere/m.prom", "there is no folder /proc/nowhere"},
-      {"WEFT_PROFILE", "/dev/null", "is no regular file"},
-      {"WEFT_PROFILE", WEFT_BINARY, "is a file of another kind"},
+      {"WEFT_PROFILE", "/dev/null", "is not a regular file"},
+      {"WEFT_PROFILE", WEFT_BINARY, "is not a profile and was left unchanged"},
   };
   for (const auto& [name, value, why] : cases) {
     const char* before = getenv(name.c_str());

@@ -189,7 +189,7 @@ void Mailbox::deliver(Early& early, Receive& r, int from) {
     return;
   }
   const std::string why = fmt::format(
-      "rank {} sent {} bytes with tag {}, and the tensor here has {}: receive into a "
+      "rank {} sent {} bytes with tag {}, but this tensor has {}: receive into a "
       "tensor of the same size",
       from, early.bytes.size(), r.tag, r.tensor.nbytes());
   r.work->end(failure_of(r.work->call(), WEFT_INVALID_ARGUMENT, WEFT_NO_RANK, why.c_str()), from);

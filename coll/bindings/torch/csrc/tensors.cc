@@ -169,7 +169,7 @@ Operator::Operator(const char* call, const c10d::ReduceOp& op) {
     }
     default:
       TORCH_CHECK(false, "weft: ", call, ": ReduceOp ", static_cast<int>(op.op_),
-                  " is not one that weft knows");
+                  " is not supported");
   }
 }
 

@@ -209,7 +209,7 @@ bool WeftWork::wait(std::chrono::milliseconds timeout) {
     CallOf call = call_;
     call.timeout = limit;
     std::rethrow_exception(failure_of(call, WEFT_TIMEOUT, WEFT_NO_RANK,
-                                      "wait() saw no end of the call, which goes on"));
+                                      "wait() timed out; the call is still in flight"));
   }
   rethrow();
   if (device_end_) {
