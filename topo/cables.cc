@@ -101,7 +101,7 @@ class Cables {
       return fmt::format("the host's end of a virtual function ({})", link.port);
     if (!bottom.empty() || nic.name == "lo") return "";
     if (link.kind == "bridge" || link.kind == "openvswitch")
-      return fmt::format("a {} without a NIC: it joins what runs on this host", link.kind);
+      return fmt::format("a {} without a NIC, for traffic inside this host", link.kind);
     if (link.kind == "veth") return "a virtual cable with both ends on this host";
     if (link.kind == "dummy" || link.kind == "ifb" || link.kind == "vrf" || link.kind == "nlmon")
       return fmt::format("a device of kind {}, which has no cable", link.kind);

@@ -67,7 +67,7 @@ const std::vector<HostCase>& host_cases() {
            "ip link set engine0 up && ip link set c0 master engine0 up && "
            "ip addr add 10.4.0.1/24 dev engine0",
        {{"eth0", "192.0.2.1"}},
-       {{"engine0", "a bridge without a NIC: it joins what runs on this host"},
+       {{"engine0", "a bridge without a NIC, for traffic inside this host"},
         {"c0", "a virtual cable with both ends on this host"},
         {"eth1", "no address"}}},
       {"ABridgeOverANicIsItsRail",

@@ -285,17 +285,17 @@ std::optional<JobFailure> decode_failure(std::string_view payload) {
 const char* words_of(Gathering what) {
   switch (what) {
     case Gathering::kForEach:
-      return "something for each";
+      return "all_to_all";
     case Gathering::kToRoot:
-      return "something for rank 0";
+      return "gather";
     case Gathering::kFromRoot:
-      return "something from rank 0";
+      return "scatter";
     case Gathering::kInGroup:
-      return "something for its group";
+      return "all_gather_in_group";
     case Gathering::kForAll:
       break;
   }
-  return "the same for all";
+  return "all_gather";
 }
 
 std::string encode(const Numbered& numbered) {

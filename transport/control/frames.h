@@ -140,7 +140,7 @@ enum class Gathering : std::uint64_t {
                                        // rank's bytes: to all ranks of that group
 };
 inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{15} << 60;
-const char* words_of(Gathering what);  // "something for each", for errors
+const char* words_of(Gathering what);  // the name of its call, for errors
 
 // The payload of kGather, kGatherFailed, kInquire, kTestimony and kLetter. kLetter's number has the
 // mailbox in the upper half and a rank in the lower. The upper half of an inquiry's number is the

@@ -62,7 +62,7 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
 void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu, bool now) {
   if (address.process == process_number()) {
     if (!device.reaches(gpu, address.gpu))
-      throw Error(fmt::format("{} does not reach the memory of {}", device.describe(gpu),
+      throw Error(fmt::format("{} cannot access the memory of {}", device.describe(gpu),
                               device.describe(address.gpu)));
     return reinterpret_cast<void*>(address.at);  // NOLINT
   }

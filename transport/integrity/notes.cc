@@ -115,7 +115,7 @@ void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
       good = &h;
   Peer& p = peer(rank);
   if (!good) {  // both halves corrupt: no recovery
-    p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
+    p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived corrupted",
                             rank, me_, over(rail));
     for (Message& m : messages_)
       if (m.is != Message::Is::kFree && m.transfer.peer == rank && !m.lent &&
@@ -142,7 +142,7 @@ void CheckedTransport::ask_again(std::uint32_t place, std::uint32_t found) {
   if (std::exchange(m.lent, false)) by_token_.erase(m.where.token);
   m.here = false;
   const std::string what = fmt::format(
-      "rank {} to rank {} over {}: a message of {} bytes arrived changed (crc32c {:08x}, "
+      "rank {} to rank {} over {}: a message of {} bytes arrived corrupted (crc32c {:08x}, "
       "sent {:08x})",
       t.peer, me_, over(m.where.rail), t.bytes, found, m.where.crc);
   if (++m.tries == kIntegrityTries) {
@@ -150,7 +150,7 @@ void CheckedTransport::ask_again(std::uint32_t place, std::uint32_t found) {
     done_.add(t.id, Code::kCorrupt);
     return end_receive(place);
   }
-  log().warn("weft: {}; asking for it again", what);
+  log().warn("weft: {}; requesting it again", what);
   retried_();
   const std::uint32_t number = ++p.again & kAgainMost;
   post_again(place, number);

@@ -60,7 +60,7 @@ std::vector<std::string> Job::all_to_all(const std::vector<std::string>& mine) {
   std::vector<std::string> for_me;
   for (const std::string& all : all_gather(wire::encode_parts(mine))) {
     auto parts = wire::decode_parts(all, size());
-    if (!parts) throw Error(fmt::format("all_to_all: a rank has not {} parts", size()));
+    if (!parts) throw Error(fmt::format("all_to_all: a rank did not pass {} parts", size()));
     for_me.push_back(std::move((*parts)[static_cast<std::size_t>(rank())]));
   }
   return for_me;
@@ -71,7 +71,7 @@ std::vector<std::string> Job::all_gather_in_group(std::string_view group, std::s
       all_gather(wire::encode_parts({std::string(group), std::string(mine)}));
   for (std::string& of_rank : all) {
     auto parts = wire::decode_parts(of_rank, 2);
-    if (!parts) throw Error("all_gather_in_group: a rank names no group");
+    if (!parts) throw Error("all_gather_in_group: a rank passed no group name");
     of_rank = (*parts)[0] == group ? std::move((*parts)[1]) : std::string();
   }
   return all;

@@ -156,7 +156,7 @@ class BootstrapClient {
       Attempt& a = *order[i];
       if (polled[i].revents != 0 && serve(a, now)) return &a;
       if (once_ && a.step == Step::kConnecting && now >= a.first_at + answer_time_)
-        give_up(a, "its host does not answer", now);
+        give_up(a, "host unreachable: no answer to the connection attempt", now);
       if (now >= anew_at(a)) connect_anew(a, now);
     }
     say_hello(now);
@@ -180,7 +180,7 @@ class BootstrapClient {
     if (a.step == Step::kSilent) {
       a.silence *= 2;
       a.first_at = {};
-      if (!once_) give_up(a, "connected, but nobody answers", now);
+      if (!once_) give_up(a, "connected, but no handshake was received", now);
     }
     a.channel.close();
     a.step = Step::kStarted;
@@ -215,8 +215,8 @@ class BootstrapClient {
           return false;
         }
         give_up(a,
-                fmt::format("it speaks version {} of the rendezvous, this is version {}: use "
-                            "the same weft on every host",
+                fmt::format("the endpoint uses rendezvous protocol version {}, this rank version "
+                            "{}: use the same weft on every host",
                             challenge->version, wire::kVersion),
                 now);
         return false;
@@ -283,7 +283,8 @@ class BootstrapClient {
           "or the port is another program's",
           text, nearest_why_);
     }
-    if (!mute.empty()) return fmt::format("{}: {} is connected but does not answer", text, mute);
+    if (!mute.empty())
+      return fmt::format("{}: connected to {}, but it does not answer", text, mute);
     if (nearest_why_.empty()) return text + ": no answer";
     return fmt::format("{}: {}; is rank 0 running, and is that its address?", text, nearest_why_);
   }
@@ -314,7 +315,7 @@ class BootstrapClient {
       link.channel.flush();
       const auto now = Clock::now();
       if (now >= start_deadline_) {
-        throw Error(fmt::format("{} accepted rank {} and then said nothing until the deadline",
+        throw Error(fmt::format("{} accepted rank {} but did not start the job before the deadline",
                                 link.who, spec_.rank));
       }
       pollfd polled{link.channel.fd(), POLLIN, 0};
@@ -345,10 +346,10 @@ class BootstrapClient {
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask) {
   JobSpec there = spec;
   const auto space = door.find(' ');
-  if (space == std::string::npos) throw Error("it listens nowhere");
+  if (space == std::string::npos) throw Error("it has no listening port");
   there.address = door.substr(0, space);
   there.ports = {port_in(door.substr(space + 1))};
-  if (there.ports[0] == 0) throw Error(fmt::format("it listens at '{}', which is no port", door));
+  if (there.ports[0] == 0) throw Error(fmt::format("invalid address '{}': no valid port", door));
   // That rank also waits for others, for its own timeout from when it started.
   there.timeout = 2 * spec.timeout;
   RootLink link = BootstrapClient(there, true).assemble();
@@ -365,7 +366,7 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
       return link;
     }
     const auto now = Clock::now();
-    if (now >= until) throw Error("it said nothing until the deadline");
+    if (now >= until) throw Error("no answer before the deadline");
     pollfd polled{link.channel.fd(), POLLIN, 0};
     (void)::poll(&polled, 1, poll_ms(until, now));
   }

@@ -205,7 +205,7 @@ class BootstrapServer {
         if (!hello) {
           ++turned_away_;
           wrong_secret_ = true;
-          log().debug("rendezvous: turned away a connection with a wrong secret");
+          log().debug("rendezvous: rejected a connection with a wrong secret");
           return Keep::kNo;
         }
         n.hello = std::move(*hello);
@@ -297,13 +297,14 @@ class BootstrapServer {
     std::string text =
         fmt::format("{} did not arrive within {} ms", name_ranks(ranks), spec_.timeout.count());
     if (turned_away_ > 0) {
-      text += fmt::format(" ({} connection{} turned away: not of this job, or another WEFT_SECRET)",
-                          turned_away_, turned_away_ == 1 ? "" : "s");
+      text +=
+          fmt::format(" ({} connection{} rejected: not from this job, or with another WEFT_SECRET)",
+                      turned_away_, turned_away_ == 1 ? "" : "s");
     }
     if (no_room_ != 0) {
       text += fmt::format(
-          " (rank 0 has connections that it cannot accept: {}; end what holds so "
-          "many open, or raise the limit with `ulimit -n` or LimitNOFILE=)",
+          " (rank 0 cannot accept connections: {}; close other files, or raise the limit with "
+          "`ulimit -n` or LimitNOFILE=)",
           std::strerror(no_room_));
     }
     const Code code = wrong_secret_   ? Code::kMismatch

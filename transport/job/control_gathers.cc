@@ -27,9 +27,9 @@ void RootPlane::receive_part(Rank r, std::string_view bytes, bool more, wire::Ga
   }
   Peer& p = peer(r);
   if (r != 0 && p.part.size() + bytes.size() > gather_most_)
-    return give_up_gather(
-        fmt::format("{} brings more than {} bytes to all_gather number {}; raise WEFT_GATHER_BYTES",
-                    p.member.who, gather_most_, current_));
+    return give_up_gather(fmt::format(
+        "{} contributes more than {} bytes to all_gather number {}; raise WEFT_GATHER_BYTES",
+        p.member.who, gather_most_, current_));
   p.part += bytes;
   p.what = what;
   p.begun = true;
@@ -44,9 +44,9 @@ void RootPlane::hand_out() {
   const wire::Gathering what = peers_[0].what;
   const auto other = std::ranges::find_if(peers_, [&](const Peer& p) { return p.what != what; });
   if (other != peers_.end())
-    return give_up_gather(fmt::format("rank {} has {}, and rank 0 {} in all_gather number {}",
-                                      other - peers_.begin(), wire::words_of(other->what),
-                                      wire::words_of(what), current_));
+    return give_up_gather(fmt::format(
+        "rank {} called {}, but rank 0 called {} in collective number {}", other - peers_.begin(),
+        wire::words_of(other->what), wire::words_of(what), current_));
   gathering_ = false;
   std::vector<std::string> parts;
   for (Peer& p : peers_) {
@@ -72,7 +72,7 @@ void RootPlane::hand_out() {
 void RootPlane::hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what) {
   if (!of)
     return give_up_gather(
-        fmt::format("a rank has not {} parts in all_gather number {}", size_, current_));
+        fmt::format("a rank did not pass {} parts in all_gather number {}", size_, current_));
   for (std::size_t r = 1; r < peers_.size(); ++r)
     peers_[r].member.channel.send_gather(current_,
                                          std::make_shared<const std::string>(std::move((*of)[r])));
@@ -88,7 +88,7 @@ void RootPlane::hand_out_in_groups(const std::vector<std::string>& named) {
     auto parts = wire::decode_parts(named[r], 2);
     if (!parts)
       return give_up_gather(
-          fmt::format("rank {} names no group in all_gather number {}", r, current_));
+          fmt::format("rank {} passed no group name in all_gather number {}", r, current_));
     auto& of_group = groups[(*parts)[0]];
     of_group.resize(named.size());
     of_group[r] = std::move((*parts)[1]);

@@ -302,12 +302,12 @@ class Leaf : public Plane {
   Shrunk take_over(Lock& lock) WEFT_REQUIRES(mutex_) {
     if (doors_.empty())
       throw Error(
-          fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
-                      "not every rank could listen on a port of its own",
+          fmt::format("{}; no rank can replace rank 0, which failed first: not every rank could "
+                      "listen on a port",
                       failure_.to_string()));
     if (root_.open()) {
-      const Status why(Code::kPeerFailed, fmt::format("the others went on without {}", root_who_),
-                       0);
+      const Status why(Code::kPeerFailed,
+                       fmt::format("the other ranks continued without {}", root_who_), 0);
       root_.send(wire::Type::kFailure, wire::encode_failure(why));
     }
     retire(lock);
@@ -358,8 +358,8 @@ class Leaf : public Plane {
     JobSpec spec = shrunk_spec(mask, survivors);
     if (2 * survivors.size() < static_cast<std::size_t>(size_))
       throw Error(
-          fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
-                      "have gone on without these",
+          fmt::format("after rank 0's failure only {} of {} ranks joined rank {}: the others may "
+                      "have continued without them",
                       survivors.size(), size_, heir));
     return spec;
   }

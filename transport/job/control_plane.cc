@@ -225,9 +225,10 @@ void Plane::await_abort() noexcept {
 void Plane::check_shrink() const {
   if (left_) throw Error(fmt::format("rank {} called shrink after leave()", rank_));
   if (!failed() && failures_.empty())
-    throw Error("shrink: nothing has failed, so there is nobody to go on without");
+    throw Error("shrink: no failure was reported, so there is no rank to exclude");
   if (taken_for_dead(rank_))
-    throw Error(fmt::format("the others go on without rank {}: {}", rank_, failure_.message()));
+    throw Error(
+        fmt::format("the other ranks continue without rank {}: {}", rank_, failure_.message()));
 }
 
 void Plane::retire(Lock& lock) {

@@ -30,7 +30,7 @@ std::vector<std::string> exchange(Job& job, const Topology& topology,
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].starts_with(kSays))
       throw Error(fmt::format("{}: {}", rank_on_host(topology, static_cast<Rank>(r)),
-                              all[r].empty() ? "it says nothing" : all[r].substr(1)));
+                              all[r].empty() ? "it sent nothing" : all[r].substr(1)));
     all[r].erase(0, 1);
   }
   return all;

@@ -113,9 +113,9 @@ void read_torchrun(JobSpec& spec) {
         hmac_sha256("weft torchrun secret", fmt::format("{}\n{}\n{}", run_id, spec.address, port));
     if (spec.rank == 0)
       log().error(
-          "weft: this job is open: torchrun gives no secret, so whoever reaches {} and knows the "
-          "run id \"{}\" and port {} can join it; set WEFT_SECRET to the same random text on every "
-          "rank",
+          "weft: this job is unprotected: torchrun provides no secret, so any host that can reach "
+          "{} and knows the run id \"{}\" and port {} can join; set WEFT_SECRET to the same random "
+          "text on every rank",
           spec.address, run_id, port);
   }
 }

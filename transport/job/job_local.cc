@@ -183,7 +183,7 @@ class LocalJob : public Job {
     MutexLock lock(m.mutex);
     m.take_abort();
     if (m.failures.empty()) throw Error("shrink: nothing has failed");
-    if (m.gone(me())) throw Error(fmt::format("shrink: rank {} is not among those left", rank_));
+    if (m.gone(me())) throw Error(fmt::format("shrink: rank {} is not a survivor", rank_));
     m.shrinks[me()] = true;
     m.changed.notify_all();
     const auto complete = [&]() WEFT_REQUIRES(m.mutex) {
@@ -201,7 +201,7 @@ class LocalJob : public Job {
     }
     const auto at = std::find(m.survivors.begin(), m.survivors.end(), rank_);
     if (at == m.survivors.end())
-      throw Error(fmt::format("the others went on without rank {}", rank_));
+      throw Error(fmt::format("the other ranks continued without rank {}", rank_));
     m.left[me()] = true;
     auto job = std::make_unique<LocalJob>(m.next, static_cast<Rank>(at - m.survivors.begin()));
     job->former_ = m.survivors;
@@ -233,7 +233,7 @@ class LocalJob : public Job {
 }  // namespace
 
 std::vector<std::unique_ptr<Job>> local_jobs(int n) {
-  if (n < 1) throw Error(fmt::format("a job of {} ranks cannot be: at least 1", n));
+  if (n < 1) throw Error(fmt::format("invalid job size {}: at least 1 rank", n));
   const auto meeting = std::make_shared<Meeting>(n);
   std::vector<std::unique_ptr<Job>> jobs;
   for (Rank r = 0; r < n; ++r) jobs.push_back(std::make_unique<LocalJob>(meeting, r));

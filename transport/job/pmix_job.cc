@@ -24,7 +24,7 @@ void check(pmix_status_t status, const char* what) {
   if (status == PMIX_SUCCESS) return;
   throw Error(fmt::format(
       "PMIx: {} failed: {} ({}); start with `mpirun` or `srun --mpi=pmix`, or use weft launch "
-      "(unset PMIX_RANK and PMIX_NAMESPACE if no PMIx server is meant)",
+      "(unset PMIX_RANK and PMIX_NAMESPACE to run without PMIx)",
       what, PMIx_Error_string(status), status));
 }
 
@@ -35,7 +35,7 @@ class Client {
     // PMIx_Init starts a thread and may block on its server. In a thread with signals blocked, its
     // thread inherits the mask and the wait here stays interruptible.
     pmix_status_t status = PMIX_ERROR;
-    start_thread("the thread that speaks to PMIx", [&] {
+    start_thread("the PMIx thread", [&] {
       status = PMIx_Init(&self_, nullptr, 0);
     }).join();
     check(status, "PMIx_Init");
@@ -106,7 +106,7 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
                            [&]() WEFT_REQUIRES(wait->mutex) { return wait->over; })) {
     throw Error(
         fmt::format("PMIx: the fence of {} did not end within {} ms: some ranks did not start "
-                    "weft (is it the same program everywhere?)",
+                    "weft (do all ranks run the same program?)",
                     client.self().nspace, timeout.count()));
   }
   check(wait->status, "PMIx_Fence");

@@ -81,7 +81,7 @@ Rendezvous open_rendezvous(const std::string& addresses) {
 void read_rendezvous(std::string_view text, JobSpec& spec) {
   const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
   if (first == std::string_view::npos || second == std::string_view::npos || first == 0)
-    throw Error(fmt::format("\"{}\" is no address of rank 0", text));
+    throw Error(fmt::format("\"{}\" is not a valid rendezvous text", text));
   spec.secret = text.substr(0, first);
   spec.ports = {static_cast<std::uint16_t>(parse_number(
       "rank 0's port", std::string(text.substr(first + 1, second - first - 1)), 1, 65535))};

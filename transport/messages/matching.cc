@@ -9,7 +9,7 @@ namespace weft {
 
 std::string disagreement(const Transfer& receive, std::size_t bytes) {
   return fmt::format("sent {} bytes where {} were expected{}", bytes, receive.bytes,
-                     bytes == receive.bytes ? ", and they mean another task" : "");
+                     bytes == receive.bytes ? ", for a different task" : "");
 }
 
 Status no_such_rank(Rank rank, std::size_t ranks, const char* wire) {

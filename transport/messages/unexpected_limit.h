@@ -55,9 +55,8 @@ class UnexpectedMemory {
 // Returns the error text for a peer whose unexpected messages exceed the limit.
 inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
-      "messages of it that no receive has asked for yet take more than {} bytes, or those of all "
-      "ranks more than {}; raise WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it "
-      "run less far ahead",
+      "its unexpected messages exceed {} bytes, or those of all ranks exceed {}; raise "
+      "WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead",
       limit, unclaimed_total_limit());
 }
 

@@ -22,7 +22,7 @@ constexpr char kNone = '!';
 
 // Returns why this process cannot open the memory; empty if it can.
 std::string why_not(const std::string& offer) {
-  if (offer.empty()) return "it offers none";
+  if (offer.empty()) return "it has no shareable memory";
   if (offer[0] == kNone) return offer.substr(1);
   const int fd = ::open(offer.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int error = fd < 0 ? errno : 0;
@@ -65,7 +65,7 @@ std::vector<Rank> memory_groups(std::span<const std::string> machine,
       const auto [next, error] = std::from_chars(at, end, other);
       const bool more = next != end && *next == ',';
       if (error != std::errc() || next == end || (more && next + 1 == end) || other >= said.size())
-        throw Error(fmt::format("rank {} speaks another version of weft: '{}'", r, said[r]));
+        throw Error(fmt::format("rank {} runs another version of weft: '{}'", r, said[r]));
       apart.insert(std::minmax(r, other));
       at = more ? next + 1 : next;
     }

@@ -87,7 +87,7 @@ bool ShmTransport::take_spilled(Peer& p, Receive& receive, Unexpected& early) no
     return true;
   }
   if (early.kept.bytes > early.bytes - receive.arrived) {
-    breaks(p, "it sent more of a message than there is");
+    breaks(p, "it sent more bytes than the message has");
     complete(t.id, Code::kTransport);
     return true;
   }
@@ -217,7 +217,7 @@ const std::byte* ShmTransport::mapped_bytes(Peer& p, const Message& m) noexcept 
   }
   const std::byte* at =
       p.memory->resolve({m.index, m.serial, m.address}, m.bytes, p.kept.mapped > 0);
-  if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
+  if (!at) p.error = "its weft::alloc memory was freed, maybe while in use";
   return at;
 }
 
@@ -239,7 +239,7 @@ const std::byte* ShmTransport::bytes_of(Peer& p, const Message& m, std::uint32_t
 bool ShmTransport::revoked(Peer& p, const Cell& c) noexcept {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!c.revoked.load(std::memory_order_relaxed)) return false;
-  p.error = "it gave the task up";
+  p.error = "it canceled the message";
   return true;
 }
 
@@ -270,7 +270,7 @@ bool ShmTransport::deliver(Peer& p, Receive& receive, const Message& m,
   if (code != Code::kOk) {
     // discard the message
   } else if (m.bytes > m.whole - receive.arrived) {
-    breaks(p, "it sent more of a message than there is");
+    breaks(p, "it sent more bytes than the message has");
     code = Code::kTransport;
   } else if (m.kind == Kind::kCma) {
     if (!read_memory(p, m, t.data)) code = Code::kPeerFailed;

@@ -112,7 +112,7 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     Hello hello;
     const std::string& text = hellos[static_cast<std::size_t>(members[i])];
     if (text.size() != sizeof hello)
-      throw Error(fmt::format("shm: rank {} speaks another version of weft", members[i]));
+      throw Error(fmt::format("shm: rank {} runs another version of weft", members[i]));
     std::memcpy(&hello, text.data(), sizeof hello);
     Peer p;
     p.rank = members[i];
@@ -121,8 +121,9 @@ void ShmTransport::reach(Rank me, std::span<const Rank> members,
     p.directory_fd = hello.directory_fd;
     if (static_cast<int>(i) != me_) {
       if (hello.arena_bytes != layout_.bytes)
-        throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
-                                members[i], me));
+        throw Error(
+            fmt::format("shm: ranks {} and {} disagree about the number of ranks on this machine",
+                        members[i], me));
       cma_ = cma_ && (!hello.lends || can_attach(hello.pid, hello.probe));
     }
     siblings = siblings && hello.parent > 1 && hello.parent == getppid();

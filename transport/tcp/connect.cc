@@ -113,7 +113,7 @@ void TcpTransport::greeted(Peer& peer) {
     fail(peer, Code::kPeerFailed,
          n < 0    ? fmt::format("connection lost: {}", std::strerror(errno))
          : n == 0 ? "connection refused"
-                  : "the answer there is not the peer's");
+                  : "authentication failed: not the expected rank");
   }
 }
 

@@ -145,7 +145,7 @@ void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
   if (!front.take(bytes) || tcp::malformed(front.frame()) ||
       front.frame().kind != tcp::FrameKind::kEager || front.frame().length != bytes.size()) {
     fail(peer, Code::kTransport,
-         "the peer sent a datagram that is no message; is it weft of this version?");
+         "the peer sent an invalid datagram; does it run the same version of weft?");
     return;
   }
   const tcp::Frame f = front.frame();

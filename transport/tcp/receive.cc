@@ -125,7 +125,7 @@ void TcpTransport::begin(Peer& peer) {
   peer.front.clear();
   if (const char* wrong = tcp::malformed(f)) {
     fail(peer, Code::kTransport,
-         fmt::format("the peer sent {}; is it weft of this version?", wrong));
+         fmt::format("the peer sent {}; does it run the same version of weft?", wrong));
     return;
   }
   using Kind = tcp::FrameKind;
@@ -148,7 +148,7 @@ void TcpTransport::begin(Peer& peer) {
   if (Receive* const r = peer.matching.find(f.tag)) {
     const Transfer& t = r->transfer;
     if (r->arrived > 0 && (f.bytes != t.bytes || f.length > t.bytes - r->arrived)) {
-      fail(peer, Code::kTransport, "the peer sent a piece that is not of its message");
+      fail(peer, Code::kTransport, "the peer sent a piece that does not belong to its message");
     } else if (r->arrived > 0 || alike(peer, f.bytes, head, t)) {
       if (head) r->crc = head->crc;
       peer.into = static_cast<std::byte*>(t.data) + r->arrived;

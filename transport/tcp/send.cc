@@ -28,8 +28,8 @@ void TcpTransport::post(std::span<const Transfer> transfers) noexcept {
       complete(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kView || t.peer == rank_) {
       peer->note = Status(Code::kInvalidArgument,
-                          t.peer == rank_ ? "tcp: a rank sends nothing to itself here"
-                                          : "tcp: no views here; post a kRecv",
+                          t.peer == rank_ ? "tcp: a rank cannot send to itself"
+                                          : "tcp: views are not supported; post a kRecv",
                           t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kSend) {

@@ -181,9 +181,8 @@ void TcpTransport::sever(Rank rank) noexcept {
   Peer* peer = find(rank);
   if (!peer) return;
   peer->open = false;
-  peer->failure =
-      Status(Code::kAborted,
-             fmt::format("{}: device {}: the connection was ended", peer->where, device_), rank);
+  peer->failure = Status(Code::kAborted,
+                         fmt::format("{}: device {}: disconnected", peer->where, device_), rank);
   drop(*peer);
   peer->out.clear();
   peer->sends.clear();

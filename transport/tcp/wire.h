@@ -157,7 +157,7 @@ inline const char* malformed(const Frame& f) {
                  ? "an impossible length"
                  : nullptr;
     default:
-      return f.length != 0 ? "bytes where there are none" : nullptr;
+      return f.length != 0 ? "a payload on a frame kind without payload" : nullptr;
   }
 }
 

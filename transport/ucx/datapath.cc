@@ -49,10 +49,11 @@ ucp_request_param_t UcxTransport::request_param(Request* request, const void* da
 
 // Returns why a transfer is invalid; empty if it is valid.
 std::string UcxTransport::refusal(const Transfer& t) const {
-  if (t.kind == Transfer::Kind::kView) return "ucx: no views here; post a kRecv";
+  if (t.kind == Transfer::Kind::kView) return "ucx: views are not supported; post a kRecv";
   if (t.tag >> tag_bits_ != 0)
     return fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_);
-  if (t.sums && of_gpu(t.data)) return "ucx: no sum goes with GPU memory; copy it to the host";
+  if (t.sums && of_gpu(t.data))
+    return "ucx: checksums are not supported for GPU memory; copy it to the host";
   return {};
 }
 
@@ -173,7 +174,7 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   // The remaining requests are half sent or half received, and UCX cannot cancel them: even after a
   // forced close of the endpoint, a TCP connection keeps receiving into `data`. Only destroying the
   // worker is certain to stop that.
-  abandon("the rail was closed to give up an operation half done");
+  abandon("the rail was closed to cancel an unfinished operation");
 }
 
 // Ends every connection, every transfer and the worker.

@@ -16,7 +16,7 @@ void UcxTransport::sever(Rank rank) noexcept {
   for (const auto& s : unexpected_)
     if (s->peer == rank) s->wanted = false;
   if (unswept_) sweep();
-  if (peers_[static_cast<std::size_t>(rank)].failure.ok()) abandon("the rail is opened anew");
+  if (peers_[static_cast<std::size_t>(rank)].failure.ok()) abandon("the rail is being reconnected");
 }
 
 std::string UcxTransport::reopen(Rank peer) noexcept {
@@ -75,7 +75,7 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
       }
     }
     if (!whole) {
-      abandon("the rail is opened anew");
+      abandon("the rail is being reconnected");
       return false;
     }
   }

@@ -60,8 +60,9 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.rank = r;
     peer.where = rank_on_host(topology, r);
     if (!take_address(peer, all.at(static_cast<std::size_t>(r))))
-      throw Error(peer.where +
-                  ": ucx: its address is not whole; run the same build of weft everywhere");
+      throw Error(
+          peer.where +
+          ": ucx: its address is truncated or corrupted; run the same build of weft on all ranks");
   }
   log().debug("ucx: rank {} ready on device {}", rank_, device_);
 }

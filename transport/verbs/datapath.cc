@@ -52,7 +52,8 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
     if (!peer) {
       complete(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kView) {
-      peer->note = Status(Code::kInvalidArgument, "verbs: no views here; post a kRecv", t.peer);
+      peer->note =
+          Status(Code::kInvalidArgument, "verbs: views are not supported; post a kRecv", t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (t.kind == Transfer::Kind::kSend) {
       start_send(t, *peer);

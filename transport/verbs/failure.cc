@@ -108,7 +108,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
   for (Peer& peer : peers_) {
     if (peer.rank == rank_ || !peer.failure.ok() || !half_done(peer, given_up)) continue;
     if (replaceable_) {
-      fail(peer, Code::kAborted, "the connection was closed to give up an operation half done");
+      fail(peer, Code::kAborted, "the connection was closed to cancel an unfinished operation");
       continue;
     }
     break_off(peer);

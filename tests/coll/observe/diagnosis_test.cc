@@ -142,7 +142,7 @@ TEST_F(Diagnoses, ARankThatHasLeft) {
 TEST_F(Diagnoses, ASilentRank) {
   ring(call(124), 2);
   evidence_.ranks.erase(evidence_.ranks.begin() + 2);
-  expect(Cause::kUnknown, 2, "did not say");
+  expect(Cause::kUnknown, 2, "rank 2 has no snapshot");
   evidence_.silent = {2};
   expect(Cause::kSilent, 2, "rank 2 does not respond");
   evidence_.silent = {0};

@@ -319,7 +319,7 @@ class Storm {
         case kFlip:  // one that was hit again each time that it was sent again; the others are
                      // repaired
           EXPECT_EQ(o.status.code(), Code::kCorrupt) << text;
-          EXPECT_NE(text.find("arrived changed"), std::string::npos) << text;
+          EXPECT_NE(text.find("arrived corrupted"), std::string::npos) << text;
           EXPECT_NE(text.find(", 5 times"), std::string::npos) << text;
           break;
         case kNone:

@@ -80,7 +80,7 @@ static void collectives(weft_comm_t* comm, int me, int n) {
   CHECK(dsum == n);
   OK(weft_op_free(op));
   FAILS(weft_all_reduce(comm, &d, &dsum, 1, WEFT_FLOAT64, op, NULL), WEFT_INVALID_ARGUMENT,
-        "no operator");
+        "not an operator");
 
   OK(weft_all_gather(comm, &one, out, 1, WEFT_INT32, NULL));
   for (r = 0; r < n; ++r) CHECK(out[r] == r + 1);

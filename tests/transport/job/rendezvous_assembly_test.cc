@@ -66,7 +66,7 @@ TEST(Strangers, WithAWrongSecretAreTurnedAwayAndToldWhy) {
   specs[1].secret = "a wrong one";
   auto outcomes = connect_all(specs);
   EXPECT_THAT(outcomes[0].error, AllOf(HasSubstr("rank 1 did not arrive within 2000 ms"),
-                                       HasSubstr("turned away"), HasSubstr("WEFT_SECRET")));
+                                       HasSubstr("rejected"), HasSubstr("WEFT_SECRET")));
   EXPECT_THAT(outcomes[1].error, AllOf(HasSubstr("rank 1"), HasSubstr("WEFT_SECRET")));
 }
 

@@ -328,7 +328,7 @@ TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
       EXPECT_THAT(error_of([&] {
                     return job.rank() == other ? job.all_to_all({"", "", ""}) : job.all_gather("");
                   }),
-                  HasSubstr("something for each"));
+                  HasSubstr("called all_to_all"));
     });
     leave_all(jobs);
   }

@@ -135,8 +135,9 @@ TEST_F(Environment, Torchrun) {
   set("RANK", "0");
   ::testing::internal::CaptureStderr();
   (void)job_from_environment();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("this job is open"), HasSubstr("run8"), HasSubstr("WEFT_SECRET")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("this job is unprotected"), HasSubstr("run8"), HasSubstr("WEFT_SECRET")));
   set("WEFT_SECRET", "given");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(job_from_environment().secret, "given");

@@ -34,7 +34,7 @@ TEST(ControlHostile, AContributionWithoutEndIsCutOffByName) {
   for (auto& t : threads) t.join();
   for (const std::string& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 1 (host"));
-    EXPECT_THAT(error, HasSubstr("brings more than 100000 bytes to all_gather number 1"));
+    EXPECT_THAT(error, HasSubstr("contributes more than 100000 bytes to all_gather number 1"));
     EXPECT_THAT(error, HasSubstr("WEFT_GATHER_BYTES"));
   }
 }

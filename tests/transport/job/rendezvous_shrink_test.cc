@@ -32,7 +32,7 @@ TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
   auto others = shrink_all(std::span(jobs).subspan(1));
   EXPECT_EQ(others[0].job->size(), 2);
   EXPECT_EQ(others[1].job->size(), 2);
-  EXPECT_THAT(shrink_error(*jobs[0].job), HasSubstr("the others go on without rank 0"));
+  EXPECT_THAT(shrink_error(*jobs[0].job), HasSubstr("the other ranks continue without rank 0"));
   leave_all(others);
   leave_all(jobs);
 }
@@ -45,7 +45,7 @@ TEST(ShrinkOverSockets, TooFewRanksWithoutRankZeroAreAllToldSo) {
   for (const std::size_t r : {2, 3})
     threads.emplace_back([&, r] {
       eventually([&] { return jobs[r].job->failed(); });
-      EXPECT_THAT(shrink_error(*jobs[r].job), HasSubstr("only 2 of 5 ranks came to rank 2")) << r;
+      EXPECT_THAT(shrink_error(*jobs[r].job), HasSubstr("only 2 of 5 ranks joined rank 2")) << r;
     });
   for (std::thread& t : threads) t.join();
 }
@@ -219,7 +219,7 @@ TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
     for (int i = 0; i < 3; ++i) EXPECT_THAT(joined(setup[1], door), Not(kMask));
     left_all = true;
   });
-  EXPECT_THAT(shrink_error(*heir.job), HasSubstr("only 1 of 12 ranks came"));
+  EXPECT_THAT(shrink_error(*heir.job), HasSubstr("only 1 of 12 ranks joined"));
   EXPECT_FALSE(left_all);
   one_by_one.join();
   heir.job->leave();

@@ -273,7 +273,7 @@ TEST(Matching, ADisputeSaysWhatDiffers) {
   const Transfer receive = receive_of(7, 1, 100);
   EXPECT_EQ(disagreement(receive, 90), "sent 90 bytes where 100 were expected");
   EXPECT_EQ(disagreement(receive, 100),
-            "sent 100 bytes where 100 were expected, and they mean another task");
+            "sent 100 bytes where 100 were expected, for a different task");
 }
 
 TEST(Matching, ADisputeIsOnThePeersRecord) {
@@ -347,9 +347,8 @@ TEST(Matching, TheLimitIsAVariableAndTheErrorNamesIt) {
                  : setenv("WEFT_UNCLAIMED_BYTES", before.c_str(), 1);
   EXPECT_EQ(
       too_far_ahead(4096),
-      "messages of it that no receive has asked for yet take more than 4096 bytes, or those of "
-      "all ranks more than 8589934592; raise WEFT_UNCLAIMED_BYTES (or "
-      "WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead");
+      "its unexpected messages exceed 4096 bytes, or those of all ranks exceed 8589934592; raise "
+      "WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead");
 }
 
 // The memory of a message that went serves the next: nothing of the old message may be taken for

@@ -127,7 +127,7 @@ TEST_F(ShmHostile, AMessageDoesNotGoOnPastItsEnd) {
     ASSERT_EQ(raw_->completions.size(), 1u);
     EXPECT_EQ(raw_->completions[0].code, Code::kTransport);
     EXPECT_TRUE(std::all_of(got.begin() + 100, got.end(), [](char b) { return b == 'x'; }));
-    expect_end("more of a message than there is");
+    expect_end("more bytes than the message has");
   }
 }
 
@@ -142,7 +142,7 @@ TEST_F(ShmHostile, NorDoesOneThatNobodyHadAskedFor) {
   ASSERT_EQ(raw_->completions.size(), 1u);
   EXPECT_EQ(raw_->completions[0].code, Code::kTransport);
   EXPECT_TRUE(std::all_of(got.begin() + 100, got.end(), [](char b) { return b == 'x'; }));
-  expect_end("more of a message than there is");
+  expect_end("more bytes than the message has");
 }
 
 // It is slowed: what it writes stays in its cells.

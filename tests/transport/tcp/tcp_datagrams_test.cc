@@ -211,7 +211,7 @@ TEST_F(TcpDatagrams, AMessageThatIsNoneEndsTheConnection) {
     s.say({.number = 1}, bad);
     ASSERT_EQ(s.raw.completions.size(), 1u);
     EXPECT_EQ(s.raw.completions[0].code, Code::kTransport);
-    EXPECT_NE(s.raw.transport->cause(1).message().find("is it weft of this version?"),
+    EXPECT_NE(s.raw.transport->cause(1).message().find("does it run the same version of weft?"),
               std::string::npos);
   }
 }

@@ -153,7 +153,7 @@ TEST(TcpAnswer, WhoDoesNotKnowTheSecretIsNotThePeer) {
   ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
   EXPECT_EQ(raw.completions[0].code, Code::kPeerFailed);
   EXPECT_EQ(got[0], 0);
-  EXPECT_NE(raw.transport->cause(1).message().find("not the peer's"), std::string::npos);
+  EXPECT_NE(raw.transport->cause(1).message().find("not the expected rank"), std::string::npos);
 }
 
 TEST_F(TcpHostile, ARepeatedDatagramSaysNothing) {

@@ -164,7 +164,8 @@ TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   }
   ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
   EXPECT_EQ(raw.completions[0].code, Code::kTransport);
-  EXPECT_NE(raw.transport->cause(1).message().find("a piece that is not"), std::string::npos);
+  EXPECT_NE(raw.transport->cause(1).message().find("a piece that does not belong"),
+            std::string::npos);
   EXPECT_TRUE(std::all_of(memory.begin() + kBytes, memory.end(), [](auto b) { return b == 7; }));
   close(peer);
 }

@@ -262,7 +262,8 @@ TEST_F(UcxGpu, AMessageOfAnotherLengthIsADispute) {
 TEST_F(UcxGpu, HasNoSums) {
   const Completion done = post(Transfer::Kind::kSend, memory_, 16, true);
   EXPECT_EQ(done.code, Code::kInvalidArgument);
-  EXPECT_THAT(transport_->cause(1).message(), HasSubstr("no sum goes with GPU memory"));
+  EXPECT_THAT(transport_->cause(1).message(),
+              HasSubstr("checksums are not supported for GPU memory"));
 }
 
 TEST_F(UcxGpu, IsNotTakenByAUcxWithoutCuda) {
