@@ -173,7 +173,7 @@ void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
 
 int Tune::run() {
   const int n = world_.size();
-  if (n < 2) throw UsageError("tune with 1 rank: nothing is to be chosen; use -N 2 or more");
+  if (n < 2) throw UsageError("tune with 1 rank: there is nothing to choose; use -N 2 or more");
   const auto sizes =
       size_ladder(parse_bytes("-b", flags_.begin), parse_bytes("-e", flags_.end), flags_.factor);
   std::uint64_t largest = 0;
@@ -223,7 +223,7 @@ int Tune::run() {
 std::string folder_of_profiles() {
   const std::string file = profile_path("");
   if (file.empty())
-    throw Error("there is no place for the times: set HOME, XDG_CACHE_HOME or WEFT_PROFILE=FILE");
+    throw Error("no folder to store the times: set HOME, XDG_CACHE_HOME or WEFT_PROFILE=FILE");
   std::string folder = std::filesystem::path(file).parent_path();
   if (folder.empty()) folder = ".";
   std::error_code error;

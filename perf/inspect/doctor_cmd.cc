@@ -231,8 +231,8 @@ void add_doctor(CLI::App& app, int& exit_code) {
   add_json_option(*command, a->json, "weft.doctor/1, an array: a job each");
   command
       ->add_option("--after-s", a->after_s,
-                   "waiting for so many seconds is a hang; a dead rank always is, and "
-                   "a stopped one that others wait for")
+                   "report a hang after this many seconds of waiting; a dead rank, or a stopped "
+                   "one that others wait for, is always a hang")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->footer("Example: weft doctor --after-s 1");

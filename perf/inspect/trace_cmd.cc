@@ -41,8 +41,8 @@ json read_trace(const std::string& path) {
                      trace["otherData"].value("schema", "") == "weft.trace/1";
   if (!known)
     throw Error(
-        fmt::format("{} is no trace of one rank (schema weft.trace/1): was the program "
-                    "ended before it could write it?",
+        fmt::format("{} is not a trace of one rank (schema weft.trace/1): did the program exit "
+                    "before writing it?",
                     path));
   return trace;
 }

@@ -305,7 +305,7 @@ void add_sim(CLI::App& app, int& exit_code) {
     return command->add_option(flag, value, about)->capture_default_str();
   };
   section(*command, "What is slow or fails");
-  number("--skew-us", flags->skew_us, "ranks start up to so much late")
+  number("--skew-us", flags->skew_us, "ranks start up to this much late")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--slow-rail", flags->slow_rails,
@@ -329,7 +329,7 @@ void add_sim(CLI::App& app, int& exit_code) {
   number("--longest-s", flags->longest_s, "do not simulate what would take longer, by estimate")
       ->check(CLI::PositiveNumber);
   command->add_flag("--whole", flags->whole,
-                    "simulate all hosts, rails and rounds also where few show what all do");
+                    "simulate all hosts, rails and rounds even if a few are representative");
   command
       ->add_option("--timeline", flags->timeline,
                    "a CSV file of what rank 0's ports and core do, message by message")

@@ -254,7 +254,7 @@ void add_validate(CLI::App& app, int& exit_code) {
                       "TOML file with what this fleet is expected to be");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
   command->add_option("--soak", flags->soak,
-                      "repeat the rate rounds for so long (30m), with a line a minute");
+                      "repeat the rate rounds for this long (30m), with one line per minute");
   section(*command, "Output");
   command->add_option("--seed", flags->plan.seed, "seed of the random pairs")
       ->capture_default_str();
@@ -271,12 +271,12 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
   command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
-  section(*command, "A fleet that is not there");
+  section(*command, "Simulated fleet");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");
   command
       ->add_option("--random-faults", flags->random_faults,
-                   "break so many places of the simulated fleet (--seed)")
+                   "number of random faults in the simulated fleet (--seed)")
       ->check(CLI::Range(0, 1000));
   command->add_option("--world", flags->world,
                       "parts joined by '+', such as clos+slow-port; --worlds lists them");

@@ -279,7 +279,8 @@ Judged rails_one_subnet(const Check& check, const Observed& observed) {
 }
 
 constexpr Check kAddressingRows[] = {
-    {"rails-differ", CheckKind::kPassive, Severity::kWarn, "all hosts have as many rails",
+    {"rails-differ", CheckKind::kPassive, Severity::kWarn,
+     "all hosts have the same number of rails",
      "the rails of each host (WEFT_RAILS, or the devices that are up)", "equal",
      "A host has fewer or more rails than most, and a job can use only as many as the host with "
      "the fewest.",
@@ -309,7 +310,7 @@ constexpr Check kAddressingRows[] = {
      "Set one MTU on all hosts of the rail (`ip link set DEV mtu N`) and at least that on every "
      "switch port between them.",
      mtu},
-    {"gid", CheckKind::kPassive, Severity::kFatal, "RoCE v2 GID is there and alike",
+    {"gid", CheckKind::kPassive, Severity::kFatal, "RoCE v2 GIDs exist and agree",
      "sysfs infiniband gids, gid_attrs/types, gid_attrs/ndevs", "RoCE v2 of the address, one index",
      "The GID that RDMA connections use is missing, or has another index than at the other hosts, "
      "so both sides choose GIDs that cannot reach each other.",
@@ -317,7 +318,7 @@ constexpr Check kAddressingRows[] = {
      "are told an index (NCCL_IB_GID_INDEX), make that index mean the same on all hosts.",
      gid},
     {"no-address", CheckKind::kPassive, Severity::kFatal, "every rail has its address",
-     "interface addresses of each rail", "an address where most hosts have one",
+     "interface addresses of each rail", "an address if most hosts have one",
      "The port is up but has no IP address, so no other host reaches it by this rail.",
      "Give the interface its address again (DHCP, netplan, NetworkManager), or leave it out with "
      "WEFT_RAILS on all hosts.",

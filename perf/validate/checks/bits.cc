@@ -117,8 +117,8 @@ constexpr Check kBitsRows[] = {
      corrected_bits},
     {"crc-errors", CheckKind::kPassive, Severity::kFail, "no packets with a wrong checksum",
      "rx_crc_errors_phy, port_rcv_errors, rx_crc_errors", "0 in the run",
-     "Packets arrived damaged and were thrown away: the link into this port, or a link before it "
-     "on a cut-through path, changes bits.",
+     "Packets arrived corrupted and were dropped: the link into this port, or a link before it on "
+     "a cut-through path, changes bits.",
      "Replace the cable or optic into this port. If several ports behind one switch show errors, "
      "look for the link that they share.",
      crc_errors},

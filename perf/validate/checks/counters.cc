@@ -105,7 +105,7 @@ std::optional<Finding> doubt(const Check& check, const Where& where, const Moves
                                         [](const Evidence& one) { return one.text == kSaturated; });
   if (!full || moves.doubtful.empty()) return finding;
   finding.severity = Severity::kInfo;
-  finding.text = moves.doubtful.front().name + " stood at its ceiling before the run";
+  finding.text = moves.doubtful.front().name + " was saturated before the run";
   return finding;
 }
 

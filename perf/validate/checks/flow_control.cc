@@ -277,13 +277,12 @@ constexpr Check kFlowControlRows[] = {
      "end, or a congested switch on the way, is too slow. The share of time is the least that the "
      "counter can mean.",
      "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear "
-     "the "
-     "counter (`perfquery -R`) where the report says that it stood at its ceiling.",
+     "the counter (`perfquery -R`) where the report says that it was saturated.",
      xmit_wait},
     {"pause-storm", CheckKind::kPassive, Severity::kFatal, "no pause storm",
      "tx_pause_storm_warning_events, tx_pause_storm_error_events", "0 in the run",
-     "The NIC paused its peer for so long that its watchdog spoke. After an error event the NIC "
-     "stops pausing and drops packets instead.",
+     "The NIC paused its peer so long that its watchdog fired. After an error event the NIC stops "
+     "pausing and drops packets instead.",
      "Take the host out of service and look for what blocks the NIC: a hung GPU or driver, a PCIe "
      "fault, firmware. One such host can stop a whole PFC domain.",
      pause_storm},

@@ -350,12 +350,12 @@ constexpr Check kLosslessRows[] = {
      "rx_discards_phy, rx_prioN_discards, tx_discards_phy, port_xmit_discards; rx_roce_discards, "
      "rx_drops of other makes",
      "0 in the run",
-     "A port or NIC threw packets away for want of room. On a lossless class that must not "
-     "happen: flow control does not work, or does not cover this traffic.",
+     "A port or NIC dropped packets because its buffers were full. On a lossless class that must "
+     "not happen: flow control does not work, or does not cover this traffic.",
      "Check PFC and headroom at both ends of the link, and the class of the dropped traffic. On "
      "plain Ethernet look at ring sizes and at the cores that serve them.",
      discards},
-    {"retransmits", CheckKind::kPassive, Severity::kFail, "nothing is sent twice",
+    {"retransmits", CheckKind::kPassive, Severity::kFail, "no retransmissions",
      "hw_counters packet_seq_err, implied_nak_seq_err, duplicate_request, roce_adp_retrans, "
      "rcvd_seq_err; seq_err_naks_rcvd (bnxt_re), retrans_pkts (efa), req_rx_pkt_seq_err (ionic)",
      "0 in the run",
@@ -375,7 +375,7 @@ constexpr Check kLosslessRows[] = {
     {"timeouts", CheckKind::kPassive, Severity::kFatal, "no acknowledgement times out",
      "hw_counters local_ack_timeout_err, req_transport_retries_exceeded", "0 in the run",
      "The last packets of a message, or all of them, were lost: a sender waited for the whole "
-     "acknowledgement time-out, and a job stands still meanwhile.",
+     "acknowledgement time-out, and the job stalls meanwhile.",
      "Look for a path that swallows packets: wrong routes, a dead member of a link group, ARP. "
      "Then look at the loss that the other counters show.",
      timeouts},

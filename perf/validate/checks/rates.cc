@@ -305,25 +305,25 @@ constexpr Check kRatesRows[] = {
      "encryption, flow control, the number of streams, a setting that was rolled out.",
      fleet_rate},
     {"rate-noise", CheckKind::kActive, Severity::kFail, "rates are steady enough to judge",
-     "how much flows of one path differ from time to time, and how many flows each port has",
+     "variation of repeated flows on each path, and the number of flows of each port",
      "a cut of 3 % below a warning would be seen",
      "No place was found slow, but the rates differ so much without a fault that a port of less "
      "than the warned rate could look like the others.",
      "Run again while the network and the hosts' cores are idle, or with a larger --budget: more "
      "flows of each port tell more. Where the noise stays, look for what else uses the links.",
      rate_noise},
-    {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates are the same at all times",
+    {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates are stable over time",
      "streams at many times of the run, each from a source port of its own",
-     "no port or path is slow at times; < 87 % on average fails",
-     "The place is slow at times, or for some flows only: repeats of the same source ports tell "
-     "which. Averages hide such a fault, and synchronous jobs wait for each spell.",
+     "no intermittently slow port or path; < 87 % on average fails",
+     "The place is slow intermittently, or only for some flows; repeats of the same source ports "
+     "distinguish the two. Averages hide such a fault, and synchronous jobs wait for each spell.",
      "Slow at times: look for flaps, pause, and loss at the place, then for other jobs that share "
      "the links. Slow for some flows: compare the members of the ECMP or link group on the way to "
      "the place; the named flow labels select the bad one.",
      unstable_rate},
     {"drift", CheckKind::kActive, Severity::kWarn, "no port is worse than in the baseline",
      "rates and latencies of the ports against the file of --baseline",
-     "what the thresholds allow, against the baseline",
+     "within the thresholds, relative to the baseline",
      "A port sends or receives less than when the baseline was stored, or takes longer for a "
      "message. Where all ports do, the ports compare well with each other, and only the baseline "
      "tells.",

@@ -259,12 +259,12 @@ constexpr Check kReachRows[] = {
     {"unreachable", CheckKind::kActive, Severity::kFatal, "every port reaches its peers",
      "a connection and bytes in each direction", "all arrive",
      "Packets do not arrive: a link is dead, a route is missing, or a device swallows them.",
-     "Ping the peer over this very interface. One port that reaches nobody has a bad link; one "
-     "path alone points at routes, ARP, a firewall, or a dead member of a link group.",
+     "Ping the peer over this interface. A port that reaches no peer has a bad link; a single bad "
+     "path points to routes, ARP, a firewall, or a dead member of a link group.",
      unreachable},
     {"cables-swapped", CheckKind::kActive, Severity::kFail, "each rail is wired to its own leaf",
-     "the port at which packets of each rail come in", "the same rail as they left",
-     "Packets for one port come in at another: two cables are swapped, so rails that should be "
+     "the port at which packets of each rail arrive", "the same rail as they left",
+     "Packets for one port arrive at another: two cables are swapped, so rails that should be "
      "apart share switches.",
      "Exchange the two named cables at the hosts or at the leaf, and compare with the wiring plan.",
      cables_swapped},
@@ -284,8 +284,8 @@ constexpr Check kReachRows[] = {
      latency},
     {"latency-tail", CheckKind::kActive, Severity::kWarn, "no host stalls",
      "ping-pong of 64 bytes, p99 / p50 by host", "< 5 x the fleet's median",
-     "This host answers late now and then, though its median is sound: something stops its cores "
-     "for moments. The link is not at fault.",
+     "This host intermittently answers late although its median is normal: something interrupts "
+     "its cores. The link is not at fault.",
      "Look for other processes, interrupts on the same cores, memory compaction, and frequency "
      "scaling on that host.",
      latency_tail},

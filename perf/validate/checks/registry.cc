@@ -226,9 +226,9 @@ Judged declared(const Check& check, const Observed& observed) {
 
 constexpr Check kDeclaredRows[] = {
     {"declared", CheckKind::kPassive, Severity::kFail, "what the policy declares can be read",
-     "keys of the policy against what all ports say of themselves", "each key at all ports",
-     "The policy declares a setting that some ports do not show, so nobody has compared it there: "
-     "the port has no such setting, or weft may not read it.",
+     "keys of the policy compared with the facts of all ports", "each key at all ports",
+     "The policy declares a setting that could not be read at some ports, so it was not compared "
+     "there: the port lacks the setting, or weft may not read it.",
      "Let weft read what is declared (run as root, with /sys and debugfs of the host; PFC and DSCP "
      "are of RoCE ports), or take the key out of the policy.",
      declared},

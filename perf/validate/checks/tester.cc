@@ -280,10 +280,10 @@ Judged busbw(const Check& check, const Observed& observed) {
 }
 
 constexpr Check kTesterRows[] = {
-    {"job-failed", CheckKind::kActive, Severity::kFatal, "the run came to its end",
+    {"job-failed", CheckKind::kActive, Severity::kFatal, "the run completed",
      "the job of the tester itself", "no rank fails",
-     "The run stopped before its end, because a rank died, stood still or could not connect; what "
-     "was not measured is not known.",
+     "The run stopped early because a rank died, hung or could not connect; results that were not "
+     "measured are unknown.",
      "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
      "for the common reasons.",
      job_failed},
@@ -293,17 +293,14 @@ constexpr Check kTesterRows[] = {
      "is in use, a secret or a number of ranks that differs. The run says nothing of the fabric.",
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
-     "no rank is lost",
-     "A rank of the run died or does not answer any more, and took what it would have measured "
-     "with "
-     "it.",
+     "no rank is lost", "A rank of the run died or is unresponsive, and its measurements are lost.",
      "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "
      "control network work.",
      said_by_the_job},
-    {"deadline-passed", CheckKind::kActive, Severity::kFatal, "nothing waits for ever",
+    {"deadline-passed", CheckKind::kActive, Severity::kFatal, "no wait exceeds its timeout",
      "deadlines of the job of the tester", "every wait ends in time",
-     "Something that the run waited for did not come within the time-out: a rank stands still, or "
-     "the link that should have carried its message does not work.",
+     "The run waited longer than its timeout: a rank is hung, or the link for its message is "
+     "broken.",
      "Look at the ranks that the failure names (`weft doctor`), then at the links between them.",
      said_by_the_job},
     {"rail-out", CheckKind::kActive, Severity::kFail, "no rail fails over",
@@ -317,14 +314,14 @@ constexpr Check kTesterRows[] = {
     {"nothing-measured", CheckKind::kActive, Severity::kFail, "rates between hosts were measured",
      "flows between hosts", "one flow at least",
      "The run measured no rate between two hosts: there was one rank, one host, or no time. It "
-     "says nothing of the network.",
+     "does not assess the network.",
      "Start weft by a launcher that it knows (mpirun of Open MPI, srun --mpi=pmix, weft launch) on "
      "two hosts or more, or give a larger --budget.",
      nothing_measured},
-    {"tester-starved", CheckKind::kActive, Severity::kFail, "the tester has its cores",
+    {"tester-starved", CheckKind::kActive, Severity::kFail, "the tester is not starved of cores",
      "/proc/self/task/*/schedstat at both ends of each flow; a thread that beats every 5 ms; "
      "cpu.stat of control groups",
-     "waits < 5 % of the time, stands still < 2 % (from 5 % on, nothing else is judged)",
+     "waits < 5 % of the time, stopped < 2 % (from 5 % up, nothing else is judged)",
      "The tester's threads waited for a core and the rates of this host fell short, or the process "
      "stood still though its core was free: a CPU quota, a frozen control group, a hypervisor. "
      "What "
@@ -340,15 +337,15 @@ constexpr Check kTesterRows[] = {
      port_not_measured},
     {"probe-left-out", CheckKind::kActive, Severity::kFail, "every probe had its time",
      "the plan of rounds against the budget", "none is left out",
-     "The budget was too short for some probes, so what these look for could not have been seen.",
+     "The budget was too short for some probes, so their faults would not have been detected.",
      "Give a larger --budget, or name the checks that do not matter to you under `skipped_checks` "
      "in "
      "the policy.",
      probe_left_out},
     {"collective-wrong", CheckKind::kActive, Severity::kFatal, "collectives are exact",
      "collectives of integers, compared bit by bit", "no wrong element",
-     "A collective delivered a wrong value: something between the ranks changed data without "
-     "anybody's notice.",
+     "A collective delivered a wrong value: data was corrupted between the ranks without being "
+     "detected.",
      "Do not start a job. The first wrong rank and chunk point at a path; test its NICs, and the "
      "memory of its hosts.",
      collective_wrong},

@@ -136,7 +136,7 @@ void read_rail_rates(const Entry& entry, Policy& policy) {
     int index = -1;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
     if (error != std::errc() || end != number.data() + number.size() || index < 0 || index > 4095)
-      rail.refuse("the key is no number of a rail; write 0 = \"400 Gb/s\" for the first rail");
+      rail.refuse("the key is not a rail number; write 0 = \"400 Gb/s\" for the first rail");
     policy.rail_rate_gbps[index] = rail.rate();
   }
 }
@@ -247,7 +247,7 @@ toml::table parse_policy(const std::string& path) {
   try {
     return toml::parse(file, path);
   } catch (const toml::parse_error& error) {
-    throw Error(fmt::format("{}:{}: {}; this is no TOML (https://toml.io)", path,
+    throw Error(fmt::format("{}:{}: {}; not valid TOML (https://toml.io)", path,
                             error.source().begin.line, error.description()));
   }
 }
@@ -273,18 +273,18 @@ double rate_from(const std::string& text) {
   const std::string unit = unit_at == std::string::npos ? "" : text.substr(unit_at);
   const auto* known = std::ranges::find(kRateUnits, unit, &RateUnit::name);
   if (known == std::end(kRateUnits))
-    throw Error(fmt::format(
-        "\"{}\" is no rate: the known units are Tb/s, Gb/s, Mb/s, kb/s (bits), GB/s and MB/s "
-        "(bytes), as in \"400 Gb/s\"",
-        text));
+    throw Error(
+        fmt::format("\"{}\" is not a rate: the known units are Tb/s, Gb/s, Mb/s, kb/s (bits), GB/s "
+                    "and MB/s (bytes), as in \"400 Gb/s\"",
+                    text));
   double value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (number.empty() || error != std::errc() || end != number.data() + number.size())
     throw Error(
-        fmt::format("\"{}\" is no rate: write a number and a unit, as in \"400 Gb/s\"", text));
+        fmt::format("\"{}\" is not a rate: write a number and a unit, as in \"400 Gb/s\"", text));
   const double gbps = value * known->gbps;
   if (!(gbps > 0) || !std::isfinite(gbps))
-    throw Error(fmt::format("\"{}\" is no rate of a port: a rate is above 0", text));
+    throw Error(fmt::format("\"{}\" is not a valid rate: it must be above 0", text));
   return gbps;
 }
 

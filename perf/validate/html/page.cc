@@ -122,7 +122,7 @@ make('p', banner, `${R.hosts.length} hosts x ${R.rails} rails, ${R.ranks} ranks,
 if (R.failure) make('p', banner, 'the job failed: ' + R.failure);
 
 if (causes.length) {
-  const box = part('Causes, what costs a job most first');
+  const box = part('Causes, most costly to a job first');
   causes.slice(0, 40).forEach((c, n) => {
     const word = c.f.unknown ? 'UNKNOWN' : c.f.where.kind === 'tester' && c.f.severity === 'critical' ? 'TESTER' : c.f.severity.toUpperCase();
     const fault = make('div', box, null, 'fault ' + word, {fault: n + 1});
@@ -202,7 +202,7 @@ for (let rail = 0; rail < R.rails; ++rail) {
   if (rail < 2) draw(part(title)); else later(title, draw);
 }
 
-later('Counters that moved', box => {
+later('Counters that changed', box => {
   const t = table(box, ['where', 'counter', 'change']);
   for (const c of R.counters.filter(c => R.hosts.length <= MOST_IN_MATRIX || shown.includes(c.host)))
     for (const name in c.changes) {
@@ -212,7 +212,7 @@ later('Counters that moved', box => {
       make('td', row, typeof v === 'object' ? `${v.change} (${v.state})` : v);
     }
 });
-later('Checks, and on how much they had what they need', box => {
+later('Checks: the number of places where each could be evaluated', box => {
   const t = table(box, ['check', 'checked', 'of']);
   for (const id in R.coverage) {
     const row = make('tr', t);

@@ -142,7 +142,7 @@ std::string why_impossible(const EndSample& s) {
   if (!(s.seconds >= 0 && s.seconds < 1e6)) return fmt::format("duration_s {}", s.seconds);
   if (!is_share(s.starved)) return fmt::format("starved_share {}", s.starved);
   if (!is_share(s.receiver_limited) || !is_share(s.sender_limited) || !is_share(s.sender_idle))
-    return "a share of the time is none";
+    return "a fraction of the time is out of range";
   if (s.min_rtt_us && *s.min_rtt_us < 0) return fmt::format("min_rtt_us {}", *s.min_rtt_us);
   const auto too_many = [](const auto& sample, std::uint64_t streams) {
     constexpr std::uint64_t kHandshakes = 64;  // retransmitted handshakes are not counted as data

@@ -180,7 +180,7 @@ bool compare_with_baseline(const std::string& path, Report& report) {
 bool store_baseline(const std::string& path, Report& report) {
   if (report.verdict == Verdict::kCritical || report.verdict == Verdict::kTester) {
     report.baseline_note =
-        fmt::format("not stored in {}, since the verdict is {}: mend what it names first",
+        fmt::format("not stored in {}, because the verdict is {}: repair the faults first",
                     printable(path), word_of(report.verdict));
     return true;
   }

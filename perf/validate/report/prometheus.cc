@@ -142,7 +142,7 @@ void add_findings(const Report& report, Exposition& out) {
   for (const Coverage& c : report.judgement.coverage)
     if (c.total > 0) ++(c.judged == c.total ? judged : left);
   out.family("checks",
-             "Checks that had what they need at all places that they are for, and others.");
+             "Checks that could be evaluated at all places to which they apply, and others.");
   out.add({{"checked", "true"}}, judged);
   out.add({{"checked", "false"}}, left);
 }
@@ -175,7 +175,7 @@ void add_ports(const Report& report, Exposition& out) {
     if (p.sent_lost > 0) out.add(labels_of(p, {{"direction", "transmit"}}), p.sent_lost);
     if (p.received_lost > 0) out.add(labels_of(p, {{"direction", "receive"}}), p.received_lost);
   }
-  out.family("counter_change", "Change of a counter that moved within the run, but of traffic.");
+  out.family("counter_change", "Change of a counter within the run; traffic counters are omitted.");
   for (const CounterChange& c : counter_changes(report)) {
     if (!c.change.exact() || is_traffic(c.name)) continue;
     Labels labels = {{"host", c.host}};

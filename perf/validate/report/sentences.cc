@@ -128,7 +128,7 @@ std::string swapped_sentence(const Finding& f) {
   if (const std::string with = place_in_evidence(f, "swapped_with"); !with.empty())
     return fmt::format("cables swapped: {} and {}", in_words(f.where), with);
   const std::string at = place_in_evidence(f, "arrived_at");
-  return fmt::format("{}: packets come in at {}", in_words(f.where),
+  return fmt::format("{}: packets arrive at {}", in_words(f.where),
                      at.empty() ? "another port" : at);
 }
 
@@ -176,7 +176,7 @@ std::string job_failed_sentence(const Finding& f) {
 
 std::string starved_sentence(const Finding& f) {
   if (number_in_evidence(f, "stops") > 0)
-    return fmt::format("{} stood still for {} of the time", in_words(f.where), percent(f.value));
+    return fmt::format("{} was stopped for {} of the time", in_words(f.where), percent(f.value));
   return fmt::format("{} waits for a core {} of the time, at most {} expected", in_words(f.where),
                      percent(f.value), percent(f.expected));
 }
@@ -234,7 +234,7 @@ constexpr Sentence kSentences[] = {
     {"class-leak", nullptr,
      "{place}{direction}: {value} of the RDMA bytes are outside their class"},
     {"ecn-marking", nullptr, "{place}: congested, and no packet was marked (ECN)"},
-    {"cnp-sent", nullptr, "{place}: marked packets came in, and no notification (CNP) went out"},
+    {"cnp-sent", nullptr, "{place}: marked packets arrived, but no notification (CNP) was sent"},
     {"cnp-handled", nullptr, "{place}: notifications (CNP) handled: {numbers}"},
     {"cnp-ignored", nullptr, "{place}: notifications (CNP) ignored: {numbers}"},
     {"dcqcn-config", nullptr, "{place}: DCQCN {numbers}"},
@@ -272,7 +272,7 @@ constexpr Sentence kSentences[] = {
     {"deadline-passed", nullptr, "the deadline of a wait passed: {text}"},
     {"rail-out", nullptr, "{place} failed, and other rails carried its messages"},
     {"no-failover", nullptr, "{place}: messages pass, and datagrams (UDP) do not"},
-    {"port-missing", nullptr, "{place} is no rail of this host: {text}"},
+    {"port-missing", nullptr, "{place} is not a rail of this host: {text}"},
     {"no-address", nullptr, "{place} has no IP address, as the other hosts have"},
     {"rails-differ", nullptr, "{place}: rails: {numbers}"},
     {"rails-one-subnet", nullptr, "{place}: rails share the subnet {text}"},
@@ -281,7 +281,7 @@ constexpr Sentence kSentences[] = {
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},
     {"busbw", busbw_sentence, ""},
-    {"false-report", nullptr, "{place} reports what cannot be true: {numbers}"},
+    {"false-report", nullptr, "{place} sends impossible reports: {numbers}"},
     {"unreachable", unreachable_sentence, ""},
     {"cables-swapped", swapped_sentence, ""},
     {"path-mtu", nullptr,

@@ -128,10 +128,9 @@ Lines Screen::faults(std::size_t most) const {
   const std::size_t known = all.size();
   std::ranges::move(unknowns_of(report_), std::back_inserter(all));
   if (all.empty()) return {};
-  Lines lines = {"", known == 0 ? "what is not known"
-                     : known < all.size()
-                         ? "causes, what costs a job most first, and what is not known"
-                         : "causes, what costs a job most first"};
+  Lines lines = {"", known == 0           ? "unknowns"
+                     : known < all.size() ? "causes, most costly to a job first, and unknowns"
+                                          : "causes, most costly to a job first"};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::size_t left = most - lines.size(), rest = all.size() - i - 1;
     Lines full = fault(i + 1, all[i]);

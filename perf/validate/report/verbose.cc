@@ -148,13 +148,13 @@ void Details::counters() {
          c.change.state == ChangeState::kKnown ? "" : std::string(word_of(c.change.state))});
   }
   if (rows.size() == 1) return;
-  title(fmt::format("counters that moved within {:.1f} s", report_.facts.seconds));
+  title(fmt::format("counters that changed within {:.1f} s", report_.facts.seconds));
   table(rows);
 }
 
 void Details::coverage() {
   if (report_.judgement.coverage.empty()) return;
-  title("checks: on how much of the fleet they had what they need");
+  title("checks: the number of places where each could be evaluated");
   Cells rows = {{"check", "checked", "of"}};
   for (const Coverage& c : report_.judgement.coverage)
     rows.push_back({std::string(c.id), fmt::format("{}", c.judged), fmt::format("{}", c.total)});

@@ -218,7 +218,7 @@ std::string origin_in_words(const Finding& f, const Report& report) {
   if (!at || static_cast<std::size_t>(rail) >= at->ports.size()) return "";
   const double payload = at->ports[static_cast<std::size_t>(rail)].expected_gbps;
   if (!(payload > 0) || std::abs(f.expected - payload) > 0.02 * payload)
-    return "; expected: what the others reach";
+    return "; expected: the rate of other ports";
   const double declared = report.policy.declared_gbps(rail).value_or(report.declared_gbps);
   if (declared > 1.001 * payload)
     return fmt::format("; expected: declared {} Gb/s, less headers {}", three_digits(declared),
@@ -324,8 +324,7 @@ constexpr Remedy kKnown[] = {
      "a link group."},
     {"unreachable", is_port,
      "The port reaches nobody: look at its cable and at its switch port, then ping a peer over "
-     "this "
-     "very interface."},
+     "this interface."},
     {"path-mtu", is_rail,
      "The hosts of the rail agree, so a switch is in the way: raise the MTU of the rail's switch "
      "ports and VLANs to that of the hosts, or lower that of all hosts to what passes."},

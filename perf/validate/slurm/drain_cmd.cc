@@ -32,10 +32,10 @@ int print_drains(const DrainFlags& flags) {
 
 void add_drain(CLI::App& app, int& exit_code) {
   auto* drain = app.add_subcommand(
-      "drain", "print the nodes that a report of validate --json wants drained, with the reasons");
+      "drain", "print the nodes to drain, with reasons, from a report of validate --json");
   static DrainFlags flags;
   drain->add_option("report", flags.report, "file of weft validate --json")->required();
-  drain->add_option("--certainty", flags.certainty, "leave out findings that are less sure")
+  drain->add_option("--certainty", flags.certainty, "omit findings with less certainty")
       ->check(CLI::IsMember({"certain", "likely", "possible"}))
       ->capture_default_str();
   drain->footer(

@@ -149,7 +149,7 @@ TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   const Output output =
       run(fmt::format("{} trace merge {} -o {}", WEFT_BINARY, file("x.json"), file("y.json")));
   EXPECT_EQ(output.exit_code, 4) << output.text;
-  EXPECT_THAT(output.text, HasSubstr("is no trace of one rank"));
+  EXPECT_THAT(output.text, HasSubstr("is not a trace of one rank"));
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 

@@ -151,7 +151,7 @@ constexpr Check kHardwareRows[] = {
     {"port-missing", CheckKind::kPassive, Severity::kFatal, "every host has all rails",
      "topology: PCI slots, names of devices", "a port of the job",
      "This host has no such port, or does not count the port as a rail of the job, while other "
-     "hosts do: what is sent by this rail takes others.",
+     "hosts do, so traffic of this rail uses other rails.",
      "Look with `weft topo` which ports the host has, and with `lspci` whether the card is there; "
      "reseat the card. WEFT_RAILS names the rails where they are meant to differ.",
      port_missing},

@@ -104,7 +104,7 @@ TEST(Counters, AFullOneIsANote) {
   ASSERT_NE(note, all.end());
   EXPECT_TRUE(note->unknown);
   EXPECT_EQ(note->severity, Severity::kInfo);
-  EXPECT_EQ(note->text, "ib.link_downed stood at its ceiling before the run");
+  EXPECT_EQ(note->text, "ib.link_downed was saturated before the run");
   EXPECT_EQ(verdict_of(all), Verdict::kOk);
   // Another counter of the question still speaks.
   fleet.move(1, 1, "net.carrier_changes", 2);

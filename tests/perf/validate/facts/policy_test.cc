@@ -125,11 +125,11 @@ TEST_F(FabricPolicy, RefusesBadValues) {
       {"rate = \"0 Gb/s\"", {"0 Gb/s", "above 0"}},
       {"rate = \"-4 Gb/s\"", {"above 0"}},
       {"rate = \"inf Gb/s\"", {"known units"}},
-      {"rate = \"1e400 Gb/s\"", {"no rate"}},
-      {"rate = \"\"", {"no rate"}},
+      {"rate = \"1e400 Gb/s\"", {"not a rate"}},
+      {"rate = \"\"", {"not a rate"}},
       {"rate = true", {"text in quotes"}},
       {"rail_rate = 3", {"a table is expected", "[rail_rate]"}},
-      {"[rail_rate]\nfirst = \"4 Gb/s\"", {":2: rail_rate.first", "number of a rail"}},
+      {"[rail_rate]\nfirst = \"4 Gb/s\"", {":2: rail_rate.first", "not a rail number"}},
       {"[rail_rate]\n0 = 4", {":2: rail_rate.0 = 4", "unit"}},
       {"[firmware]\nMT_1 = 28", {"firmware.MT_1 = 28", "text in quotes"}},
       {"mtu = 67", {"mtu = 67", "68 to 65535"}},
@@ -151,8 +151,8 @@ TEST_F(FabricPolicy, RefusesBadValues) {
       {"[cost]\ngpu_hour_usd = -1", {"0 or more"}},
       {"[cost]\ncommunication_share = \"30 %\"", {"from 0 to 1"}},
       {"cost = 5", {"a table"}},
-      {"mtu = 9000\nmtu = 1500", {":2:", "no TOML"}},
-      {"rate = ", {":1:", "no TOML"}},
+      {"mtu = 9000\nmtu = 1500", {":2:", "not valid TOML"}},
+      {"rate = ", {":1:", "not valid TOML"}},
   };
   for (const BadPolicy& bad : cases) {
     const std::string why = refusal(bad.text);

@@ -69,7 +69,7 @@ TEST(ReportText, Healthy) {
 }
 
 constexpr const char* kSlowPort = R"(
-causes, what costs a job most first
+causes, most costly to a job first
   1. CRITICAL h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s
               likely, 183 to 191 Gb/s at 95 %; expected: the port's rate, less headers [port-rate]
               do: ...
@@ -94,7 +94,7 @@ TEST(ReportText, Loss) {
             "verdict: CRITICAL - h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port "
             "receives\n" +
                 std::string(kAbout) + R"(
-causes, what costs a job most first
+causes, most costly to a job first
   1. CRITICAL h1 rail 0 (mlx5_0) loses 1.2e-4 of the packets that the port receives
               likely, 9e-5 to 1.6e-4 per packet at 95 % [loss]
               do: ...
@@ -117,7 +117,7 @@ TEST(ReportText, WhatIsNotKnownDoesNotHideAWarning) {
   EXPECT_EQ(screen(warn_and_unknown_report()),
             "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
                 std::string(kAbout) + R"(
-causes, what costs a job most first, and what is not known
+causes, most costly to a job first, and unknowns
   1. WARN     h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected
               certain [firmware]
               do: ...
@@ -133,7 +133,7 @@ TEST(ReportText, ASlowTesterBlamesNoLink) {
             "verdict: TESTER - the tester on h2 waits for a core 41 % of the time, at most 2 % "
             "expected; no link\nis judged\n" +
                 std::string(kAbout) + R"(
-causes, what costs a job most first
+causes, most costly to a job first
   1. TESTER   the tester on h2 waits for a core 41 % of the time, at most 2 % expected
               certain [tester-starved]
               do: ...
@@ -202,7 +202,7 @@ TEST(ReportText, AnExpectedRateHasItsOrigin) {
   EXPECT_THAT(origin(), HasSubstr("expected: declared 400 Gb/s, less headers 392 ["));
   for (FleetHost& host : report.hosts)
     for (PortInfo& port : host.ports) port.expected_gbps = 0;
-  EXPECT_THAT(origin(), HasSubstr("at 95 %; expected: what the others reach ["));
+  EXPECT_THAT(origin(), HasSubstr("at 95 %; expected: the rate of other ports ["));
 }
 
 TEST(ReportText, TheCostOfAFaultIsSaidWhereAsked) {
