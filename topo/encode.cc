@@ -128,7 +128,7 @@ std::string encode(const Place& place) {
 
 Place decode_place(const std::string& encoded) {
   const json value = json::parse(encoded, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) malformed("it is no JSON");
+  if (value.is_discarded()) malformed("it is not JSON");
   object(value, "it");
   if (!value.contains("host")) malformed("'host' is missing");
   Place place;

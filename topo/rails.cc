@@ -74,7 +74,7 @@ std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view li
                               present(nics)));
     }
     if (find(rails, name) != nullptr) {
-      throw Error(fmt::format("WEFT_RAILS='{}' names '{}' twice; each rail is a device of its own",
+      throw Error(fmt::format("WEFT_RAILS='{}' names '{}' twice; each rail is a separate device",
                               list, name));
     }
     rails.push_back(*nic);

@@ -229,7 +229,7 @@ std::string folder_of_profiles() {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK) != 0)
-    throw Error(fmt::format("the times cannot be kept in {}: {}; set WEFT_PROFILE=FILE", folder,
+    throw Error(fmt::format("the times cannot be stored in {}: {}; set WEFT_PROFILE=FILE", folder,
                             error ? error.message() : std::strerror(errno)));
   return folder;
 }
@@ -273,7 +273,7 @@ int tune(const TuneFlags& flags) {
   if (!launched() || folder.empty() || code != kExitOk) return code;
   // Rank 0's World has saved the times while it ran.
   if (profiles_in(folder) == before)
-    throw Error(fmt::format("the times could not be kept in {}: is its disk full?", folder));
+    throw Error(fmt::format("the times could not be stored in {}: is its disk full?", folder));
   const char* file = std::getenv("WEFT_PROFILE");
   if (flags.json != "-") fmt::print("the times are kept in {}\n", file && *file ? file : folder);
   return code;

@@ -163,7 +163,7 @@ std::vector<std::string> cells_of(const RankSnapshot& t) {
 
 void print(const FoundJob& job, const Examined& e, bool bad) {
   fmt::print("job {:016x}: {} ranks{}\n", job.id, e.evidence.size,
-             e.reached ? "" : "; its control plane does not answer: only what this host shows");
+             e.reached ? "" : "; its control plane does not respond: only facts of this host");
   std::set<std::string> counters;  // ranks of a host have the same port counters
   std::vector<std::vector<std::string>> rows;
   for (const RankSnapshot& t : e.evidence.ranks) {
@@ -211,10 +211,10 @@ int doctor(const Arguments& a) {
   if (!a.json.empty()) write_report(a.json, all.dump(1) + "\n");
   if (jobs.empty()) {
     const bool chosen = a.pid || !a.job.empty();
-    std::fprintf(stderr, "weft doctor: %s\n",
-                 chosen ? "no such job of this user on this host; without --pid and --job it shows "
-                          "all there are"
-                        : "no job of weft by this user runs on this host");
+    std::fprintf(
+        stderr, "weft doctor: %s\n",
+        chosen ? "no such job of this user on this host; without --pid and --job it shows all jobs"
+               : "no job of weft by this user runs on this host");
     return kExitUnknown;
   }
   return code;

@@ -33,8 +33,8 @@ struct Options {
 View look(const Options& options) {
   View view;
   if (options.sysfs != "/sys" && !std::filesystem::is_directory(options.sysfs)) {
-    throw Error(
-        fmt::format("--sysfs: '{}' is no directory; name a copy of a host's /sys", options.sysfs));
+    throw Error(fmt::format("--sysfs: '{}' is not a directory; name a copy of a host's /sys",
+                            options.sysfs));
   }
   view.host = discover_host(options.sysfs);
   view.rails = choose_rails(view.host);

@@ -32,7 +32,7 @@ json read_trace(const std::string& path) {
     throw Error(fmt::format("cannot read the trace {}", path));
   // The result is written recursively, so limit the depth.
   const auto flat = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepest) throw Error(fmt::format("{} is no trace: nested too deeply", path));
+    if (depth > kDeepest) throw Error(fmt::format("{} is not a trace: nested too deeply", path));
     return true;
   };
   json trace = json::parse(file, flat, false);

@@ -120,7 +120,7 @@ void write_outcome(const MatrixFlags& flags) {
   write_text(flags.out + "/score.json", to_json(counted).dump(2) + "\n");
   for (const std::string& folder : flags.with) {
     if (!fs::exists(results_file(folder)))
-      throw Error(fmt::format("--with {}: there is no runs.jsonl", folder));
+      throw Error(fmt::format("--with {}: runs.jsonl is missing", folder));
     labs.push_back(read_results(results_file(folder), {}));
   }
   if (!flags.page.empty()) write_text(flags.page, to_markdown(labs));
@@ -201,7 +201,7 @@ void add_matrix(CLI::App& lab, int& exit_code) {
       ->capture_default_str();
   matrix
       ->add_option("--stop-after-s", flags.stop_after_s,
-                   "begin no run after so many seconds; the same command goes on later")
+                   "start no run after this many seconds; the same command continues later")
       ->check(CLI::Range(0, 864000));
   matrix->add_option("--out", flags.out, "folder of the results (default: matrix-<lab>)");
   matrix->add_option("--page", flags.page, "write the results as a page (markdown)");

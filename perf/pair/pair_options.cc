@@ -86,7 +86,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
   section(command, "RDMA devices");
   command.add_option("-I,--inline_size", o.inline_bytes, "send messages up to this size inline")
       ->check(CLI::Range(0, 4096));
-  command.add_flag("-e,--events", o.events, "sleep until the device says that something is done");
+  command.add_flag("-e,--events", o.events, "sleep until the device signals a completion");
   command.add_option("-m,--mtu", o.mtu, "path MTU (default: what both ports have)")
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   command.add_option("-x,--gid-index", o.gid_index, "entry of the GID table (default: by kind)")
@@ -96,7 +96,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::Range(0, 255));
   command
       .add_option("-Q,--cq-mod", o.moderation,
-                  "one completion for so many messages (default: 100, above 8 KiB: 1; lat: 32)")
+                  "one completion for this many messages (default: 100, above 8 KiB: 1; lat: 32)")
       ->check(CLI::Range(1, 100000));
   if (bandwidth) {
     command.add_option("-q,--qp", o.qps, "queue pairs")->check(CLI::Range(1, 4096));
@@ -118,7 +118,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->default_str("0");
   section(command, "Output and pairs");
   command.add_flag("--check", o.validate, "compare what arrived with what was sent");
-  command.add_flag("--ports", o.ports, "below each row, what the counters of both ends' ports did");
+  command.add_flag("--ports", o.ports, "below each row, the counter changes of both ends' ports");
   if (bandwidth) {
     command
         .add_option("-w,--min-rate", o.min_rate,
@@ -205,7 +205,7 @@ void check(const PairOptions& o) {
   if (o.moderation > 0 && o.test == PairTest::kLatency && o.op == "read")
     throw Error("lat --op read -Q: every read is waited for, so each has a completion");
   if (o.events && o.test == PairTest::kLatency && o.op == "write")
-    throw Error("lat --op write -e: an RDMA write tells the receiver nothing; use --op send");
+    throw Error("lat --op write -e: an RDMA write does not notify the receiver; use --op send");
 }
 
 }  // namespace weft

@@ -72,7 +72,7 @@ class PairSession {
     if (!launched_) (void)rail_for(o_, place.rails.front());
     // Last: what this end lacks is said without waiting for the other one.
     JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
-    if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
+    if (spec.size < 2) throw UsageError("one rank has no peer to send to: start two or more");
     // The other end may be silent as long as a size takes.
     spec.timeout = std::chrono::milliseconds(1000 * o_.limit_s + o_.timeout_ms);
     const auto end = std::chrono::steady_clock::now() + spec.timeout;

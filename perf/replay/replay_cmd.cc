@@ -188,7 +188,7 @@ void add_replay(CLI::App& app, int& exit_code) {
   const auto number = [command](const char* flag, auto& value, const char* about) {
     return command->add_option(flag, value, about)->capture_default_str();
   };
-  number("--scale-compute", flags->play.compute_scale, "computation takes so many times as long")
+  number("--scale-compute", flags->play.compute_scale, "factor for the duration of computation")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--busy", flags->play.busy,
                     "computation keeps the core busy (default: the core moves calls meanwhile)");

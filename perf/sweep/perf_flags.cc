@@ -85,7 +85,8 @@ void add_timing(CLI::App& command, PerfFlags& flags) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      .add_option("-T,--timeout-s", flags.timeout_s, "as --timeout-ms, in seconds; 0: as that says")
+      .add_option("-T,--timeout-s", flags.timeout_s,
+                  "as --timeout-ms, in seconds; 0: use --timeout-ms")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   command
@@ -135,7 +136,7 @@ void add_output(CLI::App& command, PerfFlags& flags) {
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
   command.add_flag("--ports", flags.ports,
-                   "below each row, what the counters of each rail's port did meanwhile");
+                   "below each row, the counter changes of each rail's port");
   add_json_option(command, flags.json, "weft.perf/1");
   command.add_option("-J,--nccl-json", flags.nccl_json,
                      "write a report to this file as nccl-tests does");

@@ -212,7 +212,7 @@ std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& un
     const double share = half.predicted_us / half.time_us.p50;
     if (half.predicted_us <= 0) {
       ++unknown;
-      lines.push_back(fmt::format("{}: nothing is predicted of {}, which --expect asks for",
+      lines.push_back(fmt::format("{}: no prediction for {}, which --expect requires",
                                   named(report, row, half), half.algorithm));
     } else if (!(share >= limits.share)) {
       lines.push_back(fmt::format(

@@ -18,7 +18,8 @@ Sources sources_of(const std::string& root, const Policy& policy) {
   sources.excluded_devices = policy.excluded_devices;
   if (root == "/sys") return sources;
   if (!std::filesystem::is_directory(root))
-    throw Error(fmt::format("--sysfs: '{}' is no directory; name a copy of a host's /sys", root));
+    throw Error(
+        fmt::format("--sysfs: '{}' is not a directory; name a copy of a host's /sys", root));
   const std::string beside = std::filesystem::absolute(root).lexically_normal().parent_path();
   sources.sysfs = root;
   sources.proc = beside + "/proc";

@@ -182,8 +182,8 @@ int validate(ValidateFlags& flags) {
     for (const std::string& id : options.policy.skipped_checks)
       if (!fabric::find_check(id))
         throw Error(
-            fmt::format("--policy {}: skipped_checks has \"{}\", which is no check: "
-                        "`weft validate --list` names all",
+            fmt::format("--policy {}: skipped_checks has \"{}\", which is not a check: `weft "
+                        "validate --list` names all",
                         flags.policy, id));
   }
   if (flags.random_faults > 0 && !flags.simulate)
@@ -251,7 +251,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--budget", flags->budget, "time to plan for: 60s, 5m")
       ->capture_default_str();
   command->add_option("--policy", flags->policy,
-                      "TOML file with what this fleet is expected to be");
+                      "TOML file with the expected properties of this fleet");
   command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
   command->add_option("--soak", flags->soak,
                       "repeat the rate rounds for this long (30m), with one line per minute");
@@ -269,8 +269,8 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--drains", flags->drains,
                       "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
-                      "store the rates in this file, or compare with the file that is there");
-  command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
+                      "store the rates in this file, or compare with it if it exists");
+  command->add_flag("--cost", flags->cost, "print what each fault costs a job (prices: --policy)");
   section(*command, "Simulated fleet");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");

@@ -254,9 +254,9 @@ class BootstrapServer {
     const auto r = static_cast<std::size_t>(h.rank);
     const std::string& instance = instances_[r];
     if (h.rank != spec_.rank && (instance.empty() || instance == h.instance)) return {};
-    return fmt::format(
-        "two processes claim rank {}: {} and {}; every rank needs a number of its own", h.rank,
-        h.rank == spec_.rank ? me_ : members_[r].who, describe_rank(h.rank, h.host, h.pid));
+    return fmt::format("two processes claim rank {}: {} and {}; every rank needs a unique number",
+                       h.rank, h.rank == spec_.rank ? me_ : members_[r].who,
+                       describe_rank(h.rank, h.host, h.pid));
   }
 
   void confirm(Newcomer& n) {

@@ -293,7 +293,7 @@ class Leaf : public Plane {
       door = elsewhere ? listen_on(spec_.address, any) : listen_at(here);
       return fmt::format("{} {}", here, port_of(door.get()));
     } catch (const Error& e) {
-      log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
+      log().debug("weft: rank {}: if rank 0 dies, no rank can replace it: {}", rank_, e.what());
       return {};
     }
   }

@@ -58,7 +58,7 @@ void PostOffice::deliver(std::uint32_t number, Rank from, std::string_view bytes
   const MutexLock lock(to->mutex);
   int& lying = to->of[from];
   if (lying >= kMostLying) {
-    log().debug("weft: a letter of rank {} is dropped: {} lie there already", from, lying);
+    log().debug("weft: a message from rank {} is dropped: its mailbox has {} already", from, lying);
     return;
   }
   ++lying;

@@ -202,9 +202,8 @@ void Rails::State::say_move(Rank rank) {
 // messages, not this rank's memory.
 void Rails::State::stop_hearing(Rank rank, const char* what) {
   if (std::exchange(peer(rank).unheard, true)) return;
-  log().error(
-      "weft: rank {}: rank {} tells more {} than a rank can have: its notes are not heard any more",
-      me, rank, what);
+  log().error("weft: rank {}: rank {} sent more {} than a rank can have: its notes are now ignored",
+              me, rank, what);
 }
 
 void Rails::State::hear_note(Rank rank, std::string_view in) {

@@ -149,7 +149,7 @@ bool TcpTransport::hear(Stranger& s) {
   if (s.hello.magic != tcp::Hello::kMagic || !peer || peer->rank == rank_ || !peer->open ||
       !tcp::same_key(s.hello.proof, tcp::derive(key_, tcp::Use::kHello, {peer->rank, s.hello.nonce},
                                                 {rank_, peer->mine}))) {
-    log().debug("tcp: rank {}: device {}: a connection that is no peer's is turned away", rank_,
+    log().debug("tcp: rank {}: device {}: rejected a connection that is not from a peer", rank_,
                 device_);
     return true;
   }

@@ -289,7 +289,7 @@ void VerbsTransport::on_close(Peer& peer, const VerbsLetterFront& front, std::st
     return say_close(peer, VerbsLetter::kClose);  // it is: the peer has not heard so
   if (peer.link != Link::kOpen && peer.link != Link::kClosing) return;
   if (body.size() != peer.lanes.size() * sizeof(std::uint64_t))
-    return refuse(peer, "it tells of other queue pairs");
+    return refuse(peer, "it names other queue pairs");
   reap();  // a message may have come before the letter
   peer.told.resize(peer.lanes.size());
   std::memcpy(peer.told.data(), body.data(), body.size());

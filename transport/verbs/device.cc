@@ -282,7 +282,7 @@ void VerbsDevice::open_port() {
     const std::string all = describe(table);
     std::erase_if(table, [&](const Gid& g) { return g.index != settings_.gid_index; });
     if (table.empty())
-      throw Error(fmt::format("verbs: WEFT_VERBS_GID_INDEX={} is no entry of {}, which has: {}",
+      throw Error(fmt::format("verbs: WEFT_VERBS_GID_INDEX={} is not an entry of {}, which has: {}",
                               settings_.gid_index, where(), all));
   }
   port_.gids = candidates(std::move(table));
@@ -300,8 +300,8 @@ void VerbsDevice::join_partition(int entries) {
   const int chosen = choose_pkey(table, static_cast<std::uint16_t>(settings_.pkey));
   if (chosen < 0 && settings_.pkey != 0)
     throw Error(
-        fmt::format("verbs: WEFT_VERBS_PKEY={:#06x}: {} is no member of it, but of {:#06x}; "
-                    "ask who runs the fabric (its subnet manager)",
+        fmt::format("verbs: WEFT_VERBS_PKEY={:#06x}: {} is not a member of it, but of {:#06x}; ask "
+                    "who runs the fabric (its subnet manager)",
                     settings_.pkey, where(), fmt::join(table, ", ")));
   pkey_index_ = std::max(chosen, 0);
   port_.pkey = chosen < 0 ? kEveryPartition : table[static_cast<std::size_t>(chosen)];

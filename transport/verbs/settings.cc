@@ -28,7 +28,7 @@ int partition_key(const char* variable) {
   const auto [at, error] = std::from_chars(text.data() + (hex ? 2 : 0), end, key, 16);
   if (!hex || error != std::errc{} || at != end || key > 0xffff || (key & 0x7fff) == 0)
     throw Error(
-        fmt::format("{}={} is no partition key: 0x0001 to 0xffff, as the files of "
+        fmt::format("{}={} is not a partition key: 0x0001 to 0xffff, as the files of "
                     "/sys/class/infiniband/DEVICE/ports/1/pkeys have them",
                     variable, text));
   return static_cast<int>(key);
@@ -80,7 +80,7 @@ VerbsSettings verbs_settings() {
     throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is less than 256 (0: by the port's rate)",
                             s.slot_bytes));
   if (s.slot_bytes % 64 != 0)
-    throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is no multiple of 64", s.slot_bytes));
+    throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is not a multiple of 64", s.slot_bytes));
   read(s.windows, "WEFT_VERBS_WINDOWS", 1, 4096);
   s.unexpected_bytes = unclaimed_limit();
   read(s.inline_bytes, "WEFT_VERBS_INLINE_BYTES", 0, 4096);

@@ -239,7 +239,7 @@ weft_result_t weft_world_former_rank(const weft_world_t* world, int rank, int* f
     const auto& all = world->world->former_ranks();
     if (rank < 0 || static_cast<std::size_t>(rank) >= all.size())
       return failed(WEFT_INVALID_ARGUMENT,
-                    all.empty() ? std::string("no weft_world_shrink() made this World")
+                    all.empty() ? std::string("this World was not made by weft_world_shrink()")
                                 : fmt::format("rank {} is not a rank of this World (0..{})", rank,
                                               all.size() - 1));
     *former = all[static_cast<std::size_t>(rank)];

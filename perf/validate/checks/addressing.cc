@@ -284,8 +284,8 @@ constexpr Check kAddressingRows[] = {
      "the rails of each host (WEFT_RAILS, or the devices that are up)", "equal",
      "A host has fewer or more rails than most, and a job can use only as many as the host with "
      "the fewest.",
-     "Bring the missing rail up, or set WEFT_RAILS alike on all hosts. Of hosts whose WEFT_RAILS "
-     "names fewer rails, this is information.",
+     "Bring the missing rail up, or set the same WEFT_RAILS on all hosts. For hosts whose "
+     "WEFT_RAILS names fewer rails, this is only information.",
      rails_differ},
     {"rails-one-subnet", CheckKind::kPassive, Severity::kWarn, "rails have subnets of their own",
      "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
@@ -314,8 +314,8 @@ constexpr Check kAddressingRows[] = {
      "sysfs infiniband gids, gid_attrs/types, gid_attrs/ndevs", "RoCE v2 of the address, one index",
      "The GID that RDMA connections use is missing, or has another index than at the other hosts, "
      "so both sides choose GIDs that cannot reach each other.",
-     "Give the interface its IPv4 address and let the GID appear (`show_gids`); where programs "
-     "are told an index (NCCL_IB_GID_INDEX), make that index mean the same on all hosts.",
+     "Give the interface its IPv4 address and let the GID appear (`show_gids`); where programs use "
+     "a fixed index (NCCL_IB_GID_INDEX), that index must be the same GID on all hosts.",
      gid},
     {"no-address", CheckKind::kPassive, Severity::kFatal, "every rail has its address",
      "interface addresses of each rail", "an address if most hosts have one",
@@ -325,8 +325,8 @@ constexpr Check kAddressingRows[] = {
      no_address},
     {"duplicate-address", CheckKind::kPassive, Severity::kFatal, "addresses are unique",
      "addresses, MACs and GIDs of all hosts, joined", "each one once",
-     "Two ports say that they have the same address. Packets go to either of them by chance, and "
-     "connections break at random.",
+     "Two ports report the same address. Packets go to either of them by chance, and connections "
+     "break at random.",
      "Give one of the ports another address. Equal MACs point at cloned virtual machines or at a "
      "badly written manifest.",
      duplicate_address},

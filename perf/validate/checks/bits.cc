@@ -111,8 +111,8 @@ constexpr Check kBitsRows[] = {
     {"corrected-bits", CheckKind::kPassive, Severity::kWarn, "few corrected bit errors",
      "rx_corrected_bits_phy, rx_err_lane_*_phy; ethtool --show-fec -I. Seen on hardware: no",
      "< 10 x the fleet's median",
-     "The error correction of this port repairs far more bits than that of the others: the link "
-     "still works, and is the next to fail.",
+     "The error correction of this port corrects far more bits than that of other ports: the link "
+     "still works, but is the next to fail.",
      "Clean or replace the optic at the next maintenance, before it starts to lose packets.",
      corrected_bits},
     {"crc-errors", CheckKind::kPassive, Severity::kFail, "no packets with a wrong checksum",

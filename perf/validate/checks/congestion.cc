@@ -236,8 +236,8 @@ Judged dcqcn_config(const Check& check, const Observed& observed) {
 constexpr Check kCongestionRows[] = {
     {"ecn-marking", CheckKind::kPassive, Severity::kFail, "switches mark under congestion",
      "hw_counters/np_ecn_marked_roce_packets", "> 0 under the forced incast",
-     "Many hosts sent to one port and no packet came with a congestion mark: ECN is off, or its "
-     "threshold is out of reach, in the queue of the switch before that port.",
+     "Many hosts sent to one port and no packet arrived with a congestion mark: in the switch "
+     "queue before that port, ECN is off or its threshold is too high.",
      "Enable ECN (WRED) for the RDMA class on that switch, with a threshold below the one of PFC.",
      ecn_marking},
     {"cnp-sent", CheckKind::kPassive, Severity::kFail, "receivers notify",
@@ -261,7 +261,7 @@ constexpr Check kCongestionRows[] = {
      "Enable the reaction point on the priority that the traffic has, and compare that priority "
      "with the class of the notifications.",
      cnp_ignored},
-    {"dcqcn-config", CheckKind::kPassive, Severity::kFail, "DCQCN is set up alike",
+    {"dcqcn-config", CheckKind::kPassive, Severity::kFail, "DCQCN is configured consistently",
      "debugfs cc_params; ecn/roce_np, roce_rp enable", "as declared, else as most ports",
      "Parameters of congestion control differ between ports. Ports that yield more than the "
      "others starve when they share a queue.",

@@ -255,13 +255,14 @@ Judged class_leak(const Check& check, const Observed& observed) {
 }
 
 constexpr Check kFlowControlRows[] = {
-    {"pfc-config", CheckKind::kPassive, Severity::kFail, "flow control is set up alike",
+    {"pfc-config", CheckKind::kPassive, Severity::kFail, "flow control is configured consistently",
      "DCB netlink (pfc, app), qos/trust, ethtool pause",
      "trust and PFC as declared, no global pause",
      "Flow control of this port differs from the policy or from the other hosts, so RDMA packets "
      "travel in a class that drops them as soon as the network is busy.",
-     "Set the port as the others are: `mlnx_qos -i DEV --trust dscp --pfc 0,0,0,1,0,0,0,0`, and "
-     "`ethtool -A DEV rx off tx off`. Declare pfc_priority = -1 if this fleet runs without PFC.",
+     "Configure the port like the others: `mlnx_qos -i DEV --trust dscp --pfc 0,0,0,1,0,0,0,0`, "
+     "and `ethtool -A DEV rx off tx off`. Declare pfc_priority = -1 if this fleet runs without "
+     "PFC.",
      pfc_config},
     {"pause", CheckKind::kPassive, Severity::kWarn, "little time in pause",
      "rx/tx_prioN_pause_duration, rx/tx_global_pause_duration", "none idle, < 1 % of time loaded",
@@ -273,9 +274,8 @@ constexpr Check kFlowControlRows[] = {
     {"xmit-wait", CheckKind::kPassive, Severity::kWarn, "senders do not wait for credits",
      "port_xmit_wait", "< 5 % of the time",
      "The InfiniBand port had data and could not send for lack of credits: the receiver at the "
-     "other "
-     "end, or a congested switch on the way, is too slow. The share of time is the least that the "
-     "counter can mean.",
+     "other end, or a congested switch on the way, is too slow. The fraction of time is a lower "
+     "bound from the counter.",
      "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear "
      "the counter (`perfquery -R`) where the report says that it was saturated.",
      xmit_wait},

@@ -128,7 +128,7 @@ constexpr Check kLinkRows[] = {
      "down; on InfiniBand also at the subnet manager. `mlxlink -d DEVICE` says why a link is down.",
      link_state},
     {"link-rate", CheckKind::kPassive, Severity::kFatal, "link is trained at its full rate",
-     "sysfs infiniband rate; interface speed", "the declared rate, else the most of the port",
+     "sysfs infiniband rate; interface speed", "the declared rate, else the maximum of the port",
      "The link came up slower, or with fewer lanes, than the policy or the port itself allows, so "
      "every job that crosses the link is slowed.",
      "Reseat the cable, compare the speed that is set at the switch port, and replace the cable or "

@@ -178,7 +178,7 @@ Judged all_to_all(const Check& check, const Observed& observed) {
 
 constexpr Check kLoadRows[] = {
     {"incast", CheckKind::kActive, Severity::kWarn, "many senders fill one port",
-     "streams of many hosts to one port at once", ">= 90 % of what the port takes alone",
+     "streams of many hosts to one port at once", ">= 90 % of the port's rate alone",
      "When many hosts send to this port at once, less arrives than the port can take: the network "
      "loses or delays more than the overload needs.",
      "Look at PFC and ECN thresholds of the last switch, and at the buffers of its port; compare "
@@ -192,14 +192,14 @@ constexpr Check kLoadRows[] = {
      "traffic in one class.",
      victim},
     {"bisection", CheckKind::kActive, Severity::kWarn, "halves of the fleet reach full rate",
-     "streams between halves of the fleet at once", ">= 90 % of what the ports reach alone",
+     "streams between halves of the fleet at once", ">= 90 % of the ports' rates alone",
      "The halves of the fleet exchange less than their ports can: links between switches are "
      "missing, slow, oversubscribed, or unevenly used.",
      "Count the uplinks of each leaf that are up, look at how flows spread over them (ECMP, "
      "adaptive routing), and compare with the plan.",
      bisection},
     {"all-to-all", CheckKind::kActive, Severity::kWarn, "everyone to everyone reaches full rate",
-     "streams of every host to every host at once", ">= 90 % of what the ports reach alone",
+     "streams of every host to every host at once", ">= 90 % of the ports' rates alone",
      "With all hosts sending to all, less arrives than the ports can take. Expert-parallel jobs "
      "will see this.",
      "If bisection passes and this fails, look at congestion control and buffers; if both fail, "

@@ -273,7 +273,7 @@ constexpr Check kRatesRows[] = {
      port_rate},
     {"host-rate", CheckKind::kActive, Severity::kFail, "every host reaches its rates",
      "streams of disjoint pairs, on all rails", ">= 93 % of the rate; < 87 % fails",
-     "All ports of this host are slow alike, so the host is at fault rather than its links.",
+     "All ports of this host are equally slow, so the host is at fault rather than its links.",
      "Look at CPU limits, NUMA, memory bandwidth, power capping, the IOMMU, and PCIe switches of "
      "the host.",
      host_rate},
@@ -286,7 +286,7 @@ constexpr Check kRatesRows[] = {
      path_rate},
     {"rail-rate", CheckKind::kActive, Severity::kFail, "every rail reaches its rate",
      "streams of disjoint pairs, compared between rails", ">= 93 % of the rate; < 87 % fails",
-     "All ports of a rail are slow alike, so that rail's switch, or its configuration, is at "
+     "All ports of a rail are equally slow, so that rail's switch, or its configuration, is at "
      "fault.",
      "Compare the switches of this rail with those of a good rail: port speed, buffers, uplinks, "
      "flow control.",
@@ -300,7 +300,7 @@ constexpr Check kRatesRows[] = {
     {"fleet-rate", CheckKind::kActive, Severity::kFail, "the fleet reaches the declared rate",
      "the median of all streams against the declared or advertised rate",
      ">= 93 % of the rate; < 87 % fails",
-     "All ports are slow alike: something that they share, or the expectation, is wrong.",
+     "All ports are equally slow: something that they share, or the expectation, is wrong.",
      "Compare the declared rate with the hardware. Then look at what all hosts share: MTU, "
      "encryption, flow control, the number of streams, a setting that was rolled out.",
      fleet_rate},
@@ -310,7 +310,8 @@ constexpr Check kRatesRows[] = {
      "No place was found slow, but the rates differ so much without a fault that a port of less "
      "than the warned rate could look like the others.",
      "Run again while the network and the hosts' cores are idle, or with a larger --budget: more "
-     "flows of each port tell more. Where the noise stays, look for what else uses the links.",
+     "flows per port give a better estimate. If the noise persists, look for other users of the "
+     "links.",
      rate_noise},
     {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates are stable over time",
      "streams at many times of the run, each from a source port of its own",
@@ -325,8 +326,7 @@ constexpr Check kRatesRows[] = {
      "rates and latencies of the ports against the file of --baseline",
      "within the thresholds, relative to the baseline",
      "A port sends or receives less than when the baseline was stored, or takes longer for a "
-     "message. Where all ports do, the ports compare well with each other, and only the baseline "
-     "tells.",
+     "message. If all ports do, they agree with each other, and only the baseline reveals it.",
      "Look for what changed since: a setting, firmware, a cable, an optic, other jobs on the "
      "links. Remove the file to store a new baseline where the change is wanted.",
      drift},

@@ -290,7 +290,7 @@ constexpr Check kTesterRows[] = {
     {"not-run", CheckKind::kActive, Severity::kFatal, "the run can begin",
      "limits, ports, secrets and options of the ranks", "every rank takes part",
      "A rank could not take part because of how it was started: a limit of its host, a port that "
-     "is in use, a secret or a number of ranks that differs. The run says nothing of the fabric.",
+     "is in use, a secret or a number of ranks that differs. The run does not assess the fabric.",
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
      "no rank is lost", "A rank of the run died or is unresponsive, and its measurements are lost.",
@@ -323,16 +323,16 @@ constexpr Check kTesterRows[] = {
      "cpu.stat of control groups",
      "waits < 5 % of the time, stopped < 2 % (from 5 % up, nothing else is judged)",
      "The tester's threads waited for a core and the rates of this host fell short, or the process "
-     "stood still though its core was free: a CPU quota, a frozen control group, a hypervisor. "
-     "What "
-     "was measured is the host's load, not the network; a job on this host would wait likewise.",
+     "was stopped although its core was free: a CPU quota, a frozen control group, a hypervisor. "
+     "The measurements reflect the host's load, not the network; a job on this host would wait, "
+     "too.",
      "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task; "
      "cpu.max and nr_throttled of cpu.stat show it), look at steal time (`vmstat`), and run again. "
      "Do not drain the host for this.",
      tester_starved},
     {"port-not-measured", CheckKind::kActive, Severity::kFail, "every port was measured",
-     "rate flows from and to each port", "one sound flow each way",
-     "No sound flow crossed this port in this direction, so nothing is known of the port.",
+     "rate flows from and to each port", "one healthy flow in each direction",
+     "No healthy flow crossed this port in this direction, so the state of the port is unknown.",
      "Give a larger --budget, and look at why the host's other findings kept the flows away.",
      port_not_measured},
     {"probe-left-out", CheckKind::kActive, Severity::kFail, "every probe had its time",
@@ -349,7 +349,8 @@ constexpr Check kTesterRows[] = {
      "Do not start a job. The first wrong rank and chunk point at a path; test its NICs, and the "
      "memory of its hosts.",
      collective_wrong},
-    {"busbw", CheckKind::kActive, Severity::kWarn, "collectives reach what the pairs allow",
+    {"busbw", CheckKind::kActive, Severity::kWarn,
+     "collectives reach the rate that the pairs allow",
      "busbw of an all_reduce against the cost model of the measured pairs",
      ">= 80 % of the prediction",
      "A collective is slower than the slowest of its measured links explains. Where latencies or "

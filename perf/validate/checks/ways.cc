@@ -200,7 +200,7 @@ Judged flows_meet(const Check& check, const Observed& observed) {
 
 constexpr Check kWayRows[] = {
     {"cross-rail", CheckKind::kActive, Severity::kWarn, "rails reach each other at full rate",
-     "streams from one rail to another", ">= 93 % of what the ports reach alone",
+     "streams from one rail to another", ">= 93 % of the ports' rates alone",
      "Traffic between rails is slow, or reaches only some of the hosts.",
      "Look at the spine between the rails, and at its routes. If rails are apart by design, let "
      "the policy skip this check.",
@@ -210,7 +210,7 @@ constexpr Check kWayRows[] = {
      "Traffic that does not leave the host, or only crosses its leaf, is slow already: the host's "
      "PCIe, memory or cards are at fault, not the fabric.",
      "Look at the PCIe link of the named port, at NUMA, the IOMMU and ACS of the host.", loopback},
-    {"ecmp-entropy", CheckKind::kActive, Severity::kWarn, "all paths of a pair are alike",
+    {"ecmp-entropy", CheckKind::kActive, Severity::kWarn, "all paths of a pair are equally fast",
      "one pair, many source ports or flow labels", ">= 87 % of the median label",
      "Some source ports or flow labels of this pair are slow, and others are fast: one of several "
      "equal paths is bad or overloaded.",

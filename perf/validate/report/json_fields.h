@@ -88,7 +88,7 @@ class FieldReader {
  public:
   FieldReader(const nlohmann::ordered_json& json, std::string path)
       : json_(json), path_(std::move(path)) {
-    if (!json.is_object()) throw Error(fmt::format("{} is no object", where()));
+    if (!json.is_object()) throw Error(fmt::format("{} is not an object", where()));
   }
 
   template <typename T>

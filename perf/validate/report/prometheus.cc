@@ -82,7 +82,7 @@ std::optional<double> positive(double value) {
 void add_run(const Report& report, Exposition& out) {
   out.family("verdict", "0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN, 4 the tester itself.");
   out.add({}, static_cast<double>(report.verdict));
-  out.family("info", "The run: 1, with what is known of it as labels.");
+  out.family("info", "The run: 1, with its properties as labels.");
   out.add({{"version", report.version},
            {"started", report.started},
            {"transport", report.transport},
@@ -134,9 +134,9 @@ void add_findings(const Report& report, Exposition& out) {
       out.add(labels, f->*number);
     }
   };
-  out.family("finding_value", "What was measured or read there.");
+  out.family("finding_value", "The measured or read value.");
   numbers(&Finding::value);
-  out.family("finding_expected", "What the value is held against.");
+  out.family("finding_expected", "The expected value.");
   numbers(&Finding::expected);
   int judged = 0, left = 0;
   for (const Coverage& c : report.judgement.coverage)

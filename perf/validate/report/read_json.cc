@@ -117,7 +117,7 @@ template <typename Take>
 void each_item(const Parsed& json, const char* key, const Take& take) {
   const auto found = json.find(key);
   if (found == json.end()) return;
-  if (!found->is_array()) throw Error(fmt::format("{} is no list", key));
+  if (!found->is_array()) throw Error(fmt::format("{} is not a list", key));
   std::size_t i = 0;
   for (const Parsed& item : *found) take(item, fmt::format("{}[{}]", key, i++));
 }
@@ -148,16 +148,16 @@ Report read_report(const std::string& path) {
                             errno ? std::strerror(errno) : "a folder"));
   // The result is read recursively, so limit the depth.
   const auto flat = [&](int depth, Parsed::parse_event_t, Parsed&) {
-    if (depth > kDeepest) throw Error(fmt::format("{} is no report: nested too deeply", path));
+    if (depth > kDeepest) throw Error(fmt::format("{} is not a report: nested too deeply", path));
     return true;
   };
   const Parsed json = Parsed::parse(file, flat, false);
   if (json.is_discarded() || !json.is_object())
-    throw Error(fmt::format("{} is no report of `weft validate`: no JSON object", path));
+    throw Error(fmt::format("{} is not a report of `weft validate`: no JSON object", path));
   try {
     return report_from_json(json);
   } catch (const Error& e) {
-    throw Error(fmt::format("{} is no report of `weft validate`: {}", path, e.what()));
+    throw Error(fmt::format("{} is not a report of `weft validate`: {}", path, e.what()));
   }
 }
 

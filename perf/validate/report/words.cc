@@ -323,7 +323,7 @@ constexpr Remedy kKnown[] = {
      "of "
      "a link group."},
     {"unreachable", is_port,
-     "The port reaches nobody: look at its cable and at its switch port, then ping a peer over "
+     "The port reaches no peer: look at its cable and at its switch port, then ping a peer over "
      "this interface."},
     {"path-mtu", is_rail,
      "The hosts of the rail agree, so a switch is in the way: raise the MTU of the rail's switch "

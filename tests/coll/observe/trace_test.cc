@@ -170,7 +170,7 @@ TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
   const Output output =
       run(fmt::format("{} trace merge {} -o {}", WEFT_BINARY, file("x.json"), file("y.json")));
   EXPECT_EQ(output.exit_code, 4) << output.text;
-  EXPECT_THAT(output.text, HasSubstr("x.json is no trace: nested too deeply"));
+  EXPECT_THAT(output.text, HasSubstr("x.json is not a trace: nested too deeply"));
 }
 
 // Of several files the damaged one is named.

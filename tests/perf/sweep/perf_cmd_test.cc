@@ -332,7 +332,7 @@ TEST(TuneCommand, TimesThatAreNotKeptAreAnError) {
   setenv("WEFT_PROFILE", (folder / std::string(253, 'x')).c_str(), 1);
   const Outcome lost = weft(tune);
   EXPECT_EQ(lost.code, 4) << lost.output;
-  EXPECT_THAT(lost.output, AllOf(HasSubstr("could not be kept"), Not(HasSubstr("are kept in"))));
+  EXPECT_THAT(lost.output, AllOf(HasSubstr("could not be stored"), Not(HasSubstr("are kept in"))));
   unsetenv("WEFT_PROFILE");
 }
 

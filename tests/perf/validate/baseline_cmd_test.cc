@@ -45,7 +45,7 @@ TEST(BaselineCommand, WhatGotWorseIsPartOfTheVerdict) {
   std::ofstream(policy) << "skipped_checks = [\"rail-oot\"]\n";
   const Output refused = validate("--policy " + policy);
   EXPECT_EQ(refused.exit_code, 4);
-  EXPECT_THAT(refused.text, HasSubstr("\"rail-oot\", which is no check"));
+  EXPECT_THAT(refused.text, HasSubstr("\"rail-oot\", which is not a check"));
 }
 
 }  // namespace

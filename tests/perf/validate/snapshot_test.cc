@@ -165,7 +165,7 @@ TEST(SnapshotErrors, ATreeThatIsNone) {
     judge_snapshots({"/does/not/exist"}, {});
     ADD_FAILURE() << "a folder that is not there was read";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("'/does/not/exist' is no directory"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'/does/not/exist' is not a directory"));
   }
 }
 

@@ -108,7 +108,7 @@ TEST(RailsHostile, NotesThatWantAnAnswerHaveALimit) {
   EXPECT_GT(owed, 1000);
   EXPECT_LT(owed, 4100) << text;
   s.expect_unheard();
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("rank 1 tells more"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("rank 1 sent more"), std::string::npos);
 }
 
 TEST(RailsHostile, TagsOfMessagesHaveALimit) {
@@ -129,7 +129,7 @@ TEST(RailsHostile, TagsOfMessagesHaveALimit) {
       }
     }
     s.expect_unheard();
-    EXPECT_NE(::testing::internal::GetCapturedStderr().find("rank 1 tells more tags"),
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find("rank 1 sent more tags"),
               std::string::npos);
   }
 }

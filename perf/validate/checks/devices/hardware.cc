@@ -158,7 +158,7 @@ constexpr Check kHardwareRows[] = {
     {"pcie-link", CheckKind::kPassive, Severity::kFail, "PCIe link is at its full width and speed",
      "sysfs device/current_link_speed, current_link_width; max_link_* of the card and of the port "
      "above",
-     "the most of card and slot together",
+     "the maximum that card and slot both support",
      "The card's PCIe link trained slower or narrower than the card and its slot can, or the slot "
      "cannot carry the port's rate. That caps the port, and makes a lossless port send pause.",
      "Reseat the card and the riser, and check the slot and the BIOS (bifurcation, generation). "
@@ -178,10 +178,10 @@ constexpr Check kHardwareRows[] = {
      "Check PCIe width, relaxed ordering, the IOMMU (iommu=pt), ACS, and whether a GPU and the NIC "
      "share a switch.",
      pcie_stalls},
-    {"firmware", CheckKind::kPassive, Severity::kWarn, "firmware, board and driver are alike",
+    {"firmware", CheckKind::kPassive, Severity::kWarn, "firmware, board and driver agree",
      "sysfs fw_ver, board_id; driver", "as declared, else as most ports",
-     "This card's firmware, board or driver is not that of the others: faults and speeds of a "
-     "mixed fleet are hard to explain.",
+     "This card's firmware, board or driver differs from that of other cards: faults and speeds of "
+     "a mixed fleet are hard to explain.",
      "Update the card to the version of the others (`mlxfwmanager`, `devlink dev flash`), or "
      "declare the wanted version in the policy.",
      firmware},

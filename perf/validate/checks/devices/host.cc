@@ -89,8 +89,8 @@ Judged gpudirect(const Check& check, const Observed& observed) {
 constexpr Check kHostRows[] = {
     {"numa", CheckKind::kPassive, Severity::kWarn, "the tester runs near the port",
      "sysfs device/numa_node, local_cpulist against the allowed cores", "a core near the port",
-     "The cores that this process may use are on another socket than the port. The rate of the "
-     "port is then that of the path between sockets, and says nothing of the network.",
+     "The cores that this process may use are on another socket than the port. The path between "
+     "sockets then limits the rate of the port, which does not reflect the network.",
      "Bind the ranks near their NICs (`numactl`, `--bind-to`, the launcher's own binding) and run "
      "again. Rates of this port are not judged meanwhile.",
      numa},

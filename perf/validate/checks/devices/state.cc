@@ -172,13 +172,13 @@ Judged gpu_slowdown(const Check& check, const Observed& observed) {
 }
 
 constexpr Check kStateRows[] = {
-    {"fec", CheckKind::kPassive, Severity::kWarn, "error correction is set up alike",
+    {"fec", CheckKind::kPassive, Severity::kWarn, "error correction is configured consistently",
      "ethtool --show-fec; mlxlink", "as most ports of the rail",
      "The port corrects errors in another way (FEC) than the others of its rail: both ends of a "
      "link "
      "must agree, and a weaker code leaves errors for retransmission.",
-     "Set the port as the others are, at the NIC (`ethtool --set-fec DEV encoding rs`) and at the "
-     "switch.",
+     "Configure the port like the others, at the NIC (`ethtool --set-fec DEV encoding rs`) and at "
+     "the switch.",
      fec},
     {"module", CheckKind::kPassive, Severity::kWarn, "transceivers are within their limits",
      "hwmon of the card; ethtool -m (SFF-8636; CMIS: seen on hardware: no); mlxlink -m",
@@ -225,7 +225,7 @@ constexpr Check kStateRows[] = {
      "or "
      "the Xid returns. `dcgmi diag -r 3` tests it.",
      gpu_errors},
-    {"nvlink", CheckKind::kPassive, Severity::kFail, "NVLinks are up and sound",
+    {"nvlink", CheckKind::kPassive, Severity::kFail, "NVLinks are up and healthy",
      "NVML (NVLink state and errors). Seen on hardware: no", "as many as the other GPUs, 0 errors",
      "A GPU has fewer NVLinks than the others of its host, or its links repeated what they sent: "
      "collectives inside the host run at the rate of the slowest GPU.",

@@ -116,7 +116,7 @@ TEST(ReportBaseline, ABadFileIsNamed) {
   EXPECT_EQ(error_when([&] { (void)read_baseline(path); }),
             begin + "cannot be read: No such file or directory");
   const std::string neither = begin + "neither a baseline nor a report of --json: ";
-  EXPECT_EQ(error_with("nonsense"), neither + "the document is no object");
+  EXPECT_EQ(error_with("nonsense"), neither + "the document is not an object");
   EXPECT_EQ(error_with("{\"schema\": \"weft.baseline/1\", \"hosts\": [\"h0\"]}"),
             neither + "the document lacks \"numbers\"");
   EXPECT_EQ(error_with("{\"schema\": \"weft.baseline/1\", \"hosts\": [0], \"numbers\": {}}"),

@@ -42,7 +42,7 @@ Gb/s of ports, those that moved most first
   run                                   1        2        3
   h3 rail 1 sends                     392      187      392
 )"));
-  EXPECT_THAT(text, HasSubstr("notes.json is no report of `weft validate`: the document lacks"));
+  EXPECT_THAT(text, HasSubstr("notes.json is not a report of `weft validate`: the document lacks"));
 }
 
 TEST(ReportHistory, AFolderWithoutReportsIsAnError) {

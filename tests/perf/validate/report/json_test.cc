@@ -219,7 +219,7 @@ TEST(ReportJson, ADamagedDocumentIsRefusedByTheFieldThatIsWrong) {
             "hosts[2].cores is \"many\", and no whole number in range");
   EXPECT_EQ(with("/ports/5/transmit_gbps", "much"),
             "ports[5].transmit_gbps is \"much\", and no number");
-  EXPECT_EQ(with("/findings/0/where", 3), "findings[0].where is no object");
+  EXPECT_EQ(with("/findings/0/where", 3), "findings[0].where is not an object");
   EXPECT_EQ(with("/findings/0/severity", "bad"),
             "findings[0].severity is \"bad\", and no known word");
   EXPECT_EQ(with("/policy/thresholds/warn_rate_share", "x"),
@@ -227,7 +227,7 @@ TEST(ReportJson, ADamagedDocumentIsRefusedByTheFieldThatIsWrong) {
   Json json = good;
   json.erase("hosts");
   EXPECT_EQ(error_of(json), "the document lacks \"hosts\"");
-  EXPECT_EQ(error_of(Json(3)), "the document is no object");
+  EXPECT_EQ(error_of(Json(3)), "the document is not an object");
 }
 
 // Any value at any place of a document is refused, or read: nothing else happens.
@@ -263,12 +263,12 @@ TEST(ReportJson, AFileThatIsNoReportIsNamed) {
             "cannot read the report " + (folder / "none.json") + ": No such file or directory");
   EXPECT_THAT(error(folder.path()), HasSubstr("cannot read the report " + folder.path()));
   EXPECT_EQ(error(file("{")),
-            (folder / "a.json") + " is no report of `weft validate`: no JSON object");
+            (folder / "a.json") + " is not a report of `weft validate`: no JSON object");
   EXPECT_EQ(error(file(std::string(5000, '['))),
-            (folder / "a.json") + " is no report: nested too deeply");
+            (folder / "a.json") + " is not a report: nested too deeply");
   EXPECT_EQ(
       error(file("{\"schema\": \"weft.validate/1\"}")),
-      (folder / "a.json") + " is no report of `weft validate`: the document lacks \"verdict\"");
+      (folder / "a.json") + " is not a report of `weft validate`: the document lacks \"verdict\"");
   EXPECT_EQ(error(file(json_text(slow_port_report()))), "no error");
   EXPECT_EQ(read_report(folder / "a.json").verdict, Verdict::kCritical);
 }
