@@ -329,8 +329,8 @@ Style style_for(const Options& options) {
 
 void add_topo(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "topo", "show this host: NUMA nodes, GPUs, NICs, rails, and who uses them");
+  CLI::App* command =
+      app.add_subcommand("topo", "show this host: NUMA nodes, GPUs, NICs, rails, and their users");
   add_json_option(*command, options->json, "weft.topo/1");
   command->add_flag("--ascii", options->ascii, "draw the tree without Unicode characters");
   command

@@ -126,7 +126,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
         ->check(CLI::PositiveNumber);
     command
         .add_option("-y,--min-msgrate", o.min_msgrate,
-                    "the same of its message rate, in million a second")
+                    "the same for its message rate, in millions per second")
         ->check(CLI::PositiveNumber);
   }
   add_json_option(command, o.json, "weft.pair/1; the client writes it");
@@ -175,11 +175,11 @@ void check(const PairOptions& o) {
     refuse(o.qps > 1, "-q", "only RDMA devices have queue pairs");
     refuse(o.gpu >= 0, "--use_cuda", "takes memory of the host; use write, send or read");
     refuse(o.events, "-e", "is always polled; use write, send or read");
-    const char* why =
-        o.op == "shm"   ? "shared memory has no such thing; write, send and read take it"
-        : o.op == "tcp" ? "sockets have no such thing; write, send and read take it"
-                        : "says how RDMA devices are used; write, send and read take it, and UCX "
-                          "has variables of its own (`ucx_info -c`)";
+    const char* why = o.op == "shm" ? "shared memory does not support it; write, send and read do"
+                      : o.op == "tcp"
+                          ? "sockets do not support it; write, send and read do"
+                          : "says how RDMA devices are used; write, send and read take it, and UCX "
+                            "has variables of its own (`ucx_info -c`)";
     refuse(o.device_port > 0, "-i", why);
     refuse(o.mtu > 0, "-m", why);
     refuse(o.gid_index >= 0, "-x", why);

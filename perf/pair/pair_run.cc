@@ -62,7 +62,7 @@ void PairDeadline::idle() {
       "{}: nothing has moved for {} s (--timeout-ms){}: is the link up, and does the other end run "
       "with the same flags?{}",
       what_, options_.timeout_s(), bytes ? "" : ", as far as messages that end tell",
-      bytes ? "" : " A slow path wants a longer --timeout-ms or shorter messages (-s)"));
+      bytes ? "" : " A slow path needs a longer --timeout-ms or shorter messages (-s)"));
 }
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role,

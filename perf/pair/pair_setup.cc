@@ -41,11 +41,11 @@ JobSpec client_or_server(const PairOptions& o) {
   const double end = now_s() + o.timeout_s();
   for (bool said = false; std::none_of(endpoints.begin(), endpoints.end(), somebody_listens);) {
     if (!std::exchange(said, true))
-      fmt::print(stderr, " # nobody listens at {} port {} yet; trying for {} s\n", o.server,
+      fmt::print(stderr, " # no server listens at {} port {} yet; trying for {} s\n", o.server,
                  o.tcp_port, o.timeout_s());
     if (now_s() > end)
       throw Error(
-          fmt::format("nobody listens at {} port {} after {} s (--timeout-ms): start the same "
+          fmt::format("no server listens at {} port {} after {} s (--timeout-ms): start the same "
                       "command without a host there, or give both -p",
                       o.server, o.tcp_port, o.timeout_s()));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -106,10 +106,9 @@ void VerbsPair::connect(const std::string& theirs) try {
   their_rkey_ = j.at("rkey");
   their_key_ = j.at("key");
 } catch (const nlohmann::json::exception& e) {
-  throw Error(
-      fmt::format("the other end offers no queue pairs that make sense ({}); run the same "
-                  "build of weft at both ends",
-                  e.what()));
+  throw Error(fmt::format(
+      "the other end offers no valid queue pairs ({}); run the same build of weft at both ends",
+      e.what()));
 }
 
 void VerbsPair::prepare(const PairRole& role) {

@@ -326,7 +326,8 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--reorder", flags->reorder, "delayed messages may overtake each other");
   section(*command, "Output");
-  number("--longest-s", flags->longest_s, "do not simulate what would take longer, by estimate")
+  number("--longest-s", flags->longest_s,
+         "do not run simulations that would take longer, by estimate")
       ->check(CLI::PositiveNumber);
   command->add_flag("--whole", flags->whole,
                     "simulate all hosts, rails and rounds even if a few are representative");

@@ -175,7 +175,7 @@ void refuse_ignored(const CLI::App& command, const PerfFlags& flags,
     refuse_given(command, {"--expect", "--algo"}, "a compressed call follows no single schedule");
   }
   if (flags.buffers == "cuda")
-    refuse_given(command, {"--expect"}, "the cost model knows no GPU's copies");
+    refuse_given(command, {"--expect"}, "the cost model does not model copies of a GPU");
 }
 
 }  // namespace

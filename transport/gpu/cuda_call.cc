@@ -19,7 +19,7 @@ namespace {
 const char* remedy(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:
-      return "free memory of the GPU, or use smaller buffers; nvidia-smi shows who holds it";
+      return "free memory of the GPU, or use smaller buffers; nvidia-smi shows its users";
     case cudaErrorInvalidResourceHandle:
       return "a stream or event was destroyed before weft was done with it, or belongs to another "
              "context";

@@ -71,7 +71,7 @@ void PostOffice::send(std::uint32_t number, Rank to, std::string_view bytes) noe
     const MutexLock lock(carrying_);
     if (carry_ && bytes.size() <= Mailbox::kMostBytes) carry_(number, to, bytes);
   } catch (const std::exception& e) {
-    log().debug("weft: a letter to rank {} could not be sent: {}", to, e.what());
+    log().debug("weft: a message to rank {} could not be sent: {}", to, e.what());
   }
 }
 

@@ -116,7 +116,7 @@ const char* unfit(int fd, std::size_t bytes) {
   struct stat status {};
   if (seals < 0 || !(seals & F_SEAL_SHRINK)) return "its length is not sealed";
   if (fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes)
-    return "it is shorter than that";
+    return "it is shorter than announced";
   return nullptr;
 }
 

@@ -318,7 +318,7 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   } else if (what.kind == VerbsImmediate::Kind::kWindow) {
     on_window(peer, what.index);
   } else if (what.kind != VerbsImmediate::Kind::kEmpty) {
-    refuse(peer, "immediate data of no kind");
+    refuse(peer, "immediate data of an unknown kind");
   }
 }
 

@@ -100,8 +100,7 @@ VerbsPort VerbsPort::decode(std::string_view text) {
   std::memcpy(&wire, text.data(), sizeof wire);
   if (wire.magic != kPortMagic || wire.ngids > kMostGids)
     throw Error(
-        "verbs: the peer's description of its port is not one; run the same build of weft "
-        "at both ends");
+        "verbs: the peer's port description is invalid; run the same build of weft at both ends");
   VerbsPort port;
   port.lid = wire.lid;
   port.mtu = wire.mtu;

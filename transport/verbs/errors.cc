@@ -20,17 +20,17 @@ const char* likely(ibv_wc_status status) {
     case IBV_WC_WR_FLUSH_ERR:
       return "the queue pair had failed before: the first completion that failed says why";
     case IBV_WC_REM_ACCESS_ERR:
-      return "the peer's memory is not registered for this, or was given back: a key out of date "
+      return "the peer's memory is not registered for this, or was deregistered: a key out of date "
              "or a wrong address";
     case IBV_WC_REM_INV_REQ_ERR:
       return "the peer refused the request: longer than its receive, or an operation that it does "
              "not allow";
     case IBV_WC_REM_OP_ERR:
-      return "the peer could not carry the request out: its own queue or memory failed";
+      return "the peer could not execute the request: its own queue or memory failed";
     case IBV_WC_REM_ABORT_ERR:
       return "the peer aborted the operation";
     case IBV_WC_LOC_PROT_ERR:
-      return "memory of this process that is not registered, or no more";
+      return "memory of this process that is not registered, or no longer is";
     case IBV_WC_LOC_LEN_ERR:
       return "a message longer than the receive posted for it, or than the port can send";
     case IBV_WC_LOC_QP_OP_ERR:

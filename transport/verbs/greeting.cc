@@ -90,7 +90,7 @@ std::size_t verbs_slot_bytes(const std::string& verdict) {
     std::memcpy(&slot, verdict.data() + 1, sizeof slot);
     return slot;
   }
-  const std::string why = verdict.empty() ? "verbs: rank 0 gave no verdict" : verdict.substr(1);
+  const std::string why = verdict.empty() ? "verbs: rank 0 sent no result" : verdict.substr(1);
   if (verdict.starts_with(kVerbsCut)) throw StatusError({Code::kTransport, why});
   throw Error(why);
 }

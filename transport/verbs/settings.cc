@@ -52,8 +52,8 @@ VerbsSettings verbs_settings() {
   read(s.mtu, "WEFT_VERBS_MTU", 0, 4096);
   if (s.mtu != 0 && (s.mtu < 256 || !power_of_two(static_cast<std::size_t>(s.mtu))))
     throw Error(
-        fmt::format("WEFT_VERBS_MTU={} is none of 256, 512, 1024, 2048, 4096 (0: what the "
-                    "ports of both ends have)",
+        fmt::format("WEFT_VERBS_MTU={} is not one of 256, 512, 1024, 2048, 4096 (0: what the ports "
+                    "of both ends have)",
                     s.mtu));
   read(s.traffic_class, "WEFT_VERBS_TRAFFIC_CLASS", 0, 255);
   if (is_set("WEFT_VERBS_DSCP")) {

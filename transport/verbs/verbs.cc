@@ -51,7 +51,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
   std::string greeting;
   try {
     try {
-      if (!mail_) throw Error("verbs: this job carries no letters between ranks");
+      if (!mail_) throw Error("verbs: this job cannot carry messages between ranks");
       greeting = set_up(rail, size_, topology.nrails()).encode();
     } catch (const StatusError& error) {
       greeting = kVerbsCut + error.status().message();

@@ -240,7 +240,8 @@ Collective collective_in_trace(const std::string& file, std::uint64_t node, std:
       {"allgatherv", Collective::kAllGather},
       {"reducescatterv", Collective::kReduceScatter}};
   if (const auto it = known.find(plain); it != known.end()) return it->second;
-  throw Error(fmt::format("{}: node {}: '{}' is no collective that weft knows", file, node, word));
+  throw Error(
+      fmt::format("{}: node {}: '{}' is not a collective that weft supports", file, node, word));
 }
 
 JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options) {

@@ -56,8 +56,8 @@ bool read_collective(const ChakraNode& from, RankTrace& trace, TraceNode& node) 
     return false;
   }
   if (*type >= std::size(chakra::kCollectiveOf))
-    throw Error(fmt::format("{}: {}: comm_type {} is no collective that weft knows", trace.file,
-                            named(from), *type));
+    throw Error(fmt::format("{}: {}: comm_type {} is not a collective that weft supports",
+                            trace.file, named(from), *type));
   node.collective = chakra::kCollectiveOf[*type];
   node.bytes = barrier ? 0 : whole.value_or(size.value_or(0));
   if (!barrier && node.bytes == 0) {

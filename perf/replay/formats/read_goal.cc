@@ -143,7 +143,7 @@ class GoalReader {
     else if (what == "send" || what == "recv")
       message(node, what == "send");
     else
-      fail(fmt::format("'{}' is no send, recv, calc, requires or irequires", what));
+      fail(fmt::format("'{}' is not send, recv, calc, requires or irequires", what));
     std::uint64_t cpu = 0;
     while (at_ < words_.size()) {
       if (take("cpu"))

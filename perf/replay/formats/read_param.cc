@@ -63,7 +63,8 @@ TypeOf type_of(const std::string& file, std::uint64_t node, const std::string& w
   // Float8_e4m3fn, Float4_e2m1fn_x2, QInt8, Bits8 and their kin take a byte.
   for (const char* start : {"Float8", "Float4", "QInt8", "QUInt8", "Bits8", "Bits4x2"})
     if (word.starts_with(start)) return {DType::kUInt8};
-  throw Error(fmt::format("{}: node {}: dtype '{}' is no type that weft knows", file, node, word));
+  throw Error(
+      fmt::format("{}: node {}: dtype '{}' is not a type that weft supports", file, node, word));
 }
 
 // The bytes of tensors, [id, storage, offset, elements, bytes of an element, device], or of lists
@@ -137,7 +138,7 @@ class ParamReader {
                               schema));
     const auto nodes = all.find("nodes");
     if (nodes == all.end() || !nodes->is_array())
-      throw Error(fmt::format("{}: there is no list of nodes", file_));
+      throw Error(fmt::format("{}: the list of nodes is missing", file_));
     std::map<std::uint64_t, const json*> by_id;
     for (const json& node : *nodes) {
       if (!node.is_object() || !node.contains("id") || !node["id"].is_number_unsigned())

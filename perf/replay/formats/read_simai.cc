@@ -69,8 +69,8 @@ class SimaiJob {
     in >> policy;
     if (policy != "HYBRID_TRANSFORMER_FWD_IN_BCKWD" && policy != "HYBRID_TRANSFORMER")
       throw Error(
-          fmt::format("{}: line 1: '{}' is no policy that weft knows; it knows "
-                      "HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD",
+          fmt::format("{}: line 1: '{}' is not a policy that weft supports: HYBRID_TRANSFORMER and "
+                      "HYBRID_TRANSFORMER_FWD_IN_BCKWD",
                       file_, policy));
     std::map<std::string, std::uint64_t> values;
     while (in >> word) {

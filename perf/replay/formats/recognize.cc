@@ -116,8 +116,8 @@ Recognized recognize(std::string_view bytes) {
     return {Format::kNone, "a log of NCCL, which has no computation and no order of waits; " +
                                std::string(kExecutionTrace)};
   return {Format::kNone,
-          "no trace that weft knows: it reads Chakra (.et or JSON), PyTorch's execution traces, "
-          "SimAI workloads and GOAL"};
+          "not a trace that weft supports: it reads Chakra (.et or JSON), PyTorch's execution "
+          "traces, SimAI workloads and GOAL"};
 }
 
 }  // namespace weft::replay

@@ -195,7 +195,7 @@ TEST(Language, AServerSaysThatItWaits) {
   const Output server = run("timeout 2 " WEFT_BINARY " perf bw --op tcp -p 18733");
   EXPECT_THAT(server.text, HasSubstr("# waiting for the client, on TCP port 18733\n"));
   const Output client = run(WEFT_BINARY " perf bw --op tcp -p 18734 --timeout-ms 300 127.0.0.1");
-  EXPECT_THAT(client.text, HasSubstr("# nobody listens at 127.0.0.1 port 18734 yet"));
+  EXPECT_THAT(client.text, HasSubstr("# no server listens at 127.0.0.1 port 18734 yet"));
   EXPECT_EQ(client.text.find("yet"), client.text.rfind("yet")) << client.text;
 }
 

@@ -358,7 +358,7 @@ TEST_F(PairProcesses, WhatOneEndCannotDoAsAskedIsNoFaultOfTheFabric) {
 TEST_F(PairProcesses, AServerThatIsNotThereIsNamed) {
   const Output client = run(kPerf + "bw --op shm -p 1 --timeout-ms 1000 127.0.0.1");
   EXPECT_EQ(client.exit_code, 4) << client.text;
-  EXPECT_THAT(client.text, HasSubstr("nobody listens at 127.0.0.1 port 1"));
+  EXPECT_THAT(client.text, HasSubstr("no server listens at 127.0.0.1 port 1"));
 }
 
 TEST_F(PairProcesses, AClientThatDiesIsNamed) {

@@ -200,7 +200,7 @@ TEST(ReplayCommand, ABadTraceIsNamedBeforeRanksStart) {
   write_file(folder / "work.txt", simai("a -1 1 ALLROTATE 8 0 NONE 0 0 NONE 0 1\n", 1));
   const Output o = replay_files(fmt::format("-N 2 {}", folder / "work.txt"));
   EXPECT_EQ(o.exit_code, 4) << o.text;
-  EXPECT_THAT(o.text, HasSubstr("'ALLROTATE' is no collective that weft knows"));
+  EXPECT_THAT(o.text, HasSubstr("'ALLROTATE' is not a collective that weft supports"));
   EXPECT_THAT(replay_files("--sim /nowhere.et").text, HasSubstr("/nowhere.et: cannot be read"));
 }
 

@@ -219,7 +219,7 @@ TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedByName) {
   EXPECT_NE(refused(open_end).find("rank 1: cannot use the shared memory"), std::string::npos);
   EXPECT_NE(refused(open_end).find("its length is not sealed"), std::string::npos);
   const SharedRegion shorter = SharedRegion::create(4096, "hostile", SharedRegion::Others::kWrite);
-  EXPECT_NE(refused(shorter.fd()).find("it is shorter than that"), std::string::npos);
+  EXPECT_NE(refused(shorter.fd()).find("it is shorter than announced"), std::string::npos);
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   EXPECT_NE(refused(ends[0]).find("rank 1: cannot use the shared memory"), std::string::npos);

@@ -170,7 +170,7 @@ TEST_F(VerbsPeer, SaysWhatMakesSense) {
   const std::pair<std::function<void()>, const char*> bad[] = {
       {[&] { message(1, static_cast<VerbsMessage>(4), 1); }, "makes no sense"},
       {[&] { message(1, VerbsMessage::kData, 1, VerbsPeers::kMostInSlot + 1); }, "makes no sense"},
-      {[&] { net_->arrive(1, 0, static_cast<VerbsImmediate::Kind>(3), 0); }, "of no kind"},
+      {[&] { net_->arrive(1, 0, static_cast<VerbsImmediate::Kind>(3), 0); }, "of an unknown kind"},
       {[&] { net_->fake.arrive(*net_->pair(1), 0, false); }, "without immediate data"},
       {[&] { net_->arrive(1, 0, VerbsImmediate::Kind::kMessage, 1); }, "out of order"},
       {[&] { net_->arrive(1, 0, VerbsImmediate::Kind::kWindow, 9999); }, "not granted"},

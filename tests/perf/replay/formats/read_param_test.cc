@@ -57,7 +57,7 @@ TEST(Param, RefusesWhatIsWrongByName) {
               HasSubstr("t.0.json: cut off or damaged"));
   EXPECT_THAT(refusal({param("", "2.0.0")}, "json"), HasSubstr("schema '2.0.0'"));
   EXPECT_THAT(refusal({param(param_call(2, "allrotate", 1, 1, 1))}, "json"),
-              HasSubstr("node 2: 'allrotate' is no collective that weft knows"));
+              HasSubstr("node 2: 'allrotate' is not a collective that weft supports"));
   EXPECT_THAT(refusal({param(param_call(2, "allreduce", 1, 1, 1, "Quad"))}, "json"),
               HasSubstr("node 2: dtype 'Quad'"));
 }
@@ -163,7 +163,7 @@ TEST(Traces, OfOtherToolsAreAnsweredWithWhatToGive) {
             "results of nccl-tests"},
            {"# nThread 1 nGpus 8 minBytes 8", "output of nccl-tests"},
            {"host:1:1 [0] NCCL INFO AllReduce: opCount 0", "a log of NCCL"},
-           {"hello", "no trace that weft knows: it reads Chakra"},
+           {"hello", "not a trace that weft supports: it reads Chakra"},
            {R"([{"a": 1}])", "JSON without \"nodes\""}})
     EXPECT_THAT(refusal({text}, "json"),
                 AllOf(HasSubstr("t.0.json: the file is "), HasSubstr(answer)));

@@ -64,7 +64,7 @@ TEST_F(Chakra, RefusesWhatIsCutOffOrOfAnotherVersion) {
 
 TEST_F(Chakra, NamesUnknownCollectivesGroupsAndNodes) {
   EXPECT_THAT(refusal({metadata() + chakra(collective(7, 23, 64))}, "et"),
-              HasSubstr("node 7 (n7): comm_type 23 is no collective"));
+              HasSubstr("node 7 (n7): comm_type 23 is not a collective"));
   EXPECT_THAT(refusal({metadata() + chakra(collective(7, 0, 64, {}, "tensor"))}, "et"),
               HasSubstr("node 7 (n7): there is no group 'tensor'; there are: all"));
 }
@@ -237,7 +237,7 @@ TEST(Simai, RefusesWhatIsWrongByLine) {
   EXPECT_THAT(refusal({simai("a -1 1 ALLROTATE 8 1 NONE 0 1 NONE 0 1\n", 1)}, "txt"),
               HasSubstr("node 3: 'ALLROTATE' is no collective"));
   EXPECT_THAT(refusal({"MICRO all_gpus: 8\n1\n" + layer}, "txt"),
-              HasSubstr("'MICRO' is no policy"));
+              HasSubstr("'MICRO' is not a policy"));
   EXPECT_THAT(refusal({simai(layer, 1, "model_parallel_NPU_group: 3 all_gpus: 8")}, "txt"),
               HasSubstr("8 ranks cannot be 3 tensor"));
 }
@@ -272,7 +272,7 @@ TEST(Goal, RefusesWhatIsWrongByLine) {
            {of_rank_0("send 8b to 1 tag 4294967296"), "the tag 4294967296 has over 32 bits"},
            {of_rank_0("calc ten"), "line 3: the time in ns 'ten' is not a number from 0 up"},
            {of_rank_0("calc 1 cpu 0 xyz"), "'xyz' is one word too many"},
-           {of_rank_0("put 8b to 1"), "'put' is no send, recv, calc, requires or irequires"},
+           {of_rank_0("put 8b to 1"), "'put' is not send, recv, calc, requires or irequires"},
            {of_rank_0("send 8b to 1"), "that rank never receives it"},
            {"num_ranks 2\nrank 0 {\ncalc 1\n", "cut off: rank 0 has no closing bracket"},
            {"num_ranks 100000\nrank 0 {\n}\n", "100000 ranks: the file is too short"}})
