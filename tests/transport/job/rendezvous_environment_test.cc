@@ -1,4 +1,4 @@
-// job_from_environment(): every launcher's variables, and what is said of wrong ones.
+// job_from_environment(): the variables of every launcher, and errors for invalid ones.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

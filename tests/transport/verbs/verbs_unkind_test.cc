@@ -1,5 +1,5 @@
-// The verbs transport on the fake device with the limits of real ones, refusals of a card, and
-// contracts of what a message costs there.
+// The verbs transport on the fake device with the limits of real ones, refusals of a device, and
+// bounds on the cost of a message.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
