@@ -1,4 +1,4 @@
-// A fleet without a fault, as facts and samples, for tests to break.
+// A healthy fleet, as facts and samples, for tests to modify.
 #pragma once
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ struct Fleet {
     return facts.hosts[static_cast<std::size_t>(host)].ports[static_cast<std::size_t>(rail)];
   }
   HostFacts& host(int host) { return facts.hosts[static_cast<std::size_t>(host)]; }
-  // Moves a counter of a port during the run.
+  // Adds events to a port's counter during the run.
   void move(int host, int rail, const std::string& counter, std::uint64_t events) {
     PortFacts& p = port(host, rail);
     p.before.try_emplace(counter, Reading{ReadingState::kValue, 0});

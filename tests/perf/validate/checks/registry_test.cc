@@ -1,5 +1,5 @@
-// Every row of the registry: one healthy fleet in which the check is silent, and one fault that the
-// check must find, at its place.
+// Every row of the registry: a healthy fleet without a finding, and a fault that the check must
+// find at its place.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ Cause path_cause(CauseKind kind, Port from, Port to, double value, double expect
   return cause;
 }
 
-// A fault, and where the finding of that id must be.
+// A fault, and the expected place of the finding with that id.
 struct Fault {
   const char* id;
   FleetKind kind;
