@@ -1,6 +1,5 @@
-// Texts that people, launchers, files and other ranks give: each is understood, or an Error; what
-// is understood survives being told again. The first byte of an input says which reader gets the
-// rest. runs: 40000
+// Texts from people, launchers, files and other ranks: each is parsed, or an Error; parsed values
+// survive encoding and parsing again. The first byte of an input selects the parser of the rest.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,7 +42,7 @@ auto tried(F f) -> std::optional<decltype(f())> {
   }
 }
 
-// What a launcher says, as lines of a letter, which names the variable, and its value.
+// A launcher's environment: lines of a letter, which selects the variable, and its value.
 void environment(const std::string& text) {
   constexpr std::array kVariables = {"WEFT_RANK",   "WEFT_SIZE",          "WEFT_ROOT",
                                      "WEFT_SECRET", "WEFT_ROOT_FD",       "WEFT_TIMEOUT_MS",
