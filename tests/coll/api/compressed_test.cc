@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Compressed,
                                            LayoutSetting{"hosts3x2", {2, 2, 2}, 2, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// ---- what fails ----------------------------------------------------------------------------
+// ---- errors -----------------------------------------------------------------------------------
 
 TEST(CompressedCalls, RefuseWhatTheyCannotCompress) {
   run_ranks(places({2}), {}, [](World& world) {

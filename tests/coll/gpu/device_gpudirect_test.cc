@@ -137,7 +137,7 @@ TEST_F(GpuDirectCollectives, InAGraphAtEveryReplay) {
   });
 }
 
-// ---- what goes where
+// ---- traffic
 
 // The bytes that each world rank sends to other hosts in an all_reduce of `count` floats.
 std::map<Rank, std::uint64_t> sent_by_sum(World& world, Communicator comm, std::size_t count) {
@@ -188,7 +188,7 @@ TEST_F(GpuDirectCollectives, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
   });
 }
 
-// ---- who decides
+// ---- the choice of a path
 
 // Facts that decide between GPUDirect and staging, and the resulting path of an all_reduce.
 enum DecisionFlags : unsigned {

@@ -1,5 +1,4 @@
-// Who is to blame, from made-up recorders: every cause, alone and where it is far from those who
-// wait.
+// Diagnosis from made-up recorders: every cause, alone and far from the ranks that wait.
 #include "coll/observe/diagnosis.h"
 
 #include <gmock/gmock.h>

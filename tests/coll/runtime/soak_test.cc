@@ -1,7 +1,6 @@
-// A job that runs for long: sixty thousand small all-reduces, five thousand communicators made
-// and destroyed. What a process holds at the end is what it held after the first few: memory,
-// mappings, files, names in /dev/shm. 32 bytes that each small all-reduce leaks are three times
-// what the test forgives.
+// A long job: sixty thousand small all-reduces, five thousand communicators created and destroyed.
+// Memory, mappings, files and names in /dev/shm must not grow after the first few turns. A leak of
+// 32 bytes per small all-reduce is three times the limit.
 //
 //   WEFT_SOAK_SHARE=5 coll_multiproc_tests --gtest_filter=Soak.*    five times as many turns
 // labels: multiproc

@@ -1,10 +1,10 @@
 // Random jobs on the simulated fabric: any ranks, hosts, algorithms, sizes and types, calls that
-// overlap on several communicators; delays, reordering, slow ranks; and, in half of them, a rank
-// that dies or stops, a link that goes down, a message that is lost. Each ends with the right bits
-// or with one error, the same on all ranks, that names the cause, and in time.
+// overlap on several communicators; delays, reordering, slow ranks; and in half of them a dead or
+// stopped rank, a failed link, or a lost message. Each ends in time, with the right bits or with
+// one error, the same on all ranks, that names the cause.
 //
 //   WEFT_STORM_SEEDS=5000 storm_test    that many seeds instead of 2000
-//   WEFT_STORM_SEED=17 storm_test       this one only, as a failure says
+//   WEFT_STORM_SEED=17 storm_test       only this seed, as printed by a failure
 // labels: sim
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -121,7 +121,7 @@ class Storm {
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(n_); }
 
-  // ---- what happens
+  // ---- the random job
 
   void choose_hosts() {
     n_ = dice_.chance(6) ? static_cast<int>(31 + dice_.below(3))
@@ -256,7 +256,7 @@ class Storm {
     return job.run(calls, programs_);
   }
 
-  // ---- what must hold
+  // ---- checks
 
   std::vector<Rank> members(int communicator) const {
     if (communicator > 0) return communicators_[static_cast<std::size_t>(communicator) - 1];
