@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Checked, Conformance,
                                            sim("SimFlips", "flip:nth=5,every=23,min=1")),
                          maker_name);
 
-// ---- what cannot be repaired ---------------------------------------------------------------
+// ---- repeated corruption --------------------------------------------------------------------
 
 TEST(Checked, WhatStaysCorruptIsNamed) {
   Net net(shm("", "flip:rank=1,nth=1,times=1000,min=64").make(2));

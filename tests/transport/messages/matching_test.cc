@@ -227,7 +227,7 @@ TEST(Matching, ForgetDropsByTheBitsOfAMask) {
   EXPECT_NE(matching.find_unexpected(0x202), nullptr);
 }
 
-// ---- unclaimed(): what a stuck task asks for
+// ---- unclaimed(), which a stuck task calls
 
 TEST(Matching, UnclaimedFindsAHeadByTheBitsOfAMask) {
   Matched matching;
@@ -368,7 +368,7 @@ TEST(Matching, AMessageInUsedMemoryIsNew) {
   EXPECT_EQ(matching.find_unexpected(8), &next);
 }
 
-// ---- everything at once
+// ---- random operations
 
 // A naive matcher: two lists, searched from the front.
 struct Naive {

@@ -182,7 +182,7 @@ TEST_F(VerbsConnections, AskForFewAcknowledgements) {
   EXPECT_LE(signalled, sent / 8);
 }
 
-// ---- what the device reports ---------------------------------------------------------------
+// ---- device events -------------------------------------------------------------------------
 
 // After the port's address changes, new connections use the new one.
 TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
@@ -301,7 +301,7 @@ TEST_F(VerbsConnections, OfALargeJobTakeLittleMemory) {
               asked);
 }
 
-// ---- what a peer's letters may say ---------------------------------------------------------
+// ---- letters of a peer ----------------------------------------------------------------------
 
 class VerbsLetters : public ::testing::Test {
  protected:

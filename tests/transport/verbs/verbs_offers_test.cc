@@ -145,7 +145,7 @@ TEST_F(VerbsOffers, AreUsedWhereTheyAreThereAndNotSwitchedOff) {
   }
 }
 
-// The two ends of a connection have what both devices have.
+// Both ends use the options that both devices have.
 TEST_F(VerbsOffers, OptionsOfEceAreThoseOfBothEnds) {
   struct Case {
     ibv_ece mine, theirs;
@@ -170,7 +170,7 @@ TEST_F(VerbsOffers, OptionsOfEceAreThoseOfBothEnds) {
   }
 }
 
-// A chain is taken as a whole: what is refused leaves nothing behind.
+// A chain is posted as a whole or not at all.
 TEST_F(VerbsOffers, AChainWithAnUnknownRequestIsRefused) {
   const VerbsDevice device("fake");
   VerbsCq queue(device, 64, false);
@@ -205,7 +205,7 @@ TEST_F(VerbsOffers, SlotsAreOnHugePages) {
   EXPECT_FALSE(wished());
 }
 
-// A queue pair that writes down what is asked of it.
+// A queue pair that records its calls.
 struct Listing : ibv_qp_ex {
   std::string asked;
   static void add(ibv_qp_ex* qp, const char* what) {
@@ -215,8 +215,8 @@ struct Listing : ibv_qp_ex {
   }
 };
 
-// What transports and `weft perf bw` and `lat` send; a flag that is lost on the way costs the data
-// of the message on devices that look at the flag.
+// All operations of transports and of `weft perf bw` and `lat`; on devices that obey a flag, losing
+// it would lose the message's data.
 TEST(VerbsChainPoster, HandsOnEveryOperationWithItsFlags) {
   Listing qp{};
   qp.wr_start = [](ibv_qp_ex*) {};

@@ -115,7 +115,7 @@ TEST_F(VerbsLinkDown, EndsReceivesWhereAnotherRailStandsIn) {
                                        HasSubstr(test_rail(0).name)));
 }
 
-// As a sleeping rank sees it: by the descriptors of arm().
+// Like a sleeping rank, which waits for the descriptors of arm().
 TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   Net both = replaceable_net(true);
   ASSERT_TRUE(both.connect());
@@ -125,7 +125,7 @@ TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   down();
   EXPECT_TRUE(within_a_minute([&] {
     std::vector<int> fds;
-    if (!t.arm(fds)) {  // something has arrived; the report may be found with it
+    if (!t.arm(fds)) {  // something has arrived, maybe the report
       both.poll_all();
       return !t.cause(1).ok();
     }
@@ -138,7 +138,7 @@ TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   EXPECT_THAT(t.cause(1).to_string(), HasSubstr("IBV_EVENT_PORT_ERR"));
 }
 
-// Nothing stands in: what is under way waits for the link, and goes on with it.
+// Without another rail, pending transfers wait for the link and complete when it is back.
 TEST_F(VerbsLinkDown, IsRiddenOutWhereNothingStandsIn) {
   VerbsDevice watcher(test_rail(0).name);
   Net both = replaceable_net(false);

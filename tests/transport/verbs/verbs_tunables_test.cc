@@ -134,7 +134,7 @@ TEST_F(VerbsTunables, ReachTheQueuePair) {
       EXPECT_EQ(a.ah_attr.grh.traffic_class, v.traffic_class);
       EXPECT_EQ(a.ah_attr.grh.flow_label, options.flow_label);
       EXPECT_GT(a.ah_attr.grh.hop_limit, 1) << "routed";
-      // rdma_rxe keeps no service level: its packets have none to put it in.
+      // rdma_rxe drops the service level: its packets have no field for it.
       if (end->device.name().find("rxe") == std::string::npos) {
         EXPECT_EQ(a.ah_attr.sl, v.retry);
       }
