@@ -84,7 +84,7 @@ double limit_of(DType type) {
 TEST_P(EveryPayload, IsExactWhateverTheOrder) {
   const auto [type, op, n] = GetParam();
   if (!defined(op, type)) return;
-  const bool avg_of_bytes = op == RedOp::kAvg && n > limit_of(type);  // there is no such payload
+  const bool avg_of_bytes = op == RedOp::kAvg && n > limit_of(type);  // has no payload
   const Payload payload(type, op, n);
   bool anything = false;
   for (std::uint64_t i = 0; i < 3000; ++i) {

@@ -18,7 +18,7 @@ TEST(Bound, AllReduceOverShapedRails) {
   // 4 hosts, 1 rail of 400 Mbit/s, 16 MiB: 2 * 3/4 * 16 MiB at 400 Mbit/s * 1448/1514.
   const double us = rail_bound_us(Collective::kAllReduce, on_hosts(4), 16 * kMiB, 1, {0.4, true});
   EXPECT_DOUBLE_EQ(us, 1.5 * 16 * kMiB * 8 / (0.4 * (1448.0 / 1514.0) * 1e3));
-  EXPECT_NEAR(us / 1e3, 526.3, 0.1);  // ms; Gloo reaches 531 there
+  EXPECT_NEAR(us / 1e3, 526.3, 0.1);  // ms; Gloo reaches 531 on this network
   EXPECT_DOUBLE_EQ(rail_bound_us(Collective::kAllReduce, on_hosts(4), 16 * kMiB, 2, {0.4, true}),
                    us / 2);
 }

@@ -179,7 +179,7 @@ inline PortFacts healthy_port(FleetKind kind, int h, int r) {
   return port;
 }
 
-// Adds rounds of samples: the flows of each probe, all as a healthy network gives them.
+// Adds rounds of samples: the flows of each probe, with values of a healthy network.
 class Sampler {
  public:
   Sampler(Fleet& fleet, FleetKind kind, double gbps) : fleet_(fleet), kind_(kind), gbps_(gbps) {}
@@ -253,7 +253,7 @@ class Sampler {
   double gbps_;
 };
 
-// A fleet of that many hosts and rails without a fault.
+// A healthy fleet of that many hosts and rails.
 inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   Fleet fleet;
   fleet.facts.seconds = 20;
@@ -287,7 +287,7 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   return fleet;
 }
 
-// Findings that weigh: what is more than information.
+// Findings above information.
 inline std::vector<Finding> that_weigh(const Judgement& judgement) {
   std::vector<Finding> findings;
   for (const Finding& finding : judgement.findings)
