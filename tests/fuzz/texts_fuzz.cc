@@ -66,7 +66,7 @@ void environment(const std::string& text) {
   for (const std::uint16_t port : spec->ports) require(port != 0);
 }
 
-// What other ranks say of their hosts.
+// Facts that other ranks report about their hosts.
 void facts(const std::string& text) {
   using namespace weft::fabric;
   const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
@@ -81,7 +81,7 @@ void fault(const std::string& text) {
     require(f->nth >= 1 && f->rank >= kNoRank && f->rail >= -1);
 }
 
-// The topology of places that other ranks say can be asked for everything.
+// A topology of places from other ranks must answer all queries.
 void place(const std::string& text) {
   (void)tried([&] {
     const Place place = decode_place(text);
@@ -119,7 +119,7 @@ void rails(const std::string& text) {
     require(!rail.name.empty() && std::isfinite(rail.rate_gbps) && rail.rate_gbps >= 0);
 }
 
-// What ranks tell of each other can be told on, and judged.
+// Snapshots of ranks can be encoded again, and diagnosed.
 void snapshot(const std::string& text) {
   if (const auto told = tried([&] { return encode(decode_snapshot(text)); }))
     require(encode(decode_snapshot(*told)) == *told);
@@ -130,7 +130,7 @@ void snapshot(const std::string& text) {
   require(!d.text.empty() && !to_json(d, evidence).empty());
 }
 
-// What people type: sizes, ladders of sizes, names and rates.
+// Command line arguments: sizes, ladders of sizes, names and rates.
 void words(const std::string& text) {
   if (const auto bytes = tried([&] { return parse_bytes("-b", text); })) {
     require(*bytes > 0);
