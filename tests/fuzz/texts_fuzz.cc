@@ -1,5 +1,6 @@
-// Texts from people, launchers, files and other ranks: each is parsed, or an Error; parsed values
-// survive encoding and parsing again. The first byte of an input selects the parser of the rest.
+// Texts from people, launchers, files and other ranks: each gives a value or an Error; parsed
+// values survive encoding and parsing again. The first byte of an input selects the parser of the
+// rest.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,7 +1,9 @@
 // Counts the instructions of a rank for an all_reduce of 8 bytes between hosts, by callgrind: over
 // verbs on the fake device and over tcp on loopback, on one rail and on two; of its transport
 // alone, for the same message each way; and of a program that uses only a queue pair or a socket,
-// the minimum for any library. One thread runs both ranks in turns. labels: multiproc ctest: alone
+// the minimum for any library. One thread runs both ranks in turns.
+// labels: multiproc
+// ctest: alone
 // sanitize: no
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -252,9 +252,7 @@ TEST(SimulatedTime, CoresReduceAndCopy) {
 TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
   const Algorithm& a = *find_algorithm(Collective::kAllGather, "hierarchical");
   const Shape shape = is_vector({2, 1});
-  EXPECT_THROW(simulate(*find_algorithm(Collective::kBarrier, "hierarchical"), shape, 0,
-                        DType::kFloat32, ideal(shape)),
-               Error);
+  EXPECT_THROW(simulate(*find_algorithm(Collective::kBarrier, "hierarchical"), shape, 0, DType::kFloat32, ideal(shape)), Error);
   SimFabricOptions options = ideal(uniform(2, 2));
   options.carry_data = true;  // without buffers
   EXPECT_THROW(simulate(a, uniform(2, 2), 4, DType::kFloat32, options), Error);

@@ -61,8 +61,8 @@ TEST(ShmMessages, ThatWereLateLeaveNoMemoryBehind) {
   }
 }
 
-// Whatever file one rank cannot open, all ranks report it for that rank. They used to report a
-// death, or missing memory that another pid namespace would explain.
+// If one rank cannot open a file of shared memory, all ranks report this and name the rank. They
+// used to report a death, or missing memory with a remedy about pid namespaces.
 TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
   constexpr int kRanks = 3, kWords = 400;
   Shared<char> said(kRanks * kWords);

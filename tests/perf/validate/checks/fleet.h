@@ -287,7 +287,7 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   return fleet;
 }
 
-// Findings above information.
+// Findings more severe than information.
 inline std::vector<Finding> that_weigh(const Judgement& judgement) {
   std::vector<Finding> findings;
   for (const Finding& finding : judgement.findings)
