@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 // Deadline of every call, and the timeout of a test.
 inline constexpr milliseconds kTimeout{2000}, kHang{25000};
 
-// What a rank reports to the test.
+// A rank's report to the test.
 struct Note {
   std::atomic<int> rounds;  // successful collectives
   std::atomic<bool> returned, threw, wrong, again_same;

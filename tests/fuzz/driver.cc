@@ -63,7 +63,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
-  // Below n; 0 if n is 0.
+  // A random number below n; 0 if n is 0.
   std::size_t below(std::size_t n) { return n == 0 ? 0 : next() % n; }
 
  private:

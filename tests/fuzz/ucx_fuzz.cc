@@ -112,7 +112,7 @@ class Play {
     fake_.arrive(static_cast<ucp_tag_t>(source) << kTagBits | wide, std::move(bytes));
   }
 
-  // As sent by a rank: with a head like this rank's own sends, or without.
+  // A message as sent by a rank: with a head like this rank's own sends, or without.
   void message(Rank source, std::string_view body) {
     std::string text;
     if (byte_of(body, 2) & 4) {

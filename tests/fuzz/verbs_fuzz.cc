@@ -128,7 +128,7 @@ class Play {
                     std::byte(peer));
   }
 
-  // Fits a receive, more or less.
+  // Writes a message that fits a receive, or nearly does.
   void message(Rank peer, int k, std::string_view body) {
     VerbsMessageFront front;
     front.what = static_cast<VerbsMessage>(byte_of(body, 0) % 5);

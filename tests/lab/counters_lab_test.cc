@@ -132,7 +132,7 @@ TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
   EXPECT_THAT(trouble, ContainsRegex("tcp.retransmits \\+[0-9]"));
 }
 
-// Otherwise the fabric would be trusted: all transfers succeeded, over rail 0.
+// Without this verdict the fabric would be trusted: all transfers succeeded, over rail 0.
 TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
   lab_ = lab_to_break(2, 2);
   rail(1, "down");

@@ -80,7 +80,7 @@ TEST_F(NetlabFaults, SpellsEndWithTheirLab) {
             0);
 }
 
-// Of 16 flows with fixed ports, each of four links carries 1 to 8.
+// With 16 flows on fixed ports, each of four links carries 1 to 8.
 TEST_F(NetlabFaults, OneOfFourMembersLosesWhatItsFlowsSend) {
   constexpr int kFlows = 16, kOfEach = 10, kAll = kFlows * kOfEach, kMany = 16000;
   inject("ecmp h2r1:tx loss:100%");

@@ -88,7 +88,7 @@ class RailReceipt : public weft::testing::LabTest {
 
 TEST_F(RailReceipt, LostWhileTheReceiverEndsItsWorld) { expect_well(run_lab("", "leave")); }
 
-// As weft perf does after each size.
+// weft perf gathers like this after each size.
 TEST_F(RailReceipt, LostWhileTheReceiverGathersOnTheControlPlane) {
   expect_well(run_lab("", "gather"));
 }

@@ -27,7 +27,7 @@ using Bytes = std::int64_t;
 
 constexpr int kSteps = 20;
 constexpr int kHosts = 2, kRanksPerHost = 2;  // and a rail for each rank of a host
-// Of the model below: bytes of a micro-batch between two stages, and of the tied embedding.
+// Sizes in the model below: a micro-batch between two stages, and the tied embedding.
 constexpr Bytes kBoundary = 2 * 64 * 64 * 4, kTied = 256 * 64 * 4;
 // Ethernet, IP and TCP add 66 bytes to 1448; acknowledgements go in the other direction.
 constexpr double kHeaders = 1.06;
@@ -79,7 +79,7 @@ class TrainInTheLab : public testing::LabTest {
           << ports[p];
     }
   }
-  // Of rank 0, over all steps.
+  // Bytes sent by rank 0 over all steps.
   Bytes sent(const char* axis) const {
     Bytes sum = 0;
     for (const auto& step : steps_) sum += step["sent"][axis].get<Bytes>();

@@ -1,4 +1,5 @@
-// Which interfaces created in the kernel are rails: bridges, VLANs, bonds, addresses on lo.
+// Selection of rails among interfaces created in the kernel: bridges, VLANs, bonds, addresses on
+// lo.
 // labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which ports are rails, and why others are not, on made-up trees.
+// Selection of rails among ports, and the reasons against the others, on made-up trees.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

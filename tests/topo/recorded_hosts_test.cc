@@ -1,4 +1,4 @@
-// Which ports of recorded real hosts are rails. ABOUT, beside each recording, has the right answer.
+// Selection of rails on recorded hosts. ABOUT, beside each recording, has the right answer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

@@ -28,7 +28,7 @@ using testing::run_ranks;
 using testing::shared_memory;
 using testing::value;
 
-// Where a rank's buffers lie: on the heap or from weft::alloc, and their misalignment.
+// Placement of a rank's buffers: on the heap or from weft::alloc, and their misalignment.
 struct Placing {
   bool shared;
   std::size_t shift;

@@ -94,7 +94,7 @@ TEST_P(Handles, PatientReceiveFailsNobody) {
   EXPECT_EQ(ended, 1);
 }
 
-// Also calls with small messages, which do not wait long.
+// Blocking calls with small messages make progress, too, although they do not wait long.
 TEST_P(Handles, BlockingCallsMoveWhatElseIsUnderWay) {
   run([](World& world) {
     Communicator comm = world.world(), other = comm.duplicate();

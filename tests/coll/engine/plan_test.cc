@@ -1,4 +1,4 @@
-// When a plan lets a reduction write its result into transport memory (staging).
+// Conditions under which a plan stages a result, i.e. reduces it into transport memory.
 #include "coll/engine/plan.h"
 
 #include <gtest/gtest.h>

@@ -73,7 +73,7 @@ class DeviceFirstUseOfCards : public OnFakeCards {
   const testing::NoLateMemory strict_;
 };
 
-// Also with memory that NICs reach.
+// The same with memory that NICs reach.
 TEST_F(DeviceFirstUseOfCards, OfFurtherCommunicators) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*fake_device(), gpu_of(world));

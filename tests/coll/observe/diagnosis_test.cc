@@ -202,7 +202,7 @@ TEST_F(Diagnoses, OtherTypesAndOperators) {
          "rank 0 passed 1024 x float32, max, rank 1 passed 1024 x float32, sum");
 }
 
-// Also if rank 3 considers its call complete.
+// The mismatch is found even if rank 3 considers its call complete.
 TEST_F(Diagnoses, OtherCollective) {
   waits(0, call(124), {recv(3)});
   waits(1, call(124), {recv(3)});

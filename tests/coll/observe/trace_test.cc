@@ -222,7 +222,7 @@ TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   EXPECT_EQ(merge("b.rank0.json", "b.rank1.json").exit_code, 0);
 }
 
-// As after a failed job: the offset of rank 1's clock is unknown.
+// A failed job leaves the offset of rank 1's clock unknown.
 TEST_F(Observed, MergingSaysWhoseClockIsNotKnown) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
   std::ofstream(file("a.json")) << good << R"("rank":0,"clock_uncertain_us":3}})";

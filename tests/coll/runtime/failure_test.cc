@@ -143,7 +143,7 @@ TEST_P(Interruption, ALongStopOfAllRanksIsNoFailure) {
   }
 }
 
-// From the start of main() on: the constructor throws, or a collective fails.
+// At any time after the start of main(): the constructor throws, or a collective fails.
 TEST_P(Interruption, KilledWhileTheJobAssembles) {
   for (int i = 0; i < 3; ++i) {
     Workload job(GetParam(), random_(), true, milliseconds(3000));

@@ -162,7 +162,8 @@ TEST(Integrity, ADamagedRailIsNamed) {
   });
 }
 
-// Not by the number of the latest call. Communicators on the other rail continue.
+// The error has the failed call's number, not the latest one. The other rail's communicators
+// continue.
 TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);

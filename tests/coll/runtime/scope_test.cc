@@ -244,7 +244,7 @@ class LosesRank2 final : public testing::JobAround {
   int gathers_;
 };
 
-// Also between two gathers, while ranks wait for calibration messages.
+// This includes the time between two gathers, while ranks wait for calibration messages.
 TEST(ScopeOfADeath, EndsTheSetUpAtAnyStep) {
   const auto where = testing::places({3});
   WorldOptions options;

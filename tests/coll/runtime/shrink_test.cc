@@ -210,7 +210,7 @@ class Shrink : public ::testing::TestWithParam<Setting> {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     random_.seed(seed());
   }
-  // Not rank 0.
+  // A random rank other than 0.
   Rank any() { return 1 + static_cast<Rank>(random_() % static_cast<unsigned>(size() - 1)); }
   int size() const { return ranks_of(GetParam()); }
   void pause() { std::this_thread::sleep_for(std::chrono::microseconds(random_() % 40000)); }
@@ -235,7 +235,7 @@ TEST_P(ShrinkOnAWire, OneIsKilledAndTheOthersGoOn) {
     if (r == victim) continue;
     EXPECT_EQ(job.note(r).blamed, victim) << job.note(r).message;
   }
-  // And once more.
+  // A second failure.
   const Rank second = victim == 1 ? 2 : 1;
   if (size() < 4) return job.finish({victim});
   job.processes().signal(second, SIGKILL);
@@ -315,7 +315,7 @@ TEST_P(ShrinkOnAWire, AbortNamesWhoAndWhyAndAllGoOn) {
         << job.note(r).message;
   }
   ASSERT_TRUE(job.reach(size(), {}));
-  // From a signal handler.
+  // Calls abort() from a signal handler.
   job.processes().signal(0, SIGUSR1);
   ASSERT_TRUE(Processes::wait_until(kShrinkLimit, [&] {
     return std::string(job.note(size() - 1).message).find("said the handler") != std::string::npos;

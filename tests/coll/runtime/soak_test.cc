@@ -37,7 +37,7 @@ struct Holding {
   char file_list[1500];  // targets of the file descriptors
 };
 
-// Only weft's: jobs of other programs (mpirun) come and go.
+// Counts only weft's names: jobs of other programs (mpirun) come and go.
 long names_in_dev_shm() {
   return std::ranges::count_if(
       std::filesystem::directory_iterator("/dev/shm"), [](const auto& entry) {

@@ -150,7 +150,8 @@ TEST(RailContract, ACommunicatorRefusesAndNamesThePath) {
       c.all_reduce(v.data(), v.data(), n, DType::kFloat32, RedOp::kMax).check();
       const Algorithm* chosen = find_algorithm(Collective::kAllReduce, c.last_algorithm());
       ASSERT_NE(chosen, nullptr) << c.last_algorithm();
-      // Not only hierarchical ones: recursive doubling stays on its rail with 2x2 ranks.
+      // The choice is not limited to hierarchical ones: with 2x2 ranks, recursive doubling
+      // qualifies.
       EXPECT_FALSE(find_breach(*chosen, shape_of(2, 2, 2))) << chosen->name;
     }
   });

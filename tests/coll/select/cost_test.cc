@@ -17,7 +17,7 @@ using testing::uniform;
 constexpr double kAlpha = 3, kBeta = 0.001;
 constexpr std::size_t kBytes = 1 << 20;
 
-// Only latency and bandwidth, equal on all links.
+// A model with only latency and bandwidth, equal on all links.
 CostModel plain() {
   CostModel m;
   m.host = m.rail = {kAlpha, kBeta};
@@ -256,7 +256,7 @@ TEST(Pick, TheFewestMessagesWhereRanksShareCores) {
   m.oversubscription = 4;
   EXPECT_EQ(algorithm(uniform(8, 1), 8), "tree");
   EXPECT_EQ(pick(Collective::kBarrier, uniform(8, 1), 0, m).algorithm->name, "tree");
-  // Not if bandwidth dominates.
+  // This does not apply if bandwidth dominates.
   EXPECT_EQ(algorithm(uniform(8, 1), 1 << 20), "ring");
   EXPECT_EQ(algorithm(uniform(4, 2), 1 << 20), "hierarchical");
   EXPECT_EQ(algorithm(uniform(6, 2), 1 << 20), "hierarchical");

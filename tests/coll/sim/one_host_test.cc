@@ -78,7 +78,7 @@ TEST(OneHost, TakesTheTimeOfAll) {
     EXPECT_TRUE(compared.contains(name)) << name;
 }
 
-// Only if all hosts are equal and have the same schedule and events.
+// This requires that all hosts are equal and have the same schedule and events.
 TEST(OneHost, StandsForEqualHostsOnly) {
   const auto hierarchical = [](const Shape& shape, const SimFabricOptions& options) {
     return stands_for_all(Collective::kAllReduce, "hierarchical", shape, options);

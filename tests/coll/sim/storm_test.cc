@@ -385,7 +385,7 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// By kind of trouble: the number of seeds with it, and of those in which it had an effect.
+// Per kind of trouble: the number of seeds with it, and of those in which it had an effect.
 struct Bites {
   int had = 0, bit = 0;
 };

@@ -39,7 +39,7 @@ TEST(Histogram, PercentilesAreWithinOneIn256) {
   Histogram h;
   std::vector<double> samples;
   for (int i = 0; i < 20000; ++i) {
-    // From nanoseconds to an hour, log-uniform.
+    // Log-uniform from nanoseconds to an hour.
     const auto value = static_cast<std::int64_t>(
         std::exp2(std::uniform_real_distribution<double>(0, 41.7)(random)));
     h.add(value);

@@ -118,7 +118,7 @@ TEST_F(Snapshots, ASlotOfFewerLanesOrAnOlderGeneration) {
   EXPECT_EQ(found({tree_ / "sys"}), "");
 }
 
-// As without a subnet manager: 65535 is no LID.
+// Without a subnet manager, the port has no LID (65535).
 TEST_F(Snapshots, AnInfinibandPortInInit) {
   for (const int i : {0, 1})
     tree_.write({{port(i, "link_layer"), "InfiniBand"},

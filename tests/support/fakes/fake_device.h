@@ -140,7 +140,7 @@ class FakeDevice final : public Device {
   void note_return(const char* call) noexcept;
 
   mutable Mutex mutex_;
-  // By user address.
+  // Keyed by user address.
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_ WEFT_GUARDED_BY(mutex_);
   // Recently freed blocks, which late work may still access.
   std::deque<std::shared_ptr<Block>> freed_ WEFT_GUARDED_BY(mutex_);

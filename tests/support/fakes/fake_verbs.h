@@ -172,7 +172,7 @@ class FakeVerbs {
         if (!p.sends.empty()) fail(p, IBV_WC_RETRY_EXC_ERR);
   }
 
-  // Total costs of real hardware.
+  // Totals of operations that are costly on real hardware.
   struct Counts {
     std::size_t doorbells = 0, requests = 0, completions = 0;
     std::size_t inlined = 0, inline_bytes = 0;

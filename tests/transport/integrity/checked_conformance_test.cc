@@ -82,7 +82,7 @@ TEST(Checked, AFaultMaySpareRepeats) {
   }
 }
 
-// As over rails: a message may arrive before the note about it.
+// Delays notes: over rails, a message may arrive before its note.
 class NotesLast : public Decorator {
  public:
   using Decorator::Decorator;

@@ -89,7 +89,7 @@ TEST_F(Queue, RanksFindRankZeroThoughItsQueueIsShort) {
   });
 }
 
-// As if the queue was full and the last packet of the handshake was lost.
+// The queue was full, and the last packet of the handshake was lost.
 TEST_F(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
   Specs setup(2);
   Outcome leaf;
@@ -161,8 +161,8 @@ TEST_F(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
   if (!linked) GTEST_SKIP() << "missing capability: veth devices, with iproute2";
 }
 
-// As if that queue was full and the last packet of the handshake was lost: this rank considers
-// itself connected, and the heir would continue without it.
+// The queue was full, and the last packet of the handshake was lost: this rank considers itself
+// connected, and the heir would continue without it.
 TEST_F(Queue, AConnectionThatTheHeirKnowsNothingOfIsMadeAnew) {
   Fd lost;
   in_network_of_short_queues(1, [&] {

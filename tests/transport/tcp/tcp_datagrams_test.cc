@@ -58,7 +58,7 @@ TEST(TcpHeard, InAnyOrderAndForAnyTime) {
 
 class TcpDatagrams : public ::testing::Test {
  protected:
-  // Also if ranks share cores.
+  // Enables datagrams even if ranks share cores.
   void SetUp() override { setenv("WEFT_TCP_DATAGRAMS", "1", 1); }
   void TearDown() override { unsetenv("WEFT_TCP_DATAGRAMS"); }
 };

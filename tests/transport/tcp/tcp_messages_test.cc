@@ -67,7 +67,7 @@ TEST(TcpMessages, ThatWereLateLeaveNoMemoryBehind) {
   expect_memory_comes_back(two, 48 << 10, 4000);
 }
 
-// Also if this rank connected, and finds the peer dead before it has read the welcome.
+// This holds even if this rank connected and finds the peer dead before it has read the welcome.
 TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   std::uint64_t got = 0;
   const std::uint64_t data = 77;

@@ -305,7 +305,7 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Not the peer's, which works: shrink() would otherwise exclude it.
+// The error must not name the peer, which works: shrink() would exclude it.
 TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

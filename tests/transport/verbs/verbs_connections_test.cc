@@ -37,7 +37,7 @@ Nic fake_rail() {
 class VerbsConnections : public ::testing::Test {
  protected:
   void SetUp() override {
-    // Left by VerbsPeers.
+    // Variables that VerbsPeers has set.
     for (const char* variable : {"QPS", "SLOTS", "SLOT_BYTES", "WINDOWS", "SEND_DEPTH"})
       unsetenv((std::string("WEFT_VERBS_") + variable).c_str());
     fake_.wired = true;

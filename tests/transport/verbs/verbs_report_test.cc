@@ -115,7 +115,7 @@ TEST_F(VerbsLinkDown, EndsReceivesWhereAnotherRailStandsIn) {
                                        HasSubstr(test_rail(0).name)));
 }
 
-// Like a sleeping rank, which waits for the descriptors of arm().
+// A sleeping rank waits for the descriptors of arm().
 TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   Net both = replaceable_net(true);
   ASSERT_TRUE(both.connect());

@@ -18,7 +18,7 @@ constexpr std::size_t kSeverSizes[] = {0, 8, kShort, kSlot, kLong};
 
 class VerbsSever : public OnVerbs {
  protected:
-  // Like rails: the lower rank asks, the higher one is ready first.
+  // Reconnects like rails: the lower rank asks, the higher one is ready first.
   static void open_again(Net& net, Rank low, Rank high) {
     Transport &a = net[low].transport(), &b = net[high].transport();
     const std::string from_low = a.reopen(high);

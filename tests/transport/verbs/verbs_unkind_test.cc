@@ -286,7 +286,7 @@ TEST_F(VerbsUnkind, AShortMessageIsOneRequestAndOneDoorbell) {
   const FakeVerbs::Counts before = fake_.counts;
   constexpr std::size_t kMessages = 64;
   for (std::uint64_t tag = 2; tag < 2 + kMessages; ++tag) pass(two, 0, 1, tag, 8);
-  // And a few that acknowledge messages and return receives.
+  // A few more acknowledge messages and return receives.
   EXPECT_LE(since(&FakeVerbs::Counts::requests, before), kMessages * 9 / 8);
   EXPECT_LE(since(&FakeVerbs::Counts::doorbells, before), kMessages * 9 / 8);
   EXPECT_GE(since(&FakeVerbs::Counts::inlined, before), kMessages);

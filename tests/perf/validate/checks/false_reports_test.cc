@@ -1,4 +1,4 @@
-// Which host is named if both ends of a flow contradict each other, and what is no contradiction.
+// Attribution if both ends of a flow contradict each other, and cases that are no contradiction.
 #include <gtest/gtest.h>
 
 #include "perf/validate/checks/fleet.h"

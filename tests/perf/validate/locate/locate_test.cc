@@ -1,4 +1,4 @@
-// From hand-made samples to causes: place, direction, value and confidence.
+// Localization of causes in hand-made samples: place, direction, value and confidence.
 #include "perf/validate/locate/locate.h"
 
 #include <gmock/gmock.h>

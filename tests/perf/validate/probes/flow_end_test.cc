@@ -323,7 +323,7 @@ TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
   EXPECT_THAT(WindowMeter(1).windows(), IsEmpty());
 }
 
-// As if a flow's last packet is lost, and its timer outlasts the flow.
+// A flow whose last packet is lost and whose timer outlasts it has empty windows.
 TEST(WindowMeter, AFlowThatStandsStillAtItsEndHasEmptyWindows) {
   WindowMeter meter(1.6);  // windows of 100 ms
   for (int i = 0; i < 80; ++i) meter.add(10 + i * 0.01, 1000);

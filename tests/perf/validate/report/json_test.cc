@@ -161,7 +161,7 @@ TEST(ReportJson, TheVersionBeforeIsRead) {
   EXPECT_FALSE(report.ports[7].sent_lost);
 }
 
-// As from a job that never assembled.
+// The report of a job that never assembled has no hosts.
 TEST(ReportJson, AReportWithoutHostsComesBack) {
   Report report;
   report.failure = "rank 3 did not arrive";

@@ -319,7 +319,7 @@ TEST(ReportWords, CasesThatAreNoCountAreStillSaid) {
   EXPECT_EQ(in_words(f), "a collective: wrong result in - cases");
 }
 
-// Of checks that differ only by the kind of their place.
+// The kind of place of checks that differ only in this.
 PlaceKind kind_of(std::string_view id) {
   return id == "host-rate"     ? PlaceKind::kHost
          : id == "path-rate"   ? PlaceKind::kPath
