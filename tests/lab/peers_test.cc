@@ -196,8 +196,7 @@ TEST_F(Peers, AProgramOfMpiWithWeftInFrontIsJudgedBesidePlainMpi) {
       !fs::exists(fs::path(WEFT_BINARY).parent_path() / "mpi/openmpi/libweft_mpi.so"))
     GTEST_SKIP() << "missing capability: Open MPI";
   const Output result = bench(
-      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget-s "
-      "0.1");
+      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget-s 0.1");
   EXPECT_THAT(result.text, HasSubstr("all_reduce, 2 ranks, mpi memory, 8 B")) << "PASS or MISS";
   EXPECT_THAT(result.text, HasSubstr("0 not measured"));
   const nlohmann::json json = report();
