@@ -1,4 +1,4 @@
-// Questions (reference.h) put to a communicator over real transports, and where its ranks are.
+// Runs Questions (reference.h) on a communicator over real transports, in several layouts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ inline Status call(Communicator& comm, const Question& q, const RankData& d) {
   }
 }
 
-// One question on this rank; every byte of the answer is compared.
+// Runs one question on this rank and compares every byte of the result.
 inline void expect_right(Communicator& comm, const Question& q, const std::string& what,
                          std::size_t shift = 0,
                          std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
@@ -64,13 +64,13 @@ inline void expect_right(Communicator& comm, const Question& q, const std::strin
 
 struct LayoutSetting {
   const char* name;
-  std::vector<int> hosts;  // ranks of each
+  std::vector<int> hosts;  // ranks on each host
   int rails;
   const char* transport;
 };
 inline void PrintTo(const LayoutSetting& s, std::ostream* os) { *os << s.name; }
 
-// Ranks in a layout, where every algorithm may run.
+// A fixture over layouts in which every algorithm may run.
 class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
  protected:
   void SetUp() override {
@@ -79,7 +79,7 @@ class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
   static bool needs_ucx() { return std::string(GetParam().transport) == "ucx"; }
   static void run(const std::function<void(World&)>& body) {
     WorldOptions options;
-    options.cross_rail = "allow";  // every algorithm is tried
+    options.cross_rail = "allow";  // run every algorithm
     options.transport = GetParam().transport;
     options.timeout = std::chrono::milliseconds(20000);
     run_ranks(places(GetParam().hosts, GetParam().rails), options, body);

@@ -1,5 +1,5 @@
-// A job of processes for tests in which some of them fail: collectives of random kind, size and
-// memory, each checked, and what every rank says of its end.
+// A job of processes, some of which fail: random collectives, each checked, and the error that ends
+// every rank.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,12 +25,12 @@ namespace weft::testing {
 
 using std::chrono::milliseconds;
 
-// The deadline of every call, and when a test gives up.
+// Deadline of every call, and the timeout of a test.
 inline constexpr milliseconds kTimeout{2000}, kHang{25000};
 
-// What a rank tells the test.
+// A rank's report to the test.
 struct Note {
-  std::atomic<int> rounds;  // of collectives that went well
+  std::atomic<int> rounds;  // successful collectives
   std::atomic<bool> returned, threw, wrong, again_same;
   Code code;
   Rank blamed;
@@ -44,10 +44,10 @@ struct Note {
 };
 
 struct Board {
-  std::atomic<bool> finish;  // the ranks are to end in good order
+  std::atomic<bool> finish;  // tells the ranks to end normally
 };
 
-// One round: a collective of random kind, size and memory, the same on every rank, checked.
+// One round: a random collective, size and memory, the same on every rank, checked.
 class Rounds {
  public:
   Rounds(Communicator comm, unsigned seed) : comm_(std::move(comm)), random_(seed) {
@@ -125,10 +125,10 @@ class Rounds {
   Communicator comm_;
   std::mt19937 random_;
   std::size_t round_ = 0;
-  std::int32_t *in_[2], *out_[2];  // gone with the process
+  std::int32_t *in_[2], *out_[2];  // freed by the process's exit
 };
 
-// A job of processes that do rounds until something fails or `finish` is set.
+// A job of processes that run rounds until a failure or until `finish` is set.
 class Workload {
  public:
   Workload(const Setting& s, unsigned seed, bool in_order,
@@ -153,7 +153,7 @@ class Workload {
     });
   }
 
-  // Every rank but the victim has returned an error that names it.
+  // Every rank but the victim returned an error that names it.
   void expect_blamed(Rank victim) {
     EXPECT_TRUE(processes_.wait(kHang, victim)) << "a rank hangs";
     for (Rank r = 0; r < n_; ++r) {
@@ -208,7 +208,7 @@ class Workload {
                         again.message() == status.message();
     }
     note.returned = true;
-    if (!in_order) _exit(0);  // as a program does that calls exit() on an error
+    if (!in_order) _exit(0);  // like a program that calls exit() on an error
     return 0;
   }
 

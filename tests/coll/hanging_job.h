@@ -1,5 +1,4 @@
-// A job of processes that does some rounds of all_reduces and then gets into trouble, and `weft
-// doctor` on it.
+// A job of processes that runs some all_reduces and then hangs, and `weft doctor` on it.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,24 +24,24 @@ namespace weft::testing {
 
 using std::chrono::milliseconds;
 
-inline constexpr milliseconds kHangLimit{30000};  // when a test gives up
+inline constexpr milliseconds kHangLimit{30000};  // timeout of a test
 
 struct HangNote {
   std::atomic<int> rounds;
   std::atomic<bool> stuck, returned;
-  std::atomic<bool> seen;  // by the test, which lets the rank go on
+  std::atomic<bool> seen;  // by the test, which then releases the rank
   Code code;
   Rank blamed;
   char message[900];
 };
 struct Switches {
-  std::atomic<bool> free;  // ranks that are stuck go on
+  std::atomic<bool> free;  // releases stuck ranks
 };
 
-// What a rank does in its round of trouble, and what the others do then.
+// A rank's call in the round that hangs; returns its status.
 using Trouble = std::function<Status(World&, HangNote&)>;
 
-// Some rounds of small and large all_reduces, then `trouble`.
+// Runs some rounds of small and large all_reduces, then `trouble`.
 class HangingJob {
  public:
   HangingJob(const Setting& s, int rounds, milliseconds deadline, const Trouble& trouble)
@@ -90,7 +89,7 @@ class HangingJob {
     return until([&] { return notes_[victim].stuck.load(); });
   }
 
-  // What every rank but the victim got.
+  // Checks the error of every rank but the victim.
   void expect(Rank victim, Code code, const std::string& pattern) {
     EXPECT_TRUE(all_returned_but(victim)) << "a rank hangs";
     for (Rank r = 0; r < n_; ++r) {
@@ -102,7 +101,7 @@ class HangingJob {
     }
   }
 
-  // As a person sees it. The job must be in trouble already.
+  // Runs `weft doctor`. The job must hang already.
   nlohmann::json doctor(Rank any) {
     const Output output = run(fmt::format("{} doctor --json --after-s 0.5 --pid {} 2>&1",
                                           WEFT_BINARY, processes_.pid(any)));

@@ -1,7 +1,7 @@
-// Schedules, played by an interpreter that shares no code with the checker: it runs all ranks in a
-// random order, step by step, with queues for channels and the values written out as text,
-// "[([(0+1)]+[(2+3)])]". It follows the rules at the top of coll/schedule/check_graph.h, FIFO and
-// credits included; so there is no class of schedules in which the two may differ.
+// An interpreter of schedules that shares no code with the checker. It runs all ranks in random
+// order, step by step, with queues as channels and values as text, "[([(0+1)]+[(2+3)])]". It
+// follows the rules at the top of coll/schedule/check_graph.h, FIFO and credits included, so the
+// two must agree on every schedule.
 #pragma once
 
 #include <fmt/format.h>
@@ -53,15 +53,15 @@ class Interpreter {
       for (auto [rank, i] : left) moved |= advance(rank, i);
       std::erase_if(left, [&](auto at) { return ranks_[at.first].done[at.second]; });
     }
-    if (wrong_ || !left.empty()) return false;  // something is unmatched, or a deadlock
+    if (wrong_ || !left.empty()) return false;  // unmatched messages, or a deadlock
     for (const auto& [key, channel] : channels_)
       if (channel.sent != channel.taken) return false;
     return result_right();
   }
 
  private:
-  // Parts of a sum that is being added up, by the rank that each came from; one part once it is
-  // complete. Empty: unwritten.
+  // Parts of a sum in progress, by the rank that each came from; one part once it is complete.
+  // Empty: unwritten.
   using Value = std::vector<std::pair<Rank, std::string>>;
   struct RankState {
     std::vector<Value> values;
@@ -97,7 +97,7 @@ class Interpreter {
     }
   }
 
-  // Whose value chunk c must be on rank s.rank in the end; -1: any.
+  // The rank whose value chunk c must hold on rank s.rank at the end; -1: any.
   int must_be(const Schedule& s, int c) const {
     const int b = block(s, c);
     switch (case_.collective) {
@@ -123,17 +123,17 @@ class Interpreter {
 
   static bool overlap(Chunks a, Chunks b) { return a.first < b.end() && b.first < a.end(); }
 
-  // Step `later` travels in one message with step `earlier`.
+  // Whether steps `earlier` to `later` travel in one message.
   bool same_message(int rank, int earlier, int later) const {
     for (int i = earlier + 1; i <= later; ++i)
       if (!all_[rank].steps[i].joined) return false;
     return earlier < later;
   }
 
-  // All of a message can be sent or taken, for the first of its steps.
+  // For the first step of a message: whether all of it can be sent or received.
   bool message_ready(int rank, int i) const {
     const auto& steps = all_[rank].steps;
-    if (steps[i].joined) return true;  // the first one was
+    if (steps[i].joined) return true;  // checked with the first step
     for (int k = i; k < static_cast<int>(steps.size()) && (k == i || steps[k].joined); ++k)
       if (!data_ready(rank, k)) return false;
     return true;
@@ -145,7 +145,7 @@ class Interpreter {
       if (!ranks_[rank].done[e] && !same_message(rank, e, i) && overlap(steps[e].at, steps[i].at) &&
           (steps[e].op != Op::kSend || steps[i].op != Op::kSend))
         return false;
-    // What was in a chunk's place has gone.
+    // Whether the previous content of the chunk's place has been sent.
     for (int e = 0; steps[i].op != Op::kSend && e < i; ++e)
       for (int c = steps[i].at.first; c < steps[i].at.end(); ++c)
         for (int o = steps[e].at.first; o < steps[e].at.end(); ++o)
@@ -163,7 +163,7 @@ class Interpreter {
     return std::any_of(steps.begin(), steps.begin() + i,
                        [&](const Step& e) { return e.op != Op::kSend && has(e, c); });
   }
-  // A chunk is touched after another was written to its place.
+  // Whether a chunk is accessed after another one overwrote its place.
   static bool misplaced(const Schedule& s) {
     for (int c = 0; !s.place.empty() && c < s.nchunks; ++c)
       for (int o = 0; o < s.nchunks; ++o) {
@@ -180,8 +180,8 @@ class Interpreter {
     return false;
   }
 
-  // The position of a step among those of its channel and direction; whether those before it are
-  // as far as they must be.
+  // The position of a step in its channel and direction; returns whether earlier steps have
+  // progressed far enough.
   bool in_turn(int rank, int i, int* position) const {
     const auto& steps = all_[rank].steps;
     const bool sends = steps[i].op == Op::kSend;
@@ -258,7 +258,7 @@ class Interpreter {
     }
   }
 
-  // The step is one reduction with the step before it.
+  // Whether the step continues the reduction of the step before it.
   bool goes_on(int rank, int i) const {
     const auto& steps = all_[rank].steps;
     if (i == 0 || steps[i].op != Op::kRecvReduce || steps[i - 1].op != Op::kRecvReduce ||
@@ -270,7 +270,7 @@ class Interpreter {
     }
   }
 
-  // In the order of ranks, where a + b is b + a.
+  // Sorts by rank, since a + b equals b + a.
   std::string complete(Value parts) {
     if (parts.empty()) {  // read, but never written
       wrong_ = true;

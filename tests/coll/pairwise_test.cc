@@ -29,7 +29,7 @@ Pairwise<int, std::string, bool, int> cases() {
                   Axis<bool>{"flag", {false, true}}, Axis<int>{"other", {0, 1, 2}});
 }
 
-// Every pair of values that occurs in these rows, with the two axes.
+// Every pair of values in these rows, with the two axes.
 template <std::size_t... I>
 std::set<std::string> pairs_in(const std::vector<Case>& rows, std::index_sequence<I...>) {
   const auto text = [](const auto& v) {
@@ -66,7 +66,7 @@ TEST(Pairwise, CoversEveryPairThatExistsInFewRowsThatExist) {
   EXPECT_EQ(pairs_in(rows), pairs_in(all_that_exist()));
   for (const auto& [number, word, flag, other] : rows)
     EXPECT_TRUE(exists(number, word, flag, other));
-  EXPECT_GE(rows.size(), kNumbers.size() * kWords.size());  // of the two longest axes, each pair
+  EXPECT_GE(rows.size(), kNumbers.size() * kWords.size());  // every pair of the two longest axes
   EXPECT_LE(rows.size(), kNumbers.size() * kWords.size() + 4);
   EXPECT_EQ(std::set<Case>(rows.begin(), rows.end()).size(), rows.size()) << "a row is there twice";
 }

@@ -1,4 +1,4 @@
-// What must come out of a collective, element by element.
+// Expected results of collectives, element by element.
 #include "tests/coll/reference.h"
 
 #include <fmt/format.h>
@@ -121,14 +121,15 @@ RankData::RankData(const Question& q, int r, std::size_t shift, std::pmr::memory
   before_.assign(in_memory_.begin(), in_memory_.end());
 }
 
-// Here, where the compiler optimises: destroying a vector takes a call for each byte elsewhere.
+// Defined here, where the compiler optimizes: elsewhere, destroying a vector calls a function per
+// byte.
 RankData::~RankData() = default;
 RankData::RankData(RankData&&) = default;
 
 std::string RankData::check() const {
   const std::size_t e = size_of(q_.type), n = q_.out_elements(r_);
   std::byte want[8];
-  // Blocks come once each, not once per element: most of these tests' time is spent here.
+  // Each block once, not each element: most time of these tests is spent here.
   std::size_t i = 0;
   for (int block = 0; i < n; ++block) {
     const std::size_t origin = q_.origin(r_, block);
@@ -140,8 +141,8 @@ std::string RankData::check() const {
   }
   const std::pmr::vector<std::byte>& written = shares() ? in_memory_ : out_memory_;
   const auto first = static_cast<std::size_t>(out - written.data());
-  // In place, what is not the result may be input that has been changed on the way; only memory
-  // that is neither must be untouched.
+  // In place, memory outside the result may be input, which may have changed; only memory that is
+  // neither input nor result must be unchanged.
   const std::size_t input = in_begin(), input_end = shares() ? input + q_.in_elements(r_) * e : 0;
   for (std::size_t at = 0; at < written.size(); ++at) {
     if (at == first) at += n * e;

@@ -1,4 +1,4 @@
-// A collective's arguments on every rank, and what must come out, computed without weft.
+// A collective's arguments on every rank, and its expected result, computed without weft.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace weft::testing {
 
-// The factor of every premultiplied sum; payload.h's reduced() knows it.
+// The factor of every premultiplied sum, also used by reduced() in payload.h.
 inline constexpr double kFactor = 2;
 
 struct Question {
@@ -24,30 +24,30 @@ struct Question {
   RedOp op = RedOp::kSum;
   bool in_place = false;
   Rank root = 0;
-  // Blocks of different sizes: counts[r] is {that of rank r}, or of an all_to_all what r has for
-  // each rank. Empty: all have `count`.
+  // Blocks of different sizes: counts[r] is {size of block r} or, for all_to_all_v, r's counts for
+  // each rank. Empty: all blocks have `count` elements.
   std::vector<std::vector<std::size_t>> counts = {};
 
   Reduction reduction() const { return {op, op == RedOp::kPreMulSum ? kFactor : 1}; }
   bool is_vector() const { return !counts.empty(); }
-  // Elements of the block of rank r; in an all_to_all, that `r` has for `s`.
+  // Elements of rank r's block; in an all_to_all, of r's block for `s`.
   std::size_t block(int r, int s = 0) const {
     if (!is_vector()) return count;
     return counts[static_cast<std::size_t>(r)]
                  [static_cast<std::size_t>(collective == Collective::kAllToAll ? s : 0)];
   }
-  // Where the block of rank r begins in the buffer of all blocks.
+  // Offset of rank r's block in the buffer of all blocks.
   std::size_t begin(int r) const {
     std::size_t at = 0;
     for (int i = 0; i < r; ++i) at += block(i);
     return at;
   }
-  std::size_t sent_at(int r, int s) const {  // in the input of r, of what it has for s
+  std::size_t sent_at(int r, int s) const {  // offset in r's input of the block for s
     std::size_t at = 0;
     for (int i = 0; i < s; ++i) at += block(r, i);
     return at;
   }
-  std::size_t received_at(int r, int s) const {  // in the output of r, of what it got from s
+  std::size_t received_at(int r, int s) const {  // offset in r's output of the block from s
     std::size_t at = 0;
     for (int i = 0; i < s; ++i) at += block(i, r);
     return at;
@@ -56,26 +56,25 @@ struct Question {
   std::size_t in_elements(int r) const;
   std::size_t out_elements(int r) const;
   double input(int r, std::size_t i) const;
-  // Where the elements of rank r's result end that come from the block of rank `block`; the whole
-  // result where it does not come from several.
+  // End of the elements of rank r's result that come from rank `block`'s block; the end of the
+  // result if it has only one.
   std::size_t end_of(int r, int block) const;
-  // Element i of rank r's result, which lies in `block`, is made of the operands' element i +
+  // Element i of rank r's result, which lies in `block`, combines the operands' elements at i +
   // origin(r, block), modulo 2^64; output() takes that index.
   std::size_t origin(int r, int block) const;
   double output(std::size_t operand, int block) const;
   std::string words() const;
 };
 
-// The buffers of one rank, `shift` bytes past their alignment, with bytes around them that must
-// stay as they are.
+// The buffers of one rank, misaligned by `shift` bytes, with guard bytes around them.
 class RankData {
  public:
   RankData(const Question& q, int r, std::size_t shift = 0,
            std::pmr::memory_resource* memory = std::pmr::get_default_resource());
-  RankData(RankData&&);  // vectors keep their memory
+  RankData(RankData&&);  // moved vectors keep their memory
   ~RankData();
 
-  // Empty, or what is wrong.
+  // An error message, or empty.
   std::string check() const;
 
   std::byte *in = nullptr, *out = nullptr;

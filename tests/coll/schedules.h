@@ -8,7 +8,7 @@
 
 namespace weft::testing {
 
-// `hosts` hosts of `per_host` ranks, rank after rank.
+// `hosts` hosts of `per_host` ranks, in rank order.
 inline Shape uniform(int hosts, int per_host) {
   Shape shape;
   shape.nranks = hosts * per_host;
@@ -19,7 +19,7 @@ inline Shape uniform(int hosts, int per_host) {
   return shape;
 }
 
-// The same, dealt out round robin: rank r is on host r % hosts.
+// The same, round robin: rank r is on host r % hosts.
 inline Shape round_robin(int hosts, int per_host) {
   Shape shape;
   shape.nranks = hosts * per_host;
@@ -28,7 +28,7 @@ inline Shape round_robin(int hosts, int per_host) {
   return shape;
 }
 
-// Hosts of these numbers of ranks.
+// Hosts with these numbers of ranks.
 inline Shape is_vector(const std::vector<int>& sizes) {
   Shape shape;
   shape.nranks = 0;

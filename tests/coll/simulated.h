@@ -1,4 +1,4 @@
-// A collective on the simulated fabric, with data.
+// Runs a collective on the simulated fabric, with data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace weft::testing {
 
-// Runs it with data and compares every byte of every rank.
+// Runs the algorithm with data and compares every byte of every rank.
 inline SimResult run_with_data(const Algorithm& a, const Shape& shape, std::size_t count,
                                DType type, const SimFabricOptions& options, bool in_place = false,
                                RedOp op = RedOp::kSum) {

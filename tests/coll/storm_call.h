@@ -1,5 +1,5 @@
 // One call of a random program: any algorithm of the registry with any arguments, the memory of all
-// ranks, and what must be in it at the end.
+// ranks, and the expected result.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 namespace weft::testing {
 
-// Choices by a seed, the same on every machine.
+// Random choices by seed, the same on every machine.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 1) {}
@@ -38,7 +38,7 @@ class Dice {
 
 class StormCall {
  public:
-  // For a communicator of this shape; about so many bytes per rank at most.
+  // A random call on a communicator of this shape, with at most about most_bytes per rank.
   StormCall(Dice& dice, int communicator, Shape shape, std::size_t most_bytes) {
     const int n = shape.nranks;
     call_.communicator = communicator;
@@ -66,14 +66,14 @@ class StormCall {
                               std::vector<std::size_t>(static_cast<std::size_t>(n)));
       for (std::size_t r = 0; r < question_.counts.size(); ++r)
         for (std::size_t s = 0; s < question_.counts.size(); ++s)
-          // In place, a rank of an all_to_all gets from another as much as it sends there.
+          // In place, a rank of an all_to_all receives from each rank as much as it sends to it.
           question_.counts[r][s] = question_.in_place && s < r ? question_.counts[s][r]
                                    : dice.chance(30)           ? 0
                                                                : some();
     }
     finish();
   }
-  // This algorithm, with the schedules that it has been given.
+  // A call of this algorithm with the given schedules.
   StormCall(const Algorithm& algorithm, std::vector<Schedule> schedules, const Shape& shape,
             DType type, RedOp op, std::size_t count, bool in_place) {
     call_.algorithm = &algorithm;
@@ -92,8 +92,8 @@ class StormCall {
                        call_.deterministic ? ", deterministic" : "", call_.communicator);
   }
 
-  // Makes the memory of all ranks, as it is before the call; call() points to it as long as this
-  // object stays where it is.
+  // Creates the memory of all ranks as before the call; call() points to it, so this object must
+  // not move.
   void fill() {
     data_.clear();
     data_.reserve(static_cast<std::size_t>(question_.n));
@@ -106,10 +106,10 @@ class StormCall {
     }
   }
 
-  // What is wrong with the result of a rank; empty: nothing.
+  // An error in a rank's result, or empty.
   std::string wrong(std::size_t r) const { return data_[r].check(); }
 
-  // Overwrites the result of a rank; true as long as nobody else has written there since.
+  // Overwrites the result of a rank; marked() is true until something else is written.
   void mark(std::size_t r) { std::fill_n(data_[r].out, bytes_of(r), kMark); }
   bool marked(std::size_t r) const {
     return std::all_of(data_[r].out, data_[r].out + bytes_of(r),
@@ -132,7 +132,7 @@ class StormCall {
     call_.in_place = question_.in_place;
     call_.counts = question_.counts;
   }
-  // Whether the reference is.
+  // Whether the reference is exact.
   bool exact() const {
     const bool whole = (question_.n & (question_.n - 1)) == 0;
     return defined(question_.op, question_.type) &&

@@ -1,5 +1,5 @@
-// The script for the first minutes on a GPU: its flow, on the device made of host memory, with test
-// programs that are stubs. One of their cases hangs, and is cut.
+// The script for the first minutes on a GPU: its flow, on the device made of host memory, with stub
+// test programs. One of their cases hangs, and is killed.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -61,13 +61,13 @@ class FirstDay : public ::testing::Test {
 
 TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
   const Output out = first_day(WEFT_WITH_FAKES, 240);
-  EXPECT_EQ(out.exit_code, 1) << out.text;  // as a case was cut
+  EXPECT_EQ(out.exit_code, 1) << out.text;  // because a case was killed
   const std::string report = read_file(folder_ / "out/report.md");
   EXPECT_NE(report.find("16 of 18 commands passed"), std::string::npos) << report;
   EXPECT_NE(report.find("| training | `train_cuda_tests --gtest_filter=CudaTraining.Hangs` | CUT"),
             std::string::npos)
       << report;
-  EXPECT_NE(report.find("\nbegins\n"), std::string::npos) << report;      // what it printed before
+  EXPECT_NE(report.find("\nbegins\n"), std::string::npos) << report;      // its earlier output
   EXPECT_NE(report.find(": wait_value\n"), std::string::npos) << report;  // and its stacks
   // The figures, also on the console.
   for (const std::string& text : {report, out.text}) {
@@ -76,7 +76,7 @@ TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
     EXPECT_THAT(text, HasSubstr("| `cuda_cuda_tests` | passed | 4 tests passed |"));
     EXPECT_THAT(text, ContainsRegex("perf sendrecv[^|]*\\| passed \\| bus [0-9.]+ GB/s at "));
   }
-  // A daemon of its own for the ranks that share the GPU by MPS, and none for the others.
+  // An MPS daemon for the ranks that share the GPU, and none for the others.
   EXPECT_THAT(
       read_file(folder_ / "mps"),
       MatchesRegex("starts in (/[^\n]*/weft-mps-[^\n]*)\nquit in /[^\n]*/weft-mps-[^\n]*\n"));
@@ -93,7 +93,7 @@ TEST_F(FirstDay, MeasuresTestsAndWritesReportAndPage) {
   EXPECT_NE(index.find("-gpu.md): NVIDIA H100 of a test"), std::string::npos) << index;
 }
 
-// A weft that stands still from the first command on: everything is cut, and said.
+// A weft that hangs from the first command on: every command is killed, and reported.
 TEST_F(FirstDay, NothingHangs) {
   script("weft", "sleep 1000");
   const Output out = first_day(folder_ / "weft", 20);

@@ -1,22 +1,19 @@
-// The commands of the pages: what README.md and docs/ say that a reader types, and what they show
-// that it prints. docs/decisions and docs/benchmarks are records of what was run once, and are left
-// out.
+// The commands of the pages: those that README.md and docs/ ask a reader to type, and the output
+// that they show. docs/decisions and docs/benchmarks record past runs, and are not tested.
 //
-// `sh` is a script that ends with 0. `console` has commands after "$ " and, below each, what it
-// prints. `text` is what the last `sh` block above it prints. What is shown must be printed, in
-// this order, with whatever numbers; "..." is anything. Comments in the lines above a block say
-// what is special about it:
-//   <!-- not run: reason -->            left alone; at most kNotRun of these
-//   <!-- needs: netlab -->              skipped where this machine has none (see kCapabilities)
+// `sh` is a script that ends with 0. `console` has commands after "$ ", each followed by its
+// output. `text` is output of the last `sh` block above it. Shown output must be printed, in this
+// order, with any numbers; "..." matches anything. Comments in the lines above a block modify it:
+//   <!-- not run: reason -->            not run; at most kNotRun of these
+//   <!-- needs: netlab -->              skipped if this machine has none (see kCapabilities)
 //   <!-- file: PATH -->                 the block is that file of the source tree, or a part of it
-//   <!-- part of: WORDS -->             each line is in the page's block with these words, which is
-//   run
-//   <!-- printed by: WORDS -->          of `text`: by the page's block of commands with these words
-//   <!-- may differ: ring flat -->      words that may be others of these, like numbers
+//   <!-- part of: WORDS -->             each line is in the page's block with these words, which runs
+//   <!-- printed by: WORDS -->          `text`: output of the page's command block with these words
+//   <!-- may differ: ring flat -->      words that may be replaced by others of these, like numbers
 //   <!-- ends with: 2 -->               the exit code of the last command; 0|4: one of these,
-//                                       and what is shown is printed where it is the first
-//   <!-- before: COMMAND -->            what the reader has done before; $SOURCE is the source tree
-//   <!-- after: COMMAND -->             what removes the things that the block leaves
+//                                       and the shown output belongs to the first
+//   <!-- before: COMMAND -->            runs before the block; $SOURCE is the source tree
+//   <!-- after: COMMAND -->             removes what the block leaves behind
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +37,7 @@ namespace weft::testing {
 
 inline const std::filesystem::path kSource = WEFT_SOURCE_DIR;
 inline constexpr int kNotRun = 20;
-// What blocks may need, and a command that succeeds where it is there.
+// Capabilities that blocks may need, and a command that succeeds if the machine has it.
 inline const std::map<std::string, std::string> kCapabilities = {
     {"netlab", (kSource / "tests/lab/netlab").string() + " check"},
     {"softroce", (kSource / "tests/lab/softroce").string() + " check"},
@@ -54,7 +51,7 @@ struct Block {
   std::string page, language, text;
   int line = 0;
   std::map<std::string, std::string> marks;
-  std::string shown;  // of `sh`: what the blocks of `text` say that it prints
+  std::string shown;  // of `sh`: the expected output in its `text` blocks
 
   bool commands() const { return language == "sh" || language == "console"; }
   bool has(const std::string& mark) const { return marks.contains(mark); }
@@ -77,7 +74,7 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The pages with commands; of those below docs/, also those of folders.
+// The pages with commands, including all folders below docs/.
 inline std::vector<std::string> pages() {
   std::vector<std::string> pages{"README.md"};
   for (const char* folder : {"docs", "docs/tutorials", "docs/training"})
@@ -133,7 +130,7 @@ inline std::vector<Block> all_blocks() {
   return all;
 }
 
-// Numbers, what is drawn with '#', and `words` are one '#'; blanks and ends of lines are one blank.
+// Replaces numbers, graphics of '#', and `words` by one '#', and white space by one blank.
 inline std::string shape_of(std::string text, const std::string& words) {
   if (!words.empty())
     text = std::regex_replace(
@@ -144,7 +141,7 @@ inline std::string shape_of(std::string text, const std::string& words) {
   return std::regex_replace(text, std::regex("\\s+"), " ");
 }
 
-// Empty, or what is shown and was not printed.
+// The shown text that was not printed, or empty.
 inline std::string not_printed(const std::string& shown, const std::string& printed,
                                const std::string& words = "") {
   const std::string text = shape_of(printed, words), pattern = shape_of(shown, words);
@@ -162,7 +159,7 @@ inline std::string not_printed(const std::string& shown, const std::string& prin
   return "";
 }
 
-// The commands of a `console` block, each with what the page shows below it.
+// The commands of a `console` block, each with the output shown below it.
 struct Typed {
   std::string command, shown;
 };
@@ -185,7 +182,7 @@ inline std::vector<Typed> typed_in(const Block& block) {
   return typed;
 }
 
-// The block as a script of bash. After each command of a `console` block it prints a line with the
+// The block as a bash script. After each command of a `console` block it prints a line with the
 // exit code.
 inline std::string script_of(const Block& block) {
   std::string script = "exec 2>&1\n";
@@ -196,7 +193,7 @@ inline std::string script_of(const Block& block) {
   return script;
 }
 
-// What a script of script_of() printed, and how it ended: is the page true?
+// Compares the output and exit code of a script_of() script with the page.
 inline void expect_true(const Block& block, const Output& output) {
   SCOPED_TRACE(block.where());
   const std::regex wanted(block.has("ends with") ? block.mark("ends with") : "0");

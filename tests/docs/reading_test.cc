@@ -1,4 +1,4 @@
-// The reading order of the trainer: its files exist, and it stays an evening's length.
+// The reading order of the trainer: its files exist, and an evening suffices to read them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The blocks of the pages that need network namespaces, run: see pages.h.
+// Runs the blocks of the pages that need network namespaces: see pages.h.
 // labels: lab
 // ctest: whole alone
 #include <gtest/gtest.h>

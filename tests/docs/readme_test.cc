@@ -1,5 +1,5 @@
-// The pages, run: see pages.h. What needs network namespaces is run by readme_lab_test.cc, what
-// needs the Soft-RoCE guest by tests/lab, in its one boot.
+// Runs the pages: see pages.h. readme_lab_test.cc runs blocks that need network namespaces, and
+// tests/lab those that need the Soft-RoCE guest, in its one boot.
 // labels: multiproc
 // ctest: whole alone
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ class Page : public ::testing::TestWithParam<Block> {};
 TEST_P(Page, BlockIsTrue) {
   const Block& block = GetParam();
   if (block.has("file")) {
-    // The files of your-own-algorithm.md are taken from the page when its program is built.
+    // The files of your-own-algorithm.md are extracted when its program is built.
     if (block.page.starts_with("docs/tutorials/")) return;
     EXPECT_NE(read_file(kSource / block.mark("file")).find(block.text), std::string::npos)
         << block.where() << ": the block is not (a part of) " << block.mark("file");
@@ -70,7 +70,7 @@ TEST(Docs, PartsAreInTheBlockThatIsRun) {
   }
 }
 
-// Commands outside of blocks of `sh` and `console` would not be run.
+// Commands outside of `sh` and `console` blocks would not be run.
 TEST(Docs, CommandsAreInBlocksThatAreRun) {
   const std::regex command(
       "(\\$ |(\\./|sudo )?weft (?!.*:$)[a-z]+ -|\\./weft |mpirun |cmake |ctest ).*");
@@ -91,7 +91,7 @@ TEST(Docs, CommandsAreInBlocksThatAreRun) {
   }
 }
 
-// Commands in sentences and tables are not run, and have words and options that there are.
+// Commands in sentences and tables are not run, but their commands and options must exist.
 TEST(Docs, CommandsInSentencesHaveWordsAndOptionsThatThereAre) {
   std::map<std::string, std::set<std::string>> options;
   const auto json = nlohmann::json::parse(run(std::string(WEFT_BINARY) + " completion json").text);
@@ -118,7 +118,7 @@ TEST(Docs, CommandsInSentencesHaveWordsAndOptionsThatThereAre) {
           command += " " + word;
           continue;
         }
-        // The script ./weft has two of its own; in capitals is what the reader fills in.
+        // The script ./weft has two commands of its own; words in capitals are placeholders.
         if (command == "weft" && !word.starts_with("-")) {
           EXPECT_TRUE(word == "test" || word == "package" || word == "help" ||
                       std::isupper(word[0]))
@@ -133,7 +133,7 @@ TEST(Docs, CommandsInSentencesHaveWordsAndOptionsThatThereAre) {
   }
 }
 
-// What is shown is found in what is printed with other numbers and line ends, and nothing else is.
+// Shown output matches printed output with other numbers and line breaks, and nothing else.
 TEST(Docs, TheShapeOfWhatIsPrintedIsCompared) {
   const std::string printed =
       "verdict: OK - loss >= 0.5 %,\nrate 6.2 %\njob efd7e73a3bbbb95a: 4 ranks\n ### 7\n";
@@ -174,7 +174,7 @@ TEST(Docs, TheReadmeHasItsCommands) {
     EXPECT_NE(readme.find(command), std::string::npos) << command;
 }
 
-// Every relative link of every page leads somewhere.
+// Every relative link of every page has a target.
 TEST(Docs, LinksLeadToFiles) {
   namespace fs = std::filesystem;
   std::vector<fs::path> pages{kSource / "README.md", kSource / "CONTRIBUTING.md"};

@@ -1,4 +1,4 @@
-// Runs a block of a page in a folder that looks like a source tree in which weft was built.
+// Runs a block of a page in a folder that looks like a built source tree.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace weft::testing {
 
-// ./weft is the binary under test, in the tutorials one that has the algorithm of
-// your-own-algorithm.md; beside it is one with a device made of host memory.
+// ./weft is the binary under test; in the tutorials it has the algorithm of your-own-algorithm.md.
+// Beside it is a binary with a device made of host memory.
 inline void run_block(const Block& block) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;
@@ -33,7 +33,7 @@ inline void run_block(const Block& block) {
     const Output there = run(begin + kCapabilities.at(needs));
     if (there.exit_code != 0)
       GTEST_SKIP() << "missing capability: " << needs << ", which a page needs " << there.text;
-    // libpmix leaks a few bytes when it starts: not for us to report, in a build with ASan.
+    // libpmix leaks a few bytes at start, which ASan would report.
     if (needs == "mpirun") begin += "export ASAN_OPTIONS=detect_leaks=0\n";
   }
   std::ofstream(folder / "block") << script_of(block);

@@ -1,6 +1,6 @@
-// Integrity mode (transport/integrity/checked.h) over a transport that delivers anything: notes and
-// messages with any content, in any order. Whatever comes, transfers end once, those that were
-// cancelled never, and nothing that differs from its sum is handed up as right.
+// Integrity mode (transport/integrity/checked.h) over a transport that delivers notes and messages
+// with any content, in any order. Transfers end once, canceled ones never, and data that does not
+// match its checksum is never delivered as correct.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -21,7 +21,7 @@ using weft::Transfer;
 
 constexpr std::size_t kMost = 2000;
 
-// One half of a note, as integrity/transport.h has it.
+// One half of a note, as in integrity/transport.h.
 struct Half {
   std::uint32_t what, number;
   std::uint64_t tags[4];
@@ -29,7 +29,7 @@ struct Half {
 };
 constexpr std::size_t kNote = 2 * sizeof(Half);
 
-// Keeps what is posted until the input ends it.
+// Keeps posted transfers until the input ends them.
 class Below final : public weft::Transport {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
@@ -54,7 +54,7 @@ class Below final : public weft::Transport {
   }
   void unstage(void* p) noexcept override {
     --staged;
-    kept.emplace_back(static_cast<std::byte*>(p));  // what is posted may still be read
+    kept.emplace_back(static_cast<std::byte*>(p));  // posted memory may still be read
   }
 
   void end(std::size_t i, std::uint8_t with, bool right) {
@@ -71,7 +71,7 @@ class Below final : public weft::Transport {
     }
     ended.push_back(c);
   }
-  // A receive of a note gets this.
+  // Completes a receive of a note with this.
   void note(const std::array<Half, 2>& note) {
     for (std::size_t i = 0; i < posted.size(); ++i) {
       const Transfer t = posted[i];
@@ -132,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         checked->post({&t, 1});
         break;
       }
-      case 3: {  // a note whose halves are right, or not
+      case 3: {  // a note whose halves are right or not
         Half half{next() % 3u, next() % 6u, {}, 0, 0};
         for (std::uint64_t& tag : half.tags) tag = next();
         half.check = weft::crc32c(&half, offsetof(Half, check));
@@ -177,7 +177,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             if (!c.view) std::abort();
             const bool right = !m.transfer.by_reader ||
                                checked->verify(c.token, weft::crc32c(c.view, m.transfer.bytes));
-            if (!right) continue;  // it comes again, or fails
+            if (!right) continue;  // retransmitted, or fails
             checked->release(c.token);
           }
           if (!m.failed) mine.erase(found);

@@ -1,7 +1,8 @@
-// What a rank that knows the secret may say to rank 0 on the control plane: any frames, in any
-// order. Rank 0 goes on or names the rank, and its end waits for nobody.
+// A rank that knows the secret sends rank 0 any frames on the control plane, in any order. Rank 0
+// continues or names the rank, and its destructor does not wait.
 //
-// An input is frames: a byte with the type and whether more follows, the length, and so many bytes.
+// An input is frames: a byte with the type and whether more follows, the length, and that many
+// bytes.
 // runs: 150
 // labels: multiproc
 #include <cstddef>

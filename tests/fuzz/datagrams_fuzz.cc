@@ -1,8 +1,8 @@
-// What anybody may send to the UDP sockets of rails: nothing is taken but what a peer signed, and
-// of that each once.
+// Arbitrary datagrams to the UDP sockets of rails: only datagrams signed by a peer are accepted,
+// each once.
 //
-// An input is datagrams: a byte that says from which socket, to which rail, and whether the
-// signature is right, the length, and so many bytes, which are laid over a header that is right.
+// An input is datagrams: a byte with the source socket, the rail, and whether the signature is
+// right; the length; and that many bytes, which overwrite a valid header.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     header.number = ++number;
     std::string text(reinterpret_cast<const char*>(&header), sizeof header);
     const std::string right = text;
-    // Some of the bytes lie behind the header, and some of them instead of it.
+    // Some of the bytes follow the header, others replace it.
     const std::string_view body = rest.substr(2, length);
     rest.remove_prefix(2 + length);
     if (what & 1)

@@ -2,7 +2,7 @@
 // same arguments give the same inputs, on every machine.
 //
 //   frame_fuzz --corpus DIR --runs 20000 [--seed 1]
-//   frame_fuzz --corpus DIR --only 1234     run one input again, as a failed run tells
+//   frame_fuzz --corpus DIR --only 1234     run one input again, by the number in a failure
 //   frame_fuzz --corpus DIR --only 1234 --save FILE    write it to a file, for the corpus
 //   frame_fuzz FILE ...                     run these files
 #include <unistd.h>
@@ -24,7 +24,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-// There in programs with a sanitizer.
+// Present in programs with a sanitizer.
 extern "C" [[gnu::weak]] void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -35,7 +35,7 @@ constexpr std::size_t kMaxBytes = 4096;
 // An input that takes longer is a hang.
 constexpr unsigned kDeadlineS = 60;
 
-// What runs now, for the report of a crash.
+// The current input, for the report of a crash.
 std::array<char, 512> current;
 
 void report_current() {
@@ -63,14 +63,14 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
-  // Below n; 0 when n is 0.
+  // A random number below n; 0 if n is 0.
   std::size_t below(std::size_t n) { return n == 0 ? 0 : next() % n; }
 
  private:
   std::uint64_t state_;
 };
 
-// Overwrites the bytes at a random place with a number at the edge of what fits.
+// Overwrites the bytes at a random place with a limit value of an integer type.
 void edge_number(Bytes& bytes, Random& random) {
   constexpr std::uint64_t kEdges[] = {0,
                                       1,
@@ -118,7 +118,7 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
     case 4:
       bytes.resize(static_cast<std::size_t>(from));
       break;
-    case 5: {  // a piece twice
+    case 5: {  // duplicate a piece
       const Bytes piece(bytes.begin() + from, bytes.begin() + to);
       bytes.insert(bytes.begin() + place(), piece.begin(), piece.end());
       break;
@@ -142,7 +142,7 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
 void run(const Bytes& bytes, const std::string& what) {
   std::snprintf(current.data(), current.size(), "driver: failed at input: %s\n", what.c_str());
   alarm(kDeadlineS);
-  // A copy of the exact size: reading past its end is seen by AddressSanitizer.
+  // A copy of the exact size, so that AddressSanitizer detects reads beyond its end.
   const std::unique_ptr<std::uint8_t[]> copy(new std::uint8_t[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), copy.get());
   LLVMFuzzerTestOneInput(copy.get(), bytes.size());
@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
   }
 
   for (const int number : {SIGALRM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
-    // A sanitizer reports the others better, and calls back.
+    // A sanitizer reports other signals better, and calls back.
     if (__sanitizer_set_death_callback == nullptr || number == SIGALRM || number == SIGABRT)
       std::signal(number, on_signal);
   }
@@ -223,11 +223,11 @@ int main(int argc, char** argv) {
     run(corpus.back(), file.string());
   }
   const std::size_t files_run = corpus.size();
-  corpus.emplace_back();  // nothing at all
+  corpus.emplace_back();  // an empty input
   if (first == 0) run(corpus.back(), "empty");
 
   for (std::uint64_t i = first; i < runs; ++i) {
-    Random random(seed * 0x100000001b3 + i);  // each input stands alone, so that --only finds it
+    Random random(seed * 0x100000001b3 + i);  // inputs are independent, so that --only finds it
     Bytes bytes = corpus[random.below(corpus.size())];
     for (std::size_t n = 1 + random.below(6); n > 0; --n) mutate(bytes, corpus, random);
     if (!save.empty()) {

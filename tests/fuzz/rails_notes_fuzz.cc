@@ -1,10 +1,10 @@
-// What one end of a pair of ranks tells the other beside the messages (transport/rails/notes.cc):
-// whatever comes, nothing is read or written that is not there, and what this rank posts afterwards
-// is still posted or ended once.
+// Arbitrary notes between the ends of a pair of ranks, beside their messages
+// (transport/rails/notes.cc): no invalid reads or writes, and this rank's later transfers are still
+// posted or ended once.
 //
-// An input is pieces: a byte whose lowest bit is the rail and whose next ones say what comes (a
-// datagram as it is, a note with the number that is due, an ending of a transfer below, a new
-// transfer), the length, and so many bytes.
+// An input is pieces: a byte whose lowest bit is the rail and whose next bits select an event (a
+// raw datagram, a note with the next number, the end of a transfer below, a new transfer), the
+// length, and that many bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -27,7 +27,7 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
-// A rail that ends its transfers when told.
+// A rail that ends its transfers on request.
 class Rail final : public weft::Transport {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
@@ -62,7 +62,7 @@ class Rail final : public weft::Transport {
   std::string reopen(Rank) noexcept override { return "here"; }
   bool meet(Rank, std::string_view theirs) noexcept override { return theirs.size() % 2 == 0; }
 
-  // The oldest transfer ends, well or not. What is received is `bytes`, as far as it goes.
+  // Ends the oldest transfer, with or without success. It receives `bytes`, truncated to its size.
   void end_one(bool well, std::string_view bytes) {
     if (posted.empty()) return;
     const Transfer t = posted.front();

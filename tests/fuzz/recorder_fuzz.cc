@@ -1,5 +1,5 @@
-// The memory of a flight recorder, as a reader finds it after a crash or of another version
-// (coll/observe/recorder.h): a book with any bytes is refused, or read to the end.
+// The memory of a flight recorder after a crash or of another version (coll/observe/recorder.h): a
+// book with any bytes is rejected, or read to the end.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +11,8 @@
 #include "topo/base/status.h"
 
 // runs: 4000
-//
-// The first byte says how many pages there are; half of the inputs get a head that is right, so
-// that their pages are looked at. The rest is repeated to fill the book.
+// The first byte sets the number of pages; half of the inputs get a valid head, so that their pages
+// are read. The rest is repeated to fill the book.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   namespace book = weft::book;
   if (size < 2) return 0;

@@ -1,6 +1,6 @@
-// A rendezvous with somebody on the line who says anything. As a stranger beside a right rank 1 it
-// does no harm: the job assembles. In the place of rank 0 it makes rank 1 end with an Error, in
-// time. An input is: which of the two, in which pieces, and the bytes.
+// A rendezvous with a stranger that sends anything. Beside a valid rank 1 it has no effect: the job
+// assembles. In place of rank 0 it makes rank 1 end with an Error, in time. An input is: which of
+// the two, the sizes of the pieces, and the bytes.
 // runs: 150
 // labels: multiproc
 #include <algorithm>

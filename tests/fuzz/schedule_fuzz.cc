@@ -1,6 +1,7 @@
-// Schedules of a right algorithm, changed at random. What the checker accepts, the engine must run
-// to the right bits on a simulated fabric, with any messages delayed, reordered, lent or not; what
-// it refuses, it must refuse in words. An input says which algorithm, where, and the changes.
+// Random changes to the schedules of a correct algorithm. Schedules that the checker accepts must
+// give the right bits on a simulated fabric, with messages delayed, reordered, lent or not; a
+// rejected one must be rejected with a message. An input selects the algorithm, the shape, and the
+// changes.
 // runs: 4000
 // labels: sim
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace {
 
 using namespace weft;
 
-// The input, a small number at a time; zeros when it is at its end.
+// Reads the input as small numbers; zeros beyond its end.
 class Bytes {
  public:
   Bytes(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
@@ -72,7 +73,7 @@ void change(std::vector<Schedule>& all, Bytes& in) {
   }
 }
 
-// A transfer that the algorithm does not have.
+// Adds a transfer that the algorithm does not have.
 void add_transfer(std::vector<Schedule>& all, Bytes& in) {
   const int n = static_cast<int>(all.size());
   if (n < 2) return;

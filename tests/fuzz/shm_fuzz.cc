@@ -1,9 +1,8 @@
-// What a rank of the machine may write to another one's shared memory: cells with any content,
-// between this rank's own posts, polls and cancels. Nothing is read or written that is not there,
-// and nothing ends twice.
+// A rank of the machine writes cells with any content to another one's shared memory, between this
+// rank's own posts, polls and cancels. No invalid reads or writes, and nothing completes twice.
 //
-// The input is a sequence of steps: a byte that says what, and what it needs of the bytes behind
-// it. A cell's numbers are mostly near what is right.
+// The input is a sequence of steps: a byte that selects the step, and the following bytes that it
+// needs. A cell's numbers are mostly near valid ones.
 // runs: 3000
 #include <algorithm>
 #include <cstdlib>
@@ -33,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint64_t next = 0;
   const std::uint8_t* const end = data + size;
   const auto byte = [&]() -> std::uint8_t { return data < end ? *data++ : std::uint8_t{0}; };
-  // 0, small, near a slot's size, the arena's, or anything.
+  // 0, small, near the size of a slot or of the arena, or any number.
   const auto number = [&]() -> std::uint64_t {
     const std::uint8_t how = byte();
     const std::uint64_t near[] = {0,

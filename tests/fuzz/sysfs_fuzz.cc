@@ -1,5 +1,5 @@
-// Files of sysfs with anything in them, links that lead nowhere, and folders in place of files:
-// discovery never throws, and ends. An input says which file, what becomes of it, what it holds.
+// Files of sysfs with any content, dangling links, and folders in place of files: discovery never
+// throws, and ends. An input selects the file, its change, and its content.
 // runs: 2000
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ struct Tree {
   std::vector<fs::path> files;
 };
 
-// In place of a file of the tree for as long as it lives.
+// Replaces a file of the tree while alive.
 class Changed {
  public:
   Changed(const fs::path& path, int how, const std::string& text) : path_(path) {
@@ -55,7 +55,7 @@ class Changed {
   Changed& operator=(const Changed&) = delete;
 
  private:
-  // Outside of the tree, where nobody lists it.
+  // Outside of the tree, where discovery does not list it.
   fs::path kept() const {
     return fs::temp_directory_path() / ("weft_fuzz_" + std::to_string(getpid()) + "_kept");
   }

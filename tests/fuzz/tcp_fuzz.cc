@@ -1,5 +1,5 @@
-// What a peer of the tcp transport may send: any bytes, in pieces of any size, between this rank's
-// own posts and cancels. Nothing is written outside of what was posted, and nothing ends twice.
+// A peer of the tcp transport sends any bytes, in pieces of any size, between this rank's own posts
+// and cancels. No write outside of posted memory, and nothing completes twice.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -12,7 +12,7 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
-// The rank's socket for datagrams.
+// The rank's datagram socket.
 int datagram_socket() {
   static const weft::Fd fd = weft::tcp::open_socket("lo", "127.0.0.1", true);
   require(static_cast<bool>(fd));
@@ -24,7 +24,7 @@ std::string of_peer(const std::string& contact) {
   return weft::testing::with_port(contact, weft::port_of(datagram_socket()));
 }
 
-// The first bytes say what is in front of the message, and whether the MAC is right.
+// The first bytes select the header of the message and whether the MAC is right.
 void say_datagram(weft::testing::RawPeer& raw, const std::uint8_t* data, std::size_t n) {
   const auto at = [&](std::size_t i) { return i < n ? data[i] : std::uint8_t{0}; };
   const std::size_t front = std::min<std::size_t>(n, 4);
@@ -40,8 +40,8 @@ void say_datagram(weft::testing::RawPeer& raw, const std::uint8_t* data, std::si
 
 }  // namespace
 
-// The input is a sequence of steps: one byte says what, and how many of the bytes behind it belong
-// to it.
+// The input is a sequence of steps: one byte selects the step and the number of following bytes
+// that belong to it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using weft::Transfer;
   static const int datagrams = setenv("WEFT_TCP_DATAGRAMS", "1", 1);
@@ -49,13 +49,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static weft::testing::RawPeer raw(
       [](weft::Rank, const std::string& right) { return of_peer(right); });
   static std::uint32_t round = 0;
-  // The connection of the input before has ended; a new one takes its place.
+  // Replaces the connection of the previous input.
   raw.transport->sever(1);
   const std::string contact = raw.transport->reopen(1);
   require(weft::tcp::parse_contact(contact, raw.contact));
   raw.sequence = 0;
   require(raw.transport->meet(1, of_peer(contact)));
-  // Now and then somebody else is there before the peer.
+  // For some inputs a stranger connects before the peer.
   if (size > 0 && data[0] >> 5 == 6) {
     const weft::Fd stranger = weft::Fd::from([] { return raw.connect(); });
     weft::testing::RawPeer::say(stranger.get(), data, size);
@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t n = std::min<std::size_t>(what & 31, size);
     Transfer t{.peer = 1, .tag = what & 3u, .id = next};
     t.bytes = what & 4 ? kLong : what & 7u;
-    if (what >> 5 == 4) {  // a datagram of the peer, or of somebody who knows its key
+    if (what >> 5 == 4) {  // a datagram of the peer, or of a stranger with its key
       say_datagram(raw, data, n);
       data += n;
       size -= n;

@@ -1,6 +1,6 @@
-// Texts that people, launchers, files and other ranks give: each is understood, or an Error; what
-// is understood survives being told again. The first byte of an input says which reader gets the
-// rest. runs: 40000
+// Texts from people, launchers, files and other ranks: each gives a value or an Error; parsed
+// values survive encoding and parsing again. The first byte of an input selects the parser of the
+// rest.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,7 +43,7 @@ auto tried(F f) -> std::optional<decltype(f())> {
   }
 }
 
-// What a launcher says, as lines of a letter, which names the variable, and its value.
+// A launcher's environment: lines of a letter, which selects the variable, and its value.
 void environment(const std::string& text) {
   constexpr std::array kVariables = {"WEFT_RANK",   "WEFT_SIZE",          "WEFT_ROOT",
                                      "WEFT_SECRET", "WEFT_ROOT_FD",       "WEFT_TIMEOUT_MS",
@@ -67,7 +67,7 @@ void environment(const std::string& text) {
   for (const std::uint16_t port : spec->ports) require(port != 0);
 }
 
-// What other ranks say of their hosts.
+// Facts that other ranks report about their hosts.
 void facts(const std::string& text) {
   using namespace weft::fabric;
   const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
@@ -82,7 +82,7 @@ void fault(const std::string& text) {
     require(f->nth >= 1 && f->rank >= kNoRank && f->rail >= -1);
 }
 
-// The topology of places that other ranks say can be asked for everything.
+// A topology of places from other ranks must answer all queries.
 void place(const std::string& text) {
   (void)tried([&] {
     const Place place = decode_place(text);
@@ -120,7 +120,7 @@ void rails(const std::string& text) {
     require(!rail.name.empty() && std::isfinite(rail.rate_gbps) && rail.rate_gbps >= 0);
 }
 
-// What ranks tell of each other can be told on, and judged.
+// Snapshots of ranks can be encoded again, and diagnosed.
 void snapshot(const std::string& text) {
   if (const auto told = tried([&] { return encode(decode_snapshot(text)); }))
     require(encode(decode_snapshot(*told)) == *told);
@@ -131,7 +131,7 @@ void snapshot(const std::string& text) {
   require(!d.text.empty() && !to_json(d, evidence).empty());
 }
 
-// What people type: sizes, ladders of sizes, names and rates.
+// Command line arguments: sizes, ladders of sizes, names and rates.
 void words(const std::string& text) {
   if (const auto bytes = tried([&] { return parse_bytes("-b", text); })) {
     require(*bytes > 0);

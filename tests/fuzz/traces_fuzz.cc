@@ -1,5 +1,5 @@
-// Traces of jobs (perf/replay), as others hand them over: a file is a job that ends, or an Error
-// that says why not. Whatever is in it, readers neither crash nor believe a number without bound.
+// Traces of jobs (perf/replay) from untrusted files: each is a job that ends, or an Error with the
+// reason. Readers neither crash nor trust a number without bound.
 // runs: 4000
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ void must(bool holds) {
   if (!holds) std::abort();
 }
 
-// What players of a trace rely on.
+// Invariants that players of a trace rely on.
 void look_at(const JobTrace& trace) {
   must(trace.ranks > 0 && trace.program_of.size() == static_cast<std::size_t>(trace.ranks));
   for (const int p : trace.program_of)
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   read_as(files);
-  // Of two ranks that do the same: calls meet, messages find no partner.
+  // Two ranks with the same trace: calls match, messages find no partner.
   if (files.size() == 1) {
     files.push_back(files[0]);
     files[1].name = "t.1.et";

@@ -1,4 +1,5 @@
-// The transfers of a fuzz target: posted as the input says, given up, and ended once at most.
+// The transfers of a fuzz target: posted and canceled as the input says, and completed at most
+// once.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ inline void require(bool truth) {
 
 class Transfers {
  public:
-  // Of `bytes` bytes, each of them `fill`; the body says the tag, and whether there is a head.
+  // Posts `bytes` bytes of the value `fill`; the body gives the tag, and whether there is a head.
   void post(Transport& transport, Rank peer, Transfer::Kind kind, std::string_view body,
             std::size_t bytes, std::byte fill = {}) {
     const std::uint64_t id = ++next_id_ << 32;
@@ -39,7 +40,7 @@ class Transfers {
     under_way_[id] = std::move(posted);
     transport.post({&t, 1});
   }
-  // One of them; nobody touches its bytes from here on.
+  // Cancels a transfer; its bytes must not be accessed afterwards.
   void cancel(Transport& transport, std::uint32_t which) {
     if (under_way_.empty()) return;
     auto at = under_way_.begin();
@@ -47,7 +48,7 @@ class Transfers {
     transport.cancel(static_cast<std::uint32_t>(at->first >> 32));
     under_way_.erase(at);
   }
-  // The connection to the peer ends, and so does what is under way with it.
+  // Disconnects the peer, which ends the pending transfers with it.
   void sever(Transport& transport, Rank peer) {
     transport.sever(peer);
     for (auto it = under_way_.begin(); it != under_way_.end();) {

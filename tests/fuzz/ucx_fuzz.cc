@@ -1,11 +1,10 @@
-// What a peer says over UCX (transport/ucx*.cc, on a fake UCP): the heads in front of its messages,
-// lengths and tags that fit nothing, addresses, connections that break. Whatever comes, nothing is
-// read or written that is not there, UCX gets no address but one that is whole, and every transfer
-// ends once at most.
+// Invalid messages of a peer over UCX (transport/ucx*.cc, on a fake UCP): heads of messages,
+// mismatched lengths and tags, addresses, broken connections. No invalid reads or writes, UCX gets
+// only complete addresses, and every transfer completes at most once.
 //
-// The first byte of an input says whether the addresses are right; where they are not, the rest is
-// laid over them. Then come pieces: a byte with what happens (4 bits), a source (2 bits: one more
-// than there are ranks) and whether bytes come late, a length, and so many bytes.
+// The first byte of an input says whether the addresses are valid; if not, the rest overwrites
+// them. Then follow pieces: a byte with the event (4 bits), the source (2 bits: one more than there
+// are ranks) and whether bytes arrive late; a length; and that many bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -113,7 +112,7 @@ class Play {
     fake_.arrive(static_cast<ucp_tag_t>(source) << kTagBits | wide, std::move(bytes));
   }
 
-  // As a rank sends it: with a head, as this rank's own sends have it, or without.
+  // A message as sent by a rank: with a head like this rank's own sends, or without.
   void message(Rank source, std::string_view body) {
     std::string text;
     if (byte_of(body, 2) & 4) {

@@ -1,12 +1,11 @@
-// What a peer says over verbs (transport/verbs*.cc, on a fake device): its greeting, its letters,
-// what it writes into slots, the 32 bits that come with it, its invitation after a connection has
-// ended. Whatever
-// comes, nothing is read or written that is not there, every transfer ends once at most, and
-// nothing is sent to one peer that another one was to get.
+// Invalid messages of a peer over verbs (transport/verbs*.cc, on a fake device): its greeting, its
+// letters, its writes into slots and their immediate data, its invitation after a connection has
+// ended. No invalid reads or writes, every transfer completes at most once, and no message is sent
+// to the wrong peer.
 //
-// The first byte of an input says whether the greetings are right; where they are not, the rest is
-// laid over them. Then come pieces: a byte with what happens (4 bits), a peer and a queue pair (a
-// bit each), a length, and so many bytes.
+// The first byte of an input says whether the greetings are valid; if not, the rest overwrites
+// them. Then follow pieces: a byte with the event (4 bits), a peer and a queue pair (a bit each); a
+// length; and that many bytes.
 // runs: 8000
 #include <algorithm>
 #include <cstddef>
@@ -78,7 +77,7 @@ class Play {
           net_.fake.arrive(*p, bits, body.size() != 3);
         break;
       }
-      case 8: {  // over any slot, and what is to be sent, too
+      case 8: {  // over any slot, and over data to be sent
         const auto& lane = net_.lane(peer, k);
         const std::int64_t off = static_cast<std::int8_t>(byte_of(body, 0)) * 64;
         net_.fake.write(lane.key, lane.ring + static_cast<std::uint64_t>(off), body);
@@ -109,7 +108,7 @@ class Play {
         break;
     }
     transfers_.poll(*net_.transport);
-    // What rank 0 invites the peers to is theirs from here on.
+    // The peers accept rank 0's invitations.
     for (; !net_.mail->sent.empty(); net_.mail->sent.pop_front()) {
       const auto& [to, text] = net_.mail->sent.front();
       VerbsLetterFront front;
@@ -124,12 +123,12 @@ class Play {
   void post(Rank peer, Transfer::Kind kind, std::string_view body) {
     constexpr std::size_t kSizes[] = {0, 8, VerbsPeers::kMostInSlot, VerbsPeers::kMostInSlot + 1,
                                       2500};
-    // What is meant for a peer says so.
+    // The content of a message identifies its destination.
     transfers_.post(*net_.transport, peer, kind, body, kSizes[byte_of(body, 1) % std::size(kSizes)],
                     std::byte(peer));
   }
 
-  // What fits a receive, more or less.
+  // Writes a message that fits a receive, or nearly does.
   void message(Rank peer, int k, std::string_view body) {
     VerbsMessageFront front;
     front.what = static_cast<VerbsMessage>(byte_of(body, 0) % 5);
@@ -158,7 +157,7 @@ class Play {
     net_.message(peer, k, front, cts);
   }
 
-  // A letter about the connection that there is, or about another one.
+  // A letter about the current connection, or about another one.
   void letter(Rank peer, std::string_view body) {
     const std::uint8_t about = byte_of(body, 1);
     const std::uint32_t yours = about & 1 ? 0 : attempt_[peer] + (about >> 1 & 3) - 1;
@@ -175,7 +174,7 @@ class Play {
     net_.letter(peer, what, yours, text, mine);
   }
 
-  // What has been sent to this peer comes there.
+  // Delivers this peer's messages from rank 0.
   void take(Rank peer, int k) {
     for (const FakeVerbs::Request& r : net_.take(peer, k)) {
       if (r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -185,7 +184,7 @@ class Play {
                 : what.kind == Kind::kWindow ? what.index < VerbsPeers::kWindows
                                              : what.kind == Kind::kEmpty && what.index == 0);
       }
-      // Long messages go into a peer's own memory, slots are in that of the fake device.
+      // Long messages are written to a peer's own memory; slots are in the fake device's memory.
       if (r.key == 0x7fff'ffff)
         for (const char c : r.bytes) require(c == static_cast<char>(peer));
     }
@@ -200,7 +199,7 @@ class Play {
   }
 
   weft::testing::Transfers transfers_;                     // outlive the transport
-  std::map<Rank, std::uint32_t> attempt_{{1, 1}, {2, 2}};  // of rank 0, the last one
+  std::map<Rank, std::uint32_t> attempt_{{1, 1}, {2, 2}};  // rank 0's latest
   VerbsPeers net_;
 };
 

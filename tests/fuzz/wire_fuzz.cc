@@ -1,5 +1,5 @@
-// Whatever bytes come from the network: the decoders end, stay in bounds, and what they accept
-// encodes back to the same bytes.
+// Arbitrary bytes from the network: the decoders terminate, stay in bounds, and accepted bytes
+// encode to the same bytes again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -20,13 +20,13 @@ void decode_payloads(const weft::wire::Frame& frame) {
   const std::string secret = "secret", nonce(kNonceBytes, 'n');
   const Hello hello{1, 2, nonce, std::string(kInstanceBytes, 'i'), 3, "host"};
   if (const auto c = decode_challenge(payload)) require(encode(*c) == payload);
-  // As they come: practically never with a right MAC. Then the same bytes with one.
+  // First unmodified: practically never with a right MAC. Then with a right one.
   require(!decode_hello(payload, secret, nonce) || payload.size() > weft::kMacBytes);
   require(!decode_reply(payload, secret, nonce, hello) || payload.size() > weft::kMacBytes);
   const std::string body(payload);
   const std::string mac = weft::hmac_sha256(secret, "weft hello 1\n" + nonce + body);
   if (const auto h = decode_hello(body + mac, secret, nonce)) {
-    // Ranks beyond int come back as kNoRank, everything else as it was.
+    // Ranks beyond int decode as kNoRank, everything else round-trips.
     if (h->rank >= 0 && h->size >= 0) require(encode(*h, secret, nonce) == body + mac);
   }
   if (const auto p = decode_start(payload)) require(encode_start(*p) == payload);
@@ -49,7 +49,7 @@ void decode_payloads(const weft::wire::Frame& frame) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weft::wire;
   if (size == 0) return 0;
-  // The first byte says in which pieces the rest arrives; that must not change what is seen.
+  // The first byte sets the sizes of pieces in which the rest arrives, which must not matter.
   const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::string whole, pieces;
   for (std::string* seen : {&whole, &pieces}) {

@@ -1,5 +1,5 @@
-// Counters as evidence, on real interfaces: what a rail lost is told by reports, by slow operations
-// and by verdicts, with rail and host. Needs root.
+// Counters as evidence, on real interfaces: reports, slow operations and verdicts state what a rail
+// lost, with rail and host. Needs root.
 // labels: lab
 // ctest: whole
 #include <fmt/format.h>
@@ -34,12 +34,12 @@ class CountersInTheLab : public testing::LabTest {
                            WEFT_BINARY, lab_, per_host, WEFT_BINARY, command));
   }
   nlohmann::json report() const { return nlohmann::json::parse(std::ifstream(json_)); }
-  // A rail's switch is silent from now on, or not.
+  // Disconnects or reconnects a rail's switch.
   void rail(int number, const char* to) {
     const Output o = run(fmt::format("ip -n weft-{}-sw link set br{} {}", lab_, number, to));
     EXPECT_EQ(o.exit_code, 0) << o.text;
   }
-  // Segments that a host has sent again since its start.
+  // TCP segments that a host has retransmitted since its start.
   long resent(const std::string& host) const {
     const Output o = run(fmt::format("ip netns exec weft-{}-{} cat /proc/net/snmp", lab_, host));
     std::istringstream lines(o.text);
@@ -58,8 +58,8 @@ class CountersInTheLab : public testing::LabTest {
     ADD_FAILURE() << o.text;
     return 0;
   }
-  // The rail is silent from now on, and h1 has bytes under way on it. Between two operations it may
-  // have none, and then nothing is lost: once more.
+  // Cuts the rail while h1 has bytes in flight on it. Between two operations there may be none, so
+  // that nothing is lost: then tries again.
   void cut_off(int number) {
     for (int i = 0; i < 50; ++i) {
       const long before = resent("h1");
@@ -73,7 +73,7 @@ class CountersInTheLab : public testing::LabTest {
     }
     ADD_FAILURE() << "h1 sends nothing on rail " << number;
   }
-  // Once the first rank of h2 has done some operations: its process.
+  // Waits until the first rank of h2 has done some operations, and returns its process.
   int running(int size) {
     for (int i = 0; i < 600; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -83,7 +83,7 @@ class CountersInTheLab : public testing::LabTest {
       for (const auto& one : jobs)
         for (const auto& rank : one["ranks"])
           if (rank["host"] == "h2" && one["size"] == size && rank["begun"] > 60 &&
-              // and no job of another test
+              // not a job of another test
               run(fmt::format("ip netns identify {}", rank["pid"].get<int>())).text ==
                   fmt::format("weft-{}-h2\n", lab_))
             return rank["pid"];
@@ -132,7 +132,7 @@ TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
   EXPECT_THAT(trouble, ContainsRegex("tcp.retransmits \\+[0-9]"));
 }
 
-// Without a word of it the fabric would be trusted: all that was asked of it came, over rail 0.
+// Without this verdict the fabric would be trusted: all transfers succeeded, over rail 0.
 TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
   lab_ = lab_to_break(2, 2);
   rail(1, "down");
@@ -143,7 +143,7 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
   EXPECT_THAT(o.text, ContainsRegex("verdict: CRITICAL"));
 }
 
-// All works, until a rail fails: this is the time to know that none would stand in for it.
+// All works until a rail fails; the verdict warns in advance that no rail could replace it.
 TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
   lab_ = lab_to_break(3, 2);
   const Output filter =
@@ -157,12 +157,12 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
   EXPECT_THAT(o.text, ContainsRegex("h2: messages pass, and datagrams .UDP. do not"));
   EXPECT_THAT(o.text, ContainsRegex("Let UDP pass"));
   EXPECT_THAT(o.text, Not(HasSubstr("nothing arrives")));
-  // On a busy machine the tester may want for a core besides.
+  // On a busy machine, the tester may also lack a core.
   const bool starved = o.text.find("[tester-starved]") != std::string::npos;
   EXPECT_EQ(o.exit_code, starved ? 4 : 1) << "a filter is no dead link: " << o.text;
 }
 
-// The rank dies while its host is cut off: the other one hears of both at the same time.
+// The rank dies while its host is cut off: the other rank learns of both at the same time.
 TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
   lab_ = lab(2, 1, "200mbit");
   Output o;

@@ -1,6 +1,6 @@
-// Rails that die in the middle of collectives, on real interfaces: links of a lab of network
+// Rails that fail in the middle of collectives, on real interfaces: links of a lab of network
 // namespaces go down and up at random moments, and every result is right, bit for bit. Needs root.
-// WEFT_FAILOVER_ROUNDS=100 takes links down that often (default: a quick version).
+// WEFT_FAILOVER_ROUNDS=100 sets how often links go down (the default is quick).
 // labels: lab
 // ctest: whole alone
 #include <fmt/core.h>
@@ -57,7 +57,7 @@ float fraction(std::size_t i, std::int64_t operation, int rank) {
   return big[turn] + static_cast<float>(i % 1000) * 0.37F;
 }
 
-// With WEFT_DETERMINISTIC=1: ranks are added from the left to the right, whatever fails.
+// With WEFT_DETERMINISTIC=1: sums are in rank order, whatever fails.
 bool in_canonical_order(weft::Communicator& all, std::int64_t operation) {
   std::vector<float> in(100'000), out(in.size());
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = fraction(i, operation, all.rank());
@@ -76,8 +76,8 @@ bool in_canonical_order(weft::Communicator& all, std::int64_t operation) {
   return true;
 }
 
-// A rank: collectives of changing sizes until `file` is there, each result checked. All ranks stop
-// at the same one, as rank 0 says. `file`.upR, .outR, .backR: what rank R has come to.
+// A rank: collectives of changing sizes until `file` exists, each result checked. Rank 0 decides at
+// which one all stop. `file`.upR, .outR, .backR mark the progress of rank R.
 int rank_main(const std::string& file) try {
   const char* deterministic = std::getenv("WEFT_DETERMINISTIC");
   weft::WorldOptions options;
@@ -138,7 +138,7 @@ int rank_main(const std::string& file) try {
 
 class Failover : public weft::testing::LabTest {
  protected:
-  // `name`: of a lab of LabTest. All tests mend what they break.
+  // `name`: of a lab of LabTest. All tests repair what they break.
   void start(const std::string& name, int per_host, const std::string& environment = "") {
     lab_ = name;
     ranks_ = std::async(std::launch::async, [this, per_host, environment] {
@@ -146,22 +146,22 @@ class Failover : public weft::testing::LabTest {
                              environment, kNetlab, lab_, per_host,
                              fs::read_symlink("/proc/self/exe").string(), file_));
     });
-    // The first operations: the job is up.
+    // After the first operations, the job is up.
     wait_for(".up0");
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
-  // Until a rank has come to that, or the job has ended.
+  // Waits until a rank has made this mark, or the job has ended.
   void wait_for(const std::string& what) {
     for (int i = 0; i < 2400 && !fs::exists(file_ + what); ++i)
       if (ranks_.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) break;
     EXPECT_TRUE(fs::exists(file_ + what)) << what;
   }
-  // Until every rank that has lost lanes has them all back.
+  // Waits until every rank that lost lanes has them all back.
   void wait_until_whole(int ranks) {
     for (int r = 0; r < ranks; ++r)
       if (fs::exists(fmt::format("{}.out{}", file_, r))) wait_for(fmt::format(".whole{}", r));
   }
-  // A line of each host at most tells of a rail that goes, and as many of its return.
+  // Each host logs at most one line about a rail's failure, and as many about its return.
   static void expect_told_once(const std::string& text, int hosts) {
     const auto lines = [&text](const std::string& what) {
       const std::regex line(what);
@@ -177,7 +177,7 @@ class Failover : public weft::testing::LabTest {
     const Output o = run(fmt::format("ip -n weft-{}-h{} link set rail{} {}", lab_, host, rail, to));
     EXPECT_EQ(o.exit_code, 0) << o.text;
   }
-  // Links of either rail and any host, one at a time, also that of the control plane.
+  // Breaks links of either rail and any host, one at a time, including the control plane's.
   void break_links(int times) {
     const auto seed = static_cast<std::uint64_t>(getpid());
     std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
@@ -190,7 +190,7 @@ class Failover : public weft::testing::LabTest {
       pause_ms(static_cast<std::int64_t>(random() % 1500));
     }
   }
-  // A job of 2 x 2 ranks on two rails whose links break so many times: late, but right.
+  // A job of 2 x 2 ranks on two rails whose links break `times` times: late, but right.
   void links_break(int times, const std::string& environment = "") {
     start(lab(2, 2), 2, environment);
     break_links(times);
@@ -209,7 +209,7 @@ class Failover : public weft::testing::LabTest {
         EXPECT_EQ(o.exit_code, 0) << o.text;
       }
   }
-  // Of the next 60 MB between the hosts, the part that goes over rail 1; -1: they do not come.
+  // The share of rail 1 in the next 60 MB between the hosts; -1 if no bytes are sent.
   double share_of_rail_1() {
     const auto sent = [this] {
       std::array<double, 2> bytes{};
@@ -228,7 +228,7 @@ class Failover : public weft::testing::LabTest {
     }
     return -1;
   }
-  // Looks until the share is between these; what it was last.
+  // Polls until the share is in this range; returns the last one.
   double wait_for_share(double least, double most) {
     double share = -1;
     const auto end = Clock::now() + std::chrono::seconds(60);
@@ -280,7 +280,7 @@ TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
   std::printf("%s", result.text.c_str());
 }
 
-// The hosts' own links stay up: only the silence tells.
+// The hosts' own links stay up: only the missing answers show the failure.
 TEST_F(Failover, ASwitchThatDiesIsNoticed) {
   start(lab(3, 2), 1);
   const auto bridge = [&](const char* to) {
@@ -308,14 +308,14 @@ TEST_F(Failover, OverUcx) {
   links_break(std::min(rounds(), 20) / 2, "FAILOVER_TRANSPORT=ucx");
 }
 
-// Messages that are checked end to end and sent again, over rails that come and go.
+// Messages checked end to end and retransmitted, over rails that go down and up.
 TEST_F(Failover, WithIntegrity) { links_break(std::min(rounds(), 20) / 2, "WEFT_INTEGRITY=1"); }
 TEST_F(Failover, WithDeterministicSums) {
   links_break(std::min(rounds(), 20) / 2, "WEFT_DETERMINISTIC=1");
 }
 
-// UDP is filtered and TCP is not. Rails whose rates differ are weighed differently only where the
-// other end can be told.
+// UDP is filtered, TCP is not. Rails of different rates get different weights only if the other end
+// can be notified.
 TEST_F(Failover, HealthyRailsNeedNoDatagrams) {
   const Output result =
       run(fmt::format("WEFT_FAILOVER=1 WEFT_LOG=warn timeout 200 {0} --use {1} -- bash -c 'ip rule "
@@ -329,7 +329,7 @@ TEST_F(Failover, HealthyRailsNeedNoDatagrams) {
   EXPECT_THAT(result.text, HasSubstr("no datagram is answered on any rail"));
 }
 
-// By the bytes on the wire: time proves nothing on a machine that does other things, too.
+// Measured in bytes on the wire: on a busy machine time proves nothing.
 TEST_F(Failover, ASlowRailGetsLessAndThenItsShareAgain) { a_slow_rail_gets_less(1); }
 TEST_F(Failover, ASlowRailGetsLessWithTwoRanksPerHost) { a_slow_rail_gets_less(2); }
 

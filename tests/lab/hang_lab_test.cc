@@ -1,5 +1,5 @@
-// A rail that goes dead under a job: its ports stay up, bytes go in and none come out. Every rank
-// hears which rail it is, between which hosts. Needs root.
+// A rail fails under a job while its ports stay up: bytes enter and none leave. Every rank's error
+// names the rail and the hosts. Needs root.
 //
 // WEFT_TEST_SEED repeats a run.
 // labels: lab
@@ -24,8 +24,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 
-// A lab of two hosts under a job of all_reduces without an end, until a rail is cut at a moment
-// that the seed says.
+// A lab of two hosts under a job of endless all_reduces, until a rail is cut at a random moment.
 class HangInTheLab : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,8 +38,8 @@ class HangInTheLab : public ::testing::Test {
     host_ = 1 + static_cast<int>(random_() % 2);
   }
 
-  // ports: of the switches, with the rail's end at a host: "h2-r1"; cut: what is done to each, in
-  // the switches' namespace. Returns what the job said.
+  // ports: of the switches, named by the rail's end at a host: "h2-r1"; cut: the command for each,
+  // in the switches' namespace. Returns the job's output.
   Output job_with_cut(int per_host, int rails, const std::string& environment,
                       const std::vector<std::string>& ports,
                       const std::string& cut = "ip -n {} link set {} down", int hosts = 2) {
@@ -54,7 +53,7 @@ class HangInTheLab : public ::testing::Test {
                           "{1} perf all_reduce -b 2M -e 2M -n 1000000 --timeout-ms 4000 2>&1",
                           environment, WEFT_BINARY, lab, per_host, rails, hosts));
     });
-    // Once the job is well under way.
+    // Waits until the job has made progress.
     bool runs = false;
     for (int i = 0; i < 600 && !runs; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -65,7 +64,7 @@ class HangInTheLab : public ::testing::Test {
         for (const auto& rank : one["ranks"])
           runs = runs || (one["size"] == ranks && rank["host"] != "" && rank["begun"] > 200 &&
                           rank["links"].size() == static_cast<std::size_t>(rails) + 1 &&
-                          // and no job of another test
+                          // not a job of another test
                           run(fmt::format("ip netns identify {}", rank["pid"].get<int>()))
                               .text.starts_with(fmt::format("weft-{}-", lab)));
     }
@@ -85,7 +84,7 @@ class HangInTheLab : public ::testing::Test {
   int host_ = 1;
 };
 
-// Any rail but rail 0, over which the control plane of the lab goes.
+// Any rail but rail 0, which carries the lab's control plane.
 TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
   const int rails = 2 + static_cast<int>(random_() % 2);
   const int rail = 1 + static_cast<int>(random_() % static_cast<unsigned>(rails - 1));
@@ -101,9 +100,9 @@ TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
       << "host " << host_ << ", rail " << rail;
 }
 
-// One rank per host, whose large messages go over both rails. Only long frames are lost (tbf drops
-// what is longer than its burst), so that the rail is not taken out: what failover asks with is
-// short.
+// One rank per host, whose large messages use both rails. Only long frames are lost (tbf drops
+// frames longer than its burst), so that failover, whose probes are short, does not remove the
+// rail.
 TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs) {
   const Output job =
       job_with_cut(1, 2, "WEFT_FAILOVER=1", {fmt::format("h{}-r1", host_)},
@@ -115,7 +114,7 @@ TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs)
       << "host " << host_;
 }
 
-// Of one rail, the control plane loses the same frames: what ranks say of themselves is as long.
+// With one rail, the control plane loses long frames, too, including the ranks' reports.
 TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
   const std::string lab = fmt::format("hang{}", getpid());
   const Output up =
@@ -127,7 +126,8 @@ TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
         port));
     EXPECT_EQ(cut.exit_code, 0) << cut.text;
   }
-  // Other process ids make it two machines: ranks of one could read what the other has to say.
+  // Separate PID namespaces make two machines; ranks of one machine could read each other's
+  // reports.
   const Output o = run(fmt::format(
       "timeout 100 {0} lab netlab --use {1} -- unshare --pid --fork --kill-child --mount-proc {0} "
       "perf all_reduce -b 64K -e 64K --timeout-ms 6000 2>&1",
@@ -140,8 +140,8 @@ TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// Small packets pass, so the link is up and the ranks meet. The probes name the port, whether or
-// not the rail's rate was told.
+// Small packets pass, so the link is up and the ranks connect. The probes name the port, with and
+// without a declared rate.
 TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   const std::string lab = fmt::format("hang{}", getpid());
   const Output up =
@@ -164,8 +164,8 @@ TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// With failover there is nothing left to stand in, and the control plane goes too: the job ends,
-// and says which rail it waits for, or whom nobody hears any more.
+// With failover no rail is left, and the control plane fails too: the job ends, and names the rail
+// that it waits for, or the ranks that do not answer.
 TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
   const Output job = job_with_cut(2, 2, "WEFT_FAILOVER=1",
                                   {fmt::format("h{}-r0", host_), fmt::format("h{}-r1", host_)});
@@ -178,7 +178,7 @@ TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
       << "host " << host_;
 }
 
-// Of all others, whom rank 0 hears no more, none is to blame.
+// Rank 0 gets no answer from any other rank, and none of them is to blame.
 TEST_F(HangInTheLab, RankZeroKnowsThatItsOwnHostIsCutOff) {
   const Output job = job_with_cut(1, 2, "", {"h1-r0", "h1-r1"}, "ip -n {} link set {} down", 3);
   EXPECT_NE(job.exit_code, 0) << job.text;

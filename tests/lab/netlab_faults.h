@@ -1,4 +1,4 @@
-// A healed lab of three hosts for tests of netlab's faults, and datagrams between its hosts.
+// A lab of three hosts for tests of netlab's faults, and datagrams between its hosts.
 #pragma once
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ namespace weft::testing {
 
 inline const std::string kNetlab = WEFT_SOURCE_DIR "/tests/lab/netlab";
 
-// One lab of three hosts for all tests, as healed as the test before has left it.
+// One lab of three hosts for all tests; each test heals it.
 class NetlabFaults : public LabTest {
  protected:
   void SetUp() override {
@@ -50,14 +50,14 @@ class NetlabFaults : public LabTest {
   std::string at_the_switch(const std::string& command) const {
     return run(fmt::format("ip netns exec weft-{}-sw {}", lab_, command)).text;
   }
-  // The rates of a port as its two shapers have them.
+  // The two shapers of a port with their rates, as printed by tc.
   std::string sends(int host, int rail) const {
     return in(fmt::format("h{}", host), fmt::format("tc qdisc show dev rail{} root", rail));
   }
   std::string receives(int host, int rail) const {
     return at_the_switch(fmt::format("tc qdisc show dev h{}-r{} root", host, rail));
   }
-  // How many of `count` datagrams from one host arrive at another one; those of each flow in a row.
+  // The number of datagrams, of `count`, that arrive at another host, sent flow by flow.
   int arrived(int from, int to, int rail, int count, int bytes = 100, int flows = 1) const {
     const std::string host = fmt::format("h{}", to);
     const int before = datagrams_of(host);
@@ -66,22 +66,22 @@ class NetlabFaults : public LabTest {
               "");
     return datagrams_of(host) - before;
   }
-  // How many datagrams each of so many flows to each address gets rid of, in the same seconds.
+  // The number of datagrams that each flow to each address sends in the same seconds.
   std::vector<double> sent(int from, const std::string& addresses, int flows) const {
     std::istringstream counts(as_host(from, fmt::format("--seconds {} 5 {}", addresses, flows)));
     return {std::istream_iterator<double>(counts), {}};
   }
-  // What this program prints in a host.
+  // The output of this program run in a host.
   std::string as_host(int host, const std::string& arguments) const {
     return in(fmt::format("h{}", host),
               std::filesystem::read_symlink("/proc/self/exe").string() + " " + arguments);
   }
-  // Datagrams to a port that nobody has are counted, too.
+  // Counts datagrams received, also for ports without a socket.
   int datagrams_of(const std::string& host) const {
     return std::atoi(in(host, "awk '/^Udp: [0-9]/ { print $2 + $3 }' /proc/net/snmp").c_str());
   }
 
-  // The processes of the lab that make spells.
+  // The lab's processes that make spells.
   std::string at_work() const {
     return run(fmt::format("pgrep -f '[c]ome_and_go.*weft-{}-'", lab_)).text;
   }
@@ -92,7 +92,7 @@ class NetlabFaults : public LabTest {
   bool broken_ = false;
 };
 
-// What the program does in a host: `--datagrams ADDRESS COUNT BYTES FLOWS`, or `--seconds
+// The program's commands in a host: `--datagrams ADDRESS COUNT BYTES FLOWS`, or `--seconds
 // ADDRESS,... SECONDS FLOWS`, which prints how many each flow has sent. Returns the exit code.
 int send_as_a_host(const std::vector<std::string>& words);
 

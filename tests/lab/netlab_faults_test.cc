@@ -1,5 +1,5 @@
-// The faults of netlab: each one does what its row says, to the port it names and to no other, and
-// heal ends all of them. Needs root.
+// The faults of netlab: each does what its row says, on the named port only, and heal ends all of
+// them. Needs root.
 // labels: lab
 // ctest: whole alone
 #include "tests/lab/netlab_faults.h"
@@ -52,7 +52,7 @@ TEST_F(NetlabFaults, ARateIsThatOfOneDirectionAPortAHostOrARail) {
   }
 }
 
-// 200 of 20,000 are lost on average; the deviation is 14.
+// 200 of 20,000 are lost on average; the standard deviation is 14.
 TEST_F(NetlabFaults, ALossIsOneOfPacketsInOneDirection) {
   constexpr int kSent = 20000, kFew = 100, kMany = 300;
   inject("loss h2r1:tx 1%");
@@ -196,7 +196,7 @@ TEST_F(NetlabFaults, WhatMakesNoSenseIsNamedAndDoesNotStay) {
 
 }  // namespace
 
-// The same program is also what sends datagrams from the hosts.
+// The same program sends datagrams from the hosts.
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && (words[0] == "--datagrams" || words[0] == "--seconds"))

@@ -1,5 +1,5 @@
-// Faults of netlab for a part of the time or of the flows: a source of the program
-// netlab_faults_test, which is also what sends the datagrams that show them.
+// Netlab faults that affect part of the time or of the flows: a source of netlab_faults_test, which
+// also sends the datagrams that show them.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST_F(NetlabFaults, SpellsEndWithTheirLab) {
             0);
 }
 
-// Of 16 flows, whose ports are always the same, each of four members has 1 to 8.
+// With 16 flows on fixed ports, each of four links carries 1 to 8.
 TEST_F(NetlabFaults, OneOfFourMembersLosesWhatItsFlowsSend) {
   constexpr int kFlows = 16, kOfEach = 10, kAll = kFlows * kOfEach, kMany = 16000;
   inject("ecmp h2r1:tx loss:100%");
@@ -124,7 +124,7 @@ TEST_F(NetlabFaults, OneOfFourMembersIsSlow) {
   EXPECT_THAT(in("h2", "tc qdisc show"), Not(HasSubstr("htb")));
 }
 
-// A socket for datagrams to the port 9 of an address, of the flow with this number; 0: of any.
+// A datagram socket connected to port 9 of an address, for the flow with this number; 0: any flow.
 int flow_to(const std::string& address, int number) {
   sockaddr_in from{}, to{};
   from.sin_family = to.sin_family = AF_INET;
@@ -139,7 +139,7 @@ int flow_to(const std::string& address, int number) {
   return fd;
 }
 
-// That nobody has the port is told to some of those that send there.
+// Ignores errors that the port has no socket.
 bool send_one(int fd, const std::vector<char>& datagram) {
   while (send(fd, datagram.data(), datagram.size(), 0) < 0)
     if (errno != ECONNREFUSED) return std::perror("send"), false;
@@ -152,11 +152,11 @@ int send_datagrams(const std::string& address, int count, std::size_t bytes, int
     const int fd = flow_to(address, flows == 1 ? 0 : flow + 1);
     for (int i = 0; i < count / flows; ++i) send_one(fd, datagram);
   }
-  usleep(300'000);  // what is still in the queues of the ports
+  usleep(300'000);  // for packets in the queues of the ports
   return 0;
 }
 
-// Flows that send side by side as fast as their ports let them; prints how much each one sent.
+// Concurrent flows at full speed; prints how much each one sent.
 int send_for(const std::string& addresses, int seconds, int flows) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::vector<std::future<int>> counts;

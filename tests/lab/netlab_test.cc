@@ -1,5 +1,5 @@
-// The lab and `weft lab netlab`: nothing is left behind, exit codes pass through, counters count
-// what crossed, and the rails of a collective carry their shares. Needs root.
+// The lab and `weft lab netlab`: nothing is left behind, exit codes are passed on, counters count
+// all traffic, and the rails of a collective carry their shares. Needs root.
 // labels: lab
 // ctest: whole alone
 #include <arpa/inet.h>
@@ -53,7 +53,7 @@ bool eventually(const std::function<bool()>& holds) {
   return true;
 }
 
-// What of a lab is still there, in words.
+// Leftovers of a lab, as text.
 std::string traces_of(const std::string& lab) {
   std::string traces = run("ip netns list | grep -w 'weft-" + lab + "-[a-z0-9]*'").text;
   if (fs::exists("/run/weft-lab/" + lab)) traces += "/run/weft-lab/" + lab + "\n";
@@ -66,7 +66,7 @@ bool alive(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   if (!std::getline(stat, text)) return false;
-  return text.substr(text.rfind(')') + 2, 1) != "Z";  // not even a zombie runs
+  return text.substr(text.rfind(')') + 2, 1) != "Z";  // not even a zombie
 }
 
 class Netlab : public weft::testing::LabTest {
@@ -88,7 +88,7 @@ class Netlab : public weft::testing::LabTest {
   static std::string use(int hosts, int rails, const std::string& rate = "400mbit") {
     return kNetlab + "--use " + lab(hosts, rails, rate) + " ";
   }
-  // Tests may run side by side: each has lab names of its own.
+  // Concurrent tests use different lab names.
   std::string lab_name() {
     labs_.push_back(fmt::format("t{}_{}", getpid(), labs_.size()));
     return labs_.back();
@@ -98,7 +98,7 @@ class Netlab : public weft::testing::LabTest {
     std::ifstream stream(file(name));
     return nlohmann::json::parse(stream);
   }
-  // A rank that notes its pid and then sleeps for longer than any test.
+  // A rank that writes its pid and then sleeps for longer than any test.
   std::string sleeper() const {
     return "bash -c 'sleep 1000 & echo $! >" + file("pid") + ".new; mv " + file("pid") + ".new " +
            file("pid") + "; wait'";
@@ -110,7 +110,7 @@ class Netlab : public weft::testing::LabTest {
     stream >> pid;
     return pid;
   }
-  // `weft lab netlab` itself, so that a signal reaches it and no shell in between.
+  // Starts `weft lab netlab` without a shell, so that a signal reaches it.
   pid_t start(const std::string& arguments) const {
     const pid_t pid = fork();
     if (pid == 0) {
@@ -126,7 +126,7 @@ class Netlab : public weft::testing::LabTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  // A word of this program, see main(): rank 1 sends bytes to rank 0 on a rail.
+  // A command of this program, see main(): rank 1 sends bytes to rank 0 on a rail.
   static std::string transfer(int rail, std::int64_t bytes) {
     return fs::read_symlink("/proc/self/exe").string() + " --transfer " + std::to_string(rail) +
            " " + std::to_string(bytes);
@@ -145,7 +145,7 @@ TEST_F(Netlab, UpAndDownLeavesNothingBehind) {
               HasSubstr("hosts=3 rails=2 rates=400mbit,400mbit"));
   EXPECT_EQ(run(kScript + " exec --lab " + lab + " h2 hostname").text, "h2\n");
   EXPECT_EQ(run("ip netns list | grep -cw 'weft-" + lab + "-[a-z0-9]*'").text, "4\n");
-  // A process that nobody waits for goes with its host.
+  // A background process ends with its host.
   run(kScript + " exec --lab " + lab + " h1 setsid " + sleeper() + " >/dev/null 2>&1 &");
   const pid_t pid = noted_pid();
   ASSERT_TRUE(alive(pid));
@@ -192,7 +192,7 @@ TEST_F(Netlab, RanksAreToldWhoTheyAre) {
   std::vector<std::string> lines;
   std::stringstream stream(result.text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  // Of unequal rails, the rate is the mean.
+  // With unequal rails, the rate is the mean.
   EXPECT_THAT(lines, UnorderedElementsAre("0 4 0 10.0.0.1:7100 h1 rail0,rail1 0.3 32 h1",
                                           "1 4 1 10.0.0.1:7100 h1 rail0,rail1 0.3 32 h1",
                                           "2 4 0 10.0.0.1:7100 h2 rail0,rail1 0.3 32 h2",
@@ -270,8 +270,8 @@ TEST_F(Netlab, CountersCountWhatWasSent) {
     const auto rx = port["rx_bytes"].get<std::int64_t>();
     const bool sender = port["host"] == "h2" && port["rail"] == "rail1";
     const bool receiver = port["host"] == "h1" && port["rail"] == "rail1";
-    // Headers and acknowledgements are 5 % of it at most; elsewhere at most somebody asks for an
-    // address.
+    // Headers and acknowledgements are at most 5 % of it; other ports have at most some ARP
+    // requests.
     EXPECT_GE(tx, sender ? kBytes : 0) << port;
     EXPECT_LE(tx, sender ? kBytes * 105 / 100 : receiver ? kBytes * 5 / 100 : 2000) << port;
     EXPECT_GE(rx, receiver ? kBytes : 0) << port;
@@ -298,7 +298,7 @@ TEST_F(Netlab, TwoLabsAtOnceDoNotMeet) {
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(wait_for(runs[i]), 0);
-    // The same addresses in both: each must have got its own bytes.
+    // The same addresses in both: each must have received its own bytes.
     const auto sent = json(std::to_string(i))["max_host_tx_bytes"].get<std::int64_t>();
     EXPECT_GE(sent, sizes[i]);
     EXPECT_LE(sent, sizes[i] * 105 / 100);
@@ -306,9 +306,8 @@ TEST_F(Netlab, TwoLabsAtOnceDoNotMeet) {
   }
 }
 
-// What an all-reduce over 4 hosts x 2 ranks x 2 rails sends, by the ports' own counters. Without
-// failover, which moves messages between rails by the rates that it measures, on a busy machine
-// too: this is about schedules.
+// Bytes sent by an all-reduce over 4 hosts x 2 ranks x 2 rails, by the ports' own counters. Without
+// failover, which would move messages between rails by measured rates: this tests schedules.
 class NetlabCollective : public Netlab {
  protected:
   void measure(const std::string& perf_options) {
@@ -335,7 +334,7 @@ class NetlabCollective : public Netlab {
       EXPECT_GE(host, kMessage * kOperations * 149 / 100) << rails[0]["host"];
       EXPECT_LE(host, kMessage * kOperations * 152 / 100 + kSlack) << rails[0]["host"];
     }
-    // What enters a rail's switch leaves it on the same rail.
+    // Traffic that enters a rail's switch leaves it on the same rail.
     for (std::size_t r = 0; r < 2; ++r) {
       EXPECT_NEAR(static_cast<double>(received[r]) / static_cast<double>(sent[r]), 1.0, 0.002);
     }
@@ -346,7 +345,7 @@ TEST_F(NetlabCollective, HierarchicalLoadsTheRailsEvenly) { measure("--algo hier
 
 TEST_F(NetlabCollective, AutoLoadsTheRailsEvenly) { measure("--algo auto"); }
 
-// 256 KiB over 4 hosts are cut into the shortest slices there are.
+// 256 KiB over 4 hosts use slices of the minimum length.
 TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
   const Output result =
       run(use(4, 2) + "--json " + file("counters") +
@@ -361,8 +360,8 @@ TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
   }
 }
 
-// weft perf gathers its times beside the transports: a rank that has its result makes no progress
-// there, and what it has sent must arrive all the same. Fresh connections, a few operations.
+// weft perf gathers its times outside the transports: a rank with its result makes no progress
+// then, but its sent messages must arrive. New connections, a few operations.
 TEST_F(NetlabCollective, ARankMayLeaveAfterAnOperation) {
   for (int i = 0; i < 3; ++i) {
     const Output result =
@@ -410,7 +409,7 @@ int do_transfer(int rail, std::int64_t bytes) {
 
 }  // namespace
 
-// The same program is also what the lab's ranks run.
+// The lab's ranks run the same program.
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--transfer") {
     return do_transfer(std::atoi(argv[2]), std::atoll(argv[3]));

@@ -1,4 +1,4 @@
-// `weft bench peers`: medians, verdicts and failures are told as they are. The peers' speed is not
+// `weft bench peers` reports medians, verdicts and failures correctly. The peers' speed is not
 // tested here, only that their drivers build and give a checked result.
 // labels: multiproc
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ class Peers : public ::testing::Test {
     return run(std::string(WEFT_BINARY) + " bench peers --rounds 3 --json " + file("report") +
                " --build " + file("build") + " " + options);
   }
-  // Stands in for weft: says 30, 10 and 20 us in its three rounds, and so many wrong elements.
+  // Replaces weft: reports 30, 10 and 20 us in its three rounds, and `wrong` wrong elements.
   std::string stand_in(const std::string& wrong) const {
     std::ofstream script(file("weft"));
     script << "#!/bin/bash\n"
@@ -77,7 +77,7 @@ TEST_F(Peers, ReportsTheMedianOfTheRounds) {
   EXPECT_EQ(weft["rounds"].size(), 3U);
 }
 
-// 1 would say that a target was missed.
+// Exit code 1 would mean a missed target.
 TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   const std::string weft = WEFT_BINARY;
   const std::string peers = weft + " bench peers --only weft_malloc";
@@ -96,7 +96,7 @@ TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   }
 }
 
-// Where weft is installed the scripts lie side by side in share/weft, and the prefix is not theirs.
+// Installed scripts are in share/weft, and must not write to the prefix.
 TEST_F(Peers, InstalledScriptsFindEachOther) {
   fs::create_directories(file("prefix/share"));
   fs::copy(WEFT_SOURCE_DIR "/perf/peers", file("prefix/share/weft"));
@@ -132,7 +132,7 @@ TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
   }
 }
 
-// A `weft lab` that is killed leaves its lab behind; asked to end, it takes the lab down.
+// A killed `weft lab` leaves its lab behind; on SIGTERM it removes the lab.
 TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
   std::ofstream(file("weft")) << "#!/bin/bash\ntrap 'touch " << file("asked")
                               << "; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
@@ -152,7 +152,7 @@ TEST_F(Peers, AWrongResultIsNoTime) {
   EXPECT_THAT(result.text, HasSubstr("5 wrong elements"));
 }
 
-// No target is met by the rounds before.
+// Earlier rounds do not count towards the target.
 TEST_F(Peers, WhoIsWrongOnceHasNoTimeAtAll) {
   const Output result =
       bench("--only weft_malloc -N 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 5"));

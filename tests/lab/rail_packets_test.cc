@@ -1,6 +1,6 @@
-// The rail contract on real interfaces: every packet is counted, and none goes from one rail to
-// another; a step that would is refused with its path; and what is meant for a rank on another rail
-// goes over shared memory to the rank of this host on that rail first. Needs root.
+// The rail contract on real interfaces: every packet is counted, and none crosses rails; a
+// violating step is refused with its path; and messages to a rank on another rail go through shared
+// memory to the rank of this host on that rail first. Needs root.
 // labels: lab
 // ctest: whole alone
 #include <fmt/format.h>
@@ -173,7 +173,7 @@ TEST_F(RailPackets, NoneGoesFromRailToRail) {
   for (const int home : {0, 1}) {
     const int there = home + 2, beside = 1 - home;
     const std::string rail = fmt::format("rail {}", home);
-    // Its own block for the rank there, and its neighbour's, which came through shared memory.
+    // Its own block for the rank there, and its neighbor's, received through shared memory.
     EXPECT_GE(sent(home, there, rail), 2 * kBytes) << result_.text;
     EXPECT_GE(sent(home, beside, "shm"), 2 * kBytes) << result_.text;
     for (const auto& [key, bytes] : sent_)
@@ -182,7 +182,7 @@ TEST_F(RailPackets, NoneGoesFromRailToRail) {
   }
 }
 
-// What the one above would see if a schedule broke the contract.
+// Shows that the test above would detect a schedule that violates the contract.
 TEST_F(RailPackets, StepsThatLeaveItShowWhereTheyAreAllowed) {
   all_to_all("WEFT_CROSS_RAIL=allow", "pairwise");
   ASSERT_EQ(result_.exit_code, 0) << result_.text;

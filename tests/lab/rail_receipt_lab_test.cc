@@ -1,5 +1,5 @@
-// A rail that dies when all it still had to carry were receipts: who sent waits for them, and who
-// sent those has its results and does something else. Needs root.
+// A rail fails when only receipts are left to send on it: the sender waits for them, while the
+// receiver has its results and does not poll. Needs root.
 // labels: lab
 // ctest: whole alone
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ namespace {
 using ::testing::HasSubstr;
 using weft::DType;
 
-// Above what is copied, and what TCP sends without an answer.
+// Longer than messages that are copied or that TCP sends without a receipt.
 constexpr std::size_t kCount = 2100;
 constexpr int kMessages = 2;  // one over each rail
 
-// Two hosts of two rails. Rank 1 gets messages over a rail on which nothing of its own arrives any
-// more, and then does what `then` says.
+// Two hosts of two rails. Rank 1 receives messages over a rail whose other direction is dead, and
+// then does `then`.
 int rank_main(const std::string& then) try {
   auto world = weft::World::from_environment();
   weft::Communicator all = world->world();
@@ -49,7 +49,7 @@ int rank_main(const std::string& then) try {
   all.barrier().check();
   std::int32_t token = 0;
   if (all.rank() == 1) {
-    // Frames that the switch knows no port for; the link stays up, and what the peer sends comes.
+    // The switch drops frames for an unknown MAC address; the link stays up in both directions.
     const char* lose = "ip neigh replace 10.1.0.1 lladdr 02:00:00:00:00:99 dev rail1 nud permanent";
     if (std::system(lose) != 0) return 77;
     all.send(&token, 1, DType::kInt32, 0).check();
@@ -88,7 +88,7 @@ class RailReceipt : public weft::testing::LabTest {
 
 TEST_F(RailReceipt, LostWhileTheReceiverEndsItsWorld) { expect_well(run_lab("", "leave")); }
 
-// As weft perf does after each size.
+// weft perf gathers like this after each size.
 TEST_F(RailReceipt, LostWhileTheReceiverGathersOnTheControlPlane) {
   expect_well(run_lab("", "gather"));
 }

@@ -1,4 +1,4 @@
-// Labs of network namespaces that are up for all tests of a program: one of each shape.
+// Labs of network namespaces, one of each shape, shared by all tests of a program.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,8 +34,7 @@ class LabTest : public ::testing::Test {
     labs_.clear();
   }
 
-  // The name of a lab that is up; the next `up` of any lab removes those that a killed program has
-  // left.
+  // The name of a running lab; the next `up` of any lab removes those of killed programs.
   static std::string lab(int hosts, int rails, const std::string& rate = "400mbit") {
     std::string& name = labs_[fmt::format("{} {} {}", hosts, rails, rate)];
     if (name.empty()) {
@@ -47,7 +46,7 @@ class LabTest : public ::testing::Test {
     }
     return name;
   }
-  // The same for a test that breaks it: the next test gets a new one.
+  // A lab that the test may break: the next test gets a new one.
   std::string lab_to_break(int hosts, int rails, const std::string& rate = "400mbit") {
     return spoilt_ = lab(hosts, rails, rate);
   }

@@ -1,5 +1,5 @@
-// The prolog and the epilog in a real cluster of Slurm: a node with a fault of its own is drained
-// with the reason, and nothing else drains a node.
+// The prolog and the epilog in a real Slurm cluster: a node with a fault of its own is drained with
+// the reason, and no other node is drained.
 // labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -17,12 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For a guest that hangs; a check that hangs is ended by softroce_check, in proportion to the
-// guest's speed.
+// For a guest that hangs; softroce_check ends checks that hang, after a time scaled to the guest's
+// speed.
 constexpr int kChecksSeconds = 3000;
 
 struct Boot {
-  // A comma means something to the emulator.
+  // A comma is special to the emulator.
   Boot() : out(folder / "softroce, out") {
     fs::create_directories(out + "/pages");
     for (const Block& block : all_blocks())

@@ -1,5 +1,5 @@
-// One boot of the Soft-RoCE guest for all tests that look inside of it: it runs the script
-// softroce_checks, each of whose checks leaves NAME.txt, what it printed, and NAME.code.
+// One boot of the Soft-RoCE guest for all tests that need it: it runs the script softroce_checks.
+// Each check leaves NAME.txt with its output, and NAME.code.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 
 namespace weft::testing {
 
-// Empty, or why there is no guest here.
+// Why there is no guest here, or empty.
 const std::string& missing_softroce();
 
-// Tests of the lab: in the guest, or of what makes it.
+// Tests of the lab: in the guest, or of the program that makes it.
 class Softroce : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -28,18 +28,18 @@ struct CheckResult {
   int code = -1;
 };
 
-// What the checks left. The first to ask boots the guest, for minutes.
+// The output of the checks. The first call boots the guest, which takes minutes.
 const Output& softroce_log();
-std::string softroce_left(const std::string& file);  // empty where the check did not make it
+std::string softroce_left(const std::string& file);  // empty if the check did not write it
 
 class Guest : public Softroce {
  protected:
   static CheckResult result(const std::string& check);
   static std::string left(const std::string& file) { return softroce_left(file); }
   static nlohmann::json json(const std::string& check);
-  // Ended with 0, and no result was wrong; what it printed.
+  // The output of a check that ended with 0 and without wrong results.
   static std::string good(const std::string& check);
-  // Both ends of a pair test that went well and found every byte right.
+  // Expects both ends of a pair test to succeed with correct data.
   static void expect_good_pair(const std::string& check);
 };
 

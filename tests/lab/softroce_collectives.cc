@@ -31,12 +31,13 @@ TEST_F(Guest, LossShowsInWhatCollectivesSay) {
               ContainsRegex("took [0-9]+ ms: .*rail 1 host h1: .*out_of_seq_request \\+[1-9]"));
 }
 
-// Ends of queue pairs are taken down while their peers still send: that is no fault of the fabric.
+// Queue pairs are closed while their peers still send: this must not count as a fault of the
+// fabric.
 TEST_F(Guest, TheTesterAccusesNobodyWhereNothingIsWrong) {
   const CheckResult r = result("validate_clean");
   const auto report = json("validate_clean");
   EXPECT_EQ(report["transport"], "verbs");
-  // Twice: what such a tester measures is its own wait.
+  // If starved, the tester measured its own wait.
   for (const auto& finding : report["findings"])
     if (finding["id"] == "tester-starved") GTEST_SKIP() << "missing capability: free cores";
   EXPECT_THAT(r.code, AnyOf(0, 3, 4)) << r.text;
@@ -52,7 +53,7 @@ TEST_F(Guest, TheTesterNamesThePortThatLosesPackets) {
   EXPECT_THAT(r.text, ContainsRegex("rail 1.*(retransmit|loses|repeat|timed out)"));
 }
 
-// The ranks meet although one port is down, and the other rail's rates are measured over verbs.
+// The ranks connect although one port is down, and the other rail's rates are measured over verbs.
 TEST_F(Guest, TheTesterNamesThePortThatIsDown) {
   const CheckResult r = result("validate_down");
   EXPECT_EQ(r.code, 2) << r.text;
@@ -111,7 +112,7 @@ TEST_F(Guest, AHostWithoutLibibverbsIsNamedOnAllRanks) {
   EXPECT_THAT(r.text, ContainsRegex("(transport verbs: rank 1 on host h1: [^\n]*libibverbs.*){2}"));
 }
 
-// WEFT_VERBS_QPS and the variables of depths, by what the kernel says while the job ran.
+// WEFT_VERBS_QPS and the depth variables, as shown by the kernel during the job.
 TEST_F(Guest, QueuesAreAsManyAndAsDeepAsTheVariablesSay) {
   struct Asked {
     const char* check;

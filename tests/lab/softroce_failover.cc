@@ -1,6 +1,6 @@
-// Rails of RDMA devices that fail in the middle of collectives (softroce_failover_checks), in the
-// boot of softroce_test.cc: cables that are pulled, silence, loss, and a rank that is killed.
-// WEFT_FAILOVER_ROUNDS=100 pulls cables that often (default: a quick version).
+// RDMA rails that fail in the middle of collectives (softroce_failover_checks), in the boot of
+// softroce_test.cc: pulled cables, dropped packets, loss, and a killed rank.
+// WEFT_FAILOVER_ROUNDS=100 sets how often cables are pulled (the default is quick).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 using FailingRails = weft::testing::Guest;
 
-// Whatever the number of ranks and lanes: a line of each host at most, and as many of the return.
+// For any number of ranks and lanes: each host logs at most one line, and as many about the return.
 void expect_told_once(const std::string& text) {
   const auto lines = [&text](const std::string& what) {
     const std::regex line(what);
@@ -62,7 +62,7 @@ TEST_F(FailingRails, AKilledRankIsNamed) {
   EXPECT_THAT(text, AllOf(HasSubstr("rank 3"), HasSubstr("h1"))) << text;
 }
 
-// How fast is not judged here: docs/benchmarks has the figures.
+// The speed is not tested here: docs/benchmarks has the figures.
 TEST_F(FailingRails, LossOnOneRailIsNoHindrance) {
   for (const char* check : {"one_clean_rail", "two_rails_one_lossy"}) {
     good(check);

@@ -1,4 +1,4 @@
-// `weft perf bw` and `lat` over verbs, in the boot of softroce_test.cc: what the checks left.
+// `weft perf bw` and `lat` over verbs: the output of the checks in the boot of softroce_test.cc.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST_F(Guest, WhatIsUsedIsToldAndNotWhatIsAskedFor) {
   EXPECT_EQ(usual["sizes"][0]["at_client"]["messages_per_completion"], 32);
 }
 
-// Of the fake GPU, whose memory no kernel registers.
+// The fake GPU's memory, which no kernel registers.
 TEST_F(Guest, MemoryOfAGpuThatTheDeviceDoesNotReachIsNamedWithARemedy) {
   const CheckResult r = result("bw_cuda");
   EXPECT_NE(r.code, 0);
@@ -95,7 +95,7 @@ TEST_F(Guest, ATestMayLastSeconds) {
 
 TEST_F(Guest, LossShowsInTheCounters) {
   expect_good_pair("bw_loss");
-  // 2 % of 1000 packets: none lost is as likely as 1 in 10^8.
+  // 2 % of 1000 packets: the chance that none is lost is below 1 in 10^8.
   EXPECT_THAT(result("bw_loss").text, ContainsRegex("server: rail 0 host server \\(rxe_h1r0\\): "
                                                     ".*out_of_seq_request \\+[0-9]"));
   const auto counters = json("bw_loss")["pairs"][0]["sizes"][0]["at_server"]["counters"];

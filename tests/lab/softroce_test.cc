@@ -1,6 +1,6 @@
-// The Soft-RoCE lab. What `weft lab softroce` promises is tested with emulators that only pretend;
-// what is in the guest in one boot (softroce_checks), which all sources of this program read:
-// softroce_pairs.cc, softroce_collectives.cc, softroce_failover.cc, and the pages' commands.
+// The Soft-RoCE lab. Mock emulators test the promises of `weft lab softroce`; one boot runs the
+// checks in the guest (softroce_checks), which all sources of this program use: softroce_pairs.cc,
+// softroce_collectives.cc, softroce_failover.cc, and the pages' commands.
 // labels: softroce
 // ctest: whole alone
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ const std::string kSoftroce = std::string(WEFT_BINARY) + " lab softroce ";
 
 using Lab = weft::testing::Softroce;
 
-// An emulator that does something else, in a folder of its own.
+// A mock emulator in its own folder.
 class StandIn {
  public:
   explicit StandIn(const std::string& does) {
@@ -57,7 +57,7 @@ class StandIn {
     fs::permissions(file, fs::perms::owner_all);
   }
   std::string path(const std::string& name) const { return folder_ / name; }
-  // Before a command.
+  // Prefix of a command.
   std::string environment() const {
     return fmt::format("PATH={0}/bin:$PATH TMPDIR={0}/tmp ", folder_.path());
   }
@@ -72,7 +72,7 @@ TEST_F(Lab, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_THAT(result.text, HasSubstr("--out /proc/nowhere"));
 }
 
-// What a boot gets, from an emulator that writes it down and ends.
+// The options of a boot, recorded by a mock emulator.
 TEST_F(Lab, TheGuestIsToldWhatTheCommandLineSays) {
   const StandIn emulator(
       "for w; do case $w in local,id=job,path=*) job=${w#*path=} && "
@@ -129,7 +129,7 @@ TEST(LabArguments, AreChecked) {
   const Output rate = run(kSoftroce + "--rate fast -- true");
   EXPECT_EQ(rate.exit_code, 4);
   EXPECT_THAT(rate.text, HasSubstr("--rate fast"));
-  // Where there can be no lab, it says what is missing.
+  // Without a lab, it names the missing capability.
   const Output nowhere = run("WEFT_SOFTROCE_KERNEL=/nowhere " + kScript + " check");
   EXPECT_EQ(nowhere.exit_code, 3);
   EXPECT_THAT(nowhere.text, HasSubstr("missing capability"));
@@ -167,7 +167,7 @@ TEST_F(Guest, FourHostsUseAllTheirRails) {
   for (const auto& port : ports) EXPECT_GT(port["tx_bytes"].get<std::int64_t>(), 256 << 10) << port;
 }
 
-// Of the rails that the ranks have, not of all that the guest has.
+// The rates of the ranks' rails, not of all devices in the guest.
 TEST_F(Guest, RanksKnowTheRateOfTheirRails) {
   EXPECT_EQ(good("rate_of_one"), "rxe_h0r0\n0.08\n");
   EXPECT_EQ(good("rate_of_both"), "0.05\n");
@@ -179,8 +179,8 @@ TEST_F(Guest, HasAnActiveDeviceForEachPort) {
     EXPECT_THAT(r.text, ContainsRegex(std::string(name) + "/1 state ACTIVE"));
 }
 
-// The switch sends nothing back to where it came from: datagrams between ranks of one host, by
-// which rails stand in for each other, would be lost there.
+// The switch does not send packets back to their port: datagrams between ranks of one host, which
+// failover needs, would be lost there.
 TEST_F(Guest, AHostReachesItselfAndOthersByTheSwitch) {
   EXPECT_THAT(result("to_itself").text, HasSubstr("local 10.0.1.1 "));
   EXPECT_THAT(result("to_another").text, AllOf(HasSubstr("dev h0r1"), Not(HasSubstr("local "))));
@@ -202,7 +202,7 @@ TEST_F(Guest, RanksAreToldWhoTheyAre) {
                               << mistyped.text;
 }
 
-// Packets that a queue of the guest has sent or lost; -1: there is no such queue.
+// Packets that a queue of the guest has sent or dropped; -1: there is no such queue.
 struct QueueCounts {
   int sent = -1, lost = -1;
 };
@@ -213,7 +213,7 @@ QueueCounts counts_of(const std::string& text, const std::string& queue) {
   return {std::stoi(match[1]), std::stoi(match[2])};
 }
 
-// 32 queue pairs have as many source ports, of which one member of four loses packets.
+// 32 queue pairs have as many source ports; one link of four drops packets.
 TEST_F(Guest, FaultsOfSomeFlowsSpareTheOthers) {
   expect_good_pair("bw_partial");
   const std::string text = result("queues").text;
@@ -228,7 +228,7 @@ TEST_F(Guest, FaultsOfSomeFlowsSpareTheOthers) {
 
 TEST_F(Guest, FaultsComeAndGo) { EXPECT_EQ(left("spells"), "rate 4Mbit\ncorrupt 1%\nloss 100%\n"); }
 
-// Commands of the pages, as in a guest of their own.
+// Commands of the pages, each as if in its own guest.
 class Page : public Guest, public ::testing::WithParamInterface<Block> {};
 
 TEST_P(Page, BlockIsTrue) {
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Docs, Page, ::testing::ValuesIn(blocks_of_softroce()),
 
 }  // namespace
 
-// CTest names this file: its entry is all of the program, since the boot is for all.
+// CTest names this file: its entry runs the whole program, since all share the boot.
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,5 +1,5 @@
-// `perf/peers/tester_ratios`: iperf3 and `weft validate` on the same port, in turns. How large the
-// ratio is depends on the machine and is not tested here. Needs root.
+// `perf/peers/tester_ratios`: iperf3 and `weft validate` on the same port, in turns. The ratio
+// depends on the machine and is not tested here. Needs root.
 // labels: lab
 // ctest: alone
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(TesterRatios, BothToolsMeasureThePortOfTheLab) {
   std::ifstream stream(file);
   const nlohmann::json json = nlohmann::json::parse(stream);
   EXPECT_EQ(json["schema"], "weft.tester_ratios/1");
-  // The port carries 200 Mb/s, of which headers take some.
+  // The port carries 200 Mb/s including headers.
   for (const char* tool : {"peer_gbps", "weft_gbps"}) {
     ASSERT_EQ(json[tool].size(), 1U) << json;
     EXPECT_GT(json[tool][0].get<double>(), 0) << json;

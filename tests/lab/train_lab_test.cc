@@ -1,5 +1,5 @@
-// Training in the lab: what weft says it sent along each axis is what the ports counted, within
-// their headers; tensor parallelism leaves no host, pipelines and replicas keep to their rail.
+// Training in the lab: the bytes that weft reports for each axis equal the ports' counters except
+// for headers; tensor parallelism stays within hosts, pipelines and replicas stay on their rails.
 // Needs root.
 // labels: lab
 // ctest: whole
@@ -27,11 +27,11 @@ using Bytes = std::int64_t;
 
 constexpr int kSteps = 20;
 constexpr int kHosts = 2, kRanksPerHost = 2;  // and a rail for each rank of a host
-// Of the model below: floats of a micro-batch between two stages, and of the tied embedding.
+// Sizes in the model below: a micro-batch between two stages, and the tied embedding.
 constexpr Bytes kBoundary = 2 * 64 * 64 * 4, kTied = 256 * 64 * 4;
-// Ethernet, IP and TCP add 66 bytes to 1448; acknowledgements go the other way.
+// Ethernet, IP and TCP add 66 bytes to 1448; acknowledgements go in the other direction.
 constexpr double kHeaders = 1.06;
-// Rendezvous, and the one exchange of the norm and the loss per step.
+// Rendezvous, and the exchange of the norm and the loss in each step.
 constexpr Bytes kSlack = 60000;
 
 class TrainInTheLab : public testing::LabTest {
@@ -72,14 +72,14 @@ class TrainInTheLab : public testing::LabTest {
     std::ifstream file(folder_ / "ports");
     const auto ports = nlohmann::json::parse(file)["ports"];
     ASSERT_EQ(ports.size(), port_.size());
-    for (std::size_t p = 0; p < ports.size(); ++p) {  // host by host, rail by rail: as ranks are
+    for (std::size_t p = 0; p < ports.size(); ++p) {  // host by host, rail by rail, like the ranks
       const Bytes counted = ports[p]["tx_bytes"], said = port_[static_cast<int>(p)];
       EXPECT_GE(counted, said) << ports[p];
       EXPECT_LE(static_cast<double>(counted), kHeaders * static_cast<double>(said) + kSlack)
           << ports[p];
     }
   }
-  // Of rank 0, over all steps.
+  // Bytes sent by rank 0 over all steps.
   Bytes sent(const char* axis) const {
     Bytes sum = 0;
     for (const auto& step : steps_) sum += step["sent"][axis].get<Bytes>();
@@ -99,7 +99,7 @@ TEST_F(TrainInTheLab, PipelinesKeepToTheirRail) {
   EXPECT_GT(sent("tensor"), sent("pipeline"));
   EXPECT_EQ(sent("data") + sent("other"), 0);
   EXPECT_EQ(sent("pipeline"), wanted);
-  EXPECT_LE(port_.at(0), wanted + kSlack);  // nothing of tensor parallelism is in it
+  EXPECT_LE(port_.at(0), wanted + kSlack);  // without those of tensor parallelism
   EXPECT_GE(inside_, sent("tensor"));
 }
 
@@ -112,8 +112,8 @@ TEST_F(TrainInTheLab, ReplicasKeepToTheirRail) {
   EXPECT_LE(port_.at(0), sent("data") + kSlack);
 }
 
-// One pair of ranks between the hosts, so that one rail has nothing to do: rank 1 of host 0 and
-// rank 2 of host 1 meet on rail 1, that of the lower rank.
+// One pair of ranks between the hosts, so that one rail is unused: rank 1 of host 0 and rank 2 of
+// host 1 use rail 1, that of the lower rank.
 TEST_F(TrainInTheLab, ARailOfOthersIsLeftAloneUnlessMessagesMaySpread) {
   for (const bool spread : {false, true}) {
     const Output o = run(fmt::format(

@@ -1,4 +1,4 @@
-// fp16 in integers, for compilers that lack the type _Float16 (clang 14 on x86).
+// fp16 conversion with integers, for compilers without _Float16 (clang 14 on x86).
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline float half_to_float(std::uint16_t h) {
   return h >> 15 != 0 ? -size : size;
 }
 
-// To nearest, ties to even. A sum that rounds up to 2048 units carries into the exponent.
+// Rounds to nearest even. A mantissa that rounds up to 2048 carries into the exponent.
 inline std::uint16_t float_to_half(float f) {
   const int sign = std::signbit(f) ? 0x8000 : 0;
   const float size = std::fabs(f);

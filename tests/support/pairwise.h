@@ -1,5 +1,5 @@
-// Rows of a few axes in which every pair of values of every two axes occurs: what independent axes
-// need instead of their full product. Combinations that once failed are kept by name.
+// All-pairs test rows: every pair of values of any two axes occurs in some row, instead of their
+// full product. Combinations that once failed are kept by name.
 #pragma once
 
 #include <algorithm>
@@ -42,14 +42,14 @@ class Pairwise {
     exists_ = std::move(exists);
     return *this;
   }
-  // A row that is always there, whatever else covers its pairs, and the first of all.
+  // Adds a fixed row, placed first even if other rows cover its pairs.
   Pairwise& keep(const char* name, T... values) {
     kept_.emplace_back(name, Row(std::move(values)...));
     return *this;
   }
 
-  // Kept rows, then as few as a greedy choice finds until every pair that exists has occurred.
-  // Prints one line: what the axes are and how many rows stand for how many combinations.
+  // Kept rows, then a greedy selection that covers all valid pairs. Prints one line: the axes, the
+  // number of rows, and the number of combinations.
   std::vector<Row> rows(const char* title) const {
     constexpr auto kAll = std::index_sequence_for<T...>();
     const std::vector<Indices> all = product(kAll);
@@ -59,8 +59,8 @@ class Pairwise {
       each_pair(indices_of(row, kAll), [&](std::size_t p) { covered[p] = true; });
       chosen.push_back(row);
     }
-    // What a row adds only shrinks, so that one is looked at again when it would be next.
-    // Neighbours in the product are alike: a stride takes them apart.
+    // A row's gain only shrinks, so it is recomputed only when the row is next. Neighbors in the
+    // product are similar; the stride separates them.
     std::vector<std::vector<std::size_t>> by_gain(kPairs + 1);
     const std::size_t stride = all.size() % 7919 ? 7919 : 7907;
     for (std::size_t i = 0; i < all.size(); ++i) by_gain[kPairs].push_back(i * stride % all.size());
@@ -80,13 +80,13 @@ class Pairwise {
   }
 
  private:
-  using Indices = std::array<std::size_t, kAxes>;  // of a row's values in their axes
+  using Indices = std::array<std::size_t, kAxes>;  // indices of a row's values in their axes
 
   template <std::size_t... I>
   Row row_of(const Indices& at, std::index_sequence<I...>) const {
     return Row(std::get<I>(axes_).values[at[I]]...);
   }
-  // A kept row may have values that no axis has: nothing else needs them.
+  // A kept row may have values outside the axes, which no other row must cover.
   template <std::size_t... I>
   Indices indices_of(const Row& row, std::index_sequence<I...>) const {
     const auto index = [](const auto& values, const auto& value) {
@@ -104,7 +104,7 @@ class Pairwise {
     }
     return all;
   }
-  // The number of each pair of values in a row.
+  // Calls `act` with the number of each pair of values in a row.
   template <class Act>
   void each_pair(const Indices& at, const Act& act) const {
     for (std::size_t a = 0; a < kAxes; ++a)

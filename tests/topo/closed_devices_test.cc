@@ -1,5 +1,5 @@
 // labels: fast
-// Verbs devices that sysfs shows and that a process cannot open, as in a container.
+// Verbs devices that sysfs shows but that a process cannot open, as in a container.
 #include <gtest/gtest.h>
 
 #include "fake_sysfs.h"

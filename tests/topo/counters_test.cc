@@ -1,4 +1,5 @@
-// Port counters from a made-up sysfs tree; what of them is evidence; one TCP connection's own.
+// Port counters from a made-up sysfs tree, which of them are evidence, and those of a TCP
+// connection.
 #include "topo/counters.h"
 
 #include <arpa/inet.h>

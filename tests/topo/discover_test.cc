@@ -1,4 +1,4 @@
-// Discovery on recorded trees, with odd values and missing files, and on the real host.
+// Discovery on recorded trees, with unusual values and missing files, and on the real host.
 #include "topo/discover.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Sets or (nullptr) unsets a variable as long as it lives.
+// Sets or (nullptr) unsets a variable while alive.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {
@@ -274,7 +274,7 @@ TEST(ChooseRails, InterfacesWithAnAddressElseAnyElseLoopback) {
   host.nics.push_back(interface("rail10", "10.0.1.1"));
   host.nics.push_back(interface("rail2", "10.0.2.1"));
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("rail2", "rail10"));
-  // Of the host's service processor, of its containers: none leads to another host.
+  // Interfaces to the host's service processor and containers, none of which leads to another host.
   host.nics.push_back(interface("usb0", "169.254.95.120", "0000:00:14.0"));
   host.nics.push_back(interface("kube-ipvs0", "10.96.0.1"));
   host.nics.back().aside = "a device of kind dummy, which has no cable";
@@ -344,7 +344,7 @@ TEST(Place, HostIdentityIsWhatTheVariableSays) {
     const Variable id("WEFT_HOST_ID", name);
     const Place place = discover_place();
     EXPECT_EQ(place.host, name);
-    // Emulated hosts still share the memory of one machine.
+    // Emulated hosts share the memory of one machine.
     EXPECT_TRUE(machine.empty() || machine == place.machine) << place.machine;
     machine = place.machine;
   }

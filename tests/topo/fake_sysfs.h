@@ -1,4 +1,4 @@
-// A small sysfs tree in a temporary folder, for tests of discovery. Removed with the object.
+// A small sysfs tree in a temporary folder, for tests of discovery; the destructor removes it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class FakeSysfs {
     std::ofstream(file) << text << "\n";
   }
 
-  // A file that opens but cannot be read, as sysfs files that fail with EINVAL.
+  // A file that can be opened but not read, like sysfs files that fail with EINVAL.
   void write_unreadable(const std::string& path) const {
     std::filesystem::create_directories(root_ + "/" + path);
   }
@@ -60,7 +60,7 @@ class FakeSysfs {
     link("bus/pci/devices/" + pci, directory);
   }
 
-  // Virtual where `pci` is empty.
+  // Virtual if `pci` is empty.
   void add_netdev(const std::string& name, const std::string& pci, const std::string& speed,
                   const std::string& operstate, const std::string& flags = "0x1003") const {
     const std::string directory =
@@ -91,8 +91,8 @@ class FakeSysfs {
   std::string root_;
 };
 
-// A host of two NUMA nodes with two RDMA devices, whose names are against the PCI order, two
-// GPUs, a management controller's VGA, and interfaces in odd states.
+// A host of two NUMA nodes with two RDMA devices, whose names are not in PCI order, two GPUs, a
+// management controller's VGA, and interfaces in unusual states.
 inline void add_two_rail_host(const FakeSysfs& tree) {
   tree.add_numa_node(0, "0-3", "Node 0 MemTotal:       2048 kB\nNode 0 MemFree: 12 kB");
   tree.add_numa_node(1, "4-7", "");

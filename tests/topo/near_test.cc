@@ -1,4 +1,4 @@
-// The GPU of each rank, on trees as servers have them.
+// The GPU of each rank, on typical server trees.
 #include "topo/near.h"
 
 #include <fmt/format.h>
@@ -19,15 +19,15 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A function below the bridges of a path such as "pci0000:17/0000:17:01.0/0000:18:00.0".
+// Adds a PCI function below the bridges of a path like "pci0000:17/0000:17:01.0/0000:18:00.0".
 void add(const FakeSysfs& tree, const std::string& above, const std::string& pci, int node) {
   const std::string directory = "devices/" + above + "/" + pci;
   tree.write(directory + "/numa_node", std::to_string(node));
   tree.link("bus/pci/devices/" + pci, directory);
 }
 
-// Eight switches with a GPU and a NIC each, four on each socket. The NICs come in another order
-// than the GPUs.
+// Eight switches with a GPU and a NIC each, four on each socket. The NICs are in another order than
+// the GPUs.
 struct Dgx {
   FakeSysfs tree;
   std::vector<std::string> gpus, nics;
@@ -79,7 +79,7 @@ TEST(NearestGpus, DistanceKnowsSwitchesRootsAndSockets) {
   EXPECT_GT(pci_distance(dgx.gpus[0], "0000:ff:00.0", dgx.tree.root()), far(0, 0));
 }
 
-// Four GPUs and two NICs: the middle GPUs are those near the first NIC.
+// Four GPUs and two NICs: the middle GPUs are near the first NIC.
 TEST(NearestGpus, FourGpusShareTwoRails) {
   const FakeSysfs tree;
   const std::vector<std::string> gpus{"0000:11:00.0", "0000:22:00.0", "0000:23:00.0",
@@ -93,7 +93,7 @@ TEST(NearestGpus, FourGpusShareTwoRails) {
   const std::string first = "0000:29:00.0", second = "0000:19:00.0";
   EXPECT_THAT(nearest_gpus({first, first, second, second}, gpus, tree.root()),
               ElementsAre(2, 1, 0, 3));
-  // A subset that CUDA_VISIBLE_DEVICES shows: one of each half.
+  // A subset selected by CUDA_VISIBLE_DEVICES: one of each half.
   EXPECT_THAT(nearest_gpus({first, second}, {gpus[3], gpus[2]}, tree.root()), ElementsAre(1, 0));
   EXPECT_THAT(nearest_gpus({first, second}, {gpus[0]}, tree.root()), ElementsAre(0, 0));
 }
@@ -106,7 +106,7 @@ TEST(NearestGpus, InTurnWhereNothingIsKnown) {
   EXPECT_THAT(nearest_gpus({"", ""}, {}, tree.root()), ElementsAre(-1, -1));
 }
 
-// The rails of ranks of one host that have these GPUs, and run on these NUMA nodes.
+// The rails of ranks on one host with these GPUs and NUMA nodes.
 std::vector<int> rails_of(const std::vector<std::string>& nics,
                           const std::vector<std::string>& gpus, const FakeSysfs& tree,
                           const std::vector<int>& nodes = {}) {
@@ -129,26 +129,26 @@ std::vector<int> rails_of(const std::vector<std::string>& nics,
   return rails;
 }
 
-// The NICs come in another order than the GPUs, and a NUMA node has four of each.
+// The NICs are in another order than the GPUs, and a NUMA node has four of each.
 TEST(NearestRails, ARankTakesTheOneBehindTheSwitchOfItsGpu) {
   const Dgx dgx;
   const std::vector<int> nodes{0, 0, 0, 0, 1, 1, 1, 1};
   EXPECT_THAT(rails_of(dgx.nics, dgx.gpus, dgx.tree, nodes), ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
-  // Nodes that say the contrary, as of ranks that are bound elsewhere.
+  // NUMA nodes that contradict the switches, as of ranks bound elsewhere.
   const std::vector<int> elsewhere{1, 1, 1, 1, 0, 0, 0, 0};
   EXPECT_THAT(rails_of(dgx.nics, dgx.gpus, dgx.tree, elsewhere),
               ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
-  // Fewer ranks than GPUs, in any order; a GPU that nothing is known of leaves the choice to nodes.
+  // Fewer ranks than GPUs, in any order; without information about the GPU, the NUMA node decides.
   EXPECT_THAT(rails_of(dgx.nics, {dgx.gpus[5], dgx.gpus[2]}, dgx.tree), ElementsAre(2, 5));
   EXPECT_THAT(rails_of(dgx.nics, {"0000:ff:00.0", dgx.gpus[2]}, dgx.tree, {1, 0}),
               ElementsAre(0, 5));
-  // As many ranks on each rail: two with one GPU take the two nearest rails.
+  // Equally many ranks on each rail: two with one GPU use the two nearest rails.
   EXPECT_THAT(
       rails_of({dgx.nics[3], dgx.nics[7], dgx.nics[6]}, {dgx.gpus[0], dgx.gpus[0]}, dgx.tree),
       ElementsAre(2, 1));
 }
 
-// Two NICs on one node, each behind the switch of two GPUs: NUMA does not tell them apart.
+// Two NICs on one node, each behind the switch of two GPUs: NUMA nodes do not distinguish them.
 TEST(NearestRails, NodesDoNotTellApartWhatSwitchesDo) {
   const FakeSysfs tree;
   const std::vector<std::string> gpus{"0000:12:00.0", "0000:22:00.0", "0000:13:00.0",

@@ -1,4 +1,4 @@
-// The text form of a Place: what it carries, and what it makes of garbage.
+// The text form of a Place: round trips, and errors for garbage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The CPUs beside a device, and threads that are placed on them.
+// The CPUs near a device, and threads bound to them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST(RunsOn, PlacesTheThreadAndThoseThatItStarts) {
     const RunsOn last({all.back(), CPU_SETSIZE + 7, -1});
     EXPECT_THAT(allowed(), ElementsAre(all.back()));
     EXPECT_THAT(allowed_in_a_thread(), ElementsAre(all.back()));
-    const RunsOn wider(all);  // beyond what the thread was bound to
+    const RunsOn wider(all);  // beyond the thread's own binding
     EXPECT_EQ(allowed(), all);
   }
   EXPECT_EQ(allowed(), all);

@@ -1,4 +1,5 @@
-// Which interfaces are rails where the kernel makes them: bridges, VLANs, bonds, addresses on lo.
+// Selection of rails among interfaces created in the kernel: bridges, VLANs, bonds, addresses on
+// lo.
 // labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ constexpr const char* kHost = R"sh(
   done
 )sh";
 
-// The two ends of what an engine makes for a container.
+// The veth pair of a container engine.
 constexpr const char* kContainer = "ip link add c0 type veth peer name c1; ip link set c1 up; ";
 
 struct Shown {
@@ -54,7 +55,7 @@ Shown topo_after(const std::string& set_up) {
 struct HostCase {
   const char* name;
   std::string set_up;
-  std::map<std::string, std::string> rails, others;  // as Shown has them; of the others, some
+  std::map<std::string, std::string> rails, others;  // like Shown; a subset of the others
 };
 void PrintTo(const HostCase& one, std::ostream* os) { *os << one.name; }
 
@@ -103,7 +104,7 @@ const std::vector<HostCase>& host_cases() {
        "ip addr add 192.0.2.1/24 dev eth0 && ip addr add 192.0.2.2/24 dev eth1",
        {{"eth0", "192.0.2.1"}, {"eth1", "192.0.2.2"}}, {}},
       {"Ipv6Only", "ip addr add fd00:50::1/64 dev eth0 nodad", {{"eth0", "fd00:50::1"}}, {}},
-      // BGP unnumbered: the routes decide which NIC a packet takes.
+      // BGP unnumbered: routes select a packet's NIC.
       {"AnAddressOnLoIsThatOfTheNic",
        "ip link set lo up && ip addr add 192.0.2.1/32 dev lo && ip link set eth1 down",
        {{"eth0", "192.0.2.1"}}, {}},

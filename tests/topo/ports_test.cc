@@ -1,4 +1,4 @@
-// Which ports are rails, and why the others are none, on trees that are made here.
+// Selection of rails among ports, and the reasons against the others, on made-up trees.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// An RDMA device on a card of its own, below its own root complex.
+// An RDMA device on a separate card below its own root complex.
 struct Card {
   std::string name, pci, layer = "InfiniBand", device = "0x1021";
   std::string state = "4: ACTIVE", physical = "5: LinkUp", rate = "400 Gb/sec (4X NDR)";
@@ -37,7 +37,7 @@ void add_card(const FakeSysfs& tree, const Card& card) {
 class Ports : public ::testing::Test {
  protected:
   Ports() { unsetenv("WEFT_RAILS"); }
-  // Of the tree: its rails in order, and the reason of each other device.
+  // The rails of the tree in order, and the reason for every other device.
   std::string rails() {
     const PortChoice choice = choose_ports(discover_host(tree_.root()));
     std::vector<std::string> names;

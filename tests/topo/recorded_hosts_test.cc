@@ -1,4 +1,4 @@
-// Which ports of real hosts are rails. Each recording has a page ABOUT with what is right.
+// Selection of rails on recorded hosts. ABOUT, beside each recording, has the right answer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

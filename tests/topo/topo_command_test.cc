@@ -1,4 +1,4 @@
-// `weft topo` as a user or a program runs it.
+// `weft topo` as run by a user or a program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Discovery in network namespaces: below a /sys of another one, and with addresses of two families.
+// Discovery in network namespaces: with /sys of another namespace, and with addresses of two
+// families.
 // labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// unshare leaves /sys alone, so it still shows the interfaces of the namespace around.
+// unshare does not remount /sys, so it still shows the interfaces of the outer namespace.
 std::string in_namespace(const std::string& command) {
   return "unshare --net sh -c '" + command + "'";
 }
@@ -43,7 +44,7 @@ TEST(TopoNetns, RailsAreThoseOfTheNamespace) {
   EXPECT_EQ(topo["rails"][1]["up"], true);
 }
 
-// A host with both families and one with IPv6 only: they meet by IPv6, whatever carries it.
+// A host with both families and one with only IPv6: they use IPv6 on every transport.
 TEST(TopoNetns, AHostWithoutIpv4MeetsThoseThatHaveBoth) {
   const std::string hosts = R"sh(
     mount -t sysfs sys /sys || exit 9  # where UCX looks for interfaces

@@ -47,7 +47,7 @@ std::vector<std::string> rail_names(const Topology& topology, Rank rank) {
   return result;
 }
 
-// Hosts are of one leaf where they say the same; one that does not know makes all unknown.
+// Hosts with the same leaf name share a leaf; one host without a name makes all leaves unknown.
 TEST(Topology, LeavesAreThoseThatHostsName) {
   std::vector<Place> places{place("a", {}), place("b", {}), place("a", {}), place("c", {})};
   places[0].leaf = places[2].leaf = places[3].leaf = "leaf7";
@@ -65,7 +65,7 @@ TEST(Topology, OneRank) {
   EXPECT_TRUE(topology.uniform());
 }
 
-// Where hosts would choose differently, ranks of equal local index still meet.
+// Even if hosts would choose differently, ranks of equal local index share a rail.
 TEST(Topology, HostsWhoseRanksHaveOtherGpusChooseAlike) {
   const auto far = [](int first, int second) {
     std::vector<Nic> both = rails(2);
@@ -98,7 +98,7 @@ TEST(Topology, InterleavedRanksOfUnevenHosts) {
   EXPECT_FALSE(topology.uniform());
 }
 
-// Containers of one machine cannot map each other's memory, and share its cores.
+// Containers of one machine share its cores, but cannot map each other's memory.
 TEST(Topology, ContainersRunOnOneKernel) {
   std::vector<Place> places(4);
   const char* machines[] = {"boot-1:100:0", "boot-1:200:0", "boot-10:100:0", "boot-1:100:0"};
@@ -220,10 +220,10 @@ TEST(Topology, WithoutSlotsAMissingRailDoesNotShiftThoseBehindIt) {
       EXPECT_EQ(topology.place(r).rails[1].name, "r2");
     }
   }
-  // Where hosts call theirs differently, only the order tells.
+  // If hosts name their NICs differently, only the order identifies rails.
   const Topology topology({place("a", all), place("b", {nic("eth1"), nic("eth0")})});
   EXPECT_THAT(rail_names(topology, 1), ElementsAre("eth1", "eth0", "r2"));
-  // Each lacks another one.
+  // Each host lacks a different NIC.
   const Topology two({place("a", {nic("r0"), nic("r1"), nic("r2")}),
                       place("b", {nic("r0"), nic("r2"), nic("r3")})});
   ASSERT_EQ(two.nrails(), 2);
@@ -231,7 +231,7 @@ TEST(Topology, WithoutSlotsAMissingRailDoesNotShiftThoseBehindIt) {
   EXPECT_EQ(rail_names(two, 1), rail_names(two, 0));
 }
 
-// The ranks keep their rails, whichever port of whichever host is out.
+// The ranks keep their rails, whichever port is down.
 TEST(Topology, AHoleMovesNoOtherRank) {
   const auto host = [](const std::string& name, int hole) {
     std::vector<Nic> four;
@@ -254,7 +254,7 @@ TEST(Topology, AHoleMovesNoOtherRank) {
   EXPECT_THAT(slots, ElementsAre(0, 0, 2, 3));
 }
 
-// A host that lacks an address, where the others have one, has the device all the same.
+// A host whose device lacks an address that the others have still has the device.
 TEST(Topology, WithoutAnAddressARailIsAHole) {
   const auto with = [](const std::string& name, const std::string& address) {
     Nic one = nic(name);
@@ -272,7 +272,7 @@ TEST(Topology, WithoutAnAddressARailIsAHole) {
   EXPECT_EQ(topology.place(1).rails[1].aside, "");
 }
 
-// On each rail by itself, and only where every host can.
+// Per rail, and only if every host has it.
 TEST(Topology, HostsUseTheAddressFamilyThatAllOfThemHave) {
   const auto with = [](const std::string& address, const std::string& ipv6 = "") {
     Nic one = nic("rail0");

@@ -1,4 +1,4 @@
-// A thread that waits asks for short slices once, and keeps everything else.
+// A waiting thread requests short scheduler slices once, and keeps its other attributes.
 #include "topo/base/yield.h"
 
 #include <gtest/gtest.h>

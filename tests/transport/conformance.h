@@ -3,11 +3,11 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(Sim, Conformance, ::testing::ValuesIn(makers()), maker_name);
 //
-// What a transport cannot do is skipped by its capability; where no bytes are carried, contents
-// are not looked at. Tags stay below 2^48. Tags of transfers given up are not used again.
+// Cases that a transport does not support are skipped by its capabilities; without data, contents
+// are not checked. Tags stay below 2^48. Tags of canceled transfers are not reused.
 //
-// Here is what the cases stand on: endpoints made by a factory, driven by the test, with a
-// deadline on every wait; buffers with guards; patterns that tell whose bytes they are.
+// This header has the basis of the cases: endpoints made by a factory, polled by the test, with a
+// deadline on every wait; guarded buffers; patterns that identify their message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,16 +37,16 @@ inline constexpr auto kDeadline = std::chrono::seconds(60);  // of every wait: f
 
 // n connected transports in this process.
 struct Endpoints {
-  std::shared_ptr<void> below;  // what they stand on: jobs, a fabric
+  std::shared_ptr<void> below;  // jobs, a fabric
   std::vector<std::unique_ptr<Transport>> ends;
-  std::function<void()> idle;      // run when no endpoint had anything to report (virtual time)
-  std::function<void(Rank)> kill;  // empty: cannot
-  bool threads = true;             // each may be driven by a thread of its own
+  std::function<void()> idle;      // called if no endpoint had anything to report (virtual time)
+  std::function<void(Rank)> kill;  // empty: not supported
+  bool threads = true;             // each may be driven by its own thread
 
   Endpoints() = default;
   Endpoints(Endpoints&&) = default;
   Endpoints& operator=(Endpoints&&) = default;
-  ~Endpoints() {  // as ranks end: all at the same time
+  ~Endpoints() {  // all at the same time, like ranks
     std::vector<std::thread> enders;
     for (auto& end : ends) {
       if (threads) enders.emplace_back([&end] { end.reset(); });
@@ -55,14 +55,14 @@ struct Endpoints {
   }
 };
 
-// A factory and its name in the names of the tests.
+// A factory, and its name in test names.
 struct Maker {
   std::string name;
   std::function<Endpoints(int n)> make;
 };
 inline void PrintTo(const Maker& maker, std::ostream* out) { *out << maker.name; }
 
-// Transports whose set-up is collective: make(job, rank) runs for all ranks at the same time.
+// For transports with collective set-up: make(job, rank) runs concurrently for all ranks.
 template <class Make>
 Endpoints make_in_threads(int n, Make make) {
   auto jobs = std::make_shared<std::vector<std::unique_ptr<Job>>>(local_jobs(n));
@@ -107,7 +107,7 @@ inline std::uint64_t pattern_word(std::uint64_t seed, std::size_t i) {
 
 enum class Memory { kMalloc, kAlloc };
 
-// Bytes somewhere in a larger allocation, between guards.
+// A buffer inside a larger allocation, between guard bytes.
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes, Memory memory = Memory::kMalloc, std::size_t offset = 0)
@@ -145,7 +145,7 @@ class Buffer {
   std::unique_ptr<void, void (*)(void*)> memory_;
 };
 
-// Says where bytes first differ from fill(seed).
+// Reports where bytes first differ from fill(seed).
 inline ::testing::AssertionResult has_pattern(const void* data, std::size_t bytes,
                                               std::uint64_t seed) {
   const auto* p = static_cast<const std::byte*>(data);
@@ -159,7 +159,7 @@ inline ::testing::AssertionResult has_pattern(const void* data, std::size_t byte
   return ::testing::AssertionSuccess();
 }
 
-// One transport and what is known of its transfers.
+// One transport and the state of its transfers.
 class End {
  public:
   explicit End(Transport& transport) : transport_(&transport), caps_(transport.caps()) {}
@@ -167,7 +167,7 @@ class End {
   Transport& transport() { return *transport_; }
   const Caps& caps() const { return caps_; }
 
-  // Ids are made here, below `id_high`.
+  // Generates the id, below `id_high`.
   std::uint64_t post(Transfer::Kind kind, Rank peer, std::uint64_t tag, void* data,
                      std::size_t bytes, std::uint32_t id_high = 1, bool streaming = false,
                      const Head* head = nullptr) {
@@ -199,7 +199,7 @@ class End {
     std::erase_if(open_, [&](const auto& t) { return t.first >> 32 == id_high; });
   }
 
-  // Polls once, into `room` completions. Completions that nobody asked for are failures.
+  // Polls once, for up to `room` completions. Unexpected completions are failures.
   std::size_t poll(std::size_t room = 16) {
     Completion out[16];
     const std::size_t n = transport_->poll({out, room});
@@ -224,14 +224,14 @@ class End {
   bool idle() const { return open_.empty(); }
   std::size_t open() const { return open_.size(); }
   const Completion& result(std::uint64_t id) const { return done_.at(id); }
-  // The first transfer that failed, in words; empty when none has.
+  // The first failed transfer, as text; empty if none failed.
   std::string failed() const { return failed_; }
   bool all_ok() const { return failed_.empty(); }
-  // Nothing of the caller's is touched from here on.
+  // Cancels all transfers, so that no buffer is used any more.
   void give_up() {
     while (!open_.empty()) cancel(static_cast<std::uint32_t>(open_.begin()->first >> 32));
   }
-  // For a thread that drives this end alone.
+  // For a thread that drives only this end.
   bool wait_idle() {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (!idle()) {
@@ -246,12 +246,12 @@ class End {
   Transport* transport_;
   Caps caps_;
   std::uint32_t next_ = 1;
-  std::map<std::uint64_t, Rank> open_;  // id, peer
+  std::map<std::uint64_t, Rank> open_;  // id -> peer
   std::string failed_;
   std::map<std::uint64_t, Completion> done_;
 };
 
-// All ends, driven in turn by the test.
+// All ends, polled in turn by the test.
 class Net {
  public:
   explicit Net(Endpoints endpoints) : below_(std::move(endpoints)) {
@@ -262,8 +262,8 @@ class Net {
   Endpoints& endpoints() { return below_; }
   bool phantom() const { return ends_.front().caps().phantom; }
 
-  // A message of each to each. Tests that may make a transport close a connection start with it:
-  // UCX 1.13 aborts the process of a peer whose connection breaks while it is still being made
+  // Sends a message between all pairs. Tests in which a transport may close a connection start with
+  // it: UCX 1.13 aborts the process of a peer whose connection breaks while it is being established
   // (github.com/openucx/ucx/pull/8175).
   ::testing::AssertionResult connect() {
     Buffer from(8), to(8);
@@ -283,7 +283,7 @@ class Net {
     if (n == 0 && below_.idle) below_.idle();
     return n;
   }
-  // A while in which whatever can happen by itself has the chance to.
+  // Polls for a while, so that pending events can happen.
   void settle() {
     for (int i = 0; i < 200; ++i) poll_all();
   }
@@ -303,7 +303,7 @@ class Net {
     }
     return ::testing::AssertionSuccess();
   }
-  // Until nothing is under way, all of it with success.
+  // Polls until all transfers are complete; fails if one of them failed.
   ::testing::AssertionResult finish(std::size_t room = 16) {
     const auto idle = [&] {
       for (const End& e : ends_) {
@@ -323,7 +323,7 @@ class Net {
   std::vector<End> ends_;
 };
 
-// A head whose words tell `sign`.
+// A head whose words derive from `sign`.
 inline Head head(std::uint64_t sign) { return {sign, {sign + 1, sign + 2, sign + 3, sign + 4}}; }
 
 inline bool same(const Head& a, const Head& b) { return std::memcmp(&a, &b, sizeof a) == 0; }

@@ -1,4 +1,4 @@
-// The part of the conformance suite about bytes: every size arrives whole, whatever the order.
+// Conformance of data: every size arrives intact, in every order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace weft::testing {
 constexpr std::size_t kSizes[] = {
     0, 1, 7, 8, 31, 40, 48, 63, 64, 65, 1000, 4096, 65536, (1u << 20) + 3u, 16u << 20};
 
-// Every size in both orders of posting and both kinds of memory, with alignments that take turns:
-// short messages with every one of them.
+// Every size in both orders of posting and both kinds of memory, with alternating alignments; short
+// messages with every alignment.
 TEST_P(Conformance, BytesArriveExactly) {
   Net net = make(2);
   std::uint64_t tag = 1, turn = 0;
@@ -56,7 +56,7 @@ TEST_P(Conformance, BytesArriveExactly) {
 TEST_P(Conformance, TagsMatchWhateverTheOrder) {
   Net net = make(2);
   constexpr int kCount = 300;
-  constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // all 48 bits are the caller's
+  constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // the caller may use all 48 bits
   std::deque<Buffer> from, to;
   for (std::uint64_t i = 0; i < kCount; ++i) {
     const std::size_t bytes = i % 10 == 0 ? 100000 : i * 37 % 5000;
@@ -72,7 +72,7 @@ TEST_P(Conformance, TagsMatchWhateverTheOrder) {
   }
 }
 
-// A thousand messages of each direction at once.
+// A thousand concurrent messages in each direction.
 TEST_P(Conformance, ThousandsInFlight) {
   Net net = make(2);
   constexpr std::uint64_t kCount = 1000;
@@ -161,7 +161,8 @@ TEST_P(Conformance, ATagMayBeUsedAgainWhenItsMessageIsOver) {
   }
 }
 
-// When a send has completed, its buffer is the caller's, whether or not the receive is posted yet.
+// After a send completes, the caller may overwrite its buffer, whether or not the receive is
+// posted.
 TEST_P(Conformance, ACompletedSendsBufferMayBeRewritten) {
   Net net = make(2);
   std::uint64_t tag = 1;
@@ -197,7 +198,7 @@ TEST_P(Conformance, ViewsAreLentUntilReleased) {
       const std::uint64_t first = tag;
       std::deque<Buffer> from;
       std::vector<std::uint64_t> sent, lent;
-      // Two wanted before they come, two after.
+      // Two views posted before the messages arrive, two after.
       for (std::uint64_t i = 0; i < 2; ++i) {
         lent.push_back(net[1].post(Kind::kView, 0, first + i, nullptr, bytes));
       }
@@ -221,13 +222,13 @@ TEST_P(Conformance, ViewsAreLentUntilReleased) {
         }
       };
       for (std::uint64_t i = 0; i < kLent; ++i) check(i);
-      // Meanwhile others come and go, and completed sends' buffers are used again.
+      // Meanwhile other messages pass, and buffers of completed sends are reused.
       tag += kLent;
       std::deque<Buffer> others;
       for (int i = 0; i < 60; ++i, ++tag) {
         others.emplace_back(2000).fill(tag);
         Buffer to(2000);
-        net[0].send(1, tag, others.back());  // may complete only after views lent before
+        net[0].send(1, tag, others.back());  // may complete only after earlier views are released
         const std::uint64_t got = net[1].recv(0, tag, to);
         ASSERT_TRUE(net.until([&] { return net[1].done(got); }));
         if (!net.phantom()) {
@@ -254,16 +255,16 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
     } else {
       GTEST_SKIP() << "missing capability: staged memory";
     }
-    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than there can be memory for
+    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than there is memory for
       Buffer source(bytes), to(bytes);
       source.fill(i);
-      void* staged = nullptr;  // none to lend now, maybe, but not for good
+      void* staged = nullptr;  // null: temporarily no memory to lend
       ASSERT_TRUE(net.until([&] { return (staged = net[0].transport().stage(bytes)) != nullptr; }))
           << "round " << i;
       std::memcpy(staged, source.data(), bytes);
       net[0].post(Kind::kSend, 1, i, staged, bytes);
       net[0].post(Kind::kSend, 2, i, staged, bytes);
-      net[0].transport().unstage(staged);  // what is posted stays valid
+      net[0].transport().unstage(staged);  // posted transfers stay valid
       net[1].recv(0, i, to);
       const bool views = net[2].caps().views && bytes <= net[2].caps().max_view;
       Buffer to2(bytes);
@@ -279,8 +280,8 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
   }
 }
 
-// Anything at any time, by seed.
-// A staged message whose turn comes after the loan has ended: it waits behind others for room.
+// Random operations by seed. A staged message may be sent after the loan has ended, if it waits
+// behind others for room.
 TEST_P(Conformance, StagedMemoryOutlivesTheLoanWhileItWaits) {
   Net net = make(2);
   constexpr std::size_t kBytes = 60000;
@@ -321,7 +322,7 @@ TEST_P(Conformance, RandomTraffic) {
       bool over;
     };
     std::deque<Message> messages;
-    std::vector<std::pair<std::size_t, bool>> posts;  // (message, is its send)
+    std::vector<std::pair<std::size_t, bool>> posts;  // message, whether it is its send
     for (std::size_t i = 0; i < 400; ++i) {
       const Rank a = static_cast<Rank>(below(static_cast<std::size_t>(n)));
       const Rank b = (a + 1 + static_cast<Rank>(below(static_cast<std::size_t>(n - 1)))) % n;
@@ -334,7 +335,7 @@ TEST_P(Conformance, RandomTraffic) {
       posts.emplace_back(i, true);
       posts.emplace_back(i, false);
     }
-    // Not too far from each other: half of what is lent or unexpected is bounded in any transport.
+    // Bounded reordering: transports limit lent views and unexpected messages.
     for (std::size_t i = 0; i < posts.size(); ++i) {
       std::swap(posts[i], posts[std::min(posts.size() - 1, i + below(40))]);
     }

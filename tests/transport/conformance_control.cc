@@ -1,5 +1,4 @@
-// The part of the conformance suite that is not about bytes: giving transfers up, dead peers, odd
-// spans, boards, sleeping.
+// Conformance except data: cancellation, dead peers, unusual spans, boards, sleeping.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -22,8 +21,8 @@ TEST_P(Conformance, CapsHaveAName) {
   EXPECT_TRUE(net[0].transport().cause(1).ok());
 }
 
-// The peer does not poll from here on, so that a call that waits for it would never return: with
-// nobody's room left, with messages half sent, and in the end with the connection severed.
+// The peer stops polling, so a call that waits for it would never return: with all buffers full,
+// with messages half sent, and finally disconnected.
 TEST_P(Conformance, NoCallWaitsForAPeerThatDoesNotPoll) {
   Net net = make(2);
   ASSERT_TRUE(net.connect());
@@ -67,7 +66,7 @@ TEST_P(Conformance, ACancelledReceiveIsForgotten) {
     net[1].recv(0, 2, stays, 8);
     net.settle();
     net[1].cancel(7);
-    net[0].send(1, 1, from, 9);  // nobody wants it any more; whether it completes is open
+    net[0].send(1, 1, from, 9);  // canceled on the receiver; whether it completes is open
     net[0].send(1, 2, from, 8);
     net[0].send(1, 3, from, 8);
     net.settle();
@@ -85,8 +84,8 @@ TEST_P(Conformance, ACancelledReceiveIsForgotten) {
   }
 }
 
-// Rails do so whenever a message comes another way than its receive was posted for; and tags come
-// again.
+// Rails do this whenever a message arrives by another path than its receive was posted for; and
+// tags are reused.
 TEST_P(Conformance, ATagMayBeUsedAgainWhenItsReceiveWasGivenUp) {
   for (const std::size_t bytes : {8, 3000, 300000}) {
     SCOPED_TRACE(::testing::Message() << bytes << " bytes");
@@ -108,10 +107,10 @@ TEST_P(Conformance, ATagMayBeUsedAgainWhenItsReceiveWasGivenUp) {
   }
 }
 
-// What is on its way or has arrived, but has not been polled, is forgotten, too; End::poll fails on
-// its completion.
+// Cancellation also drops messages in flight and unpolled completions; End::poll fails on their
+// completion.
 TEST_P(Conformance, ACancelledCompletionIsNotReported) {
-  std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
+  std::deque<Buffer> sources;  // outlive the transports: the sends are not waited for
   Net net = make(2);
   ASSERT_TRUE(net.connect());
   for (std::uint64_t i = 1; i <= 20; ++i) {
@@ -120,7 +119,7 @@ TEST_P(Conformance, ACancelledCompletionIsNotReported) {
     const auto high = static_cast<std::uint32_t>(100 + i);
     net[1].recv(0, i, to, high);
     net[0].send(1, i, sources.emplace_back(bytes), 1);
-    for (std::uint64_t k = 0; k < (i < 10 ? i : 50); ++k) {  // on its way, or here
+    for (std::uint64_t k = 0; k < (i < 10 ? i : 50); ++k) {  // in flight, or arrived
       net[0].poll();
       net[1].transport().poll({});
       if (net.endpoints().idle) net.endpoints().idle();
@@ -132,8 +131,7 @@ TEST_P(Conformance, ACancelledCompletionIsNotReported) {
   }
 }
 
-// A send given up completes no more, and its bytes are not looked at any more (the buffer is
-// freed).
+// A canceled send never completes, and its buffer is not read afterwards (it is freed).
 TEST_P(Conformance, ACancelledSendIsForgotten) {
   for (const Memory memory : {Memory::kMalloc, Memory::kAlloc}) {
     for (const std::size_t bytes : {8, 3000, 300000}) {
@@ -149,7 +147,7 @@ TEST_P(Conformance, ACancelledSendIsForgotten) {
         matched.fill(4);
         net[0].send(1, 1, from, 7);
         net.settle();
-        net[0].send(1, 4, matched, 7);  // this one meets its receive, and is on its way
+        net[0].send(1, 4, matched, 7);  // matches its receive, and is in flight
         net[0].cancel(7);
         from.fill(999);
         matched.fill(999);
@@ -157,7 +155,7 @@ TEST_P(Conformance, ACancelledSendIsForgotten) {
       to.wipe();
       const std::uint64_t got = net[1].recv(0, 1, to, 7);
       net.settle();
-      // They may or may not get the messages, or errors; but no other bytes.
+      // The receives may get the messages or errors, but no other bytes.
       for (const auto& [id, buffer, seed] : {std::tuple{got, &to, 1u}, {early, &late, 4u}}) {
         if (!net.phantom() && net[1].done(id) && net[1].result(id).code == Code::kOk) {
           EXPECT_TRUE(has_pattern(buffer->data(), bytes, seed));
@@ -165,7 +163,7 @@ TEST_P(Conformance, ACancelledSendIsForgotten) {
       }
       net[1].cancel(7);
       if (!net[0].transport().cause(1).ok() || !net[1].transport().cause(0).ok()) {
-        continue;  // it took the connection to let go of the buffer, and both sides can know
+        continue;  // releasing the buffer took the connection, which both sides notice
       }
       from2.fill(2);
       const std::uint64_t s = net[0].send(1, 2, from2);
@@ -197,7 +195,7 @@ TEST_P(Conformance, TransfersWithADeadPeerFailAndSayWhy) {
   const std::uint64_t again = net[0].send(2, 2, small);
   ASSERT_TRUE(net.until([&] { return net[0].done(again); }));
   EXPECT_NE(net[0].result(again).code, Code::kOk);
-  // The living go on.
+  // The surviving ranks continue.
   EXPECT_TRUE(net[0].transport().cause(1).ok());
   small.fill(3);
   net[0].send(1, 3, small);
@@ -252,7 +250,7 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
       ASSERT_EQ(boards[static_cast<std::size_t>(r)]->collect(round, head(round).sign, all), -1);
       for (Rank from = 0; from < kRanks; ++from) {
         ASSERT_EQ(all[from], boards[static_cast<std::size_t>(r)]->read(from, round));
-        // This round's, and where a slow reader is still at it, the one before.
+        // This round's message, and if a slow reader still reads it, the previous one.
         for (std::uint32_t k = round; k > 0 && k + 2 > round; --k) {
           const void* p = boards[static_cast<std::size_t>(r)]->read(from, k);
           ASSERT_NE(p, nullptr) << "round " << k << " of " << round << ", member " << from;
@@ -271,7 +269,7 @@ TEST_P(Conformance, BoardsTellWhoDisagrees) {
   std::vector<std::unique_ptr<Board>> boards;
   for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().fixed_board(members, 0));
   if (boards[0] == nullptr) GTEST_SKIP() << "missing capability: board";
-  Buffer b(boards[0]->capacity());  // a full message does not touch the head
+  Buffer b(boards[0]->capacity());  // a full message does not overwrite the head
   for (std::uint32_t round = 1; round <= 3; ++round) {
     b.fill(round);
     for (std::uint32_t r = 0; r < kRanks; ++r)
@@ -287,7 +285,7 @@ TEST_P(Conformance, BoardsTellWhoDisagrees) {
   }
 }
 
-// A rank may sleep until something happens: no wake-up is lost.
+// A rank may sleep until an event: no wake-up is lost.
 TEST_P(Conformance, AnArmedTransportWakesUp) {
   Net net = make(2);
   for (std::uint64_t i = 1; i <= 20; ++i) {
@@ -309,7 +307,7 @@ TEST_P(Conformance, AnArmedTransportWakesUp) {
       net[0].poll();
       std::vector<pollfd> waits;
       for (const int fd : fds) waits.push_back({fd, POLLIN, 0});
-      // The peer must be driven, too, so the sleep is short; but only a wake-up may end the wait.
+      // The peer must be polled, too, so the sleep is short; but only a wake-up may end the wait.
       if (::poll(waits.data(), waits.size(), 1) == 0) continue;
       do {
         net[1].poll();

@@ -1,5 +1,5 @@
-// The part of the conformance suite about heads: what travels beside the bytes of a message, and
-// ends a receive that expects something else.
+// Conformance of heads, which accompany the bytes of a message and end a receive that expects a
+// different head.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -45,9 +45,9 @@ TEST_P(Conformance, HeadsThatAgreeChangeNothing) {
         }
 }
 
-// Whatever the sizes, the receiver learns what the sender meant.
+// For all sizes, the receiver gets the sender's head.
 TEST_P(Conformance, HeadsThatDifferEndTheReceive) {
-  std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
+  std::deque<Buffer> sources;  // outlive the transports: the sends are not waited for
   for (const std::size_t sent : {8, 4096, 70000})
     for (const std::size_t expected : {8, 4096, 70000})
       for (const bool view : {false, true})
@@ -82,9 +82,9 @@ TEST_P(Conformance, HeadsThatDifferEndTheReceive) {
         }
 }
 
-// Neither is a shorter message taken for the whole, nor a longer one written past its receive.
+// A shorter message must not complete the receive, and a longer one must not overflow it.
 TEST_P(Conformance, SizesThatDifferEndTheReceiveUnderTheSameHead) {
-  std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
+  std::deque<Buffer> sources;  // outlive the transports: the sends are not waited for
   using Sizes = std::pair<std::size_t, std::size_t>;
   for (const auto& [sent, expected] : {Sizes{8, 4096}, {4096, 8}, {0, 8}, {4096, 70000}})
     for (const bool send_first : {true, false}) {

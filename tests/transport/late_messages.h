@@ -1,5 +1,5 @@
-// What messages that nobody asks for yet may take: a peer that is far ahead is slowed, not failed,
-// and the memory of late messages comes back. For every wire.
+// Bounds on unexpected messages, for every transport: a peer far ahead is slowed, not failed, and
+// their memory is returned.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 
 namespace weft::testing {
 
-// Rank 0 sends `messages` messages of `bytes` bytes. Together they take more than `limit`, the
-// WEFT_UNCLAIMED_BYTES that `two` was made with.
+// Rank 0 sends `messages` messages of `bytes` bytes, in total more than `limit`, the
+// WEFT_UNCLAIMED_BYTES of `two`.
 inline void expect_slowed_not_failed(Net& two, std::size_t limit, std::size_t bytes,
                                      std::uint64_t messages) {
   const std::size_t before = UnexpectedMemory::of_process();
@@ -36,13 +36,13 @@ inline void expect_slowed_not_failed(Net& two, std::size_t limit, std::size_t by
   EXPECT_FALSE(two[0].idle()) << "all of it has been taken: nothing is tested";
   EXPECT_LE(most, limit);
   EXPECT_GE(most, limit / 2);
-  // A message in the other direction is not held up.
+  // A message in the other direction is not delayed.
   Buffer word(8), got(8);
   word.fill(5);
   const std::uint64_t answer = two[0].recv(1, 5000, got);
   two[1].send(0, 5000, word);
   ASSERT_TRUE(two.until([&] { return two[0].done(answer); }));
-  // As receives are posted, the rest comes.
+  // Posting receives lets the remaining messages arrive.
   std::deque<Buffer> to;
   for (std::uint64_t tag = 0; tag < messages; ++tag) two[1].recv(0, tag, to.emplace_back(bytes));
   ASSERT_TRUE(two.finish());
@@ -57,7 +57,7 @@ inline std::size_t resident_memory() {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Messages come before their receives; when they have been received, the process has what it had.
+// Messages arrive before their receives; after these, memory use is back to its previous value.
 inline void expect_memory_comes_back(Net& two, std::size_t bytes, std::uint64_t messages) {
   constexpr std::size_t kNear = std::size_t{16} << 20;
   Buffer from(bytes), to(bytes);
@@ -76,7 +76,7 @@ inline void expect_memory_comes_back(Net& two, std::size_t bytes, std::uint64_t 
   late(1);
   const std::size_t before = resident_memory();
   late(messages);
-  // What is free within the allocator is given back: other allocations may lie between.
+  // Returns free memory inside the heap, which lies between other allocations.
   malloc_trim(0);
   const std::size_t after = resident_memory();
   if (kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";

@@ -1,5 +1,5 @@
-// A transport may write to what was posted until it ends: UCX takes in what still comes while it
-// flushes. So what is around it, and has posted memory of its own, must end it first.
+// A transport may write to posted memory until it is destroyed: UCX still receives messages while
+// it flushes. A decorator with its own posted memory must therefore destroy the transport first.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// Whether what is around the transport, of which `part` is one, was there when this ended.
+// Records whether `part`, a member of the decorator, still existed when the transport ended.
 class Ending final : public Decorator {
  public:
   Ending(std::unique_ptr<Transport> inner, std::weak_ptr<int> part, bool& in_time)

@@ -1,4 +1,4 @@
-// A kernel that loses datagrams.
+// Makes the kernel drop datagrams.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace weft::testing {
 
-// This process' sockets for datagrams.
+// This process's datagram sockets.
 inline std::vector<int> datagram_sockets() {
   std::vector<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -28,7 +28,7 @@ inline std::vector<int> datagram_sockets() {
   return found;
 }
 
-// Each datagram to this process is lost with this probability, of 256.
+// Drops each datagram to this process with the probability of_256 / 256.
 inline void lose(std::uint32_t of_256) {
   std::array<sock_filter, 5> all = {{
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<std::uint32_t>(SKF_AD_OFF + SKF_AD_RANDOM)},

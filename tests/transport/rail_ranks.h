@@ -1,5 +1,4 @@
-// What the tests of the transports of plain NICs share: ranks as processes, each with rails over
-// "lo".
+// Shared by tests of the NIC transports: ranks as processes, each with rails over "lo".
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +32,7 @@ inline Nic loopback() {
   return nic;
 }
 
-// Every rank on a host of its own: "host0", "host1", ...
+// Each rank on its own host: "host0", "host1", ...
 inline Topology hosts_of_one(int n) {
   std::vector<Place> places(static_cast<std::size_t>(n));
   for (int r = 0; r < n; ++r) {
@@ -43,7 +42,7 @@ inline Topology hosts_of_one(int n) {
   return Topology(places);
 }
 
-// One rank's end of one rail, and what it has completed so far.
+// One rank's end of one rail, and its completions so far.
 class RailEnd {
  public:
   // `transport` is "tcp" or "ucx".
@@ -51,7 +50,7 @@ class RailEnd {
       : job_(board, rank), transport_(std::move(transport)) {
     add_rail();
   }
-  // Of another kind, which `make` makes.
+  // A transport made by `make`.
   RailEnd(SharedBoard& board, Rank rank,
           const std::function<std::unique_ptr<Transport>(Job&, Rank)>& make)
       : job_(board, rank) {
@@ -81,8 +80,8 @@ class RailEnd {
     }
   }
   bool done(std::uint64_t id) const { return done_.contains(id); }
-  // The code transfer `id` ends with; a failed test when it does not within 60 s. `meanwhile` runs
-  // about ten times a second.
+  // The code that transfer `id` ends with; the test fails after 60 s. Calls `meanwhile` about ten
+  // times a second.
   Code wait(std::uint64_t id, const std::function<void()>& meanwhile = {}) {
     const auto begin = std::chrono::steady_clock::now();
     auto next = begin;
@@ -119,7 +118,7 @@ class RailEnd {
   std::map<std::uint64_t, Code> done_;
 };
 
-// Tests that hold over any of them: GetParam() is its name.
+// Tests for each of these transports; GetParam() is its name.
 class OverRails : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -131,7 +130,7 @@ inline std::string rail_name(const ::testing::TestParamInfo<const char*>& info) 
   return info.param;
 }
 
-// True once the process whose id appears in `pid` has ended and its sockets are closed.
+// Waits until the process whose id appears in `pid` has ended and its sockets are closed.
 inline bool wait_dead(const std::atomic<int>& pid) {
   if (!SharedBoard::wait([&] { return pid.load() != 0; })) return false;
   const std::string path = "/proc/" + std::to_string(pid.load()) + "/stat";

@@ -1,5 +1,5 @@
-// A job over a simulated fabric with rails: ranks that send each other messages, and what is
-// checked about each.
+// A job over a simulated fabric with rails: ranks that send each other messages, and the checks of
+// each message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@ inline constexpr std::byte kFree{0xee};
 struct Setting {
   std::vector<int> host_of_rank = {0, 1};
   int rails = 2;
-  bool stalls = false;  // links that are down hold messages, as TCP does; else they lose them
+  bool stalls = false;  // links that are down delay messages, as with TCP; otherwise they drop them
   std::uint64_t seed = 1;
   std::size_t most_bytes = 40'000;
-  std::uint64_t tags = UINT64_MAX;  // of a pair, before the first one comes again
+  std::uint64_t tags = UINT64_MAX;  // of a pair, before the first one is reused
   RailsOptions options = {};
 };
 
@@ -57,8 +57,8 @@ class Job {
   const auto& events() const { return events_; }
   double now_us() { return rails_.fabric().now_us(); }
 
-  // A message; both sides post it at a time of their own, kChained: when their part of the one
-  // before is over.
+  // Adds a message. Each side posts it at its own time; kChained: when its previous message is
+  // complete.
   static constexpr double kChained = -1;
   void message(Rank from, Rank to, int home, std::size_t bytes, double send_us, double recv_us) {
     const std::uint64_t tag = next_tag_[{from, to}]++ % setting_.tags;
@@ -86,16 +86,16 @@ class Job {
     wake(0, us);
   }
 
-  // From the completion of its last send on the rank does not poll.
+  // The rank stops polling once its last send completes.
   void rests_when_sent(Rank p) { resting_ = p; }
 
-  // In between the rank does not poll.
+  // The rank does not poll between these times.
   void rests(Rank p, double from_us, double to_us) {
     rests_.push_back({p, from_us, to_us});
     wake(p, to_us);
   }
 
-  // False: the messages are not all over by then.
+  // Returns false if messages are incomplete at that time.
   bool run(double until_us) {
     bool late = false;
     const auto over = [&] {
@@ -106,7 +106,7 @@ class Job {
         rails_.fabric(), [this](Rank f) { progress(rails_.rank_of(f)); }, over);
     return moved && !late;
   }
-  // What is not over, for a failing test.
+  // Prints incomplete messages, for a failing test.
   void print() {
     for (std::size_t i = 0; i < messages_.size(); ++i) {
       const Message& m = messages_[i];
@@ -121,7 +121,7 @@ class Job {
           std::printf("%zu with %zu: %s\n", p, q,
                       members_[p].rails->describe(static_cast<Rank>(q)).c_str());
   }
-  // The bytes that came, and that nothing was written where a message was over.
+  // Checks received bytes, and that no buffer was written after its message completed.
   void check() {
     for (std::size_t i = 0; i < messages_.size(); ++i) {
       const Message& m = messages_[i];
@@ -184,7 +184,7 @@ class Job {
     for (const Rest& rest : rests_)
       if (rest.rank == p && now_us() >= rest.from_us && now_us() < rest.to_us) return;
     std::vector<Completion> out(16);
-    for (int turn = 0; turn < 2; ++turn)  // what one face's poll finds may be for another
+    for (int turn = 0; turn < 2; ++turn)  // one face's poll may find completions of another
       for (auto& face : members_[at(p)].faces)
         while (const std::size_t n = face->poll(out))
           for (std::size_t c = 0; c < n; ++c) complete(out[c]);
@@ -194,7 +194,7 @@ class Job {
     Message& m = messages_.at(id / 2);
     ASSERT_EQ(c.code, Code::kOk) << "message " << id / 2;
     ++ended_;
-    if (id % 2) {  // the sender writes there again
+    if (id % 2) {  // the sender reuses the buffer
       ++m.sends;
       std::ranges::fill(m.given, std::byte{0x55});
     } else {

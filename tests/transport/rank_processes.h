@@ -1,4 +1,4 @@
-// Ranks as forked processes, for tests in which one of them may die.
+// Ranks as forked processes, for tests in which ranks may die.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 
 namespace weft::testing {
 
-// Runs body(board, rank) as n processes and waits for them. A rank listed in `victims` may end
-// by SIGKILL; any other must end well.
+// Runs body(board, rank) in n processes and waits for them. Ranks in `victims` may end by SIGKILL;
+// all others must exit with success.
 inline void run_ranks(int n, const std::function<void(SharedBoard&, Rank)>& body,
                       const std::vector<Rank>& victims = {}) {
   SharedBoard board(n);
@@ -27,7 +27,7 @@ inline void run_ranks(int n, const std::function<void(SharedBoard&, Rank)>& body
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {
-      alarm(120);  // a hang ends as a failure
+      alarm(120);  // turns a hang into a failure
       try {
         body(board, r);
       } catch (const std::exception& e) {

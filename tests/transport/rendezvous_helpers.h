@@ -1,4 +1,4 @@
-// Jobs over real sockets for the rendezvous tests: as threads of one process, or as processes.
+// Jobs over real sockets for the rendezvous tests, with ranks as threads or as processes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ namespace weft::test {
 
 using namespace std::chrono_literals;
 
-// What each rank of a job is given. The listening socket is made here, so that the port is free.
+// The JobSpec of each rank. The listening socket is opened here, so that the port is free.
 struct Specs {
   std::vector<JobSpec> specs;
   std::uint16_t port = 0;
@@ -49,7 +49,7 @@ struct Specs {
       spec.ports = {port};
       spec.secret = "the secret of this test";
       spec.timeout = timeout;
-      // A duplicate, because connect() takes it over.
+      // A duplicate, because connect() takes ownership.
       if (r == 0) spec.listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
       specs.push_back(spec);
     }
@@ -57,13 +57,13 @@ struct Specs {
   JobSpec& operator[](int r) { return specs[static_cast<std::size_t>(r)]; }
 };
 
-// What became of connect() on one rank.
+// Result of connect() on one rank.
 struct Outcome {
   std::unique_ptr<Job> job;
   std::string error;
 };
 
-// What f() throws, in words.
+// The message of the exception that f() throws.
 template <class F>
 std::string error_of(F f) {
   try {
@@ -74,7 +74,7 @@ std::string error_of(F f) {
   return "no error";
 }
 
-// Calls make(i), which returns a job, for n values of i at the same time.
+// Calls make(i), which returns a job, concurrently for n values of i.
 template <class Make>
 std::vector<Outcome> all_at_once(std::size_t n, Make make) {
   std::vector<Outcome> outcomes(n);
@@ -100,8 +100,8 @@ inline std::vector<Outcome> shrink_all(std::span<Outcome> jobs) {
   return all_at_once(jobs.size(), [&](std::size_t i) { return jobs[i].job->shrink(); });
 }
 
-// A job of n ranks that wait for `timeout`, or for 4, 16 .. times that where the machine is too
-// busy to assemble it in that time. Sets `timeout` to what it became.
+// A job of n ranks with this timeout, or 4, 16, ... times as long if the machine is too busy to
+// assemble it. Updates `timeout`.
 inline std::vector<Outcome> connect_in_time(int n, std::chrono::milliseconds& timeout) {
   for (;; timeout *= 4) {
     auto jobs = connect_all(Specs(n, timeout).specs);
@@ -111,21 +111,21 @@ inline std::vector<Outcome> connect_in_time(int n, std::chrono::milliseconds& ti
   }
 }
 
-// Runs body(job) for each rank in a thread of its own.
+// Runs body(job) for each rank on its own thread.
 inline void on_each(std::vector<Outcome>& outcomes, const std::function<void(Job&)>& body) {
   std::vector<std::thread> threads;
   for (Outcome& o : outcomes) threads.emplace_back([&] { body(*o.job); });
   for (std::thread& t : threads) t.join();
 }
 
-// Leaves on every rank, the last rank first: so destroying them waits for nobody.
+// Leaves on every rank, the last one first, so that no destructor waits.
 inline void leave_all(std::vector<Outcome>& outcomes) {
   for (std::size_t i = outcomes.size(); i-- > 0;) {
     if (outcomes[i].job) outcomes[i].job->leave();
   }
 }
 
-// Waits until the condition holds. Generous: only a broken program gets near the limit.
+// Waits until the condition holds. The limit is generous: only a broken program reaches it.
 inline bool eventually(const std::function<bool()>& condition) {
   const auto limit = Clock::now() + 30s;
   while (!condition()) {
@@ -135,14 +135,14 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Of join_survivors() at this door: who goes on, or the error.
+// Calls join_survivors() at this door and returns the mask of survivors, or the error.
 inline std::string joined(const JobSpec& spec, const std::string& door) {
   std::string mask;
   const std::string error = error_of([&] { return join_survivors(spec, door, mask); });
   return error == "no error" ? mask : error;
 }
 
-// A job of which the test speaks for the ranks of `by_hand`, by links; the others have jobs.
+// A job in which the test plays the ranks in `by_hand` over links; the other ranks have jobs.
 struct HandJob {
   HandJob(Specs specs, const std::vector<Rank>& by_hand) {
     links.resize(specs.specs.size());
@@ -156,14 +156,14 @@ struct HandJob {
   }
   Job& job(Rank r) { return *jobs[static_cast<std::size_t>(r)].job; }
   Channel& link(Rank r) { return links[static_cast<std::size_t>(r)].channel; }
-  // Until everything is on its way.
+  // Sends everything that is queued.
   void flush(Rank r) {
     while (link(r).queued() > 0) {
       wait_for_room(r);
       link(r).flush();
     }
   }
-  // These bytes, or as many as the other end takes before it closes the connection.
+  // Sends bytes until the other end closes the connection.
   void say(Rank r, std::string_view bytes) {
     while (!bytes.empty()) {
       wait_for_room(r);
@@ -172,7 +172,7 @@ struct HandJob {
       bytes.remove_prefix(n > 0 ? static_cast<std::size_t>(n) : 0);
     }
   }
-  // The next frame of a type that comes to the rank; nothing where the connection ends.
+  // The next frame of this type for the rank; nothing if the connection ends.
   std::optional<std::string> hear(Rank r, wire::Type type) {
     std::optional<std::string> heard;
     const bool in_time = eventually([&] {
@@ -199,7 +199,7 @@ struct HandJob {
   }
 };
 
-// An address of this machine that other machines may know; "" where there is none.
+// An address of this machine that is not loopback; "" if there is none.
 inline std::string outer_address() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return {};
@@ -214,7 +214,7 @@ inline std::string outer_address() {
   return found;
 }
 
-// The specs with rank 0 listening at `address`, and all told so.
+// The specs of a job whose rank 0 listens at `address`.
 inline Specs specs_at(const std::string& address, int n) {
   const std::vector<std::uint16_t> any{0};
   const Fd listener = listen_on(address, any);
@@ -228,7 +228,7 @@ inline Specs specs_at(const std::string& address, int n) {
   return specs;
 }
 
-// A plain connection to a port of this host, blocking.
+// A plain blocking connection to a port of this host.
 class Stranger {
  public:
   explicit Stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

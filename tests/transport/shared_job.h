@@ -1,5 +1,5 @@
-// A Job over memory shared by threads or by forked processes: enough of one to set transports up,
-// without the rendezvous that other tests are about. It notices nobody's death.
+// A Job over memory shared by threads or by forked processes: enough to set up transports, without
+// the rendezvous. It does not detect dead ranks.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@
 
 namespace weft::testing {
 
-// Made before the ranks start; every rank then takes a SharedJob of its own.
+// Created before the ranks start; every rank then creates its own SharedJob on it.
 class SharedBoard {
  public:
   static constexpr std::size_t kMaxBytes = 16 << 10;
@@ -35,7 +35,7 @@ class SharedBoard {
   };
   struct Memory {
     Entry entries[2][kMaxRanks];  // by parity of the round
-    std::atomic<int> read[2];     // ranks that have read everything, per parity, ever
+    std::atomic<int> read[2];     // total ranks that have read everything, per parity
     std::atomic<int> flags[64];   // for the test
     struct Lying {
       std::atomic<std::uint32_t> turn;  // 2 n: letter n may be written; 2 n + 1: it is there
@@ -64,7 +64,7 @@ class SharedBoard {
   Memory& memory() { return *memory_; }
   std::atomic<int>& flag(int i) { return memory_->flags[i]; }
 
-  // Waits for `ready`; false when it did not come true within 30 s.
+  // Waits for `ready`; false after 30 s.
   template <class Ready>
   static bool wait(Ready ready) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -80,7 +80,7 @@ class SharedBoard {
   Memory* memory_;
 };
 
-// The one mailbox of a rank.
+// The only mailbox of a rank.
 class SharedMailbox final : public Mailbox {
  public:
   SharedMailbox(SharedBoard& board, Rank rank) : board_(board), rank_(rank) {}
@@ -127,7 +127,7 @@ class SharedJob final : public Job {
     if (mine.size() > SharedBoard::kMaxBytes) throw Error("SharedJob: more than 16 KiB");
     const int parity = round_ % 2;
     ++round_;
-    // An entry may be written again when everybody has read what was there two rounds ago.
+    // An entry is reused once all ranks have read its content of two rounds ago.
     auto& read = board_.memory().read[parity];
     const int before = (round_ - 1) / 2 * size();
     auto& entries = board_.memory().entries[parity];

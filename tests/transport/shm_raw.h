@@ -1,4 +1,4 @@
-// Memory in the place of a peer of the shm transport, for tests of what may come from one.
+// Shared memory that plays a peer of the shm transport, for tests of its input.
 #pragma once
 
 #include <unistd.h>
@@ -24,10 +24,10 @@ inline Topology one_machine(int ranks) {
   return Topology(places);
 }
 
-// Rank 0's transport, and the ranks 1 and up by hand: arenas, and views of rank 0's arena.
+// Rank 0's transport; ranks 1 and up are played by the test: arenas, and views of rank 0's arena.
 class RawShm {
  public:
-  // change: what a rank says of its memory otherwise than it is.
+  // Modifies the description that a rank sends of its memory.
   using Change = std::function<void(Rank, shm::Hello&)>;
   explicit RawShm(int ranks, const Change& change = nullptr,
                   std::size_t at_once = shm::kMappedAtOnce)
@@ -52,7 +52,7 @@ class RawShm {
         SharedRegion::open(getpid(), hello.arena_fd, layout_.bytes, SharedRegion::Others::kWrite);
   }
 
-  // The cell that the rank writes next, in rank 0's arena. publish() hands it over.
+  // The rank's next cell in rank 0's arena. publish() hands it over.
   shm::Cell& cell(Rank rank) {
     auto* all = reinterpret_cast<shm::Cell*>(root_.data() + layout_.rings);
     return all[static_cast<std::uint32_t>(rank) * shm::kRing + sent(rank) % shm::kRing];
@@ -65,7 +65,7 @@ class RawShm {
   shm::Callers& callers() {
     return *reinterpret_cast<shm::Callers*>(root_.data() + layout_.callers);
   }
-  // Has rank 0 look for messages of the rank.
+  // Marks the rank, so that rank 0 polls its messages.
   void call(Rank rank) {
     callers().called(static_cast<std::size_t>(rank)).store(1);
     ++callers().count;

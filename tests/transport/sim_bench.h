@@ -1,4 +1,4 @@
-// A simulated fabric, transfers posted by hand, and when each of them completed.
+// A simulated fabric, transfers posted by the test, and their completion times.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ inline SimFabricOptions fabric_of(int hosts, int per_host) {
   return o;
 }
 
-// Posts by hand and writes down when what completed.
+// Posts transfers and records their completion times.
 class Bench {
  public:
   explicit Bench(SimFabricOptions options) : fabric(std::move(options)) {

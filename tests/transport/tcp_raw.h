@@ -1,4 +1,4 @@
-// A raw socket in the place of a peer of the tcp transport, for tests of what may come from one.
+// A raw socket that plays a peer of the tcp transport, for tests of its input.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,12 +22,12 @@
 
 namespace weft::testing {
 
-// A contact with another port for datagrams.
+// A contact with another datagram port.
 inline std::string with_port(const std::string& contact, std::uint16_t port) {
   return contact.substr(0, contact.rfind(' ') + 1) + std::to_string(port);
 }
 
-// A whole message as it goes over a connection.
+// A whole message as sent over a connection.
 inline std::string eager(std::uint64_t tag, std::string_view text) {
   const tcp::Frame f = {
       .length = static_cast<std::uint32_t>(text.size()), .tag = tag, .bytes = text.size()};
@@ -37,7 +37,7 @@ inline std::string eager(std::uint64_t tag, std::string_view text) {
 // Rank 0's transport over "lo", and sockets that connect to it.
 class RawPeer {
  public:
-  // says: what rank 1 says for what rank 0 does; the same where there is none.
+  // says: rank 1's data given rank 0's; null: the same.
   explicit RawPeer(Forge says = nullptr, int ranks = 2) {
     Nic lo;
     lo.name = lo.netdev = "lo";
@@ -48,7 +48,7 @@ class RawPeer {
     tcp::parse_contact(std::string_view(job.said).substr(1), contact);
   }
 
-  // The key for a direction between a peer, which has the same nonce as rank 0, and rank 0.
+  // The key of one direction between rank 0 and a peer, which has the same nonce.
   tcp::Key key(tcp::Use use, Rank from, Rank to) const {
     return tcp::derive(derive_key("forged", "tcp"), use, {from, contact.nonce},
                        {to, contact.nonce});
@@ -59,7 +59,7 @@ class RawPeer {
             .proof = key(tcp::Use::kHello, rank, 0)};
   }
 
-  // Connected to the listener, with nothing said so far.
+  // Connects to the listener and sends nothing.
   int connect() const {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), at_once = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
@@ -69,22 +69,22 @@ class RawPeer {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? fd : -1;
   }
-  // As a rank of the job: rank 0 takes it for that.
+  // Connects as a rank of the job, which rank 0 accepts.
   int connect_as_peer(Rank rank = 1) const {
     const int fd = connect();
     const tcp::Hello mine = hello(rank);
     say(fd, &mine, sizeof mine);
     return fd;
   }
-  // Whether rank 0 welcomes the rank that has connected, and proves that it is rank 0.
+  // Whether rank 0 welcomes the connected rank and proves its identity.
   bool welcomes(int fd, Rank rank = 1) const {
     tcp::Answer answer;
     return ::recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer &&
            answer.kind == tcp::Answer::Kind::kWelcome &&
            answer.proof == key(tcp::Use::kWelcome, 0, rank);
   }
-  // A datagram of the rank with the right MAC. Every one has the next sequence number, unless it
-  // has one already.
+  // A datagram of the rank with the right MAC, and the next sequence number unless it already has
+  // one.
   std::string signed_datagram(tcp::Datagram d, std::string_view message, Rank rank = 1) {
     d.from = static_cast<std::uint32_t>(rank);
     if (d.sequence == 0) d.sequence = ++sequence;
@@ -107,7 +107,7 @@ class RawPeer {
     (void)!::send(fd, bytes, n, MSG_NOSIGNAL);
   }
   static void say(int fd, const std::string& bytes) { say(fd, bytes.data(), bytes.size()); }
-  // Rank 0 receives.
+  // Posts a receive at rank 0.
   void receive(std::uint64_t tag, void* to, std::size_t bytes, std::uint64_t id, Rank from = 1) {
     const Transfer t{.kind = Transfer::Kind::kRecv,
                      .peer = from,

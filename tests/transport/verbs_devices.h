@@ -1,4 +1,4 @@
-// What the tests of the verbs transport share: the devices of this host that they run on.
+// The devices of this host that the tests of the verbs transport use.
 //
 // WEFT_VERBS_TEST_DEVICES=rxe_h0r0,rxe_h1r0 gives rank r the device r modulo their number, so that
 // messages cross the wire; otherwise all ranks use the first device, and its loopback.
@@ -39,7 +39,7 @@ inline Nic test_rail(Rank rank) {
   return nic;
 }
 
-// Every rank on a host of its own.
+// Each rank on its own host.
 inline Topology verbs_hosts(int n) {
   std::vector<Place> places(static_cast<std::size_t>(n));
   for (Rank r = 0; r < n; ++r) {

@@ -1,5 +1,4 @@
-// Tests of the verbs transport with all ranks in this process: they are skipped where there is no
-// device.
+// Tests of the verbs transport with all ranks in this process; skipped without a device.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Reads the includes of all sources and compares them with the arrows that the rooms may have. The
-// test knows the folders, and not what is in the files besides their includes.
+// Checks the includes of all sources against the allowed arrows between rooms. Apart from includes,
+// it ignores the files' contents.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A room, and the rooms of the same library that it may include besides itself. A library may
-// include every room of the libraries in its row of kLibraries.
+// A room, and the other rooms of its library that it may include. A library may include every room
+// of the libraries in its row of kLibraries.
 struct Arrows {
   std::string_view from;
   std::string_view to;
@@ -34,8 +34,8 @@ constexpr Arrows kLibraries[] = {
     {"perf", "topo transport coll"},
 };
 
-// "coll" is the folder itself, "coll/api.cc" are the sources of a room whose headers are below
-// others. Rooms of train and perf without a row may include each other, and rooms with one.
+// "coll" is the folder itself; "coll/api.cc" means the sources of a room whose headers have a
+// separate row. Rooms of train and perf without a row may include each other, and rooms with one.
 constexpr Arrows kRooms[] = {
     {"topo/base", ""},
     {"topo", "topo/base"},
@@ -91,7 +91,7 @@ constexpr Arrows kRooms[] = {
      "perf/validate/report"},
 };
 
-// Folders of these names hold programs, or scripts, of their own.
+// Folders of these names contain separate programs or scripts.
 const std::set<std::string> kNoRooms = {"bench", "peers"};
 
 constexpr std::size_t kMostFiles = 25;
@@ -109,14 +109,14 @@ const Arrows* row_of(std::string_view room, std::span<const Arrows> table) {
 
 std::string library_of(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// The room of a path below the root: its folder, or the row for the sources of that folder.
+// The room of a path below the root: its folder, or the row for the folder's sources.
 std::string room_of(const std::string& path) {
   const std::string folder = path.substr(0, path.rfind('/'));
   const std::string sources = folder + ".cc";
   return path.ends_with(".cc") && row_of(sources, kRooms) ? sources : folder;
 }
 
-// Why the file `from` may not include `to`; empty where it may.
+// Why the file `from` may not include `to`; empty if it may.
 std::string forbidden(const std::string& from, const std::string& to) {
   const std::string library = library_of(from), other = library_of(to);
   if (library != other) {
@@ -132,7 +132,7 @@ std::string forbidden(const std::string& from, const std::string& to) {
   return room + " may not include " + target;
 }
 
-// The includes of `text` that run back, as "file:line: includes x: why".
+// The forbidden includes in `text`, as "file:line: includes x: why".
 std::vector<std::string> backward(const std::string& file, std::istream& text) {
   static const std::regex include(R"(^#include "((topo|transport|coll|train|perf)/[^"]+)\")");
   std::vector<std::string> found;

@@ -1,6 +1,6 @@
-// No two headers or sources define a type of one name in one namespace: the linker would take
-// either constructor for both, and says nothing. The test reads lines, and knows how this tree
-// writes them: a type outside of others begins its line.
+// No two files define a type of the same name in the same namespace: the linker would silently use
+// either constructor for both. The test reads lines and relies on the tree's style: a type outside
+// of others begins its line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files by the names, with their namespaces, of the types that the files define.
+// Qualified type names -> the files that define them.
 using Definitions = std::map<std::string, std::set<std::string>>;
 
 void read_definitions(std::istream& in, const std::string& file, Definitions& all) {

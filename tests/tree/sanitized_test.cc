@@ -1,5 +1,5 @@
-// What no sanitizer runs is said in the test files, by the comments "sanitize:" and "unsanitized:",
-// and decision 30 says for each of them what proves it instead.
+// Tests excluded from sanitizers are marked by "sanitize:" and "unsanitized:" comments, and
+// decision 30 says for each what covers it instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 const fs::path kTests = fs::path(WEFT_SOURCE_DIR) / "tests";
 
-// The files, and the patterns of cases, that comments in a source take from the sanitizers.
+// The files and test patterns that comments in a source exclude from the sanitizers.
 std::set<std::string> unsanitized(const std::string& stem, const std::string& source) {
   std::set<std::string> names;
   std::istringstream lines(source);
@@ -38,7 +38,7 @@ std::set<std::string> unsanitized(const std::string& stem, const std::string& so
   return names;
 }
 
-// What the first column of the page's table "What no sanitizer runs" names.
+// The first column of the page's table "What no sanitizer runs".
 std::set<std::string> listed() {
   const std::string page =
       read_file(fs::path(WEFT_SOURCE_DIR) / "docs/decisions/0030-what-a-change-has-to-pass.md");

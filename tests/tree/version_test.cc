@@ -1,5 +1,5 @@
-// The version is said once, by project() in CMakeLists.txt. What cannot read it there (a C header,
-// the linker's script, pages) must agree with it.
+// The version is defined only by project() in CMakeLists.txt. Files that cannot read it (a C
+// header, the linker script, pages) must agree with it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ constexpr std::string_view kVersion = WEFT_VERSION;
 
 std::string minor_version() { return std::string(kVersion.substr(0, kVersion.rfind('.'))); }
 
-// The versions of weft that a text names, other than this one and its minor version.
+// The versions of weft in a text, except this one and its minor version.
 std::vector<std::string> other_versions(const std::string& text) {
   static const std::regex named(
       R"((?:\bweft[-_ ](?=\d+\.\d+\.\d+)|libweft\.so\.|find_package\(weft |WEFT_(?:CXX_)?))"

@@ -1,8 +1,8 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: no
-// Large jobs: messages beyond 2^31 and 2^32 bytes, the memory that a large all-reduce takes, more
-// ranks than cores.
+// Large jobs: messages beyond 2^31 and 2^32 bytes, memory use of a large all-reduce, more ranks
+// than cores.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ bool room_for(std::size_t bytes) {
 std::size_t own_memory(std::size_t buffer);
 std::size_t before_weft = 0;  // own_memory() of a rank before it made its World
 
-// Runs body(world) on n ranks of one machine; every rank must return true.
+// Runs body(world) on n processes of one machine; each must return true.
 void run_processes(int n, const std::function<bool(World&)>& body) {
   Processes processes(n, kBigTimeout, [&](const JobSpec& spec) {
     WorldOptions options;
@@ -89,8 +89,8 @@ struct Memory {
   bool shared_;
 };
 
-// Counts and bytes that need more than 32 bits. Every byte is one of a pattern whose period is no
-// power of two, so that what lies 2^32 bytes off is wrong.
+// Counts and bytes that need more than 32 bits. The pattern's period is not a power of two, so that
+// data misplaced by 2^32 bytes is detected.
 constexpr std::size_t kBeyond = (std::size_t{4} << 30) + 13, kPeriod = 251;
 
 void fill_beyond(std::uint8_t* data, int shift) {
@@ -102,7 +102,7 @@ void fill_beyond(std::uint8_t* data, int shift) {
     std::memcpy(data + at, pattern, std::min(sizeof pattern, kBeyond - at));
 }
 
-// Samples, the ends, and both sides of 2^32.
+// Checks samples, the ends, and both sides of 2^32.
 bool right_beyond(const std::uint8_t* data, const char* what, auto&& want) {
   const auto check = [&](std::size_t i) { return same(data[i], want(i % kPeriod), what, i); };
   for (std::size_t i = 0; i < kBeyond; i += i < 4096 || i > kBeyond - 8192 ? 1 : 4001)
@@ -133,7 +133,7 @@ TEST(Big, AllReduceAndMessageBeyond2To32Bytes) {
   });
 }
 
-// Blocks and blocks of different sizes beyond 2^31 bytes in one buffer.
+// Equal and unequal blocks beyond 2^31 bytes in one buffer.
 TEST(Big, BlocksBeyond2To31Bytes) {
   constexpr std::size_t kBlock = 1126 * kMiB / 8, kCount = 2 * kBlock;
   static_assert(kCount * 8 > std::size_t{1} << 31);
@@ -165,9 +165,9 @@ TEST(Big, BlocksBeyond2To31Bytes) {
   });
 }
 
-// The memory of this process without the user's buffers, own or a peer's: its share (Pss) of all
-// mappings but those of weft::alloc and those as large as a buffer. Pages of the ranks' arenas
-// count, each once over all ranks.
+// Memory of this process without user buffers, its own or a peer's: its share (Pss) of all mappings
+// except those of weft::alloc and those at least as large as a buffer. Pages of the ranks' arenas
+// count once over all ranks.
 std::size_t own_memory(std::size_t buffer) {
   std::ifstream maps("/proc/self/smaps");
   std::size_t total = 0, size = 0;
@@ -185,7 +185,7 @@ std::size_t own_memory(std::size_t buffer) {
   return total;
 }
 
-// 256 MiB on 4 ranks, out of place: what grew with the message would be far beyond the bound.
+// 256 MiB on 4 ranks, out of place: scratch that grew with the message would exceed the bound.
 void bounded_scratch(bool shared) {
   if (!room_for(3 * kGiB)) GTEST_SKIP() << "missing capability: memory (3 GiB available)";
   constexpr int kRanks = 4;
@@ -254,7 +254,7 @@ TEST(Big, SixtyFourRanks) {
   });
 }
 
-// Ranks that need different amounts of scratch still cut the message alike.
+// Ranks that need different amounts of scratch still slice the message alike.
 TEST(Big, UnevenHostsCutALargeMessageAlike) {
   WorldOptions options;
   options.timeout = kBigTimeout;

@@ -2,8 +2,9 @@
 // ctest: whole
 // sanitize: no
 // Every collective, algorithm, type and operator over real transports, bit by bit against a
-// reference that is computed without weft. Schedules are proved on the simulated fabric, on far
-// more shapes (table_test.cc); here each algorithm meets each layout, each size and each memory.
+// reference computed without weft. Schedules are checked on many more shapes on the simulated
+// fabric (table_test.cc); here each algorithm runs in each layout, with each size and kind of
+// memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ using testing::run_ranks;
 using testing::shared_memory;
 using testing::value;
 
-// Where a rank's buffers lie: on the heap or in memory of weft::alloc, and how far off alignment.
+// Placement of a rank's buffers: on the heap or from weft::alloc, and their misalignment.
 struct Placing {
   bool shared;
   std::size_t shift;
@@ -52,7 +53,7 @@ const std::vector<LayoutSetting> kLayouts = {
 // The roots of a call over n ranks: the first, one in the middle, the last.
 Rank root_of(int which, int n) { return which == 0 ? 0 : which == 1 ? n / 2 : n - 1; }
 
-constexpr std::size_t kOneLess = ~std::size_t{0};  // a count: one less than there are ranks
+constexpr std::size_t kOneLess = ~std::size_t{0};  // a count: one less than the number of ranks
 
 struct AlgorithmCase {
   const Algorithm* algorithm;
@@ -62,7 +63,7 @@ struct AlgorithmCase {
   int root;
 };
 
-// By layout: what each runs. Sizes divide by nothing.
+// The cases of each layout. Sizes have no small divisors.
 const std::vector<std::vector<AlgorithmCase>>& algorithm_cases() {
   static const auto cases = [] {
     std::vector<const Algorithm*> all;
@@ -117,8 +118,7 @@ TEST_P(Collectives, EveryAlgorithm) {
   });
 }
 
-// What `auto` chooses. All of it in each layout, since there every type has ways of its own at each
-// size.
+// The cases of `auto`, all of them in each layout, because the code path depends on type and size.
 const auto& type_cases() {
   static const auto cases =
       Pairwise(
@@ -169,11 +169,11 @@ TEST_P(Collectives, ManyAtOnceAndMessagesBetweenThem) {
           (k % 2 ? host : comm)
               .all_reduce_async(in[k].data(), out[k].data(), count, DType::kInt32, RedOp::kSum));
     }
-    // A ring of messages while the collectives are under way; zero bytes match as well.
+    // A ring of messages during the collectives; messages of zero bytes match as well.
     const Rank right = (comm.rank() + 1) % n, left = (comm.rank() + n - 1) % n;
     std::vector<std::int64_t> mine(30011, comm.rank()), theirs(30011, -1);
     std::vector<Request> messages;
-    if (n == 1) {  // to itself a rank sends in an exchange
+    if (n == 1) {  // a rank may send to itself only in an exchange
       const Message all[] = {Message::from(left, theirs.data(), theirs.size(), DType::kInt64),
                              Message::from(left, nullptr, 0, DType::kInt64),
                              Message::to(right, mine.data(), mine.size(), DType::kInt64),
@@ -204,8 +204,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Collectives, ::testing::ValuesIn(kLayouts),
 
 constexpr std::size_t kStreamed = (17u << 20) / 4;  // elements, past Tuning::streaming_bytes
 
-// Long messages take other paths: non-temporal stores, results staged where the peers read them,
-// more slices than there are slots.
+// Long messages use non-temporal stores, results staged where the peers read them, and more slices
+// than slots.
 TEST(Collectives, LongMessagesOfManyRanks) {
   WorldOptions options;
   options.timeout = std::chrono::milliseconds(60000);
@@ -262,7 +262,7 @@ TEST(Communicator, RefusesWhatCannotWork) {
     EXPECT_EQ(comm.send(data, 4, DType::kFloat32, 9).code(), Code::kInvalidArgument);
     EXPECT_EQ(comm.all_gather(data, data, ~0ul, DType::kFloat32).code(), Code::kInvalidArgument);
     EXPECT_THROW(comm.set_algorithm(Collective::kAllReduce, "fastest"), Error);
-    // Nothing was lost by the refusals.
+    // The refused calls lost nothing.
     EXPECT_TRUE(comm.barrier().ok());
     float one = 1, sum = 0;
     EXPECT_TRUE(comm.all_reduce(&one, &sum, 1, DType::kFloat32, RedOp::kSum).ok());

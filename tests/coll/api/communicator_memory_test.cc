@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: no
-// What communicators cost: memory of each, and nothing of those that are gone.
+// Memory cost of communicators, all of which is returned when they are destroyed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using testing::places;
 using testing::run_ranks;
 using testing::Setting;
 
-// Bytes of this process, memory that is mapped several times counted once.
+// Resident bytes of this process; memory mapped several times counts once.
 double resident_bytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   for (std::string word; rollup >> word;)
@@ -52,7 +52,7 @@ class CommunicatorMemory : public ::testing::TestWithParam<Setting> {
   int n_ = 0;
 };
 
-// The goal: at most 64 KiB per rank, with everything that using it needs.
+// The goal: at most 64 KiB per rank, including everything its use allocates.
 TEST_P(CommunicatorMemory, AnotherOneIsSmall) {
   constexpr int kMany = 200;
   std::barrier all(n_);
@@ -79,8 +79,8 @@ TEST_P(CommunicatorMemory, AnotherOneIsSmall) {
   EXPECT_LE(each, 64 * 1024);
 }
 
-// What leaks grows in every third. A heap that several threads use grows in steps, when for the
-// first time all are at it at once.
+// A leak grows in every third of the loop. The heap grows in steps when several threads first
+// allocate at the same time.
 TEST_P(CommunicatorMemory, ThousandsLeaveNothing) {
   constexpr int kWarm = 500, kThird = 1000, kThirds = 3;
   std::barrier all(n_);
@@ -96,7 +96,7 @@ TEST_P(CommunicatorMemory, ThousandsLeaveNothing) {
       }
       Communicator c = i % 2 ? comm.duplicate() : comm.split((comm.rank() + i) % 2);
       use(c, i % 100 ? 2 : 20000);
-      const std::int32_t lost = i;  // that nobody receives
+      const std::int32_t lost = i;  // never received
       if (c.size() > 1 && i % 10 == 1) {
         ASSERT_TRUE(c.send(&lost, 1, DType::kInt32, (c.rank() + 1) % c.size()).ok());
       }
@@ -108,11 +108,11 @@ TEST_P(CommunicatorMemory, ThousandsLeaveNothing) {
               GetParam().name, (looks.back() - looks.front()) / 1024, kThirds * kThird,
               least / 1024);
   if (testing::kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";
-  EXPECT_LE(least, 512.0 * kThird);  // 512 bytes each would show
+  EXPECT_LE(least, 512.0 * kThird);  // a leak of 512 bytes each would fail
   EXPECT_LE(looks.back() - looks.front(), 8.0 * (1 << 20) * n_) << "at once, or in any way";
 }
 
-// Of a burst of asynchronous calls few are under way at once; the others need no scratch.
+// Only a few calls of an asynchronous burst run at once; the others need no scratch.
 TEST_P(CommunicatorMemory, ABurstOfCallsTakesTheScratchOfAFew) {
   constexpr std::size_t kCalls = 200, kCount = 256 << 10;
   std::barrier all(n_);

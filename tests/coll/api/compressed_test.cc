@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Compressed collectives over real transports: the stated bound, the same bits on all ranks, error
-// feedback, calls that overlap or disagree, and what is refused.
+// Compressed collectives over real transports: error bound, identical bits on all ranks, error
+// feedback, overlapping and mismatched calls, and refused arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using testing::run_ranks;
 
 constexpr std::size_t kLengths[] = {0, 1, 2, 257, 1021, 5000, 20011};
 
-// The values of a rank: anyone can make those of all.
+// The values of a rank, which every rank can compute.
 std::vector<float> values_of(Rank r, std::size_t count, unsigned seed) {
   std::mt19937 random(seed * 1000 + static_cast<unsigned>(r));
   std::vector<float> x(count);
@@ -45,8 +45,8 @@ class Compressed : public InLayouts {
   }
 };
 
-// Compares the elements with the exact result. Blocks begin anew every `part` elements, and each
-// has the bound of its own largest value.
+// Compares with the exact result. Blocks restart every `part` elements, and each has the error
+// bound of its own largest value.
 void expect_close(const std::vector<float>& out, const std::vector<std::vector<float>>& in,
                   Codec codec, Collective c, RedOp op, std::size_t part) {
   const auto n = static_cast<int>(in.size());
@@ -127,8 +127,8 @@ TEST_P(Compressed, HoldsTheStatedBoundWithTheSameBitsOnAllRanks) {
   });
 }
 
-// With a residual nothing is lost for good: after any number of calls the results' sum is the exact
-// sum, but for what the residuals hold.
+// With a residual no error persists: after any number of calls, the sum of the results is the exact
+// sum up to the current residuals.
 TEST_P(Compressed, ResidualsHoldWhatResultsLack) {
   std::mutex mutex;
   constexpr std::size_t kCount = 3001;
@@ -184,7 +184,7 @@ TEST_P(Compressed, ReduceScatterAndAllGatherHaveResiduals) {
       double exact = 0;
       for (const auto& theirs : in)
         exact += theirs[static_cast<std::size_t>(plain.rank()) * kCount + i];
-      // A single call may be off by n / 16 of 16; the mean of 100 is not.
+      // A single call may be off by n / 16 of 16; the mean of 100 calls is not.
       ASSERT_NEAR(sum[i] / kTimes, exact, 0.05 * static_cast<double>(n)) << i;
     }
     std::fill(residual.begin(), residual.end(), 0.0F);
@@ -209,7 +209,7 @@ TEST_P(Compressed, NanOfOneRankIsNanOnAll) {
   });
 }
 
-// Calls overlap, of both kinds, and requests are waited for in any order.
+// Calls of both kinds overlap, and their requests complete in any order.
 TEST_P(Compressed, AsynchronousCallsAmongOthers) {
   run([](Communicator comm) {
     Communicator compressed = comm.compressed({.codec = Codec::kFp8});
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Compressed,
                                            LayoutSetting{"hosts3x2", {2, 2, 2}, 2, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// ---- what fails ----------------------------------------------------------------------------
+// ---- errors -----------------------------------------------------------------------------------
 
 TEST(CompressedCalls, RefuseWhatTheyCannotCompress) {
   run_ranks(places({2}), {}, [](World& world) {
@@ -273,7 +273,7 @@ TEST(CompressedCalls, RefuseWhatTheyCannotCompress) {
     refused(comm.all_reduce(nullptr, f.data(), 8, DType::kFloat32, RedOp::kSum), "in is null");
     EXPECT_THROW(plain.compressed({.codec = static_cast<Codec>(9)}), Error);
     EXPECT_THROW(error_bound(Codec::kInt8, Collective::kBroadcast, RedOp::kSum, 2), Error);
-    // Refused before anything was sent: the next call is right, compressed or not.
+    // Refused before anything was sent: the next call is correct, compressed or not.
     for (Communicator* c : {&comm, &plain}) {
       std::fill(f.begin(), f.end(), 1.0F);
       ASSERT_TRUE(c->all_reduce(f.data(), f.data(), 8, DType::kFloat32, RedOp::kSum).ok());
@@ -292,7 +292,7 @@ TEST(CompressedCalls, OneRankAloneChangesNothing) {
   });
 }
 
-// Ranks that do not ask for the same get an error with both sides, and no wrong data.
+// Ranks that disagree get an error that shows both sides, and no wrong data.
 void disagree(const std::vector<int>& hosts,
               const std::function<Status(Communicator&, float*)>& call, const char* words) {
   WorldOptions options;
@@ -340,7 +340,7 @@ TEST(CompressedCalls, RanksThatDisagreeAreTold) {
   }
 }
 
-// A failure ends the calls that are under way and those that wait for their turn, also detached.
+// A failure ends calls in progress and queued calls, including detached ones.
 TEST(CompressedCalls, EndWithTheWorld) {
   WorldOptions options;
   options.timeout = milliseconds(20000);

@@ -1,5 +1,5 @@
-// Deterministic reductions: the bits are those of a plain loop over the ranks, whatever the
-// algorithm, the size of the message, the slices, the hosts, the place, and the kernels' path.
+// Deterministic reductions: bits equal those of a plain loop over the ranks, for every algorithm,
+// message size, slicing, set of hosts, memory and kernel path.
 // labels: sim
 // ctest: whole
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ constexpr DType kFloats[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, 
 constexpr std::size_t kMost = 9001;
 
 float from_bf16(std::uint16_t b) { return std::bit_cast<float>(std::uint32_t{b} << 16); }
-std::uint16_t to_bf16(float f) {  // to nearest, ties to even
+std::uint16_t to_bf16(float f) {  // rounds to nearest even
   const auto bits = std::bit_cast<std::uint32_t>(f);
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Numbers of very different magnitude: any other order of additions shows.
+// Numbers of very different magnitude: any other order of additions changes the bits.
 double number(int rank, std::size_t i) {
   std::uint64_t h =
       i * 0x10001 + static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15;  // splitmix64
@@ -56,7 +56,7 @@ T fold(T x, T y, RedOp op) {
 
 constexpr double kFactor = 0.3;
 
-// Element i of every rank, put together in the order of ranks; `load` and `store` know the format.
+// Element i reduced in rank order; `load` and `store` convert the format.
 template <class T, class Load, class Store>
 void expected_element(std::byte* to, int n, std::size_t i, RedOp op, Load load, Store store) {
   using Bits = decltype(store(T{}));
@@ -95,7 +95,7 @@ void put(std::byte* to, int rank, std::size_t i, DType type) {
   if (type == DType::kBFloat16) store(to_bf16(static_cast<float>(x)));
 }
 
-// What all elements of all ranks reduce to, made once.
+// The expected result, cached by case.
 const std::vector<std::byte>& answer(int n, DType type, RedOp op) {
   static std::map<std::tuple<int, DType, RedOp>, std::vector<std::byte>> known;
   auto& all = known[{n, type, op}];
@@ -193,11 +193,11 @@ TEST(Deterministic, TheBitsAreThoseOfALoopOverTheRanks) {
   EXPECT_GT(free_differs, 100) << "these numbers would come out right in any order";
 }
 
-// On real transports, where small messages take the board and large ones the engine.
+// On real transports, where small messages use the board and large ones the engine.
 TEST(Deterministic, OverRealTransportsAndTheBoard) {
   for (const std::vector<int>& hosts : {std::vector{4}, {2, 2}, {1, 3}}) {
     WorldOptions options;
-    options.cross_rail = "allow";  // every algorithm is tried
+    options.cross_rail = "allow";  // run every algorithm
     options.deterministic = true;
     testing::run_ranks(testing::places(hosts, 2), options, [](World& world) {
       Communicator comm = world.world();

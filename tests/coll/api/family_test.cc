@@ -1,7 +1,8 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// Blocks of different sizes, exchanges, calls at once over real transports, and what is refused.
+// Blocks of different sizes, exchanges, concurrent calls over real transports, and refused
+// arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +55,7 @@ TEST_P(Family, BlocksOfDifferentSizes) {
   });
 }
 
-// The last rank's block lies first, there is a gap before each, and rank 1 has none.
+// The last rank's block comes first, a gap precedes each block, and rank 1's block is empty.
 TEST_P(Family, BlocksInAnyOrderAndApart) {
   run([](Communicator comm) {
     const auto n = static_cast<std::size_t>(comm.size()),
@@ -91,7 +92,8 @@ TEST_P(Family, BlocksInAnyOrderAndApart) {
   });
 }
 
-// Everybody to everybody and to itself, in an order that would deadlock one by one; some empty.
+// All ranks exchange with all and themselves, in an order that would deadlock if sequential; some
+// messages are empty.
 TEST_P(Family, ExchangesProgressTogether) {
   run([](Communicator comm) {
     const int n = comm.size();
@@ -119,7 +121,7 @@ TEST_P(Family, ExchangesProgressTogether) {
     while (!batch.test()) {
     }
     ASSERT_TRUE(batch.wait().ok());
-    // With single calls of the other side, as many as there are, zero bytes too.
+    // An exchange matches individual calls of the other side, also of zero bytes.
     if (n < 2 || comm.rank() > 1) return;
     std::int64_t mine = comm.rank(), theirs = -1;
     const Rank peer = 1 - comm.rank();
@@ -191,7 +193,8 @@ TEST(FamilyErrors, NameTheValueAndTheRemedy) {
     refused(comm.all_gather_v(f, out, three, DType::kFloat32), "counts has 3 entries");
     refused(comm.all_gather_v(f, out, Blocks(two, at), DType::kFloat32),
             "blocks of ranks 0 and 1 overlap");
-    // In place the own block is written, while the others are still sent; apart they may overlap.
+    // In place the own block is written while other blocks are still being sent; out of place the
+    // blocks may overlap.
     refused(
         comm.reduce_scatter_v(f, f + comm.rank(), Blocks(two, at), DType::kFloat32, RedOp::kSum),
         "blocks of ranks 0 and 1 overlap");
@@ -201,12 +204,12 @@ TEST(FamilyErrors, NameTheValueAndTheRemedy) {
     refused(comm.scatter_v(f, out, huge, DType::kFloat64, 0), "more than memory");
     const Message alone[] = {Message::to(comm.rank(), f, 1, DType::kFloat32)};
     refused(comm.exchange(alone), "as many of both");
-    // Nothing was lost by the refusals.
+    // The refused calls lost nothing.
     EXPECT_TRUE(comm.barrier().ok());
   });
 }
 
-// Over every transport alike, and the job goes on.
+// The same on every transport, and the job continues.
 TEST(FamilyErrors, ToItselfARankSendsInAnExchangeOnly) {
   for (const char* transport : {"shm", "tcp"})
     run_ranks(places({1, 1}), {.transport = transport}, [](World& world) {

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Asynchronous operations: test, wait_for, callbacks, the progress thread, several threads, and
-// what happens when the World goes first.
+// Asynchronous operations: test, wait_for, callbacks, the progress thread, several threads, and a
+// World that is destroyed first.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -69,7 +69,7 @@ TEST_P(Handles, TestAloneFinishesAnOperation) {
   });
 }
 
-// Nobody sends: no deadline ends the receive, and a World that ends with it fails no other.
+// Without a sender, no deadline ends the receive, and destroying its World fails no other rank.
 TEST_P(Handles, PatientReceiveFailsNobody) {
   options.timeout = milliseconds(300);
   options.progress_thread = true;
@@ -87,14 +87,14 @@ TEST_P(Handles, PatientReceiveFailsNobody) {
       leaving = true;
     } else {
       while (!leaving) std::this_thread::yield();
-      std::this_thread::sleep_for(milliseconds(100));  // rank 0 would fail the job by now
+      std::this_thread::sleep_for(milliseconds(100));  // rank 0 would have failed the job by now
       EXPECT_TRUE(world.failure().ok()) << world.failure().to_string();
     }
   });
   EXPECT_EQ(ended, 1);
 }
 
-// Also those of small messages, which do not wait for long.
+// Blocking calls with small messages make progress, too, although they do not wait long.
 TEST_P(Handles, BlockingCallsMoveWhatElseIsUnderWay) {
   run([](World& world) {
     Communicator comm = world.world(), other = comm.duplicate();
@@ -116,7 +116,7 @@ TEST_P(Handles, ATimeThatIsUpIsNoFailure) {
     for (const std::size_t count : {kSmall, kLarge}) {
       std::int32_t token = 0;
       Sum sum(comm, count);
-      if (comm.rank() == 0) {  // comes late: after the others have waited in vain
+      if (comm.rank() == 0) {  // late: the others have timed out once
         for (Rank r = 1; r < comm.size(); ++r)
           ASSERT_TRUE(comm.recv(&token, 1, DType::kInt32, r).ok());
         EXPECT_TRUE(sum.start().wait().ok());
@@ -167,12 +167,12 @@ TEST_P(Handles, CallbacksComeOnceAndInOrder) {
       EXPECT_EQ(calls.size(), 3u) << "over: called at once";
       EXPECT_TRUE(comm.barrier().ok());
       const auto end = Clock::now() + milliseconds(20000);
-      for (std::int32_t all = 0; !all && Clock::now() < end;) {  // as often on every rank
+      for (std::int32_t all = 0; !all && Clock::now() < end;) {  // equally often on every rank
         const std::int32_t mine = detached_done;
         ASSERT_TRUE(comm.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin).ok());
       }
       EXPECT_TRUE(detached_done);
-      // A callback may use weft.
+      // A callback may call weft.
       bool nested = false;
       Sum third(comm, count);
       Request t = third.start();
@@ -183,7 +183,7 @@ TEST_P(Handles, CallbacksComeOnceAndInOrder) {
   });
 }
 
-// What is under way moves in every blocking call, also in those that need not wait for anybody.
+// Every blocking call makes progress on pending operations, even if it completes immediately.
 TEST_P(Handles, CallsThatEndAtOnceMoveTheOthers) {
   run([](World& world) {
     Communicator alone = world.world().split(world.rank());
@@ -219,7 +219,7 @@ TEST_P(Handles, TheProgressThreadNeedsNobody) {
   });
 }
 
-// Every thread has communicators of its own; all share transports and one mutex.
+// Each thread has its own communicators; all share the transports and one mutex.
 TEST_P(Handles, ThreadsOnSeveralCommunicators) {
   for (const bool progress : {false, true}) {
     options.progress_thread = progress;
@@ -245,8 +245,8 @@ TEST_P(Handles, ThreadsOnSeveralCommunicators) {
   }
 }
 
-// Blocking calls of two communicators in another order on some ranks, from two threads: what would
-// deadlock in one thread is harmless in two.
+// Some ranks order the blocking calls of two communicators differently. From two threads this is
+// harmless; from one thread it would deadlock.
 TEST_P(Handles, AnotherOrderInAnotherThreadIsHarmless) {
   run([](World& world) {
     Communicator a = world.world(), b = a.duplicate();
@@ -261,7 +261,7 @@ TEST_P(Handles, AnotherOrderInAnotherThreadIsHarmless) {
   });
 }
 
-// In one thread each waits for the other: an error on every rank that says who is waited for.
+// In one thread the ranks deadlock: every rank gets an error that names the rank it waits for.
 TEST_P(Handles, AnotherOrderInOneThreadIsDetected) {
   options.timeout = milliseconds(1000);
   run([](World& world) {
@@ -274,16 +274,16 @@ TEST_P(Handles, AnotherOrderInOneThreadIsDetected) {
   });
 }
 
-// test() in a loop, without any wait, ends at the deadline, and so does a progress thread.
+// The deadline ends a loop of test() without any wait, and a progress thread.
 TEST_P(Handles, TheDeadlineHoldsInTestToo) {
-  options.timeout = milliseconds(1000);  // the Worlds are made in it, too
+  options.timeout = milliseconds(1000);  // also limits the setup of the Worlds
   for (const bool progress : {false, true}) {
     options.progress_thread = progress;
     for (const std::size_t count : {kSmall, kLarge})
       run([&](World& world) {
         Communicator comm = world.world();
         Sum sum(comm, count);
-        if (comm.rank() == 0) {  // does not call, but is alive until it hears of the failure
+        if (comm.rank() == 0) {  // makes no call, but lives until it sees the failure
           const auto end = Clock::now() + milliseconds(20000);
           while (!job_of(world).failed() && Clock::now() < end)
             std::this_thread::sleep_for(milliseconds(1));
@@ -301,13 +301,13 @@ TEST_P(Handles, TheDeadlineHoldsInTestToo) {
   }
 }
 
-// The end of a World is that of what a callback waits for.
+// Destroying the World ends the call that its callback waits for.
 TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
   options.progress_thread = true;
   const auto where = places(GetParam().hosts);
   auto jobs = local_jobs(static_cast<int>(where.size()));
   std::vector<std::thread> threads;
-  std::atomic<bool> given = false;  // before it is over, or this thread itself would call it
+  std::atomic<bool> given = false;  // set before completion, or this thread would call it
   std::atomic<std::size_t> others = 1;
   for (std::size_t r = 0; r < where.size(); ++r)
     threads.emplace_back([&, r] {
@@ -325,7 +325,7 @@ TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
       }
       Status nested;
       Request h = comm.barrier_async();
-      h.on_done([&](const Status&) { nested = comm.barrier(); });  // the others do not come
+      h.on_done([&](const Status&) { nested = comm.barrier(); });  // the others never call it
       given = true;
       h.detach();
       const auto barriers = [&] {
@@ -352,11 +352,11 @@ TEST_P(Handles, TheWorldMayGoFirst) {
       threads.emplace_back([&, r] {
         auto mine = std::make_unique<World>(std::move(jobs[r]), where[r], options);
         Communicator comm = mine->world(), other = comm.duplicate();
-        ready.arrive_and_wait();  // the first to go ends what the others are doing
+        ready.arrive_and_wait();  // the first to leave ends the others' calls
         Sum small(comm, kSmall), large(other, kLarge);
         std::vector<Request> handles;
         std::atomic<int> called = 0;
-        if (r != 0) {  // rank 0 never calls: these cannot end by themselves
+        if (r != 0) {  // rank 0 never calls, so these cannot complete
           handles.push_back(small.start());
           handles.push_back(large.start());
           for (Request& h : handles) h.on_done([&](const Status& s) { called += !s.ok(); });
@@ -369,7 +369,7 @@ TEST_P(Handles, TheWorldMayGoFirst) {
         EXPECT_EQ(called, r == 0 ? 0 : 2);
         const Status s = comm.barrier();
         EXPECT_EQ(s.code(), Code::kAborted);
-        int sent = 1, received = 2;  // by this rank to itself
+        int sent = 1, received = 2;  // on this rank, to itself
         const Message own[] = {Message::to(comm.rank(), &sent, 1, DType::kInt32),
                                Message::from(comm.rank(), &received, 1, DType::kInt32)};
         EXPECT_EQ(comm.exchange(own).code(), Code::kAborted);

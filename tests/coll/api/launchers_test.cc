@@ -1,6 +1,6 @@
 // labels: multiproc
 // sanitize: long
-// The same job by every launcher: mpirun, srun, torchrun, weft launch.
+// The same job under every launcher: mpirun, srun, torchrun, weft launch.
 #include "support/jobs/launchers.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ class Launchers : public ::testing::Test {
     return fmt::format("{} perf {} --timeout-ms 30000 --json {}", WEFT_BINARY, arguments,
                        json_.string());
   }
-  // Exit code 0, one report of a job of so many ranks, all rows right.
+  // Exit code 0, one report of a job of `ranks` ranks, all rows right.
   void expect_right(const Output& output, int ranks, std::size_t rows = 14) {
     ASSERT_EQ(output.exit_code, 0) << output.text;
     std::ifstream file(json_);
@@ -77,7 +77,7 @@ TEST_F(Launchers, WeftLaunchWithEmulatedHosts) {
                4);
 }
 
-// A rank that dies ends the whole job with its exit code, and the survivors say who it was.
+// A rank's death ends the whole job with its exit code, and the survivors name it.
 TEST_F(Launchers, WeftLaunchOfARankThatDies) {
   const std::string body = fmt::format(
       "if [ $WEFT_RANK = 1 ]; then {0} & sleep 1.5; kill -9 $!; exit 7; fi; exec {0}",

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// Communicators made of others: split, duplicate, subset, over every kind of transport.
+// Derived communicators (split, duplicate, subset) over every kind of transport.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -29,7 +29,7 @@ class Split : public ::testing::TestWithParam<Setting> {
   }
 };
 
-// Sum over the communicator of the world ranks, in `count` elements; all of them checked.
+// Sums the world ranks over the communicator in `count` elements, and checks all of them.
 ::testing::AssertionResult sums_up(Communicator comm, std::size_t count = 5) {
   std::int64_t want = 0;
   for (Rank r = 0; r < comm.size(); ++r) want += comm.world_rank(r);
@@ -45,15 +45,15 @@ class Split : public ::testing::TestWithParam<Setting> {
   return ::testing::AssertionSuccess();
 }
 
-// A plan lives as long as its communicators; the next one may lie where it lay. What was worked out
-// for one must not be used for the other, though count and type are the same.
+// A plan lives as long as its communicators, and a new one may reuse the address of a freed one.
+// Cached plans must not be used for it, even with the same count and type.
 TEST_P(Split, NothingIsLeftOfACommunicatorThatIsGone) {
   run([](World& world) {
     Communicator all = world.world();
     const Rank me = all.rank();
-    constexpr std::size_t kCount = 48;  // elements, of the message or of a block
+    constexpr std::size_t kCount = 48;  // elements of the message or of a block
     for (int i = 0; i < 60; ++i) {
-      // Without a rank, so that nobody else has the same ranks.
+      // Excludes a rank, so that no other communicator has the same ranks.
       Communicator some = all.split(me == 1 ? Communicator::kNoColor : 0, i % 2 ? me : -me);
       if (!some) continue;
       const auto n = static_cast<std::size_t>(some.size()),
@@ -99,7 +99,7 @@ TEST_P(Split, ColorsAndKeysAsInMpi) {
     EXPECT_EQ(half.world_rank(half.rank()), me);
     for (Rank r = 1; r < half.size(); ++r) EXPECT_LT(half.world_rank(r), half.world_rank(r - 1));
     for (const std::size_t count : {1, 1000, 10000, 300000}) EXPECT_TRUE(sums_up(half, count));
-    // Equal keys: by rank. One rank is in none.
+    // Equal keys sort by rank. One rank is excluded.
     Communicator rest = all.split(me == 1 ? Communicator::kNoColor : 7);
     EXPECT_EQ(static_cast<bool>(rest), me != 1);
     if (rest) {
@@ -107,7 +107,7 @@ TEST_P(Split, ColorsAndKeysAsInMpi) {
       for (Rank r = 1; r < rest.size(); ++r) EXPECT_GT(rest.world_rank(r), rest.world_rank(r - 1));
       EXPECT_TRUE(sums_up(rest, 100));
     }
-    // Each on its own, and a child of a child.
+    // Single ranks, and a child of a child.
     EXPECT_TRUE(sums_up(all.split(me)));
     EXPECT_TRUE(sums_up(half.split(0).duplicate()));
   });
@@ -131,7 +131,7 @@ TEST_P(Split, SubsetsInTheOrderGiven) {
   });
 }
 
-// What belongs to one communicator never ends up in another, in whatever order they are used.
+// Messages never cross between communicators, whatever the order of use.
 TEST_P(Split, DuplicatesDoNotMix) {
   run([](World& world) {
     Communicator a = world.world(), b = a.duplicate(), c = b.duplicate();
@@ -147,7 +147,7 @@ TEST_P(Split, DuplicatesDoNotMix) {
     EXPECT_TRUE(b.recv(&got[1], 1, DType::kInt32, prev).ok());
     for (Request& h : handles) EXPECT_TRUE(h.wait().ok());
     for (int i = 0; i < 3; ++i) EXPECT_EQ(got[i], 100 * (i + 1) + prev);
-    // Collectives started in another order on every other rank.
+    // Every other rank starts the collectives in another order.
     for (const std::size_t count : {3ul, 40000ul}) {
       std::vector<std::int32_t> in(count, me), out[2];
       out[0].resize(count), out[1].resize(count);
@@ -176,7 +176,7 @@ TEST_P(Split, AMessageOfAnEarlierOneNeverComes) {
       const std::int32_t sent = 100 * i + me;
       const auto next = (me + 1) % n, prev = (me + n - 1) % n;
       EXPECT_TRUE(c.send(&sent, 1, DType::kInt32, next).ok());
-      EXPECT_TRUE(c.send(&lost, 1, DType::kInt32, next).ok());  // which nobody receives
+      EXPECT_TRUE(c.send(&lost, 1, DType::kInt32, next).ok());  // never received
       EXPECT_TRUE(c.recv(&got, 1, DType::kInt32, prev).ok());
       EXPECT_EQ(got, 100 * i + prev);
     }
@@ -210,7 +210,8 @@ TEST_P(Split, ThreadsMakeAndUseCommunicatorsAtOnce) {
   });
 }
 
-// Boards are fewer than these, and come back: the last ones must work like the first.
+// There are fewer boards than communicators here, and boards are reused: the last communicators
+// must work like the first.
 TEST_P(Split, HundredsAtOnceAndAgain) {
   run([](World& world) {
     Communicator all = world.world();
@@ -238,7 +239,7 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
       }
     };
     told(me == 1 ? "color -5" : "rank 1 passed wrong", [&] { (void)all.split(me == 1 ? -5 : 0); });
-    told("color -5", [&] { (void)all.split(-5); });  // each hears of its own
+    told("color -5", [&] { (void)all.split(-5); });  // each rank gets its own error
     told(me == 0 ? "rank 1 called duplicate where rank 0 called split" : "rank 0 called split",
          [&] { (void)(me == 0 ? all.split(0) : all.duplicate()); });
     const std::vector<Rank> beyond{0, 1, n}, twice{0, 1, 1}, some{0, 1}, others{1, 0};
@@ -251,14 +252,14 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
       told("asked for", [&] { (void)all.subset(me == 0 ? some : others); });
     else
       EXPECT_FALSE(all.subset(none));
-    if (n > 2) {  // the same ranks in another order, where the last one finds itself at its place
+    if (n > 2) {  // the same ranks in another order, in which the last one keeps its rank
       const std::vector<Rank> order{0, 1, 2}, other{0, 2, 1};
       if (me < 3)
         told("asked for", [&] { (void)all.subset(me == 2 ? other : order); });
       else
         EXPECT_FALSE(all.subset(none));
     }
-    EXPECT_TRUE(sums_up(all));  // and nothing is broken
+    EXPECT_TRUE(sums_up(all));  // still works
     EXPECT_TRUE(sums_up(all.duplicate()));
   });
 }
@@ -270,8 +271,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, Split,
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Rank 0 is in split() when its other thread names an algorithm: the split was to take none, and
-// gave back what it had found.
+// Rank 0 sets an algorithm while its other thread is in split(), which once cleared the algorithm
+// for its own calls and then restored the old one.
 TEST(SplitMeanwhile, AnAlgorithmThatIsNamedStays) {
   run_ranks(places({2}), {}, [](World& world) {
     Communicator all = world.world();

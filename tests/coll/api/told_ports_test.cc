@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// What a World is told of slow ports reaches the choice of all ranks alike, between two calls, and
-// goes again.
+// Slow ports declared to a World change the choice of all ranks between the same two calls, and can
+// be revoked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::places;
 using testing::run_ranks;
 
-constexpr std::size_t kTold = 50'001;  // more than a board takes; no multiple of anything
+constexpr std::size_t kTold = 50'001;  // too large for a board; divides by nothing
 
 WorldOptions told_of(const char* slow_ports = "") {
   WorldOptions options;
@@ -32,7 +32,7 @@ WorldOptions told_of(const char* slow_ports = "") {
   return options;
 }
 
-// Adds up in `comm` by the algorithm, and returns the hash of the plan, which all ranks share.
+// Runs a sum with the algorithm and returns the hash of the plan, which all ranks share.
 std::uint64_t plan_of_sum(Communicator& comm, const char* algorithm) {
   comm.set_algorithm(Collective::kAllReduce, algorithm);
   std::vector<std::int64_t> in(kTold), out(kTold), expected(kTold);
@@ -48,7 +48,7 @@ std::uint64_t plan_of_sum(Communicator& comm, const char* algorithm) {
   return settled[static_cast<std::size_t>(Collective::kAllReduce)].plan->second->common;
 }
 
-// By name and by `auto`; all ranks run the same, or the calls fail.
+// Runs a named algorithm and `auto`; the calls fail if ranks use different plans.
 class PlansOfRanks {
  public:
   explicit PlansOfRanks(std::size_t ranks) : of_(ranks) {}
@@ -58,7 +58,7 @@ class PlansOfRanks {
     const std::lock_guard lock(mutex_);
     of_[static_cast<std::size_t>(world.rank())].push_back(hash);
   }
-  // Of rank 0, once all have been seen to have the same.
+  // Rank 0's hashes, after a check that all ranks have the same.
   std::vector<std::uint64_t> all() const {
     for (const auto& one : of_) EXPECT_EQ(one, of_[0]);
     return of_[0];
@@ -100,7 +100,7 @@ TEST(ToldPorts, ToldFromTheStartAreThoseToldLater) {
   EXPECT_NE(told.all()[0], later.all()[0]);
 }
 
-// Hosts are numbered in the job; a communicator may have only some of them.
+// Ports name hosts of the job; a communicator may have only some of them.
 TEST(ToldPorts, OfACommunicatorAreThoseOfItsHosts) {
   run_ranks(places({2, 2, 2}, 2), told_of("0:0=0.5"), [&](World& world) {
     const bool out = world.rank() < 2;
@@ -117,7 +117,7 @@ TEST(ToldPorts, OfACommunicatorAreThoseOfItsHosts) {
   });
 }
 
-// Their hosts have other numbers in the World that goes on.
+// After shrink(), the remaining hosts have other numbers.
 TEST(ToldPorts, OfHostsThatAreLeftStayAfterShrink) {
   run_ranks(places({2, 2, 2}, 2), told_of("0:0=0.5,1:1=0.25"), [&](World& world) {
     if (world.rank() == 2) world.abort("host 0 goes");

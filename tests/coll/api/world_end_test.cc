@@ -1,4 +1,4 @@
-// Ranks that end their World together.
+// Ranks that destroy their Worlds together.
 // sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@
 namespace weft {
 namespace {
 
-// Gets what all have said a while after the others.
+// Returns from a gather later than the other ranks.
 class LateJob final : public testing::JobAround {
  public:
   LateJob(std::unique_ptr<Job> job, std::atomic<bool>& late)
@@ -63,7 +63,7 @@ TEST(WorldEnd, NobodyTakesRailsForDeadWhosePeerIsThroughFirst) {
   EXPECT_THAT(lines->str(), ::testing::Not(::testing::HasSubstr("taken out")));
 }
 
-// Says that nothing has failed, the first time that a World asks, and not before `until` returns.
+// Reports no failure at the World's first query, and only after `until` returns.
 class SlowJob final : public testing::JobAround {
  public:
   using JobAround::JobAround;
@@ -78,7 +78,7 @@ class SlowJob final : public testing::JobAround {
   mutable std::atomic<bool> asked_{false};
 };
 
-// The call counts itself in, and then wants the mutex that shrink() held while it waited for calls.
+// Regression: the call needs the mutex that shrink() held while it waited for calls to end.
 TEST(WorldEnd, WhoAsksWhyAGatherFailedEndsBeforeShrinkDoes) {
   auto job = std::make_unique<SlowJob>(std::move(local_jobs(1)[0]));
   SlowJob& slow = *job;
@@ -103,7 +103,7 @@ TEST(WorldEnd, WhoAsksWhyAGatherFailedEndsBeforeShrinkDoes) {
   asker.join();
 }
 
-// Its process was ended; the others would have waited until the deadline.
+// One rank's process has ended; without the fix, the others waited until the deadline.
 TEST(WorldEnd, WithoutAThreadForProgressAllHearOfIt) {
   auto jobs = local_jobs(2);
   const auto where = testing::places({2});

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// WorldOptions::algorithm: the default of every call, and what is refused.
+// WorldOptions::algorithm: the default of every call, and refused names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(WorldOptionsAlgorithm, IsTheDefaultOfEveryCall) {
     for (const std::size_t count : {1ul, 1000ul, 100000ul})
       EXPECT_EQ(algorithm_of_a_sum(all, count), "ring");
     EXPECT_EQ(algorithm_of_a_sum(all.split(0, -all.rank()), 1000), "ring");
-    // Collectives without an algorithm of that name go their way.
+    // Collectives without an algorithm of that name use their default.
     std::vector<std::int32_t> in(4, all.rank()), out(4);
     all.all_to_all(in.data(), out.data(), 1, DType::kInt32).check();
     EXPECT_THAT(out, ::testing::ElementsAre(0, 1, 2, 3));

@@ -1,7 +1,7 @@
 // labels: multiproc
 // sanitize: no
-// MPI programs on weft: a suite (bindings/mpi/suite.c) that compares each collective with MPI's
-// own, and small programs (bindings/mpi/programs.c), by both MPIs, preloaded and linked in front.
+// MPI programs on weft with both MPIs, preloaded and linked: a suite (bindings/mpi/suite.c) that
+// compares each collective with MPI's own, and small programs (bindings/mpi/programs.c).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 const std::filesystem::path kBuild = std::filesystem::path(WEFT_BINARY).parent_path() / "mpi";
 
-// One MPI: how to start a program with it, and how to set a variable for the program.
+// An MPI library: the command that starts a program, and how to set a variable for it.
 struct Mpi {
   std::string name, launch, variable;
   std::string library() const { return (kBuild / name / "libweft_mpi.so").string(); }
@@ -58,7 +58,7 @@ class MpiPrograms : public ::testing::TestWithParam<Mpi> {
   }
 };
 
-// The calls of a function by weft and by MPI, as the program's last lines have them.
+// The calls of a function by weft and by MPI, from the program's last lines.
 struct Calls {
   long weft = 0, mpi = 0;
   std::string why;
@@ -126,7 +126,7 @@ TEST_P(MpiPrograms, WithoutWeft) {
   EXPECT_NE(calls_of(output, "MPI_Allreduce").why.find("weft is off"), std::string::npos);
 }
 
-// The other ranks would wait for the one that cannot start.
+// The other ranks would wait for a rank that cannot start.
 TEST_P(MpiPrograms, GoOnWithoutWeftWhereItCannotStart) {
   const Output output = preloaded(2, "short", {{"WEFT_RAILS", "no_such_device"}});
   expect_right(output);
@@ -146,7 +146,7 @@ TEST_P(MpiPrograms, RanksThatDisagreeLearnWhoDid) {
   }
 }
 
-// What the small programs (bindings/mpi/programs.c) have seen.
+// Lines printed by the small programs (bindings/mpi/programs.c).
 std::string seen(const Output& output) {
   std::istringstream lines(output.text);
   std::string all;
@@ -175,7 +175,7 @@ TEST_P(MpiPrograms, SeeWhatTheySeeWithoutWeft) {
   EXPECT_GT(calls_of(output, "MPI_Allgatherv_c").weft, 0) << output.text;
 }
 
-// The others wait for the rank that ends; the launcher ends them, with its code.
+// The others wait for the rank that exits; the launcher ends them with its exit code.
 TEST_P(MpiPrograms, EndAsWithoutWeft) {
   const bool openmpi = GetParam().name == "openmpi";
   for (const auto& [how, code] : {std::pair("return", 7), std::pair("signal", openmpi ? 137 : 9)}) {
@@ -190,7 +190,7 @@ TEST_P(MpiPrograms, OfAnotherMpiAreToldSo) {
   const Mpi& other = GetParam().name == "openmpi" ? kMpich : kOpenMpi;
   if (!std::filesystem::exists(other.library()))
     GTEST_SKIP() << "missing capability: " << other.name;
-  // Without a launcher: MPICH's may end before it has passed on what a program said last.
+  // Without a launcher: MPICH's may exit before it has forwarded a program's last output.
   const Output output = run(
       fmt::format("timeout 60 env LD_PRELOAD={} {}", other.library(), GetParam().program("suite")));
   EXPECT_NE(output.exit_code, 0);
@@ -200,12 +200,12 @@ TEST_P(MpiPrograms, OfAnotherMpiAreToldSo) {
 INSTANTIATE_TEST_SUITE_P(Mpis, MpiPrograms, ::testing::Values(kOpenMpi, kMpich),
                          [](const auto& mpi) { return mpi.param.name; });
 
-// MPICH's ranks poll without giving way: more of them than cores take minutes.
+// MPICH's ranks poll without yielding: with more ranks than cores this takes minutes.
 class OpenMpiPrograms : public MpiPrograms {};
 
 TEST_P(OpenMpiPrograms, OnMoreRanksThanCores) { expect_right(preloaded(5)); }
 
-// As on two hosts: over tcp, with the ranks of a host in shared memory.
+// Emulates two hosts: tcp between them, shared memory within each.
 TEST_P(OpenMpiPrograms, BetweenHosts) {
   const Output output =
       start(4, fmt::format("sh -c 'WEFT_HOST_ID=host$((OMPI_COMM_WORLD_RANK / 2)) LD_PRELOAD={} "

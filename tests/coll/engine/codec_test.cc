@@ -1,4 +1,4 @@
-// Block quantisation: how far decoded values are off, at every magnitude, and what NaN does.
+// Block quantization: the error at every magnitude, and the handling of NaN.
 #include "coll/engine/codec.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Codec, ErrorIsBoundedAtEveryMagnitudeAndLength) {
       }
 }
 
-// Every value that a code stands for comes back, and values between two go to the nearer one.
+// Every representable value round-trips, and values between two round to the nearer one.
 TEST(Codec, Fp8RoundsToNearest) {
   std::vector<double> values = {0};
   for (int e = -9; e <= 8; ++e)
@@ -58,7 +58,7 @@ TEST(Codec, Fp8RoundsToNearest) {
       if (v > 0 && v <= 448) values.push_back(v);
     }
   ASSERT_EQ(values.size(), 127u);
-  // A largest value that makes the scale 1 but for its rounding down.
+  // A block maximum that makes the scale 1 except for its rounding down.
   for (std::size_t k = 0; k + 1 < values.size(); ++k)
     for (const double share : {0.0, 0.3, 0.7}) {
       const double v = values[k] + share * (values[k + 1] - values[k]);
@@ -74,7 +74,7 @@ TEST(Codec, Extremes) {
   for (const Codec codec : kCodecs) {
     EXPECT_EQ(there_and_back(codec, {0, -0.0F, 0}), (std::vector<float>{0, 0, 0}));
     for (const float v : there_and_back(codec, {kMax, -kMax})) EXPECT_TRUE(std::isfinite(v));
-    // Below the least block a value is off by no more than the least block's error.
+    // Below the smallest block maximum, the error is at most that of the smallest block.
     for (const float v : there_and_back(codec, {1e-45F, -1e-38F}))
       EXPECT_LE(std::abs(v), codec_error(codec) * kCodecLeast + 1e-38);
   }
@@ -115,8 +115,8 @@ TEST(Codec, ErrorIsWhatTheDecodedValueLacks) {
   }
 }
 
-// The whole of an all_reduce's arithmetic, in a million random blocks of a few values: what the
-// call states holds for any number of ranks.
+// All arithmetic of an all_reduce in a million random blocks of a few values: the stated bound
+// holds for any number of ranks.
 TEST(Codec, StatedBoundHoldsInAMillionCases) {
   std::mt19937 random(11);
   const auto uniform = [&] { return static_cast<float>(random()) * 0x1p-31F - 1; };

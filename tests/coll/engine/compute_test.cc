@@ -1,4 +1,4 @@
-// The engine with a Compute: what it gives out, and that rounds wait for it.
+// The engine with a Compute: the work that it launches, and that rounds wait for it.
 #include "coll/engine/compute.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using testing::full_name;
 using testing::uniform;
 
-// Between hosts. Keeps what is posted.
+// A transport between hosts that records posted transfers.
 class Wires final : public Transport {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
@@ -57,8 +57,8 @@ Plan plan_of(const Algorithm& algorithm, const Shape& shape) {
                  false);
 }
 
-// Kernels of a GPU take vectors of 16 bytes, of operands that are equally far from a boundary: all
-// slices of a buffer that begins at one do, in the buffer and in the copy.
+// GPU kernels use 16-byte vectors if all operands are equally aligned. All slices of a buffer that
+// starts at a 16-byte boundary do so, in the buffer and in the copy.
 TEST(ComputeRounds, BeginAtWholeVectorsAndFit) {
   constexpr std::size_t kRound = std::size_t{2} << 20;
   int plans = 0;
@@ -92,8 +92,8 @@ TEST(ComputeRounds, BeginAtWholeVectorsAndFit) {
   EXPECT_GT(plans, 100);
 }
 
-// Two ranks' sum: nothing is sent before the input is there, and the round is over when the
-// reduction and the way back are.
+// A sum of two ranks: nothing is sent before the input is ready, and the round ends only after the
+// reduction and the copy back.
 TEST(ComputeRounds, WaitForEveryWork) {
   const Shape shape = uniform(2, 1);
   const Plan plan = plan_of(*find_algorithm(Collective::kAllReduce, "flat"), shape);
@@ -136,7 +136,7 @@ TEST(ComputeRounds, WaitForEveryWork) {
   EXPECT_TRUE(run.done());
 }
 
-// A message that a NIC has written goes on when it has landed, not when it has come.
+// A message written by a NIC is forwarded once it is visible, not once it is received.
 TEST(ComputeRounds, SendOnWhatHasLanded) {
   const Plan plan = plan_of(*find_algorithm(Collective::kAllGather, "ring"), uniform(3, 1));
   Memory compute(true, 64);

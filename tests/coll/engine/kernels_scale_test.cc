@@ -1,6 +1,5 @@
 // labels: fast
-// The division that ends an average: bit by bit what the processor's division gives, for every
-// instruction set.
+// The final division of an average: bit-identical to the CPU's division in every instruction set.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +27,7 @@ std::vector<const KernelTable*> tables_here() {
   return all;
 }
 
-// All values of a short type; of a longer one those near its ends, zero and powers of two, and some
+// All values of a short type; for longer types those near the limits, zero, powers of two, and some
 // of every magnitude.
 template <class T>
 std::vector<T> dividends() {

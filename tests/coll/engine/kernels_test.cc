@@ -1,5 +1,5 @@
 // labels: fast
-// Reductions on host memory: an element's bits are its sources' affair alone.
+// Reductions on host memory: an element's result depends only on its own sources.
 #include "coll/engine/kernels.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-// Those that this processor runs.
+// Kernel tables that this CPU supports.
 std::vector<const KernelTable*> tables() {
   std::vector<const KernelTable*> all{&kernels_base};
 #ifdef __x86_64__
@@ -30,7 +30,7 @@ std::vector<const KernelTable*> tables() {
   return all;
 }
 
-// Any bits, and often zeros, infinities and NaNs of both signs and of all kinds.
+// Random bits with many zeros, infinities and NaNs of both signs and of all kinds.
 template <class Bits>
 std::vector<Bits> values(std::size_t count, int mantissa, std::mt19937_64& random) {
   const Bits sign = Bits{1} << (sizeof(Bits) * 8 - 1);
@@ -93,7 +93,7 @@ TEST(Kernels, GiveTheSameBitsAloneAndAmongOthersOnEveryProcessor) {
   expect_the_same_alone_and_among_others<std::uint16_t>(DType::kBFloat16, 7);
 }
 
-// Of 1 and the number with the highest bit only, the sign decides which is less.
+// Between 1 and the value with only the highest bit set, signedness decides which is less.
 template <class T>
 void expect_order_by_sign(DType type) {
   const T high = static_cast<T>(std::uint64_t{1} << (8 * sizeof(T) - 1));
@@ -120,9 +120,9 @@ TEST(Kernels, KnowWhichIntegersHaveASign) {
   expect_order_by_sign<std::uint64_t>(DType::kUInt64);
 }
 
-constexpr std::size_t kOddCount = 21;  // some that a vector takes, and a rest
+constexpr std::size_t kOddCount = 21;  // some full vectors and a remainder
 
-// At an odd address: UBSan (dev) sees what x86 forgives.
+// At an odd address: UBSan (dev) detects misaligned access, which x86 permits.
 struct Odd {
   explicit Odd(std::uint16_t value) : bytes(1 + 2 * kOddCount) {
     for (std::size_t i = 0; i < kOddCount; ++i) std::memcpy(at() + 2 * i, &value, sizeof value);
@@ -154,7 +154,7 @@ TEST(Kernels, HalvesMayLieAtOddAddresses) {
   }
 }
 
-// Every byte by every divisor that differs: a byte has a division of its own.
+// Every byte by every divisor: bytes have a separate division algorithm.
 template <class T>
 void divides_every_byte(DType type) {
   T in[256], out[256];

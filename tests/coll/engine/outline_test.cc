@@ -1,4 +1,4 @@
-// The outline of a schedule, by hand.
+// The outline of schedules, against values computed by hand.
 #include "coll/engine/outline.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ Outline outline(Collective collective, const char* name, const Shape& shape, boo
 }
 
 TEST(Outline, OfHalvingAndDoublingAlongARail) {
-  // 8 ranks a host; halving sends 16, 8, 4, 2, 1 chunks along the rail, and doubling back.
+  // 8 ranks per host; halving sends 16, 8, 4, 2, 1 chunks along the rail, doubling returns them.
   const Outline o = outline(Collective::kAllReduce, "hierarchical_hd", uniform(32, 8), false);
   EXPECT_EQ(o.per_host, 8);
   EXPECT_EQ(o.rail_hops, 10);
@@ -25,7 +25,7 @@ TEST(Outline, OfHalvingAndDoublingAlongARail) {
   EXPECT_EQ(o.host_messages, 2 * (7 + 7));
   EXPECT_EQ(o.rail_chunks, 2 * 31);
   EXPECT_EQ(o.host_chunks, 2 * 7 * 32);
-  EXPECT_EQ(o.scratch_chunks, 31);  // as long as what arrives, each
+  EXPECT_EQ(o.scratch_chunks, 31);  // one per arriving chunk
 }
 
 TEST(Outline, OfARing) {
@@ -33,10 +33,10 @@ TEST(Outline, OfARing) {
   EXPECT_EQ(o.rail_hops, 10);
   EXPECT_EQ(o.rail_messages, 20);
   EXPECT_EQ(o.rail_chunks, 10);
-  EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // one neighbour's arrivals take turns
+  EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // one neighbor's arrivals take turns
 }
 
-// In the block layout every message moves one chunk, and a rank keeps what it passes on.
+// In the block layout every message is one chunk, and a rank keeps what it forwards.
 TEST(Outline, OfBlocks) {
   const Outline o = outline(Collective::kReduceScatter, "hierarchical_hd", uniform(4, 2), true);
   EXPECT_EQ(o.rail_messages, 2 * 3);
@@ -44,7 +44,7 @@ TEST(Outline, OfBlocks) {
   EXPECT_EQ(o.scratch_chunks, 3 + 3);  // three sums of other ranks' blocks, three arrivals
 }
 
-// A rank has few of the sums that it passes on at a time; hosts and rails are busy together.
+// A rank holds few forwarded sums at a time; hosts and rails work in parallel.
 TEST(Outline, OfARingThatSharesPlaces) {
   const Outline o = outline(Collective::kReduceScatter, "hierarchical", uniform(32, 8), true);
   EXPECT_EQ(o.rail_messages, 2 * 31);

@@ -1,4 +1,4 @@
-// Where a plan lets a result be produced in memory of a transport.
+// Conditions under which a plan stages a result, i.e. reduces it into transport memory.
 #include "coll/engine/plan.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ namespace {
 using testing::full_name;
 using testing::uniform;
 
-// Staged memory belongs to one transport, and lives as long as that transport's sends need it: a
-// send over another one would read what somebody else writes there.
+// Staged memory belongs to one transport and lives until that transport's sends complete: a send
+// over another transport could read overwritten memory.
 TEST(Plan, StagesNoResultThatGoesOverTwoLinks) {
   int staged = 0, over_two = 0;
   const std::vector<Link> links{{.views = true}, {.views = false}};
@@ -60,7 +60,7 @@ TEST(Plan, StagesNoResultThatGoesOverTwoLinks) {
   EXPECT_GT(over_two, 0) << "the case does not occur: nothing is tested";
 }
 
-// A pair of ranks uses a tag for one message at a time: in a ring all messages go to one peer.
+// A pair of ranks uses a tag for one message at a time; in a ring, all messages go to one peer.
 TEST(Plan, MessagesOfALongRingHaveOrdinalsOfTheirOwn) {
   const std::vector<Link> links{{.views = false}};
   const auto plan_of = [&](const Shape& shape) {

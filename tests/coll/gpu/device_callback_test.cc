@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// What a callback of an operation on device memory may do, whichever thread calls it. On the fake
-// device.
+// Calls that a callback of a device-memory operation may make, from every thread that may run it.
+// On the fake device.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ constexpr std::size_t kSummed = 100;
 
 class DeviceCallbacks : public testing::OnFakeDevice {
  protected:
-  // Nobody waits for it: one of weft's own threads calls.
+  // Nobody waits for the request, so one of weft's threads runs the callback.
   static void sum_and_call(Communicator comm, DeviceBuffer& data,
                            std::function<void(const Status&)> call) {
     Request h =
@@ -57,8 +57,9 @@ TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
     });
     ASSERT_TRUE(comes(sums));
     const Rank peer = 1 - comm.rank();
-    // Before anybody sends, and nobody looks at them meanwhile: a test() that found the first send
-    // over would call, too, and wait there for a receive that its peer begins after its own test().
+    // Posted before any send, and not polled meanwhile: a test() that found the first receive
+    // complete would run the callback itself, which waits for a message that its peer posts only
+    // after its own test().
     Request came[] = {comm.recv_async(more.data(), kSummed, DType::kInt64, peer),
                       comm.recv_async(last.data(), kSummed, DType::kInt64, peer)};
     Request h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
@@ -94,7 +95,7 @@ TEST_F(DeviceCallbacks, TheWorldMayEndMeanwhile) {
   std::atomic<bool> called = false, over = false;
   bool at_once = false;
   const auto call = [&, here = std::this_thread::get_id()](const Status& s) {
-    // on_done() of a sum that is over calls in this thread, which then ends no World.
+    // on_done() of a completed sum calls back in this thread, so it destroys no World there.
     if (std::this_thread::get_id() == here) {
       at_once = true;
       return;

@@ -2,7 +2,7 @@
 // ctest: whole
 // sanitize: long
 // Every collective, type and operator on device memory: direct between ranks, staged through host
-// memory, between hosts, by NICs that reach it. On the fake device; the order of streams is in
+// memory, between hosts, and by NICs that reach it. On the fake device; stream order is in
 // device_stream_test.cc, blocks of different sizes in device_uneven_test.cc, messages in
 // device_slices_test.cc.
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ const Wiring kWirings[] = {
     {"separate2", {2}, "staged", kSeparate, kFewSlices},
     {"separate3", {3}, "staged", kSeparate, kFewSlices},
     {"staged_2x2", {2, 2}, "staged", 0, 0, 2},
-    // Of short messages some places have nothing to send.
+    // Some ranks have nothing to send of short messages.
     {"nics_1x2", {1, 1}, "gpudirect", kNics},
     {"nics_1x3", {1, 1, 1}, "gpudirect", kNics, 3'000'021, 2},
     {"nics_1x4", {1, 1, 1, 1}, "gpudirect", kNics},
@@ -54,7 +54,7 @@ const Wiring kWirings[] = {
     {"nics_3x3", {3, 3}, "gpudirect", kNics},
     {"nics_2x2x2", {2, 2, 2}, "gpudirect", kNics},
     {"nics_in_turns", {2, 2, 2}, "gpudirect", kNics | kInTurns},
-    // Long enough to go by hosts through host memory.
+    // Long enough for the hierarchical path through host memory.
     {"hosts_2x2", {2, 2}, "staged_hierarchical", 0, kManySlices, 1, 64 << 10},
     {"hosts_3x3", {3, 3}, "staged_hierarchical", 0, 0, 1, 64 << 10}};
 
@@ -74,8 +74,8 @@ TEST_P(DevicePaths, EveryCollectiveTypeAndOperator) {
 INSTANTIATE_TEST_SUITE_P(Wirings, DevicePaths, ::testing::ValuesIn(kWirings),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Ranks that read each other's memory send nothing that could be checked: everything is staged,
-// and what arrives changed is sent again.
+// Ranks that read each other's memory send nothing to check: in integrity mode everything is
+// staged, and corrupted messages are retransmitted.
 TEST_F(DeviceCollectives, IntegrityIsNotLeftOut) {
   WorldOptions options = patient();
   options.integrity = true;
@@ -177,7 +177,7 @@ std::vector<float> floats(const DeviceBuffer& buffer) {
   return values;
 }
 
-// On the way between hosts: a GPU copies to and from pageable memory only while the host waits.
+// Host memory between hosts is pinned: GPU copies of pageable memory block the host.
 TEST_F(DeviceCollectives, HostMemoryOnTheWayIsPinned) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
@@ -188,7 +188,7 @@ TEST_F(DeviceCollectives, HostMemoryOnTheWayIsPinned) {
     for (const bool ordered : {false, true}) {
       Communicator comm = ordered ? world.world().on(work.get()) : world.world();
       fill(a, std::vector<float>(kCount, static_cast<float>(world.rank() + 1)));
-      ASSERT_TRUE(world.world().barrier().ok());  // the ranks are threads, and count together
+      ASSERT_TRUE(world.world().barrier().ok());  // the ranks are threads and share the counters
       const std::size_t before = fake.pageable_copies();
       ASSERT_TRUE(world.world().barrier().ok());
       const Message both[] = {Message::to(other, a.data(), kCount, DType::kFloat32),
@@ -244,7 +244,7 @@ TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {
   });
 }
 
-// It ended the process.
+// Regression: it ended the process.
 TEST_F(DeviceCollectives, MemoryThatIsUsedUpIsAFailureOfTheCall) {
   run_ranks(places({3}), patient(), [&](World& world) {
     TestStream work(*device());

@@ -1,5 +1,5 @@
-// set_deterministic() holds for device memory too where it is staged: sums in the order of ranks,
-// whatever the algorithm. (The direct path always adds so.)
+// set_deterministic() also holds for staged device memory: sums in rank order with every algorithm.
+// (The direct path always sums in rank order.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using DeviceDeterministic = testing::OnFakeDevice;
 
 constexpr std::size_t kCount = 3001;
 
-// Of very different magnitudes: any other order of additions shows.
+// Numbers of very different magnitude: any other order of additions changes the bits.
 float number(int rank, std::size_t i) {
   const auto dice = static_cast<unsigned>(i * 7919 + static_cast<std::size_t>(rank) * 104729);
   return std::ldexp(static_cast<float>(dice % 2003) / 1000 - 1, static_cast<int>(dice % 23) - 11);
@@ -45,7 +45,7 @@ TEST_F(DeviceDeterministic, StagedSumsAreInTheOrderOfRanks) {
       const auto got = out.get();
       return std::memcmp(got.data(), want.data(), got.size()) != 0;
     };
-    EXPECT_TRUE(differ(true));  // or nothing below would show
+    EXPECT_TRUE(differ(true));  // otherwise the checks below prove nothing
     comm.set_deterministic(true);
     EXPECT_FALSE(differ(true));
     EXPECT_FALSE(differ(false));

@@ -1,6 +1,7 @@
 // labels: multiproc
-// What a communicator needs is there before a stream waits at its first call: the fake device
-// refuses to give memory, to map, or to load then (OnFakeDevice looks at what it only notes).
+// A communicator allocates all its resources before a stream waits at its first call: the fake
+// device rejects allocations, mappings and loads then (OnFakeDevice checks late calls that are only
+// recorded).
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,8 +21,8 @@ class DeviceFirstUse : public OnFakeDevice {
   const testing::NoLateMemory strict_;
 };
 
-// The streams of earlier calls wait, as host and GPU are far apart, when further communicators
-// are first used, for calls of every path, and for messages.
+// Streams of earlier calls wait, because the GPU runs far behind the host, when more communicators
+// are first used, on every path and for messages.
 TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
   for (const auto& where : {places({2}), places({2, 2})})
     run_ranks(where, patient(), [](World& world) {
@@ -55,8 +56,8 @@ TEST_F(DeviceFirstUse, OfFurtherCommunicators) {
     });
 }
 
-// What the program chooses before the first World says which rail is near, and is what a rank
-// takes.
+// The GPU that the program selects before the first World determines the near rail, and is the
+// rank's GPU.
 TEST_F(DeviceFirstUse, ARankHasTheGpuThatTheProgramHasChosen) {
   fake_->choose(2, "0000:2b:00.0");
   const auto world = World::from_id(World::unique_id(), 0, 1);
@@ -65,14 +66,14 @@ TEST_F(DeviceFirstUse, ARankHasTheGpuThatTheProgramHasChosen) {
   fake_->choose(2, "0000:2b:00.0");
   EXPECT_EQ(gpu_of_rank(world->topology(), 0, *fake_), 2);
   fake_->choose(-1);
-  EXPECT_EQ(gpu_of_rank(world->topology(), 0, *fake_), 0);  // seen no more
+  EXPECT_EQ(gpu_of_rank(world->topology(), 0, *fake_), 0);  // no longer visible
 }
 
 class DeviceFirstUseOfCards : public OnFakeCards {
   const testing::NoLateMemory strict_;
 };
 
-// The memory that NICs reach, too.
+// The same with memory that NICs reach.
 TEST_F(DeviceFirstUseOfCards, OfFurtherCommunicators) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*fake_device(), gpu_of(world));

@@ -1,10 +1,10 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: no
-// Collectives on device memory between hosts whose NICs reach it (GPUDirect), of one rank on each
-// and of several: ranks of a host use each other's memory, and those with the same place on their
-// hosts the NICs. On the fake device, with NICs that are as strict as the hardware may be:
-// tests/support/fakes/fake_nic.cc. Every collective on these paths is in device_collective_test.cc.
+// GPUDirect collectives on device memory between hosts, with one rank or several per host: ranks of
+// a host access each other's memory, and ranks with the same local index use the NICs. On the fake
+// device, with NICs as strict as real hardware may be: tests/support/fakes/fake_nic.cc.
+// device_collective_test.cc runs every collective on these paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ using testing::TestStream;
 
 class GpuDirectCollectives : public testing::OnFakeCards {};
 
-// In deterministic mode the same bits as on one host, where ranks add up in their order.
+// Deterministic mode gives the same bits as on one host, where sums are in rank order.
 TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
   run_ranks(places({1, 1, 1}), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
@@ -58,7 +58,7 @@ TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
   });
 }
 
-// A sum on a stream that comes to it after all has been called, and on rank `last` later still.
+// A sum on a stream that reaches it only after all calls returned, last on rank `last`.
 inline void sum_in_stream_order(const std::vector<Place>& where, Rank last) {
   run_ranks(where, patient(), [&](World& world) {
     TestStream work(*device(), world.rank() % FakeDevice::kGpus);
@@ -72,7 +72,7 @@ inline void sum_in_stream_order(const std::vector<Place>& where, Rank last) {
           .all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum);
     };
     {
-      // Nothing on the stream moves before everything has been called.
+      // Blocks the stream until all calls have been made.
       Brake brake(work.get());
       // Written on the stream before the call; read on it after.
       device()->copy(in.data(), ones.data(), kCount * 4, work.gpu(), work.get());
@@ -92,8 +92,8 @@ TEST_F(GpuDirectCollectives, InTheOrderOfTheStreamWithoutHoldingUpTheHost) {
   sum_in_stream_order(places({2, 2}), 3);
 }
 
-// Buffers of two calls that follow each other at once: nobody begins the second one while another
-// is at work in its buffers for the first.
+// Buffers of two consecutive calls: no rank starts the second call while a peer still uses its
+// buffers of the first.
 TEST_F(GpuDirectCollectives, CallsThatFollowEachOtherAtOnce) {
   run_ranks(places({2, 2}), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
@@ -137,9 +137,9 @@ TEST_F(GpuDirectCollectives, InAGraphAtEveryReplay) {
   });
 }
 
-// ---- what goes where
+// ---- traffic
 
-// Returns the bytes that each world rank sends to other hosts in an all_reduce of `count` floats.
+// The bytes that each world rank sends to other hosts in an all_reduce of `count` floats.
 std::map<Rank, std::uint64_t> sent_by_sum(World& world, Communicator comm, std::size_t count) {
   TestStream work(*device(), world.rank() % FakeDevice::kGpus);
   const auto sent = [&] {
@@ -155,8 +155,8 @@ std::map<Rank, std::uint64_t> sent_by_sum(World& world, Communicator comm, std::
   return bytes;
 }
 
-// Of an all_reduce over two hosts each rank sends its share, once, and to one rank only: the one at
-// the same place of the other host.
+// In an all_reduce over two hosts, each rank sends its share once, only to the rank with the same
+// local index on the other host.
 TEST_F(GpuDirectCollectives, EachRankSendsItsShareAlongItsRail) {
   constexpr std::size_t kCount = 1 << 20;
   run_ranks(places({4, 4}), patient(), [](World& world) {
@@ -164,14 +164,13 @@ TEST_F(GpuDirectCollectives, EachRankSendsItsShareAlongItsRail) {
       if (peer == (world.rank() + 4) % 8) {
         EXPECT_GE(bytes, kCount * 4 / 4);
       }
-      // What ranks agree about, and signatures.
+      // Allows for agreement and signatures.
       EXPECT_LT(bytes, (peer == (world.rank() + 4) % 8 ? kCount * 4 / 4 : 0) + 100'000);
     }
   });
 }
 
-// A communicator may have the ranks of a host in any order: those on one rail exchange all the
-// same.
+// A communicator may have a host's ranks in any order: ranks on one rail still exchange.
 TEST_F(GpuDirectCollectives, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
   constexpr std::size_t kCount = 1 << 20;
   run_ranks(places({2, 2}, 2), patient(), [](World& world) {
@@ -189,9 +188,9 @@ TEST_F(GpuDirectCollectives, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
   });
 }
 
-// ---- who decides
+// ---- the choice of a path
 
-// Facts that decide between GPUDirect and staging, and the path that an all_reduce then takes.
+// Facts that decide between GPUDirect and staging, and the resulting path of an all_reduce.
 enum DecisionFlags : unsigned {
   kNoNics = 1,
   kOneHidden = 2,
@@ -221,17 +220,17 @@ const Decision kDecisions[] = {
     {"one_rank_of_several_that_cannot_short", {2, 2}, 1000, "staged", kOneHidden},
     {"the_processor_must_see_the_bytes", {1, 1}, 1000, "staged", kIntegrity},
     {"it_must_of_several_ranks", {2, 2}, 20'000, "staged", kNoNics | kIntegrity},
-    // Who has the same place on each host, where hosts have unequal numbers of ranks?
+    // With unequal numbers of ranks, local indices do not pair up.
     {"unequal_hosts", {2, 1}, 1000, "staged"},
     {"unequal_hosts_of_several", {3, 2}, 1000, "staged"},
     {"gpus_of_a_host_apart", {2, 2}, 1000, "staged", kApart},
-    // Sums by hosts are not in the order of ranks.
+    // Hierarchical sums are not in rank order.
     {"order_of_ranks", {2, 2}, 1000, "staged", kOrder},
     {"turned_off", {1, 1}, 1250, "staged", 0, "off"},
     {"shorter_than_asked_for", {1, 1}, 1000, "staged", 0, "5000"},
     {"as_long_as_asked_for", {1, 1}, 1250, "gpudirect", 0, "5000"},
     {"a_named_algorithm", {1, 1}, 1000, "ring", 0, "1", "ring"},
-    // A rail of its own, and a host of its own, are other communicators.
+    // Communicators of a single rail and of a single host.
     {"a_rail", {2, 2}, 1000, "gpudirect", 0, "1", "auto", rail_of},
     {"a_host", {2, 2}, 1000, "device", 0, "1", "auto", host_of}};
 
@@ -258,7 +257,7 @@ TEST_P(GpuDirectDecisions, AreTheSameOnAllRanks) {
 INSTANTIATE_TEST_SUITE_P(Of, GpuDirectDecisions, ::testing::ValuesIn(kDecisions),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What is decided is decided by where the buffers are, and by what is done with them.
+// The decision depends on the buffers and on the operation.
 TEST_F(GpuDirectCollectives, OneCallIsDecidedLikeThisAndTheNextLikeThat) {
   fake_->hide_from_nics(1);
   run_ranks(places({1, 1, 1}), patient(), [](World& world) {
@@ -269,14 +268,14 @@ TEST_F(GpuDirectCollectives, OneCallIsDecidedLikeThisAndTheNextLikeThat) {
   fake_->hide_from_nics(-1);
   WorldOptions deterministic = patient();
   deterministic.deterministic = true;
-  run_ranks(places({2, 2}), deterministic, [](World& world) {  // what is moved has no order
+  run_ranks(places({2, 2}), deterministic, [](World& world) {  // moving data has no order
     TestStream work(*device(), gpu_of(world));
     Communicator comm = world.world();
     EXPECT_EQ(path_of(comm, work, 1000), "staged");
     run_device_case(comm, work, {Collective::kAllGather, 1000});
     EXPECT_EQ(comm.last_algorithm(), "gpudirect");
   });
-  // A rank that is alone on its host sends nothing: its NIC is not asked for memory.
+  // A rank alone on its host sends nothing: its NIC needs no memory registration.
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
     Communicator alone = world.host();
@@ -286,7 +285,7 @@ TEST_F(GpuDirectCollectives, OneCallIsDecidedLikeThisAndTheNextLikeThat) {
   });
 }
 
-// Who looks for what takes so long sees what takes so long.
+// Tracing changes no decision.
 TEST_F(GpuDirectCollectives, ATraceChangesNothing) {
   const testing::TemporaryFolder folder;
   setenv("WEFT_TRACE", (folder / "t.json").c_str(), 1);
@@ -310,7 +309,7 @@ TEST_F(GpuDirectCollectives, AWordThatMeansNothingIsRefusedByName) {
 
 // ---- failures
 
-// With messages under way to peers, who hear of it too.
+// With messages to peers pending, which get the error, too.
 TEST_F(GpuDirectCollectives, AFailureOfTheGpuReachesAllRanks) {
   for (const std::vector<int>& hosts : {std::vector<int>{1, 1, 1}, {2, 2}})
     for (const char* call : {"copy", "launch", "flush"})

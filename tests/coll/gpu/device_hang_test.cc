@@ -1,7 +1,7 @@
 // labels: multiproc waits
-// Calls on device memory that one of the ranks never makes, or makes on other memory: every rank
-// gets the same error, and it speaks of the user's call. On the fake device. Other disagreements
-// are in agreement_test.cc.
+// Calls on device memory that one rank never makes, or makes with other memory: every rank gets the
+// same error, which names the user's call. On the fake device. Other mismatches are in
+// agreement_test.cc.
 //
 // WEFT_TEST_SEED repeats a run.
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ struct Ended {
   std::string message;
 };
 
-// What a rank calls with, in the round of trouble.
+// A rank's arguments in the failing round.
 struct Passes {
   std::size_t count = 1024;
   bool device = true, stream = false;
@@ -57,9 +57,9 @@ class DeviceHang : public testing::OnFakeDevice, public ::testing::WithParamInte
     return comm.all_reduce_async(buffer, buffer, p.count, DType::kFloat32, RedOp::kSum).wait();
   }
 
-  // Some calls of all ranks, on host memory, device memory and streams by turns; then everybody
-  // passes `usual`, but the victim `other`, or, where there is none, it calls nothing until the
-  // others have ended. At last all call barriers until they hear of it.
+  // Some calls of all ranks, on host memory, device memory and streams in turn. Then all ranks pass
+  // `usual`, but the victim passes `other` or, if that is null, makes no call until the other ranks
+  // have ended. Finally all call barriers until they get the error.
   std::vector<Ended> run(milliseconds deadline, const Passes& usual, const Passes* other) {
     std::vector<Ended> ended(static_cast<std::size_t>(n_));
     std::atomic<int> left{n_ - 1};
@@ -85,10 +85,10 @@ class DeviceHang : public testing::OnFakeDevice, public ::testing::WithParamInte
     return ended;
   }
 
-  // The call of the trouble; the World itself calls nothing before.
+  // The failing call; the World itself makes no call before.
   std::string title() const { return fmt::format("all_reduce #{}", rounds_ + 1); }
 
-  // All ranks say the same, and of the user's call.
+  // All ranks report the same error, about the user's call.
   void expect_mismatch(const std::vector<Ended>& ended, const std::vector<std::string>& patterns) {
     for (const Ended& e : ended) {
       EXPECT_EQ(e.code, Code::kMismatch) << e.message;
@@ -123,7 +123,7 @@ TEST_P(DeviceHang, ARankThatNeverCalls) {
   }
 }
 
-// Nothing that a rank with host memory sends meets what the others wait for.
+// Messages of a rank with host memory never match those that the others wait for.
 TEST_P(DeviceHang, AnotherMemoryOnOneRank) {
   for (const auto& [count, usual_device] :
        {std::pair{16ul, true}, {4096ul, true}, {1024ul, false}}) {
@@ -139,7 +139,7 @@ TEST_P(DeviceHang, AnotherMemoryOnOneRank) {
   }
 }
 
-// A rank that has nothing to do goes on, and meets the others in its next call, or never.
+// A rank with count 0 returns at once; its next call shows the mismatch, or else the deadline.
 TEST_P(DeviceHang, NothingOnOneRank) {
   Passes usual, other;
   other.count = 0;
@@ -147,7 +147,7 @@ TEST_P(DeviceHang, NothingOnOneRank) {
                                                         title() + ".* 0 x float.*1024 x float"});
 }
 
-// Each communicator has a lane, and companions that fail with it.
+// Each communicator has a lane, and sibling communicators that fail with it.
 TEST_P(DeviceHang, OneCommunicatorThatEndsLeavesTheOthers) {
   WorldOptions options;
   options.timeout = kDeviceLong;

@@ -1,4 +1,4 @@
-// The GPU's arithmetic, compiled for the processor.
+// The GPU's arithmetic, compiled for the CPU.
 #include <gtest/gtest.h>
 
 #include "support/device/device_kernel_cases.h"

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// send, recv and exchange in the order of streams: how they, their World and their communicator
-// end, well or not. On the fake device.
+// End of send, recv and exchange in stream order, and of their World and communicator, with and
+// without errors. On the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class DeviceMessageEnds : public testing::OnFakeDevice {
 
 constexpr DType kType = DType::kInt64;
 
-// The program has seen its stream pass the send; nobody has received it yet.
+// The stream has passed the send, but no rank has received it yet.
 TEST_F(DeviceMessageEnds, AWorldEndsAfterItsSendsAreTaken) {
   constexpr std::size_t kCount = 400000;
   run_ranks(places({2}), patient(), [](World& world) {
@@ -60,7 +60,7 @@ TEST_F(DeviceMessageEnds, AWorldEndsAfterItsSendsAreTaken) {
   });
 }
 
-// What the thread was to serve must not be left among the communicators.
+// A call whose thread cannot start must not stay registered with the communicator.
 TEST_F(DeviceMessageEnds, ACallThatGetsNoThreadFailsAndTheNextDoesNot) {
   std::barrier together(2);
   std::optional<testing::NoThreads> none;
@@ -108,7 +108,7 @@ TEST_F(DeviceMessageEnds, ACommunicatorEndsAfterItsMessages) {
   EXPECT_EQ(fake_->late_writes(), 0u);
 }
 
-// Detaching waits for nothing, and what is under way keeps the communicator.
+// detach() does not wait, and pending messages keep the communicator alive.
 TEST_F(DeviceMessageEnds, DetachedMessagesArrive) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
@@ -128,12 +128,12 @@ TEST_F(DeviceMessageEnds, DetachedMessagesArrive) {
   });
 }
 
-// Too much is on its way: the stream waits until some of it has been taken.
+// Buffered sends are bounded: the stream waits until the receiver takes some.
 TEST_F(DeviceMessageEnds, WhatIsHeldIsBounded) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
     Communicator comm = world.world(), ordered = comm.on(work.get());
-    constexpr std::size_t kBytes = std::size_t{96} << 20;  // three are more than may be held
+    constexpr std::size_t kBytes = std::size_t{96} << 20;  // three exceed the bound
     constexpr int kTimes = 4;
     std::atomic<std::uint32_t>* passed = fake_device()->words(1);
     const std::vector<std::int8_t> mine(world.rank() == 0 ? kBytes : 0, 3);
@@ -155,8 +155,8 @@ TEST_F(DeviceMessageEnds, WhatIsHeldIsBounded) {
   });
 }
 
-// Each receives first and sends when it has: the user's mistake, which ends with a reason. Streams
-// are let go, and the next call returns the failure.
+// Both ranks receive before they send, a deadlock in user code: streams are released, and the next
+// call returns the error.
 TEST_F(DeviceMessageEnds, RanksThatWaitForEachOtherAreTold) {
   WorldOptions options;
   options.timeout = std::chrono::milliseconds(5000);
@@ -183,7 +183,7 @@ TEST_F(DeviceMessageEnds, AnAbortLetsStreamsGo) {
     TestStream work(*device());
     Communicator comm = world.world().on(work.get());
     DeviceBuffer out(work, 8000);
-    Brake brake(work.get());  // of the second one, which never comes while it could work
+    Brake brake(work.get());  // blocks the second one, which never starts
     Request waits = comm.recv_async(out.data(), 1000, kType, 1 - world.rank());
     TestStream other(*device());
     Request posted =
@@ -221,7 +221,7 @@ TEST_F(DeviceMessageEnds, AFailureOfTheGpuReachesAllRanks) {
   });
 }
 
-// The copy up fails: what was sent was in host memory.
+// The copy to the device fails after the data arrived in host memory.
 TEST_F(DeviceMessageEnds, WhatArrivesAndCannotBeCopiedUp) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// send, recv and exchange in the order of streams: what they wait for, what waits for them, and
-// what does not. On the fake device; how they end is in device_message_end_test.cc.
+// send, recv and exchange in stream order: what they wait for, and what waits for them. On the fake
+// device; device_message_end_test.cc tests how they end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,14 +31,14 @@ class DeviceMessageOrder : public testing::OnFakeDevice {};
 constexpr DType kElement = DType::kInt64;
 using Values = std::vector<std::int64_t>;
 
-// What rank `from` has for rank `to`.
+// Data from rank `from` to rank `to`.
 Values values(Rank from, Rank to, std::size_t count) {
   Values all(count);
   std::iota(all.begin(), all.end(), from * 1'000'000'000'000 + to * 1'000'000'000LL);
   return all;
 }
 
-// A buffer in device or host memory, written and read in the order of a stream.
+// A buffer in device or host memory, written and read in stream order.
 class Buffer {
  public:
   Buffer(TestStream& work, bool on_device, std::size_t count)
@@ -47,7 +47,7 @@ class Buffer {
         on_device_(work, on_device ? count * 8 : 0),
         data_(on_device ? static_cast<void*>(on_device_.data()) : host_.data()) {}
   void* data() const { return data_; }
-  // `from` and `to` must stay where they are until the stream has come.
+  // `from` and `to` must stay valid until the stream reaches the copy.
   void put(const Values& from) {
     work_.device().copy(data_, from.data(), from.size() * 8, work_.gpu(), work_.get());
   }
@@ -63,8 +63,8 @@ class Buffer {
   void* data_;
 };
 
-// Everything is put on a stream that stands still, inputs and results too: around a ring, in host
-// and device memory, with and without bytes, the send first on every rank.
+// Everything is queued on a blocked stream, with inputs and results: around a ring, in host and
+// device memory, with and without bytes, and each rank sends first.
 TEST_F(DeviceMessageOrder, KeepTheOrderOfTheirStream) {
   for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
     run_ranks(places(hosts), patient(), [](World& world) {
@@ -92,7 +92,7 @@ TEST_F(DeviceMessageOrder, KeepTheOrderOfTheirStream) {
   }
 }
 
-// What is sent may be written again by what follows on the stream.
+// Later work on the stream may overwrite a sent buffer.
 TEST_F(DeviceMessageOrder, ASendIsOverForItsStreamOnceItsBytesAreCopied) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
@@ -138,8 +138,8 @@ TEST_F(DeviceMessageOrder, TheHostDoesNotWaitForTheStream) {
   });
 }
 
-// Every rank with every rank at once, itself too: two messages each, one of them empty where the
-// ranks' sum is odd; device and host memory mixed within an exchange.
+// Every rank exchanges with every rank and itself at once: two messages each, one of them empty if
+// the sum of the ranks is odd; device and host memory mixed in one exchange.
 TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   for (const std::vector<int>& hosts : {std::vector<int>{4}, std::vector<int>{1, 2}}) {
     run_ranks(places(hosts), patient(), [](World& world) {
@@ -159,7 +159,7 @@ TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
             outs.push_back(std::make_unique<Buffer>(work, (me + r + k) % 3 == 0, count(r, k)));
             mine.push_back(values(me + k * 100, r, count(r, k)));
             ins.back()->put(mine.back());
-            // Sends first on some ranks, receives on the others.
+            // Some ranks list sends first, others receives.
             const auto send = Message::to(r, ins.back()->data(), count(r, k), kElement);
             const auto receive = Message::from(r, outs.back()->data(), count(r, k), kElement);
             messages.push_back(me % 2 ? send : receive);
@@ -184,7 +184,7 @@ TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   }
 }
 
-// Messages of many slices each, of which a few are on their way at a time.
+// Messages of many slices each, a few of which are in flight at a time.
 TEST_F(DeviceMessageOrder, LongOnesBetweenHostsAreUnderWayTogether) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     Communicator comm = world.world();
@@ -205,8 +205,7 @@ TEST_F(DeviceMessageOrder, LongOnesBetweenHostsAreUnderWayTogether) {
   });
 }
 
-// A receive that waits for its peer is in nobody's way: neither other streams' messages nor
-// collectives wait for it.
+// A waiting receive blocks neither messages of other streams nor collectives.
 TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream one(*device()), two(*device(), 1);
@@ -219,7 +218,7 @@ TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {
     in.put(mine);
     ASSERT_TRUE(receiver.recv(out.data(), kCount, kElement, peer).ok());
     out.get(got);
-    // Only then, on another stream, what the peer waits for; a collective stands before it.
+    // The peer's message is sent only then, on another stream, after a collective.
     ASSERT_TRUE(sender.barrier().ok());
     ASSERT_TRUE(sender.send(in.data(), kCount, kElement, peer).ok());
     two.wait();
@@ -228,7 +227,7 @@ TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {
   });
 }
 
-// The i-th message of a pair is the i-th call, in the order of a stream or not, on either side.
+// The i-th message of a pair matches the i-th call, on a stream or not, on either side.
 TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
@@ -238,7 +237,7 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
       Brake brake(work.get());
       std::vector<Values> mine;
       for (int k = 0; k < 4; ++k) mine.push_back(values(k, 1, kCount));
-      // The ones on the stream have not begun when the others go.
+      // The other calls start while those on the stream have not begun.
       ASSERT_TRUE(ordered.send(mine[0].data(), kCount, kElement, 1).ok());
       Request second = comm.send_async(mine[1].data(), kCount, kElement, 1);
       ASSERT_TRUE(ordered.send(mine[2].data(), kCount, kElement, 1).ok());
@@ -258,7 +257,7 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
   });
 }
 
-// Short messages, and such as are read in the sender's memory.
+// Short messages, and messages read from the sender's memory.
 class DeviceMessageGraphs : public testing::OnFakeDevice,
                             public ::testing::WithParamInterface<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Elements, DeviceMessageGraphs, ::testing::Values(3000, 9000));
@@ -289,7 +288,7 @@ TEST_P(DeviceMessageGraphs, Replay) {
     for (int replay = 0; replay < 5; ++replay) {
       std::ranges::copy(values(me, replay, kCount), mine.begin());
       fake.launch_graph(graph, work.get());
-      // Calls keep their own count.
+      // Calls outside the graph are counted separately.
       ASSERT_TRUE(comm.send(in.data(), kCount, kElement, next).ok());
       ASSERT_TRUE(comm.recv(out.data(), kCount, kElement, last).ok());
       out.get(called);

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Messages from GPU to GPU of a host: no byte passes host memory, where both ranks can do that; and
-// the data arrive where they cannot. On the fake device, whose memory processes map.
+// Messages between GPUs of a host bypass host memory if both ranks support that; otherwise they are
+// staged. On the fake device, whose memory processes map.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,8 +25,8 @@ using testing::places;
 using testing::Processes;
 using testing::TestStream;
 
-// Ranks are processes: they map each other's memory. (Nothing here may use the device before the
-// fork, as its threads stay behind.)
+// Ranks are processes, which map each other's memory. (Nothing may use the device before the fork,
+// because its threads do not survive it.)
 class DeviceOffers : public testing::OnFakeDevice {
  protected:
   static void on_ranks(const std::vector<Place>& where, const std::function<void(World&)>& body) {
@@ -51,8 +51,8 @@ std::vector<std::byte> octets(Rank from, std::size_t count) {
   return all;
 }
 
-// Both ranks send and receive at once, in calls on a stream, in calls out of it, and in an
-// exchange. Returns how many copies to or from host memory both ranks' devices did meanwhile.
+// Both ranks send and receive at once: on a stream, outside streams, and in an exchange. Returns
+// how many copies to or from host memory both devices made.
 std::size_t swap_all(World& world, TestStream& work, std::size_t count) {
   FakeDevice& fake = *fake_device();
   const Rank me = world.rank(), peer = 1 - me;
@@ -87,20 +87,20 @@ std::size_t swap_all(World& world, TestStream& work, std::size_t count) {
   return copies;
 }
 
-// Memory that processes map for each other; the GPUs are different ones, and the same one.
+// Memory that processes map from each other; on different GPUs and on one GPU.
 TEST_F(DeviceOffers, NoByteOfAMessagePassesHostMemory) {
   for (const int gpus : {2, 1}) {
     on_ranks(places({2}), [gpus](World& world) {
       TestStream work(*fake_device(), world.rank() % gpus);
       for (const std::size_t count : kOfferSizes) {
-        // The first receive on a stream comes too late to map.
+        // The first receive on a stream is too late for mapping.
         for (int k = 0; swap_all(world, work, count) > 0; ++k) ASSERT_LT(k, 10) << count;
       }
     });
   }
 }
 
-// Where GPUs do not reach each other, and between hosts.
+// If GPUs do not reach each other, and between hosts.
 TEST_F(DeviceOffers, ThroughHostMemoryWhereThereIsNoOtherWay) {
   for (const bool one_host : {true, false}) {
     fake_->separate(one_host);
@@ -112,8 +112,8 @@ TEST_F(DeviceOffers, ThroughHostMemoryWhereThereIsNoOtherWay) {
   }
 }
 
-// What is offered may be wanted in host memory, by calls on a stream and by others; memory that
-// nobody can map is offered from where it can; and what is not offered is received on a GPU.
+// Offered memory may be received into host memory, on and off a stream; memory that cannot be
+// mapped is offered from a copy; and a message that is not offered is received on a GPU.
 TEST_F(DeviceOffers, AnyMemoryMeetsAny) {
   on_ranks(places({2}), [](World& world) {
     FakeDevice& fake = *fake_device();
@@ -147,7 +147,7 @@ TEST_F(DeviceOffers, AnyMemoryMeetsAny) {
   });
 }
 
-// Short sends are over without a receiver, as those of host memory are.
+// Short sends complete without a receiver, like those of host memory.
 TEST_F(DeviceOffers, AShortSendWaitsForNobody) {
   on_ranks(places({2}), [](World& world) {
     TestStream work(*fake_device(), world.rank());
@@ -160,8 +160,8 @@ TEST_F(DeviceOffers, AShortSendWaitsForNobody) {
   });
 }
 
-// A rank dies that was to send, or to fetch what is offered: the other one is told who, and its
-// stream goes on.
+// A rank dies that was to send, or to fetch an offer: its peer gets an error that names it, and the
+// peer's stream continues.
 TEST_F(DeviceOffers, ADeadRankIsNamed) {
   for (const Rank victim : {0, 1})
     for (const bool ordered : {false, true}) {
@@ -186,15 +186,15 @@ TEST_F(DeviceOffers, ADeadRankIsNamed) {
         return ::testing::Test::HasFailure() ? 1 : 0;
       });
       ASSERT_TRUE(Processes::wait_until(std::chrono::seconds(30), [&] { return ready[0] == 1; }));
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other one is in its call
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the peer is in its call
       job.signal(victim, SIGKILL);
       ASSERT_TRUE(job.wait(std::chrono::seconds(60)));
       EXPECT_EQ(job.code(1 - victim), 0) << victim << ", " << ordered;
     }
 }
 
-// The stream of the receive waits when the offer comes: nothing is mapped, taken or loaded then,
-// and the data arrive all the same. Once no stream waits, no message needs host memory.
+// The receive's stream waits when the offer arrives: nothing is mapped, allocated or loaded, and
+// the data still arrive. Once no stream waits, messages bypass host memory.
 TEST_F(DeviceOffers, NothingIsMappedWhileAStreamWaits) {
   const NoLateMemory strict;
   on_ranks(places({2}), [](World& world) {
@@ -212,7 +212,7 @@ TEST_F(DeviceOffers, NothingIsMappedWhileAStreamWaits) {
       copies = fake.host_copies();
       EXPECT_TRUE(comm.on(work.get()).exchange(both).ok());
       work.wait();
-      EXPECT_TRUE(comm.barrier().ok());  // the peer has what this rank sent
+      EXPECT_TRUE(comm.barrier().ok());  // the peer has received this rank's message
       copies = fake.host_copies() - copies;
       EXPECT_TRUE(k > 0 || copies == 2) << copies;
       EXPECT_EQ(out.get(), octets(peer, out.size()));

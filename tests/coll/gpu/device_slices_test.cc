@@ -1,8 +1,8 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// Long messages of device memory travel between hosts in slices, which overlap with their copies;
-// in the order of a stream and without one, to and from any memory. On the fake device.
+// Long device-memory messages between hosts travel in slices that overlap with their copies; on and
+// off a stream, to and from any memory. On the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class DeviceSlices : public testing::OnFakeDevice {
 using Bytes = std::vector<std::byte>;
 constexpr DType kByte = DType::kUInt8;
 
-// What rank `from` has for rank `to`. Its period is prime: no two slices are alike.
+// Data from rank `from` to rank `to`. The period is prime, so that no two slices are alike.
 Bytes bytes_of(Rank from, Rank to, std::size_t count) {
   Bytes period(4093), all(count);
   std::uint32_t state = static_cast<std::uint32_t>(from * 31 + to + 1);
@@ -54,7 +54,7 @@ Bytes bytes_of(Rank from, Rank to, std::size_t count) {
   return all;
 }
 
-// Waits until the GPU has done so many copies; false after a minute.
+// Waits until the GPU has made that many copies; false after a minute.
 bool copied(int gpu, int copies) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (fake_device()->copies_done(gpu) < copies) {
@@ -66,7 +66,7 @@ bool copied(int gpu, int copies) {
 
 constexpr std::size_t kLong = 5 * kStagedSlice + 13;
 
-// A sender whose GPU stands still after two slices: these reach the other GPU all the same.
+// The sender's GPU blocks after two slices, which still reach the other GPU.
 TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
   for (const bool on_stream : {false, true})
     run_ranks(places({1, 1}), patient(), [&](World& world) {
@@ -96,8 +96,8 @@ TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
     });
 }
 
-// Of a collective, too: the first slice reaches the other GPU while the owner's stands still after
-// it, and nobody but the GPU is waited for.
+// Likewise for a collective: the first slice reaches the other GPU while the owner's GPU is
+// blocked, and nothing else is waited for.
 TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
   for (const bool on_stream : {false, true})
     run_ranks(places({1, 1}), patient(), [&](World& world) {
@@ -127,7 +127,7 @@ TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
     });
 }
 
-// A buffer of either kind, unaligned.
+// A buffer in host or device memory, unaligned.
 class AnyBuffer {
  public:
   AnyBuffer(TestStream& work, bool on_device, std::size_t bytes)
@@ -145,8 +145,8 @@ class AnyBuffer {
   Bytes host_;
 };
 
-// Every rank with its neighbours and with itself at once: each end on its own in device or host
-// memory, on a stream or not, lengths around those of slices and none at all.
+// Every rank exchanges with its neighbors and itself at once: each end in device or host memory, on
+// a stream or not, with lengths around multiples of a slice and zero.
 TEST_F(DeviceSlices, OfAllLengthsAndMemories) {
   for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{2, 1}})
     for (const bool integrity : {false, true}) {
@@ -180,7 +180,7 @@ TEST_F(DeviceSlices, OfAllLengthsAndMemories) {
     }
 }
 
-// Many at once between two ranks, both ways, received in the order of the calls.
+// Many messages at once between two ranks, both ways, received in call order.
 TEST_F(DeviceSlices, KeepTheOrderOfTheirCalls) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     const Rank me = world.rank(), peer = 1 - me;
@@ -203,7 +203,7 @@ TEST_F(DeviceSlices, KeepTheOrderOfTheirCalls) {
   });
 }
 
-// The first slices have the same size on both sides: what each was called with tells them apart.
+// The first slices have the same size on both sides: the calls' arguments distinguish them.
 TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
   for (const std::size_t other : {kLong - 1, 2 * kStagedSlice}) {
     std::atomic<int> told{0};
@@ -221,8 +221,8 @@ TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
   }
 }
 
-// The job ends when some slices have arrived, some are copied, and some wait: both ends are told,
-// and nothing is touched or used again that a GPU still works on.
+// The job ends with some slices received, some copied and some waiting: both ends get the error,
+// and no memory that a GPU still uses is accessed or reused.
 TEST_F(DeviceSlices, AnEndInTheMiddleReachesBothEnds) {
   const std::size_t before = fake_->allocations();
   for (int let = 0; let < 4; ++let)

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// Collectives in the order of streams, several at once, and captured in graphs. On the fake device.
+// Collectives in stream order, concurrent ones, and graph capture. On the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ using testing::threads_with_signals;
 
 class DeviceStreams : public testing::OnFakeDevice {};
 
-// A GPU that loads a kernel may wait for all its streams, so for one that waits for that kernel.
-// The first test here that uses this GPU.
+// Loading a kernel may synchronize all streams of a GPU, including one that waits for that kernel.
+// This must be the first test in this file that uses this GPU.
 TEST_F(DeviceStreams, KernelsAreLoadedBeforeAStreamWaits) {
   const std::size_t before = fake_device()->late_loads();
   run_ranks(places({2}), patient(), [](World& world) {
@@ -71,7 +71,7 @@ TEST_F(DeviceStreams, ManyOperationsOfOneStreamKeepTheirOrder) {
   });
 }
 
-// All is put on a stream that stands still, inputs and results too.
+// Everything is queued on a blocked stream, with inputs and results.
 TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
   run_ranks(places({3}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
@@ -110,7 +110,7 @@ TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
   });
 }
 
-// A handler of the program's, for its timer or Ctrl-C, must run in a thread that it knows.
+// The program's signal handlers (timers, Ctrl-C) must run in its own threads.
 TEST_F(DeviceStreams, SignalsDoNotReachTheThreadsOfTheLibrary) {
   const int before = threads_with_signals();
   run_ranks(places({2}), patient(), [&](World& world) {
@@ -151,7 +151,7 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
     TestStream work(fake);
     DeviceBuffer data(work, 4000);
     std::atomic<std::uint32_t>* words = fake.words(2);
-    fake.hold(work.get(), &words[0]);  // the stream stands still
+    fake.hold(work.get(), &words[0]);  // blocks the stream
     Communicator comm = world.world().on(work.get());
     ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
     Request handle =
@@ -167,7 +167,7 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
   });
 }
 
-// The device refuses the last write of a fence: the stream, which waits there already, goes on.
+// The device refuses the last write of a fence: the stream, which already waits for it, continues.
 TEST_F(DeviceStreams, ACallThatTheDeviceRefusesDoesNotHoldItsStream) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     if (world.rank() != 0) return;
@@ -184,13 +184,13 @@ TEST_F(DeviceStreams, ACallThatTheDeviceRefusesDoesNotHoldItsStream) {
   });
 }
 
-// What ranks agree on must be there when they read it: no stream orders the calls of a split().
+// Agreed values must be complete before a rank reads them: no stream orders the calls of a split().
 TEST_F(DeviceStreams, ACommunicatorOnAStreamIsSplit) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake);
     std::atomic<std::uint32_t>* words = fake.words(1);
-    fake.hold(work.get(), &words[0]);  // the stream stands still
+    fake.hold(work.get(), &words[0]);  // blocks the stream
     Communicator half = world.world().on(work.get()).split(0, -world.rank());
     EXPECT_EQ(half.size(), 2);
     EXPECT_EQ(half.rank(), 1 - world.rank());
@@ -200,8 +200,8 @@ TEST_F(DeviceStreams, ACommunicatorOnAStreamIsSplit) {
   });
 }
 
-// An operation is over for the host before its stream has passed: what the stream still writes to
-// outlives the communicator.
+// An operation completes on the host before its stream passes it: memory that the stream still
+// writes outlives the communicator.
 TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*fake_device());
@@ -218,8 +218,8 @@ TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
   EXPECT_EQ(fake_->late_writes(), 0u);
 }
 
-// CUDA has 8 queues for all streams of a process. One that waits for weft must not be in that of a
-// stream of weft's, so there are few of those, however many communicators there are.
+// CUDA has 8 queues for all streams of a process. A stream that waits for weft must not share a
+// queue with one of weft's streams, so weft uses few, whatever the number of communicators.
 TEST_F(DeviceStreams, CommunicatorsShareTwoStreams) {
   const std::size_t before = fake_->streams();
   run_ranks(places({2}), patient(), [&](World& world) {
@@ -245,20 +245,20 @@ TEST_F(DeviceStreams, CommunicatorsShareTwoStreams) {
   });
 }
 
-// CUDA may wait for every stream of the GPU to give memory back, and let no thread copy meanwhile:
-// so for ever, where one waits for a copy of weft's.
+// Freeing memory may synchronize all streams of a GPU and block other threads' copies: a deadlock
+// if one of these streams waits for a copy of weft's.
 TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake), other(fake);
-    DeviceBuffer data(work, 4000), large(work, 1 << 20);  // NICs are looked for
+    DeviceBuffer data(work, 4000), large(work, 1 << 20);  // triggers the search for NICs
     Communicator comm = world.world(), looks = comm.duplicate();
     auto ends = std::make_unique<Communicator>(comm.duplicate());
     ASSERT_TRUE(ends->on(other.get()).barrier().ok());
     other.wait();
     { const PooledMemory kept(fake, PooledMemory::kPinned, PooledMemory::kKept + 1); }
     (void)job_of(world).all_gather("");
-    if (world.rank() == 1) (void)job_of(world).all_gather("");  // the other one's stream waits
+    if (world.rank() == 1) (void)job_of(world).all_gather("");  // the other rank's stream waits
     ASSERT_TRUE(comm.on(work.get())
                     .all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum)
                     .ok());
@@ -320,7 +320,7 @@ TEST_F(DeviceStreams, GraphsReplay) {
     for (int replay = 1; replay <= 5; ++replay) {
       std::fill(mine.begin(), mine.end(), replay * (world.rank() + 1));
       fake.launch_graph(graph, work.get());
-      // Calls and replays of one stream keep their order too.
+      // Calls and replays of one stream also keep their order.
       ASSERT_TRUE(comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
       work.wait();
       EXPECT_EQ(got, std::vector<std::int64_t>(kCount, replay * 6));
@@ -331,7 +331,7 @@ TEST_F(DeviceStreams, GraphsReplay) {
   });
 }
 
-// A wait for an operation on a stream is one like any other for what else is under way here.
+// Waiting for an operation on a stream makes progress on other operations.
 TEST_F(DeviceStreams, WhatElseIsUnderWayMovesMeanwhile) {
   for (const char* transport : {"auto", "tcp"}) {
     std::atomic<bool> moved = false;
@@ -383,7 +383,7 @@ TEST_F(DeviceStreams, SeveralCommunicatorsAtOnce) {
     a.put(ones);
     b.put(ones);
     Communicator all = world.world(), host = world.host();
-    // In another order on each rank: what the streams order is for each communicator alone.
+    // In another order on each rank: streams order calls per communicator only.
     for (int k = 0; k < 4; ++k) {
       const bool first = (world.rank() + k) % 2 == 0;
       for (const bool turn : {first, !first}) {

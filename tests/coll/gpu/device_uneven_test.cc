@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Blocks of different sizes in device memory: GPUs of a host read them where they lie. Random sizes
-// and places, on the fake device.
+// Blocks of different sizes in device memory, which GPUs of a host read in place. Random sizes and
+// layouts, on the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using Values = std::vector<std::int64_t>;
 
 constexpr DType kInt = DType::kInt64;
 
-// Element i of what `from` has for `to`.
+// Element i of the data from `from` to `to`.
 std::int64_t block_value(Rank from, Rank to, std::size_t i) {
   return from * 1'000'000'000'000 + to * 1'000'000'000LL + static_cast<std::int64_t>(i);
 }
@@ -41,7 +41,7 @@ std::vector<std::byte> as_bytes(const Values& v) {
   return bytes;
 }
 
-// Where blocks of these sizes lie in a buffer: in any order, with gaps.
+// Random layout of blocks of these sizes in a buffer: in any order, with gaps.
 struct BlockLayout {
   BlockLayout(const Counts& sizes, std::mt19937& dice) : counts(sizes), offsets(sizes.size()) {
     std::vector<std::size_t> order(sizes.size());
@@ -62,7 +62,7 @@ struct BlockLayout {
   std::size_t end = 0;
 };
 
-// Buffers of a rank that has no elements are null.
+// One rank's calls. Buffers without elements are null.
 class Uneven {
  public:
   Uneven(World& world, bool on_stream)
@@ -71,7 +71,7 @@ class Uneven {
         work_(*device(), world.rank() % FakeDevice::kGpus),
         comm_(on_stream ? world.world().on(work_.get()) : world.world()) {}
 
-  // Sizes that all ranks know come from `shared`, places from `own`.
+  // Sizes, which all ranks know, are drawn from `shared`, and layouts from `own`.
   void run(std::mt19937& shared, std::mt19937& own, std::size_t longest) {
     Counts sizes(n_);
     for (std::size_t& s : sizes) s = shared() % 3 == 0 ? 0 : shared() % (longest + 1);
@@ -87,7 +87,7 @@ class Uneven {
 
  private:
   void* at(DeviceBuffer& b) const { return b.size() ? b.data() : nullptr; }
-  // Runs `call(in, out)`; afterwards `out` holds `want`, and `in` what it held.
+  // Runs `call(in, out)`; afterwards `out` must equal `want`, and `in` must be unchanged.
   template <class Call>
   void check(const char* what, const Values& in, const Values& out, const Values& want,
              const Call& call) {
@@ -130,7 +130,7 @@ class Uneven {
     check("reduce_scatter_v", in, Values(mine, -1), want, [&](void* a, void* b) {
       return comm_.reduce_scatter_v(a, b, all.blocks(), kInt, RedOp::kSum);
     });
-    // In place: the result takes the place of this rank's block.
+    // In place: the result replaces this rank's block.
     DeviceBuffer data(work_, in.size() * 8);
     data.put(as_bytes(in));
     std::byte* const own = data.data() + all.offsets[static_cast<std::size_t>(me_)] * 8;
@@ -181,7 +181,7 @@ void run_random(const std::vector<int>& hosts, const std::string& path, std::siz
 TEST_F(DeviceUneven, GpusOfAHostReadEachOthersBlocks) {
   for (const std::vector<int>& hosts : {std::vector<int>{2}, std::vector<int>{5}})
     for (const std::size_t longest : {3, 5000}) run_random(hosts, "device", longest);
-  run_random({3}, "device", 250'000, 1);  // several slices on a stream, of the short ones fewer
+  run_random({3}, "device", 250'000, 1);  // several slices on a stream; fewer for short blocks
 }
 
 TEST_F(DeviceUneven, OthersAreStaged) {
@@ -190,7 +190,7 @@ TEST_F(DeviceUneven, OthersAreStaged) {
   run_random({3}, "staged", 5000);
 }
 
-// No byte of long blocks passes host memory.
+// Long blocks bypass host memory.
 TEST_F(DeviceUneven, NothingIsCopiedToTheHost) {
   run_ranks(places({3}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();

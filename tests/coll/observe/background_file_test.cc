@@ -1,4 +1,4 @@
-// A file that hangs, here a pipe that nobody reads, keeps nobody waiting.
+// A file that blocks (a pipe without a reader) must not block the caller.
 #include "coll/observe/background_file.h"
 
 #include <fcntl.h>
@@ -43,14 +43,14 @@ TEST(BackgroundFile, ThatHangsKeepsNobodyWaiting) {
     file.write("first");
     file.write("second");
   }
-  // So that the thread that is left behind ends.
+  // Lets the writer thread end.
   const int reader = open(path.c_str(), O_RDONLY);
   char text[16];
   EXPECT_GT(read(reader, text, sizeof text), 0);
   close(reader);
 }
 
-// The end of a World writes the metrics for the last time.
+// The end of a World writes the metrics once more.
 TEST(BackgroundFile, OfMetricsLetsTheJobEnd) {
   const TemporaryFolder folder;
   for (Rank r = 0; r < 2; ++r)

@@ -1,5 +1,4 @@
-// Who is to blame, from made-up recorders: every cause, alone and where it is far from those who
-// wait.
+// Diagnosis from made-up recorders: every cause, alone and far from the ranks that wait.
 #include "coll/observe/diagnosis.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +34,7 @@ PeerProgress both(Rank peer, std::uint32_t sent, std::uint32_t received, std::ui
   return {peer, link, sent, sent, wanted, received};
 }
 
-// A job of ranks in their own code, all of which have done #123.
+// A job whose ranks are in user code; all have completed #123.
 class Diagnoses : public ::testing::Test {
  protected:
   explicit Diagnoses(int n = 4) {
@@ -60,7 +59,7 @@ class Diagnoses : public ::testing::Test {
     rank(r).operations.push_back(std::move(o));
     rank(r).waits_s = 30;
   }
-  // The ranks of a ring wait for their left neighbour, but `without`.
+  // The ranks of a ring wait for their left neighbors, except `without`.
   void ring(OperationReport o, Rank without) {
     for (Rank r = 0; r < evidence_.size; ++r)
       if (r != without) waits(r, o, {recv((r + evidence_.size - 1) % evidence_.size)});
@@ -86,7 +85,7 @@ TEST_F(Diagnoses, ARankThatNeverCalled) {
          "rank 2 never called all_reduce #124 (last: #123, 41 s ago; sleeping");
 }
 
-// Rank 0 waits for rank 3, which waits for 2, ...: only the end of the chain is to blame.
+// Rank 0 waits for rank 3, which waits for 2, ...: the end of the chain is the root cause.
 TEST_F(Diagnoses, TheRootIsFarFromTheOneWhoAsks) {
   ring(call(124), 1);
   const Diagnosis d = diagnose(evidence_);
@@ -95,7 +94,7 @@ TEST_F(Diagnoses, TheRootIsFarFromTheOneWhoAsks) {
   EXPECT_THAT(d.edges, ::testing::Contains("rank 0 waits for rank 3 in all_reduce #124 (shm)"));
 }
 
-// One thread of rank 2 has gone; those of another communicator make one call after the other.
+// One thread of rank 2 has ended; its other threads make short calls on another communicator.
 TEST_F(Diagnoses, CallsOfAMomentAreNoReason) {
   ring(call(124), 2);
   OperationReport quick = call(4000);
@@ -158,7 +157,7 @@ TEST_F(Diagnoses, OtherCounts) {
          "all_reduce #124: rank 0 passed 1024 x float32, sum, rank 2 passed 2048 x float");
 }
 
-// In an all_to_all_v each pair has counts of its own; a rank that passes 0 for another sends it
+// In an all_to_all_v each pair has its own counts; a rank that passes 0 for a peer sends it
 // nothing.
 TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   OperationReport o = call(124);
@@ -167,7 +166,7 @@ TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   OperationReport over = call(124, OpState::kDone);
   over.collective = o.collective;
   over.is_vector = true;
-  over.count = 7;  // of its own, which is no mismatch
+  over.count = 7;  // its own count, which is no mismatch
   waits(1, o, {recv(0)});
   for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
   expect(Cause::kMismatch, 0,
@@ -203,7 +202,7 @@ TEST_F(Diagnoses, OtherTypesAndOperators) {
          "rank 0 passed 1024 x float32, max, rank 1 passed 1024 x float32, sum");
 }
 
-// Also when it believes to be done.
+// The mismatch is found even if rank 3 considers its call complete.
 TEST_F(Diagnoses, OtherCollective) {
   waits(0, call(124), {recv(3)});
   waits(1, call(124), {recv(3)});
@@ -219,7 +218,7 @@ TEST_F(Diagnoses, AnAsynchronousCallThatGetsNoTime) {
   expect(Cause::kNotWaiting, 2, "rank 2 began all_reduce #124 30 s ago and does not wait for it");
 }
 
-// All ranks of a ring wait; what rank 1 handed over to rank 2 has not arrived.
+// All ranks of a ring wait; rank 1's posted message to rank 2 has not arrived.
 TEST_F(Diagnoses, ALinkThatMovesNothing) {
   waits(0, call(124), {both(3, 0, 7, 9), both(1, 9, 0, 0)});
   waits(1, call(124), {both(0, 0, 9, 10), both(2, 9, 0, 0, 2)});
@@ -230,8 +229,8 @@ TEST_F(Diagnoses, ALinkThatMovesNothing) {
          "has not reached rank 2");
 }
 
-// Messages of rail 0 are spread over both; what was sent over it has come, and the rest waits for
-// what was sent over rail 1.
+// Messages of rail 0 are striped over both rails; the part sent over rail 0 arrived, and the part
+// sent over rail 1 is missing.
 TEST_F(Diagnoses, TheRailThatMovesNothingIsNotThatOfThePair) {
   PeerProgress sender = both(2, 9, 3, 7, 1), receiver = both(1, 9, 5, 9, 1);
   sender.sends_on = 0b100;
@@ -244,7 +243,7 @@ TEST_F(Diagnoses, TheRailThatMovesNothingIsNotThatOfThePair) {
            "rail 1 (eth1) between hosts a and b moves no bytes: what rank 1 sent in all_reduce "
            "#124 has not reached rank 2");
   }
-  // Nobody but the receiver knows anything.
+  // Only the receiver has evidence.
   rank(1).operations.back() = call(124, OpState::kDone);
   rank(1).waits_s = 0;
   expect(Cause::kLink, 1, "rail 0 (eth0) and rail 1 (eth1) between hosts a and b move no bytes");
@@ -269,7 +268,7 @@ TEST_F(Diagnoses, TwoCommunicatorsInDifferentOrder) {
   expect(Cause::kCircle, 0, "rank 1 is in all_reduce #7 of communicator 4");
 }
 
-// Both rails of a host are gone, and no rank shows bytes that were lost.
+// Both rails of a host are down, and no rank shows lost bytes.
 TEST_F(Diagnoses, ACircleInOneCallNamesTheLinksAndWhoIsNotHeard) {
   waits(0, call(124), {recv(2, 3, 1)});
   waits(2, call(124), {recv(0, 3, 2)});
@@ -280,7 +279,7 @@ TEST_F(Diagnoses, ACircleInOneCallNamesTheLinksAndWhoIsNotHeard) {
   expect(Cause::kSilent, 2, "rank 2 on host b does not respond");
 }
 
-// Rank 0 has called both: that it waits for rank 1 in the second keeps nobody waiting in the first.
+// Rank 0 is in the second call: its wait for rank 1 there does not delay the first call.
 TEST_F(Diagnoses, ALaterCallOfTheSameRankMakesNoCircle) {
   const OperationReport barrier = call(124, OpState::kStarted, Collective::kBarrier);
   waits(0, barrier, {recv(2, 0, 1)});
@@ -312,7 +311,7 @@ TEST_F(Diagnoses, AMessageThatIsNeverSent) {
 }
 
 TEST_F(Diagnoses, TheCircleIsNotToBlameWhenARankIsMissing) {
-  // Direct exchange: everybody waits for everybody.
+  // Direct exchange: every rank waits for every other.
   for (const Rank r : {0, 1, 3}) {
     std::vector<PeerProgress> peers;
     for (const Rank other : {0, 1, 2, 3})
@@ -322,7 +321,7 @@ TEST_F(Diagnoses, TheCircleIsNotToBlameWhenARankIsMissing) {
   expect(Cause::kNotCalled, 2, "rank 2 never called");
 }
 
-// Two things wrong: the heavier one is the root.
+// Two causes: the more severe one is the root.
 TEST_F(Diagnoses, AStopOutweighsALateRank) {
   waits(0, call(124), {recv(2), recv(3)});
   waits(1, call(124), {recv(2), recv(3)});
@@ -339,7 +338,7 @@ TEST_F(Diagnoses, TheWordOfTheRankItselfCounts) {
   expect(Cause::kNotCalled, 2, "never called");
 }
 
-// Of communicators that share an id, members tell them apart.
+// Communicators with the same id are distinguished by their members.
 TEST_F(Diagnoses, HostCommunicatorsAreNotConfused) {
   OperationReport a = call(9), b = call(9);
   a.comm = b.comm = 1;

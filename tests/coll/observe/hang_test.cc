@@ -1,7 +1,7 @@
 // labels: multiproc waits
 // sanitize: long
-// Jobs that hang at a random moment, for every cause that real processes can have: the error of
-// every rank names the root, and so does `weft doctor` from outside.
+// Jobs that hang at a random moment, for every cause that real processes can have: every rank's
+// error names the root cause, and so does `weft doctor`.
 //
 // WEFT_TEST_SEED repeats a run.
 #include <fmt/format.h>
@@ -35,10 +35,10 @@ using testing::Processes;
 using testing::seed;
 using testing::Setting;
 
-// kPatience: where all ranks must have begun the call when it is judged.
+// kPatience: by this time all ranks have begun the call.
 constexpr milliseconds kDeadline{1500}, kPatience{3000};
 
-// Stuck in its own code until the process is ended.
+// Stuck in user code until the process is killed.
 Status in_own_code(HangNote& note) {
   note.stuck = true;
   for (;;) std::this_thread::sleep_for(milliseconds(50));
@@ -54,7 +54,7 @@ class Hang : public ::testing::TestWithParam<Setting> {
     victim_ = static_cast<Rank>(random_() % static_cast<unsigned>(n_));
     rounds_ = 5 + static_cast<int>(random_() % 30);
   }
-  // What everybody but the victim does then.
+  // The next call of all ranks but the victim.
   static Status next_call(World& world) {
     std::vector<float> data(300000, 1), result(data.size());
     return world.world().all_reduce(data.data(), result.data(), data.size(), DType::kFloat32,
@@ -66,11 +66,11 @@ class Hang : public ::testing::TestWithParam<Setting> {
   Rank victim_ = 0;
 };
 
-// Causes that are found by what messages have arrived: on every wire. The others are told by what
-// the ranks say of themselves.
+// Causes diagnosed from received messages, which are tested on every transport. The other causes
+// are diagnosed from the ranks' own state.
 class HangOnAWire : public Hang {};
 
-// The sequence number of the call that follows: also the calls of the World itself are counted.
+// The next call's sequence number, which also counts the World's internal calls.
 constexpr const char* kCall = "all_reduce #[0-9]+";
 
 TEST_P(HangOnAWire, ARankThatNeverCalls) {
@@ -95,7 +95,7 @@ TEST_P(Hang, AStoppedRank) {
   job.let_go();
 }
 
-// While all are stuck, long before the deadline, somebody looks from outside.
+// `weft doctor` runs while all ranks are stuck, long before the deadline.
 TEST_P(Hang, TheDoctorFromOutside) {
   HangingJob job(GetParam(), rounds_, kHangLimit, [&](World& world, HangNote& note) {
     return world.rank() == victim_ ? in_own_code(note) : next_call(world);
@@ -111,7 +111,7 @@ TEST_P(Hang, TheDoctorFromOutside) {
   EXPECT_TRUE(report["control_plane"]);
   ASSERT_EQ(report["ranks"].size(), static_cast<std::size_t>(n_));
   for (const auto& rank : report["ranks"]) EXPECT_TRUE(rank["own"]) << rank;
-  // Now it cannot speak any more; its neighbours read its recorder.
+  // A stopped rank does not answer; its neighbors read its recorder.
   job.processes().signal(victim_, SIGSTOP);
   EXPECT_TRUE(job.until([&] {
     report = job.doctor((victim_ + 1) % n_);
@@ -122,7 +122,7 @@ TEST_P(Hang, TheDoctorFromOutside) {
   EXPECT_EQ(report["ranks"][static_cast<std::size_t>(victim_)]["state"], "T");
 }
 
-// A rank that is late, but within the deadline: no error, and the doctor says who is waited for.
+// A rank that is late but within the deadline: no error, and the doctor names it.
 TEST_P(Hang, ALateRankIsNoHang) {
   HangingJob job(GetParam(), rounds_, kHangLimit, [&](World& world, HangNote& note) {
     if (world.rank() == victim_) {
@@ -167,7 +167,7 @@ TEST_P(HangOnAWire, AMessageThatIsNeverSent) {
       ContainsRegex(fmt::format("rank {} never called send #[0-9]+ to rank {}", victim_, waiter)));
 }
 
-// Two communicators, each rank in the order it likes.
+// Ranks use two communicators in different order.
 TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
   HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote&) {
     Communicator all = world.world(), some = world.host();
@@ -191,7 +191,7 @@ TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
   job.let_go();
 }
 
-// One that calls something else: at once where messages meet, otherwise when the deadline passes.
+// A different call: found at once if their messages match, otherwise at the deadline.
 TEST_P(HangOnAWire, OtherArguments) {
   HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     if (world.rank() != victim_) return next_call(world);
@@ -210,7 +210,7 @@ TEST_P(HangOnAWire, OtherArguments) {
   job.let_go();
 }
 
-// A rank that passes 0 where another one expects something sends nothing that could tell it.
+// A rank that passes 0 sends no message that could reveal the mismatch.
 TEST_P(HangOnAWire, NothingWhereSomethingIsExpected) {
   const Rank waiter = (victim_ + 1) % n_;
   HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
@@ -227,7 +227,7 @@ TEST_P(HangOnAWire, NothingWhereSomethingIsExpected) {
     const std::string message = job.note(r).message;
     EXPECT_TRUE(job.note(r).code == Code::kMismatch || job.note(r).code == Code::kTimeout);
     EXPECT_THAT(message, ContainsRegex("all_to_all_v #[0-9]+"));
-    // Between the two halves of the second, what the ports have counted (TCP may repeat itself).
+    // Between both halves of the error, counters of the ports (TCP may retransmit).
     EXPECT_THAT(message, ContainsRegex(fmt::format(
                              "rank {} expects elements from rank {}, which sends it fewer|"
                              "what rank {} sent in .* has not reached rank {};.* or the "
@@ -237,11 +237,11 @@ TEST_P(HangOnAWire, NothingWhereSomethingIsExpected) {
   job.let_go();
 }
 
-// Disagreements in which nobody sends anything to somebody who would notice: the verdict tells.
+// Mismatches that no message reveals: the verdict finds them.
 TEST_P(Hang, OtherCountsWithoutAMessage) {
   HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     const auto n = static_cast<std::size_t>(n_);
-    // Everybody reduces to one rank; the victim believes that it is itself.
+    // All ranks reduce to one rank; the victim takes itself for that rank.
     const Rank owner = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
     std::vector<std::size_t> counts(n, 0);
     counts[static_cast<std::size_t>(owner)] = 10;
@@ -288,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, HangOnAWire, ::testing::ValuesIn(kSettings),
 INSTANTIATE_TEST_SUITE_P(Settings, Hang, ::testing::Values(kSettings[0], kSettings[1]),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A rank that dies while nobody is in weft: the page of its recorder is still there.
+// A rank dies while all are in user code: its recorder's page still exists.
 TEST(Doctor, ReadsTheRecorderOfADeadRank) {
   const Setting shm3{"shm3", {3}, "auto"};
   HangingJob job(shm3, 7, kHangLimit, [&](World&, HangNote& note) { return in_own_code(note); });
@@ -315,7 +315,7 @@ TEST(Doctor, TheVerdictIsAFileToo) {
   const Setting shm3{"shm3", {3}, "auto"};
   {
     HangingJob job(shm3, 5, kDeadline, [&](World& world, HangNote& note) {
-      // A rank with this pid in another container may be writing its own just now.
+      // A rank with the same pid in another container may be writing its file.
       std::filesystem::create_directory(fmt::format("{}.{}", file, getpid()));
       return world.rank() == 2 ? in_own_code(note) : world.world().barrier();
     });

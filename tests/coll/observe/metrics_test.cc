@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// What the counters say is what was moved, to the byte, by messages and by boards; and the
-// Prometheus text says the same.
+// Counters equal the bytes moved by messages and by boards exactly; the Prometheus text has the
+// same values.
 #include "coll/api/metrics.h"
 
 #include <fmt/format.h>
@@ -40,12 +40,12 @@ ByPeer traffic(const Metrics& m) {
   return all;
 }
 
-// What a call adds, on each rank and for each peer.
+// A call's counter increments, by rank and peer.
 std::vector<ByPeer> added(const std::function<void(Communicator&)>& call) {
   std::vector<ByPeer> all(kRanks);
   run_ranks(places({kRanks}), {}, [&](World& world) {
     Communicator comm = world.world();
-    call(comm);  // whatever is done once
+    call(comm);  // warm-up: one-time traffic
     ByPeer before = traffic(world.metrics());
     call(comm);
     ByPeer& after = all[static_cast<std::size_t>(comm.rank())];
@@ -76,7 +76,7 @@ std::uint64_t bytes_sent(const std::vector<ByPeer>& all) {
   return sum;
 }
 
-// An all_reduce of S over n ranks moves 2 (n - 1) S in all, where each byte is reduced once.
+// An all_reduce of S bytes over n ranks moves 2 (n - 1) S in all if each byte is reduced once.
 TEST(Metrics, AnAllReduceOfMessagesToTheByte) {
   for (const char* algorithm : {"ring", "direct", "halving_doubling"})
     for (const std::size_t count : {std::size_t{262144}, std::size_t{300007}}) {
@@ -93,7 +93,7 @@ TEST(Metrics, AnAllReduceOfMessagesToTheByte) {
     }
 }
 
-// On a board everybody reads what everybody has: n (n - 1) S.
+// On a board every rank reads every other's data: n (n - 1) S.
 TEST(Metrics, AnAllReduceOnTheBoardToTheByte) {
   for (const std::size_t count : {1ul, 2ul, 100ul}) {
     const auto all = added([&](Communicator& comm) {
@@ -122,7 +122,7 @@ TEST(Metrics, ACollectiveWithARootOnTheBoard) {
     for (Rank b = 0; b < kRanks; ++b) {
       if (a == b) continue;
       const Moved& moved = all[static_cast<std::size_t>(a)].at(b);
-      // One word from the root, one to it, and the barrier from each to each.
+      // One word from the root, one to the root, and the barrier between all pairs.
       const bool with_root = a == 2 || b == 2;
       EXPECT_EQ(moved.bytes_sent, with_root ? 4u : 0u) << a << " to " << b;
       EXPECT_EQ(moved.messages_sent, with_root ? 2u : 1u) << a << " to " << b;
@@ -133,7 +133,7 @@ TEST(Metrics, BlocksOfDifferentSizesToTheByte) {
   for (const std::size_t scale : {std::size_t{3}, std::size_t{70001}}) {
     const auto all = added([&](Communicator& comm) {
       comm.set_algorithm(Collective::kAllToAll, "auto");
-      // From r to s: scale * (r + s) elements, nothing from 0 to 1.
+      // From r to s: scale * (r + s) elements; none from 0 to 1.
       const auto elements = [&](int r, int s) {
         return r == 0 && s == 1 ? 0 : scale * static_cast<std::size_t>(r + s);
       };
@@ -155,7 +155,7 @@ TEST(Metrics, BlocksOfDifferentSizesToTheByte) {
   }
 }
 
-// No rank knows how much all of them send.
+// No rank knows the total size.
 TEST(Metrics, AnAllToAllVHasTimesOfNoSize) {
   run_ranks(places({kRanks}), {.transport = "tcp"}, [&](World& world) {
     Communicator comm = world.world();
@@ -173,7 +173,7 @@ TEST(Metrics, AnAllToAllVHasTimesOfNoSize) {
   });
 }
 
-// A call that waits its turn, while others are made, is told by the algorithm that it runs.
+// A queued call reports the algorithm that it will run.
 TEST(Metrics, ACallThatWaitsItsTurnKeepsItsAlgorithm) {
   run_ranks(places({kRanks}), {.transport = "tcp"}, [&](World& world) {
     constexpr std::size_t kAhead = 12;  // more than run at once

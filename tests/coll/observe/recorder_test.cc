@@ -1,5 +1,5 @@
-// The flight recorder: what is written is read, also under the writer's hands, by other ranks, and
-// after its ring has come round.
+// The flight recorder: records are read correctly, also during writes, by other ranks, and after
+// the ring wraps around.
 // sanitize: address threads
 #include "coll/observe/recorder.h"
 
@@ -47,7 +47,7 @@ CallDescriptor an_operation(std::uint64_t sequence) {
   return o;
 }
 
-// body(rank, recorder) on threads that are ranks of one machine.
+// Runs body(rank, recorder) on threads as ranks of one machine.
 void with_recorders(int n, const std::function<void(Rank, Recorder&)>& body) {
   auto jobs = local_jobs(n);
   const auto places = testing::places({n});
@@ -119,7 +119,7 @@ TEST(Recorder, AStallIsToldWhileItLasts) {
   });
 }
 
-// The end of an operation whose line has been used again touches nobody else's.
+// Completing an operation whose line has been reused changes no other operation.
 TEST(Recorder, TheRingComesRound) {
   with_recorders(1, [](Rank, Recorder& recorder) {
     CallDescriptor old = an_operation(0);
@@ -144,7 +144,7 @@ TEST(Recorder, TheRingComesRound) {
   });
 }
 
-// What is under way is told, however much has been called since: it may be what others wait for.
+// Unfinished calls stay readable after many newer calls, since other ranks may wait for them.
 TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
   with_recorders(1, [](Rank, Recorder& recorder) {
     CallDescriptor first = an_operation(1), second = an_operation(2);
@@ -168,7 +168,7 @@ TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
     recorder.end(a, OpState::kDone);
     EXPECT_EQ(under_way(), std::vector{b});
     recorder.end(b, OpState::kDone);
-    for (int i = 0; i < 3 * book::kElders; ++i) {  // their places are free again
+    for (int i = 0; i < 3 * book::kElders; ++i) {  // their entries are free again
       CallDescriptor o = an_operation(1000);
       const auto number = recorder.begin(o);
       call(book::kRecords);
@@ -182,7 +182,7 @@ TEST(Recorder, RanksOfAMachineReadEachOther) {
   with_recorders(3, [](Rank me, Recorder& recorder) {
     CallDescriptor o = an_operation(static_cast<std::uint64_t>(100 + me));
     recorder.begin(o);
-    for (;;) {  // until all have
+    for (;;) {  // until all are read
       const auto all = recorder.of_this_machine();
       ASSERT_EQ(all.size(), 3u);
       bool complete = true;

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// What is said of a call that took long.
+// The log line about a slow call.
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 
@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// Of an all_to_all_v no rank knows all sizes.
+// In an all_to_all_v, no rank knows all sizes.
 TEST(SlowCall, OfAnAllToAllWithBlocksOfDifferentSizes) {
   const auto lines = std::make_shared<std::ostringstream>();
   log().sinks().push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines));
@@ -41,7 +41,7 @@ TEST(SlowCall, OfAnAllToAllWithBlocksOfDifferentSizes) {
       << lines->str();
 }
 
-// On a board nothing passes a port, and nothing is timed: not since some call long ago either.
+// A board uses no port, so no call is timed, whenever the last timed call was.
 TEST(SlowCall, IsNotOneOnABoardLongAfterAnother) {
   const auto lines = std::make_shared<std::ostringstream>();
   log().sinks().push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines));

@@ -1,5 +1,5 @@
 // labels: fast
-// A snapshot in JSON, as `weft doctor --json` prints it, names what it can name.
+// The JSON snapshot of `weft doctor --json` uses names in place of numeric codes.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

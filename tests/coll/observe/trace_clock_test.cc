@@ -1,8 +1,8 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// Traces of machines whose clocks differ: a rank in a time namespace, where the monotonic clock is
-// off by a known time.
+// Traces of machines with different clocks: a rank in a time namespace, whose monotonic clock has a
+// known offset.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class SkewedClock : public ::testing::TestWithParam<int> {
     if (check.exit_code != 0)
       GTEST_SKIP() << "missing capability: time and pid namespaces (" << check.text << ")";
   }
-  // Other process ids make it another machine.
+  // A separate PID namespace makes it another machine.
   static std::string other_machine() {
     return fmt::format("unshare --time --monotonic {} --pid --fork --mount-proc ", GetParam());
   }
@@ -49,7 +49,7 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
   const double ahead = other["otherData"]["clock_ahead_us"];
   const double uncertain = other["otherData"]["clock_uncertain_us"];
   EXPECT_GE(uncertain, 0);
-  // What it is unsure by is a bound, however busy the machine is.
+  // The uncertainty is an upper bound, however busy the machine is.
   EXPECT_LE(std::abs(ahead - 1e6 * GetParam()), uncertain + 1);
   EXPECT_LT(uncertain, 5e5) << "no use";
 
@@ -58,7 +58,7 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
                       folder_.path(), WEFT_BINARY));
   ASSERT_EQ(merged.exit_code, 0) << merged.text;
   EXPECT_NE(merged.text.find("clocks agree within"), std::string::npos) << merged.text;
-  // An all_reduce ends nowhere before it has begun everywhere.
+  // On no rank does an all_reduce end before all ranks have begun it.
   struct Span {
     double begin, end;
   };
@@ -77,7 +77,7 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
   EXPECT_GE(compared, 3);
 }
 
-// A container may have a clock of its own and share processes and memory with its host.
+// A container may have its own clock while it shares processes and memory with its host.
 TEST_P(SkewedClock, IsToldOfARankOfTheSameMachineToo) {
   const std::string perf = fmt::format("{} perf barrier -n 3 -w 0", WEFT_BINARY);
   const Output job = run(fmt::format(

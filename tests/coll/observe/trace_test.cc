@@ -1,7 +1,8 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// Traces, metrics and the log of real jobs: files that load, numbers that agree with what was run.
+// Traces, metrics and the log of real jobs: files can be loaded, and their numbers agree with the
+// calls.
 #include "coll/observe/trace.h"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ class Observed : public ::testing::Test {
   const testing::TemporaryFolder folder_;
 };
 
-// Two "hosts" of two ranks each.
+// Two emulated hosts of two ranks each.
 std::string perf(const std::string& arguments) {
   return fmt::format("{} launch -N 4 --hosts 2 -- {} perf {}", WEFT_BINARY, WEFT_BINARY, arguments);
 }
@@ -66,7 +67,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   std::map<std::pair<int, std::string>, Span> operations;  // by rank and name
   std::map<std::pair<int, int>, std::uint64_t> sent, received;
   std::map<std::pair<int, int>, double> first_send, first_recv;
-  std::map<std::pair<int, int>, double> free_at;  // of a track
+  std::map<std::pair<int, int>, double> free_at;  // by rank and track
   const auto trace = json(file("all.json"));
   ASSERT_TRUE(trace.is_object());
   int transfers = 0, last_step = 0;
@@ -80,7 +81,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
     const Span span{e["ts"], e["ts"].get<double>() + e["dur"].get<double>()};
     ASSERT_GE(span.begin, 0);
     ASSERT_GE(span.end, span.begin);
-    // Nothing on a track overlaps, so that it can be drawn.
+    // Spans of a track do not overlap, so that viewers can draw them.
     double& busy = free_at[{rank, e["tid"]}];
     EXPECT_GE(span.begin, busy - 0.002) << e;
     busy = span.end;
@@ -89,7 +90,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
       continue;
     }
     ++transfers;
-    // A ring of four moves its chunks in up to six messages of a channel, round by round.
+    // A ring of four sends its chunks in up to six messages per channel, round by round.
     if (std::string(e["args"]["operation"]).starts_with("all_reduce")) {
       EXPECT_LT(e["args"]["channel"], 8) << e;
       EXPECT_LT(e["args"]["step"], 6) << e;
@@ -104,12 +105,12 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   }
   EXPECT_GT(transfers, 40);
   EXPECT_FALSE(operations.empty());
-  // Every byte that was sent was received, on whatever link.
+  // Every byte sent was received, on every link.
   for (const auto& [pair, bytes] : sent) {
     const auto [from, to] = pair;
     EXPECT_EQ(received[std::make_pair(to, from)], bytes) << from << " -> " << to;
   }
-  // An all_reduce ends nowhere before it has begun everywhere.
+  // On no rank does an all_reduce end before all ranks have begun it.
   int compared = 0;
   for (const auto& [key, span] : operations) {
     if (!key.second.starts_with("all_reduce")) continue;
@@ -153,7 +154,7 @@ TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 
-// The page at 0 of a process gives the error of a disk that fails.
+// Reading address 0 of /proc/self/mem fails like a broken disk.
 TEST_F(Observed, MergingNamesTheFileThatCannotBeRead) {
   const Output output =
       run(fmt::format("{} trace merge /proc/self/mem -o {}", WEFT_BINARY, file("y.json")));
@@ -162,7 +163,7 @@ TEST_F(Observed, MergingNamesTheFileThatCannotBeRead) {
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 
-// What is nested deeply enough to end the stack of whoever walks through it is refused before.
+// Nesting deep enough to overflow a recursive reader's stack is refused beforehand.
 TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
   const std::string open(200000, '['), close(200000, ']');
   std::ofstream(file("x.json")) << R"({"otherData":{"schema":"weft.trace/1","rank":0},)"
@@ -173,7 +174,7 @@ TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
   EXPECT_THAT(output.text, HasSubstr("x.json is not a trace: nested too deeply"));
 }
 
-// Of several files the damaged one is named.
+// The error names the damaged one of several files.
 TEST_F(Observed, MergingNamesTheDamagedFile) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
   std::ofstream(file("good.json")) << good << R"("rank":0}})";
@@ -203,7 +204,7 @@ TEST_F(Observed, MergingLeavesNoHalfOfATrace) {
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 
-// As where a rank of this job was killed, and its file of the job before is still there.
+// For example, a rank was killed, and its file of an earlier job still exists.
 TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   for (const char* const name : {"a.json", "b.json"})
     ASSERT_EQ(run(fmt::format("WEFT_TRACE={} {} perf barrier -N 2 -n 1", file(name), WEFT_BINARY))
@@ -221,7 +222,7 @@ TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   EXPECT_EQ(merge("b.rank0.json", "b.rank1.json").exit_code, 0);
 }
 
-// As of a job that failed before it ended: nothing says that these clocks agree.
+// A failed job leaves the offset of rank 1's clock unknown.
 TEST_F(Observed, MergingSaysWhoseClockIsNotKnown) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
   std::ofstream(file("a.json")) << good << R"("rank":0,"clock_uncertain_us":3}})";
@@ -259,7 +260,7 @@ TEST_F(Observed, PrometheusText) {
   EXPECT_THAT(text, ContainsRegex("weft_pick_measured_us.*collective=\"all_reduce\""));
 }
 
-// The metrics before stay, and no piece of the new ones beside them.
+// The old metrics stay, and no partial file remains beside them.
 TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
   const std::string disk = file("disk");
   fs::create_directory(disk);
@@ -277,7 +278,7 @@ TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
   EXPECT_THAT(job.text, Not(HasSubstr("0 m.rank"))) << "what could not be written";
 }
 
-// But what somebody asked for and does not get is told, see the full disks above.
+// But a requested file that cannot be written is reported; see the full disks above.
 TEST_F(Observed, TheLogIsSilentUnlessAsked) {
   const std::string command = perf("all_reduce -b 64K -e 64K -n 2");
   EXPECT_THAT(run(command).text, Not(HasSubstr("weft: all_reduce of")));
@@ -285,7 +286,7 @@ TEST_F(Observed, TheLogIsSilentUnlessAsked) {
   EXPECT_THAT(run("WEFT_LOG=loud " + command).text, HasSubstr("WEFT_LOG=loud is not one of"));
 }
 
-// What was sent is what was received, and what the schedule says.
+// Bytes sent equal bytes received and the schedule's bytes.
 TEST(MetricsOfAWorld, CountCallsAndBytes) {
   constexpr std::size_t kCount = 1 << 20;
   constexpr int kCalls = 40, kRanks = 3;
@@ -331,7 +332,7 @@ TEST(MetricsOfAWorld, CountCallsAndBytes) {
   };
   for (Rank r = 0; r < kRanks; ++r) {
     const Rank next = (r + 1) % kRanks;
-    // 2 (n - 1) / n of the message, by calls of the ring, and one word.
+    // 2 (n - 1) / n of the message per call of the ring, and one word.
     const std::uint64_t ring = kCalls * kCount * 4 * 2 * (kRanks - 1) / kRanks;
     EXPECT_NEAR(static_cast<double>(traffic(r, next).bytes_sent), static_cast<double>(ring),
                 static_cast<double>(ring) / 100);

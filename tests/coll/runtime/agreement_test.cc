@@ -2,7 +2,7 @@
 // ctest: whole
 // sanitize: long
 // Ranks that pass different arguments, call different collectives or run different algorithms: all
-// of them get the same error, and it shows both sides.
+// ranks get the same error, and it shows both sides.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using testing::places;
 using testing::run_ranks;
 using testing::Setting;
 
-// What one rank does.
+// A rank's call and the memory that it uses.
 enum class In { kHost, kDevice, kDeviceOnAStream };
 struct Call {
   Collective collective = Collective::kAllReduce;
@@ -40,7 +40,7 @@ struct Call {
   In memory = In::kHost;
 };
 
-// The buffers of a rank for all its calls; device memory is the fake device's.
+// A rank's buffers for all its calls; device memory is on the fake device.
 class Caller {
  public:
   explicit Caller(World& world)
@@ -66,16 +66,16 @@ class Caller {
   std::vector<std::byte> on_host_;
 };
 
-// Rank `odd` calls `other`, all the others `usual`; what every rank says of it is a regular
-// expression, in which @ stands for "#" and the number of a call.
+// Rank `odd` calls `other`, all other ranks `usual`. Each error matches a regular expression, in
+// which @ stands for "#" and the number of a call.
 struct Disagreement {
   Rank odd;
   Call usual, other;
   std::string said = {};
 };
 
-// "<before>rank A <verb> X, rank B <verb> Y", where one of them is `odd` and shows `of_odd`, and
-// the other shows `of_usual`.
+// "<before>rank A <verb> X, rank B <verb> Y", where one of them is `odd` with `of_odd`, and the
+// other has `of_usual`.
 std::string both_sides(Rank odd, const std::string& before, const std::string& verb,
                        const std::string& of_usual, const std::string& of_odd) {
   const std::string one = fmt::format("rank {} {} {}", odd, verb, of_odd);
@@ -83,7 +83,7 @@ std::string both_sides(Rank odd, const std::string& before, const std::string& v
   return fmt::format(".*{0}({1}, {2}|{2}, {1}).*", before, one, rest);
 }
 
-// As messages have it.
+// The type's name in messages.
 const char* word(DType type) {
   return type == DType::kFloat32   ? "float32"
          : type == DType::kFloat64 ? "float64"
@@ -95,16 +95,16 @@ class Agreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-    use_fake_device();  // by each suite here: it cannot come after another one
+    use_fake_device();  // in each suite here, because it must precede device()
   }
   int size() const { return ranks_of(GetParam()); }
 
-  // Runs each disagreement in a World of its own, after two calls in which all ranks agree. Then
-  // every rank calls barriers until one of them returns the disagreement.
+  // Runs each mismatch in its own World, after two calls in which all ranks agree. Then every rank
+  // calls barriers until one of them returns the error.
   void expect(const std::vector<Disagreement>& all) {
     WorldOptions options;
     options.transport = GetParam().transport;
-    options.timeout = std::chrono::seconds(20);  // it must be found well before
+    options.timeout = std::chrono::seconds(20);  // far above the expected time
     for (const Disagreement& one : all) {
       const auto& [odd, usual, other, said] = one;
       SCOPED_TRACE(fmt::format("{} of {} {} {}, but rank {}: {} of {} {} {}",
@@ -119,7 +119,7 @@ class Agreement : public ::testing::TestWithParam<Setting> {
         for (int k = 0; k < 2 && s.ok(); ++k) s = caller.perform(comm, one.usual);
         if (s.ok()) s = caller.perform(comm, comm.rank() == one.odd ? one.other : one.usual);
         for (int k = 0; k < 3 && s.ok(); ++k) s = caller.perform(comm, one.usual);
-        for (int k = 0; k < 2 && s.ok(); ++k) s = comm.barrier();  // a root waits for nobody
+        for (int k = 0; k < 2 && s.ok(); ++k) s = comm.barrier();  // a root waits for no other rank
         EXPECT_EQ(s.code(), Code::kMismatch) << "rank " << comm.rank() << ": " << s.to_string();
         messages[static_cast<std::size_t>(comm.rank())] = s.message();
       });
@@ -130,7 +130,7 @@ class Agreement : public ::testing::TestWithParam<Setting> {
       }
     }
   }
-  // The odd one passes another count or type.
+  // The odd rank passes another count or type.
   static Disagreement passes(Rank odd, const Call& usual, const Call& other) {
     return {odd, usual, other,
             both_sides(odd, fmt::format("{} @: ", name(usual.collective)), "passed",
@@ -139,7 +139,7 @@ class Agreement : public ::testing::TestWithParam<Setting> {
   }
 };
 
-// Small, where ranks of a machine use boards; one slice; several rounds.
+// Small, for boards on one machine; one slice; several rounds.
 const std::size_t kCounts[] = {64, 1024, 100000};
 
 TEST_P(Agreement, AnotherCountOrType) {
@@ -155,7 +155,7 @@ TEST_P(Agreement, AnotherCountOrType) {
     for (const DType other : {DType::kInt32, DType::kFloat64})
       all.push_back(
           passes(0, {Collective::kAllReduce, count}, {Collective::kAllReduce, count, other}));
-  // Collectives in which some ranks exchange no message; the odd rank is the root in one half.
+  // Collectives in which some ranks exchange no message; half of the time the odd rank is the root.
   for (const Collective c :
        {Collective::kReduce, Collective::kGather, Collective::kScatter, Collective::kAllToAll})
     for (const std::size_t count : {64ul, 30000ul})
@@ -198,7 +198,7 @@ TEST_P(Agreement, AnotherOperatorRootCollectiveOrAlgorithm) {
       all.push_back(d);
     }
   }
-  // Who has nothing to do goes on; it may be found at its next call, or at the deadline.
+  // A rank with an empty part returns; the mismatch is found at its next call or at the deadline.
   for (const std::size_t count : {64ul, 100000ul})
     all.push_back({1,
                    {Collective::kAllReduce, count},
@@ -207,7 +207,7 @@ TEST_P(Agreement, AnotherOperatorRootCollectiveOrAlgorithm) {
   expect(all);
 }
 
-// Found when the ranks tell each other what they were called with.
+// Found when the ranks exchange their arguments.
 class AgreementOnDevice : public Agreement {};
 
 TEST_P(AgreementOnDevice, ShowsBothSides) {
@@ -264,7 +264,7 @@ TEST_P(Agreement, MessagesOfTwoSizesOrTypes) {
   }
 }
 
-// Counted from 1, as collectives are, and as in what is said of messages that disagree.
+// Counted from 1, like collectives, and as in errors about mismatched messages.
 class MessageNumbers : public testing::OnFakeDevice {};
 TEST_F(MessageNumbers, AreTheSameInEveryVerdict) {
   const auto first_of_a_pair = [](const auto& send) {
@@ -291,7 +291,7 @@ TEST_F(MessageNumbers, AreTheSameInEveryVerdict) {
   EXPECT_NE(none.find("never called send #1 to rank 0"), std::string::npos) << none;
 }
 
-// One argument of one rank changed at random: nobody gets a wrong result without an error.
+// Changes one random argument of one rank: no rank gets a wrong result without an error.
 TEST_P(Agreement, RandomMutations) {
   const char* text = std::getenv("WEFT_TEST_SEED");
   const auto seed = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
@@ -338,8 +338,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Agreement,
                                            Setting{"ucx3", {1, 1, 1}, "ucx"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Who only sends does not wait for the others: of two rounds of the numbers in tags, the messages
-// of the second one are no part of the first.
+// A sender may run ahead by a whole cycle of the call numbers in tags; messages of the second cycle
+// must not match calls of the first.
 class FarAhead : public testing::OnFakeDevice {};
 TEST_F(FarAhead, IsNoDisagreement) {
   constexpr int kCalls = 9000;
@@ -352,7 +352,7 @@ TEST_F(FarAhead, IsNoDisagreement) {
     if (comm.rank() == 2) {
       while (!ahead && std::chrono::steady_clock::now() < until)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      // The root waits and looks at what is there.
+      // The root lets messages arrive before it receives.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     for (std::int32_t i = 0; i < kCalls; ++i) {

@@ -1,4 +1,4 @@
-// A call in words, and what is said of heads that differ in nothing.
+// The text of a call, and the error for calls with equal headers.
 #include "coll/call_descriptor.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(CallDescriptor, CountsOfAnUnevenCallGoInOneWord) {
   EXPECT_EQ(arguments(back, false), "1000 x float32");
 }
 
-// Ranks whose schedules do not fit together have passed the same, and have the same plan.
+// Ranks whose schedules do not match passed the same arguments and have the same plan.
 TEST(Disagreement, OfEqualHeadsIsAboutTheSchedules) {
   const Call call{.count = 100};
   Head head = signature(Collective::kAllReduce, call, 0, 0, 5);

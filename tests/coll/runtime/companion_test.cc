@@ -1,4 +1,4 @@
-// A companion communicator fails with the communicator that it serves, whichever ranks it has.
+// A companion communicator fails with the communicator that it serves, whatever its ranks.
 #include <gtest/gtest.h>
 
 #include "coll/runtime/core.h"
@@ -12,13 +12,13 @@ TEST(Companion, OfSomeRanksFailsWithTheWhole) {
   whole.number = some.number = 7;
   some.ranks = {1, 3};
   const Scope dead{Scope::Ends::kRank, 2}, ended{Scope::Ends::kGroup, 0, 7};
-  // Ranks 1 and 3 alone would neither miss rank 2 nor be the communicator of rank 0.
+  // By membership alone, ranks 1 and 3 would not be affected by rank 2 or by rank 0's communicator.
   EXPECT_FALSE(concerns(dead, some));
   EXPECT_FALSE(concerns(ended, some));
   some.whole = &whole;
   EXPECT_TRUE(concerns(dead, some));
   EXPECT_TRUE(concerns(ended, some));
-  // Another communicator, or a rank of none of the two, ends neither.
+  // A failure of another communicator, or of a rank in neither, ends neither.
   EXPECT_FALSE(concerns({Scope::Ends::kGroup, 0, 8}, some));
   EXPECT_FALSE(concerns({Scope::Ends::kGroup, 1, 7}, some));
   EXPECT_FALSE(concerns({Scope::Ends::kRank, 4}, some));

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Ranks that die, stop, or go their own way at a random moment: every other rank gets an error
-// that names them, before its deadline and a margin, and nobody ever sees wrong data.
+// Ranks that die, stop, or diverge at a random moment: every other rank gets an error that names
+// them, before its deadline plus a margin, and no rank ever sees wrong data.
 //
 // WEFT_TEST_SEED repeats a run.
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ std::set<std::string> names_in_dev_shm() {
   return names;
 }
 
-// What is mapped under a name there outlives the process that is killed.
+// Whether the process maps a name in /dev/shm, which would outlive a killed process.
 bool maps_dev_shm(pid_t pid) {
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string line; std::getline(maps, line);)
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class Interruption : public Failure {};
 
-// Stopped for less than the deadline: nobody may take it for dead.
+// A rank stopped for less than the deadline must not be taken for dead.
 TEST_P(Interruption, AShortStopIsNoFailure) {
   Workload job(GetParam(), random_(), true);
   ASSERT_TRUE(job.started());
@@ -143,7 +143,7 @@ TEST_P(Interruption, ALongStopOfAllRanksIsNoFailure) {
   }
 }
 
-// At any moment from the first line on: the constructor throws, or a collective fails.
+// At any time after the start of main(): the constructor throws, or a collective fails.
 TEST_P(Interruption, KilledWhileTheJobAssembles) {
   for (int i = 0; i < 3; ++i) {
     Workload job(GetParam(), random_(), true, milliseconds(3000));
@@ -163,7 +163,7 @@ TEST_P(Interruption, KilledWhileTheJobAssembles) {
   }
 }
 
-// Nothing is left when there is nobody to clean up.
+// Nothing is left in /dev/shm if no process remains to clean up.
 TEST_P(Interruption, AllKilledAtOnceLeaveNothing) {
   const auto before = names_in_dev_shm();
   {
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, Interruption,
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Ranks that call different things. Runs call(comm) on every rank and collects what they got.
+// Ranks make different calls. Runs call(comm) on every rank and collects the results.
 void diverge(const Setting& s, const std::function<Status(Communicator&)>& call,
              const std::function<void(Rank, const Note&)>& check) {
   const int n = ranks_of(s);
@@ -219,7 +219,7 @@ TEST(Divergence, ARankThatDoesNotCallIsNamed) {
           s,
           [count](Communicator& comm) -> Status {
             std::vector<float> data(count, 1);
-            if (comm.rank() == 1) {  // busy with something else, but alive
+            if (comm.rank() == 1) {  // in user code, but alive
               std::this_thread::sleep_for(kTimeout);
               return {};
             }
@@ -245,7 +245,7 @@ TEST(Divergence, DifferentCountsEndInAnError) {
             std::vector<float> data(mine, 1), result(mine);
             Status s =
                 comm.all_reduce(data.data(), result.data(), mine, DType::kFloat32, RedOp::kSum);
-            if (s.ok()) s = comm.barrier();  // who got through hears of the others here
+            if (s.ok()) s = comm.barrier();  // successful ranks get the error here
             return s;
           },
           [](Rank r, const Note& note) {
@@ -255,8 +255,8 @@ TEST(Divergence, DifferentCountsEndInAnError) {
   }
 }
 
-// Who leaves sees to it that what it sent has come, over another rail if need be; but not for ranks
-// of a job that has failed.
+// A leaving rank ensures delivery of what it sent, over another rail if necessary, but not to ranks
+// of a failed job.
 TEST(FailureOfOthers, DoesNotKeepARankThatLeaves) {
   WorldOptions options;
   options.transport = "tcp";
@@ -266,7 +266,7 @@ TEST(FailureOfOthers, DoesNotKeepARankThatLeaves) {
     Communicator comm = world.world();
     std::int32_t word = 0;
     if (comm.rank() == 0) {
-      EXPECT_TRUE(comm.send(&word, 1, DType::kInt32, 1).ok());  // nobody takes it
+      EXPECT_TRUE(comm.send(&word, 1, DType::kInt32, 1).ok());  // never received
       leaving = true;
     } else {
       while (!leaving) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// What a forked child does with the World, Communicators and Handles that it finds harms nobody.
+// A forked child's use of inherited Worlds, Communicators and Handles does not affect the parent.
 // labels: multiproc
 // ctest: whole
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void PrintTo(const ForkCase& c, std::ostream* os) { PrintTo(c.setting, os); }
 
 class Fork : public ::testing::TestWithParam<ForkCase> {};
 
-// What a child does on its way out of main(), or at the end of its static objects.
+// The destructors that a child runs when it leaves main(), or for its static objects.
 [[noreturn]] void end_child(Request handle, Communicator comm, std::unique_ptr<World> world) {
   const bool over = handle.test();
   const Code code = handle.wait().code();

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// Hundreds of asynchronous operations under way at once.
+// Hundreds of pending asynchronous operations.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -23,7 +23,7 @@ using testing::Setting;
 
 class Flood : public ::testing::TestWithParam<Setting> {};
 
-// What is in flight must not keep what earlier operations need: cells, slots, views.
+// Pending operations must not hold resources that earlier operations need: cells, slots, views.
 TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
   WorldOptions options;
   options.transport = GetParam().transport;
@@ -46,7 +46,7 @@ TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
                                                               DType::kInt32, RedOp::kSum)
                                   : comm.all_reduce_async(in[i].data(), out[i].data(), count,
                                                           DType::kInt32, RedOp::kSum));
-        // Ranks get ahead of each other.
+        // Lets ranks run ahead of each other.
         if (i % 50 == static_cast<std::size_t>(comm.rank()) * 7 % 50)
           std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Flood,
                                            Setting{"mixed4x2", {4, 4}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Each of many concurrent calls allocates memory for its plan; afterwards weft keeps that of a few.
+// Each concurrent call allocates memory for its plan; afterwards weft keeps only a few of these.
 TEST(FloodMemory, OfABurstIsGivenBack) {
   WorldOptions options;
   options.transport = "tcp";

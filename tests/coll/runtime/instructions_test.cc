@@ -1,7 +1,7 @@
 // Counts the instructions of a rank for an all_reduce of 8 bytes between hosts, by callgrind: over
-// verbs on the fake device and over tcp on loopback, on one rail and on two; those of its
-// transport alone, for the same message each way; and those of a program that knows nothing but a
-// queue pair, or a socket, the floor below any library. One thread plays both ranks in turns.
+// verbs on the fake device and over tcp on loopback, on one rail and on two; of its transport
+// alone, for the same message each way; and of a program that uses only a queue pair or a socket,
+// the minimum for any library. One thread runs both ranks in turns.
 // labels: multiproc
 // ctest: alone
 // sanitize: no
@@ -43,11 +43,11 @@ namespace weft::testing {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kRounds = 256;  // a multiple of what windows and rings of slots hold
+constexpr int kRounds = 256;  // a multiple of windows and slot rings
 
 enum class Of { kCollective, kTransport, kBare };
 
-// What is counted, and the recorded instructions of a rank for each operation.
+// A measured configuration, and the recorded instructions per rank and operation.
 struct Counted {
   const char* name;
   const char* transport;
@@ -101,7 +101,7 @@ std::vector<std::unique_ptr<World>> worlds(const Counted& what) {
   return made;
 }
 
-// Both ranks of this thread, in turns.
+// Both ranks on this thread, in turns.
 class Ranks {
  public:
   explicit Ranks(const Counted& what) : worlds_(worlds(what)) {
@@ -116,7 +116,7 @@ class Ranks {
     }
   }
   int polls() const { return polls_; }
-  // What a rank's transport does for an all_reduce: a send, a receive and the polls for both.
+  // The transport's share of an all_reduce: a send, a receive and the polls for both.
   void exchange() WEFT_NO_THREAD_SAFETY_ANALYSIS {
     double in[kRanks] = {1, 2}, out[kRanks] = {};
     Head head{.sign = ++exchanges_};
@@ -158,12 +158,12 @@ class Ranks {
   }
 
  private:
-  // Without the lock, which would be counted: this thread is the only one.
+  // Without the lock, which would be counted: there is only this thread.
   bool over(std::size_t r) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     return CommunicatorInside::of(comms_[r]).core->tasks.empty();
   }
 
-  // The transport on which the two ranks meet.
+  // The transport between the two ranks.
   Transport& rail(std::size_t r) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     const Core& core = *CommunicatorInside::of(comms_[r]).core;
     return *core.links[static_cast<std::size_t>(core.link_of(0, 1))];
@@ -175,7 +175,7 @@ class Ranks {
   std::uint64_t exchanges_ = 0;
 };
 
-// A queue pair each: a write of 8 bytes with immediate data, inline, and a receive request.
+// One queue pair each: an 8-byte inline write with immediate data, and a receive request.
 class BareVerbs {
  public:
   BareVerbs() {
@@ -221,7 +221,7 @@ class BareVerbs {
   std::unique_ptr<VerbsQp> pairs_[kRanks] = {pair(*queues_[0]), pair(*queues_[1])};
 };
 
-// A socket each: a send and a receive of 8 bytes.
+// One socket each: a send and a receive of 8 bytes.
 class BareSockets {
  public:
   BareSockets() {
@@ -248,8 +248,8 @@ double totals(const std::string& file) {
   return 0;
 }
 
-// Runs `once` under callgrind, then as often `idle`, a poll that finds nothing. Prints how many
-// polls the former took.
+// Runs `once` under callgrind, then `idle`, an empty poll, the same number of times. Prints the
+// number of polls in `once`.
 template <class Once, class Idle, class Polls>
 void measure(Once once, Idle idle, Polls polls) {
   for (int i = 0; i < 100; ++i) once();
@@ -267,8 +267,8 @@ void measure(Once once, Idle idle, Polls polls) {
 
 void play(const Counted& what) {
   FakeVerbs::get().wired = true;
-  FakeVerbs::get().kind = true;  // counted are the instructions of messages that come at once
-  setenv("WEFT_TCP_DATAGRAMS", "0", 1);  // which messages go as datagrams depends on time
+  FakeVerbs::get().kind = true;          // immediate delivery
+  setenv("WEFT_TCP_DATAGRAMS", "0", 1);  // the use of datagrams depends on timing
   if (what.of == Of::kBare) {
     if (what.transport == std::string_view("verbs")) {
       BareVerbs bare;
@@ -278,7 +278,7 @@ void play(const Counted& what) {
       measure([&] { bare.exchange(); }, [] {}, [] { return 0; });
     }
   } else {
-    Ranks& ranks = *new Ranks(what);  // never ended: a World waits for the others before its end
+    Ranks& ranks = *new Ranks(what);  // leaked: a World waits for others when it ends
     const auto polls = [&] { return ranks.polls(); };
     if (what.of == Of::kTransport)
       measure([&] { ranks.exchange(); }, [&] { ranks.poll_rails(); }, polls);
@@ -288,13 +288,12 @@ void play(const Counted& what) {
   std::_Exit(0);
 }
 
-// Instructions of a rank for each operation beyond those of polls that find nothing, of which it
-// takes more or fewer.
+// Instructions per rank and operation, without those of empty polls, whose number varies.
 double count(const Counted& what, int index) {
   const TemporaryFolder folder;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const Output output =
-      // --toggle-collect has callgrind begin without counting, until the option after it.
+      // --toggle-collect makes callgrind start without counting, until the option after it.
       run(fmt::format("valgrind --tool=callgrind --instr-atstart=no "
                       "--toggle-collect='*FakeVerbs::ops_*' --collect-atstart=yes "
                       "--callgrind-out-file={} {} --count {}",
@@ -320,7 +319,7 @@ TEST_P(Instructions, DoNotGrow) {
   RecordProperty("instructions", std::to_string(static_cast<int>(counted)));
   EXPECT_GT(counted, 0);
   EXPECT_LE(counted, 1.1 * what.recorded) << "instructions of a rank for each all_reduce";
-  // The target is 1,500 on one rail and 2,000 on two. Who comes nearer records it.
+  // The target is 1,500 on one rail and 2,000 on two. Record improvements.
   EXPECT_GE(counted, 0.8 * what.recorded) << "better than recorded: record it in kCounted";
 }
 

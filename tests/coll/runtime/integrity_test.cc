@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // sanitize: long
-// Bits that flip on the way: repaired in integrity mode, or named.
+// Bits that flip in transit: repaired in integrity mode, or attributed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
@@ -55,8 +55,8 @@ bool right(const std::vector<std::int32_t>& out, int n, int shift) {
   return true;
 }
 
-// repeats=0 here and below: nothing says how many messages come between a message and its repeat,
-// and a fault with a period could meet the same message until integrity mode gives up.
+// repeats=0 here and below: the number of messages between a message and its retransmission varies,
+// so a periodic fault could hit the same message until integrity mode fails it.
 TEST_P(Integrity, FlippedBitsAreRepaired) {
   std::atomic<std::uint64_t> retries{0};
   const WorldOptions flips = options("flip:nth=3,every=23,repeats=0,min=1");
@@ -75,8 +75,8 @@ TEST_P(Integrity, FlippedBitsAreRepaired) {
   EXPECT_GT(retries.load(), 0u);
 }
 
-// Sums are made at different places: with copies, by the reduction, or for themselves where it
-// cannot be done again; of memory that is lent, and of results that are staged.
+// Checksums are computed in several places: during copies, by the reduction, or separately if it
+// cannot be repeated; over lent memory, and over staged results.
 TEST_P(Integrity, InEveryCollectiveMemoryAndPlace) {
   const auto cases = testing::Pairwise(
                          testing::Axis<Collective>{
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Integrity,
                                            Setting{"ucx2", {1, 1}, "ucx"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A short message goes over the rail of its pair; that of the second ranks of both hosts is rail 1.
+// A short message uses the rail of its pair: rail 1 for the second ranks of both hosts.
 TEST(Integrity, ADamagedRailIsNamed) {
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);
@@ -142,7 +142,7 @@ TEST(Integrity, ADamagedRailIsNamed) {
   o.transport = "tcp";
   run_ranks(places({2, 2}, 2), o, [](World& world) {
     Communicator comm = world.world();
-    // Nothing is wrong with rail 0.
+    // Rail 0 works.
     std::vector<std::int32_t> data(1000, comm.rank());
     Status s;
     if (comm.rank() % 2 == 0) {
@@ -162,7 +162,8 @@ TEST(Integrity, ADamagedRailIsNamed) {
   });
 }
 
-// Not by that of the call that was made last. The communicators of the other rail go on.
+// The error has the failed call's number, not the latest one. The other rail's communicators
+// continue.
 TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);
@@ -170,7 +171,7 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   const testing::Faults faults("flip:rail=1,times=1000000,min=256");
   o.transport = "tcp";
   run_ranks(places({2, 2}, 2), o, [](World& world) {
-    Communicator comm = world.world().split(world.rank() % 2);  // each on its rail
+    Communicator comm = world.world().split(world.rank() % 2);  // one per rail
     std::vector<std::int32_t> data(1000);
     EXPECT_TRUE(comm.barrier().ok());
     EXPECT_EQ(job_of(world).all_gather("").size(), 4u);
@@ -196,8 +197,8 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   });
 }
 
-// A rank's long messages go over both rails, whatever rail its pair has: what each came over is
-// told, not that of the pair.
+// Long messages are striped over both rails: the error names the rail of the damaged part, not the
+// rail of the pair.
 TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
   for (const int rail : {0, 1}) {
     const auto lines = std::make_shared<std::ostringstream>();

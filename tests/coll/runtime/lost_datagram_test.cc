@@ -1,4 +1,4 @@
-// A datagram is lost whose sender does not come back to weft for long.
+// A datagram is lost while its sender makes no weft calls for a long time.
 // labels: multiproc waits
 #include <gtest/gtest.h>
 
@@ -27,13 +27,13 @@ bool until(const std::atomic<int>& step, int value) {
   return Processes::wait_until(seconds(60), [&] { return step.load() == value; });
 }
 
-// The first of them sends, and then does something else until the other has what it sent.
+// The first rank sends, and then makes no call until the other has received.
 int be_a_rank(const JobSpec& spec, Steps& steps) {
   const auto where = testing::places({1, 1}, 1);
   World world(connect(spec), where[static_cast<std::size_t>(spec.rank)],
               {.transport = "tcp", .timeout = seconds(30)});
   Communicator all = world.world();
-  for (int i = 0; i < 300; ++i)  // by then datagrams pass
+  for (int i = 0; i < 300; ++i)  // datagrams are in use by then
     if (!all.barrier().ok()) return 2;
   ++steps.ready;
   if (!until(steps.ready, 2)) return 3;
@@ -52,7 +52,7 @@ int be_a_rank(const JobSpec& spec, Steps& steps) {
   return steps.received == 1 && !::testing::Test::HasFailure() ? 0 : 5;
 }
 
-// It went with a send that was over: the receiver must not have to wait for the sender's next call.
+// The send had completed: the receiver must not depend on the sender's next call.
 TEST(LostDatagram, IsRepeatedThoughNobodyPolls) {
   setenv("WEFT_TCP_DATAGRAMS", "1", 1);
   testing::Shared<Steps> steps(1);

@@ -1,5 +1,5 @@
-// Ranks that were told different things: every rank names what, both values, and where they come
-// from.
+// Ranks with different settings: every rank's error names the setting, both values, and their
+// sources.
 // sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What each of 3 ranks on 2 hosts says of a World for which rank 2 has other options.
+// The errors of 3 ranks on 2 hosts when rank 2 has other options.
 std::vector<std::string> errors_where(const std::function<void(WorldOptions&)>& differ) {
   auto jobs = local_jobs(3);
   const auto where = testing::places({1, 2});

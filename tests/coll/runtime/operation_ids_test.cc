@@ -1,6 +1,6 @@
 // labels: multiproc
-// After billions of operations their numbers begin anew, and none is one of those that transports
-// give to messages of their own.
+// Operation ids wrap around after billions of operations, and never equal ids reserved for the
+// transports' own messages.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // labels: multiproc waits
-// What fails in one communicator ends it on all of its ranks, and no other: those of the same
-// ranks, too, go on with exact results. A dead rank ends the communicators that it is in.
+// A failure in one communicator ends it on all of its ranks. Other communicators, even of the same
+// ranks, continue with exact results. A dead rank ends the communicators that contain it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ constexpr milliseconds kScopeTimeout{5000}, kScopeLimit{60000};
 constexpr int kRounds = 60;
 
 struct ScopeNote {
-  std::atomic<int> rounds;  // of exact sums over communicators that have not failed
+  std::atomic<int> rounds;  // exact sums over communicators without failures
   std::atomic<bool> wrong, stuck, finished;
   char first[500], again[500], world[500], shrunk[500];
 };
@@ -45,7 +45,7 @@ void note(char (&to)[500], const Status& s) {
   std::snprintf(to, sizeof to, "%s", s.to_string().c_str());
 }
 
-// A sum over the communicator, from a few bytes on a board to some slices, and a message around.
+// A sum, from a few bytes on a board to several slices, and a ring of messages.
 Status exact_round(Communicator& c, int round, ScopeNote& note) {
   const std::size_t count = round % 3 == 0 ? 5 : round % 3 == 1 ? 3000 : 150000;
   std::vector<std::int32_t> in(count), out(count);
@@ -68,7 +68,7 @@ Status exact_round(Communicator& c, int round, ScopeNote& note) {
 
 class Scope4 : public ::testing::TestWithParam<Setting> {
  protected:
-  // Each rank: the world, its half ({0, 1} or {2, 3}), and its pair across ({0, 2} or {1, 3}).
+  // Each rank has the world, its half ({0, 1} or {2, 3}), and its pair across ({0, 2} or {1, 3}).
   using Body = std::function<int(World&, Communicator&, Communicator&, ScopeNote&)>;
   void run(const Body& body) {
     processes_.emplace(4, milliseconds(15000), [&](const JobSpec& spec) {
@@ -93,8 +93,8 @@ class Scope4 : public ::testing::TestWithParam<Setting> {
   std::optional<Processes> processes_;
 };
 
-// The calls differ by count, in a message of a board or of several slices; and what rank 2 has sent
-// in the communicator never gets a receive.
+// The counts differ, in a board message or in several slices; and rank 2's sends in the
+// communicator are never received.
 TEST_P(Scope4, AMismatchEndsItsCommunicatorAndNoOther) {
   for (const std::size_t count : {7, 200000}) {
     SCOPED_TRACE(count);
@@ -154,7 +154,7 @@ TEST_P(Scope4, ADeadRankEndsItsCommunicatorsAndTheOthersShrinkLater) {
       note(n.first, exact_round(ends, 0, n));
       note(n.again, ends.barrier());
     }
-    // Rank 0 is in two that go on: with rank 1 and with rank 2.
+    // Rank 0 is in two communicators that continue: with rank 1 and with rank 2.
     for (int i = 0; s.ok() && i < kRounds; ++i) {
       s = exact_round(lives, i, n);
       if (s.ok() && me == 0) s = exact_round(across, i, n);
@@ -181,7 +181,7 @@ TEST_P(Scope4, ADeadRankEndsItsCommunicatorsAndTheOthersShrinkLater) {
   }
 }
 
-// The ranks tell each other of failures by rank 0: without it nobody goes on.
+// Rank 0 distributes failures: without it, no rank continues.
 TEST_P(Scope4, WithRank0AllEnd) {
   run([&](World& world, Communicator& half, Communicator&, ScopeNote& n) {
     n.stuck = true;
@@ -201,7 +201,8 @@ TEST_P(Scope4, WithRank0AllEnd) {
   for (Rank r = 1; r < 4; ++r) EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 0"));
 }
 
-// A rank that ends its World since a communicator failed lets others that wait for it know why.
+// A rank that destroys its World after a communicator failed passes on the reason to ranks that
+// wait for it.
 TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
   run([&](World& world, Communicator& half, Communicator& across, ScopeNote& n) {
     std::vector<float> in(9, 1), out(9);
@@ -228,7 +229,7 @@ TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
   }
 }
 
-// Says that rank 2 is dead once rank 0 has gathered so many times.
+// Reports rank 2 as dead after that many gathers.
 class LosesRank2 final : public testing::JobAround {
  public:
   LosesRank2(std::unique_ptr<Job> job, int gathers)
@@ -243,7 +244,7 @@ class LosesRank2 final : public testing::JobAround {
   int gathers_;
 };
 
-// Also between two gathers, where ranks wait for messages of the calibration.
+// This includes the time between two gathers, while ranks wait for calibration messages.
 TEST(ScopeOfADeath, EndsTheSetUpAtAnyStep) {
   const auto where = testing::places({3});
   WorldOptions options;

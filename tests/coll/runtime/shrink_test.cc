@@ -1,7 +1,7 @@
 // labels: multiproc waits
 // unsanitized: Settings/Shrink.*
-// abort() and shrink(): ranks that are killed, stopped or give up; the others go on without them
-// and get right results.
+// abort() and shrink(): ranks are killed, stopped or abort; the others continue without them and
+// get right results.
 //
 // WEFT_TEST_SEED repeats a run.
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ using testing::Shared;
 
 constexpr milliseconds kShrinkTimeout{3000}, kShrinkLimit{60000};
 
-// What a rank tells the test.
+// A rank's report to the test.
 struct ShrinkNote {
   std::atomic<int> rounds, size, former, failures, code;
   std::atomic<bool> wrong, threw;
@@ -44,15 +44,15 @@ struct ShrinkNote {
 struct Orders {
   std::atomic<bool> finish;
   std::atomic<Rank> aborts;    // this rank calls abort(), from another thread
-  std::atomic<int> die_early;  // a rank that gets this many failures dies before it shrinks
+  std::atomic<int> die_early;  // a rank with this many failures dies before it shrinks
   std::atomic<Rank> dies;
 };
-// To nobody: what is zero at first is an order to rank 0.
+// Addressed to no rank: zero-initialized orders would address rank 0.
 struct NoOrders : Shared<Orders> {
   NoOrders() : Shared<Orders>(1) { (*this)[0].aborts = (*this)[0].dies = kNoRank; }
 };
 
-// One round: sums of all sizes over the world and over halves of it, all checked.
+// One round: sums of all sizes over the world and over its halves, all checked.
 Status one_round(Communicator& comm, Communicator& half, std::mt19937& random, bool& wrong) {
   static std::int64_t* shared = static_cast<std::int64_t*>(alloc(2 << 20));
   static std::vector<std::int64_t> own(2 << 17);
@@ -90,7 +90,7 @@ class Job8 {
   Processes& processes() { return processes_; }
   int size() const { return n_; }
 
-  // All but `gone` have done so many rounds in a world of that size.
+  // Waits until all ranks except `gone` have done that many rounds in a world of that size.
   ::testing::AssertionResult reach(int size, const std::vector<Rank>& gone, int rounds = 10) {
     std::vector<int> before;
     const bool there = Processes::wait_until(kShrinkLimit, [&] {
@@ -174,7 +174,7 @@ class Job8 {
           return 0;
         }
         bool wrong = false;
-        // The halves draw the same numbers: both know what the other does.
+        // The halves draw the same random numbers, so each knows the other's calls.
         status = one_round(comm, half, random, wrong);
         if (wrong) note.wrong = true;
         if (status.ok()) ++note.rounds;
@@ -200,7 +200,7 @@ class Job8 {
 
   int n_;
   Shared<ShrinkNote> notes_;
-  NoOrders orders_;  // before there is a rank to read them
+  NoOrders orders_;  // initialized before the ranks fork
   Processes processes_;
 };
 
@@ -210,14 +210,14 @@ class Shrink : public ::testing::TestWithParam<Setting> {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     random_.seed(seed());
   }
-  // Not rank 0.
+  // A random rank other than 0.
   Rank any() { return 1 + static_cast<Rank>(random_() % static_cast<unsigned>(size() - 1)); }
   int size() const { return ranks_of(GetParam()); }
   void pause() { std::this_thread::sleep_for(std::chrono::microseconds(random_() % 40000)); }
   std::mt19937 random_;
 };
 
-// On every wire, and of two ranks too. Which ranks are gone, and when, is no matter of wires.
+// Runs on every transport, also with two ranks. Other tests vary which ranks fail and when.
 class ShrinkOnAWire : public Shrink {};
 
 #define START(job)                 \
@@ -235,7 +235,7 @@ TEST_P(ShrinkOnAWire, OneIsKilledAndTheOthersGoOn) {
     if (r == victim) continue;
     EXPECT_EQ(job.note(r).blamed, victim) << job.note(r).message;
   }
-  // And once more.
+  // A second failure.
   const Rank second = victim == 1 ? 2 : 1;
   if (size() < 4) return job.finish({victim});
   job.processes().signal(second, SIGKILL);
@@ -267,11 +267,11 @@ TEST_P(ShrinkOnAWire, RankZeroIsReplaced) {
   pause();
   job.processes().signal(0, SIGKILL);
   ASSERT_TRUE(job.reach(size() - 1, {0}));
-  // The new one works as the old one did.
+  // The new rank 0 works like the old one.
   if (size() < 4) return job.finish({0});
   job.processes().signal(2, SIGKILL);
   ASSERT_TRUE(job.reach(size() - 2, {0, 2}));
-  job.processes().signal(1, SIGKILL);  // which took over
+  job.processes().signal(1, SIGKILL);  // the new rank 0
   ASSERT_TRUE(job.reach(size() - 3, {0, 1, 2}));
   job.finish({0, 1, 2});
 }
@@ -294,7 +294,7 @@ TEST_P(Shrink, AStoppedRankIsLeftBehindAndToldSo) {
   ASSERT_TRUE(job.reach(size() - 1, {victim}));
   job.processes().signal(victim, SIGCONT);
   EXPECT_TRUE(Processes::wait_until(kShrinkLimit, [&] { return job.note(victim).threw.load(); }));
-  ASSERT_TRUE(job.reach(size() - 1, {victim}));  // and does no harm
+  ASSERT_TRUE(job.reach(size() - 1, {victim}));  // the resumed rank has no effect
   job.finish({victim});
 }
 
@@ -315,7 +315,7 @@ TEST_P(ShrinkOnAWire, AbortNamesWhoAndWhyAndAllGoOn) {
         << job.note(r).message;
   }
   ASSERT_TRUE(job.reach(size(), {}));
-  // From a signal handler.
+  // Calls abort() from a signal handler.
   job.processes().signal(0, SIGUSR1);
   ASSERT_TRUE(Processes::wait_until(kShrinkLimit, [&] {
     return std::string(job.note(size() - 1).message).find("said the handler") != std::string::npos;
@@ -362,7 +362,7 @@ TEST(ShrinkMisuse, TheOldWorldSaysWhatHappened) {
   });
 }
 
-// A thread that watches over a program does not know when another one shrinks.
+// A watchdog thread does not know when another thread shrinks the World.
 TEST(ShrinkMisuse, TheOldWorldMayBeAskedMeanwhile) {
   for (int round = 0; round < 5; ++round)
     testing::run_ranks(testing::places({1, 1}, 2), {}, [](World& world) {
@@ -385,7 +385,7 @@ TEST(ShrinkMisuse, TheOldWorldMayBeAskedMeanwhile) {
     });
 }
 
-// Ranks have other numbers afterwards, and would write over each other's files.
+// Ranks are renumbered and would overwrite each other's files.
 TEST(ShrinkTraces, ThoseUpToTheFailureStay) {
   const testing::TemporaryFolder folder;
   setenv("WEFT_TRACE", (folder / "t.json").c_str(), 1);

@@ -1,7 +1,6 @@
-// A job that runs for long: sixty thousand small all-reduces, five thousand communicators made
-// and destroyed. What a process holds at the end is what it held after the first few: memory,
-// mappings, files, names in /dev/shm. 32 bytes that each small all-reduce leaks are three times
-// what the test forgives.
+// A long job: sixty thousand small all-reduces, five thousand communicators created and destroyed.
+// Memory, mappings, files and names in /dev/shm must not grow after the first few turns. A leak of
+// 32 bytes per small all-reduce is three times the limit.
 //
 //   WEFT_SOAK_SHARE=5 coll_multiproc_tests --gtest_filter=Soak.*    five times as many turns
 // labels: multiproc
@@ -35,10 +34,10 @@ using testing::Shared;
 
 struct Holding {
   long memory_kib, mappings, files, names;
-  char file_list[1500];  // what the descriptors lead to
+  char file_list[1500];  // targets of the file descriptors
 };
 
-// Of weft: jobs of other programs (mpirun) come and go.
+// Counts only weft's names: jobs of other programs (mpirun) come and go.
 long names_in_dev_shm() {
   return std::ranges::count_if(
       std::filesystem::directory_iterator("/dev/shm"), [](const auto& entry) {
@@ -47,11 +46,11 @@ long names_in_dev_shm() {
 }
 
 Holding holding() {
-  malloc_trim(0);  // what is free is not held
+  malloc_trim(0);  // free memory does not count
   Holding now{};
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
-    for (const std::string field : {"RssAnon:", "RssShmem:"})  // code that comes in late is no leak
+    for (const std::string field : {"RssAnon:", "RssShmem:"})  // code pages loaded late are no leak
       if (line.starts_with(field)) now.memory_kib += std::atol(line.c_str() + field.size());
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++now.mappings;
@@ -60,7 +59,7 @@ Holding holding() {
     std::error_code gone;
     const std::string target = std::filesystem::read_symlink(fd.path(), gone).string();
     list += fmt::format(" {}={}", fd.path().filename().string(), target);
-    // Somebody on this machine has called `weft doctor`: what it was told stays until the next one.
+    // Left by a call of `weft doctor` on this machine until the next one.
     if (target.find("weft-answer") == std::string::npos) ++now.files;
   }
   fmt::format_to_n(now.file_list, sizeof now.file_list - 1, "{}", list);
@@ -68,10 +67,10 @@ Holding holding() {
   return now;
 }
 
-// Looks are after a tenth of the turns, then after each third of the rest.
+// Samples after a tenth of the turns, then after each third of the rest.
 constexpr long kThirds = 3;
 struct Report {
-  std::atomic<long> turns;  // done so far
+  std::atomic<long> turns;  // completed
   Holding looks[kThirds + 1];
   std::int64_t wrong;
   char error[512];
@@ -84,15 +83,15 @@ long share_of(long whole) {
                   static_cast<long>(static_cast<double>(whole) * (text ? std::atof(text) : usual)));
 }
 
-// The turns of each rank, for people: "12000, 12001, 12000".
+// The turns of each rank, for the log: "12000, 12001, 12000".
 std::string turns_of(Shared<Report>& reports, int n) {
   std::string text;
   for (Rank r = 0; r < n; ++r) text += fmt::format("{}{}", r ? ", " : "", reports[r].turns.load());
   return text;
 }
 
-// Waits until all ranks have ended, however long they take, and says every half minute how far the
-// ranks are. Fails where no rank has made a turn in two minutes.
+// Waits without a time limit until all ranks have ended, and prints their progress every 30 s.
+// Fails if no rank makes a turn in two minutes.
 void wait_while_it_goes_on(Processes& processes, Shared<Report>& reports, int n) {
   constexpr int kLooksWithoutATurn = 4;
   std::string before;
@@ -105,7 +104,7 @@ void wait_while_it_goes_on(Processes& processes, Shared<Report>& reports, int n)
   }
 }
 
-// turn(comm, i) for each i on every rank; a tenth of them goes before the first look.
+// turn(comm, i) for each i on every rank; the first tenth precedes the first sample.
 void soak(const std::vector<int>& hosts, const char* transport, long turns,
           const std::function<bool(Communicator&, long)>& turn) {
   const auto where = testing::places(hosts);
@@ -136,8 +135,8 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
     const auto& [turns_done, looks, wrong, error] = reports[r];
     const auto& first = looks[0];
     const auto& last = looks[kThirds];
-    // A leak grows in every third. A pool (UCX's take 560 KiB at a time, scratch a file of its own)
-    // grows once, when for the first time that many messages happen to be under way.
+    // A leak grows in every third. A pool (UCX takes 560 KiB at a time, scratch a file) grows only
+    // when the number of pending messages reaches a new maximum.
     long growth = last.memory_kib, more_files = last.files;
     for (long t = 0; t < kThirds; ++t) {
       growth = std::min(growth, looks[t + 1].memory_kib - looks[t].memory_kib);
@@ -173,7 +172,7 @@ TEST(Soak, SmallAllReduces) {
        [](Communicator& comm, long i) { return all_reduce_is_right(comm, i); });
 }
 
-// Not on the board: plans, runs, slots and rings.
+// Too large for the board: uses plans, runs, slots and rings.
 TEST(Soak, MiddlingAllReducesInSharedMemory) {
   soak({3}, "auto", share_of(8000),
        [](Communicator& comm, long i) { return all_reduce_is_right(comm, i, 20000); });

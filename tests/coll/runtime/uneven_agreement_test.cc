@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Blocks of different sizes on which ranks disagree: all of them get the same error, it shows both
-// sides, and which count it is.
+// Blocks of different sizes on which ranks disagree: all ranks get the same error, which shows both
+// sides and the mismatched count.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,13 +23,13 @@ class UnevenAgreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override { n_ = static_cast<std::size_t>(testing::ranks_of(GetParam())); }
 
-  // Some calls in which all agree, and then one in which they do not; every rank gets the same
-  // message, which is returned.
+  // Makes some calls in which all ranks agree, then a mismatched one; every rank gets the same
+  // error, which is returned.
   std::string run(const std::function<Status(Communicator&, bool odd)>& call) {
     std::vector<std::string> messages(n_);
     WorldOptions options;
     options.transport = GetParam().transport;
-    options.timeout = std::chrono::seconds(60);  // it must be found well before
+    options.timeout = std::chrono::seconds(60);  // far above the expected time
     run_ranks(places(GetParam().hosts), options, [&](World& world) {
       Communicator comm = world.world();
       Status s;
@@ -37,7 +37,7 @@ class UnevenAgreement : public ::testing::TestWithParam<Setting> {
       EXPECT_TRUE(s.ok() || s.code() == Code::kMismatch) << s.to_string();
       const bool odd = comm.rank() + 1 == comm.size();
       if (s.ok()) s = call(comm, odd);
-      // Who is through hears of it in its next calls.
+      // Successful ranks get the error in their next calls.
       for (int i = 0; i < 3 && s.ok(); ++i) s = call(comm, false);
       for (int i = 0; i < 2 && s.ok(); ++i) s = comm.barrier();
       EXPECT_EQ(s.code(), Code::kMismatch) << "rank " << comm.rank() << ": " << s.to_string();
@@ -50,7 +50,7 @@ class UnevenAgreement : public ::testing::TestWithParam<Setting> {
     EXPECT_TRUE(std::regex_search(message, std::regex(pattern)))
         << message << "\n  is not " << pattern;
   }
-  // Of each rank, in elements: 0 for rank 1, where others still have something to exchange.
+  // Counts by rank, in elements: 0 for rank 1, while other ranks still exchange data.
   Counts counts(std::size_t scale) const {
     Counts c(n_);
     for (std::size_t i = 0; i < n_; ++i) c[i] = i == 1 && n_ > 2 ? 0 : scale * (i + 1);
@@ -62,7 +62,7 @@ class UnevenAgreement : public ::testing::TestWithParam<Setting> {
 
 constexpr std::size_t kFew = 10, kMany = 30000;
 
-// "rank A <verb> x, rank B passed y" with the odd rank's on either side.
+// "rank A <verb> x, rank B passed y" with the odd rank on either side.
 std::string either(const std::string& before, const std::string& usual, const std::string& odd) {
   return fmt::format(
       "{0}(rank \\d+ passed {1}{2}, rank \\d+ passed {3}|rank \\d+ passed {1}{3}, "
@@ -135,7 +135,7 @@ TEST_P(UnevenAgreement, WithTheEvenForm) {
          "rank \\d+ called all_gather #\\d+ of 10 x float32$");
 }
 
-// What a rank sends to another one is what that one expects, or both are shown.
+// A count that the receiver does not expect: the error shows both.
 TEST_P(UnevenAgreement, APairOfAnAllToAll) {
   for (const std::size_t scale : {kFew, kMany})
     for (const bool none : {false, true}) {
@@ -148,7 +148,7 @@ TEST_P(UnevenAgreement, APairOfAnAllToAll) {
           to[r] = scale * (me + 2 * r + 1);
           from[r] = scale * (r + 2 * me + 1);
         }
-        if (odd) from[0] = none ? 0 : from[0] + 1;  // what the last rank expects of rank 0
+        if (odd) from[0] = none ? 0 : from[0] + 1;  // the last rank's count for rank 0
         std::vector<float> in(n_ * n_ * scale * 4), out(in.size() + 1);
         return comm.all_to_all_v(in.data(), to, out.data(), from, DType::kFloat32);
       });
@@ -159,7 +159,7 @@ TEST_P(UnevenAgreement, APairOfAnAllToAll) {
     }
 }
 
-// Of what a rank sends to itself it knows both sides.
+// A rank knows both sides of its message to itself.
 TEST(UnevenAllToAll, TheOwnBlockHasOneSize) {
   for (const int ranks : {1, 2})
     for (const char* transport : {"auto", "tcp"}) {

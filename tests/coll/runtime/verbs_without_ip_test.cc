@@ -1,5 +1,5 @@
-// Collectives over two RDMA rails that have no IP address, on the fake device: messages are spread
-// over both, and a rail whose queue pairs fail is stood in for.
+// Collectives over two RDMA rails without IP addresses, on the fake device: messages are striped
+// over both, and the other rail replaces one whose queue pairs fail.
 // labels: multiproc
 // ctest: alone
 #include <gtest/gtest.h>
@@ -47,12 +47,12 @@ TEST(VerbsWithoutIp, RailsAreSharedAndStandInForEachOther) {
         in[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(round)) % 1000);
       std::fill(out.begin(), out.end(), -1.0f);
       if (world.rank() == 0 && round == 4) {
-        // Both rails have carried messages: a queue pair each at both ends.
+        // Both rails have carried messages: one queue pair each at both ends.
         const std::lock_guard lock(fake.mutex);
         EXPECT_EQ(fake.pairs.size(), 4u);
       }
       if (world.rank() == 0 && round >= 4) {
-        // A retry counter is exceeded: the newest queue pair is one of the second rail.
+        // Exceeds the retry counter of the newest queue pair, which is on the second rail.
         const std::lock_guard lock(fake.mutex);
         for (auto& pair : fake.pairs) {
           if (pair.qp.state != IBV_QPS_RTS || (pair.sends.empty() && pair.receives.empty()))
@@ -70,8 +70,8 @@ TEST(VerbsWithoutIp, RailsAreSharedAndStandInForEachOther) {
   fake.wired = false;
 }
 
-// A registration takes as long as a card needs for a MiB: what is reduced must not arrive in memory
-// that is registered for one message.
+// A registration takes as long as a card needs for a MiB: reduction operands must not arrive in
+// memory registered for one message.
 TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
   FakeVerbs& fake = FakeVerbs::get();
   fake.wired = true;
@@ -100,8 +100,7 @@ TEST(VerbsWithoutIp, ASecondAllReduceRegistersNoMemory) {
   fake.wired = false;
 }
 
-// Memory that weft cannot know the end of is registered in every call, but once, and is not pinned
-// afterwards.
+// Memory whose extent weft cannot know is registered once in every call, and not cached afterwards.
 TEST(VerbsWithoutIp, AnAllReduceInOtherMemoryRegistersEachBufferOnce) {
   FakeVerbs& fake = FakeVerbs::get();
   fake.wired = true;

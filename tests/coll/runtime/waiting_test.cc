@@ -1,5 +1,4 @@
-// What a rank does while it finds out why a call is late, or tells the others: its other calls go
-// on.
+// While a rank finds out why a call is late, or reports it, its other calls progress.
 // sanitize: address threads
 #include <gtest/gtest.h>
 
@@ -16,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Asks, and tells for the first time, only once another call of this rank has ended.
+// Delays the query and the first report until another call of this rank has ended.
 class SlowToHear final : public testing::JobAround {
  public:
   SlowToHear(std::unique_ptr<Job> job, std::atomic<int>& calls)

@@ -1,4 +1,4 @@
-// Every algorithm on every small shape and a sample of the large ones, proved by the checker.
+// Checks every algorithm on all small shapes and a sample of the large ones.
 // labels: sim
 // ctest: whole
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ void expect_right(const Algorithm& algorithm, Shape shape, std::span<const int> 
   for (Rank root : roots(algorithm.collective, shape.nranks)) {
     shape.root = root;
     const auto schedules = build_all(algorithm, shape);
-    // The engine decides by its own rank's schedule how messages are cut, which all must do alike.
+    // The engine slices messages by its own rank's schedule, so all ranks' schedules must agree.
     for (const Schedule& s : schedules)
       if (by_blocks(algorithm.collective)) {
         EXPECT_EQ(wants_packed(1, s), wants_packed(1, schedules[0]))
@@ -93,7 +93,7 @@ TEST(Algorithms, HierarchicalIsRightOn128HostsOf8) {
       expect_right(a, testing::uniform(128, 8), std::array{0});
 }
 
-// Whatever the algorithm: one reduction over all ranks, and then the result is handed on.
+// In every algorithm: one reduction over all ranks, whose result is then distributed.
 TEST(Algorithms, ReduceInTheOrderOfRanksWhereTheyMust) {
   std::vector<Shape> shapes{testing::uniform(2, 2), testing::uniform(3, 4),
                             testing::round_robin(4, 2), testing::is_vector({4, 1, 3})};
@@ -114,7 +114,7 @@ TEST(Algorithms, ReduceInTheOrderOfRanksWhereTheyMust) {
   EXPECT_GT(free, 50) << "the check would pass anything";
 }
 
-// All of an all_to_all that leaves a host stays on the rail of its destination.
+// All blocks of an all_to_all that leave a host use the rail of their destination.
 TEST(Algorithms, AnAllToAllMovesEachBlockAtMostTwice) {
   const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
   for (const Schedule& s : build_all(a, testing::uniform(4, 3))) {
@@ -147,8 +147,8 @@ TEST(Algorithms, HierarchicalNeverCrossesRails) {
   }
 }
 
-// A root's links are the narrow place: it hands out, or gets, the message once, in a gather or a
-// scatter what is of others; no rank passes on more along its rail than its share of it.
+// The root's links are the bottleneck: it sends or receives the message once, in a gather or
+// scatter without its own blocks; no rank forwards more than its share along its rail.
 TEST(Algorithms, RootedOnesByRailMoveTheMessageOnceThroughTheRoot) {
   for (Collective c :
        {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter})
@@ -180,7 +180,7 @@ TEST(Algorithms, RootedOnesByRailAreRightAtManyHostCounts) {
       expect_right(*find_algorithm(c, "hierarchical"), testing::uniform(hosts, 2), std::array{0});
 }
 
-// Chunks times passes that a rank sends to other hosts.
+// Number of chunks, counted per transfer, that a rank sends to other hosts.
 int sent_between_hosts(const Schedule& s, int per_host) {
   int chunks = 0;
   for (const Step& step : s.steps)
@@ -260,7 +260,7 @@ TEST(Algorithms, AreRightWhereSeveralHostsHaveSlowPorts) {
       }
 }
 
-// The share of the message that passes each port of a host, both ways together.
+// The share of the message that passes each port of a host, both directions added.
 std::vector<double> sent_by_port(const Algorithm& a, const Shape& shape, int host) {
   std::vector<double> sent;
   for (const Rank r : shape.hosts[static_cast<std::size_t>(host)]) {
@@ -279,7 +279,7 @@ std::vector<double> sent_by_port(const Algorithm& a, const Shape& shape, int hos
   return sent;
 }
 
-// Bytes by rate, of the port that takes longest, are within 3 % of the bound of the rates.
+// Bytes / rate of the slowest port are within 3 % of the bound from the rates.
 TEST(Algorithms, PortsAreBusyByTheirRates) {
   struct Case {
     int hosts, per_host;
@@ -316,8 +316,8 @@ TEST(Algorithms, PortsAreBusyByTheirRates) {
   }
 }
 
-// The same of two slow hosts, on the same rail and on different ones: within 5 %, as both have the
-// share of the slower one to add up.
+// Likewise for two slow hosts, on the same rail and on different ones: within 5 %, since both
+// reduce the share of the slower one.
 TEST(Algorithms, PortsOfSeveralSlowHostsAreBusyByTheirRates) {
   for (const int rail : {0, 3})
     for (const double rate : {0.5, 0.25}) {
@@ -370,7 +370,7 @@ TEST(Registry, NotAllHaveRailsWhereHostsDiffer) {
   EXPECT_TRUE(a.applies(testing::on_one_host(5)));
 }
 
-// A program may hold its World in a static object, which is made before anything of weft's.
+// A program may hold its World in a static object, constructed before those of weft.
 constexpr int kStillThere = 7, kGone = 8;
 struct Program {
   ~Program() {

@@ -1,5 +1,5 @@
-// The checker's own test: it must reject every wrong mutant of every algorithm, and no right one.
-// Which mutants are right is decided by an interpreter of its own (interpreter.h).
+// Tests the checker: it must reject every wrong mutant of every algorithm and no correct one. An
+// independent interpreter (interpreter.h) decides which mutants are correct.
 // labels: sim
 // ctest: whole
 // sanitize: no
@@ -23,8 +23,8 @@ using testing::Case;
 using testing::Interpreter;
 using testing::Random;
 
-// One random change to one step of one rank, or the same change on all ranks. Empty where it
-// changes nothing.
+// One random change to one step of one rank, or the same change on all ranks. Empty if nothing
+// changed.
 std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const int chosen = below(static_cast<int>(all.size()));
@@ -65,7 +65,7 @@ std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
         at->channel = 1 - at->channel;
         break;
       case 7:
-        // On all ranks, sends stay sends: the transfers still match.
+        // On all ranks, sends stay sends, so that the transfers still match.
         if (!everywhere)
           at->op = op;
         else if (at->op != Op::kSend)
@@ -88,7 +88,7 @@ std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
                      everywhere ? "all ranks" : fmt::format("rank {}", chosen));
 }
 
-// Each chunk becomes two and each step one step per half: runs of recv_reduce are torn apart.
+// Splits each chunk in two and each step into one per half, which separates runs of recv_reduce.
 void refine(std::vector<Schedule>& all) {
   for (Schedule& s : all) {
     const std::vector<Step> steps = std::exchange(s.steps, {});
@@ -110,7 +110,7 @@ void refine(std::vector<Schedule>& all) {
   }
 }
 
-// A barrier (made of one by all pairs) among random transfers, a little out of order.
+// A barrier (derived from an all-pairs one) among random transfers, slightly reordered.
 std::vector<Schedule> random_barrier(Random& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const int n = 2 + below(3);
@@ -137,7 +137,7 @@ std::vector<Schedule> random_barrier(Random& random) {
   return all;
 }
 
-// What no interpreter needs to run.
+// Checks that need no interpreter.
 bool well_formed(const std::vector<Schedule>& all) {
   for (const Schedule& s : all)
     for (std::size_t i = 0; i < s.steps.size(); ++i) {
@@ -182,7 +182,7 @@ void try_mutants(const Algorithm& algorithm, const Shape& shape, Random& random,
       refine(all);
       what += ", refined";
     }
-    if (m != 0) {  // the first is the refined one as it is
+    if (m != 0) {  // the first is the refined schedule, unchanged
       const auto mutation = mutate(all, random);
       if (!mutation) continue;
       what += ", " + *mutation;
@@ -210,7 +210,7 @@ TEST(CheckMutation, RejectsExactlyTheWrongMutants) {
       }
     }
   }
-  // A mutation that never bites, or never spares, would prove nothing.
+  // The test proves nothing unless many mutants are rejected and many accepted.
   EXPECT_GT(counts.rejected, 10000);
   EXPECT_GT(counts.accepted, 1000);
   EXPECT_GT(counts.orders, 100);

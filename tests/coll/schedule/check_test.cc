@@ -1,4 +1,4 @@
-// What the checker says of one fault each, and the model of order that it proves against.
+// The checker's message for each kind of fault, and its model of ordering.
 #include "coll/schedule/check.h"
 
 #include <gmock/gmock.h>
@@ -49,13 +49,13 @@ TEST(Check, NamesAStepWithoutPartner) {
             "0 never sends");
 }
 
-// Chunks that share a place must not be there at the same time.
+// Chunks that share a place must not be live at the same time.
 TEST(Check, NamesAChunkWhosePlaceIsTaken) {
   const Algorithm& a = *find_algorithm(Collective::kReduceScatter, "hierarchical");
   auto all = build_all(a, testing::uniform(6, 2));
   EXPECT_EQ(check(Collective::kReduceScatter, all), "");
-  // The sums that rank 0 passes on come one after the other; the second is there before the first
-  // has gone, where it is given the place of the first and the last step uses that again.
+  // Rank 0 forwards its sums one after the other. Reordered so that two are live, the schedule is
+  // right with two places and wrong with one.
   auto again = all;
   Schedule& s = again[0];
   ASSERT_EQ(s.place.size(), 12u);
@@ -69,7 +69,7 @@ TEST(Check, NamesAChunkWhosePlaceIsTaken) {
   s.steps.erase(first_send);
   const auto second_send = std::ranges::find_if(
       s.steps, [](const Step& step) { return step.op == Op::kSend && step.channel == 1; });
-  s.steps.insert(second_send, late);  // still in order, with both there
+  s.steps.insert(second_send, late);  // still in order, with both live
   EXPECT_EQ(check(Collective::kReduceScatter, again), "");
   s.place[static_cast<std::size_t>(passed[1])] = s.place[static_cast<std::size_t>(passed[0])];
   EXPECT_THAT(
@@ -142,7 +142,7 @@ TEST(Check, NamesAChunkThatNothingHasWritten) {
 }
 
 TEST(Check, NamesAnotherRanksData) {
-  // All-gather by 3 ranks, in which rank 2 wins chunk 1 by adding to it.
+  // An all-gather by 3 ranks, in which rank 2 obtains chunk 1 by reducing into it.
   auto all = build_all(*find_algorithm(Collective::kAllGather, "direct"), on_one_host(3));
   all[0].send(2, {0, 1}, 1);
   all[2].recv_reduce(0, {0, 1}, 1);
@@ -150,8 +150,8 @@ TEST(Check, NamesAnotherRanksData) {
 }
 
 TEST(Check, WantsTheSameOrderOfAdditionOnAllRanks) {
-  // Each rank adds the others' values to its own. As one run of receives it is one reduction, which
-  // has the same order everywhere; one chunk at a time, the runs are torn apart.
+  // Each rank reduces the others' values into its own. As one run of receives it is one reduction
+  // in rank order; one chunk at a time, the runs are separated.
   auto all = empty(3, 2);
   for (int r = 0; r < 3; ++r) {
     for (int i : {1, 2}) all[r].send((r + i) % 3, {0, 2});
@@ -167,10 +167,10 @@ TEST(Check, WantsTheSameOrderOfAdditionOnAllRanks) {
             "at the end chunk 0 was added up in another order on rank 1 than on rank 0");
 }
 
-// What a rank hands on for another comes in its own place, not in that of the other.
+// A forwarded value is reduced at the forwarder's position, not at its owner's.
 TEST(Check, WhatIsHandedOnIsNotAddedUpInTheOrderOfRanks) {
   const Chunks c{0, 1};
-  auto all = empty(4, 1);  // rank 3 brings 0's value to the root, and rank 0 its own
+  auto all = empty(4, 1);  // rank 3 forwards 0's value to the root, and rank 0 its own
   all[0].send(3, c);
   all[3].send(0, c);
   all[3].recv(0, c);
@@ -182,7 +182,8 @@ TEST(Check, WhatIsHandedOnIsNotAddedUpInTheOrderOfRanks) {
             "at the end chunk 0 on rank 1 was not added up in the order of ranks");
 }
 
-// From one peer, or on another channel, a second message is another reduction: rounded in between.
+// A second message, from one peer or on another channel, is a separate reduction, with rounding in
+// between.
 TEST(Check, TwoMessagesOfOnePeerAreTwoReductions) {
   const Chunks c{0, 1};
   for (const int channel : {0, 1}) {
@@ -205,7 +206,7 @@ TEST(Check, NamesWhoMayLeaveTheBarrierTooEarly) {
   all[0].recv_reduce(1, c);
   EXPECT_EQ(check(Collective::kBarrier, all),
             "rank 0 may leave the barrier before rank 2 has entered");
-  // The order in the list does not help where no data passes: rank 1 enters after it has sent.
+  // List order does not help without data: rank 1 enters after it has sent.
   all = build_all(*find_algorithm(Collective::kBarrier, "dissemination"), on_one_host(4));
   EXPECT_EQ(check(Collective::kBarrier, all), "");
   for (Schedule& s : all) std::swap(s.steps[1], s.steps[2]);  // sends round 2 before round 1 came
@@ -224,7 +225,7 @@ TEST(Check, SymmetricExchangeIsNoDeadlock) {
 }
 
 TEST(Check, ReceivingOverWhatOneSendsNeedsACredit) {
-  // Swap: each send must be over before the receive may overwrite its chunk.
+  // Swap: each send must complete before the receive overwrites its chunk.
   auto all = empty(2, 1);
   for (int r : {0, 1}) {
     all[r].send(1 - r, {0, 1});
@@ -241,7 +242,7 @@ TEST(Check, ReceivingOverWhatOneSendsNeedsACredit) {
 }
 
 TEST(Check, FindsADeadlockThatTwoCreditsHide) {
-  // Each sends three messages whose chunks it overwrites before it takes the other's.
+  // Each rank sends three messages and receives over their chunks before it takes the peer's.
   auto all = empty(2, 4);
   for (int r : {0, 1}) {
     for (int c = 0; c < 3; ++c) all[r].send(1 - r, {c, 1});
@@ -266,8 +267,8 @@ TEST(Check, FindsADeadlockThatTwoCreditsHide) {
 }
 
 TEST(Check, AReductionHoldsItsCreditsUntilAllOfItIsThere) {
-  // Rank 2 brings its part of the first chunk only when rank 1's last message has been taken, and
-  // the credit for that is with the first.
+  // Rank 2 sends its part of the first chunk only when rank 1's last message has been taken, but
+  // the first message holds the credit for that.
   const Chunks c0{0, 1}, c1{1, 1}, c2{2, 1}, c{0, 3};
   auto all = empty(3, 3);
   for (const auto& [peer, at] : {std::pair{1, c0}, {2, c0}, {1, c1}, {1, c2}, {2, c1}, {2, c2}})

@@ -1,5 +1,5 @@
-// Hosts that share uplinks: every algorithm stays right, and those along rails send little over
-// them. And hosts of unequal sizes: every algorithm along rails is right, and keeps to its rails.
+// Hosts that share uplinks: every algorithm is correct, and rail algorithms send little over them.
+// Hosts of unequal sizes: every rail algorithm is correct and stays on its rails.
 // labels: sim
 // ctest: whole
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<int> leaves_of(const std::vector<int>& sizes) {
   return leaf;
 }
 
-// Of at least 3 hosts: what one host alone sends must cross, whoever its partners are.
+// Leaves of at least 3 hosts; a host alone on its leaf must send across whatever its partners are.
 std::vector<int> random_leaves(int hosts, std::mt19937& random) {
   std::vector<int> leaf;
   for (int l = 0; hosts > static_cast<int>(leaf.size()); ++l) {
@@ -41,7 +41,7 @@ std::vector<int> random_leaves(int hosts, std::mt19937& random) {
   return leaf;
 }
 
-// The part of the message that goes from leaf to leaf.
+// The share of the message that crosses leaves.
 double between_leaves(const std::vector<Schedule>& all, const Shape& shape) {
   std::vector<int> leaf(static_cast<std::size_t>(shape.nranks));
   for (std::size_t h = 0; h < shape.hosts.size(); ++h)
@@ -75,7 +75,7 @@ TEST(Leaves, AlgorithmsAreRightWhateverTheLeavesAre) {
     shapes.back().leaf = leaves_of(sizes);
   }
   shapes.push_back(testing::round_robin(6, 3));
-  shapes.back().leaf = {7, 0, 7, 0, 7, 0};  // dealt out, in no order
+  shapes.back().leaf = {7, 0, 7, 0, 7, 0};  // scattered, in no order
   shapes.push_back(testing::is_vector({3, 1, 2, 4}));
   shapes.back().leaf = {0, 1, 0, 1};
   for (const Collective c : kOfLeaves)
@@ -101,7 +101,7 @@ TEST(Leaves, EqualOnesGetTheFewestBytes) {
       }
 }
 
-// A ring enters each leaf once, wherever its hosts are in the job.
+// A ring enters each leaf once, whatever the order of hosts in the job.
 TEST(Leaves, ARingPassesEachUplinkOnce) {
   Shape shape = testing::uniform(24, 2);
   for (int h = 0; h < 24; ++h) shape.leaf.push_back(h % 6);
@@ -109,7 +109,7 @@ TEST(Leaves, ARingPassesEachUplinkOnce) {
     EXPECT_NEAR(of_least(c, "hierarchical", shape), 6. / 5 * 23 / 24, 1e-9);
 }
 
-// The steps of halving and doubling that know nothing of neighbors.
+// Halving and doubling without regard to neighbors.
 Schedule halving_by_distance(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
@@ -133,7 +133,7 @@ TEST(Leaves, UnknownOnesGetAtMostFourFifthsOfTheBytesOfHalvingDoubling) {
     }
 }
 
-// Where the steps are circulant it is the sum of all cases that is less.
+// With circulant steps, only the sum over all cases is less.
 TEST(Leaves, UnknownOnesGetFewerBytesByCirculantSteps) {
   std::mt19937 random(4);
   const Algorithm plain{"", Collective::kAllReduce, "", any_shape, halving_by_distance};
@@ -153,7 +153,7 @@ TEST(Leaves, UnknownOnesGetFewerBytesByCirculantSteps) {
   }
 }
 
-// Unequal leaves are as if nobody knew of them, but in the order of leaves.
+// Unequal leaves are treated as unknown, but in the order of leaves.
 TEST(Leaves, UnequalOnesDoNotDependOnTheOrderOfHosts) {
   Shape shape = testing::uniform(16, 1);
   shape.leaf = leaves_of({3, 7, 6});
@@ -168,7 +168,7 @@ Shape random_unequal(std::mt19937& random) {
   std::vector<int> sizes(2 + random() % 5);
   for (int& size : sizes) size = 1 + static_cast<int>(random() % 5);
   Shape shape = testing::is_vector(sizes);
-  // Each rank on a rail of its own, but that some hosts lack the first rails.
+  // Each rank on a separate rail; some hosts lack the first rails.
   for (const auto& ranks : shape.hosts) {
     const int first = static_cast<int>(random() % 2);
     for (std::size_t l = 0; l < ranks.size(); ++l)
@@ -184,7 +184,7 @@ TEST(UnequalHosts, AlgorithmsAlongRailsAreRightAndKeepToThem) {
     Shape shape = random_unequal(random);
     shape.root = static_cast<Rank>(random() % static_cast<unsigned>(shape.nranks));
     unequal += !uniform_hosts(shape);
-    // Where no rail is on all hosts, something must cross.
+    // If no rail is on all hosts, some data must cross.
     bool common = false;
     for (int rail = 0; rail < 2; ++rail)
       common = common || std::ranges::all_of(shape.hosts, [&](const auto& ranks) {
@@ -206,7 +206,7 @@ TEST(UnequalHosts, AlgorithmsAlongRailsAreRightAndKeepToThem) {
   EXPECT_GT(unequal, 100);
 }
 
-// What the ranks of larger hosts have more is spread over all rails.
+// The extra data of larger hosts is spread over all rails.
 TEST(UnequalHosts, RailsCarryAboutTheSame) {
   for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter})
     for (const char* name : {"hierarchical", "hierarchical_hd"}) {

@@ -1,5 +1,5 @@
-// The rail contract: which algorithms keep it, that every step that breaks it is found, and that
-// it is refused with the path.
+// The rail contract: which algorithms keep it, that every violating step is found, and that
+// violations are refused with the path.
 #include "coll/schedule/rail_contract.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,8 @@ TEST(RailContract, OneRailOrOneHostHasNone) {
   EXPECT_FALSE(find_breach(direct, shape_of(1, 4, 2)));
 }
 
-// Any single send of a right schedule, turned to another rank: found exactly when it leaves.
+// Redirects any single send of a correct schedule to another rank: found exactly if it leaves the
+// rail.
 TEST(RailContract, EveryStrayStepIsFound) {
   int found = 0;
   Shape shape = shape_of(3, 4, 4);
@@ -100,7 +101,7 @@ TEST(RailContract, EveryStrayStepIsFound) {
   EXPECT_GT(found, 1000);
 }
 
-// At the size of a cluster some hosts are looked at, which speak for all.
+// For large clusters, only a representative sample of hosts is checked.
 TEST(RailContract, SomeHostsSpeakForAll) {
   std::vector<Shape> shapes;
   for (const auto& [nhosts, per_host, nrails] :
@@ -149,7 +150,8 @@ TEST(RailContract, ACommunicatorRefusesAndNamesThePath) {
       c.all_reduce(v.data(), v.data(), n, DType::kFloat32, RedOp::kMax).check();
       const Algorithm* chosen = find_algorithm(Collective::kAllReduce, c.last_algorithm());
       ASSERT_NE(chosen, nullptr) << c.last_algorithm();
-      // Not only the hierarchical ones: recursive doubling stays on its rail with two by two.
+      // The choice is not limited to hierarchical ones: with 2x2 ranks, recursive doubling
+      // qualifies.
       EXPECT_FALSE(find_breach(*chosen, shape_of(2, 2, 2))) << chosen->name;
     }
   });
@@ -165,7 +167,7 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
       EXPECT_EQ(x, 3);
     });
     testing::run_ranks(testing::places({2, 2}, 2), options, [&](World& world) {
-      // Of blocks of different sizes only both ends know the size, so nobody can pass them on.
+      // With blocks of different sizes only the two ends know a size, so no rank can forward them.
       const std::vector<std::size_t> counts(4, 10'000);
       std::vector<float> in(40'000, 1.0f), out(40'000);
       const Status s =
@@ -180,7 +182,8 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
   }
 }
 
-// An all_to_all_v runs by pairs whatever was asked for: what was asked for keeps to its rails.
+// An all_to_all_v runs pairwise whatever algorithm was requested; the requested one keeps to its
+// rails.
 TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) {
   testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
     Communicator c = world.world();
@@ -193,8 +196,8 @@ TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) 
   });
 }
 
-// In deterministic mode the algorithm that was named before leaves its rails: the caller's own
-// calls are refused, but not those by which ranks agree about a new communicator.
+// In deterministic mode the named algorithm leaves its rails: the caller's calls are refused, but
+// not the internal calls that create a communicator.
 TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
   testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
     Communicator c = world.world();
@@ -211,11 +214,11 @@ TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
   });
 }
 
-// Proved when a communicator is made, before anything runs: of three ranks, the one that is alone
-// on its host is not on the rail of both others.
+// Checked when a communicator is created: of three ranks, the one alone on its host is not on the
+// rail of both others.
 TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
   std::set<Collective> without;
-  // The rank that is alone on its host is bound near a rail that no rank of the other host has.
+  // The single rank of its host is near a rail that no rank of the other host has.
   const Shape shape = [] {
     Shape s;
     s.nranks = 3;

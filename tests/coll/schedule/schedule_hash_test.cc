@@ -1,6 +1,6 @@
 // labels: multiproc
-// Ranks that run other steps under one name: equal in the number of ranks, chunks and bytes, so
-// that every message meets a receive of its size, and the sums would be wrong without an error.
+// Ranks that run different steps under one algorithm name, with equal numbers of ranks, chunks and
+// bytes: every message matches a receive of its size, so sums would be wrong without an error.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,7 +17,7 @@ using testing::run_ranks;
 
 const Algorithm& ring() { return *find_algorithm(Collective::kAllReduce, "ring"); }
 
-// The same ring, that begins at the next chunk.
+// The same ring, starting at the next chunk.
 Schedule turned_ring(const Shape& shape) {
   Schedule s = ring().build(shape);
   for (Step& step : s.steps) step.at.first = (step.at.first + 1) % s.nchunks;
@@ -26,7 +26,7 @@ Schedule turned_ring(const Shape& shape) {
 
 constexpr std::size_t kHashed = 20000;
 
-// Runs it with the variant on those ranks for which `odd` says so.
+// Runs the variant on ranks for which `odd` returns true.
 void run_rings(int n, const std::function<void(Communicator&, Status, bool right)>& check,
                const std::function<bool(Rank)>& odd) {
   Algorithm turned = ring();
@@ -62,7 +62,7 @@ TEST(ScheduleHash, TwoVariantsUnderOneNameAreToldApart) {
         [](Rank r) { return r == 1; });
 }
 
-// The variant is right where all ranks run it.
+// The variant is correct if all ranks run it.
 TEST(ScheduleHash, AVariantOfAllRanksIsRight) {
   for (const int n : {2, 3})
     run_rings(
@@ -74,7 +74,7 @@ TEST(ScheduleHash, AVariantOfAllRanksIsRight) {
         [](Rank) { return true; });
 }
 
-// Where hosts have different numbers of ranks, ranks have plans of different lengths.
+// On hosts with different numbers of ranks, plans differ in length.
 TEST(ScheduleHash, RanksOfUnequalHostsAgree) {
   WorldOptions options;
   options.timeout = std::chrono::seconds(20);

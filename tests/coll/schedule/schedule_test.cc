@@ -109,8 +109,8 @@ TEST(Schedule, HashTellsEveryFieldApart) {
   EXPECT_EQ(hashes.size(), 15u);
 }
 
-// Golden schedules: golden/<collective>.<algorithm>.<hosts>x<ranks per host>.txt. When a change is
-// meant, WEFT_UPDATE_GOLDEN=1 writes them anew; read the difference before you commit it.
+// Golden schedules: golden/<collective>.<algorithm>.<hosts>x<ranks per host>.txt. After an intended
+// change, WEFT_UPDATE_GOLDEN=1 rewrites them; read the diff before you commit it.
 const std::filesystem::path kGolden = std::filesystem::path(__FILE__).parent_path() / "golden";
 
 std::string print_all(Collective collective, const std::string& algorithm, Shape shape) {

@@ -1,6 +1,6 @@
 // The whole family, generated: every algorithm with every number of ranks, type, operator and size,
-// in or out of place, on the simulated fabric, in one process; every result bit by bit against a
-// reference that is computed without weft.
+// in or out of place, on the simulated fabric in one process; every result is compared bit by bit
+// with a reference computed without weft.
 // labels: sim
 // ctest: whole
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ SimFabricOptions fabric(const Shape& shape, std::uint64_t seed) {
   return o;
 }
 
-// Runs it on all ranks; false, with a failure, when anything is wrong.
+// Runs the question on all ranks; false, with a test failure, if a result is wrong.
 bool holds(const Question& q, const Algorithm& a, std::span<const Schedule> schedules,
            const Shape& shape, std::uint64_t seed, const Tuning& tuning = {}) {
   SimBuffers buffers;
@@ -75,7 +75,7 @@ bool exact(RedOp op, DType type, int n) {
   return op != RedOp::kAvg || !is_floating(type) || (n & (n - 1)) == 0;
 }
 
-// Returns the algorithms, but those of barriers, for which `fits` returns true.
+// Algorithms, except barriers, for which `fits` returns true.
 Axis<const Algorithm*> algorithms_that(bool (*fits)(const Algorithm&)) {
   Axis<const Algorithm*> axis{"algorithms", {}};
   for (const Algorithm& a : algorithms())
@@ -90,13 +90,13 @@ Shape shape_of(int n, int per_host) {
   return shape;
 }
 
-Tuning small_slices() {  // more rounds than lanes without moving much
+Tuning small_slices() {  // more rounds than lanes with little data
   Tuning t;
   t.host_slice_min = t.host_slice_max = t.rail_slice_min = t.rail_slice_max = 512;
   return t;
 }
 
-// A few elements, so that many cases fit; large messages come below.
+// A few elements, so that many cases fit; large messages follow below.
 TEST(Table, EveryTypeAndOperatorByEveryAlgorithmOfEveryRankCount) {
   Pairwise rows(algorithms_that([](const Algorithm&) { return true; }), kRankCounts,
                 Axis<DType>{"types", {std::begin(kAllDTypes), std::end(kAllDTypes)}},
@@ -115,7 +115,7 @@ TEST(Table, EveryTypeAndOperatorByEveryAlgorithmOfEveryRankCount) {
   }
 }
 
-// Sizes that divide by nothing, several rounds, empty blocks, every kind of host.
+// Sizes without small divisors, several rounds, empty blocks, every kind of host.
 TEST(Table, SizesAndHosts) {
   std::vector<Shape> shapes;
   for (const int n : kRankCounts.values) shapes.push_back(on_one_host(n));
@@ -127,7 +127,7 @@ TEST(Table, SizesAndHosts) {
   shapes.push_back(is_vector({1, 4, 2}));
   Axis<std::size_t> hosts{"kinds of hosts", {}};
   for (std::size_t i = 0; i < shapes.size(); ++i) hosts.values.push_back(i);
-  constexpr std::size_t kOneLess = 2, kLong = 9001;  // than there are ranks; shorter of many ranks
+  constexpr std::size_t kOneLess = 2, kLong = 9001;  // than ranks; shorter with many ranks
   Pairwise rows(algorithms_that([](const Algorithm&) { return true; }), hosts,
                 Axis<std::size_t>{"counts", {0, 1, kOneLess, 13, 1021, kLong}},
                 Axis<bool>{"in place", {false, true}},
@@ -149,7 +149,7 @@ TEST(Table, SizesAndHosts) {
   }
 }
 
-// Blocks of different sizes: some empty, one large, all in one rank's hands.
+// Blocks of different sizes: some empty, one large, all on one rank.
 TEST(Table, BlocksOfDifferentSizes) {
   std::mt19937_64 random(20261120);
   const auto by_blocks_of_any_size = [](const Algorithm& a) {
@@ -200,7 +200,7 @@ void store(DType type, std::byte* at, double x) {
   if (type == DType::kFloat64) put(x);
   if (type == DType::kFloat32) put(f);
   if (type == DType::kFloat16) put(testing::float_to_half(f));
-  if (type == DType::kBFloat16)  // cut off: any number will do
+  if (type == DType::kBFloat16)  // truncated: any number will do
     put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16));
 }
 
@@ -211,8 +211,7 @@ double epsilon(DType type) {
                                    : 0x1p-7;
 }
 
-// In whatever order they are added: within what the roundings on the way may amount to, and the
-// same bits on all ranks.
+// In any order of additions: within the rounding error bound, and the same bits on all ranks.
 TEST(Table, RandomFloatsWithinTheirRoundings) {
   std::mt19937_64 random(7);
   const auto cases =

@@ -1,4 +1,4 @@
-// What a profile does to the choice: without ranks.
+// The effect of a profile on the choice, without running ranks.
 #include "coll/select/choice.h"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,13 @@ TEST(Candidates, TimesOfTheProfileComeFirst) {
   const Algorithm* picked = pick(Collective::kAllReduce, four(), 1 << 20, model).algorithm;
   Profile profile;
   profile.add(Collective::kAllReduce, four(), 1 << 20, "ring", 50, 5);
-  // The model's pick has no time: it could be better still.
+  // The model's pick has not been measured: it could be faster still.
   EXPECT_EQ(candidates(Collective::kAllReduce, four(), 1 << 20, model, profile)[0].algorithm,
             picked);
   profile.add(Collective::kAllReduce, four(), 1 << 20, picked->name, 100, 5);
   EXPECT_EQ(candidates(Collective::kAllReduce, four(), 1 << 20, model, profile)[0].algorithm->name,
             "ring");
-  // What holds for one size says nothing about one far from it.
+  // A measured size says nothing about a distant one.
   EXPECT_EQ(candidates(Collective::kAllReduce, four(), 64, model, profile)[0].measured_us, 0);
 }
 

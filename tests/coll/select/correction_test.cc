@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// `auto` with a profile: every call runs what the profile says, on all ranks alike, in this job and
-// the next.
+// `auto` with a profile: every call runs the profile's choice, the same on all ranks, in this job
+// and the next.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ using testing::places;
 using testing::run_ranks;
 using testing::Setting;
 
-constexpr std::size_t kCount = 40000;  // more than a board takes
+constexpr std::size_t kCount = 40000;  // too large for a board
 
 class Correction : public ::testing::TestWithParam<Setting> {
  protected:
@@ -35,14 +35,14 @@ class Correction : public ::testing::TestWithParam<Setting> {
     options.transport = GetParam().transport;
     run_ranks(places(GetParam().hosts), options, body);
   }
-  // What each rank ran, call by call.
+  // The algorithms that each rank ran, by call.
   std::map<Rank, std::vector<std::string>> ran;
   std::mutex mutex;
   const testing::TemporaryFolder folder;
   const std::string file = folder / "profile.json";
 
-  // all_reduce of kCount elements with the right result, so many times. asynchronous: this rank
-  // does not wait in the call.
+  // Calls all_reduce of kCount elements `times` times and checks the results. asynchronous: this
+  // rank does not block in the call.
   void calls(World& world, int times, bool asynchronous = false) {
     Communicator comm = world.world();
     std::vector<std::int32_t> in(kCount), out(kCount);
@@ -71,7 +71,7 @@ TEST_P(Correction, LearntTimesAreGoneByNowAndInTheNextJob) {
   run([&](World& world) {
     Communicator comm = world.world();
     const std::vector<std::string> names = comm.algorithms(Collective::kAllReduce);
-    // The slowest algorithm claims to be the fastest.
+    // The profile claims that the slowest algorithm is the fastest.
     for (const std::string& name : names)
       Internals::learn(comm, Collective::kAllReduce, kCount * 4, name, name == "ring" ? 1 : 100);
     calls(world, 3);
@@ -86,7 +86,7 @@ TEST_P(Correction, LearntTimesAreGoneByNowAndInTheNextJob) {
     EXPECT_EQ(kinds(algorithms), std::set<std::string>{"ring"}) << "rank " << r;
 }
 
-// A program's calls are all that runs: no call of the library's own, no algorithm to try it.
+// Only the program's calls run: the library makes no calls to try out an algorithm.
 TEST_P(Correction, NothingElseRunsThanWhatWasCalled) {
   constexpr int kCalls = 80;
   run([&](World& world) {

@@ -17,7 +17,7 @@ using testing::uniform;
 constexpr double kAlpha = 3, kBeta = 0.001;
 constexpr std::size_t kBytes = 1 << 20;
 
-// Latency and bytes alone, on every link the same.
+// A model with only latency and bandwidth, equal on all links.
 CostModel plain() {
   CostModel m;
   m.host = m.rail = {kAlpha, kBeta};
@@ -52,8 +52,7 @@ TEST(Cost, RecursiveDoublingIsTheFormula) {
     EXPECT_NEAR(
         time_of(Collective::kAllReduce, "recursive_doubling", on_one_host(p), kBytes, plain()),
         ceil_lg(p) * (kAlpha + kBeta * kBytes), 1e-6);
-  // The fold: one message more before and one after. The latency of messages that are on their way
-  // meanwhile does not show.
+  // The fold adds one message before and one after. Latencies of concurrent messages are hidden.
   for (int p : {3, 5, 7, 9}) {
     const double t =
         time_of(Collective::kAllReduce, "recursive_doubling", on_one_host(p), kBytes, plain());
@@ -67,7 +66,7 @@ TEST(Cost, HalvingDoublingIsTheFormulaForEveryCount) {
     EXPECT_NEAR(
         time_of(Collective::kAllReduce, "halving_doubling", on_one_host(p), kBytes, plain()),
         2 * ceil_lg(p) * kAlpha + 2.0 * (p - 1) / p * kBeta * kBytes, 1e-6);
-  // A range that wraps is two messages, of which the second one's latency may show in a step.
+  // A range that wraps is two messages; the second one's latency may show in a step.
   for (int p : {5, 7, 13, 31}) {
     const double t =
         time_of(Collective::kAllReduce, "halving_doubling", uniform(p, 1), kBytes, plain());
@@ -92,7 +91,7 @@ TEST(Cost, ReductionsAndStepsAreCounted) {
   m.reduce_us_per_byte = 0.002;
   m.step_us = 0.5;
   const int p = 4;
-  // Each of the 2 (p-1) steps of the ring is a send and a receive, half of the receives reduce.
+  // Each of the 2 (p-1) steps of the ring is a send and a receive; half of the receives reduce.
   EXPECT_NEAR(time_of(Collective::kAllReduce, "ring", on_one_host(p), kBytes, m),
               2 * (p - 1) * (kAlpha + kBeta * kBytes / p + 2 * 0.5) + (p - 1) * 0.002 * kBytes / p,
               1e-6);
@@ -132,7 +131,7 @@ TEST(Cost, RanksShareARail) {
       predict(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape, kBytes, 4, m);
   EXPECT_NEAR(p.rail_us, 1.5 * kBytes * kBeta, 1e-6);
   EXPECT_EQ(p.limiting, "rail");
-  // From the schedule of one rank alone: it counts for all on its rail.
+  // One rank's schedule counts for all on its rail.
   const Schedule own = find_algorithm(Collective::kAllReduce, "hierarchical")->build(shape);
   EXPECT_NEAR(predict(own, shape, kBytes, 4, 1, m).rail_us, p.rail_us, 1e-6);
 }
@@ -168,7 +167,7 @@ TEST(Cost, RoundsOverlapTheStages) {
   EXPECT_NEAR(one.time_us, one.rail_us + one.host_us, 1e-6);
   const double stage = std::max(one.rail_us, one.host_us);
   EXPECT_NEAR(many.time_us, one.time_us / 64 + 63 * stage / 64, 1e-6);
-  // No more rounds than a chunk has elements: 16 chunks of 2.
+  // At most as many rounds as a chunk has elements: 16 chunks of 2.
   EXPECT_EQ(predict(own, shape, 128, 4, 64, m).time_us, predict(own, shape, 128, 4, 2, m).time_us);
 }
 
@@ -182,7 +181,7 @@ TEST(Cost, OneRankOrOneHostStandForAll) {
       const double time = predict(all, shape, kBytes, 4, 1, m).time_us;
       const std::span host(all.data(), shape.hosts.empty() ? 3 : shape.hosts[0].size());
       EXPECT_NEAR(predict(host, shape, kBytes, 4, 1, m).time_us, time, time * .2) << name;
-      if (shape.hosts.size() != 4) {  // where all ranks do alike
+      if (shape.hosts.size() != 4) {  // if all ranks are alike
         EXPECT_NEAR(predict(all[0], shape, kBytes, 4, 1, m).time_us, time, time * .1) << name;
       }
     }
@@ -197,7 +196,7 @@ TEST(Cost, LowerBounds) {
               1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kBroadcast, uniform(4, 2), kBytes, m), unit / 2, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, on_one_host(4), kBytes, m), 1.5 * unit, 1e-6);
-  // Hosts of 2 ranks and of 1, a rail each: the root's host has its own blocks already.
+  // Hosts of 2 ranks and of 1, one rail each: the root's host already has its own blocks.
   for (Collective c : {Collective::kGather, Collective::kScatter})
     for (Rank root : {0, 2}) {
       Shape shape = testing::is_vector({2, 1});
@@ -205,7 +204,7 @@ TEST(Cost, LowerBounds) {
       const double bound = lower_bound_us(c, shape, kBytes, m);
       EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
     }
-  // A host with one rail takes as long as the message, which need not be passed on from there.
+  // A host with one rail needs the time of the whole message, which it need not forward.
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({3, 3, 3, 1}), kBytes, m),
               unit, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({2, 2, 2, 1}), kBytes, m),
@@ -214,7 +213,7 @@ TEST(Cost, LowerBounds) {
               6 * unit / 11, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::is_vector({3, 1}), kBytes, m),
               .75 * unit, 1e-6);
-  // Inside a host a scatter is what each rank reads, a gather all that the root reads.
+  // Within a host, each rank of a scatter reads its part, and the root of a gather reads all.
   EXPECT_NEAR(lower_bound_us(Collective::kScatter, on_one_host(8), kBytes, m), unit / 8, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kGather, on_one_host(8), kBytes, m), .875 * unit, 1e-6);
   EXPECT_EQ(lower_bound_us(Collective::kBarrier, uniform(4, 2), 0, m), 0);
@@ -246,7 +245,7 @@ TEST(Pick, FewStepsForSmallMessages) {
   EXPECT_NE(algorithm(uniform(8, 4), 8), "direct");
 }
 
-// Sockets at 400 Mbit/s: most of a short message's time is work.
+// Sockets at 400 Mbit/s: most of a short message's time is CPU time.
 TEST(Pick, TheFewestMessagesWhereRanksShareCores) {
   CostModel m;
   m.rail = {2, 8e-3 / .4, 4};
@@ -257,7 +256,7 @@ TEST(Pick, TheFewestMessagesWhereRanksShareCores) {
   m.oversubscription = 4;
   EXPECT_EQ(algorithm(uniform(8, 1), 8), "tree");
   EXPECT_EQ(pick(Collective::kBarrier, uniform(8, 1), 0, m).algorithm->name, "tree");
-  // Not where the bytes are what takes the time.
+  // This does not apply if bandwidth dominates.
   EXPECT_EQ(algorithm(uniform(8, 1), 1 << 20), "ring");
   EXPECT_EQ(algorithm(uniform(4, 2), 1 << 20), "hierarchical");
   EXPECT_EQ(algorithm(uniform(6, 2), 1 << 20), "hierarchical");
@@ -274,7 +273,7 @@ TEST(Pick, NamesTheRunnerUp) {
       EXPECT_GE(predict(a, uniform(4, 2), kBytes, 4, CostModel{}).time_us,
                 p.runner_up_prediction.time_us);
     }
-  // On one host, hierarchical is direct by another name.
+  // On one host, hierarchical equals direct.
   const Pick one_host = pick(Collective::kAllReduce, on_one_host(4), kBytes, CostModel{});
   EXPECT_EQ(one_host.algorithm->name, "direct");
   EXPECT_NE(one_host.runner_up->name, "hierarchical");
@@ -308,7 +307,7 @@ TEST(Pick, WorksAtEveryScale) {
     }
 }
 
-// What is played, and kept meanwhile, is a part of n * n messages or blocks.
+// The schedules kept in memory are a fraction of n * n messages or blocks.
 TEST(Pick, ManyRanksTakeLittleMemory) {
   const auto grown_MiB = [](Collective c, const char* name, const Shape& shape) {
     const auto peak = [] {

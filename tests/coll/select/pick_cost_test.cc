@@ -1,4 +1,4 @@
-// What a choice costs: how many schedules it builds.
+// The cost of a choice: the number of schedules that it builds.
 #include <gtest/gtest.h>
 
 #include "coll/schedule/building_blocks.h"
@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// A choice for 1,024 ranks does not build the schedules of all of them: what is built and played is
-// what takes time.
+// A choice for 1,024 ranks does not build all their schedules, since building and evaluating them
+// takes the time.
 TEST(PickCost, BuildsTheSchedulesOfFewRanks) {
   const Shape shape = testing::uniform(128, 8);
   CostModel model;
@@ -25,7 +25,7 @@ TEST(PickCost, BuildsTheSchedulesOfFewRanks) {
       EXPECT_LE(schedules_built() - before, bytes < kLong ? 256 : 7 * algorithms_here)
           << name(c) << ", " << bytes;
     }
-  // A tree's ranks do different things: those of 2, 4 and 8 hosts are played.
+  // A tree's ranks have different roles: schedules of 2, 4 and 8 hosts are evaluated.
   const std::uint64_t before = schedules_built();
   ASSERT_NE(pick(Collective::kBroadcast, shape, 16 << 20, model).algorithm, nullptr);
   EXPECT_LE(schedules_built() - before, 512u);

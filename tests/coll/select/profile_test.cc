@@ -1,4 +1,4 @@
-// Profiles: what is kept, what is read back, and files that are not what they should be.
+// Profiles: what is stored and loaded, and invalid files.
 #include "coll/select/profile.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(Profile, InterpolatesBetweenNeighbours) {
   p.add(kAll, ranks(4), 1 << 12, "ring", 40, 5);
   EXPECT_DOUBLE_EQ(p.time_us(kAll, ranks(4), 1 << 10, "ring"), 10);
   EXPECT_NEAR(p.time_us(kAll, ranks(4), 1 << 11, "ring"), 20, 1e-9);
-  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 13, "ring"), 0);  // beyond what was measured
+  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 13, "ring"), 0);  // beyond the measured sizes
   EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 9, "ring"), 0);
   EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 11, "direct"), 0);
   EXPECT_EQ(p.time_us(kAll, ranks(5), 1 << 11, "ring"), 0);
@@ -201,12 +201,12 @@ TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {
   std::ofstream(folder / "file") << "x";
   Profile p;
   p.add(kAll, ranks(4), 64, "ring", 10, 5);
-  save_profile(folder / "file/p.json", p);  // says so in the log
+  save_profile(folder / "file/p.json", p);  // logs the error
   EXPECT_FALSE(std::filesystem::exists(folder / "file/p.json"));
 }
 
-// As on a disk that fails: a job runs without its profile. (The page at 0 of a process gives the
-// error, and so does a folder.)
+// An unreadable profile, as on a failing disk: the job runs without it. (Reading /proc/self/mem at
+// 0 gives the error, and so does a folder.)
 TEST_F(ProfileFile, OneThatCannotBeReadIsNoFailure) {
   EXPECT_EQ(load_profile("/proc/self/mem", "t").size(), 0u);
   for (const std::string& path : {std::string("/proc/self/mem"), folder / "."}) {
@@ -216,7 +216,7 @@ TEST_F(ProfileFile, OneThatCannotBeReadIsNoFailure) {
   unsetenv("WEFT_PROFILE");
 }
 
-// A program of the user's, which no command line guards.
+// An application's declared rate, which no command line parser has validated.
 TEST(RailRate, OneThatIsNoneIsRefusedBeforeThereIsAJob) {
   for (const char* text : {"fast", "0", "-3", "4OO", "nan"}) {
     setenv("WEFT_RAIL_GBPS", text, 1);

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// `auto` runs the same algorithm on all ranks, whatever each of them has called and kept before.
+// `auto` runs the same algorithm on all ranks, whatever each rank has called and cached before.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ namespace {
 using testing::places;
 using testing::run_ranks;
 
-// Which root is the best for an algorithm depends on where it is. Communicators of the same ranks
-// know that from each other, and each rank may begin with another one.
+// An algorithm's best root depends on the ranks' locations. Communicators of the same ranks share
+// that knowledge, and each rank may start with another communicator.
 TEST(SameChoice, WhicheverCommunicatorCallsFirst) {
   run_ranks(places({3, 1}), {}, [](World& world) {
     Communicator one = world.world(), other = one.duplicate();
@@ -43,7 +43,7 @@ TEST(SameChoice, WhicheverCommunicatorCallsFirst) {
   });
 }
 
-// A communicator that only some ranks keep is no reason for them to keep old times.
+// Ranks must not keep old times because only some of them keep a communicator.
 TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
   const testing::TemporaryFolder folder;
   setenv("WEFT_PROFILE", (folder / "profile.json").c_str(), 1);
@@ -51,7 +51,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
     Communicator all = world.world();
     const std::vector<Rank> order{3, 2, 1, 0};
     const std::vector<const char*> names{"direct", "ring", "halving_doubling"};
-    constexpr std::size_t kCount = 40000;  // more than a board takes
+    constexpr std::size_t kCount = 40000;  // too large for a board
     std::vector<std::int32_t> in(kCount, 1), out(kCount);
     const auto sum = [&](Communicator comm) {
       const Status s = comm.all_reduce(in.data(), out.data(), kCount, DType::kInt32, RedOp::kSum);
@@ -63,7 +63,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
       kept.push_back(all.subset(order));
       if (!sum(kept.back())) return;
       if (all.rank() != 0) kept.clear();
-      for (const char* name : names)  // newer times count for more: from now on it is this one
+      for (const char* name : names)  // newer times have more weight, so this one is now best
         for (int i = 0; i < 50; ++i)
           Internals::learn(all, Collective::kAllReduce, kCount * sizeof(std::int32_t), name,
                            name == best ? 1 : 1000);
@@ -74,7 +74,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
   setenv("WEFT_PROFILE", "off", 1);
 }
 
-// Who is told a rate does not measure it, and all must choose by the same one.
+// With a declared rate, ranks do not measure it, so all must use the same one.
 TEST(SameChoice, ADeclaredRateIsThatOfAllRanks) {
   const auto where = places({1, 1});
   auto jobs = local_jobs(2);

@@ -1,4 +1,4 @@
-// What the simulator charges for, the cost model of `auto` charges for too, and about as much.
+// The cost model of `auto` includes every cost of the simulator, at about the same size.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ Times times_of(Collective c, const char* name, const Shape& shape, const SimFabr
           predict(a, shape, kBytes, 4, model_of(o)).time_us};
 }
 
-// Each cost alone, so large that it decides: both know it, and agree within a fifth.
+// Each cost alone, so large that it dominates: both include it, and agree within a fifth.
 TEST(Charges, TheModelKnowsEachCostOfTheSimulator) {
   const Shape shape = testing::uniform(4, 2);
   SimFabricOptions cheap = fabric_of(shape);
@@ -72,8 +72,8 @@ TEST(Charges, TheModelKnowsEachCostOfTheSimulator) {
   }
 }
 
-// Of many ranks the model plays a first and a last, and takes what others send to come in the time
-// of their own: also where these two are neighbours in a ring.
+// For many ranks, the model evaluates a first and a last rank and assumes that other ranks'
+// messages arrive at the same times, also if these two are neighbors in a ring.
 TEST(Charges, FewPlayedRanksTellTheTimeOfAll) {
   const auto ratio = [](Collective c, const char* name, const Shape& shape, std::size_t bytes) {
     SimFabricOptions o = fabric_of(shape);

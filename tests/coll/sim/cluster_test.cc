@@ -42,7 +42,7 @@ double of_bound(Collective collective, const char* name, const Shape& shape, std
   return lower_bound_us(collective, shape, bytes, model_of(cluster(shape))) / r.time_us;
 }
 
-// A predicted time is that of the rails that there are: here each has half of its rate.
+// The prediction uses the actual rail rates: here each has half its rate.
 TEST(Cluster, SlowRailsAreInTheModel) {
   SimFabricOptions slow = cluster(uniform(4, 8));
   const double sound = model_of(slow).rail.us_per_byte;
@@ -50,7 +50,7 @@ TEST(Cluster, SlowRailsAreInTheModel) {
   EXPECT_NEAR(model_of(slow).rail.us_per_byte, 2 * sound, 1e-12);
 }
 
-// The stages of the hierarchy overlap, and enough is in flight for the latency of a rail.
+// The stages of the hierarchy overlap, and enough data is in flight to hide a rail's latency.
 TEST(Cluster, RailsAreKeptBusy) {
   const auto all_reduce = [](const char* name, int hosts, std::size_t bytes) {
     return of_bound(Collective::kAllReduce, name, uniform(hosts, 8), bytes);
@@ -58,15 +58,14 @@ TEST(Cluster, RailsAreKeptBusy) {
   EXPECT_GE(all_reduce("hierarchical_hd4", 4, 64 * kMiB), .90);
   EXPECT_GE(all_reduce("hierarchical_hd", 4, 64 * kMiB), .86);
   EXPECT_GE(all_reduce("hierarchical", 4, 64 * kMiB), .82);
-  EXPECT_GE(all_reduce("hierarchical_hd4", 12, 64 * kMiB), .89);  // a count that is no power of two
+  EXPECT_GE(all_reduce("hierarchical_hd4", 12, 64 * kMiB), .89);  // not a power of two
   EXPECT_GE(all_reduce("hierarchical_hd", 12, 64 * kMiB), .88);
   EXPECT_GE(all_reduce("hierarchical_hd4", 32, 16 * kMiB), .70);
   EXPECT_GE(all_reduce("hierarchical_hd4", 4, 1024 * kMiB), .96);
   EXPECT_GE(of_bound(Collective::kAllReduce, "halving_doubling", uniform(32, 1), 256 * kMiB), .96);
 }
 
-// Collectives of blocks keep them busy too: sums share places, and nothing waits for what comes
-// later.
+// Collectives of blocks keep rails busy too: sums share places, and no step waits for a later one.
 TEST(Cluster, RailsAreKeptBusyByBlocks) {
   const Shape shape = uniform(8, 8);
   EXPECT_GE(of_bound(Collective::kReduceScatter, "hierarchical", shape, 512 * kMiB), .93);
@@ -74,7 +73,7 @@ TEST(Cluster, RailsAreKeptBusyByBlocks) {
   EXPECT_GE(of_bound(Collective::kAllToAll, "pairwise", shape, 256 * kMiB), .93);
 }
 
-// Hosts of different sizes keep to the rails that all of them have.
+// Hosts of different sizes use only the rails that all of them have.
 TEST(Cluster, UnequalHostsKeepTheirRails) {
   Shape shape = is_vector({8, 8, 4, 8});
   shape.rail = cluster(shape).rail_of_rank;
@@ -83,7 +82,7 @@ TEST(Cluster, UnequalHostsKeepTheirRails) {
   EXPECT_TRUE(picked.name.starts_with("hierarchical")) << picked.name;
   const SimResult r = run(picked, shape, 256 * kMiB);
   EXPECT_EQ(r.traffic.cross_rail_bytes, 0u);
-  // Four rails carry it all.
+  // Four rails carry all data.
   EXPECT_LT(r.time_us, 1.15 * 1.5 * 256 * kMiB / 4 * model.rail.us_per_byte);
 }
 
@@ -97,7 +96,7 @@ TEST(Cluster, ScratchIsBoundedOnEveryRank) {
     }
 }
 
-// `auto` and the simulator charge the same things.
+// `auto` and the simulator use the same costs.
 TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
   for (const auto& [hosts, per_host] : {std::pair{2, 1}, {4, 1}, {8, 1}, {2, 8}, {4, 8}, {8, 8}})
     for (const Collective c :
@@ -114,7 +113,7 @@ TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
           // Its messages alone take longer.
           if (floor_us(a, shape, bytes, model) > us) continue;
           const SimResult other = run(a, shape, bytes);
-          // Large messages keep to their rails for 10 % more time.
+          // Large messages stay on their rails even if that takes 10 % longer.
           const bool leaves = bytes >= kMiB && other.traffic.cross_rail_bytes > 0;
           EXPECT_LE(us, (leaves ? 1.15 : 1.05) * other.time_us)
               << name(c) << " over " << hosts << " x " << per_host << ", " << bytes
@@ -123,7 +122,7 @@ TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
       }
 }
 
-// Whatever limits, no run is faster than the bound, and the bound says what it is.
+// No run is faster than the bound, whatever the bottleneck, and the bound names the bottleneck.
 TEST(Cluster, TheBoundHoldsAndNamesWhatLimits) {
   for (const auto& [hosts, per_host] : {std::pair{2, 1}, {1, 4}, {3, 2}, {2, 4}})
     for (const Algorithm& a : algorithms()) {
@@ -146,7 +145,7 @@ TEST(Cluster, TheBoundHoldsAndNamesWhatLimits) {
   model.memory_us_per_byte = 8 / 200e3;
   EXPECT_EQ(limits(64 * kMiB), "memory");
 
-  // Links inside the host that are no faster than its rails together are what a run is measured by.
+  // Links inside a host that are no faster than its rails together determine the bound.
   const Shape shape = uniform(8, 8);
   SimFabricOptions slow_host = cluster(shape);
   slow_host.host.gbps = 200;

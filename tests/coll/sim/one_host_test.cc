@@ -1,4 +1,5 @@
-// One host, one rail and a few rounds simulated for all: against the simulation of all.
+// Simulations of one host, one rail or a few rounds in place of all, compared with the full
+// simulation.
 // labels: sim
 #include "coll/sim/one_host.h"
 
@@ -34,7 +35,7 @@ std::size_t count_of(const Algorithm& a, const Shape& shape, std::size_t bytes) 
   return bytes / 4 / (by_blocks(a.collective) ? static_cast<std::size_t>(shape.nranks) : 1);
 }
 
-// "hosts" or "rails": one stands for all. "": none does.
+// "hosts" or "rails" if one is simulated in place of all; "" if not.
 std::string stands_for_all(Collective c, const char* name, const Shape& shape,
                            const SimFabricOptions& options) {
   const Algorithm& a = *find_algorithm(c, name);
@@ -42,8 +43,8 @@ std::string stands_for_all(Collective c, const char* name, const Shape& shape,
   return !one ? "" : one->alike() == Alike::kHosts ? "hosts" : "rails";
 }
 
-// Where one host or rail stands for all, its time is that of all but for the order of messages that
-// come at the same time.
+// If one host or rail stands for all, its time equals the full simulation's, except for the order
+// of messages that arrive at the same time.
 TEST(OneHost, TakesTheTimeOfAll) {
   std::set<std::string> compared;
   for (const Shape& shape : {uniform(4, 1), uniform(4, 2), uniform(3, 4), uniform(8, 4)})
@@ -77,7 +78,7 @@ TEST(OneHost, TakesTheTimeOfAll) {
     EXPECT_TRUE(compared.contains(name)) << name;
 }
 
-// Nothing may happen to some of the hosts only, and none may do something else.
+// This requires that all hosts are equal and have the same schedule and events.
 TEST(OneHost, StandsForEqualHostsOnly) {
   const auto hierarchical = [](const Shape& shape, const SimFabricOptions& options) {
     return stands_for_all(Collective::kAllReduce, "hierarchical", shape, options);
@@ -99,8 +100,8 @@ TEST(OneHost, StandsForEqualHostsOnly) {
   carries.carry_data = true;
   for (const SimFabricOptions& o : {skewed, cut, slow_rail, carries})
     EXPECT_EQ(hierarchical(shape, o), "");
-  // Ranks of a tree do different things; blocks that are halved come in another order on each host;
-  // what changes rails meets others on the spine.
+  // Tree ranks have different roles; halved blocks arrive in another order on each host; cross-rail
+  // traffic contends on the spine.
   EXPECT_EQ(stands_for_all(Collective::kBroadcast, "tree", shape, options), "");
   const Shape four = uniform(4, 8), five = uniform(5, 4);
   EXPECT_EQ(stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)),
@@ -110,7 +111,7 @@ TEST(OneHost, StandsForEqualHostsOnly) {
   EXPECT_EQ(stands_for_all(Collective::kAllReduce, "halving_doubling", five, with_cores(five)), "");
 }
 
-// Chunks that differ by an element or a cache line make the time of one rail another one.
+// Chunks that differ by an element or a cache line change the time of a rail.
 TEST(OneHost, OneRailTakesAboutTheTimeOfUnequalChunks) {
   for (const Shape& shape : {uniform(5, 4), uniform(7, 3)})
     for (const char* name : {"hierarchical_hd", "hierarchical_hd4"}) {
@@ -128,7 +129,7 @@ TEST(OneHost, OneRailTakesAboutTheTimeOfUnequalChunks) {
     }
 }
 
-// Rounds after the first ones take about as long as these.
+// Later rounds take about as long as the first ones.
 TEST(FewRounds, TakeAboutTheTimeOfAll) {
   const Shape shape = uniform(4, 2);
   for (const auto& [c, name] : {std::pair{Collective::kAllReduce, "hierarchical_hd"},
@@ -151,7 +152,7 @@ TEST(FewRounds, TakeAboutTheTimeOfAll) {
   }
 }
 
-// What happens at a moment is not what happens in every round; a few rounds are all simulated.
+// An event happens in one round only; a few rounds are all simulated.
 TEST(FewRounds, AreAllWhereSomethingHappensOrTheyAreFew) {
   const Shape shape = uniform(4, 2);
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
@@ -165,7 +166,7 @@ TEST(FewRounds, AreAllWhereSomethingHappensOrTheyAreFew) {
   EXPECT_EQ(few.time_us, simulate(a, shape, 1 << 14, DType::kFloat32, options).time_us);
 }
 
-// One rail of 1,016 ranks and 1 GiB is simulated with fewer events than the job has messages.
+// One rail of 1,016 ranks and 1 GiB takes fewer simulation events than the job has messages.
 TEST(FewRounds, OfOneRailAreLittleWork) {
   const Shape shape = uniform(127, 8);
   const SimFabricOptions options = with_cores(shape);
@@ -177,7 +178,7 @@ TEST(FewRounds, OfOneRailAreLittleWork) {
   EXPECT_LT(r.traffic.events, r.traffic.messages);
 }
 
-// What is recorded of the first rank's ports is all that they carry.
+// The recording of the first rank's ports has all their traffic.
 TEST(OneHost, AWatchedRankDoesTheSame) {
   const Shape shape = uniform(4, 2);
   SimFabricOptions options = with_cores(shape);
@@ -197,7 +198,7 @@ TEST(OneHost, AWatchedRankDoesTheSame) {
   EXPECT_EQ(one.traffic.watched.back().to_us, all.traffic.watched.back().to_us);
 }
 
-// A simulation of 8,192 ranks is one of 8.
+// Simulating 8,192 ranks costs as much as simulating 8.
 TEST(OneHost, IsAsMuchWorkAsOneHost) {
   const Shape shape = uniform(1024, 8);
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
@@ -205,7 +206,7 @@ TEST(OneHost, IsAsMuchWorkAsOneHost) {
   const auto one_host = one_host_of(a, shape, 1 << 22, DType::kFloat32, options);
   ASSERT_TRUE(one_host);
   const SimResult r = simulate_one_host(a, shape, 1 << 22, DType::kFloat32, options, *one_host);
-  // Each message of the first host is some events, those of the others are none.
+  // Only messages of the first host cause events.
   EXPECT_LT(r.traffic.events, 8 * r.traffic.messages / 1024);
 }
 

@@ -1,5 +1,5 @@
-// The cost model against the simulator, on one machine: what `explain` predicts is what `sim`
-// takes.
+// The cost model against the simulator on one machine: the prediction of `explain` equals the time
+// of `sim`.
 // labels: sim
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ std::string in_words(const Point& p) {
                      p.bytes / kKiB);
 }
 
-// What a point's algorithms take, predicted and simulated.
+// Predicted and simulated times of a point's algorithms.
 class Job {
  public:
   explicit Job(const Point& p)
@@ -54,7 +54,7 @@ class Job {
       return simulate_one_host(a, shape_, count_, DType::kFloat32, fabric_, *one);
     return simulate(a, shape_, count_, DType::kFloat32, fabric_);
   }
-  // Whether an algorithm is simulated in about a second.
+  // Whether simulating an algorithm takes about a second.
   bool is_quick(const Algorithm& a) const {
     constexpr double kMessages = 500'000;
     return shape_.nranks * messages_of(a, shape_, point_.bytes, model_).all() < kMessages ||
@@ -72,8 +72,8 @@ class Job {
 
 constexpr double kNear = 0.10;  // of the simulated time, and of the runner-up's
 
-// Adds to `misses` what is wrong at a point: "time" where the prediction of the pick is not the
-// simulation's, "pick" where the runner-up is faster.
+// Adds the errors at a point to `misses`: "time" if the prediction of the pick differs from the
+// simulation, "pick" if the runner-up is faster.
 void look_at(const Point& p, std::set<std::string>& misses, bool rivals) {
   const Job job(p);
   const Algorithm& picked = *job.picked().algorithm;
@@ -93,8 +93,8 @@ void look_at(const Point& p, std::set<std::string>& misses, bool rivals) {
   if (r.time_us > (1 + kNear) * us) misses.insert(where + " pick");
 }
 
-// What is listed is to be mended: a line here is a point at which the model is wrong. One that is
-// right has to be taken out, one that becomes wrong is a fault.
+// `known` lists points at which the model is wrong. The test also fails if a listed point is right,
+// so that it gets removed.
 void expect_misses(const std::vector<Point>& points, const std::set<std::string>& known,
                    bool rivals) {
   std::set<std::string> misses;
@@ -104,9 +104,9 @@ void expect_misses(const std::vector<Point>& points, const std::set<std::string>
 
 constexpr Collective kAllReduce = Collective::kAllReduce;
 
-// Slow and dead ports of one host or several, known to the schedules: what is predicted is what is
-// simulated, within 10 % (12 % where all ports of a host are slow and rounds are few), and the
-// other one of those that halve is not faster by more than that.
+// Slow and dead ports on one host or several, known to the schedules: predictions match the
+// simulation within 10 % (12 % if all ports of a host are slow and rounds are few), and the other
+// halving algorithm is not faster by more than that.
 TEST(OneModel, PredictsSlowPorts) {
   struct Degraded {
     int hosts, per_host;
@@ -165,7 +165,7 @@ TEST(OneModel, PredictsTheTableOfPerformance) {
   expect_misses(points, {}, false);
 }
 
-// What explain and sim take where nothing is said, and the machine whose cores decide.
+// The defaults of explain and sim, and a machine limited by its cores.
 TEST(OneModel, PredictsTheDefaultsAndCores) {
   std::vector<Point> points;
   for (const Collective c : {kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
@@ -184,7 +184,7 @@ TEST(OneModel, PredictsTheDefaultsAndCores) {
   expect_misses(points, {"cpu all_reduce 2x4 16384K time"}, true);
 }
 
-// Numbers of hosts that nobody chose for the algorithms.
+// Numbers of hosts that suit no algorithm.
 TEST(OneModel, PredictsOddNumbersOfHosts) {
   std::vector<Point> points;
   for (const int hosts : {3, 5, 13, 33, 65, 100, 127})
@@ -194,7 +194,7 @@ TEST(OneModel, PredictsOddNumbersOfHosts) {
   expect_misses(points, {"h100 all_reduce 127x4 65536K time"}, true);
 }
 
-// From 1 MiB on nothing leaves its rails for 10 % of the time.
+// From 1 MiB on, algorithms stay on their rails unless leaving saves more than 10 %.
 TEST(OneModel, LargeMessagesKeepToTheirRails) {
   int kept = 0;
   for (const char* machine : {"cpu", "h100"})
@@ -205,7 +205,7 @@ TEST(OneModel, LargeMessagesKeepToTheirRails) {
           const SimFabricOptions fabric = fabric_of(shape, 0, machine_named(machine));
           const CostModel model = model_of(fabric);
           const Pick picked = pick(c, shape, bytes, model);
-          Shape with_rails = shape;  // else all ranks are on one rail
+          Shape with_rails = shape;  // otherwise all ranks are on one rail
           with_rails.rail = fabric.rail_of_rank;
           const auto leaves = [&](const Algorithm& a) {
             return find_breach(a, with_rails).has_value();

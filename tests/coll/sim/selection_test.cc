@@ -1,9 +1,9 @@
 // `auto` against every fixed algorithm, in simulation, over a grid of jobs and sizes.
 //
-// The whole grid takes hours, and goes on where it was left:
+// The whole grid takes hours, and resumes after an interruption:
 //   WEFT_SELECTION_GRID=grid.txt build/release/tests/coll_sim_tests \
 //     --gtest_filter=Selection.OverTheWholeGrid
-// A line of the file is a cell: collective, hosts, ranks of a host, bytes; what `auto` takes and
+// A line of the file is a cell: collective, hosts, ranks per host, bytes; the choice of `auto` and
 // its time, the best algorithm and its time, the bound (us).
 // labels: sim
 #include <fmt/format.h>
@@ -92,8 +92,8 @@ class Job {
     const Algorithm *picked, *best;
     double picked_us, best_us;
   };
-  // Simulates what `auto` takes, and each algorithm that may be faster by what no schedule of its
-  // bytes and messages can beat.
+  // Simulates the choice of `auto`, and each algorithm that may be faster according to the lower
+  // bound of its bytes and messages.
   Result run() const {
     std::vector<Rated> all = rate(cell_.collective, shape_, bytes_, model_);
     Result r;
@@ -119,7 +119,7 @@ class Job {
   std::size_t count_ = 0, bytes_ = 0;
 };
 
-// Cells by seed, of those that take well under a second.
+// Random cells among those that take well under a second.
 TEST(Selection, IsNearTheBestOnASampleOfTheGrid) {
   constexpr std::size_t kCells = 24;
   constexpr double kMessages = 40'000;

@@ -1,4 +1,4 @@
-// Jobs on the simulated fabric, by hand: what the random ones of storm_test rest on.
+// Hand-written jobs on the simulated fabric, which test the basis of storm_test.
 // labels: sim
 #include "support/jobs/simulate_job.h"
 
@@ -17,8 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr double kDeadlineUs = 5000;
 
-// `ranks` ranks, each on a host of its own, without data; communicator 1 is a duplicate of the
-// world.
+// `ranks` ranks, each on a separate host, without data; communicator 1 is a duplicate of the world.
 class Job {
  public:
   explicit Job(int ranks) {
@@ -63,7 +62,7 @@ TEST(SimulatedJob, CallsOfTwoCommunicatorsMayCrossWhereNobodyWaits) {
   expect_all(job.run(), Code::kOk, "");
 }
 
-// Rank 2 waits in the second communicator, the others in the first: nobody hangs for ever.
+// Rank 2 waits in the second communicator, the others in the first: the deadline ends this.
 TEST(SimulatedJob, CallsThatCrossAndWaitEndAtTheDeadline) {
   Job job(4);
   job.programs[2] = {{1, 0}, 1};

@@ -1,4 +1,4 @@
-// The engine on the simulated fabric: bits under delays and reordering, on every rank.
+// The engine on the simulated fabric: right bits under delays and reordering, on every rank.
 // labels: sim
 #include "coll/sim/simulate.h"
 
@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// Instead of its bytes, when a test fails.
+// Printed in place of its bytes when a test fails.
 void PrintTo(const Algorithm& a, std::ostream* os) { *os << testing::full_name(a); }
 
 namespace {
@@ -35,7 +35,7 @@ std::string in_words(const Shape& shape) {
   return text;
 }
 
-// Anything may happen by this seed: delays, reordering, with and without views and eager messages.
+// Random conditions by seed: delays, reordering, with and without views and eager messages.
 SimFabricOptions weather(const Shape& shape, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto one_of = [&](auto... choices) {
@@ -76,7 +76,7 @@ TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
   const Algorithm& a = GetParam();
   const auto first_count =
       static_cast<std::size_t>(find_algorithm(a.collective, a.name) - algorithms().data());
-  std::uint64_t seed = 1 + 1000 * first_count;  // other weather for each
+  std::uint64_t seed = 1 + 1000 * first_count;  // different conditions for each
   for (Shape shape : shapes()) {
     if (!a.applies(shape)) continue;
     const auto n = static_cast<std::size_t>(shape.nranks);
@@ -85,7 +85,7 @@ TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
                                   n > 12   ? 5 * n + 1
                                   : blocks ? 40000 / n + 7 * (seed % 1000)
                                            : 50000 + 7 * (seed % 1000)};
-    // Over all algorithms each shape meets each count, and over all shapes each algorithm does.
+    // Each shape runs with each count, and each algorithm with each shape.
     const std::size_t count = counts[(seed + first_count) % std::size(counts)];
     ++seed;
     shape.root = static_cast<Rank>(seed % n);
@@ -97,7 +97,7 @@ TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
   }
 }
 
-// Values whose sum depends on the order: all ranks of an all_reduce have the same bits in the end.
+// Values whose sum depends on the order: all ranks of an all_reduce end with the same bits.
 TEST_P(EveryAlgorithm, EndsWithTheSameBitsOnAllRanks) {
   const Algorithm& a = GetParam();
   if (a.collective != Collective::kAllReduce) return;
@@ -137,8 +137,8 @@ TEST_P(EveryAlgorithm, RepeatsItselfExactly) {
   EXPECT_NE(trace(8), first);
 }
 
-// Ranks that differ in what they reach (only their own host; only other hosts) must still cut a
-// message alike, and scratch is never so scarce that they wait for each other for ever.
+// Ranks with different links (only within a host; only to other hosts) must still slice a message
+// alike, and scarce scratch must not deadlock them.
 TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
   const Algorithm& a = GetParam();
   bool views = false;
@@ -147,7 +147,7 @@ TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
         is_vector({3, 2}), is_vector({1, 4, 2}), on_one_host(12)}) {
     if (!a.applies(shape)) continue;
     for (const std::size_t bytes : {100'000u, 3'000'000u, 64u << 20}) {
-      views = !views;  // three sizes: the next shape has each with the other
+      views = !views;  // an odd number of sizes: the next shape alternates
       SCOPED_TRACE(fmt::format("{}, {}, {} bytes", full_name(a), in_words(shape), bytes));
       const std::size_t blocks =
           by_blocks(a.collective) ? static_cast<std::size_t>(shape.nranks) : 1;
@@ -158,7 +158,7 @@ TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
       CostModel model;
       model.host.us_per_byte = 8e-3 / options.host.gbps;
       model.rail.us_per_byte = 8e-3 / options.rail.gbps;
-      // Of the rails, the fabric has as many as the largest host has ranks.
+      // The fabric has as many rails as the largest host has ranks.
       for (const auto& host : shape.hosts)
         model.rails_per_host = std::max(model.rails_per_host, static_cast<int>(host.size()));
       const SimResult r = simulate(a, shape, count, DType::kFloat32, options);
@@ -181,7 +181,7 @@ TEST_P(EveryAlgorithm, NothingCrossesFromRailToRailWhereItIsHierarchical) {
   }
 }
 
-// A rank that dies under way, at any time and wherever it is, ends the run with its name.
+// The death of any rank at any time ends the run with an error that names it.
 TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
   const Algorithm& a = GetParam();
   std::mt19937_64 random(42);
@@ -193,7 +193,7 @@ TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
       options = weather(shape, random());
       options.carry_data = false;
       const auto victim = static_cast<Rank>(random() % static_cast<std::uint64_t>(shape.nranks));
-      // Latest when the rank is not done yet, whatever it does: before anything has arrived.
+      // The latest time at which the rank is certainly unfinished: before any message arrives.
       const double latest = std::min(whole_us, options.host.latency_us);
       const double at_us = i < 4 ? latest * 0.2 * i : whole_us * 0.2 * (i - 3);
       options.failures = {{.at_us = at_us, .rank = victim}};
@@ -211,7 +211,7 @@ TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
   }
 }
 
-// Three ranks, two chunks of each rank's block.
+// Three ranks, two chunks per block.
 Schedule in_halves(const Shape& shape) {
   Schedule s;
   s.rank = shape.rank;
@@ -223,8 +223,7 @@ Schedule in_halves(const Shape& shape) {
 
 bool three_ranks(const Shape& shape) { return shape.nranks == 3; }
 
-// Rank 2 adds rank 1's values to both chunks, then rank 0's, beginning with the chunk that it added
-// to last.
+// Rank 2 reduces rank 1's values into both chunks, then rank 0's, starting with the last chunk.
 Schedule in_two_turns(const Shape& shape) {
   Schedule s = in_halves(shape);
   if (s.rank == 2) {
@@ -243,7 +242,7 @@ Schedule in_two_turns(const Shape& shape) {
   return s;
 }
 
-// What the checker takes for two reductions is two of them, also where chunks are moved one by one.
+// The engine also runs two separate reductions, even if chunks are moved one by one.
 TEST(OwnAlgorithm, ReductionsThatShareAChunkStayApart) {
   const Algorithm a{"two_turns", Collective::kReduceScatter, "", three_ranks, in_two_turns};
   const Shape shape = uniform(3, 1);
@@ -261,7 +260,7 @@ TEST(OwnAlgorithm, ReductionsThatShareAChunkStayApart) {
   }
 }
 
-// A quarter of rank 2's block goes straight to rank 0, the rest by way of rank 1.
+// A quarter of rank 2's block goes directly to rank 0, the rest via rank 1.
 Schedule by_a_detour(const Shape& shape) {
   Schedule s = in_halves(shape);
   s.packs = true;

@@ -1,5 +1,4 @@
-// The engine on the simulated fabric: times that can be derived, what each rail carries, and
-// failures.
+// The engine on the simulated fabric: times by formula, traffic of each rail, and failures.
 // labels: sim
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ using testing::is_vector;
 using testing::run_with_data;
 using testing::uniform;
 
-// ---- times that can be derived -------------------------------------------------------------
+// ---- times by formula ------------------------------------------------------------------------
 
 constexpr double kAlpha = 3, kUsPerByte = 1e-4;  // 80 Gb/s: 100 ps per byte
 
@@ -31,7 +30,7 @@ SimFabricOptions ideal(const Shape& shape) {
   return options;
 }
 
-// One round, whatever the size.
+// One round for any size.
 Tuning one_round() {
   Tuning t;
   t.host_rounds_per_message = t.rail_rounds_per_message = 1;
@@ -84,7 +83,7 @@ TEST(SimulatedTime, BarriersTakeLatencies) {
   EXPECT_DOUBLE_EQ(time_of(Collective::kBarrier, "dissemination", uniform(9, 1), 0), 4 * kAlpha);
 }
 
-// Rounds overlap the stages: a long message comes close to what its bytes need.
+// Rounds overlap the stages: a long message approaches the bandwidth bound.
 TEST(SimulatedTime, RoundsOverlap) {
   const Shape shape = uniform(4, 2);
   SimFabricOptions options = ideal(shape);
@@ -134,8 +133,8 @@ TEST(SimulatedRails, ASlowRailCarriesLess) {
   }
 }
 
-// With a slow or dead port, every rank gets the right bytes, and a host's other ports carry what it
-// does not. Whoever does not know of it waits for the port.
+// With a slow or dead port, every rank gets the right bytes, and the host's other ports carry the
+// rest. Schedules that do not know of it wait for the port.
 TEST(SimulatedRails, ASlowPortCarriesLess) {
   for (const char* algorithm : {"hierarchical", "hierarchical_hd", "hierarchical_hd4"})
     for (const double factor : {0.5, 0.25, 0.0}) {
@@ -208,8 +207,7 @@ TEST(SimulatedFailure, ACutLinkIsNamed) {
       HasSubstr("link of host 1, rail 1"));
 }
 
-// What goes wrong in the middle costs time, and less than from the start; late ranks cost what they
-// are late.
+// A slowdown in the middle costs less than one from the start; late ranks cost their delay.
 TEST(SimulatedFailure, SlowRailsHostsAndLateRanksCostTime) {
   const Shape shape = uniform(4, 2);
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
@@ -234,7 +232,7 @@ TEST(SimulatedFailure, SlowRailsHostsAndLateRanksCostTime) {
   EXPECT_THROW(us([](SimFabricOptions& o) { o.slowdowns = {{0, 7, 0.5}}; }), Error);
 }
 
-// Reductions and copies take a core's time, those along rails too.
+// Reductions and copies take core time, also along rails.
 TEST(SimulatedTime, CoresReduceAndCopy) {
   const Shape shape = uniform(2, 1);
   const auto us = [&](Collective c, const char* name, double reduce, double copy,
@@ -256,7 +254,7 @@ TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
   const Shape shape = is_vector({2, 1});
   EXPECT_THROW(simulate(*find_algorithm(Collective::kBarrier, "hierarchical"), shape, 0, DType::kFloat32, ideal(shape)), Error);
   SimFabricOptions options = ideal(uniform(2, 2));
-  options.carry_data = true;  // and no buffers
+  options.carry_data = true;  // without buffers
   EXPECT_THROW(simulate(a, uniform(2, 2), 4, DType::kFloat32, options), Error);
   EXPECT_THROW(simulate(a, uniform(2, 2), 4, DType::kFloat32, ideal(uniform(3, 1))), Error);
 }

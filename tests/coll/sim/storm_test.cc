@@ -1,10 +1,10 @@
 // Random jobs on the simulated fabric: any ranks, hosts, algorithms, sizes and types, calls that
-// overlap on several communicators; delays, reordering, slow ranks; and, in half of them, a rank
-// that dies or stops, a link that goes down, a message that is lost. Each ends with the right bits
-// or with one error, the same on all ranks, that names the cause, and in time.
+// overlap on several communicators; delays, reordering, slow ranks; and in half of them a dead or
+// stopped rank, a failed link, or a lost message. Each ends in time, with the right bits or with
+// one error, the same on all ranks, that names the cause.
 //
 //   WEFT_STORM_SEEDS=5000 storm_test    that many seeds instead of 2000
-//   WEFT_STORM_SEED=17 storm_test       this one only, as a failure says
+//   WEFT_STORM_SEED=17 storm_test       only this seed, as printed by a failure
 // labels: sim
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -96,7 +96,7 @@ class Storm {
   }
 
   std::uint64_t trace() const { return trace_; }
-  // Of what kind the trouble was, and whether anybody noticed it.
+  // The kind of trouble, and whether it had an effect.
   Trouble::Kind kind() const { return trouble_.kind; }
   bool bit() const { return bit_; }
 
@@ -121,7 +121,7 @@ class Storm {
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(n_); }
 
-  // ---- what happens
+  // ---- the random job
 
   void choose_hosts() {
     n_ = dice_.chance(6) ? static_cast<int>(31 + dice_.below(3))
@@ -157,7 +157,7 @@ class Storm {
       options_.pauses.push_back(
           {static_cast<Rank>(dice_.below(ranks())), from, from + dice_.upto(3000)});
     }
-    if (dice_.chance(30)) {  // rounds that are short and many
+    if (dice_.chance(30)) {  // many short rounds
       options_.tuning.host_slice_min = options_.tuning.rail_slice_min = 512;
       options_.tuning.host_slice_max = options_.tuning.rail_slice_max = 2048;
     }
@@ -169,7 +169,7 @@ class Storm {
     for (std::size_t i = dice_.below(3); i > 0; --i) {
       std::vector<Rank> members(ranks());
       std::iota(members.begin(), members.end(), 0);
-      if (dice_.chance(60)) {  // else a duplicate
+      if (dice_.chance(60)) {  // otherwise a duplicate
         for (std::size_t k = members.size(); k > 1; --k)
           std::swap(members[k - 1], members[dice_.below(k)]);
         members.resize(1 + dice_.below(members.size()));
@@ -185,8 +185,8 @@ class Storm {
     }
   }
 
-  // Calls of a communicator come in the same order on every rank; those of different ones need not
-  // where no rank waits for one before it starts the next.
+  // All ranks make a communicator's calls in the same order. Calls of different communicators may
+  // differ in order if no rank blocks on one before it starts the next.
   void choose_programs() {
     const bool any_order = dice_.chance(30);
     for (Rank r = 0; r < n_; ++r) {
@@ -196,7 +196,7 @@ class Storm {
           program.order.push_back(i);
       program.window = any_order ? static_cast<int>(calls_.size()) : dice_.one_of({1, 1, 2, 8});
       if (any_order) {
-        // Merges the communicators' own orders by chance.
+        // Merges the orders of the communicators at random.
         for (std::size_t k = 0; k + 1 < program.order.size(); ++k)
           for (std::size_t i = 0; i + 1 < program.order.size(); ++i)
             if (calls_[program.order[i]].call().communicator !=
@@ -256,7 +256,7 @@ class Storm {
     return job.run(calls, programs_);
   }
 
-  // ---- what must hold
+  // ---- checks
 
   std::vector<Rank> members(int communicator) const {
     if (communicator > 0) return communicators_[static_cast<std::size_t>(communicator) - 1];
@@ -265,7 +265,7 @@ class Storm {
     return world;
   }
 
-  // Whatever a rank was told is done has the right result.
+  // Every call reported as complete has the right result.
   void expect_right(const std::vector<SimOutcome>& outcomes) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const auto group = members(calls_[i].call().communicator);
@@ -281,7 +281,7 @@ class Storm {
     }
   }
 
-  // Of all ranks that did not get through; and in time.
+  // All failed ranks have the same error, and get it in time.
   void expect_one_true_error(const std::vector<SimOutcome>& outcomes) const {
     using enum Trouble::Kind;
     std::set<std::string> errors;
@@ -316,8 +316,7 @@ class Storm {
           EXPECT_EQ(o.status.code(), Code::kTransport) << text;
           EXPECT_NE(text.find("were lost"), std::string::npos) << text;
           break;
-        case kFlip:  // one that was hit again each time that it was sent again; the others are
-                     // repaired
+        case kFlip:  // a message corrupted again at each retransmission; others are repaired
           EXPECT_EQ(o.status.code(), Code::kCorrupt) << text;
           EXPECT_NE(text.find("arrived corrupted"), std::string::npos) << text;
           EXPECT_NE(text.find(", 5 times"), std::string::npos) << text;
@@ -329,7 +328,7 @@ class Storm {
     EXPECT_LE(errors.size(), 1u) << fmt::format("{}", fmt::join(errors, "\n"));
   }
 
-  // A call that returned an error is over: nothing arrives in its buffers any more.
+  // After a call returned an error, nothing is written to its buffers.
   void expect_memory_left_alone(SimJob& job, const std::vector<SimOutcome>& outcomes) {
     const auto given_up = [&](auto&& act) {
       for (std::size_t i = 0; i < calls_.size(); ++i) {
@@ -347,7 +346,7 @@ class Storm {
     });
   }
 
-  // The ranks that are left can make a communicator without the dead one, and use it.
+  // The surviving ranks can create a communicator and use it.
   void expect_survivors_go_on(SimJob& job, const std::vector<SimOutcome>& outcomes) {
     if (trouble_.kind != Trouble::Kind::kDeath && trouble_.kind != Trouble::Kind::kLoss) return;
     std::vector<Rank> survivors;
@@ -386,7 +385,7 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// By kind of trouble: seeds that had it, and those in which it was noticed.
+// Per kind of trouble: the number of seeds with it, and of those in which it had an effect.
 struct Bites {
   int had = 0, bit = 0;
 };
@@ -422,7 +421,7 @@ TEST(Storm, EndsRightOrWithOneTrueErrorOnAllRanks) {
                                    {kStop, "stop"},
                                    {kFlip, "flip"}}) {
     fmt::print("{}: {} seeds, noticed in {}\n", text, bites[kind].had, bites[kind].bit);
-    // A share, not one: trouble that never comes where it hurts would show nothing.
+    // A share, not a single one: trouble that rarely has an effect would test nothing.
     if (seeds >= 500) {
       EXPECT_GT(bites[kind].bit, bites[kind].had / 4) << text;
     }

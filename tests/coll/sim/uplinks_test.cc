@@ -1,4 +1,4 @@
-// Uplinks of leaves in the simulator and in the model: what they cost, and what `auto` does then.
+// Uplinks of leaves in the simulator and in the model: their cost, and the choices of `auto`.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ SimFabricOptions cluster(const Shape& shape, double uplink_gbps) {
   return o;
 }
 
-// Two hosts of a leaf send 1 MB each to another leaf, or from two leaves to hosts of one: the
-// second waits for the first at the uplink that they share.
+// Two hosts of a leaf send 1 MB each to another leaf, or two leaves send to hosts of one: the
+// second message waits at the shared uplink.
 TEST(Uplinks, AreSharedByTheHostsOfALeaf) {
   const Shape shape = in_leaves(6, 1, 2);
   SimFabricOptions o = fabric_of(shape);
@@ -59,8 +59,7 @@ TEST(Uplinks, AreSharedByTheHostsOfALeaf) {
   EXPECT_EQ(us(20, 2).limiting, "leaf 2 rail 0 down");
 }
 
-// The model follows the simulator where leaves are equal, where they are not, and where there are
-// enough uplinks.
+// The model follows the simulator for equal and unequal leaves, and for enough uplinks.
 TEST(Uplinks, AreInTheModel) {
   for (const auto& [shape, gbps] : {std::pair{in_leaves(8, 2, 4), 400.},
                                     {in_leaves(8, 2, 4), 200.},
@@ -78,7 +77,7 @@ TEST(Uplinks, AreInTheModel) {
     }
 }
 
-// What auto takes is the fastest that can be had, within a tenth.
+// The choice of auto is within a tenth of the fastest.
 TEST(Uplinks, AutoTakesWhatSparesThem) {
   for (const Collective c :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter})
@@ -98,7 +97,7 @@ TEST(Uplinks, AutoTakesWhatSparesThem) {
     }
 }
 
-// One rank of each host stands for all rails, and no host for another.
+// One rank per host stands for all rails, but no host for another.
 TEST(Uplinks, OneRailTakesTheTimeOfAll) {
   const Shape shape = in_leaves(8, 2, 4);
   const SimFabricOptions o = cluster(shape, 200);

@@ -1,4 +1,4 @@
-// Sizes as users write them.
+// Parsing of sizes.
 #include "perf/cli/bytes.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// A command whose output nobody reads any more ends as other programs do: by SIGPIPE, in silence,
-// and its ranks with it.
+// A command whose standard output is closed ends like other programs: by SIGPIPE, without a
+// message, together with its ranks.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ struct Ended {
   std::string errors;
 };
 
-// Runs the command with a reader of its standard output that leaves after one line.
+// Runs the command and closes its standard output after reading one line.
 Ended read_one_line(const std::string& command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr";
@@ -35,14 +35,14 @@ Ended read_one_line(const std::string& command, const std::string& before = "") 
 
 class ClosedPipe : public ::testing::TestWithParam<const char*> {};
 
-// Each prints on after its first line: at once, or as it goes on measuring.
+// Each command prints more after its first line, at once or during its measurements.
 TEST_P(ClosedPipe, EndsTheCommandInSilence) {
   const Ended end = read_one_line(fmt::format("{} {}", WEFT_BINARY, GetParam()));
   EXPECT_EQ(end.code, 141);
   EXPECT_EQ(end.errors, "");
 }
 
-// Long enough to be in the middle of something when the reader leaves.
+// Long enough to be busy when the reader leaves.
 INSTANTIATE_TEST_SUITE_P(
     Commands, ClosedPipe,
     ::testing::Values(
@@ -59,12 +59,12 @@ INSTANTIATE_TEST_SUITE_P(
         "launch -N 2 --tag -- sh -c \"while :; do echo line; done\""),
     [](const auto& info) { return std::to_string(info.index); });
 
-// What prints less than a pipe holds ends before its reader does, if that is slow: here there is
-// none from the beginning.
+// A command that prints less than a pipe holds may end before a slow reader does: here the pipe has
+// no reader from the start.
 Ended without_reader(const char* command, const std::string& before = "") {
   const testing::TemporaryFolder folder;
   const std::string errors = folder / "stderr", pipe = folder / "pipe";
-  // The reader opens the pipe and leaves; only then does the command begin.
+  // The reader opens the pipe and leaves; only then does the command start.
   const Output o =
       run(fmt::format("export WEFT_PROFILE={3}.profile; {4} mkfifo {0}; (exec 3<{0}) & exec 4>{0}; "
                       "wait; timeout 120 {1} {2} >&4 2>{3}",
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "train -N 2 --steps 3 --timeout-ms 60000"),
     [](const auto& info) { return std::to_string(info.index); });
 
-// A service manager, and Python, start programs with SIGPIPE ignored.
+// Service managers and Python start programs with SIGPIPE ignored.
 TEST(ClosedPipeIgnored, EndsTheCommandInSilenceToo) {
   for (const Ended& end :
        {read_one_line(WEFT_BINARY " perf all_reduce -N 2 -b 8 -e 64M -n 2000 --timeout-ms 60000",
@@ -104,7 +104,7 @@ TEST(ClosedPipeIgnored, EndsTheCommandInSilenceToo) {
   }
 }
 
-// A rank that SIGPIPE ends while its output is read is killed as by any other signal.
+// A rank that dies of SIGPIPE while its output is read is reported like any killed rank.
 TEST(ClosedPipeOfARank, OfItsOwnIsAFailureThatIsNamed) {
   const Output o =
       run(fmt::format("timeout 60 {} launch -N 2 -- sh -c 'kill -PIPE $$'", WEFT_BINARY));

@@ -1,4 +1,4 @@
-// Escape sequences are for terminals that obey them, and colours for those who want them.
+// Escape sequences are printed only to terminals that support them, and colors only if wanted.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::Not;
 
 constexpr char kColour[] = "\033\\[[0-9;]*m";
 
-// What the command writes to a terminal.
+// The command's output on a terminal.
 Output on_terminal(const std::string& variables, const std::string& command) {
   return run(fmt::format("env -u NO_COLOR -u TERM {} timeout 100 script -qec \"{} {}\" /dev/null",
                          variables, WEFT_BINARY, command));
@@ -47,7 +47,7 @@ TEST_P(Colours, AreNotInAPipe) {
               Not(HasSubstr("\033[")));
 }
 
-// mpirun gives its ranks a terminal, and copies what they write into whatever it has itself.
+// mpirun gives its ranks a terminal and copies their output to its own standard output.
 TEST_P(Colours, AreNotUnderMpirun) {
   if (const std::string why = testing::missing_for_mpirun(); !why.empty()) GTEST_SKIP() << why;
   const Output o = run("TERM=xterm timeout 100 " +
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, Colours,
                            return words.substr(0, words.find(' '));
                          });
 
-// The line of progress is erased by an escape sequence.
+// The progress line is erased by an escape sequence.
 TEST(ProgressLine, IsNotOnADumbTerminal) {
   if (run("script --version").exit_code != 0)
     GTEST_SKIP() << "missing capability: script (bsdutils)";

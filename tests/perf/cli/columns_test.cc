@@ -1,4 +1,4 @@
-// What commands print fits a terminal of 100 columns.
+// The output of commands fits a terminal of 100 columns.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Scripts for nccl-tests and perftest: what the page says of each flag is what is done with it.
+// Scripts for nccl-tests and perftest: each flag is handled as the page says.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Every option of nccl-tests 2.19.6 (src/common.cu), and every one of perftest 26 (July 2026) that
-// its programs for writes, sends and reads take without hardware of one vendor.
+// Every option of nccl-tests 2.19.6 (src/common.cu), and of perftest 26 (July 2026) every option
+// that its write, send and read programs take without vendor-specific hardware.
 constexpr const char* kNcclTests =
     "-t --nthreads -g --ngpus -b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -n "
     "--iters "
@@ -62,7 +62,7 @@ Taken take(std::vector<std::string> typed) {
   return taken;
 }
 
-// The flags in the first column of a table of the page, with the words of the second one.
+// The flags in the first column of a table of the page, with the text of the second column.
 std::vector<std::pair<std::string, std::string>> flags_below(const std::string& title) {
   const std::string page = read_file(WEFT_SOURCE_DIR "/docs/tutorials/moving-from-nccl-or-mpi.md");
   const std::size_t begin = page.find("### " + title + "\n");
@@ -102,7 +102,7 @@ void page_is_true(const std::string& title, std::vector<std::string> command, co
     EXPECT_THAT(taken.warnings, IsEmpty());
     const CLI::Option* option = parser->get_option_no_throw(taken.left.back());
     ASSERT_NE(option, nullptr) << taken.left.back();
-    bool same = false;  // as one of those in the second column
+    bool same = false;  // equal to one in the second column
     const std::regex name("`(--?[A-Za-z][A-Za-z_-]*)`");
     for (std::sregex_iterator n(here.begin(), here.end(), name), end; n != end; ++n)
       same = same || parser->get_option_no_throw((*n)[1]) == option;
@@ -121,8 +121,8 @@ TEST(ForeignFlags, ThePageTellsTheTruthOfPerftest) {
   page_is_true("Flags of perftest", {"weft", "perf", "bw"}, kPerftest);
 }
 
-// lat has fewer options, so more of them are ignored; none stops a script. The help of both says
-// how one host has both ends.
+// lat has fewer options, so it ignores more of them; none stops a script. The help of both explains
+// how one host runs both ends.
 TEST(ForeignFlags, EveryFlagOfPerftestIsTakenByLat) {
   CLI::App app;
   int exit_code = 0;
@@ -157,14 +157,14 @@ TEST(ForeignFlags, NIsTheRanksAndIsSaidToBe) {
     EXPECT_THAT(
         said({"weft", "perf", "all_reduce", "-N", "4", flag, "1"}),
         ElementsAre(AllOf(HasSubstr("-N 4 is the number of ranks"), HasSubstr("--run-cycles"))));
-  // perftest's has no value, so a number behind it is meant for ranks.
+  // perftest's -N has no value, so a following number is meant for ranks.
   EXPECT_THAT(take({"weft", "perf", "bw", "-N", "host"}).left,
               ElementsAre("weft", "perf", "bw", "host"));
   EXPECT_THAT(take({"weft", "perf", "bw", "-N", "2"}).left,
               ElementsAre("weft", "perf", "bw", "-N", "2"));
 }
 
-// Behind "--" everything is another program's, and other commands have no foreign flags.
+// Arguments after "--" belong to another program, and other commands have no foreign flags.
 TEST(ForeignFlags, OtherProgramsKeepTheirs) {
   EXPECT_THAT(take({"weft", "launch", "--", "weft", "perf", "all_reduce", "-G", "1"}).warnings,
               IsEmpty());

@@ -1,5 +1,5 @@
-// One language on the command line: the rules that the names, the help and the pages of all
-// commands keep, checked on what `weft completion json` tells.
+// Consistency of the command line: rules for names, help and pages of all commands, checked on the
+// output of `weft completion json`.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// perftest's own spellings, which `perf bw` and `lat` take as they are.
+// perftest's own spellings, which `perf bw` and `lat` accept unchanged.
 const std::set<std::string> kPerftest = {"--inline_size", "--post_list", "--report_gbits",
                                          "--use_cuda"};
 
@@ -78,7 +78,7 @@ TEST(Language, RanksAndIterationsHaveTheirLetters) {
   });
 }
 
-// A name is a number everywhere, or text everywhere.
+// An option name takes a number in all commands, or text in all commands.
 TEST(Language, AWordIsOfOneKind) {
   std::map<std::string, std::pair<std::string, std::string>> first;
   for_each_option([&](const std::string& command, const json& o) {
@@ -87,7 +87,7 @@ TEST(Language, AWordIsOfOneKind) {
     if (kind == "UINT" || kind == "INT" || kind == "FLOAT") kind = "a number";
     for (const std::string name : o["names"]) {
       if (!name.starts_with("--")) continue;
-      // Flags of perf bw, explain and lab netlab; in other commands words or numbers.
+      // Flags of perf bw, explain and lab netlab; in other commands they take words or numbers.
       if (name == "--check" || name == "--pairs" || name == "--steps" || name == "--keep") continue;
       const auto [at, fresh] = first.try_emplace(name, kind, command);
       EXPECT_EQ(at->second.first, kind)
@@ -136,7 +136,7 @@ TEST(Language, JsonGoesToStandardOutputOrAFile) {
   }
 }
 
-// A run looks at every option that it was given, or says which one it would not have looked at.
+// A run uses every given option, or names the unused one.
 TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
   const std::string replay = WEFT_SOURCE_DIR "/nowhere";
   for (const auto& [typed, option] : std::vector<std::pair<std::string, std::string>>{
@@ -170,7 +170,7 @@ TEST(Language, OptionsThatWouldBeIgnoredAreRefused) {
   }
 }
 
-// `explain` predicts what `sim` plays, on the same fabric unless another one is named.
+// `explain` predicts and `sim` simulates on the same default fabric.
 TEST(Language, ExplainAndSimHaveOneFabric) {
   std::map<std::string, std::string> defaults;
   for_each_option([&](const std::string& command, const json& o) {
@@ -190,7 +190,7 @@ TEST(Language, ExplainAndSimHaveOneFabric) {
                    played["lower_bound_us"].get<double>());
 }
 
-// Who waits says so once, also to a file.
+// A server announces once that it waits, also to a file.
 TEST(Language, AServerSaysThatItWaits) {
   const Output server = run("timeout 2 " WEFT_BINARY " perf bw --op tcp -p 18733");
   EXPECT_THAT(server.text, HasSubstr("# waiting for the client, on TCP port 18733\n"));
@@ -199,7 +199,7 @@ TEST(Language, AServerSaysThatItWaits) {
   EXPECT_EQ(client.text.find("yet"), client.text.rfind("yet")) << client.text;
 }
 
-// The scripts read what their commands declare.
+// Scripts accept the options that their commands declare.
 TEST(Language, ScriptsTakeWhatTheirCommandsTake) {
   for (const auto& [command, script] :
        {std::pair{"weft bench peers", "compare"}, {"weft bench choice", "choice"}}) {
@@ -273,7 +273,7 @@ TEST(Language, BashCompletesCommandsAndOptions) {
   EXPECT_EQ(complete("weft launch -N 2 -- weft pe"), "\n");
 }
 
-// docs/reference.md has every option of every command, and nothing more.
+// docs/reference.md lists every option of every command, and nothing more.
 TEST(Language, ThePageHasEveryOption) {
   std::string page;
   for (const json& c : commands()) {

@@ -1,4 +1,4 @@
-// `--json [FILE]` before `--` and before other options: the program behind the mark stays whole.
+// `--json [FILE]` before `--` and before other options leaves the program after `--` intact.
 #include "perf/cli/mark.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Old and foreign spellings of options are answered with the one that there is.
+// Old and foreign spellings of options give an error with the right spelling.
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
   }
 }
 
-// The list is the script's own; `weft lab netlab` alone still wants a command.
+// The list comes from the script; `weft lab netlab` alone requires a command.
 TEST(Spellings, FaultsOfTheLabHaveTheirOwnHelp) {
   const Output help = run(WEFT_BINARY " lab netlab fault --help");
   EXPECT_EQ(help.exit_code, 0);
@@ -93,7 +93,7 @@ TEST(Spellings, FaultsOfTheLabHaveTheirOwnHelp) {
   EXPECT_THAT(bare.text, HasSubstr("command is required"));
 }
 
-// Ranks that share cores, or that may move from core to core, are slow; the header says so.
+// Ranks that share cores or migrate between cores are slow; the header says so.
 TEST(Spellings, TheHeaderSaysHowRanksShareCores) {
   const std::string small = " perf barrier -n 2 --timeout-ms 20000";
   EXPECT_THAT(run("n=$(($(nproc --all) + 1)); " WEFT_BINARY + small + " -N $n").text,

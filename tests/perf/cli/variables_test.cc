@@ -1,5 +1,4 @@
-// Variables that are misspelt are named, and the list of those that are read is that of the
-// sources.
+// Misspelled variables are reported, and the list of known variables matches the sources.
 #include "perf/cli/variables.h"
 
 #include <gmock/gmock.h>

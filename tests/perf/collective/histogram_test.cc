@@ -1,4 +1,4 @@
-// Percentiles of the histogram against sorted samples, its exact extremes and moments.
+// Percentiles of the histogram against sorted samples; its exact extremes and moments.
 #include "perf/collective/histogram.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(Histogram, PercentilesAreWithinOneIn256) {
   Histogram h;
   std::vector<double> samples;
   for (int i = 0; i < 20000; ++i) {
-    // From nanoseconds to an hour, evenly over the powers of two.
+    // Log-uniform from nanoseconds to an hour.
     const auto value = static_cast<std::int64_t>(
         std::exp2(std::uniform_real_distribution<double>(0, 41.7)(random)));
     h.add(value);
@@ -56,7 +56,8 @@ TEST(Histogram, PercentilesAreWithinOneIn256) {
   }
 }
 
-// 99.9 / 100 * 1000 rounds to more than 999: the one worst value of a thousand is not among them.
+// 99.9 / 100 * 1000 rounds to more than 999: the percentile must not include the worst of a
+// thousand values.
 TEST(Histogram, PercentilesThatFallOnAValueAreThatValue) {
   for (const std::int64_t whole : {1000, 5000, 10000, 100000}) {
     Histogram h;

@@ -1,4 +1,4 @@
-// Payloads are exact in every type, and every kind of damage shows.
+// Payloads are exact in every type, and every kind of corruption is detected.
 // ctest: whole
 #include "perf/collective/payload.h"
 
@@ -28,8 +28,8 @@ using ::testing::HasSubstr;
 
 std::vector<unsigned char> result_of(const Payload& payload, DType type, std::size_t count, int n,
                                      RedOp op) {
-  // The reduction as the collective must give it, from the values: through a payload whose only
-  // rank has them. Written out by hand for float below, as a check of the check.
+  // The expected reduction, computed from the values through a payload with a single rank. For
+  // float it is also written out below, to check the check.
   std::vector<unsigned char> bytes(count * size_of(type));
   for (std::size_t i = 0; i < count; ++i) {
     const double factor = op == RedOp::kPreMulSum ? Payload::kFactor : 1;
@@ -70,7 +70,7 @@ std::vector<unsigned char> result_of(const Payload& payload, DType type, std::si
 using Combination = std::tuple<DType, RedOp, int>;
 class EveryPayload : public ::testing::TestWithParam<Combination> {};
 
-// The largest integer up to which the type has them all.
+// The largest integer up to which the type represents all integers.
 double limit_of(DType type) {
   if (size_of(type) == 1) return type == DType::kBool ? 1 : type == DType::kInt8 ? 127 : 255;
   if (type == DType::kInt16 || type == DType::kUInt16) return type == DType::kInt16 ? 32767 : 65535;
@@ -84,7 +84,7 @@ double limit_of(DType type) {
 TEST_P(EveryPayload, IsExactWhateverTheOrder) {
   const auto [type, op, n] = GetParam();
   if (!defined(op, type)) return;
-  const bool avg_of_bytes = op == RedOp::kAvg && n > limit_of(type);  // there is no such payload
+  const bool avg_of_bytes = op == RedOp::kAvg && n > limit_of(type);  // has no payload
   const Payload payload(type, op, n);
   bool anything = false;
   for (std::uint64_t i = 0; i < 3000; ++i) {
@@ -140,7 +140,8 @@ TEST(Payload, ReductionsAreTheNumbersOneGetsByHand) {
 }
 
 TEST(Payload, SixteenBitTypesAreEncodedAsTheStandardsSay) {
-  // One rank, so that the reduction is the value itself; decoded here by the formats' definition.
+  // One rank, so that the reduction is the value itself; decoded here by the definition of the
+  // formats.
   const Payload half(DType::kFloat16, RedOp::kSum, 1), brain(DType::kBFloat16, RedOp::kSum, 1);
   std::vector<std::uint16_t> h(1000), b(1000);
   half.fill(h.data(), h.size(), 0);
@@ -198,7 +199,7 @@ TEST_F(Damage, ARankCountedTwiceIsFound) {
   EXPECT_GT(compare().wrong, kCount / 2);
 }
 
-// A byte behind the result, and one of the input, are reported where they were written.
+// A stray write beyond the result or in the input is reported with its position.
 TEST(Exercise, SeesWhatIsWrittenBesideTheResult) {
   testing::run_ranks(testing::places({1}), {}, [](World& world) {
     Communicator comm = world.world();

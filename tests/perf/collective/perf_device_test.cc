@@ -33,7 +33,7 @@ TEST(PerfOnDevice, MessagesOfProcessesPassPinnedMemory) {
   EXPECT_THAT(out.text, HasSubstr("all results exact"));
 }
 
-// Two of each host; between hosts by NICs, or through pinned memory.
+// Two ranks per host; between hosts through NICs or pinned memory.
 TEST(PerfOnDevice, ProcessesOfHostsShareOutWhatCrosses) {
   const std::pair<const char*, const char*> paths[] = {{"fake", "staged_hierarchical"},
                                                        {"fake-nic", "gpudirect"}};
@@ -59,7 +59,7 @@ TEST(PerfOnDevice, SaysWhatIsMissing) {
 }
 
 TEST(PerfOnDevice, TheBoundIsTheCardsOwnCopy) {
-  // Eight ranks on one card: eight copies.
+  // Eight ranks on one GPU: eight copies.
   EXPECT_DOUBLE_EQ(device_bound_us(Collective::kAllReduce, 8, 8, 100), 800);
   EXPECT_DOUBLE_EQ(device_bound_us(Collective::kAllGather, 2, 8, 100), 200);
   EXPECT_DOUBLE_EQ(device_bound_us(Collective::kReduceScatter, 2, 2, 100), 150);

@@ -1,4 +1,4 @@
-// The runs of a fault matrix: drawn from the seed alone, within the lab, every kind in every round.
+// The runs of a fault matrix: determined by the seed, within the lab, every kind in every round.
 #include "perf/lab/fault.h"
 
 #include <gmock/gmock.h>
@@ -73,7 +73,7 @@ TEST(Faults, PlacesAreInTheLabAndHostsVary) {
   }
   EXPECT_EQ(seen["rate-transmit"].size(), 15);
   EXPECT_EQ(seen["rate-rail"].size(), 3);
-  // The first host writes the report, and rail 0 carries the job's control plane.
+  // The first host writes the report, and rail 0 carries the control plane.
   EXPECT_THAT(seen["dead-rank"], Not(Contains("h1")));
   for (const std::string& place : seen["down"]) EXPECT_THAT(place, Not(HasSubstr("r0")));
 }
@@ -99,7 +99,7 @@ TEST(Faults, EachRoundHasEveryKindAndCleanRunsAreSpread) {
   for (std::size_t i = 1; i < clean.size(); ++i) EXPECT_GT(clean[i], clean[i - 1] + 1);
 }
 
-// As many of each kind, over all its classes of place, and the same runs as those of --runs.
+// Equally many runs of each kind, over all its classes of place, and the same runs as with --runs.
 TEST(Faults, RepeatedKindsTakeTheirPlacesInTurn) {
   MatrixOptions options = netlab_of(5, 2);
   options.faults = {"spell", "mtu", "loss"};

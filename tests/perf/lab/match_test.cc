@@ -1,4 +1,4 @@
-// Reports against faults: the kind, the place no wider and no narrower, and false alarms.
+// Scores of reports against faults: the kind, the exact place, and false alarms.
 #include "perf/lab/match.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The loop of a matrix over a lab that is none: what is run in which order, and where a matrix goes
-// on that was stopped.
+// The loop of a fault matrix over a mock lab: the order of runs, and where a stopped matrix
+// resumes.
 // labels: multiproc
 #include "perf/lab/matrix_run.h"
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Notes what it is asked to do; its validation finds the fault that was injected last, if any.
+// Records its calls; its validation finds the last injected fault, if any.
 class NotedLab final : public FaultLab {
  public:
   explicit NotedLab(std::string folder) : folder_(std::move(folder)) {}

@@ -1,4 +1,4 @@
-// What results amount to: counts, the confusion matrix, the page, and the file in which they are.
+// Summary of results: counts, the confusion matrix, the page, and the results file.
 #include "perf/lab/score.h"
 
 #include <gmock/gmock.h>

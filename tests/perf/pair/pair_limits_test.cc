@@ -1,5 +1,5 @@
-// weft perf bw and lat: flags that say nothing to the operation, what was used and not only asked
-// for, the columns, deadlines, and data that arrives wrong.
+// weft perf bw and lat: flags without effect on an operation, reported settings that were really
+// used, columns, deadlines, and corrupted data.
 // labels: multiproc waits
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ class PairLimits : public ::testing::Test {
   nlohmann::json report() const {
     return nlohmann::json::parse(read_file(folder_ / "report.json"));
   }
-  // Lines that are neither remarks nor the header: the words of each.
+  // The words of each line that is neither a remark nor the header.
   static std::vector<std::vector<std::string>> rows(const std::string& text) {
     std::vector<std::vector<std::string>> all;
     std::istringstream lines(text);
@@ -136,7 +136,7 @@ TEST(PairFlags, UseCudaSaysHow) {
 }
 
 TEST_F(PairLimits, WhatWasUsedIsToldWhereItIsLess) {
-  // 64 messages of 8 MiB would be more than the memory for them.
+  // 64 messages of 8 MiB would exceed their memory.
   const Ends ends = run_pair("bw --op shm -s 8M -n 8 -t 64");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text;
   EXPECT_THAT(ends.client.text, ContainsRegex("# -t 64: 31 under way"));
@@ -147,8 +147,8 @@ TEST_F(PairLimits, WhatWasUsedIsToldWhereItIsLess) {
   EXPECT_EQ(report()["pairs"][0]["tx_depth"], 1000);
 }
 
-// perftest's columns: a row has as many words, each is what its header says, and -n is the number
-// of messages (of a latency test: of round trips) whatever else is asked for.
+// perftest's columns: every row has a value for each header, and -n is the number of messages (in
+// latency tests, of round trips) with all other options.
 TEST_F(PairLimits, ColumnsAndIterations) {
   const Ends bw = run_pair("bw --op shm -s 64,4K -n 137");
   EXPECT_THAT(bw.client.text,
@@ -199,13 +199,13 @@ TEST_F(PairLimits, ASizeThatTakesTooLongEndsAndSaysSo) {
   }
 }
 
-// The end that is not stopped gives up after --timeout-ms, and says what it waited for.
+// The end that is not stopped fails after --timeout-ms and names what it waited for.
 TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
   for (const bool stop_client : {true, false}) {
     const std::string both = fmt::format(
         "{}bw --op shm -d lo -s 4K -D 80 --timeout-ms 2000 --limit-s 80 -p {}", kPairTest, port());
     const std::string client = folder_ / "client", server = folder_ / "server";
-    // It is under way once it has used 0.4 s of its processor: set-up takes little.
+    // It is running once it has used 0.4 s of CPU time: set-up takes little.
     const Output out = run(
         fmt::format("timeout 110 bash -c '{0} >{1} 2>&1 & s=$!; {0} 127.0.0.1 >{2} 2>&1 & c=$!; "
                     "trap \"kill -KILL $s $c\" EXIT; "
@@ -219,9 +219,9 @@ TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
   }
 }
 
-// Of many pairs, it says which: the other end may be the one at fault.
+// Among many pairs, the error names the pair: either end may be at fault.
 TEST_F(PairLimits, AnErrorNamesThePair) {
-  // Of the time over TCP most is the kernel's.
+  // Over TCP most CPU time is the kernel's.
   const std::string rank =
       "if [ $WEFT_RANK = 3 ]; then while read -a f </proc/$$/stat && "
       "[ $((f[13] + f[14])) -le 40 ]; do sleep 0.1; done; kill -STOP $$; fi & exec " +
@@ -240,7 +240,7 @@ TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
   EXPECT_THAT(out.text, AllOf(HasSubstr("client"), HasSubstr("--timeout-ms"))) << out.text;
 }
 
-// Nobody waited for a client then, and WEFT_ROOT says nothing to a pair.
+// No client is awaited then, and WEFT_ROOT does not apply to a pair.
 TEST_F(PairLimits, APortThatIsTakenIsNoMissingClient) {
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -p {}", kPairTest, port());
   auto first = std::async(std::launch::async, [&] { return run(both); });
@@ -253,7 +253,7 @@ TEST_F(PairLimits, APortThatIsTakenIsNoMissingClient) {
   EXPECT_EQ(first.get().exit_code, 0);
 }
 
-// One bit is changed of what one end sends; who compares sees it, and who does not does not.
+// Flips one bit of what one end sends: detected with a comparison of data, and not without.
 TEST_F(PairLimits, WrongDataIsSeen) {
   for (const std::string test : {"bw --op shm", "lat --op shm", "lat --op tcp", "bw --op ucx"}) {
     if (test.ends_with("ucx") && !ucx_available()) continue;

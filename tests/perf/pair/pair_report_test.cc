@@ -1,4 +1,4 @@
-// What is said of many pairs together.
+// The report of many pairs.
 #include "perf/pair/pair_report.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Ranks 0 to 2 on hosts of their own, each pair with so many MB/s.
+// Ranks 0 to 2 on separate hosts, each pair with the given MB/s.
 std::vector<PairRow> rows(double to_0_from_1, double to_0_from_2, double to_1_from_2) {
   std::vector<PairRow> all;
   const auto add = [&](int client, int server, double rate) {

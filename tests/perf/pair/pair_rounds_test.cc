@@ -1,4 +1,4 @@
-// The rounds in which all pairs meet.
+// The rounds in which all pairs are measured.
 #include <gtest/gtest.h>
 
 #include <set>

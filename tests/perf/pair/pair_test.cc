@@ -1,5 +1,5 @@
-// weft perf bw and lat: which pairs, which flags, rates of windows; and client and server, and
-// launched ranks, over shared memory and TCP.
+// weft perf bw and lat: pairs, flags, rates of windows; client and server, and launched ranks, over
+// shared memory and TCP.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST(RateMeter, WindowsOfAHundredMilliseconds) {
   meter.add(10.0625, 50);  // one window of 100 bytes in 1/8 s
   meter.add(10.125, 50);
   meter.add(10.375, 100);   // one of 1/4 s
-  meter.add(10.4375, 400);  // a short rest: no window of its own
+  meter.add(10.4375, 400);  // short remainder: no separate window
   EXPECT_DOUBLE_EQ(meter.average(), 600 / 0.4375);
   EXPECT_DOUBLE_EQ(meter.worst(), 400);
   EXPECT_DOUBLE_EQ(meter.best(), meter.average()) << "never below the average";
@@ -129,7 +129,7 @@ TEST(RateMeter, WindowsOfAHundredMilliseconds) {
   EXPECT_DOUBLE_EQ(meter.best(), 4000);
 }
 
-// A ping that is answered after some polls, and how long each took.
+// Answers a ping after some polls, and records the time of each.
 class EchoLink : public PairLink {
  public:
   explicit EchoLink(bool one_sided) : one_sided_(one_sided) {}
@@ -172,7 +172,7 @@ TEST(PairTimes, OfAPingPongAreOneWayAndOfAReadTheWhole) {
   }
 }
 
-// A message that takes 2.5 s; `tells`: what moves meanwhile.
+// A message that takes 2.5 s; `tells`: whether it reports progress meanwhile.
 class SlowLink : public PairLink {
  public:
   explicit SlowLink(std::function<std::optional<std::uint64_t>()> tells)
@@ -248,7 +248,7 @@ class PairProcesses : public ::testing::Test {
   struct Ends {
     Output server, client;
   };
-  // Ports differ between tests that run at the same time.
+  // Concurrent tests use different ports.
   Ends run_pair(const std::string& arguments, const std::string& only_client = "") {
     const int port = 20000 + getpid() % 12000;
     const std::string both = fmt::format("timeout 60 {}{} -d lo -p {}", kPerf, arguments, port);
@@ -266,7 +266,7 @@ class PairProcesses : public ::testing::Test {
   fs::path report_;
 };
 
-// Without what an end says while it waits for the other.
+// Strips what an end prints while it waits for the other.
 std::string table_of(const std::string& text) {
   const auto at = text.find(" #bytes");
   return at == text.npos ? text : text.substr(at);
@@ -291,8 +291,8 @@ TEST_F(PairProcesses, ClientAndServer) {
   }
 }
 
-// The end that answers has nothing to wait for after its last message, which for long ones is not
-// sent by then.
+// The answering end has nothing to wait for after its last message, which may not be sent by then
+// if it is long.
 TEST_F(PairProcesses, LatencyOfAllSizes) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
     if (op == "ucx" && !ucx_available()) continue;
@@ -341,7 +341,7 @@ TEST_F(PairProcesses, DifferentFlagsAreRefused) {
   EXPECT_EQ(ends.server.exit_code, 4) << ends.server.text;
 }
 
-// The launcher ends with the code of the rank that ends first: it is the same on both.
+// The launcher ends with the exit code of the first rank to end: both have the same.
 TEST_F(PairProcesses, WhatOneEndCannotDoAsAskedIsNoFaultOfTheFabric) {
   for (const std::string test : {"bw", "lat"}) {
     const std::string both = fmt::format("timeout 60 {}{} --op shm -s 64 -d lo -p {}", kPerf, test,
@@ -365,7 +365,7 @@ TEST_F(PairProcesses, AClientThatDiesIsNamed) {
   const int port = 20000 + getpid() % 12000;
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -D 30 -p {}", kPerf, port);
   auto server = std::async(std::launch::async, [&] { return run(both); });
-  // It is under way once it has used 0.3 s of its processor: set-up takes little.
+  // It is running once it has used 0.3 s of CPU time: set-up takes little.
   run(
       fmt::format("bash -c '{} 127.0.0.1 & c=$!; "
                   "while t=$(cut -d\" \" -f14 /proc/$c/stat 2>/dev/null); "
@@ -434,7 +434,7 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
   EXPECT_EQ(report.exit_code, 4) << report.text;
   EXPECT_THAT(report.text, AllOf(HasSubstr("/nowhere/report"), Not(HasSubstr("#pair"))));
   const std::string no_memory = "no memory for messages of this size";
-  // A sanitizer's operator new does not throw: it ends the process.
+  // A sanitizer's operator new does not throw: it aborts.
   for (const auto& [size, why] : {std::pair<std::string, std::string>{"4194304T", "too large"},
                                   {"18446744073709551615", "too large"},
                                   {"128T", no_memory},

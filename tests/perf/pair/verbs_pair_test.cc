@@ -1,4 +1,4 @@
-// What the other end of `weft perf bw` offers, where it is not what it should be; on a fake device.
+// Invalid offers by the other end of `weft perf bw`; on a fake device.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

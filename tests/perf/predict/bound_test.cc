@@ -1,4 +1,4 @@
-// Lower bounds, against the formulas they stand for.
+// Lower bounds, compared with their formulas.
 #include "perf/predict/bound.h"
 
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-Shape on_hosts(int n) { return shape_of(n, n, 0, 0); }  // a rank on each
+Shape on_hosts(int n) { return shape_of(n, n, 0, 0); }  // one rank per host
 
 TEST(Bound, AllReduceOverShapedRails) {
   // 4 hosts, 1 rail of 400 Mbit/s, 16 MiB: 2 * 3/4 * 16 MiB at 400 Mbit/s * 1448/1514.
   const double us = rail_bound_us(Collective::kAllReduce, on_hosts(4), 16 * kMiB, 1, {0.4, true});
   EXPECT_DOUBLE_EQ(us, 1.5 * 16 * kMiB * 8 / (0.4 * (1448.0 / 1514.0) * 1e3));
-  EXPECT_NEAR(us / 1e3, 526.3, 0.1);  // ms; Gloo reaches 531 there
+  EXPECT_NEAR(us / 1e3, 526.3, 0.1);  // ms; Gloo reaches 531 on this network
   EXPECT_DOUBLE_EQ(rail_bound_us(Collective::kAllReduce, on_hosts(4), 16 * kMiB, 2, {0.4, true}),
                    us / 2);
 }
@@ -28,14 +28,14 @@ TEST(Bound, MeasuredRatesArePayloadAlready) {
   const double measured = rail_bound_us(Collective::kBroadcast, on_hosts(2), kMiB, 1, {1, false});
   EXPECT_DOUBLE_EQ(measured, kMiB * 8 / 1e3);
   EXPECT_DOUBLE_EQ(declared, measured / kTcpPayloadShare);
-  // Other headers, another share: RoCE's are shorter.
+  // RoCE has shorter headers, so a larger payload share.
   const RailRate roce{1, true, kRocePayloadShare};
   EXPECT_DOUBLE_EQ(rail_bound_us(Collective::kBroadcast, on_hosts(2), kMiB, 1, roce),
                    measured / kRocePayloadShare);
   EXPECT_GT(kRocePayloadShare, kTcpPayloadShare);
 }
 
-// The share of 1 MiB over one rail of 8 Mb/s payload, which moves a byte in a microsecond.
+// The share of 1 MiB over one rail of 8 Mb/s payload, which moves a byte per microsecond.
 double share(Collective collective, const Shape& shape) {
   return rail_bound_us(collective, shape, kMiB, 1, {0.008, false}) / kMiB;
 }
@@ -51,7 +51,7 @@ TEST(Bound, SharesOfTheMessageThatLeaveAHost) {
   EXPECT_DOUBLE_EQ(share(Collective::kAllReduce, on_hosts(1)), 0);
 }
 
-// Of 3 ranks on 2 hosts the first host has two: their blocks need not cross to a root there.
+// Of 3 ranks on 2 hosts, two are on the first: their blocks need not cross to a root there.
 TEST(Bound, BlocksThatARootsHostHasDoNotCross) {
   for (Collective c : {Collective::kGather, Collective::kScatter}) {
     EXPECT_DOUBLE_EQ(share(c, shape_of(3, 2, 0, 0)), 1.0 / 3) << name(c);
@@ -92,7 +92,7 @@ TEST(Bound, OtherCollectivesInMemory) {
   EXPECT_EQ(bound(Collective::kAllReduce, 1, true), 0);
 }
 
-// `weft perf` and `weft explain` must not disagree about what is possible.
+// `weft perf` and `weft explain` must use the same bound.
 TEST(Bound, TheCostModelHasTheSameBoundBetweenHosts) {
   ModelFlags flags;
   flags.collective = "all_reduce";

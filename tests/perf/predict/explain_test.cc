@@ -1,4 +1,4 @@
-// What `weft explain` says of the pick, against the times that stand below.
+// The explanation of the pick by `weft explain`, compared with its own table of times.
 #include "perf/predict/explain.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `weft replay`, as users type it: real ranks play what a trace says, byte for byte.
+// `weft replay` on the command line: ranks play a trace byte for byte.
 // labels: multiproc
 // ctest: alone
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Output replay_files(const std::string& arguments) {
   return run(fmt::format("timeout 120 {} replay {} 2>&1", WEFT_BINARY, arguments));
 }
 
-// Calls and bytes in all, by collective.
+// Total calls and bytes by collective.
 std::map<std::string, std::pair<double, double>> traffic(const nlohmann::json& played) {
   std::map<std::string, std::pair<double, double>> all;
   for (const auto& row : played.at("rows")) {
@@ -72,7 +72,8 @@ TEST(ReplayCommand, RanksPlayTheBytesOfTheTrace) {
   EXPECT_THAT(o.text, HasSubstr("us: from a call's post to its end"));
 }
 
-// Both ranks send before they receive, more than any wire keeps; the second receives out of order.
+// Both ranks send before they receive, more than any transport buffers; the second receives out of
+// order.
 TEST(ReplayCommand, SendsThatComeFirstWaitForNobody) {
   const weft::testing::TemporaryFolder folder;
   write_file(folder / "job.goal",
@@ -156,7 +157,7 @@ TEST(ReplayCommand, ATrainingRunReplaysToItsOwnBytes) {
                       "--batch 8 --trace {} 2>&1",
                       WEFT_BINARY, folder / "run.json"));
   ASSERT_EQ(trained.exit_code, 0) << trained.text;
-  // What the ranks' own traces say: the elements of a call, and as many for each of its blocks.
+  // The ranks' own traces: the elements of a call, or of each of its blocks.
   std::map<std::string, std::pair<double, double>> said;
   for (int r = 0; r < 4; ++r) {
     const auto trace = nlohmann::json::parse(read_file(folder / fmt::format("run.rank{}.json", r)));
@@ -177,7 +178,7 @@ TEST(ReplayCommand, ATrainingRunReplaysToItsOwnBytes) {
     }
   }
   ASSERT_GT(said.at("all_reduce").first, 0);
-  // Chakra's feeder takes an attribute from the field of its own type: int64 9, int32 7, bool 27.
+  // Chakra's feeder reads an attribute from the field of its type: int64 9, int32 7, bool 27.
   const std::string chakra = read_file(folder / "run.1.et");
   for (const char* field :
        {"comm_type\x48", "comm_size\x48", "comm_dst\x38", "comm_src\x38", "is_cpu_op\xd8\x01"})

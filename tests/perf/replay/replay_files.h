@@ -1,4 +1,4 @@
-// Small traces that tests write themselves, byte by byte where the format is binary.
+// Small traces that tests write, byte by byte for binary formats.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Chakra by hand: what the wire holds, whoever compiled the schema.
+// Hand-encoded Chakra (protobuf): independent of compiled schemas.
 inline std::string varint(std::uint64_t value) {
   std::string out;
   for (; value >= 128; value >>= 7) out += static_cast<char>(value | 128);
@@ -61,7 +61,7 @@ inline ChakraNode compute(std::uint64_t id, std::uint64_t us,
   return {id, 4, std::move(after), us, {}, ""};
 }
 
-// type: 5 sends to the peer, 6 receives from it.
+// type 5: a send to the peer, 6: a receive from it.
 inline ChakraNode message(std::uint64_t id, int type, int peer, std::uint64_t bytes,
                           std::vector<std::uint64_t> after = {}) {
   return {id,
@@ -73,7 +73,7 @@ inline ChakraNode message(std::uint64_t id, int type, int peer, std::uint64_t by
           ""};
 }
 
-// A step of four kinds of calls: 500 us of computation, beside which an all_reduce may hide.
+// A step with four kinds of calls: 500 us of computation, which may hide an all_reduce.
 inline std::string small_chakra() {
   return metadata() + chakra(collective(1, 0, 1 << 20)) + chakra(compute(2, 500)) +
          chakra(collective(3, 2, 1 << 16, {1, 2})) + chakra(collective(4, 7, 1 << 18, {3})) +

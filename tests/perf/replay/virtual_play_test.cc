@@ -1,4 +1,4 @@
-// The model of virtual time, on traces of a few nodes: its times are sums that a reader can check.
+// The virtual-time model on traces of a few nodes: its times are sums that a reader can verify.
 // ctest: alone
 #include "perf/replay/virtual_play.h"
 
@@ -169,7 +169,7 @@ TEST(CallCosts, GroupsThatUseTheSameRailShareIt) {
   EXPECT_NEAR(us_of({{0, 2}, {1}, {3}}) / us_of({{0, 2}}), 1, 1e-9);
 }
 
-// However long it takes until the thread runs.
+// However late the thread runs.
 TEST(Heartbeat, SaysWhatIsDoneAndHowFarItIs) {
   const weft::testing::TemporaryFolder folder;
   std::FILE* out = std::fopen((folder / "out").c_str(), "w");

@@ -1,4 +1,4 @@
-// NCCL_TESTS_SPLIT, against what nccl-tests' README says.
+// NCCL_TESTS_SPLIT, according to nccl-tests' README.
 #include "perf/sweep/groups.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(Groups, WhatIsNoSplitIsRefusedByName) {
   }
 }
 
-// Ranks 1, 3 and 5 of two hosts of three: the group has hosts of one rank and of two.
+// Ranks 1, 3 and 5 of two hosts of three: one rank on one host and two on the other.
 TEST(Groups, AShapeHasTheRanksOfTheGroup) {
   std::vector<Place> places(6);
   for (std::size_t r = 0; r < places.size(); ++r) places[r].host = r < 3 ? "a" : "b";

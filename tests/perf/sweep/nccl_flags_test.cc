@@ -1,4 +1,4 @@
-// What `weft perf` makes of the habits of nccl-tests: its flags, its JSON, its split; and limits.
+// nccl-tests compatibility of `weft perf`: flags, JSON, split; and limits.
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using ::testing::Not;
 
 Output perf(const std::string& arguments) { return run(WEFT_BINARY " perf " + arguments); }
 
-// A script for nccl-tests runs on; its flags change what they say, or a line says that they do not.
+// An nccl-tests script runs; each flag has its effect, or a line says that it has none.
 TEST(NcclFlags, TakesTheFlagsOfNcclTests) {
   const testing::TemporaryFolder folder;
   const std::string file = folder / "out.json";

@@ -1,4 +1,4 @@
-// The commands themselves, as processes: their reports, and how they answer what cannot be.
+// The commands as processes: reports, and errors for invalid requests.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ TEST(PerfCommand, AReportThatAFullDiskCutsOffIsAnError) {
   }
 }
 
-// A host with fewer ranks has fewer ports, for both; and what comes next to the bound says so.
+// A host with fewer ranks has fewer ports in both, and the text next to the bound says so.
 TEST(PerfCommand, SimAndExplainHaveOneBoundOfUnequalHosts) {
   const std::string job = "all_reduce --ranks 3 --hosts 2 --cpu-us 0 --json";
   const auto sim = nlohmann::json::parse(weft("sim " + job + " --algo all").output);
@@ -61,7 +61,7 @@ TEST(PerfCommand, SimAndExplainHaveOneBoundOfUnequalHosts) {
   EXPECT_LE(sim["rows"][0]["of_bound"], 1.0) << sim.dump(1);
 }
 
-// The number of a stream that is not there would be a socket's, which the report would be sent to.
+// A socket would get the number of a closed standard stream, and the report would be written to it.
 TEST(PerfCommand, RunsWithoutStreams) {
   const Outcome run =
       weft("perf all_reduce -N 2 --hosts 2 -b 8 -e 1M -n 3 --timeout-ms 20000", "<&- 2>&1 >&-");
@@ -69,7 +69,7 @@ TEST(PerfCommand, RunsWithoutStreams) {
   EXPECT_EQ(weft("perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 20000", ">&- 2>&-").code, 0);
 }
 
-// Under a launcher the folder need not be there on the hosts of other ranks, who write nothing.
+// Under a launcher, the folder may be missing on hosts of other ranks, which write nothing.
 TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
   const weft::testing::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "0/reports");
@@ -92,7 +92,7 @@ TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
   }
 }
 
-// 2 would be the verdict CRITICAL.
+// Exit code 2 would be the verdict CRITICAL.
 TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   for (const char* command : {"validate", "perf all_reduce -N 2 -b 1M -e 1M -n 10000000"}) {
     const std::string script = fmt::format(
@@ -104,7 +104,7 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   }
 }
 
-// Whoever reads the report finds the one before, or none; never half of one.
+// A reader finds the previous report or none, never a partial one.
 TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
   const weft::testing::TemporaryFolder folder;
   const std::string report = folder / "report.json";
@@ -129,7 +129,7 @@ TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
     }
 }
 
-// The ranks do not die at the same time, and one that speaks for a lost rank 0 is not to speak
+// The ranks die at different times; a rank that reports in place of a lost rank 0 must not do so
 // then.
 TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
   if (std::system("strace -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "missing capability: strace";
@@ -149,8 +149,8 @@ TEST(PerfCommand, RanksThatASignalEndsOneByOneReportNothing) {
   EXPECT_THAT(text, AllOf(HasSubstr("# weft perf"), Not(HasSubstr("peer failed"))));
 }
 
-// A report takes the place of the one before as a whole; the name may be a link, and need not be a
-// file's.
+// A report replaces the previous one atomically; the name may be a link, and need not be a regular
+// file.
 TEST(PerfCommand, AReportReplacesTheOneBefore) {
   const weft::testing::TemporaryFolder folder;
   const std::string perf = "perf all_reduce -N 2 -b 8 -e 8 -n 3 --timeout-ms 20000 --json ";
@@ -300,7 +300,7 @@ TEST(Command, ListsWhatThereIs) {
   EXPECT_THAT(version.output, HasSubstr("weft 0"));
 }
 
-// Each of these was once taken for its default, or only missed when all work was done.
+// Regression: each was taken for its default, or detected only at the end.
 TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
       {"WEFT_INTEGRITY", "yes", "neither 0 nor 1"},
@@ -328,7 +328,7 @@ TEST(TuneCommand, TimesThatAreNotKeptAreAnError) {
   const Outcome kept = weft(tune);
   EXPECT_EQ(kept.code, 0) << kept.output;
   EXPECT_THAT(kept.output, HasSubstr("the times are kept in " + (folder / "p")));
-  // The file is written under a longer name first, which is too long.
+  // The file is first written under a longer name, which is too long.
   setenv("WEFT_PROFILE", (folder / std::string(253, 'x')).c_str(), 1);
   const Outcome lost = weft(tune);
   EXPECT_EQ(lost.code, 4) << lost.output;
@@ -358,8 +358,8 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   }
 }
 
-// `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on. Standard
-// output has the report and nothing else.
+// `direct` on 2 hosts x 2 ranks leaves its rails: it is not tried, and tuning continues. Standard
+// output has only the report.
 TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
   const weft::testing::TemporaryFolder folder;
   setenv("WEFT_PROFILE", (folder / "profile.json").c_str(), 1);
@@ -404,18 +404,18 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   }
   EXPECT_TRUE(std::filesystem::exists(profile));
   EXPECT_EQ(explained.code, 0) << explained.output;
-  EXPECT_THAT(explained.output, HasSubstr("measured here"));  // between two sizes that were
+  EXPECT_THAT(explained.output, HasSubstr("measured here"));  // between two measured sizes
   EXPECT_THAT(unmeasured.output, Not(HasSubstr("measured here")));
-  EXPECT_THAT(named.output, HasSubstr("weft.tune/1"));  // no profile: says what it is
+  EXPECT_THAT(named.output, HasSubstr("weft.tune/1"));  // no profile: names the format
   EXPECT_NE(off.code, 0);
   EXPECT_THAT(off.output, HasSubstr("WEFT_PROFILE=off"));
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
-  const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and no word on stderr
+  const Outcome run = weft("validate -N 2 --budget 0.001 --json -");  // and nothing on stderr
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.validate/3");
-  bool known = false;  // what the kernel's counters say of other programs on this machine
+  bool known = false;  // kernel counters include other programs on this machine
   std::vector<std::string> unknown;
   for (const auto& finding : json["findings"]) {
     known = known || !finding["unknown"].get<bool>();

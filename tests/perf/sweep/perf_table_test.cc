@@ -1,4 +1,4 @@
-// The rows and the JSON of `weft perf`: nccl-tests' columns, at most 100 of them.
+// The rows and the JSON of `weft perf`: nccl-tests' columns, at most 100 characters.
 #include "perf/sweep/perf_table.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST(PerfTable, HasTheColumnsOfNcclTests) {
                           "50.0", "20.97", "20.97", "0"));
 }
 
-// A half that is not there has N/A, as in nccl-tests; one that is not asked for has no columns.
+// A half without measurement shows N/A, like nccl-tests; one that is not requested has no columns.
 TEST(PerfTable, TellsHalvesThatAreNotThereFromThoseThatAreNotAskedFor) {
   PerfReport report;
   report.collective = Collective::kSendRecv;
@@ -112,7 +112,7 @@ TEST(PerfTable, PercentilesHaveALineForEachHalf) {
                                      "in", "hierarchical_leader"));
 }
 
-// -I and -S of nccl-tests: its names of the columns, and the date at the end.
+// -I and -S of nccl-tests: its column names, and the date at the end.
 TEST(PerfTable, IterationsAndTimeStampsHaveTheColumnsOfNcclTests) {
   PerfReport report;
   report.ranks = 2;
@@ -153,7 +153,7 @@ TEST(PerfLimits, AreNamedWhereTheyAreMissed) {
   report.rows[0].out_of_place->predicted_us = 0;
   EXPECT_EQ(missed_limits(report, unknown).size(), 2u);
   EXPECT_EQ(unknown, 1u) << "what is not predicted is not reached";
-  report.limits = {0, 0, 0.026};  // the average is 0.0225, and 0.9 of the limit do
+  report.limits = {0, 0, 0.026};  // the average is 0.0225, above 0.9 of the limit
   EXPECT_THAT(missed_limits(report, unknown),
               ElementsAre(HasSubstr("the average bus bandwidth, 0.0225 GB/s, is below")));
   report.limits.average_busbw = 0.024;
@@ -184,7 +184,7 @@ TEST(PerfTable, AFooterHasTheAverageOfAllHalvesAndTheAlgorithms) {
       HasSubstr("# algorithm: hierarchical_leader, ring from 2000; of_bound at most 0.250"));
 }
 
-// The times that weft.perf/1 always had are those out of place; in place they are beside them.
+// The original times of weft.perf/1 are out of place; in-place ones are beside them.
 TEST(PerfTable, JsonHasBothHalves) {
   PerfReport report;
   report.ranks = 2;

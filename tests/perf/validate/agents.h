@@ -1,4 +1,4 @@
-// Hosts of a job that is not there, for tests of what their agents and rank 0 tell each other.
+// Hosts of a fictitious job, for tests of messages between agents and rank 0.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace weft::fabric {
 
-// `hosts` hosts h0, h1, ... of so many ranks each, whose rails are all the loopback device.
+// `hosts` hosts h0, h1, ... with ranks_per_host ranks each; all rails are the loopback device.
 inline Topology loopback_topology(int hosts, int ranks_per_host, int rails) {
   Nic nic;
   nic.name = nic.netdev = "lo";

@@ -1,4 +1,4 @@
-// `weft validate --baseline`, by processes on emulated hosts.
+// `weft validate --baseline`, with processes on emulated hosts.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>

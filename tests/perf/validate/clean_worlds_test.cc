@@ -1,4 +1,4 @@
-// In worlds without a fault, flows that meet on uplinks and bad moments of the fleet accuse nobody.
+// In fault-free worlds, contention on uplinks and slow periods of the fleet lead to no finding.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The cases that validate runs, and the busbw that measured ports allow.
+// The collective cases of validate, and the busbw expected from measured ports.
 #include "perf/validate/collective_checks.h"
 
 #include <gtest/gtest.h>
@@ -51,16 +51,16 @@ TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {
     samples.flows.push_back(s);
   }
   const Players players{{{0, 1}, {2, 3}}, {0, 1, 0, 1}};
-  CostModel costs;  // links that only rates limit, and inside a host nothing does
+  CostModel costs;  // only rates limit links, and nothing limits hosts
   costs.host = costs.rail = {0, 1e-9, 0};
   costs.step_us = costs.reduce_us_per_byte = 0;
   CollectiveResult expected = expected_all_reduce(hosts, samples, players, costs);
-  // 2 rails at 4 Gb/s carry algbw 8 for 2 hosts, of which each sends the whole message once.
+  // 2 rails at 4 Gb/s give algbw 8 for 2 hosts, each of which sends the whole message once.
   EXPECT_NEAR(expected.predicted_busbw_gbps, 8 * 1.5, .05 * 8 * 1.5);
   EXPECT_EQ(expected.limiting_link, "h rail 1 transmit");
   EXPECT_TRUE(expected.held_by_links());
   EXPECT_EQ(expected.timed_bytes, 4u << 20);
-  // Cores that take as long as the rails leave half of it, or a little more.
+  // Cores that take as long as the rails leave half of it or slightly more.
   costs.reduce_us_per_byte = 8e-3 / 4;
   expected = expected_all_reduce(hosts, samples, players, costs);
   EXPECT_LT(expected.predicted_busbw_gbps, .9 * 8 * 1.5);

@@ -1,4 +1,4 @@
-// Facts from other machines: what they say of themselves is held against what the job knows.
+// Facts from other machines are checked against what the job knows.
 #include "perf/validate/fleet_facts.h"
 
 #include <gmock/gmock.h>

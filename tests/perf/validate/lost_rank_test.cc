@@ -1,5 +1,5 @@
 // `weft validate` with a rank that dies, stops or cannot connect: a report that names it, and never
-// exit code 0. Real processes on emulated hosts.
+// exit code 0. Processes on emulated hosts.
 // labels: multiproc waits
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Before `rank` of four ranks on two hosts starts, `what` is done in its shell ($$ is the rank).
+// Runs `what` in the shell of `rank` ($$) before that rank starts, of four ranks on two hosts.
 Output run_with(int rank, const std::string& what, const std::string& arguments) {
   return run(fmt::format(
       "timeout 120 {0} launch -N 4 --hosts 2 -- bash -c 'if [ $WEFT_RANK = {1} ]; then {2} fi; "
@@ -37,7 +37,7 @@ class LostRank : public ::testing::TestWithParam<int> {
   void expect_lost(const std::string& signal) {
     const testing::TemporaryFolder folder;
     const std::string json = folder / "report.json";
-    // Dead or stopped while the probes run, which take 20 s.
+    // Dead or stopped during the probes, which take 20 s.
     const Output o =
         run_with(GetParam(), fmt::format("(sleep 4; kill -{} $$) &", signal), "--json " + json);
     EXPECT_NE(o.exit_code, 0) << o.text;
@@ -58,12 +58,11 @@ class LostRank : public ::testing::TestWithParam<int> {
 TEST_P(LostRank, ThatDiesIsNamed) { expect_lost("KILL"); }
 TEST_P(LostRank, ThatStopsIsNamed) { expect_lost("STOP"); }
 
-// Rank 0 writes the reports: where it is lost itself, rank 1 does.
+// Rank 0 writes the reports; if it is lost, rank 1 does.
 INSTANTIATE_TEST_SUITE_P(RootAndLeaf, LostRank, ::testing::Values(0, 3),
                          [](const auto& info) { return "Rank" + std::to_string(info.param); });
 
-// A host whose memory or NIC changes data: every rank looks for it, although rank 0 alone has them
-// what all found.
+// A host whose memory or NIC corrupts data: every rank checks, but only rank 0 has all results.
 TEST(WrongData, TheHostThatChangesDataIsNamed) {
   const testing::TemporaryFolder folder;
   const std::string json = folder / "report.json";

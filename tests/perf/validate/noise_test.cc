@@ -1,5 +1,4 @@
-// Noise between flows: a slow port is named, or the verdict says that rates are too noisy; never
-// OK.
+// Noise between flows: a slow port is named, or the verdict is that rates are too noisy; never OK.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,8 +11,8 @@ namespace {
 
 constexpr int kSeeds = 40;
 
-// Verdicts of fleets of four hosts with two ports each. Of the port of a seed, `left` of the rate
-// is left.
+// Verdicts of fleets of four hosts with two ports each. One port, chosen by the seed, has `left` of
+// its rate.
 std::map<Verdict, int> verdicts(double noise, double left, std::uint64_t first_seed) {
   std::map<Verdict, int> counts;
   for (std::uint64_t seed = first_seed; seed < first_seed + kSeeds; ++seed) {

@@ -1,5 +1,5 @@
-// `weft validate` whose ranks were started wrongly, so that nothing was tested: exit code 4, and no
-// word on the fabric.
+// `weft validate` with wrongly started ranks, so that no test ran: exit code 4, and no statement
+// about the fabric.
 // labels: multiproc waits
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ void expect_not_run(const Output& o, const std::string& why) {
   EXPECT_THAT(o.text, AllOf(HasSubstr(why), Not(HasSubstr("CRITICAL"))));
 }
 
-// Two ranks, of which `rank` does `what` in its shell before it starts.
+// Two ranks; `rank` runs `what` in its shell before it starts.
 Output two_ranks(int rank, const std::string& what, const std::string& arguments = "") {
   return run(fmt::format(
       "timeout 120 {0} launch -N 2 --hosts 2 -- bash -c 'if [ $WEFT_RANK = {1} ]; then {2} fi; "
@@ -66,7 +66,7 @@ TEST(NotRun, OnAPortThatIsInUse) {
       "Address already in use");
 }
 
-// A file system of 64 KiB that is full.
+// A full file system of 64 KiB.
 TEST(NotRun, WithAReportOnAFullDisk) {
   const testing::TemporaryFolder folder;
   const std::string disk = folder / "disk";

@@ -1,4 +1,4 @@
-// Outages of rails are laid to the host that they have in common, or to the rail.
+// Rail outages are attributed to the host that they have in common, or to the rail.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the passive checks say of recorded hosts, and of trees that are made here.
+// Findings of the passive checks on recorded hosts and on made-up trees.
 #include "perf/validate/snapshot.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ struct RecordedFinding {
 };
 void PrintTo(const RecordedFinding& r, std::ostream* os) { *os << r.host; }
 
-// ABOUT beside each recording has what is wrong with the host.
+// ABOUT, beside each recording, describes the host's faults.
 constexpr RecordedFinding kRecordedFindings[] = {
     {"arm-cx5-x8-of-x16", "ib-subnet@mlx5_1 link-state@mlx5_0 link-state@mlx5_1 pcie-link@"},
     {"aws-efa-hwcounters", "unknown link-state@rdmap0s31"},
@@ -75,7 +75,7 @@ TEST_P(RecordedFindings, OfOneTreeAndOfTheSameTreeTwice) {
 INSTANTIATE_TEST_SUITE_P(, RecordedFindings, ::testing::ValuesIn(kRecordedFindings),
                          [](const auto& info) { return testing::case_name(info.param.host); });
 
-// A host of two ports, and what changes in its tree.
+// A host of two ports, whose tree tests modify.
 class Snapshots : public ::testing::Test {
  protected:
   std::string port(int i, const std::string& file) const {
@@ -98,10 +98,10 @@ TEST_F(Snapshots, APortThatIsDownOrInInit) {
 
 TEST_F(Snapshots, FewerLanesThanTheOtherPorts) {
   tree_.write(testing::connectx_port(2));
-  tree_.remove("ethtool");  // nothing says what a port could do
+  tree_.remove("ethtool");  // the port's capabilities are unknown
   tree_.write({{port(1, "rate"), "100 Gb/sec (1X NDR)"}});
   EXPECT_EQ(found({tree_ / "sys"}), "link-width@mlx5_1");
-  // All alike are as they were meant to be.
+  // If all ports agree, the setting is intended.
   for (const int i : {0, 1, 2}) tree_.write({{port(i, "rate"), "100 Gb/sec (1X NDR)"}});
   EXPECT_EQ(found({tree_ / "sys"}), "");
 }
@@ -110,7 +110,7 @@ TEST_F(Snapshots, ASlotOfFewerLanesOrAnOlderGeneration) {
   tree_.write({{device(1, "current_link_width"), "8"}});
   EXPECT_EQ(found({tree_ / "sys"}), "pcie-link@mlx5_1");
   tree_.write({{device(1, "current_link_width"), "16"}});
-  // All slots are of the older one, which carries the rate of the ports.
+  // All slots have the older generation, which suffices for the ports' rate.
   tree_.remove("ethtool");
   for (const int i : {0, 1})
     tree_.write({{device(i, "current_link_speed"), "16.0 GT/s PCIe"},
@@ -118,7 +118,7 @@ TEST_F(Snapshots, ASlotOfFewerLanesOrAnOlderGeneration) {
   EXPECT_EQ(found({tree_ / "sys"}), "");
 }
 
-// As where the subnet manager has not come: 65535 is no LID.
+// Without a subnet manager, the port has no LID (65535).
 TEST_F(Snapshots, AnInfinibandPortInInit) {
   for (const int i : {0, 1})
     tree_.write({{port(i, "link_layer"), "InfiniBand"},
@@ -128,7 +128,7 @@ TEST_F(Snapshots, AnInfinibandPortInInit) {
   EXPECT_EQ(found({tree_ / "sys"}), "ib-subnet@mlx5_1 link-state@mlx5_1");
 }
 
-// A RoCE device of another make: no counters, and GIDs of version 2 only.
+// A RoCE device of another vendor: no counters, and only GIDs of version 2.
 TEST_F(Snapshots, ADeviceWithoutCounters) {
   tree_.remove("sys/class/infiniband/mlx5_1");
   tree_.remove("sys/class/net/eth1");

@@ -1,5 +1,5 @@
-// Ports that declare unlike rates, that one stream does not fill, or whose back-pressure spreads:
-// in such fabrics nobody is blamed for what is meant, and a fault is named all the same.
+// Ports with different declared rates, ports that one stream does not fill, and spreading
+// back-pressure: intended differences are no findings, and faults are still found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ void add(Samples& samples, Flow flow, double gbps, int round = 0) {
   while (static_cast<int>(samples.rounds.size()) <= round) samples.rounds.emplace_back();
 }
 
-// Every host to every other, twice, at the rate of the slower port, or at what port 0 sends.
+// All pairs of hosts, twice, at the rate of the slower port, or at the rate of port 0's sends.
 Samples everyone(const std::vector<FleetHost>& hosts, double first_sends) {
   Samples samples;
   const int count = static_cast<int>(hosts.size());

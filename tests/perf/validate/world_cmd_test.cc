@@ -1,4 +1,4 @@
-// `weft validate --simulate --world`: what is broken is said, and what there is no world for.
+// `weft validate --simulate --world`: the announced fault, and errors for unknown worlds.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What counts as found, as named and as blamed without a reason.
+// Scores of worlds: when a fault counts as found, as named, and as a false accusation.
 #include "perf/validate/world_score.h"
 
 #include <gtest/gtest.h>

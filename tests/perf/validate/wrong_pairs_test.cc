@@ -1,4 +1,4 @@
-// The host whose messages arrive changed is named; what the messages cannot tell apart is not.
+// The host whose messages arrive corrupted is named, unless the messages are ambiguous.
 #include "perf/validate/wrong_pairs.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Collectives on device memory that RDMA NICs reach: on the fake device, with NICs that are as
-// strict as the hardware may be (fake_nic.cc).
+// Fixture and cases for collectives on device memory that RDMA NICs can reach: the fake device,
+// with NICs as strict as real hardware may be (fake_nic.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class OnFakeCards : public OnFakeDevice {
   void SetUp() override {
     OnFakeDevice::SetUp();
     fake_->give_nics(true);
-    setenv("WEFT_GPUDIRECT", "1", 1);  // also the shortest messages
+    setenv("WEFT_GPUDIRECT", "1", 1);  // for the shortest messages, too
   }
   void TearDown() override {
     unsetenv("WEFT_GPUDIRECT");
@@ -35,26 +35,26 @@ class OnFakeCards : public OnFakeDevice {
   static int gpu_of(const World& world) { return world.rank() % FakeDevice::kGpus; }
 };
 
-// The sum of a few elements, so that the path that a call takes can be looked at.
+// Runs a small sum and returns the algorithm (path) that it took.
 inline std::string path_of(Communicator comm, TestStream& work, std::size_t count = 1) {
   run_device_case(comm, work, {Collective::kAllReduce, count});
   return std::string(comm.last_algorithm());
 }
 
-// How ranks, GPUs and NICs are wired, and the path that collectives on device memory take there.
+// Wiring of ranks, GPUs and NICs, and the expected path of collectives on device memory.
 enum WiringFlags : unsigned {
-  kNics = 1,      // reach the GPUs
+  kNics = 1,      // NICs reach the GPUs
   kSeparate = 2,  // the GPUs of a host do not reach each other
-  kInTurns = 4,   // ranks of a host do not follow each other
+  kInTurns = 4,   // consecutive ranks are on different hosts
 };
 struct Wiring {
   const char* name;
-  std::vector<int> hosts;  // ranks of each
-  const char* path;        // what last_algorithm() says; "": not looked at
+  std::vector<int> hosts;  // ranks on each host
+  const char* path;        // the expected last_algorithm(); "": not checked
   unsigned flags = 0;
-  std::size_t longest = 0;  // elements of long messages too, in all blocks together; 0: none
+  std::size_t longest = 0;  // elements of long messages, over all blocks; 0: no long messages
   int rails = 1;
-  std::size_t bytes = 0;  // messages have so many, and a few elements more
+  std::size_t bytes = 0;  // each message is this size plus a few elements
 };
 inline void PrintTo(const Wiring& w, std::ostream* os) { *os << w.name; }
 
@@ -66,8 +66,8 @@ inline std::vector<Place> places(const Wiring& w) {
   return all;
 }
 
-// Every collective, type, operator, length, in place and out of place, aligned and not, every root,
-// on a stream and on none. Arithmetic does not depend on the path, so long messages are sums only.
+// Pairwise combinations of collective, type, operator, length, in place, alignment, root and
+// stream. Arithmetic does not depend on the path, so long messages are float32 sums only.
 inline std::vector<DeviceCase> device_cases(const Wiring& w) {
   const auto n = static_cast<int>(places(w).size());
   Axis<Rank> roots{"roots", {}};
@@ -102,14 +102,14 @@ inline std::vector<DeviceCase> device_cases(const Wiring& w) {
   return cases;
 }
 
-// All of them on a rank; ranks share GPUs where there are more ranks than GPUs.
+// Runs all cases on a rank; ranks share GPUs if there are more ranks than GPUs.
 inline void run_device_cases(World& world, const Wiring& w, const std::vector<DeviceCase>& cases) {
   TestStream work(*device(), world.rank() % FakeDevice::kGpus);
   Communicator comm = world.world();
   for (const DeviceCase& c : cases) {
     run_device_case(comm, work, c);
     if (::testing::Test::HasFatalFailure()) return;
-    // Several ranks of a host cannot exchange in place.
+    // With several ranks on a host, an in-place all_to_all is staged.
     const bool staged = c.in_place && c.collective == Collective::kAllToAll &&
                         *std::ranges::max_element(w.hosts) > 1;
     if (*w.path) {

@@ -1,4 +1,4 @@
-// What the device seam promises, on any device: kinds of memory, order of streams, words, errors.
+// Conformance of a Device: residence of memory, stream order, words, errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline std::vector<std::byte> counting(std::size_t n) {
 inline void run_device_cases(Device& device) {
   TestStream stream(device), other(device);
 
-  // Kinds.
+  // Residence of host, shared and device memory.
   int on_stack = 0;
   EXPECT_EQ(device.residence(&on_stack).kind, MemoryKind::kHost);
   EXPECT_EQ(device.residence(nullptr).kind, MemoryKind::kHost);
@@ -47,7 +47,7 @@ inline void run_device_cases(Device& device) {
     EXPECT_NE(device.residence(buffer.data()).id, first_id) << "an allocation's number came again";
   }
 
-  // Copies between all kinds, in the order of the stream.
+  // Copies between all kinds of memory run in stream order.
   {
     DeviceBuffer a(stream, 100000, 5), b(stream, 100000, 2);
     const auto sent = counting(100000);
@@ -66,7 +66,7 @@ inline void run_device_cases(Device& device) {
   {
     DeviceBuffer a(stream, 64);
     const auto sent = counting(64);
-    // CUDA may wait for the stream to copy what is not pinned, and this thread lets it go later.
+    // CUDA may synchronize on a copy of unpinned memory, but this thread releases the stream later.
     auto pinned = alloc_array<std::byte>(64);
     std::ranges::copy(sent, pinned.get());
     device.pin(pinned.get(), 64);
@@ -76,7 +76,7 @@ inline void run_device_cases(Device& device) {
     device.copy(a.data(), pinned.get(), sent.size(), 0, stream.get());
     device.write_word(stream.get(), &words[1], 7);
     device.record(passed, stream.get());
-    other.wait();  // another stream is not held up
+    other.wait();  // another stream is not blocked
     EXPECT_FALSE(device.reached(passed));
     EXPECT_EQ(words[1].load(), 0u);
     words[0].store(1);
@@ -95,11 +95,11 @@ inline void run_device_cases(Device& device) {
   EXPECT_NE(device.describe(0).find("GPU 0"), std::string::npos);
   EXPECT_FALSE(device.identity(0).empty());
 
-  // Host memory is not exported, and the error says on what.
+  // Host memory cannot be exported.
   EXPECT_THROW((void)device.export_memory(&on_stack), Error);
 }
 
-// What weft asks of a device while a stream waits for it: no call may wait for that stream.
+// Device calls that must not block while a stream waits for a word.
 inline void run_waiting_cases(Device& device) {
   TestStream waits(device), other(device);
   DeviceBuffer buffer(other, 4096);
@@ -107,7 +107,7 @@ inline void run_waiting_cases(Device& device) {
   std::atomic<std::uint32_t>* word = device.words(1);
   device.wait_word(waits.get(), word, 1);
   std::atomic<bool> over = false;
-  std::thread gives_up([&] {  // so that a call that waits ends, and is named
+  std::thread gives_up([&] {  // ends a call that blocks, so that the test names it
     for (int ms = 0; ms < 20000 && !over; ++ms)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     word->store(1);

@@ -1,4 +1,4 @@
-// What the reduction kernel must do, on any device: the results of the host's kernels, bit by bit.
+// Cases for a device's reduction kernel: bit-identical to the host's kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,12 +17,12 @@ struct KernelCase {
   RedOp op;
   int nsrcs, ndsts;
   std::size_t count;
-  std::size_t shift = 0;      // of every operand from an aligned address, in bytes
-  std::size_t odd_shift = 0;  // more of it, for the last source only
+  std::size_t shift = 0;      // bytes by which every operand is misaligned
+  std::size_t odd_shift = 0;  // additional misalignment of the last source
   bool in_place = false;      // the first destination is the last source
 };
 
-// Any bits but NaNs, whose payload is nobody's business.
+// Random elements without NaNs, whose payload may differ between devices.
 inline std::vector<std::byte> random_elements(DType type, std::size_t count, std::mt19937& dice) {
   std::vector<std::byte> bytes(count * size_of(type));
   for (std::size_t i = 0; i < count; ++i) {
@@ -105,7 +105,8 @@ inline void run_kernel_case(TestStream& stream, const KernelCase& c) {
   }
 }
 
-// Every type and operator; vectors, heads, tails, operands apart by an element and by a byte.
+// Every type and operator, with vector bodies, heads, tails, and operands misaligned by an element
+// or by a byte.
 inline void run_kernel_cases(TestStream& stream) {
   for (const DType type : kAllDTypes)
     for (int o = 0; o < kRedOps; ++o) {

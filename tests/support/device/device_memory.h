@@ -1,4 +1,4 @@
-// Device memory for tests, on the fake device and on a GPU alike.
+// Streams and device memory for tests, on the fake device and on a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace weft::testing {
 
-// A stream that is waited for.
+// A stream that its destructor synchronizes.
 class TestStream {
  public:
   explicit TestStream(Device& device, int gpu = 0)
@@ -42,7 +42,7 @@ class TestStream {
   Device::Event event_;
 };
 
-// `bytes` of device memory, `shift` past an alignment of 256, poisoned all around.
+// `bytes` of device memory at 256-byte alignment plus `shift`, with poison before and after.
 class DeviceBuffer {
  public:
   static constexpr std::byte kPoison{0xA5};

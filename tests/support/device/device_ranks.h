@@ -1,5 +1,5 @@
-// Collectives on device memory: the fake device that they run on, and for one rank what fills
-// buffers, calls, and compares every byte.
+// Collectives on device memory: the fixture with the fake device, and a function that fills one
+// rank's buffers, runs the collective and compares every byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ class OnFakeDevice : public ::testing::Test {
   std::vector<std::string> late_before_;
 };
 
-// While it lives, the fake refuses to take memory while a stream waits for weft, and weft waits
-// for its streams as long as a loaded machine needs.
+// While alive, the fake device rejects allocations while a stream waits for weft, and weft waits up
+// to a minute for its streams, because the machine may be loaded.
 class NoLateMemory {
  public:
   NoLateMemory() {
@@ -51,7 +51,7 @@ class NoLateMemory {
   const std::chrono::milliseconds usual_ = settle_limit;
 };
 
-// A stream that stands still until told.
+// Blocks a stream until release().
 class Brake {
  public:
   explicit Brake(Device::Stream stream) : word_(fake_device()->words(1)) {
@@ -93,11 +93,11 @@ inline Status call(Communicator comm, const DeviceCase& c, const void* in, void*
   return call(comm, c.collective, in, out, c.count, c.type, reduction, c.root);
 }
 
-// What rank `me` of n puts in, and what must come out, computed without weft: so many elements.
+// Input of rank `me` of n, and its expected output, computed without weft.
 void put_operands(std::byte* to, const DeviceCase& c, Rank me, std::size_t elements);
 void put_expected(std::byte* to, const DeviceCase& c, Rank me, int n, std::size_t elements);
 
-// `work` is the rank's stream, with its GPU.
+// Runs one case and checks the result; `work` is the rank's stream.
 inline void run_device_case(Communicator comm, TestStream& work, const DeviceCase& c) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto me = static_cast<std::size_t>(comm.rank());
@@ -130,11 +130,11 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   Device& device = work.device();
   device.copy(in, mine.data(), mine.size(), work.gpu(), work.get());
   if (!c.on_stream) work.wait();
-  // A buffer that is not looked at may be null.
+  // A buffer that this rank does not use may be null.
   const Status s = call(c.on_stream ? comm.on(work.get()) : comm, c, in_count ? in : nullptr,
                         out_count ? out : nullptr);
   ASSERT_TRUE(s.ok()) << what << ": " << s.to_string();
-  // What follows on the stream sees the result.
+  // Later work on the stream sees the result.
   std::vector<std::byte> got(out_count * e), want(got.size());
   device.copy(got.data(), out, got.size(), work.gpu(), work.get());
   work.wait();

@@ -1,4 +1,4 @@
-// What goes into collectives on device memory, and what must come out.
+// Input and expected output of collectives on device memory.
 #include "support/device/device_ranks.h"
 #include "support/jobs/payload.h"
 

@@ -16,8 +16,8 @@
 
 namespace weft {
 
-// The last record is what counts, and whoever waits keeps the one that it waits for: an event may
-// be recorded again, on another stream, while an earlier record is not reached.
+// An event may be recorded again, on another stream, before its earlier record is reached. A query
+// uses the latest record; a wait keeps the record that was current when it began.
 struct FakeDevice::FakeEvent {
   using Record = std::shared_ptr<std::atomic<bool>>;
   Record last() {
@@ -59,7 +59,7 @@ struct FakeDevice::FakeStream {
       Work work = std::move(queue.front());
       lock.unlock();
       dice = dice * 1664525u + 1013904223u;
-      // Late, now and then: whoever does not wait reads old bytes.
+      // Random delays, so that code that does not synchronize reads stale bytes.
       if (dice >> 30 == 0) std::this_thread::sleep_for(std::chrono::microseconds(dice >> 25 & 63));
       work();
       lock.lock();
@@ -68,7 +68,7 @@ struct FakeDevice::FakeStream {
     }
   }
 
-  // Whether it waits for a word, or will when it comes there, and the word is not written yet.
+  // Whether the stream waits, or has queued a wait, for a word that is not written yet.
   bool waits() WEFT_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
     return std::ranges::any_of(words, [](const Awaited& w) { return w.word->load() != w.value; });
@@ -89,7 +89,7 @@ struct FakeDevice::FakeStream {
   std::thread thread;
 };
 
-// ---- what there is -------------------------------------------------------------------------
+// ---- properties -----------------------------------------------------------------------------
 
 std::string FakeDevice::describe(int gpu) const { return fmt::format("GPU {} (fake)", gpu); }
 std::string FakeDevice::identity(int gpu) const { return fmt::format("fake-{}", gpu); }
@@ -152,7 +152,7 @@ void FakeDevice::synchronize(Stream stream) {
   s.idle.wait(lock, [&]() WEFT_REQUIRES(s.mutex) { return s.queue.empty(); });
 }
 
-// An event may be freed while a stream has yet to pass it.
+// An event may be freed before a stream reaches it.
 Device::Event FakeDevice::make_event(int) {
   ++events_;
   return new std::shared_ptr<FakeEvent>(std::make_shared<FakeEvent>());
@@ -205,7 +205,7 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
   });
 }
 
-// Host memory that is not pinned.
+// Whether this is unpinned host memory.
 bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
   if (!p || find(p)) return false;
   const auto at = reinterpret_cast<std::uintptr_t>(p);
@@ -213,7 +213,7 @@ bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
   return next == pinned_.begin() || std::prev(next)->first + std::prev(next)->second < at + bytes;
 }
 
-// What a kernel reads or writes: not to be found at all on a GPU where it is pageable.
+// Translates a kernel operand. A GPU would fail on pageable host memory; these are counted.
 void* FakeDevice::operand(const void* pointer) {
   void* const found = local(pointer);
   const MutexLock lock(mutex_);
@@ -243,7 +243,7 @@ void FakeDevice::load(const DeviceWork& work, int gpu) {
   refuse_late(fmt::format("load of {}", work.title).c_str(), gpu);
 }
 
-// ---- calls that come too late ----------------------------------------------------------------
+// ---- calls that would block ------------------------------------------------------------------
 
 namespace {
 thread_local bool thread_of_weft = false;
@@ -291,7 +291,7 @@ std::vector<std::string> FakeDevice::late_calls() const {
 void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
   check_injected("launch");
   load(work, gpu);
-  // Aligned like any argument of a kernel.
+  // Aligned like kernel arguments.
   std::vector<std::max_align_t> args((work.bytes + sizeof(std::max_align_t) - 1) /
                                      sizeof(std::max_align_t));
   std::memcpy(args.data(), work.args, work.bytes);
@@ -307,8 +307,8 @@ std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
   return words_.back().memory.get();
 }
 
-// What was freed reads as 1, so that no stream waits for it for ever, and is never given back: a
-// write that comes late shows.
+// Freed words read as 1, so that no stream waits for one forever. They are never reused, so that a
+// late write to one is detected.
 void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
   note_return("free_words");
   const MutexLock lock(mutex_);
@@ -353,7 +353,7 @@ void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std:
     return s.words.insert(s.words.end(), {word, value});
   };
   std::optional<std::list<FakeStream::Awaited>::iterator> entry;
-  if (!capturing(stream)) entry = enter();  // a replay enters when it comes
+  if (!capturing(stream)) entry = enter();  // a replay enters when it runs
   put(stream, [word, value, entry, enter, &s, &waiting = streams_waiting_.at(gpu)] {
     const auto at = entry ? *entry : enter();
     ++waiting;
@@ -407,7 +407,7 @@ FakeDevice* fake_device() {
 
 FakeDevice& use_fake_device() {
   Device* const now = fake_device();
-  // A test before may have looked where there is no device.
+  // An earlier test may have called device() in a process without a device.
   if (detail::active_device.load() != nullptr && detail::active_device.load() != now)
     throw Error("use_fake_device() after device(): this process has another one already");
   detail::active_device.store(now);

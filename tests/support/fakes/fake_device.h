@@ -1,11 +1,10 @@
-// A device without a GPU, to test everything above the device seam where there is none.
+// A device without a GPU, for tests of everything above the device seam.
 //
-// It is stricter than a GPU. Its memory may be touched by work on its streams only: for everybody
-// else the addresses are not readable, so that a forgotten copy dies at once. Streams are threads
-// that run late on purpose; nothing is over before it is waited for. It takes no memory, and loads
-// no code, while a stream waits for weft (late_calls()). Peers map memory through memfd. A test
-// selects it with use_fake_device(), the program weft_with_fakes (with_fakes.cc) where
-// WEFT_DEVICE=fake.
+// It is stricter than a GPU. Only work on its streams may access its memory; other accesses fault,
+// so that a forgotten copy crashes at once. Streams are threads with random delays, so that work is
+// complete only after synchronization. It rejects allocations and kernel loads while a stream waits
+// for weft (late_calls()). Peers map memory through memfd. Tests select it with use_fake_device(),
+// and the program weft_with_fakes (with_fakes.cc) with WEFT_DEVICE=fake.
 #pragma once
 
 #include <array>
@@ -56,8 +55,8 @@ class FakeDevice final : public Device {
   void free_words(std::atomic<std::uint32_t>* words) noexcept override;
   void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
   void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
-  // The stream stands still until a test writes 1: as behind a long kernel of the program's, not
-  // for weft, so that calls of weft's are not late.
+  // Blocks the stream until a test writes 1 to `word`, like a long kernel of the application. The
+  // stream does not wait for weft, so weft's calls meanwhile are not late.
   void hold(Stream stream, const std::atomic<std::uint32_t>* word);
   int gpu_of(Stream stream) override;
   bool capturing(Stream stream) override;
@@ -76,53 +75,52 @@ class FakeDevice final : public Device {
   Graph end_capture(Stream stream);
   void launch_graph(const Graph& graph, Stream stream);
   void synchronize(Stream stream);
-  void put(Stream stream, Work work);  // any function, in the order of the stream
-  // Memory that peers cannot map (as of cudaMallocAsync), and memory the host may touch too.
+  void put(Stream stream, Work work);  // any function, in stream order
+  // Memory that peers cannot map (like cudaMallocAsync), and memory that the host may also access.
   void* alloc_private(int gpu, std::size_t bytes);
   void* alloc_managed(std::size_t bytes);
-  // Where the processor finds device memory: what a test writes and reads after synchronize().
+  // Host address of device memory, which a test may read and write after synchronize().
   void* local(const void* pointer) const;
-  // The program has chosen this GPU, which is at this PCI address; -1: none.
+  // The GPU that the application has selected, and its PCI address; -1: none.
   void choose(int gpu, std::string pci = {}) {
     chosen_ = gpu;
     chosen_pci_ = std::move(pci);
   }
-  // From now on GPUs do not reach each other's memory.
+  // Disables peer access between GPUs.
   void separate(bool on) { separate_ = on; }
-  // From now on RDMA NICs reach its memory (fake_nic.cc makes one of any transport). In
-  // weft_with_fakes: where WEFT_DEVICE=fake-nic.
+  // Lets RDMA NICs reach device memory (fake_nic.cc wraps any transport). In weft_with_fakes,
+  // WEFT_DEVICE=fake-nic does this.
   void give_nics(bool on) { nics_ = on; }
   void hide_from_nics(int gpu) { hidden_ = gpu; }  // -1: none
   bool has_nics() const { return nics_; }
-  // Where the processor finds device memory that NICs reach; nullptr where they do not.
+  // Host address of device memory that NICs reach; nullptr if they do not reach it.
   void* alias(const void* data) const noexcept;
-  // What a NIC writes: not there before flush_remote_writes() of that GPU.
+  // A NIC's write, which becomes visible at flush_remote_writes() of that GPU.
   void write_remotely(void* to, std::vector<std::byte> bytes);
-  // After so many more calls of this name ("open", "launch", "copy", "export", "flush",
-  // "write_word") the next one throws, as a CUDA error or as memory that is used up would.
+  // After `after` more calls of this name ("open", "launch", "copy", "export", "flush",
+  // "write_word"), the next one throws a CUDA error or, with `of_memory`, an out-of-memory error.
   void fail_next(const char* call, int after = 0, bool of_memory = false);
-  // From now on streams of this GPU do so many copies (of bytes) and then stand still; -1: no
-  // limit.
+  // Streams of this GPU block after this many more copies (of more than 0 bytes); -1: no limit.
   void let_copy(int gpu, int copies);
   int copies_done(int gpu) const { return copies_done_[static_cast<std::size_t>(gpu)]; }
-  std::size_t allocations() const;        // own ones and opened ones, at present
-  std::size_t late_writes() const;        // of streams to words that were freed
-  std::size_t pageable_copies() const;    // to or from host memory that is not pinned
-  std::size_t host_copies() const;        // to or from host memory of any kind
+  std::size_t allocations() const;        // live: its own and those opened from peers
+  std::size_t late_writes() const;        // by streams to freed words
+  std::size_t pageable_copies() const;    // to or from unpinned host memory
+  std::size_t host_copies() const;        // to or from any host memory
   std::size_t pageable_operands() const;  // of kernels: a GPU would fail
-  // Calls that a GPU may let wait for all its streams, and that were made while one of those waits
-  // for a word, by the thread that made the stream, or by a thread of weft's. Those that take
-  // memory (alloc, pin, words, open) or load code (load, launch) throw; of the others (free,
-  // free_words, unpin, close) the names are kept here.
+  // Names of late calls: calls that may synchronize a GPU, made while one of its streams waits for
+  // a word, by the thread that made the stream or by a thread of weft. Late calls that allocate
+  // (alloc, pin, words, open) or load code (load, launch) throw; the others (free, free_words,
+  // unpin, close) are recorded.
   std::vector<std::string> late_calls() const;
-  // Whether memory may be taken and given back while a stream waits, as on a GPU where such calls
-  // do not wait for it (Cuda.NoCallWaitsForAStreamThatWaits on an H200). Loads are late always.
+  // Whether allocating and freeing is allowed while a stream waits, as on a GPU where these calls
+  // do not block (Cuda.NoCallWaitsForAStreamThatWaits on an H200). Loads are always late.
   void allow_late_memory(bool allowed) { late_memory_ = allowed; }
-  // Kernels that any thread loaded, and memory that it gave back, meanwhile.
+  // Kernel loads and frees of memory by any thread while a stream waited.
   std::size_t late_loads() const { return late_loads_; }
   std::size_t late_returns() const { return late_returns_; }
   std::size_t streams() const;
-  int events() const { return events_; }  // that nobody has freed
+  int events() const { return events_; }  // not freed
   int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
 
  private:
@@ -136,15 +134,15 @@ class FakeDevice final : public Device {
   void* operand(const void* pointer);
   void check_injected(const char* call);
   FakeStream& stream_of(Stream stream, int gpu = 0);
-  // Empty: no stream of that GPU (-1: of any) waits that this thread should mind.
+  // Empty if no stream of that GPU (-1: of any GPU) waits that makes this thread's call late.
   std::string why_late(const char* call, int gpu) const;
   void refuse_late(const char* call, int gpu) const;
   void note_return(const char* call) noexcept;
 
   mutable Mutex mutex_;
-  // By the address users see.
+  // Keyed by user address.
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_ WEFT_GUARDED_BY(mutex_);
-  // The last ones: work that is late may still look.
+  // Recently freed blocks, which late work may still access.
   std::deque<std::shared_ptr<Block>> freed_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_ WEFT_GUARDED_BY(mutex_);
   struct Words {
@@ -152,8 +150,8 @@ class FakeDevice final : public Device {
     std::size_t count = 0;
     bool freed = false;
   };
-  std::vector<Words> words_ WEFT_GUARDED_BY(mutex_);  // all that there ever were
-  std::map<std::uintptr_t, std::size_t> pinned_ WEFT_GUARDED_BY(mutex_);  // bytes, by address
+  std::vector<Words> words_ WEFT_GUARDED_BY(mutex_);                      // including freed ones
+  std::map<std::uintptr_t, std::size_t> pinned_ WEFT_GUARDED_BY(mutex_);  // address -> bytes
   std::size_t pageable_copies_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t host_copies_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t pageable_operands_ WEFT_GUARDED_BY(mutex_) = 0;
@@ -172,23 +170,22 @@ class FakeDevice final : public Device {
     void* to;
     std::vector<std::byte> bytes;
   };
-  std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);  // not flushed
+  std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);  // not flushed yet
   std::array<std::atomic<int>, kGpus> streams_waiting_{};           // for words
-  // Kernels, on GPUs.
+  // Kernels loaded, by GPU.
   std::set<std::tuple<std::string, std::uint64_t, int>> loaded_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::string> late_calls_ WEFT_GUARDED_BY(mutex_);
   std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
   std::atomic<bool> late_memory_{true};
 };
 
-// The one of this process, made when first asked for and never destroyed.
+// The fake device of this process, created at first use and never destroyed.
 FakeDevice* fake_device();
-// Makes it what device() returns, unless that is known already to be another: then throws Error.
+// Makes device() return the fake. Throws Error if device() has already returned another.
 FakeDevice& use_fake_device();
-// Rails of jobs that this process makes from now on have NICs that reach the fake device's memory
-// where it has_nics(), but for those of verbs, which register that memory. As strict as the
-// hardware may be: what a NIC has received, and completed, is not in device memory before
-// Device::flush_remote_writes(). use_fake_device() does it, too.
+// Gives the rails of jobs created later NICs that reach device memory while has_nics(), except
+// verbs rails, which register it themselves. A NIC's completed receives become visible only at
+// Device::flush_remote_writes(). use_fake_device() calls this, too.
 void put_fake_nics_on_rails();
 
 }  // namespace weft

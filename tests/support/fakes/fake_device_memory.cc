@@ -1,4 +1,4 @@
-// The memory of the fake device: memfds, mapped twice.
+// Memory of the fake device: memfds, each mapped twice.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// What is in an ExportedMemory of this device.
+// Content of an ExportedMemory of this device.
 struct Request {
   std::int32_t fd;
   std::int32_t gpu;
@@ -33,8 +33,8 @@ std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-// One allocation, mapped twice: where users see it, without any right to touch it, and where the
-// streams' threads find it.
+// One allocation, mapped twice: at the user's address without access rights, and at an address that
+// the stream threads use.
 struct FakeDevice::Block {
   std::uint64_t id = 0;
   int gpu = 0;
@@ -102,7 +102,7 @@ void* FakeDevice::add(int gpu, std::size_t bytes, MemoryKind kind, bool exportab
 
 void FakeDevice::remove(void* base, const char* call) {
   if (!base) return;
-  // A peer's kernel that is given up may still be at work here. A GPU waits for it in cudaFree.
+  // A canceled kernel of a peer may still access this memory. A GPU waits for it in cudaFree.
   constexpr std::size_t kFreedKept = 64;
   const MutexLock lock(mutex_);
   const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(base));

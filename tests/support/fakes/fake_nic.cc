@@ -1,5 +1,5 @@
-// A rail whose NIC reaches the memory of the fake device, made of any transport: what is above can
-// be tested where there is neither a GPU nor such a NIC.
+// Wraps any transport as a rail whose NIC reaches fake device memory, so that the layers above can
+// be tested without a GPU and without an RDMA NIC.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ class FakeNic final : public Decorator {
  public:
   FakeNic(std::unique_ptr<Transport> inner, FakeDevice& device)
       : Decorator(std::move(inner)), device_(device) {}
-  // The transport ends before anything that it receives into.
+  // Destroys the transport before the buffers that it receives into.
   ~FakeNic() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override {
@@ -70,7 +70,7 @@ class FakeNic final : public Decorator {
     std::vector<std::byte> bytes;
   };
   FakeDevice& device_;
-  std::unordered_map<std::uint64_t, Landing> landings_;  // by the id of the transfer
+  std::unordered_map<std::uint64_t, Landing> landings_;  // by transfer id
 };
 
 std::unique_ptr<Transport> with_fake_nic(const std::string& name, std::unique_ptr<Transport> rail) {

@@ -1,8 +1,8 @@
-// UCP without a network, for one program: its functions are defined here, and those of the library
-// are not reached. Messages with tags, endpoints, requests; the other end of all is the test.
+// UCP without a network: this header defines its functions, which replace the library's in one test
+// program. Tagged messages, endpoints and requests; the test plays every remote peer.
 //
-// What UCX would suffer from ends the program: an address that it did not make, memory that is
-// gone, a request that is left. Include it in one source only.
+// Misuse aborts the program: a foreign address, freed memory, a leaked request. Include it in one
+// source file only.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -39,7 +39,7 @@ class FakeUcx {
     ucp_tag_t tag = 0, mask = 0;
     ucp_request_param_t param{};
     std::vector<ucp_dt_iov_t> pieces;
-    std::string message;  // a receive's that has been matched
+    std::string message;  // of a matched receive
     bool matched = false;
     bool done = false;
     bool freed = false;
@@ -55,11 +55,11 @@ class FakeUcx {
     return fake;
   }
 
-  // ---- what a test does ----------------------------------------------------------------------
+  // ---- controls of a test ----------------------------------------------------------------------
 
-  // Comes with the next calls of ucp_worker_progress().
+  // Arrives during the next calls of ucp_worker_progress().
   void arrive(ucp_tag_t tag, std::string bytes) { coming.push_back({tag, std::move(bytes)}); }
-  // The oldest send leaves; its bytes.
+  // Completes the oldest send and returns its bytes.
   std::string leave() {
     for (Request& r : requests) {
       if (!r.endpoint || r.done) continue;
@@ -78,13 +78,13 @@ class FakeUcx {
 
   std::function<void()> on_progress;
   bool cuda = false;                         // UCX was built with CUDA
-  std::function<void*(void*)> reach_memory;  // where the test finds what UCX is handed
-  bool slow = false;                         // a message's bytes come after it was matched
-  bool prompt = false;                       // sends leave by themselves
+  std::function<void*(void*)> reach_memory;  // where the test can access a buffer passed to UCX
+  bool slow = false;                         // a message's bytes arrive after its match
+  bool prompt = false;                       // sends complete without the test
   std::list<Endpoint> endpoints;
   std::list<Request> requests;
 
-  // ---- what the functions below do -----------------------------------------------------------
+  // ---- called by the functions below ------------------------------------------------------------
 
   Request& make(const void* buffer, std::size_t count, const ucp_request_param_t& param) {
     Request& r = requests.emplace_back();
@@ -160,7 +160,7 @@ class FakeUcx {
     sweep();
     return n;
   }
-  // By force: what is under way ends.
+  // Forced close: cancels pending requests.
   void close(Endpoint* endpoint) {
     for (Request& r : requests)
       if (r.endpoint == endpoint && !r.done) finish_later(r);
@@ -175,7 +175,7 @@ class FakeUcx {
   std::deque<Message> coming;
   std::list<Message> unexpected;
   Message taken;  // by ucp_tag_probe_nb()
-  int busy = 0;   // with `requests`
+  int busy = 0;   // depth of calls that iterate `requests`
 };
 
 }  // namespace weft::testing
@@ -229,7 +229,7 @@ void ucp_worker_release_address(ucp_worker_h, ucp_address_t*) {}
 unsigned ucp_worker_progress(ucp_worker_h) { return FakeUcx::get().progress(); }
 
 ucs_status_t ucp_ep_create(ucp_worker_h, const ucp_ep_params_t* params, ucp_ep_h* endpoint) {
-  // As UCX does it: how long an address is, it alone says.
+  // As in UCX, only the address itself knows its length.
   demand_ucx(std::memcmp(params->address, FakeUcx::kAddress.data(), FakeUcx::kAddress.size()) == 0,
              "an address that UCX did not make");
   auto& made = FakeUcx::get().endpoints.emplace_back();
@@ -288,14 +288,14 @@ ucs_status_t ucp_request_check_status(void* request) {
 }
 void ucp_request_cancel(ucp_worker_h, void* request) {
   auto& r = *static_cast<FakeUcx::Request*>(request);
-  // What is half there is not broken off.
+  // A receive that is matched is not canceled.
   if (!r.endpoint && !r.matched && !r.done) FakeUcx::get().finish_later(r);
 }
 void ucp_request_free(void* request) {
   auto& r = *static_cast<FakeUcx::Request*>(request);
   demand_ucx(!r.freed, "a request is freed twice");
   r.freed = true;
-  r.done = true;  // of what is under way: without a call back
+  r.done = true;  // if pending: freed without a callback
   FakeUcx::get().sweep();
 }
 

@@ -1,12 +1,11 @@
-// libibverbs without a device, for one program: its functions are defined here, and those of the
-// library are not reached. One device with one port, and queue pairs whose other end is the test,
-// or, where they are `wired`, the queue pair of this program that they are connected to.
+// libibverbs without a device: this header defines its functions, which replace the library's in
+// one test program. It has one device with one port. The test plays the remote queue pair or, with
+// `wired`, queue pairs of this program are connected to each other.
 //
-// What a real device would refuse or suffer from ends the program: requests beyond a queue's depth,
-// memory that is not registered, a completion queue that overflows. It is as unkind as a card where
-// it is wired, unless a test says `kind`: queue pairs overtake each other, and requests stay under
-// way, and acknowledgements away, for some polls, by the seed WEFT_FAKE_SEED (1). It has the limits
-// of a real device, and counts what a card makes one pay for. Include it in one source only.
+// Misuse aborts the program: requests beyond a queue's depth, unregistered memory, an overflowing
+// completion queue. Unless a test sets `kind`, a wired device reorders queue pairs and delays
+// requests and acknowledgements for some polls, with the seed WEFT_FAKE_SEED (1). It has the limits
+// of real devices, and counts doorbells and other costs. Include it in one source file only.
 #pragma once
 
 #include <endian.h>
@@ -44,45 +43,45 @@ class FakeVerbs {
  public:
   struct Request {
     std::uint64_t id = 0;
-    std::uint32_t number = 0;  // of the queue pair's
+    std::uint32_t number = 0;  // of the queue pair
     bool signalled = false;
     bool inlined = false;
     ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
     std::uint64_t remote = 0;
     std::uint32_t key = 0;
-    std::uint32_t immediate = 0;  // of the host's byte order
+    std::uint32_t immediate = 0;  // in host byte order
     ibv_sge piece{};
-    std::string bytes;  // when it has left
+    std::string bytes;  // set when it leaves
   };
   struct Pair {
     Pair() = default;
     Pair(const Pair&) = delete;
     Pair& operator=(const Pair&) = delete;
-    ibv_qp_ex extended{};  // first: an ibv_qp*, and an ibv_qp_ex*, is one of these
+    ibv_qp_ex extended{};  // first member: an ibv_qp* or ibv_qp_ex* is also a Pair*
     ibv_qp& qp = extended.qp_base;
-    bool has_wr = false;            // made for ibv_wr_*
-    ibv_ece ece{};                  // that was set
+    bool has_wr = false;            // created for ibv_wr_*
+    ibv_ece ece{};                  // as last set
     std::deque<ibv_send_wr> begun;  // since ibv_wr_start()
-    std::deque<ibv_sge> pieces;     // of these
+    std::deque<ibv_sge> pieces;     // scatter/gather entries of `begun`
     std::deque<std::string> inlined;
-    std::size_t by_wr = 0;  // requests, ever, that came by ibv_wr_*
+    std::size_t by_wr = 0;  // total requests posted by ibv_wr_*
     ibv_qp_cap cap{};
     std::deque<std::uint64_t> receives;
-    std::deque<Request> sends;             // not gone yet
-    std::deque<ibv_wc> late;               // completions of what has gone
-    std::uint32_t posted = 0, freed = 0;   // requests, and those whose places are free again
-    std::uint32_t other = 0;               // the number of the queue pair at the other end
-    std::size_t wrote = 0, signalled = 0;  // bytes and requests, ever
+    std::deque<Request> sends;             // posted, not sent
+    std::deque<ibv_wc> late;               // completions of sent requests
+    std::uint32_t posted = 0, freed = 0;   // requests posted; slots free again
+    std::uint32_t other = 0;               // number of the remote queue pair
+    std::size_t wrote = 0, signalled = 0;  // totals: bytes and requests
   };
   struct Queue {
-    ibv_cq cq{};  // first: an ibv_cq* is one of these
+    ibv_cq cq{};  // first member: an ibv_cq* is also a Queue*
     bool one_thread = false;
     std::deque<ibv_wc> completions;
     bool armed = false;
   };
   struct Region {
     ibv_mr mr{};
-    std::uint64_t begin = 0;  // the address by which peers and requests know the memory
+    std::uint64_t begin = 0;  // the address that peers and requests use
     int access = 0;
   };
 
@@ -91,7 +90,7 @@ class FakeVerbs {
     return fake;
   }
 
-  // ---- what a test does ----------------------------------------------------------------------
+  // ---- controls of a test ----------------------------------------------------------------------
 
   Pair* pair(std::uint32_t number) {
     const auto found = by_number.find(number);
@@ -101,7 +100,7 @@ class FakeVerbs {
     const auto found = by_key.find(key);
     return found == by_key.end() ? nullptr : found->second;
   }
-  // A write of the peer. False: the device refuses it.
+  // RDMA write by the peer. False: the device refuses it.
   bool write(std::uint32_t key, std::uint64_t address, std::string_view bytes) {
     const Region* r = region(key);
     if (!r || !(r->access & IBV_ACCESS_REMOTE_WRITE) || !covers(*r, address, bytes.size()))
@@ -109,7 +108,7 @@ class FakeVerbs {
     std::memcpy(static_cast<char*>(r->mr.addr) + (address - r->begin), bytes.data(), bytes.size());
     return true;
   }
-  // Something of the peer comes that takes a receive. False: none is posted, it would be repeated.
+  // The peer's message consumes a receive. False: none is posted, so a device would retry it.
   bool arrive(Pair& p, std::uint32_t immediate, bool with_immediate = true) {
     if (p.qp.state != IBV_QPS_RTS || p.receives.empty()) return false;
     ibv_wc wc{};
@@ -121,7 +120,7 @@ class FakeVerbs {
     complete(p, wc);
     return true;
   }
-  // The oldest request leaves, and is acknowledged. False where there is none.
+  // Sends and acknowledges the oldest request. False if there is none.
   bool leave(Pair& p, Request* left = nullptr) {
     if (p.qp.state != IBV_QPS_RTS || p.sends.empty()) return false;
     Request r = std::move(p.sends.front());
@@ -131,7 +130,7 @@ class FakeVerbs {
       ibv_wc wc{};
       wc.wr_id = r.id;
       wc.opcode = IBV_WC_RDMA_WRITE;
-      wc.byte_len = r.number;  // says nothing of sends: a place for it
+      wc.byte_len = r.number;  // unused for sends: holds the request number
       if (unkind())
         p.late.push_back(wc);
       else
@@ -140,7 +139,7 @@ class FakeVerbs {
     if (left) *left = std::move(r);
     return true;
   }
-  // The queue pair fails with this status, of its oldest request or receive.
+  // Fails the queue pair with this status for its oldest request or receive.
   void fail(Pair& p, ibv_wc_status status) {
     if (p.qp.state != IBV_QPS_RTS) return;
     acknowledge(p, true);
@@ -160,7 +159,7 @@ class FakeVerbs {
     flush(p);
   }
 
-  // The link is lost, or back: the retries of what is under way are exhausted.
+  // Sets the port state. Going down exhausts the retries of pending requests.
   void set_port(bool is_up) {
     const std::lock_guard lock(mutex);
     up = is_up;
@@ -173,11 +172,11 @@ class FakeVerbs {
         if (!p.sends.empty()) fail(p, IBV_WC_RETRY_EXC_ERR);
   }
 
-  // What a card makes one pay for, ever.
+  // Totals of operations that are costly on real hardware.
   struct Counts {
     std::size_t doorbells = 0, requests = 0, completions = 0;
     std::size_t inlined = 0, inline_bytes = 0;
-    std::size_t connections = 0;  // both of whose ends were connected to each other
+    std::size_t connections = 0;  // both ends connected to each other
     std::size_t pairs = 0, registrations = 0, registered_bytes = 0;
   };
   Counts counts;
@@ -186,26 +185,26 @@ class FakeVerbs {
   std::size_t most_registered = SIZE_MAX;  // bytes: the limit of locked memory
   int refuse_after = -1;                   // a chain loses the requests after this number; -1: none
 
-  // What is sent leaves by itself, as the queue is looked at.
+  // Sends leave whenever the completion queue is polled.
   bool prompt = false;
-  // What is sent arrives at the queue pair at the other end.
+  // Sends arrive at the connected queue pair.
   bool wired = false;
-  bool up = true;  // the port
-  // What newer drivers have; a device refuses what it has not. For devices opened from then on.
+  bool up = true;  // port state
+  // Features of newer drivers, for devices opened later; calls of a missing feature fail.
   bool has_wr = true, has_thread_domains = true, has_parent_domains = true,
        has_extended_queues = true;
   ibv_ece ece{0x2c9, 6, 0};  // no options: none
-  std::uint8_t address = 1;  // the last byte of its GID
-  // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
+  std::uint8_t address = 1;  // last byte of its GID
+  // Error of the transition to RTR: ETIMEDOUT if the peer's port does not answer.
   int unreachable = 0;
-  // Sends are not taken at all.
+  // post_send fails.
   bool refuse_sends = false;
-  int refuse_regions = 0;  // so many registrations
+  int refuse_regions = 0;  // number of registrations that fail
   std::deque<ibv_async_event> reports;
   std::list<Pair> pairs;
   std::list<Region> regions;
 
-  // ---- what the functions below do -----------------------------------------------------------
+  // ---- called by the functions below ------------------------------------------------------------
 
   bool covers(const Region& r, std::uint64_t address, std::size_t bytes) const {
     return address >= r.begin && bytes <= r.mr.length && address - r.begin <= r.mr.length - bytes;
@@ -235,7 +234,7 @@ class FakeVerbs {
   void move_wire();
   int poll(Queue& queue, int n, ibv_wc* out);
 
-  // What inline functions of verbs.h call. Who counts instructions leaves out what is in
+  // Called by inline functions of verbs.h. Instruction counts exclude functions named
   // FakeVerbs::ops_*.
   static int ops_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     const std::lock_guard lock(get().mutex);
@@ -277,7 +276,7 @@ class FakeVerbs {
   static Pair& begun(ibv_qp_ex* qp) { return *reinterpret_cast<Pair*>(qp); }
   static void forget_begun(Pair& p);
 
-  // ---- what inline functions call of a context that is extended --------------------------------
+  // ---- called by inline functions on an extended context ----------------------------------------
 
   static ibv_qp* create_qp_ex(ibv_context* of, ibv_qp_init_attr_ex* attributes) {
     if (!get().has_wr) return errno = EOPNOTSUPP, nullptr;
@@ -322,7 +321,7 @@ class FakeVerbs {
     return &get().parent;
   }
 
-  // nullptr, and errno: the device refuses it.
+  // Returns nullptr and sets errno if the device refuses it.
   Pair* make_pair(ibv_context* of, ibv_cq* sends, const ibv_qp_cap& cap) {
     const std::lock_guard lock(mutex);
     if (!limits.reliable) return errno = EOPNOTSUPP, nullptr;
@@ -356,12 +355,12 @@ class FakeVerbs {
   ibv_context& context = extended.context;
   ibv_pd domain{}, parent{};
   ibv_td thread{};
-  int threads = 0;  // thread domains that are there
+  int threads = 0;  // live thread domains
   std::list<ibv_comp_channel> channels;
   std::list<Queue> queues;
   std::map<std::uint32_t, Pair*> by_number;
   std::map<std::uint32_t, Region*> by_key;
-  std::vector<Pair*> unsent;   // wired: with requests that have not left
+  std::vector<Pair*> unsent;   // wired: with unsent requests
   std::recursive_mutex mutex;  // ranks may be threads
   std::uint32_t next_number = 17, next_key = 1;
   std::mt19937 random{seed()};

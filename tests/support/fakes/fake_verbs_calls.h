@@ -1,5 +1,5 @@
-// The functions of libibverbs, over the device of fake_verbs.h, which includes this file: a program
-// that has them does not reach those of the library.
+// The functions of libibverbs on the device of fake_verbs.h, which includes this file. They replace
+// the library's in the program.
 #pragma once
 
 #include "support/fakes/fake_verbs.h"
@@ -24,7 +24,7 @@ const char* ibv_get_device_name(ibv_device*) { return "fake"; }
 ibv_context* ibv_open_device(ibv_device*) {
   FakeVerbs& fake = FakeVerbs::get();
   const std::lock_guard lock(fake.mutex);
-  if (fake.context.device) return &fake.context;  // another rank, which may be a thread, reads it
+  if (fake.context.device) return &fake.context;  // another rank's thread may read it
   fake.extended.sz = sizeof fake.extended;
   fake.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   fake.extended.create_qp_ex = FakeVerbs::create_qp_ex;
@@ -56,7 +56,7 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
   auto* const port = reinterpret_cast<ibv_port_attr*>(compat);
   port->state = FakeVerbs::get().up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   port->active_mtu = port->max_mtu = IBV_MTU_1024;
-  port->max_msg_sz = 1000;  // so that long messages are several requests
+  port->max_msg_sz = 1000;  // so that a long message takes several requests
   port->link_layer = IBV_LINK_LAYER_ETHERNET;
   return 0;
 }
@@ -178,7 +178,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (attributes->qp_state == IBV_QPS_ERR) {
     FakeVerbs::get().flush(p);
   } else {
-    // RESET, INIT, RTR and RTS follow each other.
+    // The states are RESET, INIT, RTR, RTS, in this order.
     if (attributes->qp_state != qp->state + 1) return EINVAL;
     const int why = FakeVerbs::get().unreachable;
     if (why != 0 && attributes->qp_state == IBV_QPS_RTR) return why;

@@ -1,4 +1,4 @@
-// Limits of real RDMA devices, for the fake one to have: what `ibv_devinfo -v` and drivers say.
+// Limits of real RDMA devices for the fake device, from `ibv_devinfo -v` and drivers.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@ namespace weft::testing {
 struct FakeLimits {
   const char* device;
   int max_qp, max_mr, max_cqe, max_qp_wr;
-  int max_inline;     // bytes of a request's own data, for reliable connections
-  int max_rd_atomic;  // RDMA reads under way at once
-  bool reliable;      // has reliable connections (RC)
+  int max_inline;     // bytes of inline data, for reliable connections
+  int max_rd_atomic;  // pending RDMA reads
+  bool reliable;      // supports reliable connections (RC)
   const char* source;
 };
 
-// ConnectX-7 and -8 have the driver of ConnectX-6 (mlx5); no output of theirs is at hand.
+// ConnectX-7 and -8 use the driver of ConnectX-6 (mlx5); we have no output of theirs.
 inline constexpr FakeLimits kFakeLimits[] = {
     {"ConnectX-6", 262'144, 1 << 24, 4'194'303, 32'768, 988, 16, true,
      "github.com/openucx/ucx/issues/8229 (max_qp, max_qp_wr), open-mpi/ompi/pull/6137 (max_mr, "

@@ -1,20 +1,19 @@
-// The wire of the fake device of fake_verbs.h, which includes this file: requests that are posted,
-// go to the other end, early or late, and complete.
+// The wire of the fake device of fake_verbs.h, which includes this file: posts requests, delivers
+// them early or late, and completes them.
 #pragma once
 
 #include "support/fakes/fake_verbs.h"
 
 namespace weft::testing {
 
-// What this queue pair has sent goes over the wire; of an unkind device some of it, unless who
-// waits for it sleeps.
+// Delivers this queue pair's posted requests; without `kind`, only some, unless the poller sleeps.
 inline void FakeVerbs::carry(Pair& p) {
   for (int stays = unkind() && one_in(2) ? static_cast<int>(random() % 4) : -1;
        p.qp.state == IBV_QPS_RTS && !p.sends.empty(); --stays) {
     Pair* const to = pair(p.other);
     if (stays == 0 && to && !reinterpret_cast<Queue*>(to->qp.send_cq)->armed) return;
     if (!up || !to || to->qp.state == IBV_QPS_ERR) return fail(p, IBV_WC_RETRY_EXC_ERR);
-    // A device would repeat it after a long while.
+    // A real device would retry for a long time.
     demand(to->qp.state == IBV_QPS_RTS, "sends to a peer that is not connected");
     demand(to->other == p.qp.qp_num, "sends to the queue pair of another connection");
     Request r;
@@ -42,7 +41,7 @@ inline void FakeVerbs::flush(Pair& p) {
   p.sends.clear();
   p.receives.clear();
 }
-// Returns an error, and in `bad` the first request that was not taken.
+// Returns an error, and in `bad` the first request that was not posted.
 inline int FakeVerbs::post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad) {
   *bad = wr;
   if (refuse_sends) return EIO;
@@ -51,7 +50,7 @@ inline int FakeVerbs::post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad) {
     *bad = wr;
     if (taken == refuse_after) return ENOMEM;
     ++counts.requests;
-    if (p.qp.state == IBV_QPS_ERR) {  // it failed, and its user has not seen that yet
+    if (p.qp.state == IBV_QPS_ERR) {  // failed, but its user has not polled the error yet
       ibv_wc wc{};
       wc.wr_id = wr->wr_id;
       wc.status = IBV_WC_WR_FLUSH_ERR;
@@ -84,7 +83,7 @@ inline int FakeVerbs::post(Pair& p, ibv_send_wr* wr, ibv_send_wr** bad) {
   if (wired && !std::ranges::count(unsent, &p)) unsent.push_back(&p);
   return 0;
 }
-// What has gone is acknowledged, in the order of the queue pair: all of it, or some.
+// Acknowledges sent requests in queue pair order: all of them, or a random number.
 inline void FakeVerbs::acknowledge(Pair& p, bool all) {
   while (!p.late.empty() && (all || !one_in(3))) {
     const ibv_wc wc = p.late.front();
@@ -113,7 +112,7 @@ inline int FakeVerbs::poll(Queue& queue, int n, ibv_wc* out) {
   int i = 0;
   for (; i < n && !completions.empty(); ++i, completions.pop_front()) {
     out[i] = completions.front();
-    // A completion of a send stands for all before it.
+    // The completion of a send also completes all sends before it.
     if (Pair* p = pair(out[i].qp_num); p && out[i].opcode == IBV_WC_RDMA_WRITE)
       p->freed = out[i].byte_len + 1;
   }

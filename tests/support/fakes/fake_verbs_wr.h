@@ -42,7 +42,7 @@ inline void FakeVerbs::ops_wr_pieces(ibv_qp_ex* qp, std::size_t n, const ibv_sge
   demand(n <= 1, "more pieces than the queue pair has");
   if (n) add_piece(qp, *pieces);
 }
-// Copied at once: the device looks at the memory no more.
+// Copies at once: inline data may be reused after the call.
 inline void FakeVerbs::ops_wr_inline(ibv_qp_ex* qp, void* data, std::size_t bytes) {
   Pair& p = begun(qp);
   const std::string& kept = p.inlined.emplace_back(static_cast<const char*>(data), bytes);

@@ -1,5 +1,5 @@
-// A job of which there is rank 0 alone: what the others say when ranks exchange what a transport
-// needs is up to the test.
+// A job with only rank 0: the test supplies the other ranks' side of every exchange that sets up a
+// transport.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 
 namespace weft::testing {
 
-// What a rank says where rank 0, which says the right thing, says `right`. Empty: the same.
+// The message of rank `from`, where `right` is rank 0's correct one. Empty: `right`.
 using Forge = std::function<std::string(Rank from, std::string right)>;
 
-// The letters of a ForgedJob: what rank 0 has sent, and what the test lets come.
+// Letters of a ForgedJob: those that rank 0 sent, and those that the test delivers.
 struct ForgedMail {
   struct Sent {
     Rank to = kNoRank;
@@ -62,7 +62,7 @@ class ForgedJob final : public Job {
     for (Rank r = 1; forge_ && r < size_; ++r) all[static_cast<std::size_t>(r)] = forge_(r, said);
     return all;
   }
-  // All ranks are of one group.
+  // All ranks are in one group.
   std::vector<std::string> all_gather_in_group(std::string_view, std::string_view mine) override {
     return all_gather(mine);
   }
@@ -86,8 +86,8 @@ class ForgedJob final : public Job {
   void abort(const char*) noexcept override {}
   std::unique_ptr<Job> shrink() override { return nullptr; }
 
-  std::string said;                  // by rank 0, the first time: only then anything is forged
-  std::vector<std::string> said_to;  // the same, where it said something to each
+  std::string said;                  // rank 0's first message: only that exchange is forged
+  std::vector<std::string> said_to;  // likewise for a message to each rank
   std::shared_ptr<ForgedMail> mail = std::make_shared<ForgedMail>();
 
  private:
@@ -95,7 +95,7 @@ class ForgedJob final : public Job {
   Forge forge_;
 };
 
-// Each rank on a host of its own, all with this rail.
+// Each rank on a separate host with this rail.
 inline Topology separate_hosts(int ranks, const Nic& rail) {
   std::vector<Place> hosts(static_cast<std::size_t>(ranks));
   for (std::size_t r = 0; r < hosts.size(); ++r) {
@@ -105,15 +105,14 @@ inline Topology separate_hosts(int ranks, const Nic& rail) {
   return Topology(hosts);
 }
 
-// ---- for fuzzers: bytes of an input that may be shorter than one would like
-// ----------------------
+// ---- for fuzzers: bytes of an input that may be too short ---------------------------------------
 
 inline std::uint8_t byte_of(std::string_view text, std::size_t i) {
   return i < text.size() ? static_cast<std::uint8_t>(text[i]) : std::uint8_t{0};
 }
 
-// `right` with bytes of the input laid over it, from a place that the first of them says; the
-// second one says whether it is cut short before (1), and made as long as they want it (2).
+// Overwrites part of `right` with fuzzer input: the first byte is the offset, the second selects
+// truncation there (1) or extension to the end of the input (2).
 inline std::string laid_over(std::string right, std::string_view bytes) {
   if (bytes.size() < 2) return right;
   const std::size_t at = byte_of(bytes, 0), cut = byte_of(bytes, 1);

@@ -1,5 +1,5 @@
-// Rank 0 of a job with the verbs transport, on a fake device; what its peers say is up to the test.
-// The transport's own code knows nothing of it.
+// Rank 0 of a job with the verbs transport on a fake device; the test plays the peers. The
+// transport's code is unchanged.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct VerbsPeers {
   static constexpr int kQps = 2, kSlots = 4, kSlotBytes = 256, kWindows = 2;
   static constexpr std::size_t kMostInSlot = kSlotBytes - kVerbsFrontBytes;
 
-  // What a peer knows of one queue pair, and keeps count of.
+  // A peer's state of one queue pair.
   struct Lane {
     std::uint32_t pair = 0;
     std::uint64_t ring = 0;
@@ -35,7 +35,7 @@ struct VerbsPeers {
     std::uint16_t taken = 0;  // messages of rank 0
   };
 
-  // Throws what the transport throws.
+  // Throws the transport's errors.
   explicit VerbsPeers(int ranks, const Forge& forge = {}, int send_depth = 16,
                       bool connected = true) {
     for (const auto& [variable, value] :
@@ -53,7 +53,7 @@ struct VerbsPeers {
     lanes.resize(static_cast<std::size_t>((ranks - 1) * kQps));
     for (Rank r = 1; connected && r < ranks; ++r) connect(r);
   }
-  // The peer invites rank 0, which answers, and is told that the peer is ready.
+  // The peer invites rank 0, gets its answer, and reports that it is ready.
   void connect(Rank rank) {
     letter(rank, VerbsLetter::kInvite, 0, invitation(1));
     poll();
@@ -67,14 +67,14 @@ struct VerbsPeers {
     }
     poll();
   }
-  // A letter of the peer, of its attempt number `mine`.
+  // Sends a letter of the peer, from its connection attempt `mine`.
   void letter(Rank from, VerbsLetter what, std::uint32_t yours, std::string_view body = {},
               std::uint32_t mine = 1) {
     const VerbsLetterFront front{what, mine, yours};
     std::string text(reinterpret_cast<const char*>(&front), sizeof front);
     mail->coming.push_back({from, text.append(body)});
   }
-  // An invitation as a peer has it.
+  // A peer's invitation.
   static std::string invitation(std::uint32_t number) {
     VerbsPort port;
     port.mtu = 1024;
@@ -104,7 +104,7 @@ struct VerbsPeers {
   }
   FakeVerbs::Pair* pair(Rank rank, int k = 0) { return fake.pair(lane(rank, k).pair); }
 
-  // An invitation, as reopen() makes it.
+  // Answers an invitation made by reopen().
   void reopened(Rank rank, const std::string& invitation) {
     learn(invitation, 0, static_cast<std::size_t>((rank - 1) * kQps), kQps);
   }
@@ -113,7 +113,7 @@ struct VerbsPeers {
     FakeVerbs::Pair* const p = pair(rank, k);
     return p && fake.arrive(*p, VerbsImmediate{kind, index, lane(rank, k).taken}.pack());
   }
-  // These bytes in the slot that is due. False: rank 0 has no room for it, or has given up.
+  // Writes a message to the next slot. False: rank 0 has no receive posted, or has disconnected.
   bool message(Rank rank, int k, std::string_view bytes) {
     Lane& l = lane(rank, k);
     const std::string whole(bytes.substr(0, kSlotBytes));
@@ -128,7 +128,7 @@ struct VerbsPeers {
     bytes.append(reinterpret_cast<const char*>(&body), sizeof body);
     return message(rank, k, bytes);
   }
-  // What rank 0 has sent on this queue pair arrives; its slots are taken.
+  // Completes and returns rank 0's sends on this queue pair, and frees their slots.
   std::vector<FakeVerbs::Request> take(Rank rank, int k = 0) {
     std::vector<FakeVerbs::Request> all;
     FakeVerbs::Pair* const p = pair(rank, k);

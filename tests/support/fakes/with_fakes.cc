@@ -1,5 +1,5 @@
-// Linked into `weft`, it makes the program weft_with_fakes of the tests, which knows two devices
-// more: WEFT_DEVICE=fake, and fake-nic, whose memory RDMA NICs reach, too.
+// Linked into `weft`, makes the test program weft_with_fakes with two more devices:
+// WEFT_DEVICE=fake, and fake-nic, whose memory RDMA NICs reach, too.
 #include <string_view>
 
 #include "support/fakes/fake_device.h"

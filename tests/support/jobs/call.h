@@ -1,4 +1,4 @@
-// One collective by its name, on any memory.
+// Runs a collective given as a value of Collective, on any memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What is behind a Communicator, for tests.
+// Access to a Communicator's implementation, for tests.
 #pragma once
 
 #include "coll/runtime/core.h"

@@ -1,4 +1,4 @@
-// Faults of all transports that are made while this lives: transport/fault.h says which.
+// While alive, injects a fault (transport/fault.h) into all transports.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A job that does what another one does, for tests that change a function of it.
+// A job that forwards to another one, for tests that override one of its functions.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The launchers of others: what is missing to use one here, and the command that starts a job by
+// Other launchers: which capability is missing to use one, and the command that starts a job with
 // it.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace weft::testing {
 
-// "missing capability: ..."; empty where nothing is.
+// "missing capability: ...", or empty if none is missing.
 inline std::string missing_for_mpirun() {
 #if !WEFT_HAVE_PMIX
   return "missing capability: PMIx (this build has none)";
@@ -25,7 +25,7 @@ inline std::string by_mpirun(int ranks, const std::string& command) {
   return fmt::format("mpirun --allow-run-as-root --oversubscribe -n {} {}", ranks, command);
 }
 
-// In a cluster of this one machine, which the script makes.
+// Starts a Slurm cluster of this one machine.
 inline constexpr const char* kSlurm = WEFT_SOURCE_DIR "/tests/lab/slurm";
 inline std::string missing_for_srun() {
 #if !WEFT_HAVE_PMIX
@@ -44,15 +44,15 @@ inline std::string by_srun(int ranks, const std::string& command) {
 inline std::string missing_for_torchrun() {
   return run("torchrun --help").exit_code == 0 ? "" : "missing capability: torchrun";
 }
-// -r and -t: without them the torchrun of Debian 12 (torch 1.13 with Python 3.11) fails by itself.
-// --: a newer one takes --log of weft for a short form of its own options.
+// -r and -t: without them, torchrun of Debian 12 (torch 1.13 with Python 3.11) fails. --: newer
+// ones would parse weft's --log as an abbreviation of their own options.
 inline std::string by_torchrun(int ranks, const std::string& logs, const std::string& command) {
   return fmt::format(
       "torchrun -r 1 -t 1 --log_dir {} --master_port {} --nproc_per_node {} --no_python -- {}",
       logs, 10000 + getpid() % 10000, ranks, command);
 }
 
-// With what torchrun sets for each of its workers, and without torchrun.
+// Sets the variables that torchrun sets for its workers, without torchrun.
 inline std::string in_torchrun_environment(int ranks, const std::string& command) {
   std::string all = fmt::format(
       "export WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} TORCHELASTIC_RUN_ID=weft_test; ",

@@ -1,4 +1,4 @@
-// Payloads whose reductions are exact in every type, and the reference computed without weft.
+// Payloads whose reductions are exact in every type, and the reference, computed without weft.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace weft::testing {
 
-// Small whole numbers: sums over 40 ranks stay exact even in bfloat16 (8 bits).
+// Small integers: sums over 40 ranks stay exact even in bfloat16 (8 bits).
 inline int value(int rank, std::size_t i) {
   return static_cast<int>((i * 7 + i / 13 + static_cast<std::size_t>(rank) * 3) % 5) + 1;
 }
@@ -18,7 +18,7 @@ inline int value(int rank, std::size_t i) {
 inline std::uint16_t to_bf16(float f) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16);
 }
-inline std::uint16_t to_fp16(float f) {  // exact for whole numbers up to 2048 and their halves
+inline std::uint16_t to_fp16(float f) {  // exact for integers up to 2048 and their halves
   const auto bits = std::bit_cast<std::uint32_t>(f);
   if ((bits & 0x7fffffff) == 0) return 0;
   const int exponent = static_cast<int>((bits >> 23) & 255) - 127 + 15;
@@ -60,16 +60,16 @@ inline void put(void* at, std::size_t i, DType type, double v) {
   }
 }
 
-// What a rank contributes to a reduction by `op`: of products all but a few factors are 1, and of
-// bools all but a few are true, so that results stay exact and are not all alike.
+// A rank's operand of a reduction by `op`. Most factors of a product are 1, and most bools are
+// true, so that results stay exact and differ.
 inline int operand(int rank, std::size_t i, DType type, RedOp op) {
   if (type == DType::kBool) return (i + static_cast<std::size_t>(rank) * 3) % 7 == 0 ? 0 : 1;
   if (op != RedOp::kProd) return value(rank, i);
   return (static_cast<std::size_t>(rank) + i) % 8 < 2 ? 2 - static_cast<int>(i % 2) : 1;
 }
 
-// The reduction over n ranks of element i. An average is a whole number or not exact in general:
-// callers use n that are powers of two for avg on floating types.
+// The reduction of element i over n ranks. An average may be fractional and is then inexact: for
+// avg on floating types, callers use an n that is a power of two.
 inline double reduced(int n, std::size_t i, DType type, RedOp op) {
   double sum = 0, low = 1e9, high = -1e9, product = 1;
   long long all = -1, any = 0, odd = 0;
@@ -94,7 +94,7 @@ inline double reduced(int n, std::size_t i, DType type, RedOp op) {
       return high;
     case RedOp::kAvg: {
       if (is_floating(type)) return sum / n;
-      const auto whole = static_cast<std::int64_t>(sum);  // of which the sum in the type is left
+      const auto whole = static_cast<std::int64_t>(sum);  // the type keeps its low bits
       if (type == DType::kInt8) return static_cast<std::int8_t>(whole) / n;
       if (type == DType::kUInt8) return static_cast<std::uint8_t>(whole) / n;
       return static_cast<double>(whole / n);

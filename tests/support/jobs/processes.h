@@ -1,4 +1,4 @@
-// Ranks as real processes, which can be killed and stopped: Processes job(n, spec, body).
+// Ranks as processes, which can be killed and stopped: Processes job(n, spec, body).
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 namespace weft::testing {
 
-// Memory that the test and all its ranks see. T is zero bytes at first.
+// Memory shared by the test and all its ranks. T is initially zero bytes.
 template <typename T>
 class Shared {
  public:
@@ -46,7 +46,7 @@ class Processes {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Forks n ranks; each calls body(spec of its rank) and exits with what it returns.
+  // Forks n ranks; each calls body(its spec) and exits with the result.
   Processes(int n, std::chrono::milliseconds rendezvous_timeout,
             const std::function<int(const JobSpec&)>& body) {
     const std::vector<std::uint16_t> any{0};
@@ -99,7 +99,7 @@ class Processes {
   pid_t pid(Rank r) const { return pids_[static_cast<std::size_t>(r)]; }
   void signal(Rank r, int number) { kill(pid(r), number); }
 
-  // Exit code of a rank, 128 + n when signal n ended it, kRuns while it runs.
+  // Exit code of a rank: 128 + n if signal n ended it, kRuns while it runs.
   int code(Rank r) {
     int& code = codes_[static_cast<std::size_t>(r)];
     int status = 0;
@@ -108,7 +108,7 @@ class Processes {
     return code;
   }
 
-  // Waits until all ranks but `without` have ended; false when they have not in time.
+  // Waits until all ranks but `without` have ended; false on timeout.
   bool wait(std::chrono::milliseconds time, Rank without = kNoRank) {
     return wait_until(time, [&] {
       for (Rank r = 0; r < static_cast<Rank>(pids_.size()); ++r)

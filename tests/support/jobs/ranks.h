@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-// ranks_per_host.size() hosts with so many ranks each, `rails` rails over loopback.
+// One host per element with that number of ranks; `rails` rails over loopback.
 inline std::vector<Place> places(const std::vector<int>& ranks_per_host, int rails = 1) {
   std::vector<Place> all;
   for (std::size_t h = 0; h < ranks_per_host.size(); ++h)
@@ -32,7 +32,7 @@ inline std::vector<Place> places(const std::vector<int>& ranks_per_host, int rai
   return all;
 }
 
-// Calls body(world) on every rank, a thread each. An exception fails the test and names the rank.
+// Calls body(world) on a thread per rank. An exception fails the test and names the rank.
 inline void run_ranks(const std::vector<Place>& where, const WorldOptions& options,
                       const std::function<void(World&)>& body) {
   const int n = static_cast<int>(where.size());

@@ -1,4 +1,4 @@
-// Where the ranks of a parameterised test are, and the seed of a random one.
+// Parameters of a test: the placement of its ranks, and a random seed.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace weft::testing {
 
 struct Setting {
   const char* name;
-  std::vector<int> hosts;  // ranks of each
+  std::vector<int> hosts;  // ranks on each host
   const char* transport;
 };
 inline void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
@@ -21,7 +21,7 @@ inline int ranks_of(const Setting& s) { return std::accumulate(s.hosts.begin(), 
 
 inline bool needs_ucx(const Setting& s) { return std::string_view(s.transport) == "ucx"; }
 
-// Of WEFT_TEST_SEED, or a new one; printed, so that a failure can be played again.
+// WEFT_TEST_SEED, or a new seed; printed, so that a failure can be reproduced.
 inline unsigned seed() {
   static const unsigned value = [] {
     const char* text = std::getenv("WEFT_TEST_SEED");

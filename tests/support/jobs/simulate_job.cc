@@ -42,10 +42,10 @@ struct SimJob::State {
   struct Member {
     std::unique_ptr<Transport> endpoint;
     std::array<Transport*, 2> links;
-    std::vector<std::unique_ptr<SimPart>> parts;  // by call; none where it has no part in it
+    std::vector<std::unique_ptr<SimPart>> parts;  // by call; null if not a member
     SimProgram program;
-    std::size_t next = 0;                // in program.order
-    std::vector<std::size_t> under_way;  // calls
+    std::size_t next = 0;                // in program order
+    std::vector<std::size_t> under_way;  // pending calls
     double moved_us = 0;
     bool ended = false;
     SimOutcome outcome;
@@ -67,7 +67,7 @@ struct SimJob::State {
     }
     for (SimPause& p : options.pauses) {
       if (!p.until_us) continue;
-      // To whole picoseconds, as the fabric has it: when the wake comes, the pause is over.
+      // Rounds to whole picoseconds, like the fabric, so that the pause is over at the wake.
       p.until_us = static_cast<double>(std::llround(*p.until_us * 1e6)) / 1e6;
       fabric.wake(p.rank, *p.until_us);
     }
@@ -129,7 +129,7 @@ struct SimJob::State {
       return p.rank == r && p.from_us <= now() && (!p.until_us || now() < *p.until_us);
     });
   }
-  bool stopped(Rank r) const {  // for good
+  bool stopped(Rank r) const {  // forever
     return std::ranges::any_of(options.pauses, [&](const SimPause& p) {
       return p.rank == r && p.from_us <= now() && !p.until_us;
     });
@@ -147,7 +147,7 @@ struct SimJob::State {
     }
   }
 
-  // Takes out what is done.
+  // Removes completed calls.
   void collect(Member& m) {
     std::erase_if(m.under_way, [&](std::size_t i) {
       if (!m.parts[i]->run.done()) return false;
@@ -211,8 +211,7 @@ struct SimJob::State {
     decide_us = since_us + options.verdict_us;
     for (Rank r = 0; r < fabric.nranks(); ++r) fabric.wake(r, decide_us);
   }
-  // Everybody who is not done ends with the verdict: a death that is known, else the first thing
-  // that a rank saw.
+  // All unfinished ranks end with the verdict: a known death, otherwise the first error of a rank.
   void decide() {
     Status verdict = suspicion;
     for (const auto& [at_us, rank] : deaths)
@@ -259,7 +258,7 @@ struct SimJob::State {
           progress(r);
         },
         [&] {
-          // Deadlines are looked at by all: a rank that nothing wakes has one, too.
+          // Checks all deadlines: a rank without events has one, too.
           if (now() >= next_look_us) {
             next_look_us = now() + options.deadline_us / 4;
             for (Rank r = 0; r < fabric.nranks(); ++r) fabric.wake(r, next_look_us);
@@ -278,7 +277,7 @@ struct SimJob::State {
   SimJobOptions options;
   SimFabric fabric;
   std::vector<Communicator> communicators;
-  std::vector<Member> members;  // their endpoints go before the fabric does
+  std::vector<Member> members;  // destroyed before the fabric
   std::vector<std::pair<double, Rank>> deaths;
   std::uint32_t next_id = 1, first_id = 1;
   std::uint64_t retries = 0;

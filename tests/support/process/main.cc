@@ -1,5 +1,5 @@
-// main() of the test programs: GoogleTest's, and `--file=NAME`, which runs the cases of one source
-// of a program that is made of several.
+// main() of the test programs: GoogleTest's main() plus `--file=NAME`, which runs the cases of one
+// source file.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// A filter for the suites of `file`, empty where there are none.
+// A filter for the suites of `file`; empty if it has none.
 std::string suites_of(const std::string& file) {
   const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
   std::string filter;
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "no test of {} is in this program\n", file);
       return 1;
     }
-    // GTEST_FILTER=-CASES leaves some of them out.
+    // GTEST_FILTER=-CASES excludes cases.
     const std::string without = GTEST_FLAG_GET(filter);
     GTEST_FLAG_SET(filter, filter + (without.starts_with('-') ? without : ""));
   }

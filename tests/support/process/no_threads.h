@@ -1,5 +1,5 @@
-// As where the limit of processes and threads is reached: as long as it lives, this process can
-// start no thread, since none can have a stack of the size that it asks for.
+// While alive, thread creation fails in this process, as at the limit of processes: the default
+// stack size is too large to allocate.
 #pragma once
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// All of a file; empty where there is none.
+// Content of a file; empty if it cannot be opened.
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;

@@ -1,5 +1,5 @@
-// The recorded trees of real hosts, which lie outside the repository: WEFT_RECORDED names their
-// folder; by default it lies beside the source tree.
+// Recorded /sys trees of real hosts, in the folder WEFT_RECORDED; by default it lies beside the
+// source tree.
 #pragma once
 
 #include <filesystem>
@@ -16,15 +16,15 @@ inline std::string recorded_folder() {
   return folder.empty() ? WEFT_SOURCE_DIR "/../shared/recorded" : folder;
 }
 
-// The name of a recorded host in the name of a test.
+// A host name as part of a test name.
 inline std::string case_name(std::string host) {
   std::erase(host, '-');
   return host;
 }
 
-// A host's /sys in a temporary folder, with links to the recorded files. Where the recording was
-// stored without symbolic links, a file of one line without an end ("../../devices/pci0000:00/...")
-// stands for each.
+// A host's /sys in a temporary folder, with links to the recorded files. In recordings stored
+// without symbolic links, a one-line file without a newline ("../../devices/pci0000:00/...")
+// replaces each link.
 class RecordedHost {
  public:
   explicit RecordedHost(const std::string& name) {
@@ -46,7 +46,7 @@ class RecordedHost {
         std::filesystem::copy_symlink(entry.path(), target);
       } else if (entry.is_directory()) {
         const std::string name = entry.path().filename();
-        if (name == "power" || name == "cpu") continue;  // large, and no test needs them
+        if (name == "power" || name == "cpu") continue;  // large, and not used by tests
         std::filesystem::create_directory(target);
         grow(entry.path(), target);
       } else {

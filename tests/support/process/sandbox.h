@@ -1,5 +1,4 @@
-// Runs a shell command as a container runtime may run it: with system calls refused, or as another
-// user.
+// Runs a shell command with refused system calls or as another user, like a container runtime.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +19,7 @@
 
 namespace weft::testing {
 
-// As run(), after `prepare` in the child, which says whether it could.
+// Like run(), but first calls `prepare` in the child, which returns false if it failed.
 inline Output run_prepared(const std::function<bool()>& prepare, const std::string& command) {
   constexpr int kNotPrepared = 77;
   Output output;
@@ -50,8 +49,8 @@ inline Output run_prepared(const std::function<bool()>& prepare, const std::stri
   return output;
 }
 
-// Makes the kernel refuse a system call to this process and its children, with `error`. False where
-// it does not let us.
+// Makes a system call fail with `error` in this process and its children (seccomp). False if the
+// kernel does not allow this.
 inline bool refuse_call(long call, int error) {
   const auto number = static_cast<__u32>(call);
   sock_filter program[] = {

@@ -1,11 +1,11 @@
-// Whether this build has a sanitizer, which keeps memory of its own and is slow.
+// Whether this build has a sanitizer, which needs more memory and time.
 #pragma once
 
 #include <cstddef>
 
 namespace weft::testing {
 
-// clang says it by __has_feature, GCC by a macro.
+// clang reports it by __has_feature, GCC by a macro.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define WEFT_THREAD_SANITIZER 1
@@ -24,7 +24,7 @@ inline constexpr bool kSanitizer = true;
 inline constexpr bool kSanitizer = false;
 #endif
 
-// Bytes of memory for a byte that is touched: ThreadSanitizer has four and a half of its own.
+// Bytes of memory per byte touched: ThreadSanitizer adds four and a half.
 #if defined(WEFT_THREAD_SANITIZER)
 inline constexpr std::size_t kBytesPerByte = 6;
 #else

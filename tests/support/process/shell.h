@@ -1,5 +1,5 @@
-// Runs a shell command and returns what it printed and its exit code, as a shell has it: 128 + n
-// when signal n ended it.
+// Runs a shell command and returns its output and exit code, like a shell: 128 + n if signal n
+// ended it.
 #pragma once
 
 #include <gtest/gtest.h>

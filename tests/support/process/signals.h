@@ -1,4 +1,4 @@
-// Which threads of a process signals may come to.
+// Counts the threads of a process that can receive signals.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace weft::testing {
 
-// Threads of this process that have not blocked all signals.
+// Threads of this process that do not block all signals.
 inline int threads_with_signals() {
   int n = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -1,4 +1,4 @@
-// A new folder for what a test writes; gone with the object.
+// A new temporary folder for a test; the destructor removes it.
 #pragma once
 
 #include <stdlib.h>

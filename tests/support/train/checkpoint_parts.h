@@ -1,4 +1,4 @@
-// Tensors whose every element says what it is, in several layouts of ranks: for checkpoints' tests.
+// Tensors whose elements encode their position, in several layouts of ranks, for checkpoint tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ class Folder {
   std::string path_;
 };
 
-// tp ranks split tensors by rows, columns or not at all; dp ranks each keep a part of that (ZeRO),
-// or all of it.
+// tp ranks split tensors by rows, by columns or not at all; each of dp ranks keeps a part of that
+// (ZeRO), or all of it.
 struct CheckpointLayout {
   const char* name;
   int tp, dp;
@@ -67,7 +67,7 @@ struct Part {
       if (t.dim >= 0) p.logical.shard = {t.dim, tp, l.tp};
       const std::size_t n = p.logical.count(), d = static_cast<std::size_t>(l.zero ? l.dp : 1);
       const std::size_t me = static_cast<std::size_t>(l.zero ? dp : 0);
-      p.begin = n * me / d;  // vector where it does not divide
+      p.begin = n * me / d;  // a vector, if it does not divide
       p.count = n * (me + 1) / d - p.begin;
       memory.emplace_back(p.count, T(-1));
       p.data = memory.back().data();
@@ -102,7 +102,7 @@ void save(const CheckpointLayout& l, const std::string& folder, int step,
   });
 }
 
-// The step that was loaded, and what went wrong. left_out: what rank 0 heard of newer ones.
+// The loaded step, and errors. left_out: rank 0's reasons for skipping newer checkpoints.
 template <class T>
 std::pair<int, std::string> load(const CheckpointLayout& l, const std::string& folder,
                                  int step = -1, std::vector<std::string>* left_out = nullptr) {

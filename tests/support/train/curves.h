@@ -1,5 +1,4 @@
-// One curve for every layout: the losses and the last weights of a run against those of one
-// process.
+// Compares the losses and final weights of a run in any layout with those of one process.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,9 +11,9 @@
 
 namespace weft::train {
 
-// Of the largest weight of a tensor. AdamW divides each gradient by its own size: of one that is
-// nearly zero the rounding counts, so weights part more than losses do (1e-11 is usual). One update
-// that is missing or misplaced is 1e-3.
+// Relative to the largest weight of a tensor. AdamW divides each gradient by its own size, which
+// amplifies the rounding of a gradient near zero, so weights differ more than losses (typically
+// 1e-11). One missing or misplaced update gives 1e-3.
 inline constexpr double kWeightsApart = 1e-8;
 
 inline void expect_same(const Result& one, const Result& other, double tolerance,

@@ -1,4 +1,4 @@
-// Causal attention and its gradient in fp64 by the formulas, number by number.
+// Causal attention and its gradient in fp64 by the formulas, one element at a time.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +55,7 @@ inline NaiveAttention naive_attention(const std::vector<double>& qkv,
   return r;
 }
 
-// The largest difference, relative to the largest number of `want`.
+// The largest difference, relative to the largest element of `want`.
 inline double apart(const std::vector<double>& want, const std::vector<double>& got) {
   double most = 0, worst = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {

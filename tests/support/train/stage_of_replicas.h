@@ -1,5 +1,5 @@
-// One stage with all layers on each of several replicas, driven by hand, so that a test can look at
-// what there is in the middle of a pass.
+// One stage with all layers on each of several replicas, driven by the test, so that it can inspect
+// the state in the middle of a pass.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace weft::testing {
 
-// Passes everything on to the store that it stands before, and tells `see` after each unit: in the
-// forward pass when its weights are let go, in the backward pass when its gradients are done.
+// Forwards to the wrapped store, and calls `see` after each unit: in the forward pass when its
+// weights are released, in the backward pass when its gradients are complete.
 struct SeeingStore : train::WeightStore {
   explicit SeeingStore(train::WeightStore& to) : store(to) {}
   void expect_weights(int unit) override { store.expect_weights(unit); }
@@ -24,7 +24,7 @@ struct SeeingStore : train::WeightStore {
     if (see) see(unit);
   }
   train::WeightStore& store;
-  bool forward = true;  // the pass that runs
+  bool forward = true;  // the current pass
   std::function<void(int unit)> see;
 };
 

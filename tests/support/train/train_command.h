@@ -1,4 +1,4 @@
-// Runs of `weft train` on real processes, of a small model in fp64, and their losses.
+// Runs `weft train` as processes, on a small model in fp64, and parses its losses.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ class TrainCommand : public ::testing::Test {
         "--positions 16 --sample 0 {}",
         WEFT_BINARY, flags);
   }
-  // Step -> loss, the last one where a step was done again.
+  // Step -> loss; the last loss of a repeated step.
   std::map<int, double> losses(const std::string& flags) {
     const std::string log = folder_ / fmt::format("log{}", ++logs_);
     output_ = run(command(flags + " --log " + log));

@@ -1,5 +1,5 @@
-// Every operator of the device backend: against the processor's in fp64, on the same numbers, and
-// by finite differences in fp64. For any device.
+// Checks every operator of a device backend: against the CPU's in fp64 on the same input, and by
+// finite differences in fp64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline Numbers random_numbers(std::size_t n, unsigned seed) {
   return v;
 }
 
-// Numbers where operators on T find them.
+// Values in memory that operators on T can access.
 template <class T>
 struct Placed {
   train::Tensor<T> tensor;
@@ -49,13 +49,13 @@ struct Placed {
   T* data() { return tensor.data(); }
 };
 
-// What an operator gives: all that it writes, one after the other.
+// The concatenated outputs of an operator.
 struct Results {
   std::vector<std::pair<std::string, Numbers>> all;
   void add(std::string name, const Numbers& numbers) { all.push_back({std::move(name), numbers}); }
 };
 
-// Every operator once, on T; `round` makes numbers that all types have.
+// Runs every operator once on T; `round` makes values that all types represent.
 template <class T>
 Results run_operators(Index rows, Index width, const std::function<double(double)>& round) {
   using P = Placed<T>;
@@ -152,7 +152,7 @@ Results run_operators(Index rows, Index width, const std::function<double(double
     std::vector<Token> targets(rows);
     for (Index i = 0; i < rows; ++i) targets[i] = static_cast<Token>(i * 7 % width);
     P logits(given(rows * width));
-    // One rank that is asked to reduce: what the ranks' numbers become is its own.
+    // With one rank, the reduction is the identity.
     Tensor<LossSum<T>> loss(1, Use::kWorkspace);
     cross_entropy(logits.data(), targets.data(), 0, width, rows, whole, 0.25, loss.data(),
                   [](auto*, Index, RedOp) {});
@@ -200,7 +200,7 @@ Results run_operators(Index rows, Index width, const std::function<double(double
   return r;
 }
 
-// The norm's parts are the processor's to the bit; one number that is none makes it infinite.
+// The norm's partial sums equal the CPU's bit by bit; one NaN makes the norm infinite.
 template <class E>
 void expect_exact_squares() {
   using T = train::OnDevice<E>;
@@ -218,7 +218,7 @@ void expect_exact_squares() {
   const int shift = train::ExactSum::shift(largest);
   train::ExactSum want;
   want.add_squares(here.data(), n, shift);
-  got.add(x.data(), 12345, shift);  // cut anywhere
+  got.add(x.data(), 12345, shift);  // split at an arbitrary position
   got.add(x.data() + 12345, n - 12345, shift);
   EXPECT_EQ(got.sum().high, want.high);
   EXPECT_EQ(got.sum().low, want.low);
@@ -231,14 +231,14 @@ void expect_exact_squares() {
   }
 }
 
-// Largest difference from the processor's fp64, relative to the largest number of each result.
+// Largest difference from the CPU's fp64, relative to the largest element of each result.
 template <class E>
 void expect_as_on_the_processor(double tolerance) {
   using Codec = train::kernels::Codec<E>;
   const auto round = [](double x) {
     return static_cast<double>(Codec::widen(Codec::narrow(static_cast<typename E::Value>(x))));
   };
-  // Widths with and without whole packs of 16 bytes; more rows than a slab and than a warp.
+  // Widths that are and are not multiples of 16 bytes; more rows than a slab and than a warp.
   for (const auto& [rows, width] : {std::pair<Index, Index>{3, 5}, {40, 64}, {7, 300}}) {
     const Results want = run_operators<double>(rows, width, round);
     const Results got = run_operators<train::OnDevice<E>>(rows, width, round);
@@ -251,8 +251,8 @@ void expect_as_on_the_processor(double tolerance) {
   }
 }
 
-// Attention of T against the formulas, for positions around the sides of tiles and heads of up to
-// `widest` numbers, odd ones too; nothing is written past the results' ends.
+// Attention of T against the formulas, for positions around tile edges and head sizes up to
+// `widest`, odd ones too; nothing is written past the ends of the results.
 template <class T>
 void expect_attention(double tolerance, const std::function<double(double)>& round, Index widest) {
   using namespace train;
@@ -299,7 +299,7 @@ inline double dot(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-// d value() / dx is `gradient`, for every element of x.
+// Checks that d value() / dx is `gradient` for every element of x.
 inline void expect_gradient(const char* what, Placed<Fp>& x, const Numbers& gradient,
                             const std::function<double()>& value) {
   Numbers at = x.get();

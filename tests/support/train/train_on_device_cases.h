@@ -1,4 +1,4 @@
-// Training on a device, ranks sharing one GPU: the same curves as on the processor. For any device.
+// Training on a device, with ranks sharing one GPU: the same loss curves as on the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline WorldOptions patient() {
   return options;
 }
 
-// How far the weights of two runs are apart, relative to their size (2-norms over all tensors).
+// Distance of the weights of two runs, relative to their size (2-norms over all tensors).
 inline double weight_distance(const train::Result& a, const train::Result& b) {
   double size = 0, apart = 0;
   for (const auto& [name, values] : a.weights) {
@@ -55,7 +55,7 @@ inline void expect_curve(const train::Result& want, const train::Result& got, do
 
 inline constexpr int kCurve = 5;  // steps
 
-// fp64 on the device is fp64 on the processor, whatever the layout.
+// fp64 training on the device equals fp64 on the CPU in every layout.
 inline void expect_layout(const TrainOptions& o, const std::string& what) {
   TrainOptions alone = tiny(1, 1, 1);
   alone.model = o.model;
@@ -63,7 +63,7 @@ inline void expect_layout(const TrainOptions& o, const std::string& what) {
   expect_curve(want, train::train<OnDevice<Fp64>>(o, kCurve, patient()), 1e-10, 1e-8, what);
 }
 
-// 16 bits follow fp32, not digit by digit; the weights are rounded masters.
+// 16-bit training follows fp32 approximately; the weights are rounded masters.
 template <class E>
 void expect_half(const TrainOptions& o, double tolerance) {
   const auto want = train::train<float>(tiny(1, 1, 1), 20);
@@ -74,7 +74,7 @@ void expect_half(const TrainOptions& o, double tolerance) {
   EXPECT_LT(got.losses.back(), 0.9 * got.losses.front());
 }
 
-// What was saved goes on as if nothing had happened, in another layout too.
+// A restored run continues like an uninterrupted one, in another layout too.
 template <class E>
 void expect_pieces_go_on(double tolerance, const std::string& offload = "") {
   train::set_operator_threads(1);
@@ -102,8 +102,8 @@ void expect_pieces_go_on(double tolerance, const std::string& offload = "") {
   });
 }
 
-// The same losses to the bit where activations and state wait elsewhere; on the device no state is
-// left, and of the activations at most the share `most`.
+// Bit-identical losses with activations and state offloaded; the device holds no state, and at most
+// the share `most` of the activations.
 template <class E>
 void expect_offloaded(TrainOptions o, const std::string& where, double most) {
   struct Run {
@@ -141,7 +141,7 @@ void expect_offloaded(TrainOptions o, const std::string& where, double most) {
   EXPECT_LE(static_cast<double>(away.activations), most * static_cast<double>(here.activations));
 }
 
-// In the deterministic mode: losses and weights.
+// Bit-identical losses and weights in the deterministic mode.
 template <class E>
 train::Result train_deterministic(TrainOptions o, const std::vector<int>& hosts = {}) {
   o.deterministic = true;
@@ -155,7 +155,7 @@ inline void expect_same_bits(const train::Result& want, const train::Result& got
   EXPECT_EQ(want.weights, got.weights) << what;
 }
 
-// A loss scale that fp16 cannot hold: steps are skipped and it halves until they are not.
+// A loss scale that overflows fp16: steps are skipped and the scale halves until it fits.
 inline void expect_overflow_is_skipped() {
   train::set_operator_threads(1);
   TrainOptions o = tiny(2, 1, 1);

@@ -1,4 +1,4 @@
-// Short runs of the trainer with ranks as threads, and what came out.
+// Short training runs with ranks as threads, and their results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace weft::train {
 
 struct Result {
   std::vector<double> losses;
-  std::map<std::string, std::vector<double>> weights;  // at the end
+  std::map<std::string, std::vector<double>> weights;  // final
 };
 
 inline Text text() {
@@ -69,9 +69,9 @@ inline TrainOptions layout(const std::array<int, 3>& sizes) {
   return layout(sizes[0], sizes[1], sizes[2]);
 }
 
-// A much smaller model with as many samples in every step, for loops over many layouts. Few
-// micro-batches (two to four of a replica, a multiple of its stages where that is not more than
-// four): the curve does not depend on how many.
+// A much smaller model with the same number of samples in every step, for loops over many layouts.
+// Few micro-batches (two to four per replica, a multiple of its stages if that is at most four):
+// the curve does not depend on their number.
 inline TrainOptions narrow(const std::array<int, 3>& sizes, Index layers = 4) {
   TrainOptions o = layout(sizes);
   o.model = {.vocabulary = 144, .positions = 8, .width = 24, .heads = 24, .layers = layers};
@@ -95,7 +95,7 @@ inline std::vector<std::array<int, 3>> factorisations(int n) {
   return all;
 }
 
-// How far the losses of two runs part, relative to the first's.
+// Distance of the losses of two runs, relative to the first run's.
 inline double loss_distance(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;
@@ -106,8 +106,8 @@ inline double loss_distance(const std::vector<double>& a, const std::vector<doub
 
 using NamedValues = std::map<std::string, std::vector<double>>;
 
-// How far values part, relative to the largest of each tensor. Infinite where they are not those of
-// the same tensors.
+// Difference of values, relative to the largest of each tensor. Infinite if the tensors differ in
+// name or size.
 inline double distance(const NamedValues& a, const NamedValues& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;

@@ -1,4 +1,4 @@
-// What each rank of a layout sends in one step, by the formulas of docs/training/what-travels.md
+// Expected bytes sent by each rank in one step, by the formulas of docs/training/what-travels.md
 // ("What travels"): written from the documents, not from the trainer.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace weft::testing {
 using train::AxisBytes;
 using train::TrainOptions;
 
-// Of the elements that travel: bytes of one, bytes of a number per row of the cross-entropy, and
-// the multiple of elements at which every parameter begins.
+// Sizes on the wire: bytes of an element, bytes per row of the cross-entropy, and the alignment of
+// parameters in elements.
 struct TrafficElement {
   std::uint64_t bytes = 4, number = 4, aligned = 1;
   std::uint64_t sum = 4;  // of the sum of a parameter's gradients
@@ -24,7 +24,7 @@ struct Traffic {
   AxisBytes sent, forward;
 };
 
-// A step, and what this rank sent while it computed forward passes.
+// A step, and the bytes that this rank sent during forward passes.
 struct StepTraffic : train::StepReport {
   AxisBytes sent_forward;
 };
@@ -48,21 +48,21 @@ StepTraffic step_with_traffic(World& world, train::Trainer<T>& trainer) {
 // Whether each tensor-parallel rank has a block of the vocabulary.
 inline bool is_split(const TrainOptions& o) { return o.embed == "vocab-parallel"; }
 
-// A gathered or summed piece of a rank's weights.
+// A gathered or reduced unit of a rank's weights.
 struct TrafficUnit {
   enum Kind { kEmbedding, kBlock, kHead } kind;
   std::uint64_t elements;
-  std::uint64_t vectors;  // of them, those that every tensor-parallel rank has whole
+  std::uint64_t vectors;  // of `elements`, those replicated on all tensor-parallel ranks
 };
 
-// The units of stage g of `stages`, of a rank with or without embedding and head.
+// The units of stage g of `stages`, on a rank with or without embedding and head.
 inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int stages,
                                                const TrafficElement& element, std::uint64_t s,
                                                bool tables) {
   const std::uint64_t h = o.model.width, t = static_cast<std::uint64_t>(o.mesh.tensor);
   const std::uint64_t table = o.model.vocabulary * h / (is_split(o) ? t : 1);
   const std::uint64_t positions = o.model.positions * h;
-  const bool alike = o.model.tied && stages > 1 && s > 1;  // both ends, to be cut alike
+  const bool alike = o.model.tied && stages > 1 && s > 1;  // both ends, to be split alike
   const auto unit = [&](TrafficUnit::Kind kind, const std::vector<std::uint64_t>& tensors,
                         std::uint64_t vectors) {
     const auto up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
@@ -93,8 +93,8 @@ inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int
   return all;
 }
 
-// Elements of the tied embedding that a rank has of a unit of so many, where `s` ranks share it: it
-// begins the unit, whose buckets are cut from the end.
+// This rank's elements of the tied embedding in a unit shared by `s` ranks. The embedding begins
+// the unit, whose buckets are cut from the end.
 inline std::uint64_t tied_part(const TrainOptions& o, const train::Coordinates& at,
                                std::uint64_t table, std::uint64_t unit, std::uint64_t s,
                                std::uint64_t element_bytes) {
@@ -109,7 +109,7 @@ inline std::uint64_t tied_part(const TrainOptions& o, const train::Coordinates& 
   return sum;
 }
 
-// Under 1F1B and `ring` (or where a size is a power of two, its likes).
+// Under 1F1B and `ring` (or equivalent algorithms if a size is a power of two).
 inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates& at,
                                 const TrafficElement& element = {}) {
   using U = std::uint64_t;
@@ -132,16 +132,16 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
     }
     for (const TrafficUnit& unit : units_of_stage(o, g, stages, element, s, tables)) {
       using Unit = TrafficUnit;
-      const bool shared = apart && unit.kind != Unit::kBlock;  // its gradient leaves once
-      const U part = (s - 1) * unit.elements * e / s;          // of weights, gathered
-      const U sums = unit.elements * element.sum;              // of gradients, scattered
-      const U between = all_reduce(r, sums / s);               // groups
+      const bool shared = apart && unit.kind != Unit::kBlock;  // its gradient is sent once
+      const U part = (s - 1) * unit.elements * e / s;          // gathered weights
+      const U sums = unit.elements * element.sum;              // scattered gradients
+      const U between = all_reduce(r, sums / s);               // between groups
       const U times = o.zero < 2 || shared ? 1 : m;
       x.sent.data += times * ((o.zero == 0 ? 0 : (s - 1) * sums / s) + between);
       if (o.zero == 1 || o.zero == 2) x.sent.data += part;
       if (o.zero == 3) {
         // Blocks: before both passes. The embedding's backward pass needs no weights, unless the
-        // head uses them; the head keeps its own from one pass to the other.
+        // head uses them; the head keeps its own from one pass to the next.
         const bool twice = unit.kind == Unit::kBlock ||
                            (unit.kind == Unit::kEmbedding && o.model.tied && stages == 1);
         x.sent.data += m * (twice ? 2 : 1) * part;
@@ -159,7 +159,7 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
         forward = 3 * all_reduce(t, rows * element.number);
         backward = all_reduce(t, bsh);
       }
-      if (o.sequence_parallel) {  // the same in halves, on one side of the region and on the other
+      if (o.sequence_parallel) {  // the same in halves, before and after the region
         const U half = (t - 1) * bsh / t;
         if (unit.kind == Unit::kEmbedding) forward = backward = half;
         if (unit.kind == Unit::kHead) forward += half, backward = half;

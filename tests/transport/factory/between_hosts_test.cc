@@ -1,4 +1,4 @@
-// Which transport `auto` takes between hosts follows from what their rails are.
+// The transport that `auto` selects between hosts depends on their rails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ Nic without_rc() {
   return nic;
 }
 
-// A host for each rank.
+// One host per rank.
 std::vector<Place> hosts(const std::vector<std::vector<Nic>>& rails) {
   std::vector<Place> places;
   for (std::size_t r = 0; r < rails.size(); ++r) {
@@ -41,7 +41,7 @@ std::vector<Place> hosts(const std::vector<std::vector<Nic>>& rails) {
   return places;
 }
 
-// As the other ranks have heard of it.
+// The topology as the other ranks receive it.
 Topology heard(const std::vector<Place>& places) {
   std::vector<Place> all;
   for (const Place& p : places) all.push_back(decode_place(encode(p)));
@@ -86,7 +86,7 @@ TEST(BetweenHosts, ADeviceThatARankCannotOpenIsNotUsedAndNamed) {
 TEST(BetweenHosts, AHostWithoutTheLibraryIsNamed) {
   std::vector<Place> places = hosts({{device(true)}, {device(true)}, {device(true)}});
   places[2].no_verbs = "libibverbs.so.1: cannot open shared object file";
-  places[0].no_ucx = "libucp.so.0: no such file";  // which nobody needs
+  places[0].no_ucx = "libucp.so.0: no such file";  // which no rank needs
   EXPECT_EQ(transport_between_hosts(heard(places)), "tcp") << "the same on ranks 0 and 2";
   const std::string lost = "rank 2 on host c: libibverbs.so.1: cannot open shared object file; ";
   EXPECT_THAT(why_no_rdma(heard(places)),

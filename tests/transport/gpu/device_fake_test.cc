@@ -1,4 +1,4 @@
-// The fake device keeps the seam's promises, and is as strict as a GPU.
+// The fake device passes the device conformance cases, and is as strict as a GPU.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ TEST(FakeDevice, AnotherProcessMapsItsMemory) {
   const pid_t owner = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    FakeDevice peer;  // the parent's has threads that are not here
+    FakeDevice peer;  // the parent's threads do not exist in this process
     auto* seen = static_cast<std::byte*>(peer.open(exported, owner, 0));
     auto* there = static_cast<std::byte*>(peer.local(seen + 9999));
     const bool right = there[0] == std::byte{7} && peer.residence(seen).gpu == 1;
@@ -53,7 +53,7 @@ TEST(FakeDevice, NotEverythingCanBeMapped) {
   EXPECT_THROW(fake.free(pool), Error);
 }
 
-// What a NIC has written is there once its GPU is flushed, and not before.
+// A NIC's write becomes visible at the flush of its GPU, not before.
 TEST(FakeDevice, WhatCardsWriteWantsFlushing) {
   FakeDevice& fake = *fake_device();
   auto* memory = static_cast<std::byte*>(fake.alloc(1, 100));
@@ -77,7 +77,7 @@ TEST(FakeDevice, WhatCardsWriteWantsFlushing) {
   EXPECT_EQ(there[9], std::byte{3});
   EXPECT_EQ(there[13], std::byte{3});
   EXPECT_EQ(there[14], std::byte{0});
-  // Of memory that was freed meanwhile nothing is left to write to.
+  // A write to memory freed meanwhile is dropped.
   fake.write_remotely(memory, std::vector<std::byte>(5, std::byte{4}));
   fake.free(memory);
   fake.flush_remote_writes(1);

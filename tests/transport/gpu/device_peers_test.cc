@@ -13,15 +13,15 @@
 namespace weft {
 namespace {
 
-// CUDA may refuse memory that lies where other memory of its owner is still mapped here.
+// CUDA may refuse memory at an address where freed memory of its owner is still mapped.
 TEST(DevicePeers, WhatWasReplacedIsClosedAlsoWhenTheNewCannotBeOpened) {
   FakeDevice& fake = *fake_device();
   void* const first = fake.alloc(0, 5000);
   void* const second = fake.alloc(0, 5000);
   DeviceAddress before = device_address(fake, first, 5000, fake.residence(first));
   DeviceAddress after = device_address(fake, second, 5000, fake.residence(second));
-  before.process = after.process = 1;  // as if of another one, which
-  after.base = before.base;            // freed the first and got the second in its place
+  before.process = after.process = 1;  // emulates another process, which
+  after.base = before.base;            // freed the first and got the second at the same address
   after.at = before.at;
 
   DevicePeers peers;
@@ -35,7 +35,7 @@ TEST(DevicePeers, WhatWasReplacedIsClosedAlsoWhenTheNewCannotBeOpened) {
   peers.release(after, 0);
   EXPECT_EQ(peers.size(), 1u);
   const std::size_t mapped = fake.allocations();
-  (void)peers.acquire(fake, before, 0);  // so that the other is stale
+  (void)peers.acquire(fake, before, 0);  // makes the other one stale
   peers.release(before, 0);
   peers.trim(fake);
   EXPECT_EQ(fake.allocations(), mapped);
@@ -43,12 +43,12 @@ TEST(DevicePeers, WhatWasReplacedIsClosedAlsoWhenTheNewCannotBeOpened) {
   fake.free(second);
 }
 
-// A World in a static object may have an operation to end when the statics made later are gone.
+// A World in a static object may end an operation after later statics are destroyed.
 constexpr int kSameAsBefore = 7, kOther = 8;
 struct LastOfAll {
   ~LastOfAll() {
     if (!ends) return;
-    for (std::size_t bytes = 16; bytes < 1024; bytes += 16)  // what was freed is not as it was
+    for (std::size_t bytes = 16; bytes < 1024; bytes += 16)  // overwrites freed memory
       for (int i = 0; i < 20; ++i) std::memset(std::malloc(bytes), 0x5a, bytes);
     _exit(asked() == before ? kSameAsBefore : kOther);
   }

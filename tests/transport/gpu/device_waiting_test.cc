@@ -1,5 +1,5 @@
-// What must not be asked of a GPU while a stream waits for weft: the fake device names it, and what
-// maps memory of peers leaves it for later.
+// Calls that must not be made while a stream waits for weft: the fake device reports them, and
+// mappings of peers' memory are deferred.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,10 +59,10 @@ TEST(DeviceWaiting, TheFakeRefusesByNameWhatAGpuMayLetWait) {
     EXPECT_THAT(said([&] { fake.launch(NoRun::work("new"), 0, stream.get()); }),
                 HasSubstr("load of new on fake GPU 0"));
     EXPECT_EQ(said([&] { fake.launch(NoRun::work("known"), 0, stream.get()); }), "");
-    // What another GPU holds, and what another thread waits for, is not in the way.
+    // Memory of another GPU, and streams of another thread, do not matter.
     EXPECT_EQ(said([&] { fake.free(fake.alloc(1, 64)); }), "");
     std::thread([&] { EXPECT_EQ(said([&] { (void)fake.words(1); }), ""); }).join();
-    // But for a thread of weft's, which works for the streams of all.
+    // But they do for a thread of weft, which serves all streams.
     std::thread([&] {
       fake.enter_thread();
       EXPECT_THAT(said([&] { (void)fake.words(1); }), HasSubstr("by a thread of weft's"));
@@ -87,7 +87,7 @@ TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
   TestStream stream(fake);
   void* const memory = fake.alloc(0, 5000);
   DeviceAddress address = device_address(fake, memory, 5000, fake.residence(memory));
-  address.process = 1;  // as if of another one
+  address.process = 1;  // emulates another process
   std::atomic<std::size_t> waiting{0};
   DevicePeers peers;
   {
@@ -105,7 +105,7 @@ TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
     EXPECT_NE(peers.acquire(fake, address, 0), nullptr);
     peers.release(address, 0);
 
-    // What cannot be mapped is told when it is asked for next.
+    // A failed mapping is reported at the next request.
     void* const other = fake.alloc(0, 5000);
     DeviceAddress second = device_address(fake, other, 5000, fake.residence(other));
     second.process = 1;
@@ -124,7 +124,7 @@ TEST(DeviceWaiting, MemoryOfPeersIsMappedOnceNoStreamWaits) {
   fake.free(memory);
 }
 
-// The stream comes late to a fence that was opened long ago: until then the words are its own.
+// The stream reaches a fence long after it was opened: until then the fence's words are not reused.
 TEST(DeviceWaiting, AFenceIsNotUsedAgainBeforeItsStreamHasPassed) {
   FakeDevice& fake = *fake_device();
   TestStream stream(fake);
@@ -144,7 +144,7 @@ TEST(DeviceWaiting, AFenceIsNotUsedAgainBeforeItsStreamHasPassed) {
   fake.free_words(word);
 }
 
-// A message of 128 MiB must not pin its memory anew each time.
+// Messages of 128 MiB must not pin their memory anew each time.
 TEST(DeviceWaiting, PinnedMemoryInUseIsKept) {
   const testing::NoLateMemory strict;
   FakeDevice& fake = *fake_device();

@@ -1,5 +1,5 @@
-// Integrity mode under the conformance suite: over shared memory and the simulated fabric, with
-// nothing wrong, and with every few messages arriving with a flipped bit, notes among them.
+// Integrity mode under the conformance suite: over shared memory and the simulated fabric, without
+// faults, and with periodic bit flips in messages, including notes.
 // labels: multiproc
 // ctest: alone
 // sanitize: long
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Checked, Conformance,
                                            sim("SimFlips", "flip:nth=5,every=23,min=1")),
                          maker_name);
 
-// ---- what cannot be repaired ---------------------------------------------------------------
+// ---- repeated corruption --------------------------------------------------------------------
 
 TEST(Checked, WhatStaysCorruptIsNamed) {
   Net net(shm("", "flip:rank=1,nth=1,times=1000,min=64").make(2));
@@ -69,7 +69,7 @@ TEST(Checked, WhatStaysCorruptIsNamed) {
   net[0].cancel(1);
 }
 
-// Every message is hit, and its repeat is not: without repeats=0 all of them would stay corrupt.
+// Every message is corrupted, but not its retransmission; without repeats=0 all would stay corrupt.
 TEST(Checked, AFaultMaySpareRepeats) {
   Net net(shm("", "flip:rank=1,nth=1,every=1,repeats=0,min=64").make(2));
   Buffer from(5000), to(5000);
@@ -82,7 +82,7 @@ TEST(Checked, AFaultMaySpareRepeats) {
   }
 }
 
-// As over rails: a message may come before the note about it.
+// Delays notes: over rails, a message may arrive before its note.
 class NotesLast : public Decorator {
  public:
   using Decorator::Decorator;
@@ -103,7 +103,7 @@ class NotesLast : public Decorator {
   std::vector<Transfer> held_;
 };
 
-// ids of communicators come again.
+// Communicator ids are reused.
 TEST(Checked, WhatIsForgottenLeavesNoSumForTheNextOfItsTag) {
   Buffer from(3000), to(3000);
   int retried = 0;
@@ -137,7 +137,7 @@ TEST(Fault, TextIsChecked) {
     EXPECT_THROW((void)fault_from(bad), Error) << bad;
 }
 
-TEST(Fault, WithoutIntegrityAFlipGoesUnseen) {  // so the tests above show something
+TEST(Fault, WithoutIntegrityAFlipGoesUnseen) {  // shows that the tests above prove something
   Net net(make_in_threads(2, [](Job& job, Rank me) {
     return make_faulty_transport(make_shm_transport(job, one_host(2), std::vector<Rank>{0, 1}),
                                  fault_from("flip:rank=1"), me);

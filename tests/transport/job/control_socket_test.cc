@@ -18,7 +18,8 @@ int segment_of(int fd) {
   return bytes;
 }
 
-// A switch that loses packets of 1,400 bytes lets the control plane's pass, in both directions.
+// A switch that drops packets of 1,400 bytes forwards those of the control plane, in both
+// directions.
 TEST(ControlSocket, ItsSegmentsPassEveryNetwork) {
   const std::array<std::uint16_t, 1> any{0};
   const Fd listener = listen_on("127.0.0.1", any);

@@ -1,4 +1,4 @@
-// weft launch: what the ranks are given, how their ends are reported, and that none stays behind.
+// weft launch: the environment of ranks, reports of their exits, and that no process stays behind.
 // labels: multiproc waits
 // sanitize: long
 #include <fcntl.h>
@@ -92,7 +92,7 @@ class Launch {
     for (char c = 0; read(out_, &c, 1) == 1 && c != '\n';) line += c;
     return line;
   }
-  // Everything until all processes that have our streams have ended.
+  // All output until every process that holds the output streams has ended.
   Result end() {
     Result r;
     std::thread reader([&] { r.err = read_all(err_); });
@@ -199,7 +199,7 @@ TEST(Launch, LinesThatCannotBePassedOnAreAnError) {
   EXPECT_THAT(r.text, HasSubstr("output cannot be written: No space left on device"));
 }
 
-// As whoever shares the stream may have set it: where it is full, lines went missing.
+// Lines were lost on a full stream that another process had made non-blocking.
 TEST(Launch, WaitsForAReaderWhoIsSlow) {
   Launch job({"-N", "1", "--tag", "--", "seq", "1", "60000"}, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -208,7 +208,7 @@ TEST(Launch, WaitsForAReaderWhoIsSlow) {
   EXPECT_EQ(r.lines().size(), 60000u);
 }
 
-// Two for each rank: more than the limit that most shells set, and than what ranks find set.
+// Two files per rank: more than the limit of most shells, and more than the ranks' own limit.
 TEST(Launch, ThereAreFilesForTheStreamsOfAllRanks) {
   const Output r = run("ulimit -Sn 40; " WEFT_BINARY " launch -N 30 --tag -- sh -c 'ulimit -Sn'");
   if (r.text.find("cannot modify") != r.text.npos)
@@ -217,8 +217,8 @@ TEST(Launch, ThereAreFilesForTheStreamsOfAllRanks) {
   EXPECT_THAT(r.text, HasSubstr("[29] 40\n"));
 }
 
-// Killed where memory runs short, say: it took the launcher with it, by SIGPIPE, when the ranks had
-// all done their work.
+// Regression: when the guard was killed (for lack of memory, say), the launcher died of SIGPIPE
+// after the ranks had finished.
 TEST(Launch, DoesWithoutItsGuard) {
   const Result r = shell({"-N", "1"},
                          "for p in $(pgrep -P $PPID); do [ $p = $$ ] || { kill -9 $p; "
@@ -244,8 +244,8 @@ TEST(Launch, NamesTheFirstFailingRank) {
   EXPECT_THAT(r.err, HasSubstr("rank 1 was killed by signal 9"));
 }
 
-// Rank 0 ends as soon as a pipe of rank 1 is closed. Rank 1 is killed, and has many sockets to
-// close between the one pipe and the other, so that its death takes long.
+// Rank 0 exits when a pipe of rank 1 closes. Rank 1 is killed and closes many sockets between this
+// pipe and the other one, so that its death takes long.
 TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
   const testing::TemporaryFolder folder;
   const std::string first = folder / "first", last = folder / "last";
@@ -255,7 +255,7 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
     const int a = open(first.c_str(), flags), b = open(last.c_str(), flags);
     if (rank == 1) {
       int highest = b;
-      // Enough for many milliseconds; where a process may have a million, not for seconds.
+      // Takes many milliseconds, but not seconds if a process may have a million files.
       for (int fd = 0; highest < 8000 && (fd = socket(AF_INET, SOCK_DGRAM, 0)) >= 0;) highest = fd;
       dup2(b, highest);
       close(b);
@@ -272,7 +272,7 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 was killed by signal 9"));
 }
 
-// A code above 128 then says that the job itself was interrupted.
+// A code above 128 means that the job itself was interrupted.
 TEST(LocalJob, ARankThatLeavesWithAnyCodeIsNoSignalToTheJob) {
   LaunchOptions options;
   options.ranks = 2;
@@ -284,7 +284,7 @@ TEST(LocalJob, ARankThatLeavesWithAnyCodeIsNoSignalToTheJob) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 exited with code 255"));
 }
 
-// Where the ranks outlive one that is killed, what becomes of the job is what the last one says.
+// If ranks survive a killed one, the last rank decides the job's exit code.
 TEST(LocalJob, RanksThatOutliveOneEndTheJobThemselves) {
   LaunchOptions options;
   options.ranks = 2;
@@ -303,10 +303,10 @@ TEST(LocalJob, RanksThatOutliveOneEndTheJobThemselves) {
             dead = getpid();
             raise(SIGKILL);
           }
-          // Until the launcher has seen it: the process is there as long.
+          // The process exists until the launcher has reaped it.
           while (dead == 0 || kill(dead, 0) == 0)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // longer than the grace
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // beyond the grace period
           return of_rank_0;
         },
         options);
@@ -327,7 +327,7 @@ TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {
 }
 
 TEST(Launch, ThenTheyAreTerminatedAndThenKilled) {
-  // sh survives SIGTERM here, and so does what it waits for.
+  // sh ignores SIGTERM, and so does its child.
   const Result r = shell({"-N", "2", "--grace-ms", "200"},
                          "trap '' TERM; test $WEFT_RANK = 1 && exit 3; sleep 1000; echo survived");
   EXPECT_EQ(r.code, 3);
@@ -352,7 +352,7 @@ TEST(Launch, CtrlCReachesTheRanks) {
 }
 
 TEST(Launch, NothingStaysBehindWhenItIsKilled) {
-  // Also what a rank has started itself: end() returns when all who hold the pipe are gone.
+  // Includes a rank's own children: end() returns when all holders of the pipe are gone.
   Launch job({"-N", "2", "--", "sh", "-c", "sleep 1000 & echo up; wait"});
   EXPECT_EQ(job.line() + job.line(), "upup");
   kill(job.pid(), SIGKILL);
@@ -387,7 +387,7 @@ TEST(LocalJob, AnExceptionIsAFailure) {
   EXPECT_EQ(run_local_job([](Rank) -> int { throw Error("rank 0 says why"); }, options), 1);
 }
 
-// The test below runs this program again: first as the one that relaunches, then as its ranks.
+// The test below runs this program again: first as the relaunching program, then as its ranks.
 int relaunched() {
   if (!launched()) {
     LaunchOptions options;
@@ -412,7 +412,7 @@ TEST(LocalJob, RelaunchSelf) {
   FILE* const pipe = popen(command.c_str(), "r");
   const std::string text = read_all(fileno(pipe));
   const int status = pclose(pipe);
-  // Ranks 1 and 2 exit with 41 and 42, rank 0 with 40: whoever was first is reported.
+  // Ranks 1 and 2 exit with 41 and 42, rank 0 with 40: the first one is reported.
   EXPECT_THAT(text, ::testing::ContainsRegex("rank [0-2] exited with code 4[0-2]"));
   EXPECT_GE(WEXITSTATUS(status), 40);
   EXPECT_LE(WEXITSTATUS(status), 42);

@@ -15,13 +15,13 @@
 namespace weft {
 namespace {
 
-// What each process does under mpirun. Returns its exit code, 0 when all is well.
+// Body of each process under mpirun. Returns its exit code, 0 on success.
 int be_a_rank() {
   try {
     const JobSpec first = job_from_environment();
-    const JobSpec spec = job_from_environment();  // asking twice must not hang in a second fence
+    const JobSpec spec = job_from_environment();  // a second call must not hang in a second fence
     if (spec.launcher != "pmix" || first.listen_fd != spec.listen_fd) return 1;
-    for (int i = 0; i < 2; ++i) {  // and so must a second job
+    for (int i = 0; i < 2; ++i) {  // nor must a second job
       const auto job = connect(job_from_environment());
       const auto all = job->all_gather(fmt::format("r{}", job->rank()));
       std::string text;
@@ -50,7 +50,7 @@ class Pmix : public ::testing::Test {
     ASSERT_GT(readlink("/proc/self/exe", self_, sizeof self_ - 1), 0);
   }
   static std::string output_of(const std::string& command, int& code) {
-    // libpmix leaks a few bytes when it starts: not for us to report, in a build with ASan.
+    // libpmix leaks a few bytes at start, which ASan would report.
     FILE* const pipe = popen(("ASAN_OPTIONS=detect_leaks=0 " + command).c_str(), "r");
     std::string text;
     char bytes[4096];

@@ -1,4 +1,4 @@
-// connect(): ranks find each other, whatever else knocks on the port.
+// connect(): ranks find each other, whatever other connections the port gets.
 // labels: multiproc waits
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "transport/control/frames.h"
 #include "transport/job/job_environment.h"
 
-// In place of the C library's: a resolver that takes its time for two names of this host, of which
-// it does not know one when it is asked first.
+// Replaces the C library's resolver: slow for two names of this host, and one of them fails on the
+// first lookup.
 static constexpr char kSlowName[] = "slow.invalid", kLateName[] = "late.invalid";
 static constexpr std::chrono::milliseconds kSlowAnswer{5500};
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
@@ -37,7 +37,7 @@ using namespace test;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// All ranks agree about who is there, and go in good order.
+// All ranks agree on the members and leave normally.
 void expect_whole(std::vector<Outcome>& outcomes) {
   std::vector<std::string> expected;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
@@ -76,7 +76,7 @@ TEST(Strangers, DoNoHarmWhileTheJobAssembles) {
   std::thread root([&] { outcomes[0].job = connect(setup[0]); });
   {
     std::vector<std::unique_ptr<Stranger>> slow;
-    // More than are kept at a time, and none of them ever finishes a frame.
+    // More than are kept at a time, and none of them completes a frame.
     for (int i = 0; i < 200; ++i) {
       slow.push_back(std::make_unique<Stranger>(setup.port));
       ASSERT_TRUE(slow.back()->connected());
@@ -155,7 +155,7 @@ TEST(Strangers, APretendedRankZeroIsNotBelieved) {
 TEST(Late, StartersAreWaitedForOnBothSides) {
   const std::vector<std::uint16_t> any{0};
   Specs setup(2);
-  close(setup[0].listen_fd);  // nobody listens at first
+  close(setup[0].listen_fd);  // no listener at first
   setup[0].listen_fd = -1;
   std::vector<Outcome> outcomes(2);
   std::thread leaf([&] { outcomes[1].job = connect(setup[1]); });
@@ -165,7 +165,7 @@ TEST(Late, StartersAreWaitedForOnBothSides) {
   expect_whole(outcomes);
 }
 
-// A frame of a megabyte to each of thousands of ranks takes a while.
+// Frames of a megabyte to thousands of ranks take a while.
 TEST(Late, AnAnswerThatIsJustComingIsWaitedFor) {
   Specs setup(2);
   setup[1].timeout = 1s;
@@ -237,7 +237,7 @@ TEST(Missing, RanksThatTriedSeveralAddressesAreNoStrangers) {
 
 TEST(Missing, ARankZeroWithoutFilesSaysSo) {
   Specs setup(2, 500ms);
-  const Stranger one(setup.port);  // whoever it is: it cannot be accepted
+  const Stranger one(setup.port);  // any connection: it cannot be accepted
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{1000, before.rlim_max};
@@ -288,7 +288,7 @@ TEST(Mismatch, Sizes) {
 
 TEST(Places, SeveralAddressesAndPortsAreTriedAtOnce) {
   Specs setup(3);
-  // A foreign service that never says a word, one that is not there, and the right one.
+  // A foreign service that sends nothing, a port without a listener, and the right one.
   const std::vector<std::uint16_t> any{0};
   const Fd mute = listen_on("127.0.0.1", any);
   for (Rank r : {1, 2}) {
@@ -306,7 +306,7 @@ TEST(Places, NumbersDoNotWaitForAResolver) {
   expect_whole(outcomes);
 }
 
-// A port that is another program's, who never says a word.
+// The port belongs to another program, which sends nothing.
 TEST(Places, NamesAreLookedUpBesideAMuteServer) {
   Specs setup(2);
   std::string problem;
@@ -338,7 +338,7 @@ TEST(Places, AnyAddressOfTheLoopbackDevice) {
   Specs setup(2);
   close(setup[0].listen_fd);
   setup[0].listen_fd = -1;
-  // What the own name of a host stands for on Debian, and so `hostname -i`.
+  // The address of a host's own name on Debian, and so of `hostname -i`.
   setup[0].address = setup[1].address = "127.0.1.1";
   auto outcomes = connect_all(setup.specs);
   expect_whole(outcomes);
@@ -350,7 +350,7 @@ TEST(Torchrun, FindsAPortWhenTheAgentOwnsTheMasters) {
   const std::uint16_t master = port_of(agent.get());
   const auto ports = torchrun_ports(master, "run");
   const std::vector<std::uint16_t> first{ports[0]};
-  Fd taken;  // and another program has our first choice
+  Fd taken;  // another program has our first choice
   try {
     taken = listen_on("127.0.0.1", first);
   } catch (const Error&) {

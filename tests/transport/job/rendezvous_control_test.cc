@@ -1,5 +1,5 @@
-// The control plane of an assembled job, by threads: gathering, failures, leaving. The same tests
-// run over sockets and over local_jobs().
+// The control plane of an assembled job, with threads: gathers, failures, leaving. Runs over
+// sockets and over local_jobs().
 // sanitize: address threads
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind:
 TEST_P(Control, GathersAnySizes) {
   auto jobs = make(4);
   for (const std::size_t base : {0, 1, 65536, 1 << 20, (3 << 20) + 5}) {
-    // Different on every rank, with an empty one among them.
+    // Different on every rank; one is empty.
     const auto of = [&](Rank r) {
       return std::string(base * static_cast<std::size_t>(r) / 2, static_cast<char>('a' + r));
     };
@@ -86,7 +86,7 @@ TEST_P(Control, BringsEachRankWhatOthersHaveForIt) {
   constexpr Rank kRanks = 4;
   auto jobs = make(kRanks);
   for (const std::size_t base : {0, 1, 70000, 3 << 20}) {
-    // Different for every pair, with empty ones among them.
+    // Different for every pair; some are empty.
     const auto of = [&](Rank from, Rank to) {
       return std::string(base * static_cast<std::size_t>(from * to) / 3,
                          static_cast<char>('a' + from * kRanks + to));
@@ -146,7 +146,7 @@ TEST_P(Control, BringsPartsToRankZeroAndFromThereToEachRank) {
 
 TEST_P(Control, AReportReachesAllAndTheFirstOneSticks) {
   auto jobs = make(4);
-  for (const Rank reporter : {2, 0}) {  // the second is too late
+  for (const Rank reporter : {2, 0}) {  // the second report is too late
     jobs[static_cast<std::size_t>(reporter)].job->report(
         Status(Code::kTransport, "seen by " + std::to_string(reporter), 3));
     for (const Outcome& o : jobs) {
@@ -176,7 +176,8 @@ TEST_P(Control, AFailureOfACommunicatorEndsNoGather) {
     EXPECT_EQ(o.job->failures(1).size(), 1u);
   }
   on_each(jobs, [](Job& job) { EXPECT_EQ(job.all_gather("x").size(), 4u); });
-  // Of all ranks: nobody can gather any more. And after a failure of everything there is no other.
+  // A failure of all ranks: no rank can gather any more. After a total failure no other is
+  // reported.
   jobs[0].job->report(Status(Code::kTransport, "of all", 3), {Scope::Ends::kGroup, 0, 0, true});
   for (const Outcome& o : jobs) ASSERT_TRUE(eventually([&] { return o.job->failed(); }));
   jobs[1].job->report(Status(Code::kTransport, "everything", 3));
@@ -200,9 +201,9 @@ TEST_P(Control, OfSeveralAbortsOneSticksOnAllRanks) {
       if (job.rank() > 0) job.abort("enough");
       while (!job.failed()) std::this_thread::yield();
       const auto before = std::chrono::steady_clock::now();
-      job.report(job.failure());  // as who ends its operations with it does
+      job.report(job.failure());  // like a rank that ends its operations with it
       heard[static_cast<std::size_t>(job.rank())] = job.failure().to_string();
-      // Which report() may after a second: where rank 0 does not run for so long.
+      // report() may return after a second, if rank 0 does not run for that long.
       if (std::chrono::steady_clock::now() - before >= 1s) gave_up = true;
     });
     if (!gave_up) {
@@ -261,7 +262,7 @@ TEST_P(Control, LeavingIsNoFailureInWhateverOrder) {
     std::vector<std::thread> ending;
     for (const std::size_t r : order) {
       jobs[r].job->leave();
-      // Rank 0 stays in its destructor until the others have left.
+      // Rank 0's destructor returns only after the other ranks have left.
       ending.emplace_back([job = std::move(jobs[r].job)]() mutable { job.reset(); });
       std::this_thread::sleep_for(50ms);  // time for a wrong report to arrive
       for (const Outcome& o : jobs) {
@@ -306,7 +307,7 @@ TEST(ControlOverSockets, AGatherNamesWhoDidNotCome) {
           [&, r] { errors[r] = error_of([&] { return jobs[r].job->all_gather("x"); }); });
     }
     for (std::thread& t : threads) t.join();
-    // On a busy machine another rank may be that late, too.
+    // On a busy machine another rank may also be late.
     const auto late = std::ranges::count(errors[0].substr(0, errors[0].find(" did")), ',') + 1;
     if (late > 2 && timeout < 8s) {
       leave_all(jobs);
@@ -358,12 +359,12 @@ TEST(ControlOverSockets, RankZeroDoesNotWaitForeverForTheOthersToLeave) {
   EXPECT_FALSE(jobs[1].job->failed());
 }
 
-// A node whose processes are killed one after the other.
+// A node's processes are killed one after the other.
 TEST(ControlOverSockets, RankZeroIsReplacedWhereItDiesAsSoonAsItHasShrunkTheJob) {
   const auto wait_for_failure = [](const Job& job) {
     while (!job.failed()) std::this_thread::sleep_for(1ms);
   };
-  for (int i = 0; i < 30; ++i) {  // it dies at another moment each time
+  for (int i = 0; i < 30; ++i) {  // it dies at a different moment each time
     auto jobs = connect_all(Specs(4).specs);
     jobs[3].job.reset();
     jobs.pop_back();

@@ -1,4 +1,4 @@
-// job_from_environment(): every launcher's variables, and what is said of wrong ones.
+// job_from_environment(): the variables of every launcher, and errors for invalid ones.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST_F(Environment, InheritedSocketMustListen) {
   close(file);
   EXPECT_THAT(error(), HasSubstr("closed"));
   test::Specs setup(2);
-  // A number that no job of an earlier test can have taken.
+  // A descriptor number that no earlier test's job used.
   const int listener = fcntl(setup[0].listen_fd, F_DUPFD_CLOEXEC, 500);
   close(setup[0].listen_fd);
   set("WEFT_ROOT_FD", std::to_string(listener));

@@ -1,5 +1,5 @@
-// What a rank that knows the secret may say to rank 0 on the control plane: contributions,
-// inquiries and doors without end. It is named, or not heard, and the others go on.
+// A hostile rank that knows the secret sends rank 0 unlimited contributions, inquiries and doors.
+// It is named or ignored, and the other ranks continue.
 // sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(ControlHostile, AContributionThatStopsHalfWayIsNamed) {
     EXPECT_THAT(error, HasSubstr("rank 1 did not arrive at all_gather number 1"));
 }
 
-// Its frames are taken a few at a time, and its questions once: the others are served.
+// Rank 0 reads a few frames at a time and answers an inquiry once, so that it serves the others.
 TEST(ControlHostile, AFloodOfQuestionsKeepsNobodyWaiting) {
   HandJob h(Specs(3), {1});
   for (std::uint32_t i = 0; i < 100000; ++i)
@@ -68,7 +68,7 @@ TEST(ControlHostile, AFloodOfQuestionsKeepsNobodyWaiting) {
   EXPECT_FALSE(h.job(0).failed() || h.job(2).failed());
 }
 
-// The doors are told when all are known: a rank that says its own again does not count twice.
+// Doors are published when all ranks have sent theirs: a rank that sends twice counts once.
 TEST(ControlHostile, ADoorCountsOnce) {
   HandJob h(Specs(3), {1, 2});
   h.link(1).send(wire::Type::kDoor, "127.0.0.1 1");
@@ -112,8 +112,7 @@ TEST(ControlHostile, FailuresOfCommunicatorsHaveALimit) {
 
 // ---- doors -----------------------------------------------------------------------------------
 
-// The sockets on which this process listens, by inode (a descriptor's number is used again), and
-// their addresses.
+// This process's listening sockets: inode (descriptor numbers are reused) -> address.
 std::map<ino_t, std::string> listens() {
   std::map<ino_t, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -128,7 +127,7 @@ std::map<ino_t, std::string> listens() {
   return found;
 }
 
-// A rank listens, for the day that rank 0 dies, where the others find it, and nowhere else.
+// For a later shrink(), a rank listens on the address that the other ranks know, and on no other.
 TEST(Doors, AreOpenOnOneAddress) {
   std::vector<std::string> addresses{"127.0.0.1"};
   if (const std::string outer = outer_address(); !outer.empty()) addresses.push_back(outer);

@@ -1,4 +1,4 @@
-// Letters between ranks by way of rank 0, over sockets and between the ranks of one process.
+// Letters between ranks via rank 0, over sockets and between ranks of one process.
 // labels: multiproc waits
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace test;
 
-// Letters that have come, once there are so many.
+// Waits for n letters and returns them.
 std::vector<Letter> received(Mailbox& box, std::size_t n) {
   std::vector<Letter> all;
   EXPECT_TRUE(eventually([&] {
@@ -27,7 +27,8 @@ std::vector<Letter> received(Mailbox& box, std::size_t n) {
   return all;
 }
 
-// Every rank writes to every rank, to itself too: each letter comes once, in its sender's order.
+// Every rank writes to every rank, including itself: each letter arrives once, in its sender's
+// order.
 void exchange(std::vector<Outcome>& jobs) {
   const int n = static_cast<int>(jobs.size());
   constexpr int kEach = 20;
@@ -78,13 +79,13 @@ TEST(Letters, WakeWhoSleeps) {
   leave_all(jobs);
 }
 
-// Of a flood only so many lie; other senders' letters still come.
+// The letters of a flood are limited; letters of other senders still arrive.
 TEST(Letters, OfOneSenderDoNotFillABox) {
   auto jobs = connect_all(Specs(3).specs);
   const auto flood = jobs[1].job->open_mailbox(), other = jobs[0].job->open_mailbox(),
              to = jobs[2].job->open_mailbox();
   for (int i = 0; i < 2000; ++i) flood->send(2, "and one more");
-  on_each(jobs, [](Job& job) { job.all_gather(""); });  // rank 0 has passed them on
+  on_each(jobs, [](Job& job) { job.all_gather(""); });  // rank 0 has forwarded them
   other->send(2, "hello");
   bool heard = false;
   std::size_t from_one = 0;
@@ -100,7 +101,7 @@ TEST(Letters, OfOneSenderDoNotFillABox) {
   leave_all(jobs);
 }
 
-// A mailbox may outlive its job, and letters of a job are none of the job that goes on after it.
+// A mailbox may outlive its job; its job's letters do not reach the job after shrink().
 TEST(Letters, EndWithTheirJob) {
   auto jobs = connect_all(Specs(3).specs);
   on_each(jobs, [](Job& job) { job.all_gather(""); });

@@ -1,4 +1,4 @@
-// Jobs of real processes: many of them, killed ones, stopped ones, forked ones.
+// Jobs of processes: many ranks, and killed, stopped and forked ones.
 // labels: multiproc waits
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using namespace test;
 using ::testing::HasSubstr;
 
-// A forked process per rank. What a rank returns from its body, a line, comes back to the test.
+// A forked process per rank. The line that a rank's body returns is sent to the test.
 class Processes {
  public:
   using Body = std::function<std::string(const JobSpec&)>;
@@ -53,7 +53,7 @@ class Processes {
   }
   void signal(Rank r, int number) { kill(pids_[static_cast<std::size_t>(r)], number); }
 
-  // The lines of all ranks that say one, when all have ended (or `count` lines have come).
+  // The non-empty lines of all ranks, when all have ended (or `count` lines have arrived).
   std::map<Rank, std::string> lines(std::size_t count = SIZE_MAX) {
     char bytes[4096];
     ssize_t n = 0;
@@ -143,8 +143,8 @@ TEST_P(Killed, InTheMiddleOfAGather) {
 }
 
 TEST(KilledEarly, WhileTheJobAssembles) {
-  // Rank 3 never comes; rank 2 dies while waiting for it. On a busy machine ranks 1 and 2 may take
-  // longer to come than it has to live: once more then.
+  // Rank 3 never starts; rank 2 dies while it waits for it. On a busy machine ranks 1 and 2 may
+  // start later than rank 2's death: then the test tries again.
   for (const auto life : {500ms, 2000ms, 8000ms}) {
     Processes processes(4, 20s, [](const JobSpec& spec) -> std::string {
       if (spec.rank == 3) {
@@ -180,7 +180,7 @@ TEST_P(Stopped, IsSilentAndNobodyElseIs) {
     const auto job = connect(spec);
     (void)job->all_gather("here");
     if (spec.rank == victim) kill(getpid(), SIGSTOP);
-    // On a busy machine others may be late for a while.
+    // On a busy machine other ranks may be late for a while.
     std::vector<Rank> silent;
     eventually([&] { return (silent = job->silent(1s)) == std::vector{victim}; });
     const bool failed = job->failed();
@@ -203,8 +203,8 @@ TEST(StoppedRank, AndContinuedIsWellAgainAndAccusesNobody) {
     const auto job = connect(spec);
     (void)job->all_gather("here");
     if (spec.rank == 1) kill(getpid(), SIGSTOP);
-    // The first thing rank 1 does after its pause is to ask who is silent for nearly as long: on a
-    // busy machine some may be for a shorter time.
+    // After its pause, rank 1 first asks which ranks have been silent for nearly as long: on a busy
+    // machine some may be for a shorter time.
     if (spec.rank == 1) {
       const auto silent = job->silent(2s);
       if (!silent.empty()) return "accuses " + name_ranks(silent);
@@ -245,7 +245,7 @@ TEST(Forked, AChildDoesNotHideTheDeathOfItsParent) {
     (void)job->all_gather("here");
     if (spec.rank == 1) {
       if (fork() == 0) {
-        // The child outlives the rank, and what it does with the job does no harm.
+        // The child outlives the rank, and its use of the job has no effect.
         job->report(Status(Code::kInternal, "from the child"));
         job->leave();
         if (job->failure().code() != Code::kAborted || !job->silent(0ms).empty()) _exit(1);

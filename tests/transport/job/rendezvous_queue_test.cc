@@ -1,4 +1,4 @@
-// More ranks than a listener keeps until somebody accepts them (net.core.somaxconn).
+// More ranks than the accept queue of a listener holds (net.core.somaxconn).
 // labels: multiproc waits
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ namespace {
 
 using namespace test;
 
-// A network of its own for this thread and those that it starts, in which the queue of a listener
-// holds so many. Needs root.
+// Moves this thread and its future children to a network namespace with accept queues of `most`.
+// Needs root.
 bool enter_network_of_short_queues(int most) {
   if (unshare(CLONE_NEWNET) != 0) return false;
   const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -33,7 +33,7 @@ bool enter_network_of_short_queues(int most) {
   return up && (limit << most).flush().good();
 }
 
-// Each test runs in a network of its own, by a thread.
+// Each test runs in its own network namespace, on a new thread.
 class Queue : public ::testing::Test {
  protected:
   template <class Body>
@@ -46,8 +46,8 @@ class Queue : public ::testing::Test {
     inside.join();
     if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
   }
-  // Rank 1 is the heir of rank 0 in a job of three. Before it comes to its door, before(door, join)
-  // runs; rank 2 knocks there from when it calls join(). Both go on.
+  // Rank 1 is the heir of rank 0 in a job of three. Runs before(door, join) before rank 1 opens its
+  // door; join() lets rank 2 connect there. Both must continue.
   template <class Before>
   void expect_heir_and_rank_2(Before before) {
     const std::vector<std::uint16_t> any{0};
@@ -64,7 +64,7 @@ class Queue : public ::testing::Test {
   }
 };
 
-// The next connection to a listener.
+// Accepts the next connection.
 Fd accepted(int listener) {
   Fd one;
   EXPECT_TRUE(eventually([&] {
@@ -81,7 +81,7 @@ void expect_all_here(std::vector<Outcome>& outcomes) {
   leave_all(outcomes);
 }
 
-// More ranks at once than a listener keeps until rank 0 accepts them.
+// More concurrent ranks than the queue holds until rank 0 accepts them.
 TEST_F(Queue, RanksFindRankZeroThoughItsQueueIsShort) {
   in_network_of_short_queues(2, [] {
     auto outcomes = connect_all(Specs(100).specs);
@@ -89,7 +89,7 @@ TEST_F(Queue, RanksFindRankZeroThoughItsQueueIsShort) {
   });
 }
 
-// As where the queue was full, and the answer to the listener's answer was lost.
+// The queue was full, and the last packet of the handshake was lost.
 TEST_F(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
   Specs setup(2);
   Outcome leaf;
@@ -102,8 +102,8 @@ TEST_F(Queue, AConnectionThatRankZeroKnowsNothingOfIsGivenUp) {
   expect_all_here(outcomes);
 }
 
-// net.core.somaxconn is 128 on many systems: of more ranks some hear nothing from the host of an
-// heir that has not come to shrink() yet.
+// net.core.somaxconn is 128 on many systems: with more ranks, some get no answer from the host of
+// an heir that has not called shrink() yet.
 TEST_F(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
   std::deque<Stranger> in_the_queue;
   in_network_of_short_queues(1, [&] {
@@ -115,7 +115,7 @@ TEST_F(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
   });
 }
 
-// Who found that the first host was gone has knocked at the heir's door, too, before it came there.
+// Ranks that found the first host gone have also connected to the heir's door before it accepts.
 TEST_F(Queue, KnockingFillsTheOneOfTheHeir) {
   constexpr int kRanks = 8, kHeir = 2;
   in_network_of_short_queues(kRanks, [] {
@@ -141,7 +141,7 @@ TEST_F(Queue, KnockingFillsTheOneOfTheHeir) {
   });
 }
 
-// A host that is gone: its neighbours in the network are told so after 3 s, and anew for each door.
+// A dead host: its network neighbors get an error after 3 s, again for each door.
 TEST_F(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
   bool linked = true;
   in_network_of_short_queues(4096, [&] {
@@ -161,8 +161,8 @@ TEST_F(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
   if (!linked) GTEST_SKIP() << "missing capability: veth devices, with iproute2";
 }
 
-// As where that queue was full and the last step of connecting was lost: this rank takes itself for
-// connected, and the heir goes on without it.
+// The queue was full, and the last packet of the handshake was lost: this rank considers itself
+// connected, and the heir would continue without it.
 TEST_F(Queue, AConnectionThatTheHeirKnowsNothingOfIsMadeAnew) {
   Fd lost;
   in_network_of_short_queues(1, [&] {

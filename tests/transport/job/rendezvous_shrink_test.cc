@@ -1,4 +1,5 @@
-// shrink() of a job over sockets, by threads: who goes on, and who is told that it does not.
+// shrink() of a job over sockets, with threads: which ranks continue, and the error of those that
+// do not.
 // labels: multiproc waits
 // sanitize: long
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ using namespace test;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const auto kMask = ::testing::MatchesRegex("[01]+");  // what joined() gives where it goes well
+const auto kMask = ::testing::MatchesRegex("[01]+");  // result of joined() on success
 
 std::string shrink_error(Job& job) {
   return error_of([&] { return job.shrink(); });
@@ -28,7 +29,7 @@ TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
   on_each(jobs, [](Job& job) { (void)job.all_gather("here"); });
   jobs[2].job->report(Status(Code::kTransport, "a cable", kNoRank));
   ASSERT_TRUE(eventually([&] { return jobs[0].job->failed() && jobs[1].job->failed(); }));
-  // Rank 0 does something else for longer than they wait.
+  // Rank 0 is busy for longer than the others wait.
   auto others = shrink_all(std::span(jobs).subspan(1));
   EXPECT_EQ(others[0].job->size(), 2);
   EXPECT_EQ(others[1].job->size(), 2);
@@ -50,7 +51,7 @@ TEST(ShrinkOverSockets, TooFewRanksWithoutRankZeroAreAllToldSo) {
   for (std::thread& t : threads) t.join();
 }
 
-// abort() returns before its thread has told anybody.
+// abort() returns before its thread has notified other ranks.
 TEST(ShrinkOverSockets, WhoAbortsMayGoOnOrLeaveAtOnce) {
   for (const Rank r : {0, 1}) {
     auto jobs = connect_all(Specs(2).specs);
@@ -78,8 +79,8 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
   const std::string outer = outer_address();
   if (outer.empty()) GTEST_SKIP() << "missing capability: an address besides the loopback device's";
   Specs setup = specs_at(outer, 3);
-  setup[1].address = "127.0.0.1," + outer + ".invalid";  // as its name is in its own /etc/hosts
-  HandJob h(setup, {2});  // its address is as another host looks it up
+  setup[1].address = "127.0.0.1," + outer + ".invalid";  // like a host's name in its own /etc/hosts
+  HandJob h(setup, {2});                                 // its address as resolved by another host
   h.link(2).send(wire::Type::kDoor, outer + " 1");
   const auto told = h.hear(2, wire::Type::kDoors);
   ASSERT_TRUE(told);
@@ -101,8 +102,8 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
   leave_all(h.jobs);
 }
 
-// Rank 2 has no file left for a door when it calls shrink(), and one a moment later. Without the
-// doors of all, the end of rank 0 would be that of the next job.
+// Rank 2 has no file descriptor for a door when it calls shrink(), but gets one soon after. Without
+// the doors of all ranks, rank 0's death would also end the next job.
 TEST(ShrinkOverSockets, ADoorThatIsOpenedLateCounts) {
   HandJob h(Specs(3), {2});
   h.link(2).send(wire::Type::kDoor, "127.0.0.1 1");
@@ -118,14 +119,14 @@ TEST(ShrinkOverSockets, ADoorThatIsOpenedLateCounts) {
   leave_all(next);
 }
 
-// Whether rank 0 leaves before a rank wants to go on, or after.
+// Rank 0 leaves before or after a rank calls shrink().
 TEST(ShrinkOverSockets, NobodyWaitsForARankZeroThatHasLeft) {
   for (const bool before : {true, false}) {
     HandJob h(Specs(2), {1});
     h.job(0).report(Status(Code::kTransport, "a cable", kNoRank));
     if (before) h.job(0).leave();
     h.link(1).send(wire::Type::kShrink, {});
-    // It has read that when it answers what comes behind it.
+    // An answer to this message proves that the earlier one was read.
     h.link(1).send(wire::Type::kInquire, wire::encode(wire::Numbered{1, {}}));
     bool told = false;
     const auto hear = [&](wire::Type type) {
@@ -142,7 +143,7 @@ TEST(ShrinkOverSockets, NobodyWaitsForARankZeroThatHasLeft) {
     EXPECT_TRUE(hear(wire::Type::kTestimony));
     EXPECT_EQ(told, before);
     h.job(0).leave();
-    // A heartbeat that comes after that.
+    // A later heartbeat.
     if (!told) {
       EXPECT_TRUE(hear(wire::Type::kHeartbeat));
       EXPECT_TRUE(hear(wire::Type::kHeartbeat));
@@ -152,7 +153,7 @@ TEST(ShrinkOverSockets, NobodyWaitsForARankZeroThatHasLeft) {
   }
 }
 
-// Rank 3 asked what all do, and died. Rank 1 answers when the others go on already.
+// Rank 3 sent an inquiry and died. Rank 1 answers after the others have shrunk the job.
 TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   HandJob h(Specs(4), {1, 2, 3});
   h.links.pop_back();
@@ -162,7 +163,7 @@ TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   ASSERT_EQ(next->size(), 3);
   h.link(1).send(wire::Type::kTestimony,
                  wire::encode(wire::Numbered{std::uint64_t{3} << 32 | 1, "busy"}));
-  // What comes behind it is heard.
+  // Later messages on the connection are read.
   for (const Rank r : {1, 2}) h.link(r).send_gather(1, std::make_shared<const std::string>("here"));
   EXPECT_EQ(
       error_of([&] { EXPECT_EQ(next->all_gather("here"), std::vector<std::string>(3, "here")); }),
@@ -172,12 +173,12 @@ TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   h.job(0).leave();
 }
 
-// The host of several ranks is gone with rank 0: who looks for the heir does not stay at each of
-// their doors as long as at that of a rank which may be busy.
+// The host of several ranks died with rank 0: a rank that looks for the heir waits less at each of
+// its doors than at that of a rank which may be busy.
 TEST(ShrinkOverSockets, AHostThatDoesNotAnswerIsLeftBeforeARankThatDoesNotTalk) {
   const std::vector<std::uint16_t> any{0};
   const Fd busy = listen_on("127.0.0.1", any), gone = listen_on("127.0.0.1", any);
-  ASSERT_EQ(::listen(gone.get(), 0), 0);  // what does not fit in its queue hears nothing
+  ASSERT_EQ(::listen(gone.get(), 0), 0);  // connections beyond its queue get no answer
   const Stranger first(port_of(gone.get()));
   Specs setup(3, 4s);
   close(setup[0].listen_fd);
@@ -195,13 +196,13 @@ TEST(ShrinkOverSockets, AHostThatDoesNotAnswerIsLeftBeforeARankThatDoesNotTalk) 
   waits.join();
 }
 
-// The first host is gone with all its ranks: who looks for the heir tries them at once, not each
-// for as long as a host may take to answer.
+// The first host died with all its ranks: a rank that looks for the heir tries them at once, not
+// one timeout after the other.
 TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
   constexpr int kRanks = 12;
   const std::vector<std::uint16_t> any{0};
   const Fd gone = listen_on("127.0.0.1", any);
-  ASSERT_EQ(::listen(gone.get(), 0), 0);  // what does not fit in its queue hears nothing
+  ASSERT_EQ(::listen(gone.get(), 0), 0);  // connections beyond its queue get no answer
   const Stranger first(port_of(gone.get()));
   const std::string door = "127.0.0.1 " + std::to_string(port_of(gone.get()));
   Specs setup(kRanks, 3s);
@@ -211,7 +212,7 @@ TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
   for (const Rank r : by_hand) h.link(r).send(wire::Type::kDoor, door);
   ASSERT_TRUE(h.hear(1, wire::Type::kDoors));
   Outcome &root = h.jobs.front(), &heir = h.jobs.back();
-  // The heir is told before rank 0 ends.
+  // The heir is notified before rank 0 ends.
   root.job.reset();
   ASSERT_TRUE(eventually([&] { return heir.job->failed(); }));
   std::atomic<bool> left_all{false};
@@ -225,14 +226,14 @@ TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
   heir.job->leave();
 }
 
-// A switch is gone with all the hosts behind it: nobody answers there, and those that live come to
-// the heir meanwhile.
+// A switch died with all hosts behind it: these do not answer, and meanwhile the living ranks join
+// the heir.
 TEST(ShrinkOverSockets, ManyRanksThatDoNotAnswerKeepNobodyFromJoining) {
   constexpr int kRanks = 100;
   const std::vector<std::uint16_t> any{0};
   Fd heirs = listen_on("127.0.0.1", any);
   const Fd seconds = listen_on("127.0.0.1", any), mute = listen_on("127.0.0.1", any);
-  ASSERT_EQ(::listen(mute.get(), 0), 0);  // what does not fit in its queue hears nothing
+  ASSERT_EQ(::listen(mute.get(), 0), 0);  // connections beyond its queue get no answer
   const Stranger first(port_of(mute.get()));
   const auto door = [](const Fd& fd) { return "127.0.0.1 " + std::to_string(port_of(fd.get())); };
   std::vector<std::string> doors(kRanks, door(mute));

@@ -1,4 +1,4 @@
-// The wire format: what is encoded is decoded, and nothing else is.
+// The wire format: encoding and decoding round-trip, and nothing else decodes.
 #include <gtest/gtest.h>
 
 #include "transport/control/frames.h"
@@ -22,7 +22,7 @@ TEST(Hmac, IsTheStandardOne) {  // RFC 4231, test case 2
   EXPECT_NE(random_bytes(32), random_bytes(32));
 }
 
-TEST(Hmac, TheShortMacIsTheStandardOne) {  // the paper of SipHash, appendix A
+TEST(Hmac, TheShortMacIsTheStandardOne) {  // SipHash paper, appendix A
   ShortMac mac;
   ShortMac::Key key;
   std::array<std::uint8_t, 15> text;
@@ -84,7 +84,7 @@ TEST(Decoder, RefusesEveryWrongHeader) {
     bad[static_cast<std::size_t>(at)] = value;
     EXPECT_EQ(result(bad, 100), Decoder::Result::kMalformed) << "byte " << at;
   }
-  // A length of 4 GiB is refused when it is read, not when memory has run out.
+  // A length of 4 GiB is refused when read, before memory is allocated.
   EXPECT_EQ(result(good.substr(0, 4) + "\xff\xff\xff\xff", kMaxFrameBytes),
             Decoder::Result::kMalformed);
 }

@@ -1,5 +1,5 @@
-// What the start of a large job costs rank 0: computed with the encoders that ranks use, for hosts
-// of 8 ranks and 8 rails.
+// Rank 0's cost of starting a large job, computed with the ranks' encoders, for hosts of 8 ranks
+// and 8 rails.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kOnHost = 8;  // ranks, and rails
 
-// As a cluster of DGX-like hosts describes itself.
+// The description of a DGX-like host.
 Place place_of(Rank r) {
   const int host = r / kOnHost;
   std::minstd_rand random(static_cast<unsigned>(host) + 1);
@@ -37,7 +37,7 @@ Place place_of(Rank r) {
     nic.from_gpu = i == r % kOnHost ? 1 : 4;
     place.rails.push_back(nic);
   }
-  for (int i = 0; i < 2; ++i) {  // the two ports of the management network
+  for (int i = 0; i < 2; ++i) {  // both ports of the management network
     Nic nic;
     nic.name = nic.netdev = fmt::format("eno{}", i);
     nic.address = fmt::format("192.168.{}.{}", host >> 8, host & 255);
@@ -49,8 +49,8 @@ Place place_of(Rank r) {
 }
 
 struct Start {
-  double megabytes = 0;  // that rank 0 sends to all others together
-  double seconds = 0;    // of its processor, for the encoding
+  double megabytes = 0;  // sent by rank 0 to all other ranks
+  double seconds = 0;    // CPU time of the encoding
 };
 
 Start start_of(int ranks) {
@@ -75,7 +75,7 @@ Start start_of(int ranks) {
   double bytes = 0;
   for (const auto* parts : {&places, &modes, &ports, &books, &doors, &verdicts})
     bytes += static_cast<double>(wire::pack_parts(*parts).size());
-  // Those of a host: the cores and memory of 8 processes, some hundred bytes.
+  // Descriptions on a host: cores and memory of 8 processes, some hundred bytes.
   std::vector<std::string> neighbours(static_cast<std::size_t>(ranks));
   for (int i = 0; i < kOnHost; ++i) neighbours[static_cast<std::size_t>(i)] = std::string(168, 'x');
   bytes += static_cast<double>(wire::pack_parts(neighbours).size());

@@ -1,4 +1,4 @@
-// The checksum against its definition, bit by bit, and against known values.
+// The checksum against its bitwise definition and against known values.
 #include "transport/memory/crc32c.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// weft::alloc: what no memory holds is refused, however it is asked for; and what other processes
-// may do with shared memory.
+// weft::alloc: impossible sizes are refused by every function; and limits on other processes'
+// access to shared memory.
 #include "transport/memory/memory.h"
 
 #include <fcntl.h>
@@ -22,11 +22,11 @@ TEST(Memory, MoreThanThereIsIsRefused) {
   for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 8})
     EXPECT_THROW(alloc(bytes), Error) << bytes;
   EXPECT_THROW(alloc_array<float>(SIZE_MAX), Error);
-  // So many that their bytes, modulo 2^64, are 4.
+  // A count whose size in bytes is 4 modulo 2^64.
   EXPECT_THROW(alloc_array<float>(SIZE_MAX / 4 + 2), Error);
 }
 
-// It was killed: shared memory is a file to the kernel.
+// Regression: the kernel killed the process, since shared memory is a file.
 TEST(Memory, MoreThanAFileMayHaveIsAnError) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -42,7 +42,7 @@ TEST(Memory, MoreThanAFileMayHaveIsAnError) {
   EXPECT_NE(said.find("ulimit -f"), said.npos) << said;
 }
 
-// Its place in the directory goes to another allocation, which a late peer must not take for it.
+// Its directory entry is reused, and a late peer must not take the new allocation for the old one.
 TEST(Memory, WhatWasFreedIsNoRegion) {
   void* const memory = alloc(8192);
   const RegionRef ref = find_region(memory, 8192);
@@ -55,7 +55,7 @@ TEST(Memory, WhatWasFreedIsNoRegion) {
   weft::free(other);
 }
 
-// Neither does a process that opens this one's memory as the library does, nor one that does not.
+// A peer cannot write, whether it opens the memory like the library does or in another way.
 TEST(Memory, OthersMayNotWrite) {
   const SharedRegion mine = SharedRegion::create(8192, "mine", SharedRegion::Others::kRead);
   std::memset(mine.data(), 'm', mine.size());
@@ -75,7 +75,7 @@ TEST(Memory, OthersMayNotWrite) {
   close(fd);
 }
 
-// What a peer may write to, it may not write to everywhere.
+// A peer with write access cannot write everywhere.
 TEST(Memory, APartIsReadOnly) {
   const SharedRegion mine = SharedRegion::create(4 * 4096, "mine", SharedRegion::Others::kWrite);
   SharedRegion theirs =

@@ -1,4 +1,4 @@
-// Matching alone: receives and messages of one peer, in every order in which they can come.
+// Matching in isolation: receives and messages of one peer, in every possible order.
 #include "transport/messages/matching.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 struct Bytes {
-  std::unique_ptr<std::string> text;  // so that a message cannot be copied
+  std::unique_ptr<std::string> text;  // makes a message move-only
 };
 using Matched = Matching<Bytes>;
 
@@ -45,7 +45,7 @@ std::vector<std::string> texts_of(Matched& matching) {
   return texts;
 }
 
-// A rank that was late for a few long messages has their memory again when it has taken them.
+// After a late rank has taken a few long unexpected messages, their memory is free again.
 TEST(Matching, TheMemoryOfLongMessagesIsNotKeptForLaterOnes) {
   Matched matching;
   matching.drop(&keep(matching, 7, std::string(4096, 'a')));
@@ -60,7 +60,7 @@ TEST(Matching, TheMemoryOfLongMessagesIsNotKeptForLaterOnes) {
   }
 }
 
-// All peers of a process count together.
+// The limit counts all peers of a process together.
 TEST(Matching, TheProcessCountsTheMemoryOfAllPeers) {
   const std::size_t before = UnexpectedMemory::of_process();
   {
@@ -106,7 +106,7 @@ TEST(Matching, ReceivesOfATagAreTakenInTheOrderOfPosting) {
   EXPECT_TRUE(matching.receives().empty());
 }
 
-// A search in a list compares the tags of all earlier receives; a search in the table compares few.
+// Searching a list compares the tags of all earlier receives; the table compares few.
 TEST(Matching, ReceivesThatStayPostedDoNotSlowDownOthers) {
   constexpr std::uint64_t kStay = 100'000;
   Matched matching;
@@ -153,7 +153,7 @@ TEST(Matching, MessagesOfATagKeepTheOrderOfTheirArrival) {
   EXPECT_EQ(texts_of(matching), (std::vector<std::string>{"of 5: a", "of 5: b", "of 5: c"}));
 }
 
-// Wires keep pointers to messages that are still arriving.
+// Transports keep pointers to messages that are still arriving.
 TEST(Matching, AMessageStaysWhereItIsWhileOthersComeAndGo) {
   Matched matching;
   Matched::Unexpected* const stays = &keep(matching, 500, "stays");
@@ -164,7 +164,7 @@ TEST(Matching, AMessageStaysWhereItIsWhileOthersComeAndGo) {
   EXPECT_EQ(*stays->kept.text, "stays");
 }
 
-// drop() goes by the message, not by its tag.
+// drop() identifies the message, not just its tag.
 TEST(Matching, OfAliasesThatOneGoesWhichIsNamed) {
   Matched matching;
   keep(matching, 7, "a");
@@ -184,7 +184,7 @@ TEST(Matching, AMessageThatHasItsReceiveIsNoOtherReceives) {
   EXPECT_EQ(*matching.find_unexpected(7)->kept.text, "second");
 }
 
-// ---- withdrawal of receives
+// ---- cancellation of receives
 
 TEST(Matching, CancelWithdrawsTheReceivesOfATaskAndNoOthers) {
   Matched matching;
@@ -227,7 +227,7 @@ TEST(Matching, ForgetDropsByTheBitsOfAMask) {
   EXPECT_NE(matching.find_unexpected(0x202), nullptr);
 }
 
-// ---- unclaimed(): what a stuck task asks for
+// ---- unclaimed(), which a stuck task calls
 
 TEST(Matching, UnclaimedFindsAHeadByTheBitsOfAMask) {
   Matched matching;
@@ -250,7 +250,7 @@ TEST(Matching, UnclaimedFindsAHeadByTheBitsOfAMask) {
   EXPECT_FALSE(matching.unclaimed(0, 0, head)) << "a receive has claimed the message";
 }
 
-// ---- disputes
+// ---- mismatches
 
 TEST(Matching, AMessageAgreesInLengthAndInTheSignOfItsHead) {
   Head ours{.sign = 5}, theirs{.sign = 5};
@@ -265,7 +265,7 @@ TEST(Matching, AMessageAgreesInLengthAndInTheSignOfItsHead) {
   EXPECT_FALSE(agrees(receive, 100, nullptr)) << "no head where one is expected";
   theirs.sign = 6;
   EXPECT_FALSE(agrees(receive, 100, &theirs));
-  ours.sign = 0;  // a head for its sum alone
+  ours.sign = 0;  // a head for its checksum alone
   EXPECT_TRUE(agrees(receive, 100, nullptr));
 }
 
@@ -299,7 +299,7 @@ TEST(Matching, TheLimitCountsBytesAndBookKeeping) {
   EXPECT_FALSE(matching.allows(kLimit - kEach + 1, kLimit));
   EXPECT_FALSE(matching.allows(kLimit + 1, kLimit)) << "no underflow";
   EXPECT_FALSE(matching.allows(~std::size_t{0}, kLimit));
-  std::size_t kept = 0;  // messages of no bytes cost something as well
+  std::size_t kept = 0;  // messages of no bytes cost memory as well
   while (matching.allows(0, kLimit)) {
     matching.keep(kept, 0, 0);
     ASSERT_LE(++kept, kLimit);
@@ -318,7 +318,7 @@ TEST(Matching, WhatIsDroppedCountsNoMore) {
   EXPECT_FALSE(matching.allows(1000, kLimit));
   matching.drop(&big);
   EXPECT_TRUE(matching.allows(kLimit - sizeof(Matched::Unexpected), kLimit));
-  for (int round = 0; round < 100; ++round) {  // with memory of messages that went before
+  for (int round = 0; round < 100; ++round) {  // with memory of earlier messages
     for (const std::uint64_t tag : {1, 2, 3}) matching.keep(tag, 500, 500);
     matching.drop_if([](const Matched::Unexpected& one) { return one.tag != 2; });
     matching.drop(matching.find_unexpected(2));
@@ -351,8 +351,7 @@ TEST(Matching, TheLimitIsAVariableAndTheErrorNamesIt) {
       "WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead");
 }
 
-// The memory of a message that went serves the next: nothing of the old message may be taken for
-// the new one's.
+// The memory of a finished message is reused: the new message must not inherit any state.
 TEST(Matching, AMessageInUsedMemoryIsNew) {
   Matched matching;
   Matched::Unexpected& old = keep(matching, 7, "old");
@@ -368,7 +367,7 @@ TEST(Matching, AMessageInUsedMemoryIsNew) {
   EXPECT_EQ(matching.find_unexpected(8), &next);
 }
 
-// ---- everything at once
+// ---- random operations
 
 // A naive matcher: two lists, searched from the front.
 struct Naive {
@@ -380,8 +379,8 @@ struct Naive {
   std::vector<Message> messages;
 };
 
-// Both ends post and send at random; each message must end at the receive that the naive matcher
-// gives it to, with few tags (long queues) and with many.
+// Random receives and messages at both ends; each message must match the same receive as with the
+// naive matcher, with few tags (long queues) and with many.
 TEST(Matching, MatchesAsTwoListsDo) {
   std::mt19937_64 random(1);
   for (const std::uint64_t tags : {1u, 3u, 50u, 4000u}) {
@@ -392,7 +391,7 @@ TEST(Matching, MatchesAsTwoListsDo) {
       const std::uint64_t tag = random() % tags << 20;
       const auto of_tag = [&](const auto& one) { return one.tag == tag; };
       const std::uint64_t what = random() % 100;
-      if (what < 48) {  // a receive is posted
+      if (what < 48) {  // post a receive
         if (Matched::Unexpected* const message = matching.find_unexpected(tag)) {
           ours.emplace_back(step, *message->kept.text);
           matching.drop(message);
@@ -406,7 +405,7 @@ TEST(Matching, MatchesAsTwoListsDo) {
         } else {
           naive.receives.push_back(receive_of(tag, step));
         }
-      } else if (what < 96) {  // a message comes
+      } else if (what < 96) {  // a message arrives
         const std::string text = std::to_string(step);
         if (Receive* const receive = matching.find(tag))
           ours.emplace_back(matching.take(receive).transfer.id, text);
@@ -419,12 +418,12 @@ TEST(Matching, MatchesAsTwoListsDo) {
         } else {
           naive.messages.push_back({tag, text});
         }
-      } else if (what < 98) {  // a task is given up
+      } else if (what < 98) {  // cancel a task
         const std::uint64_t of = random() % 7;
         const auto its = [&](const Transfer& t) { return t.id % 7 == of; };
         matching.cancel(its);
         std::erase_if(naive.receives, its);
-      } else {  // and what came for a tag is forgotten
+      } else {  // drop the unexpected messages of a tag
         matching.drop_if([&](const Matched::Unexpected& one) { return one.tag == tag; });
         std::erase_if(naive.messages, of_tag);
       }

@@ -1,5 +1,5 @@
-// Which UDP datagrams a rank takes for its peers': those that the peer signed for this rank and
-// rail, from the peer's own socket, each once.
+// Accepted UDP datagrams: only those that the peer signed for this rank and rail, from the peer's
+// own socket, each once.
 // sanitize: address threads
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -43,7 +43,7 @@ Fd datagram_socket() {
   return fd;
 }
 
-// Rank 0's channel, and the sockets of the other ranks. All ranks have one nonce.
+// Rank 0's channel, and sockets of the other ranks. All ranks have the same nonce.
 class Channel : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -68,7 +68,7 @@ class Channel : public ::testing::Test {
     std::uint32_t from = 1, to = 0, rail = 0, zero = 0;
     std::uint64_t number = 1;
   };
-  // As `by` would sign it for `of.to`.
+  // A datagram that `by` signs for `for_rank`.
   std::string datagram(const Of& of, Rank by, Rank for_rank, std::string_view text) {
     std::string all(reinterpret_cast<const char*>(&of), sizeof of);
     all += text;
@@ -84,7 +84,7 @@ class Channel : public ::testing::Test {
                      reinterpret_cast<sockaddr*>(&to.bytes), to.length),
               static_cast<ssize_t>(bytes.size()));
   }
-  // The text of what comes next; "" for nothing.
+  // The text of the next datagram; "" if there is none.
   std::string hear() {
     Datagram d;
     for (int i = 0; i < 4; ++i)
@@ -110,7 +110,7 @@ TEST_F(Channel, TakesThePeersOwnWords) {
   EXPECT_EQ(hear(), "3/0");
 }
 
-// What ranks exchange at set-up is a nonce and ports: neither the job's key nor a pair's.
+// Ranks exchange a nonce and ports at set-up, but neither the job's key nor a pair's.
 TEST_F(Channel, NoKeyTravels) {
   EXPECT_EQ(said_.size(), 2 * 8 + 1 + std::string_view(said_).substr(17).size());
   EXPECT_EQ(nonce_.size(), 16u);
@@ -129,7 +129,7 @@ TEST_F(Channel, TakesEachOnce) {
   EXPECT_EQ(hear(), "");
 }
 
-// Rank 3's first note to rank 2, replayed to rank 0; a rank's to another rail; rank 0's own.
+// Rank 3's first note to rank 2, replayed to rank 0; a datagram for another rail; rank 0's own.
 TEST_F(Channel, TakesNothingThatWasForAnother) {
   say(datagram({.from = 3, .to = 2}, 3, 2, "n"), 3);
   EXPECT_EQ(hear(), "");
@@ -162,14 +162,14 @@ TEST_F(Channel, TakesNothingThatWasChanged) {
     say(bad);
     say(good.substr(0, i));
   }
-  // Times the number of rails it is a small one.
+  // Multiplied by the number of rails, it wraps around to a small value.
   say(datagram({.from = 1u << 31}, 1, 0, "n"));
   EXPECT_EQ(hear(), "");
   say(good);
   EXPECT_EQ(hear(), "1/0note");
 }
 
-// A call reads so much and no more, whatever comes meanwhile.
+// A call reads a limited number of datagrams, whatever arrives meanwhile.
 TEST_F(Channel, AFloodOfStrangersHasAnEnd) {
   for (int i = 0; i < 100; ++i) say(std::string(50, 'x'), 2);
   say(datagram({}, 1, 0, "note"));
@@ -179,7 +179,7 @@ TEST_F(Channel, AFloodOfStrangersHasAnEnd) {
   EXPECT_EQ(d.bytes, "note");
 }
 
-// Between real ranks, as Rails uses it.
+// Between ranks, like in Rails.
 TEST(ChannelOfRanks, BothDirectionsOnEachRail) {
   auto jobs = local_jobs(kRanks);
   std::vector<std::unique_ptr<DatagramChannel>> all(kRanks);

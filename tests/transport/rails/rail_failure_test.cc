@@ -1,4 +1,4 @@
-// Peers that die and operations that are given up, in the transports of plain NICs.
+// Dead peers and canceled operations in the NIC transports.
 // labels: multiproc
 #include <algorithm>
 
@@ -18,7 +18,7 @@ void expect_dead(RailEnd& end, Rank peer) {
   EXPECT_EQ(cause.rank(), peer);
   const std::string name = "rank " + std::to_string(peer) + " on host host" + std::to_string(peer);
   EXPECT_NE(cause.message().find(name), std::string::npos) << cause.message();
-  // And from then on nothing with it is even tried.
+  // Afterwards, operations with this peer fail at once.
   int word = 0;
   end.recv(peer, 900, &word, sizeof word, 900);
   end.send(peer, 900, &word, sizeof word, 901);
@@ -35,7 +35,7 @@ void ping_pong(RailEnd& end, Rank me, Rank peer, std::uint64_t tag) {
   EXPECT_EQ(word, peer);
 }
 
-// Rank 0 only receives from the victim, rank 1 is the victim, rank 2 must notice nothing.
+// Rank 0 only receives from the victim, rank 1; rank 2 must not be affected.
 TEST_P(RailFailure, AReceiveFromAKilledPeerEnds) {
   run_ranks(
       3,
@@ -73,7 +73,7 @@ TEST_P(RailFailure, AReceiveFromAKilledPeerEnds) {
       {1});
 }
 
-// No connection was ever made: the first post finds out.
+// There is no connection yet: the first post detects the death.
 TEST_P(RailFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
@@ -91,8 +91,8 @@ TEST_P(RailFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
             {1});
 }
 
-// How a large message moves: tcp, or UCX by rendezvous (receiver's memory written directly) or
-// eagerly, in fragments. A message half through is a different state in each.
+// How a large message moves: tcp, or UCX by rendezvous (RDMA write to the receiver's memory) or
+// eagerly, in fragments. A half-sent message is a different state in each.
 class RailHalfway : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr std::size_t kBytes = 64u << 20;
@@ -125,7 +125,7 @@ TEST_P(RailHalfway, TransfersWithAKilledPeerEnd) {
         ASSERT_EQ(got[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
         EXPECT_EQ(end.wait(1), Code::kPeerFailed);
         EXPECT_EQ(end.wait(2), Code::kPeerFailed);
-        end.wait(3);  // either way: its last bytes may have left before
+        end.wait(3);  // with any result: its last bytes may have been sent before
         expect_dead(end, 1);
       },
       {1});
@@ -181,7 +181,7 @@ TEST_P(RailHalfway, CancelLetsGoOfASendNobodyTakes) {
       end.send(1, 1, data.data(), kBytes, std::uint64_t{7} << 32);
       end.poll_for(milliseconds(20));
       end.rail().cancel(7);
-      std::vector<unsigned char>().swap(data);  // unmapped: a later read would be a crash
+      std::vector<unsigned char>().swap(data);  // unmapped: a later read would crash
       end.poll_for(milliseconds(50));
       EXPECT_FALSE(end.done(std::uint64_t{7} << 32));
       board.flag(0) = 1;
@@ -201,19 +201,19 @@ INSTANTIATE_TEST_SUITE_P(Protocols, RailHalfway, ::testing::Values("tcp", "8k", 
                                                   : "UcxRendezvous";
                          });
 
-// A completion that was not handed out yet is forgotten with its operation.
+// Cancellation drops unpolled completions.
 TEST_P(RailFailure, UndeliveredCompletionsAreForgotten) {
   SharedBoard board(1);
   RailEnd end(board, 0, GetParam());
   int word = 0;
-  end.recv(9, 0, &word, sizeof word, std::uint64_t{1} << 32);  // done at once: no rank 9
+  end.recv(9, 0, &word, sizeof word, std::uint64_t{1} << 32);  // fails at once: no rank 9
   end.recv(9, 0, &word, sizeof word, std::uint64_t{2} << 32);
   end.rail().cancel(1);
   EXPECT_EQ(end.wait(std::uint64_t{2} << 32), Code::kInvalidArgument);
   EXPECT_FALSE(end.done(std::uint64_t{1} << 32));
 }
 
-// Tear-down does not wait for a peer that is stopped, or gone, with messages under way.
+// Destruction does not wait for a stopped or dead peer with pending messages.
 TEST_P(RailFailure, DestructionIsBounded) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {

@@ -1,4 +1,4 @@
-// Datagrams of rails as letters of the job, and the link of an RDMA device.
+// Rail datagrams sent as letters of the job, and the link of an RDMA device.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -44,7 +44,7 @@ TEST(RailLetters, ComeWithTheirRailAndSender) {
   EXPECT_TRUE(a->link_up(0)) << "of a device that the kernel does not know, nothing is known";
 }
 
-// Where rails have addresses, answers along the rail say more.
+// With rail addresses, answers over the rail itself are better evidence.
 TEST(RailLetters, AreForRdmaDevicesOnly) {
   auto jobs = local_jobs(2);
   EXPECT_EQ(make_letter_paths(*jobs[0], two_rails(false)), nullptr);

@@ -1,5 +1,4 @@
-// What the conformance suite does not ask of the transports of plain NICs: several rails, sizes
-// that disagree, misuse, set-up.
+// NIC transports beyond the conformance suite: several rails, mismatched sizes, misuse, set-up.
 // labels: multiproc
 // sanitize: address threads
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ namespace {
 class RailTransfer : public OverRails {};
 INSTANTIATE_TEST_SUITE_P(Over, RailTransfer, ::testing::Values("tcp", "ucx"), rail_name);
 
-// Two rails in one process, ranks as threads: every transport has a context of its own.
+// Two rails in one process with ranks as threads: every transport has its own context.
 TEST_P(RailTransfer, RailsAreIndependent) {
   constexpr int kRanks = 3;
   SharedBoard board(kRanks);
@@ -79,7 +78,7 @@ TEST_P(RailTransfer, MisuseCompletesAsInvalid) {
   int word = 0;
   const bool narrow = end.rail().caps().tag_bits < 64;
   const std::uint64_t wide = narrow ? std::uint64_t{1} << end.rail().caps().tag_bits : 1;
-  end.send(0, wide, &word, sizeof word, 1);  // tcp: a rank has no messages with itself
+  end.send(0, wide, &word, sizeof word, 1);  // tcp: a rank sends no messages to itself
   EXPECT_EQ(end.wait(1), Code::kInvalidArgument);
   EXPECT_NE(end.rail().cause(0).message().find(narrow ? fmt::format("{:#x}", wide) : "itself"),
             std::string::npos);
@@ -121,7 +120,7 @@ TEST_P(RailTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
   });
 }
 
-// A rank that cannot start is named on every rank.
+// All ranks name a rank that cannot start.
 TEST_P(RailTransfer, ABadDeviceIsNamedEverywhere) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
     RailEnd end(board, me, GetParam());

@@ -1,5 +1,5 @@
-// What a hostile rank may tell Rails: notes without end. It is named and no longer heard; this
-// rank's memory does not grow, and other peers go on. And messages without end of this rank's own.
+// A hostile rank sends Rails unlimited notes. It is named and then ignored; this rank's memory does
+// not grow, and other peers continue. Also the limit of this rank's own messages.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace weft::testing {
 namespace {
 
-// A rail that keeps what is posted.
+// A rail that records posted transfers.
 class Silent final : public Transport {
  public:
   void post(std::span<const Transfer> transfers) noexcept override { posted += transfers.size(); }
@@ -70,7 +70,7 @@ struct Setting {
     ++number;
     air->in.push_back({1, 0, text + std::string(body)});
   }
-  // The peer is asked nothing more of, and another one still is.
+  // Rails answers no more inquiries of rank 1, but those of another peer.
   void expect_unheard() {
     poll(200);
     air->pongs[1] = 0;
@@ -134,7 +134,7 @@ TEST(RailsHostile, TagsOfMessagesHaveALimit) {
   }
 }
 
-// The ids of inner transports count so many, and no more.
+// The ids of inner transports limit the number of messages.
 TEST(RailsHostile, MessagesOfThisRankHaveALimit) {
   Setting s({.most_messages = 100});
   char byte = 0;

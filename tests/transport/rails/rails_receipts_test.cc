@@ -1,4 +1,4 @@
-// Receipts of long messages that wait for the next one, to share a packet with its.
+// Receipts of long messages that are delayed to share a packet with the next one.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(RailsReceipts, SlicesInARowShareThem) {
   }
 }
 
-// To be told at once is worth more to their sender than the packet, a small part of theirs.
+// An immediate receipt of a long slice is worth the extra packet.
 TEST(RailsReceipts, LongSlicesHaveTheirOwn) {
   Job job(Setting{});
   for (int i = 0; i < kMessages; ++i) job.message(0, 1, 0, 4 * kSlice, i * 300.0, 0);
@@ -33,7 +33,7 @@ TEST(RailsReceipts, LongSlicesHaveTheirOwn) {
   EXPECT_GT(job.of(1).counters().receipts, kMessages * 9 / 10);
 }
 
-// The next one is expected, and not sent before the receipt of this one is there.
+// The next message is expected, but its sender waits for this receipt.
 TEST(RailsReceipts, ASenderThatWaitsForThemIsSeldomHeldUp) {
   const auto ends_us = [](double recv_us) {
     Job job(Setting{});
@@ -47,7 +47,7 @@ TEST(RailsReceipts, ASenderThatWaitsForThemIsSeldomHeldUp) {
   EXPECT_LT(all_expected, 1.1 * each_by_itself);
 }
 
-// An operation is over, another one is not, and its rank goes away. Every other receipt is held.
+// One operation ends, another continues, and the rank leaves. Every other receipt is delayed.
 TEST(RailsReceipts, WhoGoesAwayTellsThemFirst) {
   for (const bool tells : {false, true}) {
     int held = 0;

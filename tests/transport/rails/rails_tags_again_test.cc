@@ -1,4 +1,4 @@
-// Tags come again: every so many operations, and long after a message with the same one was over.
+// Tags wrap around: they are reused after many operations, long after their previous message.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -24,9 +24,9 @@ void ends_well(Job& job) {
   job.check();
 }
 
-// Short messages go over another rail while theirs is away, and their receipts, too few to be sent
-// by themselves, must not stay there: the sender would send the messages again one day, when others
-// have their tags.
+// Short messages use another rail while theirs is down. Their few receipts must not stay unsent
+// there: the sender would retransmit the messages much later, when their tags belong to other
+// messages.
 TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
   for (const int few : {1, 5, 12, 29}) {
     SCOPED_TRACE(::testing::Message() << few << " messages on the other rail");
@@ -49,7 +49,7 @@ TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
   }
 }
 
-// Few short messages among many long ones: their receipts must not wait until there are many.
+// A few short messages among many long ones: their receipts must not wait for more.
 TEST(RailsTagsAgain, AFewShortMessagesAreNotSentAgainMuchLater) {
   for (const int few : {1, 5, 29}) {
     SCOPED_TRACE(::testing::Message() << few << " short messages");
@@ -67,8 +67,8 @@ TEST(RailsTagsAgain, AFewShortMessagesAreNotSentAgainMuchLater) {
   }
 }
 
-// Messages that go one way only: the receiver must be told that its receipts were heard, or it says
-// of later messages, when a rail fails, that it has them.
+// One-way traffic: the receiver must learn that its receipts arrived, or after a rail's failure it
+// claims to have received later messages with the same tags.
 TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
   for (int lost = 0; lost < 10; ++lost) {
     SCOPED_TRACE(::testing::Message() << "message " << lost);
@@ -83,8 +83,8 @@ TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
   }
 }
 
-// A rank that only sends may be ahead by so many collectives that several messages of one tag are
-// under way. Each has its own receipt.
+// A rank that only sends may run ahead by a whole cycle of tags, so that several messages of one
+// tag are pending. Each has its own receipt.
 TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
   Setting s;
   s.tags = 16;
@@ -97,7 +97,7 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
   ASSERT_NO_FATAL_FAILURE(ends_well(job));
 }
 
-// More messages than one datagram can name had come, and their sender had not looked since.
+// More messages have arrived than one datagram can list, while their sender did not poll.
 TEST(RailsTagsAgain, WhatHasComeIsNotSentAgainHoweverMuchItIs) {
   constexpr int kMessages = 7000;
   Setting s;
@@ -111,7 +111,7 @@ TEST(RailsTagsAgain, WhatHasComeIsNotSentAgainHoweverMuchItIs) {
   EXPECT_EQ(job.of(0).counters().replayed, 0u);
 }
 
-// And when their rail fails, they go again in their order.
+// When their rail fails, they are retransmitted in order.
 TEST(RailsTagsAgain, SeveralMessagesOfATagGoAgainInTheirOrder) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -119,7 +119,7 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagGoAgainInTheirOrder) {
     s.seed = seed;
     s.tags = 16;
     Job job(s);
-    for (int i = 0; i < 60; ++i) job.message(0, 1, 0, 100, i, i);  // so slots are free in any order
+    for (int i = 0; i < 60; ++i) job.message(0, 1, 0, 100, i, i);  // to free slots in any order
     for (int i = 0; i < 64; ++i) job.message(0, 1, 0, 100, 100'000 + i * 1000, 300'000 + i * 100);
     job.at_time(130'000, [&] { job.rails().fabric().cut(1, 0); });
     ASSERT_NO_FATAL_FAILURE(ends_well(job));

@@ -1,5 +1,5 @@
-// Rails over a simulated fabric whose links go down and come back at random: every message arrives
-// once, whole, and in no memory that was given back.
+// Rails over a simulated fabric with random link failures: every message arrives once, intact, and
+// nothing is written to released memory.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(Rails, CarriesMessagesOverTheirOwnRail) {
   EXPECT_EQ(job.of(0).counters().taken_out, 0u);
 }
 
-// One at a time, so that each has a receipt of its own.
+// One message at a time, so that each has its own receipt.
 TEST(Rails, ReceiptsOfLongMessagesTakeLittleOfTheWire) {
   constexpr int kMessages = 400, kBytes = 16 << 10;
   Setting s;
@@ -81,7 +81,7 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), 100'000);
 }
 
-// What is under way, and where, until it has been acknowledged.
+// The rails of pending messages, until these are acknowledged.
 TEST(Rails, TellsTheRailsThatMessagesAreOn) {
   Setting s;
   s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
@@ -100,9 +100,8 @@ TEST(Rails, TellsTheRailsThatMessagesAreOn) {
   EXPECT_TRUE(job.of(1).in_use().empty());
 }
 
-// A rank whose sends are complete may do something else for long, without polling. Its peers must
-// not need it any more: neither for bytes that its transport has not sent yet, nor for a note about
-// where a message went.
+// A rank whose sends are complete may stop polling for long. Its peers must not depend on it:
+// neither for unsent bytes of its transport, nor for a note about a message's rail.
 TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   int moves = 0;
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
@@ -129,8 +128,8 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   EXPECT_GT(moves, 6) << "too quiet to prove anything";
 }
 
-// A firewall, or routes that lead a host's datagrams to itself astray: messages pass, datagrams do
-// not. Nothing is amiss then, and nothing may change that the peer would have to be told.
+// A firewall or wrong routes drop datagrams, while messages pass. Nothing has failed, so nothing
+// may change that the peer would have to learn.
 TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
   int moves = 0;
   for (std::uint64_t seed = 1; seed <= 8; ++seed)
@@ -161,7 +160,7 @@ TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
   EXPECT_GT(moves, 8) << "too quiet to prove anything";
 }
 
-// A rank that has something else to do answers late, and not on all rails at the same moment.
+// A busy rank answers late, and not on all rails at the same time.
 TEST(Rails, ALateAnswerIsNoSilence) {
   Setting s;
   Job job(s);

@@ -1,4 +1,4 @@
-// What rails look at while messages pass: lanes with something under way, and no others.
+// Rails polls only lanes with pending messages.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 using testing::rails::Job;
 using testing::rails::Setting;
 
-// After one message to each of many peers, one peer goes on: the others' lanes are looked at no
-// more.
+// After one message to each of many peers, only one peer continues: the lanes of the others are not
+// polled.
 TEST(RailsVisits, AreToPeersWithSomethingUnderWay) {
   constexpr int kPeers = 31, kMessages = 400;
   Setting setting;
@@ -32,7 +32,7 @@ TEST(RailsVisits, AreToPeersWithSomethingUnderWay) {
   job.check();
   EXPECT_GT(before, 2u * kPeers) << "at first each is looked at";
   EXPECT_GT(after - before, kMessages / 2u) << "that of the one is";
-  // A look each ms, at the two lanes of the one; some more for receipts.
+  // One poll per ms of that peer's two lanes, and some more for receipts.
   EXPECT_LT(after - before, 4u * kMessages);
 }
 

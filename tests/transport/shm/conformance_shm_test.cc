@@ -1,5 +1,5 @@
-// The shm transport under the conformance suite, with malloc memory going by size, through slots
-// only, and by cross-memory attach only.
+// The shm transport under the conformance suite, with malloc memory by size, through slots only,
+// and by cross-memory attach only.
 // labels: multiproc
 // ctest: alone
 // sanitize: long
@@ -61,8 +61,8 @@ TEST(ShmMessages, ThatWereLateLeaveNoMemoryBehind) {
   }
 }
 
-// Whatever it is that one rank can open no more: all ranks say so, of that rank. They did not know
-// more than that it had died, or found its memory gone and asked for another pid namespace.
+// If one rank cannot open a file of shared memory, all ranks report this and name the rank. They
+// used to report a death, or missing memory with a remedy about pid namespaces.
 TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
   constexpr int kRanks = 3, kWords = 400;
   Shared<char> said(kRanks * kWords);
@@ -100,8 +100,8 @@ TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
   EXPECT_GT(failed, 3);  // its arena, its directory, a peer's arena, a peer's directory
 }
 
-// A rank that gives an operation up and uses its buffer again must not spoil, unseen, what a peer
-// still reads there.
+// After a rank cancels an operation, it reuses the buffer that a peer still reads. The peer must
+// notice.
 TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
   setenv("WEFT_SHM_COPY", "auto", 1);
   Net net(maker("", "auto").make(2));
@@ -117,7 +117,7 @@ TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
   }
 }
 
-// Plain memory that two ranks write in turns, ordered by messages alone. ThreadSanitizer watches.
+// Plain memory that two ranks write in turns, ordered only by messages, under ThreadSanitizer.
 TEST(ShmOrder, WhatWasWrittenBeforeAMessageIsThereAfterIt) {
   setenv("WEFT_SHM_COPY", "slots", 1);
   Net net(maker("", "slots").make(2));
@@ -178,7 +178,7 @@ TEST(ShmOrder, WhatWasWrittenBeforeARoundOfABoardIsThereAfterIt) {
   EXPECT_EQ(wrong, 0U);
 }
 
-// Messages that came before anybody asked for them, and were lent as views then.
+// Unexpected messages that are later lent as views.
 TEST(ShmViews, MemoryOfWhatCameEarlyIsUsedAgain) {
   if (kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";
   setenv("WEFT_SHM_COPY", "auto", 1);

@@ -1,5 +1,5 @@
 // labels: fast
-// Who shares memory with whom follows from what each rank could map.
+// Which ranks share memory depends on what each could map.
 #include "transport/shm/reach.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ TEST(MemoryGroups, HaveOnlyRanksThatMapEachOther) {
               ElementsAre(0, 0, 2, 2));
   EXPECT_THAT(memory_groups(one, Lines{"1,2,3 w", "0,2,3 w", "0,1,3 w", "0,1,2 w"}),
               ElementsAre(0, 1, 2, 3));
-  // 0 and 2 map each other, 2 and 3 as well, and 0 and 3 do not.
+  // 0 and 2 map each other, so do 2 and 3, but not 0 and 3.
   EXPECT_THAT(memory_groups(one, Lines{"1,3 w", "0,2,3 w", "1 w", "0,1 w"}),
               ElementsAre(0, 1, 0, 3));
 }

@@ -1,5 +1,5 @@
-// Jobs where the kernel refuses what shared memory needs: in sandboxes, in user namespaces, for
-// programs that nobody may read. They go by tcp, or say which call was refused.
+// Jobs for which the kernel refuses shared memory: in sandboxes, in user namespaces, of unreadable
+// programs. They use tcp, or name the refused call.
 // labels: multiproc
 // sanitize: long
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ TEST(UserNamespaces, OfARankEachShareNoMemory) {
   }
 }
 
-// The kernel keeps other processes of the same user out of a program that its user cannot read.
+// The kernel denies access to a process whose program file its user cannot read.
 TEST(UnreadableProgram, GoesByTcp) {
   if (geteuid() != 0) GTEST_SKIP() << "missing capability: root";
   const testing::TemporaryFolder folder;

@@ -1,6 +1,5 @@
-// What a hostile rank of the machine may write to shared memory: places and lengths that are not
-// there, messages without end, files that it cuts short. It is named, nothing else is touched, and
-// the others go on.
+// A hostile rank of the machine writes to shared memory: invalid offsets and lengths, unlimited
+// messages, truncated files. It is named, no other memory is touched, and the other ranks continue.
 // ctest: alone
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@
 
 namespace {
 
-// What this process has asked of Yama, the last being in force. The kernel does not tell.
+// This process's requests to Yama (prctl), the last being in force. The kernel cannot be queried.
 std::vector<unsigned long> ptracers;
 
 }  // namespace
@@ -51,7 +50,7 @@ class ShmHostile : public ::testing::Test {
     raw_ = std::make_unique<RawShm>(3);
     unsetenv("WEFT_UNCLAIMED_BYTES");
   }
-  // Rank 1 is named, with what is under way with it; rank 2 goes on.
+  // Rank 1's pending transfers fail and name it; rank 2 continues.
   void expect_end(std::string_view why) {
     const Status cause = raw_->transport->cause(1);
     EXPECT_EQ(cause.code(), Code::kTransport);
@@ -76,7 +75,7 @@ class ShmHostile : public ::testing::Test {
   std::unique_ptr<RawShm> raw_;
 };
 
-// With a receive that is posted, one that lends, and none.
+// With a posted receive, with a view, and with neither.
 TEST_F(ShmHostile, ACellThatPointsNowhereEndsItsSender) {
   const std::size_t slots = raw_->layout().slots, end = raw_->layout().bytes;
   const struct {
@@ -115,7 +114,7 @@ TEST_F(ShmHostile, ACellThatPointsNowhereEndsItsSender) {
     }
 }
 
-// Fragments that are together more than the message, and a whole message behind a fragment.
+// Fragments longer than the message in total, and a whole message after a fragment.
 TEST_F(ShmHostile, AMessageDoesNotGoOnPastItsEnd) {
   for (const Kind second : {Kind::kFragment, Kind::kSlot}) {
     SetUp();
@@ -131,7 +130,7 @@ TEST_F(ShmHostile, AMessageDoesNotGoOnPastItsEnd) {
   }
 }
 
-// The same where the fragments came before their receive.
+// The same if the fragments arrive before their receive.
 TEST_F(ShmHostile, NorDoesOneThatNobodyHadAskedFor) {
   std::vector<char> got(200, 'x');
   raw_->write(1, Kind::kFragment, 5, 60, raw_->layout().slots, 100);
@@ -145,7 +144,7 @@ TEST_F(ShmHostile, NorDoesOneThatNobodyHadAskedFor) {
   expect_end("more bytes than the message has");
 }
 
-// It is slowed: what it writes stays in its cells.
+// The peer is slowed: its messages stay in its cells.
 TEST_F(ShmHostile, MessagesThatNobodyAsksForHaveALimit) {
   const std::size_t before = UnexpectedMemory::of_process();
   std::size_t most = 0;
@@ -166,7 +165,7 @@ TEST_F(ShmHostile, NorIsMemoryTakenForOneThatIsEndless) {
   expect_end("WEFT_UNCLAIMED_BYTES");
 }
 
-// Region, serial and offset are the peer's words, too. (Here the directory is this process's own.)
+// Region, serial and offset also come from the peer. (Here the directory is this process's own.)
 TEST_F(ShmHostile, MemoryOfTheAllocatorThatIsNotThere) {
   void* const memory = alloc(8192);
   const RegionRef ref = find_region(memory, 1);
@@ -193,7 +192,7 @@ TEST_F(ShmHostile, MemoryOfTheAllocatorThatIsNotThere) {
   free(memory);
 }
 
-// The kernel would send SIGBUS to who reads what a peer has cut off.
+// Reading memory that a peer has truncated would raise SIGBUS.
 TEST_F(ShmHostile, NobodyCutsMemoryShort) {
   const std::string path = "/proc/self/fd/" + std::to_string(raw_->hello.arena_fd);
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -203,7 +202,7 @@ TEST_F(ShmHostile, NobodyCutsMemoryShort) {
   ::close(fd);
 }
 
-// Memory that can be cut short, that is too short, or that is no memory is not taken.
+// Refuses files that can be truncated, are too short, or are no memory.
 TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedByName) {
   const auto refused = [](int fd) -> std::string {
     try {
@@ -226,7 +225,7 @@ TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedByName) {
   for (const int fd : {open_end, ends[0], ends[1]}) ::close(fd);
 }
 
-// How many of the peers' arenas rank 0 has mapped: of each it may not write to a part.
+// The number of peers' arenas that rank 0 has mapped, each partly read-only.
 int mapped_arenas() {
   std::ifstream maps("/proc/self/maps");
   int all = 0;
@@ -235,8 +234,7 @@ int mapped_arenas() {
   return all;
 }
 
-// On a large machine set-up maps nothing, and a peer is mapped by its first message or by one to
-// it.
+// On a large machine set-up maps nothing; the first message from or to a peer maps it.
 TEST(ShmSetUp, APeerIsMappedWhenItIsNeeded) {
   constexpr int kRanks = static_cast<int>(shm::kMappedAtOnce) + 8;
   RawShm raw(kRanks);
@@ -260,7 +258,7 @@ TEST(ShmSetUp, APeerIsMappedWhenItIsNeeded) {
   EXPECT_EQ(callers->count, 1u) << "rank 3 hears that rank 0 may send";
   EXPECT_EQ(callers->called(0), 1u);
   EXPECT_EQ(callers->called(1), 0u);
-  // Marks of ranks that have nothing to say, and a count that means nothing, do no harm.
+  // Marks of idle ranks, and a meaningless count, have no effect.
   for (Rank r = 1; r < 10; ++r) raw.call(r);
   for (int i = 0; i < 100; ++i) ++raw.callers().count;
   raw.callers().called(kRanks).store(1);
@@ -269,7 +267,7 @@ TEST(ShmSetUp, APeerIsMappedWhenItIsNeeded) {
   EXPECT_TRUE(raw.transport->cause(9).ok());
 }
 
-// Here nobody hears of it at the start.
+// Here it is not detected at the start.
 TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedWhenItIsNeeded) {
   for (const bool to_it : {true, false}) {
     const int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -329,7 +327,7 @@ TEST_F(ShmHostile, APostToARankElsewhereGetsACode) {
   }
 }
 
-// Others may read this process's memory while a transport needs it, and not with slots.
+// Other processes may read this process's memory only while a transport needs that; slots do not.
 TEST(ShmPtrace, IsForTheLifeOfATransportThatNeedsIt) {
   setenv("WEFT_SHM_COPY", "slots", 1);
   ptracers.clear();
@@ -337,7 +335,7 @@ TEST(ShmPtrace, IsForTheLifeOfATransportThatNeedsIt) {
   EXPECT_TRUE(ptracers.empty());
   unsetenv("WEFT_SHM_COPY");
   {
-    const RawShm raw(2);  // all of whose ranks have this process's parent
+    const RawShm raw(2);  // all of its ranks have this process's parent
     ASSERT_GE(ptracers.size(), 1u);
     EXPECT_EQ(ptracers[0], PR_SET_PTRACER_ANY);
     if (getppid() > 1) EXPECT_EQ(ptracers.back(), static_cast<unsigned long>(getppid()));
@@ -349,7 +347,7 @@ TEST(ShmPtrace, IsForTheLifeOfATransportThatNeedsIt) {
   EXPECT_EQ(ptracers.back(), 0u);
 }
 
-// A rank of another parent needs more.
+// A rank with another parent needs a wider permission.
 TEST(ShmPtrace, IsForOneFamilyWhereThatIsEnough) {
   ptracers.clear();
   const RawShm raw(2, [](Rank, shm::Hello& hello) { hello.parent = 1 << 30; });

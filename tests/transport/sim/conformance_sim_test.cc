@@ -1,5 +1,5 @@
-// The simulated fabric under the conformance suite: with and without receives to wait for, with
-// delays and reordering, across hosts and rails, with core costs, and without data.
+// The simulated fabric under the conformance suite: eager and rendezvous, with delays and
+// reordering, across hosts and rails, with core costs, and without data.
 // labels: sim
 // ctest: alone
 #include "transport/conformance.h"

@@ -1,5 +1,4 @@
-// The simulated fabric: what a seed changes, what a failure does, what becomes of bytes, and how
-// it is driven.
+// The simulated fabric: seeds, failures, data, and how it is driven.
 // labels: sim
 #include "transport/sim/sim.h"
 
@@ -20,7 +19,7 @@ using namespace testing::simulated;
 
 // --- seeds
 
-// Every rank sends `count` messages to each other; returns the fabric after it.
+// Every rank sends `count` messages to each other; returns the fabric afterwards.
 std::unique_ptr<Bench> all_to_all(SimFabricOptions o, int count) {
   auto b = std::make_unique<Bench>(std::move(o));
   const int n = b->fabric.nranks();
@@ -38,7 +37,7 @@ std::unique_ptr<Bench> all_to_all(SimFabricOptions o, int count) {
   return b;
 }
 
-// The tags of the messages that rank 0 had from rank 1, in the order of arrival.
+// The tags of rank 0's messages from rank 1, in order of arrival.
 std::vector<std::uint64_t> tags_from_1(const Bench& b) {
   std::vector<std::uint64_t> tags;
   for (const std::uint64_t id : b.order.at(0)) {
@@ -99,11 +98,11 @@ TEST(SimFailures, PeersOfADeadRankLearnItAfterTheDetectionDelay) {
   o.failures = {{.at_us = 10, .rank = 2}};
   o.detect_us = 50;
   Bench b(o);
-  b.message(0, 2, 1, 100);      // over before: 5 us + 8 ns
-  b.message(2, 1, 2, 1 << 20);  // on its way: 84 us
+  b.message(0, 2, 1, 100);      // complete before: 5 us + 8 ns
+  b.message(2, 1, 2, 1 << 20);  // in flight: 84 us
   b.recv(0, 2, 3, 100);         // never sent
   b.send(3, 2, 4, 1 << 20);     // never received
-  b.message(0, 1, 5, 1 << 20);  // none of its business
+  b.message(0, 1, 5, 1 << 20);  // not affected
   b.run_until_us(59);
   EXPECT_TRUE(b.ends[0]->cause(2).ok());
   EXPECT_FALSE(b.fabric.alive(2));
@@ -120,7 +119,7 @@ TEST(SimFailures, PeersOfADeadRankLearnItAfterTheDetectionDelay) {
     EXPECT_NE(why.message().find("rank 2 (host 2) died at 10 us"), std::string::npos)
         << why.message();
   }
-  EXPECT_EQ(b.at.count({2, 2}), 0u);  // the dead say nothing
+  EXPECT_EQ(b.at.count({2, 2}), 0u);  // dead ranks complete nothing
   EXPECT_EQ((b.last[{1, 5}].code), Code::kOk);
   EXPECT_TRUE(b.ends[0]->cause(1).ok());
   b.recv(0, 2, 6, 8);  // known by now: fails at once
@@ -132,8 +131,8 @@ TEST(SimFailures, WhatLeftADeadRankInTimeStillArrives) {
   SimFabricOptions o = fabric_of(2, 1);
   o.failures = {{.at_us = 1, .rank = 0}};
   Bench b(o);
-  b.message(0, 1, 1, 100);      // has left after 8 ns
-  b.message(0, 1, 2, 1 << 20);  // has not
+  b.message(0, 1, 1, 100);      // sent after 8 ns
+  b.message(0, 1, 2, 1 << 20);  // not sent
   b.run();
   EXPECT_EQ((b.last[{1, 1}].code), Code::kOk);
   EXPECT_EQ((b.last[{1, 2}].code), Code::kPeerFailed);
@@ -159,7 +158,7 @@ TEST(SimFailures, ALinkThatGoesDownCutsItsNicOnly) {
   EXPECT_EQ(why.code(), Code::kTransport);
   EXPECT_EQ(why.rank(), 2);
   EXPECT_NE(why.message().find("link of host 1, rail 0"), std::string::npos) << why.message();
-  EXPECT_EQ(b.ends[2]->cause(0).rank(), 2);  // seen from behind the link, too
+  EXPECT_EQ(b.ends[2]->cause(0).rank(), 2);  // also on the other side of the link
   EXPECT_TRUE(b.ends[1]->cause(3).ok());
   EXPECT_TRUE(b.ends[3]->cause(2).ok());
 }
@@ -191,7 +190,7 @@ TEST(SimData, BytesAreReadWhenTheyLeaveAndWrittenWhenTheyHaveArrived) {
     ASSERT_TRUE(b.fabric.advance());
     b.collect();
   }
-  std::ranges::fill(from, 'b');  // the send is over: nobody may see this
+  std::ranges::fill(from, 'b');  // the send is complete: this must not be visible
   EXPECT_EQ(std::ranges::count(to, 'x'), 20000);
   b.run();
   EXPECT_EQ(std::ranges::count(to, 'a'), 20000);
@@ -301,8 +300,8 @@ TEST(SimScale, MessagesOf1024RanksAreCountedAndTimed) {
   SimFabric fabric(o);
   std::vector<std::unique_ptr<Transport>> ends;
   for (Rank r = 0; r < kRanks; ++r) ends.push_back(fabric.endpoint(r));
-  // Channels 0-3 go to the next rank of the host, 4-7 to the next of the rail. A rank sends the
-  // next message of a channel when it has received the one before.
+  // Channels 0-3 go to the next rank of the host, 4-7 to the next of the rail. A rank sends a
+  // channel's next message when it has received the previous one.
   std::vector<int> received(kRanks * kWindow);
   std::vector<char> started(kRanks);
   int channels_done = 0;
@@ -356,7 +355,7 @@ TEST(SimScale, MessagesOf1024RanksAreCountedAndTimed) {
   for (const std::uint64_t bytes : s.rail_bytes) {
     EXPECT_EQ(bytes, std::uint64_t{kHosts} * kWindow / 2 * kRounds * kBytes);
   }
-  // The NICs have twice the time per byte of the local ports, and never rest.
+  // The NICs need twice the time per byte of the local ports, and are always busy.
   EXPECT_EQ(fabric.now_ps(), kRounds * 4 * static_cast<std::int64_t>(kBytes) * kRailByte + kRail);
 }
 

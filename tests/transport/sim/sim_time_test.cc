@@ -1,5 +1,5 @@
-// The simulated fabric against formulas: what one message costs, and what contention costs. Times
-// are exact, in picoseconds.
+// The simulated fabric against formulas: the time of one message, and the effect of contention.
+// Times are exact, in picoseconds.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(SimTime, OneMessageTakesLatencyPlusBytesOverRate) {
     EXPECT_EQ((b.at[{0, 2}]), n * kRailByte);
     EXPECT_EQ((b.at[{2, 2}]), kRail + n * kRailByte);
     EXPECT_EQ((b.at[{1, 3}]), n * kRailByte);
-    // Both end at rank 2's NIC: there message 2 is first, by 3 us, and 3 comes through the spine.
+    // Both end at rank 2's NIC: message 2 arrives first, by 3 us, and 3 comes through the spine.
     EXPECT_EQ((b.at[{2, 3}]), std::max(kSpine + n * kSpineByte, kRail + 2 * n * kRailByte));
   }
 }
@@ -53,7 +53,7 @@ TEST(SimTime, IncastIsLimitedByTheReceiver) {
   for (int i = 1; i < 5; ++i) b.message(i, 0, i, 10000);
   b.run();
   for (int i = 1; i < 5; ++i) {
-    EXPECT_EQ((b.at[{i, i}]), 10000 * kRailByte);  // each has a tx port of its own
+    EXPECT_EQ((b.at[{i, i}]), 10000 * kRailByte);  // each has its own tx port
     EXPECT_EQ((b.at[{0, i}]), kRail + i * 10000 * kRailByte);
   }
 }
@@ -73,11 +73,11 @@ TEST(SimTime, CrossRailFlowsOfTwoHostsShareTheSpine) {
   SimFabricOptions o = fabric_of(3, 4);
   Bench b(o);
   for (int i = 0; i < 4; ++i) b.message(i, 4 + (i + 1) % 4, i + 1, 10000);
-  b.message(8, 5, 9, 10000);  // from another host: a spine of its own
+  b.message(8, 5, 9, 10000);  // from another host: a separate spine port
   b.run();
   for (int i = 0; i < 4; ++i) {
     const std::int64_t spine = kSpine + (i + 1) * 10000 * kSpineByte;
-    // Rank 5's NIC takes message 1 and message 9 at the same time, one after the other.
+    // Rank 5's NIC receives messages 1 and 9 at the same time, one after the other.
     if (i > 0) {
       EXPECT_EQ((b.at[{4 + (i + 1) % 4, i + 1}]), spine);
     }
@@ -100,7 +100,7 @@ TEST(SimTime, ASlowRailIsSlowByItsScale) {
   EXPECT_EQ((b.at[{3, 2}]), kRail + 4 * 10000 * kRailByte);
 }
 
-// Picoseconds that do not fit 64 bits came out as a time that was too short.
+// Regression: more picoseconds than fit in 64 bits gave a time that was too short.
 TEST(SimTime, EndsBeforeItOverflows) {
   SimFabricOptions o = fabric_of(2, 1);
   o.rail.gbps = 1e-9;

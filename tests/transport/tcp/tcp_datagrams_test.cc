@@ -1,5 +1,5 @@
-// Short messages of the tcp transport that go as datagrams: that they do, and that nothing is lost,
-// comes twice, or is late for good where datagrams are.
+// Short messages of the tcp transport sent as datagrams: that they are, and that none is lost,
+// duplicated or delayed forever if datagrams are.
 // labels: multiproc
 #include <array>
 #include <cstdlib>
@@ -36,7 +36,7 @@ TEST(TcpHeard, TellsWhatHasComeBefore) {
   EXPECT_FALSE(has(4));
 }
 
-// Numbers wrap round.
+// Sequence numbers wrap around.
 TEST(TcpHeard, InAnyOrderAndForAnyTime) {
   EXPECT_TRUE(tcp::Heard::has(2, 0, UINT32_MAX));
   EXPECT_TRUE(tcp::Heard::has(UINT32_MAX, 2, 1));
@@ -58,12 +58,12 @@ TEST(TcpHeard, InAnyOrderAndForAnyTime) {
 
 class TcpDatagrams : public ::testing::Test {
  protected:
-  // Also where ranks have to share cores.
+  // Enables datagrams even if ranks share cores.
   void SetUp() override { setenv("WEFT_TCP_DATAGRAMS", "1", 1); }
   void TearDown() override { unsetenv("WEFT_TCP_DATAGRAMS"); }
 };
 
-// Rank 1 by hand: a connection and a socket for datagrams.
+// Rank 1, played by the test: a connection and a datagram socket.
 struct Speaker {
   Speaker()
       : datagrams(tcp::open_socket("lo", "127.0.0.1", true)),
@@ -82,7 +82,7 @@ struct Speaker {
   void say_unheard(tcp::Datagram d, const std::string& message) {
     raw.say_datagram(datagrams.get(), raw.signed_datagram(d, message));
   }
-  // In the connection.
+  // Sends the copy of a datagram over the connection.
   void say_copy(std::uint32_t number, const std::string& message) {
     const tcp::Frame f{.kind = tcp::FrameKind::kCopy,
                        .length = static_cast<std::uint32_t>(message.size()),
@@ -93,7 +93,7 @@ struct Speaker {
   }
   void say_frame(const tcp::Frame& f) { RawPeer::say(stream.get(), &f, sizeof f); }
 
-  // What rank 0 says; no answer: a number that no datagram has.
+  // Rank 0's next datagram; if there is none, an impossible sequence number.
   std::pair<tcp::Datagram, std::string> hear() {
     char room[2048];
     const ssize_t n = ::recv(datagrams.get(), room, sizeof room, MSG_DONTWAIT);
@@ -125,7 +125,7 @@ struct Speaker {
     EXPECT_EQ(raw.completions.back().id, tag);
     EXPECT_EQ(raw.completions.back().code, Code::kOk);
   }
-  // Rank 0 learns that its datagrams come.
+  // Tells rank 0 that its datagrams arrive.
   void agree() {
     send(1000);
     EXPECT_TRUE(hear_frame().has_value()) << "before it is known that datagrams pass";
@@ -176,7 +176,7 @@ TEST_F(TcpDatagrams, WhatComesTwiceIsReceivedOnce) {
   s.say({.number = 2}, eager(4, "no"));
   EXPECT_TRUE(ended().empty());
 
-  // One that nobody waits for, of no bytes; its receive comes later.
+  // An unexpected message of no bytes; its receive comes later.
   s.say({.number = 4}, eager(5, ""));
   s.raw.receive(5, nullptr, 0, 5);
   s.raw.poll();
@@ -236,7 +236,7 @@ TEST_F(TcpDatagrams, WhatIsNotToldOfGoesByTheConnection) {
   s.raw.poll(1 << 12);
   EXPECT_FALSE(s.hear_frame().has_value()) << "once";
 
-  // As it was lost indeed, there are none for a while, and then they are asked for again.
+  // A confirmed loss: datagrams pause for a while, then are probed again.
   s.say_frame({.kind = tcp::FrameKind::kLostOne});
   s.raw.poll();
   bool again = false;
@@ -257,7 +257,7 @@ TEST_F(TcpDatagrams, WhoMayNotPollForLongLeavesNothingBehind) {
   s.agree();
   s.send(1);
   s.send(2);
-  s.say({.more = 2});  // the second has come
+  s.say({.more = 2});  // the second has arrived
   s.raw.transport->leave();
   const auto copy = s.hear_frame();
   ASSERT_TRUE(copy.has_value());
@@ -280,7 +280,7 @@ TEST_F(TcpDatagrams, WhatAPeerSaidBeforeItWentIsHeard) {
   EXPECT_EQ(s.raw.completions[1].code, Code::kPeerFailed);
 }
 
-// A peer that is away gets few datagrams, and all else by its connection.
+// A peer that does not poll gets few datagrams, and the rest over its connection.
 TEST_F(TcpDatagrams, FewAreUnderWay) {
   Speaker s;
   s.agree();
@@ -298,7 +298,7 @@ TEST_F(TcpDatagrams, FewAreUnderWay) {
 
 // ---- two ranks, and a kernel that loses datagrams ------------------------------------------
 
-// Words of random lengths, to and fro, until datagrams pass, then `rounds` more.
+// Messages of random lengths, both ways, until datagrams are in use, then `rounds` more.
 void exchange(RailEnd& end, Rank me, int rounds, unsigned seed) {
   std::mt19937 random(seed);
   for (int i = 0; i < rounds; ++i) {

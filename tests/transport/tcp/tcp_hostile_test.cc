@@ -1,6 +1,5 @@
-// What strangers and a hostile rank may do to the tcp transport: replay, forge, flood, and say what
-// no rank says. Strangers are not heard; a rank loses its connection, by its name, and the others
-// go on.
+// Strangers and a hostile rank attack the tcp transport: replay, forgery, floods, invalid frames.
+// Strangers are ignored; a hostile rank is disconnected and named, and the other ranks continue.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +17,7 @@ namespace {
 
 using Asks = tcp::Datagram::Asks;
 
-// Rank 0, and the ranks 1 and 2 by hand; rank 1 also by datagrams.
+// Rank 0, and ranks 1 and 2 played by the test; rank 1 also sends datagrams.
 class TcpHostile : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -36,11 +35,11 @@ class TcpHostile : public ::testing::Test {
       raw_->poll();
       ASSERT_TRUE(raw_->welcomes(streams_[r].get(), r));
     }
-    // From here on rank 0 reads datagrams in every turn.
+    // From now on rank 0 reads datagrams in every poll.
     raw_->say_datagram(socket_.get(), raw_->signed_datagram({.asks = Asks::kWhetherHeard}, ""));
     ASSERT_TRUE(SharedBoard::wait([&] { return raw_->poll(), hears(); }));
   }
-  // The others go on.
+  // The other ranks continue.
   void TearDown() override {
     if (!raw_) return;
     raw_->completions.clear();
@@ -61,7 +60,7 @@ class TcpHostile : public ::testing::Test {
     char room[2048];
     return ::recv(socket_.get(), room, sizeof room, MSG_DONTWAIT) > 0;
   }
-  // Rank 1 loses its connection, and is named.
+  // Rank 1 is disconnected and named.
   void expect_end(std::string_view why) {
     ASSERT_TRUE(SharedBoard::wait([&] { return raw_->poll(1), !raw_->transport->cause(1).ok(); }));
     const Status cause = raw_->transport->cause(1);
@@ -107,7 +106,7 @@ TEST(TcpWindow, TakesEachSequenceNumberOnce) {
   EXPECT_FALSE(window.first(70));
 }
 
-// Whoever sees what ranks exchange, hellos and datagrams, has seen no key.
+// Hellos and datagrams on the wire reveal no key.
 TEST_F(TcpHostile, NoKeyTravels) {
   const tcp::Hello hello = raw_->hello();
   const std::string datagram = raw_->signed_datagram({.number = 1}, eager(1, "text"));
@@ -120,7 +119,7 @@ TEST_F(TcpHostile, NoKeyTravels) {
     }
 }
 
-// Somebody who has seen the hello says it again, also as another rank's.
+// A recorded hello is replayed, also as another rank's.
 TEST_F(TcpHostile, ARepeatedHelloIsTurnedAway) {
   for (const Rank as : {1, 2}) {
     tcp::Hello hello = raw_->hello(1);
@@ -136,7 +135,7 @@ TEST_F(TcpHostile, ARepeatedHelloIsTurnedAway) {
   EXPECT_TRUE(raw_->transport->cause(1).ok());
 }
 
-// A connection to somebody else in the peer's place: the answer there is not proved.
+// A connection to a stranger in the peer's place: its answer has no proof.
 TEST(TcpAnswer, WhoDoesNotKnowTheSecretIsNotThePeer) {
   const Fd listener = tcp::open_socket("lo", "127.0.0.1");
   ASSERT_EQ(::listen(listener.get(), 1), 0);
@@ -165,7 +164,7 @@ TEST_F(TcpHostile, ARepeatedDatagramSaysNothing) {
   EXPECT_FALSE(hears());
 }
 
-// Rank 0's own datagram comes back to it, and rank 1's comes as rank 2's.
+// Rank 0's own datagram is reflected, and rank 1's is sent as rank 2's.
 TEST_F(TcpHostile, ADatagramCountsInItsDirectionOnly) {
   const auto signed_by = [&](Rank from, Rank to, Rank says) {
     tcp::Datagram d{
@@ -199,8 +198,7 @@ TEST_F(TcpHostile, TheSourceOfADatagramIsChecked) {
   EXPECT_TRUE(SharedBoard::wait([&] { return raw_->poll(), !raw_->completions.empty(); }));
 }
 
-// As many datagrams of strangers as a socket holds: the turn that meets them reads the connections
-// all the same.
+// A socket full of strangers' datagrams: the same poll still reads the connections.
 TEST_F(TcpHostile, AFloodOfDatagramsKeepsNobodyWaiting) {
   std::array<char, 4> got{};
   for (std::uint64_t tag = 1; tag <= 64; ++tag) {
@@ -208,13 +206,13 @@ TEST_F(TcpHostile, AFloodOfDatagramsKeepsNobodyWaiting) {
     raw_->receive(tag, got.data(), got.size(), tag, 2);
     for (int i = 0; i < 100; ++i) raw_->say_datagram(socket_.get(), std::string(60, 'x'));
     say(2, eager(tag, "text"));
-    raw_->poll(2);  // one may be in time to find the bytes not there yet
+    raw_->poll(2);  // the first poll may be too early for the bytes
     ASSERT_EQ(raw_->completions.size(), 1u) << tag;
   }
   EXPECT_TRUE(raw_->transport->cause(1).ok());
 }
 
-// The rest of the message in the connection has no memory to go to any more.
+// The rest of the message on the connection has no receive buffer any more.
 TEST_F(TcpHostile, ADatagramInTheMiddleOfAMessageEndsTheConnection) {
   constexpr std::size_t kBytes = 1000;
   std::vector<char> memory(kBytes, 'm');

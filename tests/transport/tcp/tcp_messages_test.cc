@@ -1,4 +1,4 @@
-// Messages over tcp: of peers that are gone, half of one, and what moves meanwhile.
+// Messages over tcp: of dead peers, incomplete ones, and progress meanwhile.
 // labels: multiproc
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What came whole can be received though its sender has been killed; nothing else can.
+// Complete messages of a killed sender can be received, others cannot.
 TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
@@ -47,8 +47,8 @@ TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
             {1});
 }
 
-// A peer that runs ahead of this rank's receives is slowed, not failed, and its messages take the
-// memory that they may, not more.
+// A peer ahead of this rank's receives is slowed, not failed, and its messages stay within the
+// memory limit.
 TEST(TcpMessages, OfAPeerThatIsFarAheadWaitInTheKernel) {
   constexpr std::size_t kLimit = 2 << 20, kBytes = 48 << 10, kMessages = 1000;
   setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
@@ -67,7 +67,7 @@ TEST(TcpMessages, ThatWereLateLeaveNoMemoryBehind) {
   expect_memory_comes_back(two, 48 << 10, 4000);
 }
 
-// Also where this rank connected, and finds the peer gone before it has seen that it was welcome.
+// This holds even if this rank connected and finds the peer dead before it has read the welcome.
 TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   std::uint64_t got = 0;
   const std::uint64_t data = 77;
@@ -110,8 +110,8 @@ TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
   EXPECT_EQ(got, data);
 }
 
-// A send is over when the kernel has its bytes: the peer may be away, and so may this rank
-// afterwards.
+// A send completes when the kernel has its bytes: the peer need not poll, and neither must this
+// rank afterwards.
 TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
     RailEnd end(board, me, "tcp");
@@ -124,7 +124,7 @@ TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
     if (me == 0) {
       for (std::uint64_t i = 0; i < 4; ++i) end.send(1, 10 + i, data.data(), data.size(), 10 + i);
       for (std::uint64_t i = 0; i < 4; ++i) ASSERT_EQ(end.wait(10 + i), Code::kOk);
-      board.flag(0) = 1;  // from here on this rank does nothing
+      board.flag(0) = 1;  // from now on this rank does nothing
       EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(1).load() == 1; }));
     } else {
       ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }))
@@ -140,7 +140,7 @@ TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
   });
 }
 
-// Bytes of a message are told before it is over, at both ends.
+// Both ends report the bytes of an incomplete message.
 TEST(TcpTransfer, WhatMovesIsTold) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
     constexpr std::size_t kBytes = 64 << 20;  // more than the sockets hold
@@ -168,8 +168,8 @@ TEST(TcpTransfer, WhatMovesIsTold) {
   });
 }
 
-// A send that is given up half way never ends as a receive of wrong bytes, and the next message
-// finds the connection as it was.
+// A send canceled half way never completes a receive with wrong bytes, and the connection stays
+// usable for the next message.
 TEST(TcpCancel, AHalfSentMessageIsNotReceived) {
   constexpr std::size_t kBytes = 64u << 20;
   run_ranks(2, [](SharedBoard& board, Rank me) {
@@ -200,7 +200,7 @@ TEST(TcpCancel, AHalfSentMessageIsNotReceived) {
   });
 }
 
-// What a sender has withdrawn half way and says anew lands at the beginning of its receive.
+// A message withdrawn half way and sent again is written from the start of its receive.
 TEST(TcpCancel, AWithdrawnMessageIsForgotten) {
   constexpr std::size_t kBytes = 2 * tcp::kMostEager, kHalf = kBytes / 2;
   RawPeer raw;

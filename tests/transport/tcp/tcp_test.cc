@@ -1,5 +1,5 @@
-// What only the tcp transport does: strangers on its port, connections that cross or begin anew,
-// its frames.
+// Features of the tcp transport only: strangers on its port, crossing and renewed connections, its
+// frames.
 // labels: multiproc
 // sanitize: address threads
 #include <fmt/format.h>
@@ -101,8 +101,7 @@ TEST(TcpContact, OnlyAWholeOneIsTaken) {
     EXPECT_FALSE(tcp::parse_contact(bad, contact)) << "'" << bad << "'";
 }
 
-// Scanners, garbage, half a hello, another job's key: none of them is taken for rank 1, and rank 1
-// is.
+// Scanners, garbage, half a hello, another job's key: none is accepted as rank 1, and rank 1 is.
 TEST(TcpStrangers, AreTurnedAway) {
   RawPeer raw;
   std::vector<int> fds;
@@ -133,7 +132,7 @@ TEST(TcpStrangers, AreTurnedAway) {
   close(peer);
 }
 
-// While this rank computes, a peer comes, and then a scanner.
+// While this rank computes, a peer connects, and then a scanner.
 TEST(TcpStrangers, DoNotDrivePeersOut) {
   RawPeer raw;
   const int peer = raw.connect_as_peer();
@@ -145,7 +144,7 @@ TEST(TcpStrangers, DoNotDrivePeersOut) {
   close(peer);
 }
 
-// Pieces of a message that do not fit its receive are never written to it.
+// Fragments that exceed their receive are never written to it.
 TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   RawPeer raw;
   const int peer = raw.connect_as_peer();
@@ -170,15 +169,15 @@ TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   close(peer);
 }
 
-// What nobody asks for is kept up to a limit: then the peer loses its connection, and not this
-// process its memory. What is taken again does not count.
+// Unexpected messages are limited: beyond, the peer is disconnected before this process runs out of
+// memory. Messages that are received do not count.
 TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
   for (const auto kind : {tcp::FrameKind::kEager, tcp::FrameKind::kAnnounce}) {
     setenv("WEFT_UNCLAIMED_BYTES", "8192", 1);
     RawPeer raw;
     unsetenv("WEFT_UNCLAIMED_BYTES");
     const int peer = raw.connect_as_peer();
-    raw.poll(10000);  // a receive would connect to the peer, were this one not taken yet
+    raw.poll(10000);  // otherwise a receive would connect to the peer
     char word = 0;
     raw.receive(999, &word, 1, 0);
     RawPeer::say(peer, eager(999, "x"));
@@ -199,7 +198,7 @@ TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
       raw.transport->forget(0, 0);
     }
     ASSERT_TRUE(raw.transport->cause(1).ok()) << raw.transport->cause(1).to_string();
-    // It is read no further, and its messages wait in the kernel.
+    // Reading stops, and its messages wait in the kernel.
     const std::size_t before = UnexpectedMemory::of_process();
     std::size_t most = 0;
     for (std::uint64_t tag = 0; tag < 200; ++tag) {
@@ -213,7 +212,7 @@ TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
   }
 }
 
-// Both connect at the same time, again and again: one connection is kept, and nothing is lost.
+// Both connect at the same time, repeatedly: one connection remains, and nothing is lost.
 TEST(TcpConnect, ConnectionsThatCrossBecomeOne) {
   for (int round = 0; round < 100; ++round) {
     SharedBoard board(2);
@@ -237,8 +236,8 @@ TEST(TcpConnect, ConnectionsThatCrossBecomeOne) {
   }
 }
 
-// The end of a connection and a new one, with messages under way in both directions: nothing of the
-// old one is seen after it, and the third rank notices nothing.
+// Disconnecting and reconnecting with messages pending in both directions: nothing of the old
+// connection is seen afterwards, and the third rank is not affected.
 TEST(TcpConnect, SeveredAndOpenedAnew) {
   constexpr std::size_t kBytes = 3u << 20;
   run_ranks(3, [](SharedBoard& board, Rank me) {
@@ -284,7 +283,7 @@ TEST(TcpConnect, SeveredAndOpenedAnew) {
   });
 }
 
-// One for each peer: in a large job more than the limit that most shells set.
+// One file per peer: in a large job more than the limit of most shells.
 TEST(TcpConnect, ThereAreFilesForAllPeers) {
   constexpr int kPeers = 500, kFiles = 256;
   rlimit before{};
@@ -307,8 +306,7 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Not the peer's, which is well: a job that goes on without ranks that failed would leave it
-// behind.
+// The error must not name the peer, which works: shrink() would exclude it.
 TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -330,7 +328,7 @@ TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
   EXPECT_EQ(done.code, Code::kTransport);
 }
 
-// Rank 1 has an address of IPv6 only. Who does not get as far as the peer does not blame it.
+// Rank 1 has only an IPv6 address. A rank that cannot reach the peer must not blame it.
 TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
   std::byte to[8];
   ForgedJob job(
@@ -346,10 +344,10 @@ TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
       << cause.message();
 }
 
-// Its process may have ended, or not: a connection that is refused tells no more.
+// Its process may be alive or not: a refused connection does not tell.
 TEST(TcpConnect, AConnectionThatIsRefusedNamesThePeerAndTheFirewall) {
   std::byte to[8];
-  const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // has a port, and does not listen
+  const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // bound, but not listening
   const std::string contact = fmt::format("s127.0.0.1 {} {:032x}", port_of(nobody.get()), 0);
   ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
   const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());

@@ -1,5 +1,5 @@
-// weft's settings of UCX: that UCX knows them by these names, that they reach the sockets, and
-// what they are there for.
+// weft's UCX settings: that UCX has them under these names, that they reach the sockets, and their
+// purpose.
 // labels: multiproc
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -26,7 +26,7 @@ int option(int fd, int level, int name) {
   return getsockopt(fd, level, name, &value, &length) == 0 ? value : -1;
 }
 
-// Open sockets that are kept alive.
+// Open sockets with keepalive.
 std::vector<int> kept_alive() {
   std::vector<int> fds;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -36,11 +36,11 @@ std::vector<int> kept_alive() {
   return fds;
 }
 
-// UCX takes any name, and says only in its log that nothing goes by it.
+// UCX accepts any name, and only logs that it is unused.
 TEST(UcxConfig, UcxKnowsEverySetting) {
   const std::string path = ::testing::TempDir() + fmt::format("/weft_ucx_log.{}", getpid());
   run_ranks(1, [&](SharedBoard& board, Rank me) {
-    setenv("UCX_LOG_LEVEL", "warn", 1);  // wins over weft's "fatal"
+    setenv("UCX_LOG_LEVEL", "warn", 1);  // overrides weft's "fatal"
     std::FILE* log = std::fopen(path.c_str(), "w");
     ASSERT_NE(log, nullptr);
     const int out = dup(1);
@@ -95,7 +95,7 @@ TEST(UcxConfig, SettingsReachTheSockets) {
     const auto before = kept_alive();
     char in = 0, out = 'x';
     end.recv(1 - me, 1, &in, 1, 1);
-    const auto after = kept_alive();  // not polled yet: no connection has given way to another
+    const auto after = kept_alive();  // not polled yet: no duplicate connection is closed
     EXPECT_GT(after.size(), before.size()) << "the connection is not kept alive";
     for (const int fd : after) {
       if (std::find(before.begin(), before.end(), fd) != before.end()) continue;
@@ -112,7 +112,7 @@ TEST(UcxConfig, SettingsReachTheSockets) {
   });
 }
 
-// UCX makes a thread of its own: a handler of the program's must not run there.
+// UCX creates a thread, which must not run the program's signal handlers.
 TEST(UcxConfig, SignalsDoNotReachTheThreadOfUcx) {
   run_ranks(2, [&](SharedBoard& board, Rank me) {
     const int before = threads_with_signals();
@@ -126,8 +126,8 @@ TEST(UcxConfig, SignalsDoNotReachTheThreadOfUcx) {
   });
 }
 
-// Two ranks connect to each other, and one is killed when the other has looked at its sockets a few
-// times only: both connections, the one it made and the one it was asked for, end in one moment.
+// Two ranks connect to each other, and one is killed after the other has polled only a few times:
+// both connections, in either direction, end at the same moment.
 TEST(UcxConfig, APeerThatDiesWhileBothConnectIsNamed) {
   for (const Rank victim : {0, 1})
     for (int polls = 0; polls < 8; ++polls) {

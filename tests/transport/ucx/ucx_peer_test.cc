@@ -1,5 +1,4 @@
-// A peer that says over UCX what it may not say, on a fake UCP. tests/fuzz/ucx_fuzz.cc says
-// everything else.
+// A peer sends invalid messages over UCX, on a fake UCP. tests/fuzz/ucx_fuzz.cc covers the rest.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kTagBits = 62;  // of three ranks: a source of two bits is above
+constexpr int kTagBits = 62;  // of three ranks: two bits above are the source
 
 std::unique_ptr<Transport> rank_0_of_3(const Forge& forge = {}) {
   Nic rail;
@@ -84,7 +83,7 @@ TEST(UcxPeer, IsMetWhereItsAddressIsWhole) {
   EXPECT_TRUE(transport->meet(1, address));
 }
 
-// What it sent over a connection that has ended is dropped before it is met again.
+// Messages of an ended connection are dropped before reconnecting.
 TEST(UcxPeer, IsNotDroppedForEver) {
   FakeUcx& fake = FakeUcx::get();
   const auto transport = rank_0_of_3();
@@ -105,7 +104,7 @@ TEST(UcxPeer, IsNotDroppedForEver) {
   fake.slow = false;
 }
 
-// A posted receive belongs to no connection: UCX alone would let it wait for ever.
+// A posted receive belongs to no connection: UCX alone would let it wait forever.
 TEST(UcxPeer, ThatIsGoneEndsTheReceivesThatWaitForIt) {
   FakeUcx& fake = FakeUcx::get();
   const auto transport = rank_0_of_3();
@@ -131,8 +130,8 @@ TEST(UcxPeer, ThatIsGoneEndsTheReceivesThatWaitForIt) {
   EXPECT_STREQ(there, "from twod");
 }
 
-// The memory of a receive that is given up is left alone, also where its message was being taken;
-// the message stays for the next one.
+// A canceled receive's memory is not written, even if its message was being received; the message
+// remains for the next receive.
 TEST(UcxPeer, WhoseMessageWasBeingTakenWritesToNoReceiveThatIsGivenUp) {
   FakeUcx& fake = FakeUcx::get();
   const auto transport = rank_0_of_3();
@@ -240,7 +239,7 @@ TEST_F(UcxGpu, TakesAMessageFirstOrLast) {
   EXPECT_EQ(on_gpu(), "had come before!");
 }
 
-// unclaimed() has taken the message from UCX, into memory of the host.
+// unclaimed() has received the message into host memory.
 TEST_F(UcxGpu, TakesAMessageThatWasLookedAt) {
   fake_.arrive(ucp_tag_t{1} << kTagBits | 5, "was looked at 01");
   poll();

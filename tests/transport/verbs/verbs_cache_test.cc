@@ -1,4 +1,4 @@
-// The registration cache and the credits of slots, without a device.
+// The registration cache and slot credits, without a device.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-// What a device would know of registrations.
+// Registrations, as a device would record them.
 struct Board {
   int next_key = 1;
   std::set<int> live;
@@ -57,7 +57,7 @@ Cache cache_on(Board& board, std::size_t entries, std::size_t bytes, bool keeps_
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// What is kept serves any use, also where the first one only reads.
+// A cached registration allows any use, even if its first use only read.
 TEST(VerbsCache, WhatIsKeptMayBeWritten) {
   Board board;
   std::vector<Use> uses;
@@ -74,7 +74,7 @@ TEST(VerbsCache, WhatIsKeptMayBeWritten) {
   weft::free(memory);
 }
 
-// Memory of a GPU that is weft's own, until it goes; not that of users.
+// Memory of a GPU region of weft stays registered until it is freed; users' memory does not.
 TEST(VerbsCache, DeviceRegionsAreRegisteredOnceUntilTheyGo) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB);
@@ -87,12 +87,12 @@ TEST(VerbsCache, DeviceRegionsAreRegisteredOnceUntilTheyGo) {
     EXPECT_EQ(lease.memory().bytes, kMiB);
     (void)cache.acquire(begin + kMiB - 1, 1, Use::kWrite);
     EXPECT_EQ(cache.counts().hits, 1u);
-    // Past its end is not it.
+    // Beyond its end, the cached region does not match.
     (void)cache.acquire(begin + kMiB - 1, 2, Use::kWrite);
     EXPECT_EQ(cache.counts().once, 1u);
   }
   region.reset();
-  const DeviceRegion other(gpus, 0, kMiB);  // perhaps at the same place
+  const DeviceRegion other(gpus, 0, kMiB);  // perhaps at the same address
   EXPECT_NE(cache.acquire(other.data(), kMiB, Use::kWrite).memory().key, 1);
   EXPECT_EQ(cache.entries(), 1u);
   EXPECT_EQ(cache.counts().evictions, 1u);
@@ -134,7 +134,7 @@ TEST(VerbsCache, OtherMemoryIsRegisteredForOneTransferOnly) {
   EXPECT_EQ(cache.entries(), 0u);
 }
 
-// For Soft-RoCE, which reads them when it repeats packets.
+// For Soft-RoCE, which reads them when it retransmits packets.
 TEST(VerbsCache, AFewThatAreOverStayAndServeNobody) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB, true);
@@ -148,7 +148,7 @@ TEST(VerbsCache, AFewThatAreOverStayAndServeNobody) {
   EXPECT_EQ(board.live.size(), 64u);
 }
 
-// A call's buffer is registered as a whole, until the call is over.
+// A call's buffer is registered as a whole, until the call ends.
 TEST(VerbsCache, TheBufferOfACallIsRegisteredOnce) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB);
@@ -162,7 +162,7 @@ TEST(VerbsCache, TheBufferOfACallIsRegisteredOnce) {
   EXPECT_EQ(board.live.size(), 1u) << "the call goes on";
   { const auto b = cache.acquire(data.data(), data.size(), Use::kWrite, &call); }
   EXPECT_EQ(board.next_key, 2);
-  // Data that a wire has copied, and data past the end.
+  // Data copied by a transport, and data beyond the end.
   { const auto c = cache.acquire(other.data(), 10, Use::kRead, &call); }
   EXPECT_EQ(board.next_key, 3);
   { const auto d = cache.acquire(data.data() + data.size() - 1, 2, Use::kRead, &call); }
@@ -175,7 +175,7 @@ TEST(VerbsCache, TheBufferOfACallIsRegisteredOnce) {
   cache.end_buffer(7);
 }
 
-// Where the limit of locked memory is too low for the buffer, it may do for a message.
+// If locked memory is too limited for the buffer, it may suffice for a message.
 TEST(VerbsCache, ABufferThatIsRefusedIsRegisteredInParts) {
   Board board;
   Cache cache(
@@ -192,7 +192,7 @@ TEST(VerbsCache, ABufferThatIsRefusedIsRegisteredInParts) {
   EXPECT_TRUE(board.live.empty());
 }
 
-// The mistake that a cache by address makes.
+// The classic mistake of a cache by address.
 TEST(VerbsCache, FreedAndMappedAgainIsAnotherRegistration) {
   Board board;
   Cache cache = cache_on(board, 8, 64 * kMiB);
@@ -212,7 +212,7 @@ TEST(VerbsCache, FreedAndMappedAgainIsAnotherRegistration) {
   }
   EXPECT_GT(same_address, 0) << "the kernel gave other addresses: nothing was tested";
   EXPECT_EQ(cache.counts().hits, 0u);
-  // What was freed does not stay pinned: only the last is left.
+  // Freed memory does not stay pinned: only the last region is left.
   EXPECT_EQ(board.live.size(), 1u);
 }
 
@@ -226,7 +226,7 @@ TEST(VerbsCache, BoundsHoldAndTheLeastRecentlyUsedGoes) {
   };
   const int a = touch(0), b = touch(1), c = touch(2);
   EXPECT_EQ(touch(0), a);
-  touch(3);  // b goes
+  touch(3);  // evicts b
   EXPECT_EQ(cache.entries(), 3u);
   EXPECT_TRUE(board.live.contains(a) && board.live.contains(c));
   EXPECT_FALSE(board.live.contains(b));
@@ -237,7 +237,7 @@ TEST(VerbsCache, BoundsHoldAndTheLeastRecentlyUsedGoes) {
     EXPECT_LE(small.bytes(), 2 * kMiB);
   }
   EXPECT_EQ(small.entries(), 2u);
-  Cache tiny = cache_on(board, 100, kMiB / 2);  // less than one region: never kept
+  Cache tiny = cache_on(board, 100, kMiB / 2);  // less than one region: never cached
   tiny.acquire(data[0].get(), kMiB, Use::kRead);
   EXPECT_EQ(tiny.entries(), 0u);
 }
@@ -301,7 +301,7 @@ TEST(VerbsCredits, AClaimOfMoreThanWasSentIsRefused) {
   EXPECT_FALSE(credits.heard(1)) << "counts do not fall";
 }
 
-// One end of a queue pair, as the transport drives it; the wire keeps order.
+// One end of a queue pair, as the transport drives it; the wire is ordered.
 struct End {
   explicit End(int slots, int windows)
       : send(slots), recv(slots), posted(VerbsRecvCredits::recv_depth(slots, windows)) {}
@@ -313,7 +313,7 @@ struct End {
   std::uint64_t taken = 0, sent = 0;
 };
 
-// Any order of things: slots are never overrun, receives never missing, and nothing stands still.
+// Any order of events: slots never overrun, receives are never missing, and there is no deadlock.
 TEST(VerbsCredits, NeverAReceiveMissingAndNeverStuck) {
   for (const int slots : {2, 3, 4, 32, 100}) {
     for (unsigned seed = 1; seed <= 20; ++seed) {
@@ -327,7 +327,7 @@ TEST(VerbsCredits, NeverAReceiveMissingAndNeverStuck) {
         ASSERT_LT(++turns, 3000000u) << "stuck";
         const std::size_t me = random() % 2;
         End &end = ends[me], &other = ends[1 - me];
-        // What has come, some of it.
+        // Delivers some of what has arrived.
         for (std::size_t n = random() % 8; n > 0 && !other.wire.empty(); --n) {
           const VerbsImmediate what = other.wire.front();
           other.wire.pop_front();

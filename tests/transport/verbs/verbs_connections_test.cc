@@ -1,5 +1,5 @@
-// Connections of the verbs transport are made by the first message and closed where places are
-// short; what set-up costs in a large job. On the fake device.
+// The first message connects queue pairs, which are closed if places are scarce; and the set-up
+// cost of a large job. On the fake device.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ Nic fake_rail() {
 class VerbsConnections : public ::testing::Test {
  protected:
   void SetUp() override {
-    // As VerbsPeers leaves them.
+    // Variables that VerbsPeers has set.
     for (const char* variable : {"QPS", "SLOTS", "SLOT_BYTES", "WINDOWS", "SEND_DEPTH"})
       unsetenv((std::string("WEFT_VERBS_") + variable).c_str());
     fake_.wired = true;
@@ -58,7 +58,7 @@ class VerbsConnections : public ::testing::Test {
       return make_verbs_transport(job, separate_hosts(n, fake_rail()), fake_rail());
     }));
   }
-  // A message of so many bytes from `a` to `b`, which arrives as it was.
+  // Sends a message of `bytes` bytes from `a` to `b` and checks it.
   static void pass(Net& net, Rank a, Rank b, std::uint64_t tag, std::size_t bytes) {
     Buffer from(bytes), to(bytes);
     from.fill(tag);
@@ -85,7 +85,7 @@ TEST_F(VerbsConnections, AreMadeByTheFirstMessage) {
   EXPECT_EQ(fake_.counts.pairs, 2u);
 }
 
-// Both ends begin at the same time, again and again.
+// Both ends connect at the same time, repeatedly.
 TEST_F(VerbsConnections, AreOneWhereBothEndsBegin) {
   for (std::uint64_t round = 0; round < 20; ++round) {
     Net both = net(2);
@@ -116,7 +116,7 @@ TEST_F(VerbsConnections, GiveTheirPlacesToOthers) {
   EXPECT_GT(fake_.counts.pairs, 4u * kRanks) << "many were closed and made again";
 }
 
-// A peer that computes answers no letters, and its connection keeps its place.
+// A computing peer answers no letters, and its connection keeps its place.
 TEST_F(VerbsConnections, DoNotWaitForAPeerThatDoesNotPoll) {
   set("WEFT_VERBS_CONNECTIONS", 1);
   Net three = net(3);
@@ -131,7 +131,7 @@ TEST_F(VerbsConnections, DoNotWaitForAPeerThatDoesNotPoll) {
   pass(three, 1, 0, 3, 64);
 }
 
-// An operation that is given up while its peer is not connected leaves nothing behind.
+// An operation canceled before its peer is connected leaves nothing behind.
 TEST_F(VerbsConnections, AreNotMadeForWhatIsGivenUp) {
   Net both = net(2);
   Buffer from(100);
@@ -160,7 +160,7 @@ TEST_F(VerbsConnections, RailsOpenThemAnewWhileOthersWait) {
   }
 }
 
-// A long message goes over all queue pairs of a peer, and is over when every part has come.
+// A long message uses all queue pairs of a peer, and completes when every part has arrived.
 TEST_F(VerbsConnections, ShareALongMessage) {
   set("WEFT_VERBS_QPS", 4);
   Net both = net(2);
@@ -172,7 +172,7 @@ TEST_F(VerbsConnections, ShareALongMessage) {
   for (const FakeVerbs::Pair& p : fake_.pairs) EXPECT_GT(p.wrote, 100'000u);
 }
 
-// Short messages ask for an acknowledgement once in half a ring of them.
+// Short messages request an acknowledgement once per half ring.
 TEST_F(VerbsConnections, AskForFewAcknowledgements) {
   Net both = net(2);
   for (std::uint64_t tag = 1; tag <= 320; ++tag) pass(both, 0, 1, tag, 8);
@@ -182,9 +182,9 @@ TEST_F(VerbsConnections, AskForFewAcknowledgements) {
   EXPECT_LE(signalled, sent / 8);
 }
 
-// ---- what the device reports ---------------------------------------------------------------
+// ---- device events -------------------------------------------------------------------------
 
-// A connection made after the port got another address goes by that one.
+// After the port's address changes, new connections use the new one.
 TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
   fake_.wired = false;
   for (const bool told : {false, true}) {
@@ -209,7 +209,7 @@ TEST_F(VerbsConnections, GoByThePortsAddressOfNow) {
 
 // ---- at the size of a cluster --------------------------------------------------------------
 
-// What each rank sends and receives in a ring all_reduce, over the transports of its rails.
+// The traffic of a ring all_reduce, over the transports of its rails.
 TEST_F(VerbsConnections, OfARingAreTwoPerRank) {
   constexpr int kHosts = 4, kRails = 4, kRanks = kHosts * kRails;
   std::vector<Place> places(kRanks);
@@ -219,7 +219,7 @@ TEST_F(VerbsConnections, OfARingAreTwoPerRank) {
   }
   const Topology topology(places);
   ASSERT_EQ(topology.nrails(), kRails);
-  // A transport for each rail, by rank.
+  // One transport per rail, by rank.
   std::vector<Endpoints> rails;
   for (int rail = 0; rail < kRails; ++rail)
     rails.push_back(make_in_threads(kRanks, [&](Job& job, Rank r) {
@@ -269,7 +269,7 @@ TEST_F(VerbsConnections, OfARingAreTwoPerRank) {
   EXPECT_EQ(fake_.counts.pairs, 2u * kRanks) << "and not " << (kRanks - 1) * kRails << " per rank";
 }
 
-// One rank of 8,192, and rank 0's share of what all say before the first message.
+// One rank of 8,192, and rank 0's share of the greetings before the first message.
 TEST_F(VerbsConnections, OfALargeJobTakeLittleMemory) {
   constexpr int kHosts = 1024, kPerHost = 8, kRails = 8, kRanks = kHosts * kPerHost;
   fake_.wired = false;
@@ -279,7 +279,7 @@ TEST_F(VerbsConnections, OfALargeJobTakeLittleMemory) {
     places[static_cast<std::size_t>(r)].rails.assign(kRails, fake_rail());
   }
   const Topology topology(std::move(places));
-  std::size_t asked = 0;  // bytes that come to rank 0
+  std::size_t asked = 0;  // bytes that rank 0 receives
   std::vector<std::unique_ptr<Transport>> rails;
   for (int rail = 0; rail < kRails; ++rail) {
     ForgedJob job(kRanks, [&](Rank, std::string right) {
@@ -301,7 +301,7 @@ TEST_F(VerbsConnections, OfALargeJobTakeLittleMemory) {
               asked);
 }
 
-// ---- what a peer's letters may say ---------------------------------------------------------
+// ---- letters of a peer ----------------------------------------------------------------------
 
 class VerbsLetters : public ::testing::Test {
  protected:
@@ -323,7 +323,7 @@ class VerbsLetters : public ::testing::Test {
       for (std::size_t n = net_.transport->poll(out), k = 0; k < n; ++k)
         codes_[out[k].id] = out[k].code;
   }
-  // The last letter of rank 0 to the peer.
+  // Rank 0's last letter to the peer.
   VerbsLetterFront last(Rank peer) {
     VerbsLetterFront front;
     front.what = static_cast<VerbsLetter>(99);
@@ -342,7 +342,7 @@ TEST_F(VerbsLetters, RefuseAConnection) {
   const std::uint64_t id = send(1);
   const VerbsLetterFront invite = last(1);
   ASSERT_EQ(invite.what, VerbsLetter::kInvite);
-  // A refusal of another attempt is none.
+  // A refusal of another attempt is ignored.
   net_.letter(1, VerbsLetter::kRefuse, invite.mine + 1, "not this one");
   poll();
   EXPECT_TRUE(net_.transport->cause(1).ok());
@@ -352,7 +352,7 @@ TEST_F(VerbsLetters, RefuseAConnection) {
   EXPECT_THAT(net_.transport->cause(1).to_string(),
               AllOf(HasSubstr("host1"), HasSubstr("its port is down")));
   EXPECT_TRUE(net_.fake.pairs.empty());
-  // Whoever asks later is told.
+  // A later invitation is answered.
   net_.letter(1, VerbsLetter::kInvite, 0, VerbsPeers::invitation(1));
   poll();
   const VerbsLetterFront answer = last(1);
@@ -360,7 +360,7 @@ TEST_F(VerbsLetters, RefuseAConnection) {
   EXPECT_EQ(answer.yours, 1u);
 }
 
-// Nothing is sent before the peer is known to be connected.
+// Nothing is sent before the peer has confirmed that it is connected.
 TEST_F(VerbsLetters, SayWhenToSend) {
   const std::uint64_t id = send(1);
   const VerbsLetterFront invite = last(1);
@@ -371,7 +371,7 @@ TEST_F(VerbsLetters, SayWhenToSend) {
   net_.letter(1, VerbsLetter::kReady, invite.mine);
   poll();
   EXPECT_EQ(codes_.at(id), Code::kOk);
-  // The same once more changes nothing.
+  // Repeated letters change nothing.
   net_.letter(1, VerbsLetter::kInvite, 0, VerbsPeers::invitation(1));
   net_.letter(1, VerbsLetter::kReady, invite.mine);
   poll();
@@ -390,7 +390,7 @@ TEST(VerbsInvitations, OfNoSenseEndTheConnection) {
   }
 }
 
-// While something is in flight, a peer that wants to close hears: not now.
+// While a transfer is pending, a peer's request to close is refused.
 TEST_F(VerbsLetters, DoNotCloseWhatIsInUse) {
   net_.connect(1);
   send(1);
@@ -410,12 +410,12 @@ TEST_F(VerbsLetters, DoNotCloseWhatIsInUse) {
   EXPECT_EQ(close(none), VerbsLetter::kClose);
   EXPECT_TRUE(net_.fake.pairs.empty());
   EXPECT_TRUE(net_.transport->cause(1).ok());
-  // And a new one is made when there is something to say.
+  // The next message connects again.
   send(1);
   EXPECT_EQ(last(1).what, VerbsLetter::kInvite);
 }
 
-// Both ends want to close, and a message of the peer comes after its letter.
+// Both ends want to close, and a message of the peer arrives after its letter.
 TEST(VerbsPlaces, AreGivenAwayWhenAllThatWasSentHasCome) {
   setenv("WEFT_VERBS_CONNECTIONS", "1", 1);
   VerbsPeers net(3, {}, 16, false);
@@ -460,7 +460,7 @@ TEST(VerbsPlaces, AreGivenAwayWhenAllThatWasSentHasCome) {
   EXPECT_TRUE(said(2, VerbsLetter::kInvite));
 }
 
-// Who has met by way of rails may want to close before this rank has.
+// A peer that reconnected by way of rails may want to close before this rank has reconnected.
 TEST_F(VerbsLetters, OfAnotherConnectionDoNotCloseThisOne) {
   net_.connect(1);
   net_.letter(1, VerbsLetter::kClose, 1, std::string(VerbsPeers::kQps * sizeof(std::uint64_t), 0),

@@ -1,4 +1,4 @@
-// The choice of GIDs, the settings, and the texts of failed completions: without a device.
+// The choice of GIDs, the settings, and the texts of failed completions, without a device.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ GidBytes ipv6(std::uint8_t first, std::uint8_t second, std::uint8_t last) {
 Gid gid(GidType type, int index, const GidBytes& bytes) {
   return {kind_of(type, bytes), index, bytes};
 }
-// As a Soft-RoCE or ConnectX port lists them: each address as RoCE v1 and as RoCE v2.
+// The table of a Soft-RoCE or ConnectX port: each address as RoCE v1 and as RoCE v2.
 std::vector<Gid> port(std::uint8_t host, int shift = 0) {
   return {gid(GidType::kRoce1, shift + 0, ipv6(0xfe, 0x80, host)),
           gid(GidType::kRoce2, shift + 1, ipv6(0xfe, 0x80, host)),
@@ -67,8 +67,8 @@ TEST(VerbsGid, APacketToAnotherSubnetIsRouted) {
   EXPECT_TRUE(verbs_path(there, here, "there").global);
 }
 
-// The peer's LID is one of its own subnet. As managers of routed subnets fill the table: index 0 is
-// the plain address, index 1 that with the LID which routers know.
+// A peer's LID belongs to its own subnet. Subnet managers of routed subnets put the plain address
+// at index 0, and the one with the LID that routers know at index 1.
 TEST(VerbsGid, ToAnotherSubnetGoesTheLidThatRoutersKnow) {
   const auto address = [](std::uint8_t subnet, std::uint16_t lid, std::uint8_t last) {
     GidBytes g = ipv6(0xfe, 0xc0, last);
@@ -89,7 +89,7 @@ TEST(VerbsGid, ToAnotherSubnetGoesTheLidThatRoutersKnow) {
   EXPECT_EQ(back.lid, 0xb011);
   EXPECT_EQ(there.mine.index, 1);
   EXPECT_EQ(there.theirs.bytes, back.mine.bytes);
-  const VerbsPath near = verbs_path(a, c, "a");  // of one subnet: no router
+  const VerbsPath near = verbs_path(a, c, "a");  // same subnet: no router
   EXPECT_FALSE(near.global);
   EXPECT_EQ(near.lid, 7);
   VerbsPort one = a, other = c;  // WEFT_VERBS_GID_INDEX=1
@@ -171,7 +171,7 @@ TEST(VerbsGid, OfSeveralSubnetsTheCommonOneAndTheSamePairOnBothSides) {
   EXPECT_EQ(agree(a, b)->theirs.index, 1);
   EXPECT_EQ(agree(b, a)->mine.index, 1);
   EXPECT_EQ(agree(b, a)->theirs.index, 3);
-  // No subnet in common, and prefixes that tie: still each other's choice.
+  // Without a common subnet and with equal prefixes, both still choose each other's.
   const std::vector<Gid> c = {gid(GidType::kRoce2, 5, ipv4(10, 1, 0, 3)),
                               gid(GidType::kRoce2, 2, ipv4(10, 1, 1, 3))};
   const std::vector<Gid> d = {gid(GidType::kRoce2, 8, ipv4(10, 2, 0, 4)),
@@ -208,7 +208,8 @@ TEST(VerbsGid, APortSurvivesTheWire) {
   EXPECT_THROW(VerbsPort::decode(bad), Error);
 }
 
-// Else a child, on an old kernel, leaves the NIC with pages that are this process's no more.
+// Otherwise, on an old kernel, a forked child leaves the NIC with pages that no longer belong to
+// this process.
 TEST(VerbsForks, AreKnownToTheLibrary) {
   (void)verbs_devices();
   EXPECT_NE(ibv_is_fork_initialized(), IBV_FORK_DISABLED);

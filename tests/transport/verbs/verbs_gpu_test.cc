@@ -1,5 +1,5 @@
-// GPU memory in the verbs transport. The fake device's memory cannot be registered, so these go by
-// way of host memory; what the kernel of a host with GPUs registers is for the tests labelled cuda.
+// GPU memory in the verbs transport. The fake device's memory cannot be registered, so transfers go
+// through host memory; tests with the label cuda cover registration on hosts with GPUs.
 // labels: multiproc
 // ctest: alone
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST_F(VerbsGpuTest, WhatCannotBeRegisteredSaysWhatItTakes) {
   gpu_->free(memory);
 }
 
-// A GPU that fails ends the transfer, not the process.
+// A failing GPU ends the transfer, not the process.
 TEST_F(VerbsGpuTest, ACopyThatFailsEndsTheTransfer) {
   Net both = net();
   void* to = gpu_->alloc(0, 64);

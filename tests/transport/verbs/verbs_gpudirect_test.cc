@@ -1,5 +1,5 @@
-// GPUDirect on RDMA devices: memory of the fake device that the kernel registers, since NICs reach
-// it (FakeDevice::give_nics), and collectives that are sent from it and received into it.
+// GPUDirect on RDMA devices: fake device memory that the kernel registers, because NICs reach it
+// (FakeDevice::give_nics), and collectives sent from it and received into it.
 // labels: multiproc
 // ctest: alone
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class VerbsGpuDirect : public ::testing::Test {
   FakeDevice* gpu_ = nullptr;
 };
 
-// By the device alone: a copy would fail.
+// Without a copy, which would fail.
 TEST_F(VerbsGpuDirect, BytesOfEverySizeWithoutACopy) {
   Net both(make_in_threads(2, [](Job& job, Rank rank) {
     return make_verbs_transport(job, verbs_hosts(2), test_rail(rank));
@@ -88,10 +88,10 @@ TEST_F(VerbsGpuDirect, CollectivesBetweenHosts) {
           ASSERT_EQ(comm.last_algorithm(), "gpudirect") << name(c);
           if (::testing::Test::HasFatalFailure()) return;
         }
-      // Two slices. Soft-RoCE moves some 100 MB/s at best.
+      // Two slices. Soft-RoCE reaches some 100 MB/s at best.
       if (comm.size() == 2)
         run_device_case(comm, work, {Collective::kAllReduce, 700'000, DType::kFloat32});
-      // Messages, around a ring, through pinned memory: of one slice and of two.
+      // Messages around a ring through pinned memory, of one slice and of two.
       const Rank next = (comm.rank() + 1) % comm.size();
       const Rank last = (comm.rank() + comm.size() - 1) % comm.size();
       for (const std::size_t bytes : {std::size_t{70'001}, std::size_t{2'500'000}}) {

@@ -1,4 +1,5 @@
-// What the ranks of a rail agree on before the first message, and the slots that they register.
+// Parameters that the ranks of a rail agree on before the first message, and the slots that they
+// register.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ std::string refusal(const std::vector<VerbsGreeting>& greetings) {
   return "agreed";
 }
 
-// A degraded link, another model, a rate that nobody knows: all use the slots that fit the fastest.
+// A degraded link, another model, an unknown rate: all use the slots that fit the fastest.
 TEST(VerbsGreetings, OfMixedSpeedsAgree) {
   EXPECT_EQ(agreed({of_rate(400), of_rate(400)}), 16u << 10);
   EXPECT_EQ(agreed({of_rate(2.5), of_rate(2.5)}), (64u << 10) + 64);
@@ -98,7 +99,7 @@ TEST(VerbsGreetings, SayWhoseFaultItIs) {
   EXPECT_THROW(verbs_slot_bytes(""), Error);
 }
 
-// The memory grows with the window and the number of rails, not with the peers.
+// Memory grows with the window and the number of rails, not with the peers.
 TEST(VerbsShapes, StayBelowTheirMemory) {
   VerbsSettings settings;
   for (const int rails : {1, 2, 8, 16})
@@ -119,7 +120,7 @@ TEST(VerbsShapes, StayBelowTheirMemory) {
   EXPECT_EQ(verbs_shape(settings, 400, 4, 2).slot_bytes, 16u << 10) << "a small job has it all";
 }
 
-// Above it every message takes RTS and CTS, and registered memory.
+// Longer messages need RTS, CTS, and registered memory.
 TEST(VerbsShapes, OfAnySizeHaveSlotsForMessagesOf8KiB) {
   const VerbsSettings settings;
   for (const int ranks : {2, 65, 1024, 8192})
@@ -157,7 +158,7 @@ TEST(VerbsLimits, OfThePageAreThoseOfTheCode) {
     }
 }
 
-// A link that trains anew, or a subnet manager that sweeps, takes 3 to 10 s.
+// Link retraining, or a sweep of the subnet manager, takes 3 to 10 s.
 TEST(VerbsTimeouts, OfASingleRailOutlastALinkThatIsAwayFor10Seconds) {
   const VerbsSettings settings;
   const auto seconds = [&](bool replaceable) {

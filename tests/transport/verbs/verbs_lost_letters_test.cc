@@ -1,4 +1,4 @@
-// Letters that are lost, on the fake device: connections are made, closed and resumed all the same.
+// Lost letters, on the fake device: connections are still made, closed and resumed.
 // ctest: alone
 // labels: waits
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace weft::testing {
 namespace {
 
-// Which letters have been lost: the first of its kind from each rank to each other one.
+// Lost letters: the first of each kind between each pair.
 struct Losses {
   std::mutex mutex;
   std::set<std::tuple<Rank, Rank, VerbsLetter>> lost;
@@ -127,7 +127,7 @@ TEST_F(VerbsLostLetters, OfPeersThatConnectAndCloseAreSaidAgain) {
     EXPECT_TRUE(lost(what)) << static_cast<int>(what) << ": nothing is tested";
 }
 
-// Both ends want the other at the same time, and all their first letters are lost.
+// Both ends invite each other at the same time, and all their first letters are lost.
 TEST_F(VerbsLostLetters, OfPeersThatInviteEachOtherAreSaidAgain) {
   Net two = net(2);
   Buffer a(500), b(500), to_a(500), to_b(500);
@@ -141,7 +141,7 @@ TEST_F(VerbsLostLetters, OfPeersThatInviteEachOtherAreSaidAgain) {
 TEST_F(VerbsLostLetters, OfAConnectionThatIsResumedAreSaidAgain) {
   Net two = net(2);
   pass(two, 0, 1, 1, 100);
-  losses_.lost.clear();  // the letters that follow are the first ones again
+  losses_.lost.clear();  // loses the following letters, too
   Buffer from(3'000'000), to(3'000'000);
   from.fill(2);
   two[0].send(1, 2, from, 7);

@@ -1,6 +1,6 @@
-// What newer drivers offer: queues without locks, ibv_wr_*, ECE, and huge pages for slots. Each is
-// used where the fake device has it, and left out where the device refuses it or its variable is 0.
-// And registrations of GPU memory that the kernel refuses for a while only.
+// Features of newer drivers: queues without locks, ibv_wr_*, ECE, and huge pages for slots. Each is
+// used if the fake device has it, and not used if the device refuses it or its variable is 0. Also
+// temporarily refused registrations of GPU memory.
 // ctest: alone
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@
 namespace weft::testing {
 namespace {
 
-// VmFlags of the mapping that holds this address, as smaps has them.
+// VmFlags of the mapping that contains this address, from smaps.
 std::string flags_of(const void* address) {
   std::ifstream smaps("/proc/self/smaps");
   bool in = false;
@@ -39,7 +39,7 @@ std::string flags_of(const void* address) {
   return {};
 }
 
-// The first of this program: it needs the fake GPUs from the beginning.
+// Must be the first test of this program: it needs the fake GPUs from the beginning.
 TEST(VerbsRegions, AreAskedForAgainAfterARefusal) {
   FakeDevice& gpu = use_fake_device();
   gpu.give_nics(true);
@@ -56,7 +56,7 @@ TEST(VerbsRegions, AreAskedForAgainAfterARefusal) {
     Buffer pattern(kBytes);
     pattern.fill(tag);
     std::memcpy(gpu.local(from.data()), pattern.data(), kBytes);
-    // The first message goes by way of host memory; no copy is made of the others.
+    // The first message goes through host memory; the others are not copied.
     fake.refuse_regions = tag == 1 ? 2 : 0;
     gpu.fail_next(tag == 1 ? "" : "copy");
     both[1].post(Transfer::Kind::kRecv, 0, tag, to.data(), kBytes);
@@ -85,7 +85,7 @@ class VerbsOffers : public ::testing::Test {
     setenv(variable, "0", 1);
     set_.push_back(variable);
   }
-  // Messages pass, short and long ones; then `look` sees what they went by.
+  // Sends short and long messages; `look` then checks how they were sent.
   template <class Look>
   void pass(Look look) {
     Nic rail;
@@ -145,7 +145,7 @@ TEST_F(VerbsOffers, AreUsedWhereTheyAreThereAndNotSwitchedOff) {
   }
 }
 
-// The two ends of a connection have what both devices have.
+// Both ends use the options that both devices have.
 TEST_F(VerbsOffers, OptionsOfEceAreThoseOfBothEnds) {
   struct Case {
     ibv_ece mine, theirs;
@@ -170,7 +170,7 @@ TEST_F(VerbsOffers, OptionsOfEceAreThoseOfBothEnds) {
   }
 }
 
-// A chain is taken as a whole: what is refused leaves nothing behind.
+// A chain is posted as a whole or not at all.
 TEST_F(VerbsOffers, AChainWithAnUnknownRequestIsRefused) {
   const VerbsDevice device("fake");
   VerbsCq queue(device, 64, false);
@@ -205,7 +205,7 @@ TEST_F(VerbsOffers, SlotsAreOnHugePages) {
   EXPECT_FALSE(wished());
 }
 
-// A queue pair that writes down what is asked of it.
+// A queue pair that records its calls.
 struct Listing : ibv_qp_ex {
   std::string asked;
   static void add(ibv_qp_ex* qp, const char* what) {
@@ -215,8 +215,8 @@ struct Listing : ibv_qp_ex {
   }
 };
 
-// What transports and `weft perf bw` and `lat` send; a flag that is lost on the way costs the data
-// of the message on devices that look at the flag.
+// All operations of transports and of `weft perf bw` and `lat`; on devices that obey a flag, losing
+// it would lose the message's data.
 TEST(VerbsChainPoster, HandsOnEveryOperationWithItsFlags) {
   Listing qp{};
   qp.wr_start = [](ibv_qp_ex*) {};

@@ -1,5 +1,5 @@
-// A peer that says over verbs what it may not say, on a fake device: the connection ends with its
-// name, and nothing else happens. tests/fuzz/verbs_fuzz.cc says everything else.
+// A peer sends invalid messages over verbs, on a fake device: the connection ends with its name,
+// without other effects. tests/fuzz/verbs_fuzz.cc covers the rest.
 // ctest: alone
 #include "support/fakes/verbs_peer.h"
 
@@ -66,7 +66,7 @@ class VerbsPeer : public ::testing::Test {
     ASSERT_TRUE(net_->message(peer, 0, front, VerbsCts{0x1000, kTheirKey, window}));
     poll();
   }
-  // Bytes that rank 0 has written into the memory of this peer.
+  // The bytes that rank 0 has written into this peer's memory.
   std::string written(Rank peer) {
     std::string all;
     for (int k = 0; k < VerbsPeers::kQps; ++k)
@@ -90,7 +90,7 @@ class VerbsPeer : public ::testing::Test {
     EXPECT_EQ(cause.rank(), peer);
     EXPECT_THAT(cause.to_string(), AllOf(HasSubstr("host" + std::to_string(peer)), HasSubstr(why)));
     EXPECT_EQ(net_->pair(peer), nullptr) << "its queue pairs are gone";
-    // The other one is served as before.
+    // The other peer still works.
     const Rank other = 3 - peer;
     EXPECT_TRUE(net_->transport->cause(other).ok());
     const std::uint64_t id = post(Transfer::Kind::kRecv, other, 99, 8);
@@ -111,8 +111,8 @@ TEST_F(VerbsPeer, GetsWhatItGranted) {
   EXPECT_EQ(codes_.at(id), Code::kOk);
 }
 
-// The device reads the memory of a send until its own last write is acknowledged, whatever was
-// acknowledged before it on the same queue pair.
+// The device reads a send's memory until the send's own last write is acknowledged, whatever was
+// acknowledged before on the same queue pair.
 TEST_F(VerbsPeer, EndsEachSendByItsOwnAcknowledgement) {
   std::uint64_t ids[3];
   std::uint32_t numbers[3];
@@ -193,7 +193,7 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
   VerbsMessageFront front;
   front.bytes = 8;
   int sent = 0;
-  // What is taken again does not count.
+  // Received messages do not count.
   for (; sent < 1000; ++sent) {
     front.tag = static_cast<std::uint64_t>(sent);
     ASSERT_TRUE(net.message(1, 0, front, std::uint64_t{7}));
@@ -212,8 +212,8 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
               AllOf(HasSubstr("host1"), HasSubstr("8192"), HasSubstr("WEFT_UNCLAIMED_BYTES")));
 }
 
-// A long message is so many requests that they go to the device in two parts, and the first one is
-// refused when the second one begins.
+// A long message needs so many requests that they are posted in two parts, and the first one fails
+// when the second one begins.
 TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   VerbsPeers net(2, {}, 64);
   std::map<std::uint64_t, int> ended;
@@ -248,7 +248,7 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   EXPECT_EQ(ended, (std::map<std::uint64_t, int>{{t.id, 1}}));
   EXPECT_EQ(code, Code::kTransport);
   EXPECT_THAT(net.transport->cause(1).to_string(), HasSubstr("ibv_post_send"));
-  // And it can begin anew.
+  // It can reconnect.
   net.fake.refuse_sends = false;
   net.transport->sever(1);
   const std::string invitation = net.transport->reopen(1);
@@ -263,15 +263,15 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   }
 }
 
-// With several queue pairs a long message is granted over one and may come over another, which then
-// has nothing else to say.
+// With several queue pairs, a long message may be granted on one and arrive on another, which then
+// carries nothing else.
 TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
   VerbsPeers net(2);
   std::vector<std::byte> bytes(2500);
   const auto poll = [&] {
     Completion out[8];
     for (int i = 0; i < 4; ++i) net.transport->poll(out);
-    std::uint32_t window = VerbsPeers::kWindows;  // that was granted
+    std::uint32_t window = VerbsPeers::kWindows;  // granted
     for (int k = 0; k < VerbsPeers::kQps; ++k)
       for (const FakeVerbs::Request& r : net.take(1, k)) {
         VerbsMessageFront front;
@@ -312,8 +312,8 @@ TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
   EXPECT_TRUE(net.transport->cause(1).ok()) << net.transport->cause(1).to_string();
 }
 
-// Not what was asked for is at fault then, but the fabric: set-up names a port that is down, and
-// the first message a peer that cannot be reached.
+// The fabric is at fault, not the arguments: set-up names a port that is down, and the first
+// message names an unreachable peer.
 TEST(VerbsPeers, AreNamedWhereTheyCannotBeReached) {
   for (const auto& [error, says] : {std::pair(ETIMEDOUT, "MTU"), std::pair(EINVAL, "settings")}) {
     FakeVerbs::get().unreachable = error;

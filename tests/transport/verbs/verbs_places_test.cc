@@ -1,5 +1,5 @@
-// Places for connections, on the fake device: what they cost, and how an all_to_all over more ranks
-// than a rank has places goes through them.
+// Places for connections, on the fake device: their cost, and an all_to_all over more ranks than a
+// rank has places.
 // ctest: alone
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ class VerbsPlaces : public ::testing::Test {
   FakeVerbs& fake_ = FakeVerbs::get();
 };
 
-// Slots are registered for ranks that are used: a job of many ranks pins no more than one of few.
+// Only ranks in use have registered slots: a large job pins no more than a small one.
 TEST_F(VerbsPlaces, OfRanksThatAreNotUsedCostNothing) {
   const auto registered = [&] {
     std::size_t bytes = 0;
@@ -70,7 +70,7 @@ TEST_F(VerbsPlaces, OfRanksThatAreNotUsedCostNothing) {
   EXPECT_EQ(registered(), start + few) << "places for as many again";
 }
 
-// The steps of an algorithm, as the engine posts them: all that depend on nothing at once.
+// The steps of an algorithm, as posted by the engine: all independent ones at once.
 TEST_F(VerbsPlaces, AnAllToAllOpensNoConnectionTwice) {
   const Algorithm* const pairwise = find_algorithm(Collective::kAllToAll, "pairwise");
   ASSERT_NE(pairwise, nullptr);

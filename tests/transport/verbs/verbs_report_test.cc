@@ -1,6 +1,6 @@
-// What a verbs device reports of its own accord: read without waiting, and what the transport makes
-// of it. Only where WEFT_VERBS_TEST_DOWN and _UP are commands that take the first test device's
-// link down and up again, as in the Soft-RoCE guest.
+// Asynchronous events of a verbs device: read without blocking, and handled by the transport. Only
+// if WEFT_VERBS_TEST_DOWN and _UP are commands that take the first test device's link down and up
+// again, as in the Soft-RoCE guest.
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class VerbsLinkDown : public OnVerbs {
     if (!IsSkipped()) up();
   }
   static void down() { EXPECT_EQ(run(std::getenv("WEFT_VERBS_TEST_DOWN")).exit_code, 0); }
-  // Back with its addresses.
+  // Up again, with its addresses.
   static void up() {
     EXPECT_EQ(run(std::getenv("WEFT_VERBS_TEST_UP")).exit_code, 0);
     EXPECT_TRUE(within_a_minute([] {
@@ -96,7 +96,7 @@ TEST_F(VerbsLinkDown, IsReported) {
   EXPECT_FALSE(device.next_report(report)) << "and that once";
 }
 
-// Nobody sends: no retry is ever exhausted, and a receive alone would wait for ever.
+// Without a send no retry is exhausted, and a receive alone would wait forever.
 TEST_F(VerbsLinkDown, EndsReceivesWhereAnotherRailStandsIn) {
   Net both = replaceable_net(true);
   ASSERT_TRUE(both.connect());
@@ -115,7 +115,7 @@ TEST_F(VerbsLinkDown, EndsReceivesWhereAnotherRailStandsIn) {
                                        HasSubstr(test_rail(0).name)));
 }
 
-// As a sleeping rank sees it: by the descriptors of arm().
+// A sleeping rank waits for the descriptors of arm().
 TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   Net both = replaceable_net(true);
   ASSERT_TRUE(both.connect());
@@ -125,7 +125,7 @@ TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   down();
   EXPECT_TRUE(within_a_minute([&] {
     std::vector<int> fds;
-    if (!t.arm(fds)) {  // something has arrived; the report may be found with it
+    if (!t.arm(fds)) {  // something has arrived, maybe the report
       both.poll_all();
       return !t.cause(1).ok();
     }
@@ -138,7 +138,7 @@ TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   EXPECT_THAT(t.cause(1).to_string(), HasSubstr("IBV_EVENT_PORT_ERR"));
 }
 
-// Nothing stands in: what is under way waits for the link, and goes on with it.
+// Without another rail, pending transfers wait for the link and complete when it is back.
 TEST_F(VerbsLinkDown, IsRiddenOutWhereNothingStandsIn) {
   VerbsDevice watcher(test_rail(0).name);
   Net both = replaceable_net(false);

@@ -1,4 +1,4 @@
-// Connections of the verbs transport that end and begin anew: Transport::sever(), reopen(), meet().
+// Disconnecting and reconnecting in the verbs transport: Transport::sever(), reopen(), meet().
 // labels: multiproc
 // ctest: alone
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ constexpr std::size_t kSeverSizes[] = {0, 8, kShort, kSlot, kLong};
 
 class VerbsSever : public OnVerbs {
  protected:
-  // As rails do it: the lower rank asks, the higher one is ready first.
+  // Reconnects like rails: the lower rank asks, the higher one is ready first.
   static void open_again(Net& net, Rank low, Rank high) {
     Transport &a = net[low].transport(), &b = net[high].transport();
     const std::string from_low = a.reopen(high);
@@ -49,7 +49,7 @@ class VerbsSever : public OnVerbs {
       EXPECT_TRUE(m.to.guards_intact());
     }
   }
-  // As the ends' books: what was under way with the peer will never complete.
+  // Updates the ends' state: pending transfers with the peer will never complete.
   static void sever(Net& net, Rank a, Rank b, std::uint32_t id_high) {
     net[a].transport().sever(b);
     net[b].transport().sever(a);
@@ -65,8 +65,8 @@ TEST_F(VerbsSever, SaysThatItCan) {
   EXPECT_TRUE(both[0].caps().recoverable);
 }
 
-// Whatever is under way, at whatever moment, nothing of it lands or completes later, and what comes
-// after is right.
+// Whatever is pending at any moment, nothing of it is written or completes later, and later
+// messages are right.
 TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
   Net both = net(2);
   constexpr std::uint32_t kBefore = 7;
@@ -80,7 +80,7 @@ TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
       tags.push_back(next_tag_++);
       from.emplace_back(bytes).fill(tags.back());
       both[sender].send(1 - sender, tags.back(), from.back(), kBefore);
-      // Of some only the send is there, and the other way round; a long one is half done.
+      // Some have only a send, some only a receive; a long one is half done.
       to.emplace_back(bytes);
       if (i % 3 != 0) both[1 - sender].recv(sender, tags.back(), to.back(), kBefore);
     }
@@ -94,7 +94,7 @@ TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
     ASSERT_NO_FATAL_FAILURE(exchange(both, 0, 1));
     both.settle();
     for (const Buffer& b : to) EXPECT_TRUE(b.clean());
-    // Nor does a message of before meet a receive of now.
+    // An old message must not match a new receive.
     Buffer never(kShort);
     both[1].recv(0, tags[2], never, kBefore);
     both.settle();
@@ -115,7 +115,7 @@ TEST_F(VerbsSever, OtherPeersGoOn) {
   ASSERT_TRUE(three.finish());
   EXPECT_TRUE(has_pattern(to.data(), kLong, 5));
   exchange(three, 1, 2);
-  // Until it is opened again, there is a reason.
+  // Until it is reconnected, transfers fail with the cause.
   Buffer one(8);
   three[0].send(1, 2000, one);
   ASSERT_TRUE(three.until([&] { return three[0].idle(); }));
@@ -125,7 +125,7 @@ TEST_F(VerbsSever, OtherPeersGoOn) {
   EXPECT_TRUE(three[0].transport().cause(1).ok());
 }
 
-// An attempt that came to nothing is no hindrance.
+// A failed attempt does not prevent another one.
 TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
   Net both = net(2);
   exchange(both, 0, 1);
@@ -140,7 +140,7 @@ TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
   exchange(both, 0, 1);
 }
 
-// The peer has ended the connection and this rank does not know: it does by what it sends.
+// The peer has disconnected and this rank does not know: its sends detect it.
 TEST_F(VerbsSever, AnEndThatOnlyOneKnowsShows) {
   Net both = net(2);
   exchange(both, 0, 1);

@@ -1,5 +1,5 @@
-// The verbs transport on this host's devices: stale keys, dead peers, settings that differ, and
-// what the device's own counters say of it.
+// The verbs transport on this host's devices: stale keys, dead peers, mismatched settings, and the
+// device's own counters.
 // labels: multiproc
 // ctest: alone
 #include <gmock/gmock.h>
@@ -34,8 +34,8 @@ std::unique_ptr<Transport> over_verbs(Job& job, Rank rank) {
   return make_verbs_transport(job, verbs_hosts(job.size()), test_rail(rank));
 }
 
-// Memory that goes and comes back at the same address has other pages: a key of before would write
-// where nobody looks.
+// Memory freed and mapped again at the same address has other pages: an RDMA write with the old key
+// would go astray.
 TEST_F(VerbsTransfer, FreedAndMappedAgainNeverHitsAStaleKey) {
   constexpr std::size_t kBytes = 3u << 20;
   struct Kind {
@@ -68,15 +68,15 @@ TEST_F(VerbsTransfer, FreedAndMappedAgainNeverHitsAStaleKey) {
       both[1].post(Transfer::Kind::kRecv, 0, tag, to, kBytes);
       ASSERT_TRUE(both.finish());
       ASSERT_TRUE(has_pattern(to, kBytes, tag)) << "round " << i;
-      kind.give_back(to);  // in this order the kernel gives the same places again
+      kind.give_back(to);  // in this order the kernel reuses the addresses
       kind.give_back(from);
     }
     EXPECT_GT(again, 0) << "never the same addresses: nothing was tested";
   }
 }
 
-// The device's counters of receivers that were not ready, under the names that drivers give them;
-// none where it has none.
+// The device's counters of receiver-not-ready errors, under their drivers' names; nothing if it has
+// none.
 std::optional<std::uint64_t> not_ready(const std::string& device) {
   std::optional<std::uint64_t> sum;
   for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err",
@@ -108,7 +108,7 @@ TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
       both[r].send(1 - r, i, from.emplace_back(bytes));
       both[r].recv(1 - r, i, to.emplace_back(bytes));
     }
-    if (i % 400 == 0) both.poll_all();  // mostly neither end looks
+    if (i % 400 == 0) both.poll_all();  // mostly neither end polls
   }
   ASSERT_TRUE(both.finish());
   EXPECT_EQ(all(), before);
@@ -129,8 +129,8 @@ TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
               if (rank == 2) raise(SIGKILL);
               me.recv(2, 2, to.data(), to.size(), 3);
               me.send(2, 3, data.data(), data.size(), 5);
-              // Who waits does not notice; who sends does. The first of these may still be
-              // acknowledged, as the process takes a moment to go.
+              // A waiting rank does not detect the death; a sending one does. The first sends may
+              // still be acknowledged, because the process takes a moment to end.
               std::uint64_t tag = 100;
               const auto send_more = [&] { me.send(2, tag, data.data(), 64, 1000 + tag), ++tag; };
               EXPECT_EQ(me.wait(5, send_more), Code::kPeerFailed);
@@ -140,7 +140,7 @@ TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
               EXPECT_THAT(why.message(), AllOf(HasSubstr("rank 2 on host host2"),
                                                HasSubstr("device "), HasSubstr("status 12"),
                                                HasSubstr("the peer stopped acknowledging")));
-              // The living go on.
+              // The surviving ranks continue.
               const Rank other = 1 - rank;
               EXPECT_TRUE(me.rail().cause(other).ok());
               me.recv(other, 4, to.data(), to.size(), 6);

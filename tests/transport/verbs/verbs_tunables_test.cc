@@ -1,5 +1,5 @@
-// Every tunable of verbs/settings.h that a queue pair has, set by its variable, and asked back of
-// the device; and the flow labels of a pair's queue pairs.
+// Every queue pair tunable of verbs/settings.h, set by its variable and queried from the device;
+// and the flow labels of a pair's queue pairs.
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(FlowLabels, OfAPairDifferAndAreThoseOfTheOtherEnd) {
     }
 }
 
-// Pairs whose labels begin at the same place are no more than chance has it.
+// Pairs whose labels start at the same place are as rare as by chance.
 TEST(FlowLabels, OfManyPairsAreSpread) {
   std::set<std::uint32_t> labels;
   int pairs = 0;
@@ -75,7 +75,7 @@ class VerbsTunables : public OnVerbs {
     VerbsCq cq;
     VerbsQp qp;
   };
-  // Two queue pairs, connected as verbs_settings() says.
+  // Two queue pairs, connected according to verbs_settings().
   struct Pair {
     explicit Pair(const VerbsQpOptions& options) : a(0, options), b(1, options) {
       path = verbs_path(a.device.port(), b.device.port(), "a");
@@ -88,12 +88,12 @@ class VerbsTunables : public OnVerbs {
   std::map<std::string, int> set_;
 };
 
-// Each is set to two values that are not its default.
+// Each tunable is set to two values other than its default.
 TEST_F(VerbsTunables, ReachTheQueuePair) {
   struct Values {
     int retry, timeout, rnr_retry, rnr_timer, mtu, traffic_class, gid;
   };
-  // The GIDs of the table of this device, by which an index is chosen.
+  // The device's GID table, for indices that are valid.
   const std::vector<Gid> gids = VerbsDevice(test_rail(0).name).port().gids;
   ASSERT_FALSE(gids.empty());
   for (const Values& v : {Values{3, 14, 2, 20, 512, 96, gids.front().index},
@@ -134,7 +134,7 @@ TEST_F(VerbsTunables, ReachTheQueuePair) {
       EXPECT_EQ(a.ah_attr.grh.traffic_class, v.traffic_class);
       EXPECT_EQ(a.ah_attr.grh.flow_label, options.flow_label);
       EXPECT_GT(a.ah_attr.grh.hop_limit, 1) << "routed";
-      // rdma_rxe keeps no service level: its packets have none to put it in.
+      // rdma_rxe drops the service level: its packets have no field for it.
       if (end->device.name().find("rxe") == std::string::npos) {
         EXPECT_EQ(a.ah_attr.sl, v.retry);
       }

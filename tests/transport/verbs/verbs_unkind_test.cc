@@ -1,5 +1,5 @@
-// The verbs transport on the fake device with the limits of real ones, refusals of a card, and
-// contracts of what a message costs there.
+// The verbs transport on the fake device with the limits of real ones, refusals of a device, and
+// bounds on the cost of a message.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class VerbsUnkind : public ::testing::Test {
     ASSERT_TRUE(net.finish());
     EXPECT_TRUE(has_pattern(to.data(), bytes, tag));
   }
-  // What has been counted since.
+  // The increase of a count.
   std::size_t since(std::size_t FakeVerbs::Counts::*what, const FakeVerbs::Counts& before) const {
     return fake_.counts.*what - before.*what;
   }
@@ -71,7 +71,7 @@ TEST_F(VerbsUnkind, MessagesPassWithinTheLimitsOfEveryDevice) {
   }
 }
 
-// A device of another kind says what it lacks, and what to do.
+// An unsuitable device is refused with the reason and a remedy.
 TEST_F(VerbsUnkind, ADeviceWithoutReliableConnectionsIsRefusedByName) {
   for (const FakeLimits& limits : kFakeLimits) {
     if (limits.reliable) continue;
@@ -114,9 +114,9 @@ TEST_F(VerbsUnkind, NothingIsLostWhereQueuePairsOvertakeEachOther) {
   unsetenv("WEFT_VERBS_SLOTS");
 }
 
-// A card takes part of a chain: none of its messages may be taken for sent.
+// A device posts part of a chain: none of its messages may count as sent.
 TEST_F(VerbsUnkind, AChainThatIsTakenInPartEndsTheConnectionWithItsCause) {
-  setenv("WEFT_VERBS_WR", "0", 1);  // ibv_wr_* takes all or nothing
+  setenv("WEFT_VERBS_WR", "0", 1);  // ibv_wr_* posts all or nothing
   Net two = net(2);
   pass(two, 0, 1, 1, 100);
   fake_.refuse_after = 2;
@@ -131,7 +131,7 @@ TEST_F(VerbsUnkind, AChainThatIsTakenInPartEndsTheConnectionWithItsCause) {
   two[0].give_up(), two[1].give_up();
 }
 
-// A message in memory that cannot be registered fails alone; the others go on.
+// A message in memory that cannot be registered fails alone; others complete.
 TEST_F(VerbsUnkind, AMessageWhoseMemoryCannotBeLockedFailsAlone) {
   Net two = net(2);
   pass(two, 0, 1, 1, 100);
@@ -148,10 +148,10 @@ TEST_F(VerbsUnkind, AMessageWhoseMemoryCannotBeLockedFailsAlone) {
   fake_.most_registered = SIZE_MAX;
 }
 
-// ---- an operation given up half way ----------------------------------------------------------
+// ---- an operation canceled half way -----------------------------------------------------------
 
-// One of two communicators gives up a long message while its bytes are under way; the messages of
-// the other one arrive, in both directions, as if nothing had been.
+// One of two communicators cancels a long message in flight; the messages of the other one still
+// arrive, in both directions.
 TEST_F(VerbsUnkind, GivingUpOneCommunicatorLeavesThePeerToTheOthers) {
   for (const bool receiver : {false, true}) {
     SCOPED_TRACE(receiver);
@@ -178,8 +178,8 @@ TEST_F(VerbsUnkind, GivingUpOneCommunicatorLeavesThePeerToTheOthers) {
   }
 }
 
-// Two ranks send each other messages of all lengths. Some are given up, at a moment that the seed
-// draws: first at one end and, some polls later, at the other.
+// Two ranks send each other messages of all lengths. Some are canceled at random times: first at
+// one end and, some polls later, at the other.
 TEST_F(VerbsUnkind, WhatIsNotGivenUpArrivesOnce) {
   for (const int qps : {1, 3}) {
     setenv("WEFT_VERBS_QPS", std::to_string(qps).c_str(), 1);
@@ -229,14 +229,14 @@ TEST_F(VerbsUnkind, WhatIsNotGivenUpArrivesOnce) {
     unsetenv(variable);
 }
 
-// ---- a link, and memory -----------------------------------------------------------------------
+// ---- link and memory ---------------------------------------------------------------------------
 
 TEST_F(VerbsUnkind, ALinkThatIsLostEndsWhatIsUnderWay) {
   Net two = net(2);
   pass(two, 0, 1, 1, 100);
   fake_.set_port(false);
   fake_.set_port(true);
-  pass(two, 1, 0, 2, 100'000);  // nothing was under way
+  pass(two, 1, 0, 2, 100'000);  // nothing was pending
   Buffer from(3'000'000), to(3'000'000);
   from.fill(3);
   two[0].send(1, 3, from);
@@ -249,7 +249,7 @@ TEST_F(VerbsUnkind, ALinkThatIsLostEndsWhatIsUnderWay) {
   two[1].give_up();
 }
 
-// Where another rail can take over, the report of a dead port ends its connections at once.
+// If another rail can take over, the event of a dead port ends its connections at once.
 TEST_F(VerbsUnkind, APortThatIsDownIsNotWaitedForWhereAnotherRailIs) {
   Net two = net(2, true);
   pass(two, 0, 1, 1, 100);
@@ -279,24 +279,24 @@ TEST_F(VerbsUnkind, LateMessagesLeaveNoMemoryBehind) {
 
 // ---- contracts -----------------------------------------------------------------------------
 
-// A short message is one request with its data inside, and one doorbell.
+// A short message is one request with inline data, and one doorbell.
 TEST_F(VerbsUnkind, AShortMessageIsOneRequestAndOneDoorbell) {
   Net two = net(2);
   pass(two, 0, 1, 1, 8);
   const FakeVerbs::Counts before = fake_.counts;
   constexpr std::size_t kMessages = 64;
   for (std::uint64_t tag = 2; tag < 2 + kMessages; ++tag) pass(two, 0, 1, tag, 8);
-  // And a few to tell of messages taken, and receives given back.
+  // A few more acknowledge messages and return receives.
   EXPECT_LE(since(&FakeVerbs::Counts::requests, before), kMessages * 9 / 8);
   EXPECT_LE(since(&FakeVerbs::Counts::doorbells, before), kMessages * 9 / 8);
   EXPECT_GE(since(&FakeVerbs::Counts::inlined, before), kMessages);
   EXPECT_EQ(since(&FakeVerbs::Counts::registrations, before), 0u);
   EXPECT_EQ(since(&FakeVerbs::Counts::pairs, before), 0u);
-  // An arrival each; acknowledgements for a few.
+  // One per arrival, and a few acknowledgements.
   EXPECT_LE(since(&FakeVerbs::Counts::completions, before), kMessages * 5 / 4);
 }
 
-// Long messages from memory that is not weft's pin it while they are under way, and not afterwards.
+// Long messages from user memory pin it only while they are pending.
 TEST_F(VerbsUnkind, AfterLongSendsNothingStaysPinned) {
   Net two = net(2);
   pass(two, 0, 1, 1, 100);

@@ -1,6 +1,6 @@
 // The verbs transport under the conformance suite on the fake device, wired to itself: a receiver
-// that is not ready, a queue that is full, or a message to a peer that is not connected ends the
-// program. Under kOnePlace a rank has one place, so that connections are closed all the time.
+// that is not ready, a full queue, or a message to an unconnected peer aborts the program. With
+// kOnePlace a rank has one place, so that connections are closed all the time.
 // labels: multiproc
 // ctest: alone
 // sanitize: long

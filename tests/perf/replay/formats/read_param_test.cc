@@ -1,4 +1,4 @@
-// The reader of PyTorch's execution traces, and what folders, archives and names of files say.
+// The reader of PyTorch's execution traces; names of folders, archives and files.
 // ctest: alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ TEST(Param, RefusesWhatIsWrongByName) {
               HasSubstr("node 2: dtype 'Quad'"));
 }
 
-// A call as PyTorch records it: tensors, number, group, rank, collective, splits, ranks.
+// A call as recorded by PyTorch: tensors, number, group, rank, collective, splits, ranks.
 std::string recorded(int id, const char* word, int rank, const char* attributes = "",
                      const char* tensor = R"([1, 2, 0, 1024, 4, "cpu"])") {
   return fmt::format(
@@ -83,7 +83,7 @@ TEST(Param, TakesFromTheInputsWhatOlderSchemasHaveNoAttributesFor) {
   const JobTrace trace = job({text, text}, "json");
   EXPECT_EQ(trace.ranks, 2);
   EXPECT_EQ(trace.programs[0].at(0).bytes, 4096u);
-  // 1.0.1: inputs are a list, and a group is an address.
+  // Version 1.0.1: inputs are a list, and a group is an address.
   const auto old = [](int elements) {
     return param(
         fmt::format(R"({{"id": 9, "name": "record_param_comms", "parent": 3, "inputs": )"

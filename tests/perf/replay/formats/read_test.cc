@@ -1,4 +1,4 @@
-// Readers of traces, on traces made here: what they take, and what they refuse by name.
+// Trace readers on traces made here: accepted inputs, and errors that name the cause.
 // ctest: alone
 #include "perf/replay/formats/read.h"
 
@@ -69,7 +69,7 @@ TEST_F(Chakra, NamesUnknownCollectivesGroupsAndNodes) {
               HasSubstr("node 7 (n7): there is no group 'tensor'; there are: all"));
 }
 
-// Chakra's generator and converters, each as it writes today.
+// Chakra's generator and converters, each in its current version.
 TEST_F(Chakra, ReadsEveryVersionSinceTheFirstThatIsInUse) {
   const std::string schema = delimited(
       field(2, field(1, std::string("schema")) + field(29, std::string("1.1.1-chakra.1.0.0"))));
@@ -81,7 +81,7 @@ TEST_F(Chakra, ReadsEveryVersionSinceTheFirstThatIsInUse) {
 }
 
 TEST_F(Chakra, CallersAndNodesThatAreMissingAreNotWaitedFor) {
-  // Field 4 is ctrl_deps: the operator that called this one, which waits for it in turn.
+  // Field 4 is ctrl_deps: the calling operator, which in turn waits for the called one.
   const std::string called = delimited(field(1, 2) + field(3, 4) + field(4, 1) + field(7, 5));
   const JobTrace trace = job({metadata() + chakra(compute(1, 1, {2, 9})) + called}, "et");
   EXPECT_EQ(trace.programs[0].size(), 2u);
@@ -279,7 +279,7 @@ TEST(Goal, RefusesWhatIsWrongByLine) {
     EXPECT_THAT(refusal({text}, "goal"), HasSubstr(answer));
 }
 
-// What is written is read back as the same job, collectives as their messages.
+// Written and read again, the job is the same, with collectives as messages.
 TEST_F(Chakra, BecomesGoalAndBack) {
   const std::vector<std::string> texts = {
       small_chakra() + chakra(message(6, 5, 1, 100, {5})) + chakra(collective(7, 9, 0, {6})),
@@ -299,7 +299,7 @@ TEST_F(Chakra, BecomesGoalAndBack) {
       us += node.compute_us;
     }
   EXPECT_EQ(us, 1000);
-  // Of two ranks, each sends: all of an all_reduce in two halves, one block of two of the others.
+  // Bytes sent by each of two ranks: an all_reduce in two halves, one of two blocks of the others.
   EXPECT_NEAR(static_cast<double>(sent), 2 * ((1 << 20) + (1 << 16) + (1 << 17) + (1 << 17)) + 100,
               8);
 }

@@ -1,4 +1,4 @@
-// Jobs of texts that tests write themselves, one file for each rank.
+// Jobs from texts that tests write, one file per rank.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace weft::replay::testing {
 
-// The message of the Error that a trace of these files is refused with; "" where it is taken.
+// The message of the Error for these trace files; "" if they are accepted.
 inline std::string refusal(const std::vector<std::string>& texts, const char* end,
                            const ReadOptions& options = {}) {
   const weft::testing::TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// Counters that do not say what happened: saturated, wrapped, reset, N/A, unreadable, missing.
+// Ambiguous counters: saturated, wrapped, reset, N/A, unreadable, missing.
 #include "perf/validate/checks/counters.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t k32 = (1ULL << 32) - 1;
 
-// A counter, the check that asks for it, and its two readings.
+// A counter, the check that uses it, and its two readings.
 struct TwoReadings {
   const char* counter;
   const char* id;
@@ -68,7 +68,7 @@ TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
 INSTANTIATE_TEST_SUITE_P(
     All, CounterStates,
     ::testing::Values(
-        // What stood at the ceiling weighs nothing; what moved up to there has happened.
+        // A counter that stayed at its ceiling is no evidence; one that reached it is.
         TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kSilent},
         TwoReadings{"ib.link_downed", "link-flaps", value(254), value(255), TwoReadings::kFound, 1},
         TwoReadings{"ib.port_xmit_discards", "discards", value(65535), value(65535),
@@ -80,14 +80,14 @@ INSTANTIATE_TEST_SUITE_P(
                     TwoReadings::kFound},
         TwoReadings{"hw.packet_seq_err", "retransmits", value(k32), value(k32),
                     TwoReadings::kSilent},
-        // A counter that fell and does not wrap was reset: what it shows since then has happened.
+        // A counter that fell and does not wrap was reset: its events since then have happened.
         TwoReadings{"ib.symbol_error", "bit-errors", value(900), value(2), TwoReadings::kFound, 2},
         TwoReadings{"ib.symbol_error", "bit-errors", value(900), value(0), TwoReadings::kUnknown},
         TwoReadings{"ib.symbol_error", "bit-errors", kNa, kNa, TwoReadings::kUnknown},
         TwoReadings{"ib.symbol_error", "bit-errors", kBroken, kBroken, TwoReadings::kUnknown},
         TwoReadings{"ib.symbol_error", "bit-errors", value(0), kGone, TwoReadings::kUnknown},
         TwoReadings{"ib.symbol_error", "bit-errors", value(7), value(7), TwoReadings::kSilent},
-        // Others of the same question are there.
+        // Other counters of the same check exist.
         TwoReadings{"ib.symbol_error", "bit-errors", kGone, kGone, TwoReadings::kSilent}),
     [](const auto& info) {
       std::string name = ::testing::PrintToString(info.param);
@@ -106,7 +106,7 @@ TEST(Counters, AFullOneIsANote) {
   EXPECT_EQ(note->severity, Severity::kInfo);
   EXPECT_EQ(note->text, "ib.link_downed was saturated before the run");
   EXPECT_EQ(verdict_of(all), Verdict::kOk);
-  // Another counter of the question still speaks.
+  // Another counter of the check gives evidence.
   fleet.move(1, 1, "net.carrier_changes", 2);
   EXPECT_EQ(in_short(that_weigh(fleet.judged())), "link-flaps h1/r1>\n");
 }
@@ -140,7 +140,7 @@ TEST(Counters, WhatNoPortHasIsOneFindingOfTheFleet) {
   EXPECT_EQ(findings[0].where.kind, PlaceKind::kFleet);
 }
 
-// One counter of each kernel driver: the check that it belongs to finds its move.
+// One counter of each kernel driver: its check finds the change.
 TEST(Counters, OfOtherMakesBelongToTheirChecks) {
   constexpr std::pair<const char*, const char*> kCounters[] = {
       {"hw.seq_err_naks_rcvd", "retransmits"},

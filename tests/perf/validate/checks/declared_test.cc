@@ -1,4 +1,4 @@
-// Policies that were declared, and findings that explain others.
+// Declared policies, and findings that explain others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace weft::fabric::checking {
 namespace {
 
-// The policy of the page, as read_policy() reads it.
+// The policy in the page, as parsed by read_policy().
 Policy policy_of_the_page() {
   const std::string page = read_file(WEFT_SOURCE_DIR "/docs/validate.md");
   const std::size_t at = page.find("```toml\n") + 8;
@@ -54,7 +54,7 @@ TEST(Declared, WhatCannotBeReadIsUnknownAndNeverOk) {
             "firmware (read at 0 of 8 ports)");
 }
 
-// Of an interface and of the RDMA port upon it.
+// The MTU of an interface and of its RDMA port.
 TEST(Declared, TheTwoMtusHaveKeysOfTheirOwn) {
   Fleet fleet = healthy_fleet(FleetKind::kRoce);
   fleet.policy.mtu = 9000;
@@ -64,7 +64,7 @@ TEST(Declared, TheTwoMtusHaveKeysOfTheirOwn) {
   EXPECT_THAT(in_short(that_weigh(fleet.judged())), ::testing::HasSubstr("mtu "));
 }
 
-// Cables of h5 that are swapped: its other port is not reached for the same reason.
+// Swapped cables of h5 also explain why its other port is not reached.
 TEST(Explain, SwappedCablesAreTheCauseOfWhatIsNotReached) {
   Finding swapped, silent;
   swapped.id = "cables-swapped";
@@ -75,12 +75,12 @@ TEST(Explain, SwappedCablesAreTheCauseOfWhatIsNotReached) {
   silent.severity = Severity::kFatal;
   silent.where = {PlaceKind::kPath, "h1", 1, Direction::kTransmit, "h5", ""};
   std::vector<Finding> findings = {silent, swapped, silent};
-  findings[2].where.host = "h6", findings[2].where.peer = "h7";  // has nothing to do with these
+  findings[2].where.host = "h6", findings[2].where.peer = "h7";  // unrelated to these
   explain(findings);
   EXPECT_EQ(findings[0].explained_by, "cables-swapped");
   EXPECT_EQ(findings[0].reason, 1);
   EXPECT_EQ(findings[2].reason, -1);
-  // A cause weighs what it explains, and the index goes with the finding.
+  // A cause takes the severity of what it explains, and its index follows the finding.
   findings[2].severity = Severity::kWarn;
   sort_heaviest_first(findings);
   EXPECT_EQ(findings[0].id, "cables-swapped");

@@ -1,5 +1,4 @@
-// Samples that say less than they seem to: waits for cores, load, and single accidents accuse
-// nobody.
+// Weak samples: waits for cores, load, and isolated events lead to no finding.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +16,8 @@ namespace {
 
 using enum FleetKind;
 
-// Flows of one machine's cores, whose rate nobody declares: the faster ones of those that waited
-// are as little known as the slower ones.
+// Flows of one machine's cores with undeclared rates: the faster ones among those that waited are
+// as uncertain as the slower ones.
 TEST(Registry, AFleetWhoseFlowsWaitedForCoresIsNotCalledHealthy) {
   Fleet fleet = healthy_fleet(kPlain);
   for (FleetHost& host : fleet.hosts)
@@ -61,7 +60,7 @@ TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
   EXPECT_NEAR(findings[0].value, 0.035, 1e-9);
 }
 
-// The time of the stops is lost to all flows of the host, and as much again.
+// Stops explain the rate lost during them, and the same amount again.
 TEST(Registry, ATesterThatStoodStillExplainsAsMuchOfARateAndNoMore) {
   const auto found = [](double gbps) {
     Fleet fleet = healthy_fleet(kPlain);
@@ -97,7 +96,7 @@ TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
   EXPECT_EQ(verdict(0.7, 0.6), "") << "hosts that share busy cores";
 }
 
-// Packets for one rail come in at another, and nobody is sent to the cables.
+// Packets for one rail arrive at another, and the remedy does not mention cables.
 TEST(Registry, RailsOfOneSubnetExplainPacketsThatComeInElsewhere) {
   const auto found = [](bool one_subnet) {
     Fleet fleet = healthy_fleet(kPlain);
@@ -151,12 +150,13 @@ TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
     s.window_gbps.clear();
   });
   EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
-  // A port that nothing reaches is dead, whatever the probe.
+  // A port that no probe reaches is dead.
   for (FlowSample& s : fleet.samples.flows) s.reached &= s.flow.to != Port{0, 0};
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
 }
 
-// Large messages of one port that end in errors while small ones arrive: one port, not its paths.
+// Large messages of one port fail while small ones arrive: one finding of the port, none of its
+// paths.
 TEST(Registry, PathsThatAllLeaveOnePortAreOneFinding) {
   const auto found = [](bool all_peers) {
     Fleet fleet = healthy_fleet(kSoftRoce);
@@ -190,7 +190,7 @@ TEST(Registry, PingsThatWaitedForACoreAreNotJudged) {
   EXPECT_EQ(latency->judged, n - (n + 3) / 4);
 }
 
-// Where nearly all waited, medians are those of the scheduler. The fastest ping met no wait.
+// If nearly all pings waited, medians are the scheduler's. The fastest ping had no wait.
 TEST(Registry, WhereAllPingsWaitedTheFastestTell) {
   Fleet fleet = healthy_fleet(kSoftRoce, 5);
   std::mt19937 random(7);
@@ -227,7 +227,7 @@ TEST(Registry, AHostThatChangesDataIsOneFinding) {
   EXPECT_EQ(std::ranges::count(found[0].evidence, "also", &Evidence::name), 2);
 }
 
-// A sender that waits for cores holds up no rate while the device has messages queued.
+// A sender's waits for cores do not limit the rate while the device has queued messages.
 TEST(Registry, AFullQueueOfRdmaProvesARateThoughItsSenderWaits) {
   const auto silent = [](double idle, double declared_gbps) {
     Fleet fleet = healthy_fleet(kSoftRoce);
@@ -264,7 +264,7 @@ TEST(Registry, AFewStopsOfAKernelThatHostsShareAreNoneOfTheTesters) {
   EXPECT_TRUE(told(true, 1.2, 0));
 }
 
-// All flows of a fleet whose testers stood still for a tenth of the time.
+// All flows of a fleet whose testers were stopped for a tenth of the time.
 TEST(Registry, AFleetIsNotSlowWhereItsTestersStoodStill) {
   const auto told = [](double stopped_s, double left, int hosts) {
     Fleet fleet = healthy_fleet(kSoftRoce);

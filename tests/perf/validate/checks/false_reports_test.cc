@@ -1,4 +1,4 @@
-// Which host is named where two ends of a flow contradict each other, and what is no contradiction.
+// Attribution if both ends of a flow contradict each other, and cases that are no contradiction.
 #include <gtest/gtest.h>
 
 #include "perf/validate/checks/fleet.h"
@@ -28,7 +28,7 @@ TEST(FalseReports, AReceiverMayGetLessThanWasSent) {
   EXPECT_TRUE(reports(fleet).empty());
 }
 
-// h2 boasts with what it receives, or with the little that it sent: the others agree.
+// h2 exaggerates its receive rate, or understates what it sent: the other hosts agree.
 TEST(FalseReports, WhoContradictsAllOthersIsNamed) {
   for (const bool sends : {false, true}) {
     Fleet fleet = honest_fleet();
@@ -73,7 +73,7 @@ TEST(FalseReports, AReportThatIsNoneExplainsWhatWasNotMeasuredThere) {
     }
 }
 
-// A reset takes all counters of an interface along.
+// A reset affects all counters of an interface.
 TEST(FalseReports, ACounterThatFallsAloneIsNoReset) {
   Fleet fleet = honest_fleet();
   PortFacts& port = fleet.port(2, 1);

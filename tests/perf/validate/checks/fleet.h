@@ -1,4 +1,4 @@
-// A fleet without a fault, as facts and samples, for tests to break.
+// A healthy fleet, as facts and samples, for tests to modify.
 #pragma once
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ struct Fleet {
     return facts.hosts[static_cast<std::size_t>(host)].ports[static_cast<std::size_t>(rail)];
   }
   HostFacts& host(int host) { return facts.hosts[static_cast<std::size_t>(host)]; }
-  // Moves a counter of a port during the run.
+  // Adds events to a port's counter during the run.
   void move(int host, int rail, const std::string& counter, std::uint64_t events) {
     PortFacts& p = port(host, rail);
     p.before.try_emplace(counter, Reading{ReadingState::kValue, 0});
@@ -179,7 +179,7 @@ inline PortFacts healthy_port(FleetKind kind, int h, int r) {
   return port;
 }
 
-// Adds rounds of samples: the flows of each probe, all as a healthy network gives them.
+// Adds rounds of samples: the flows of each probe, with values of a healthy network.
 class Sampler {
  public:
   Sampler(Fleet& fleet, FleetKind kind, double gbps) : fleet_(fleet), kind_(kind), gbps_(gbps) {}
@@ -253,7 +253,7 @@ class Sampler {
   double gbps_;
 };
 
-// A fleet of that many hosts and rails without a fault.
+// A healthy fleet of that many hosts and rails.
 inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   Fleet fleet;
   fleet.facts.seconds = 20;
@@ -287,7 +287,7 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
   return fleet;
 }
 
-// Findings that weigh: what is more than information.
+// Findings more severe than information.
 inline std::vector<Finding> that_weigh(const Judgement& judgement) {
   std::vector<Finding> findings;
   for (const Finding& finding : judgement.findings)

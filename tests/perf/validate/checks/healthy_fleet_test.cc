@@ -1,4 +1,4 @@
-// Fleets without a fault, of all kinds and sizes: nothing may be found.
+// Healthy fleets of all kinds and sizes: no findings.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -19,7 +19,7 @@ TEST(HealthyFleet, NothingIsFound) {
   }
 }
 
-// Sizes, traffic, rates, latencies and counters that differ as they do between healthy ports.
+// Sizes, traffic, rates, latencies and counters vary as they do between healthy ports.
 TEST(HealthyFleet, NothingIsFoundInRandomOnes) {
   for (unsigned seed = 1; seed <= 60; ++seed) {
     std::mt19937 random(seed);
@@ -93,7 +93,7 @@ TEST(HealthyFleet, LargeFleetsAreJudgedAsSmallOnes) {
   EXPECT_EQ(in_short(findings), "mtu h17/r1>\nlink-flaps h800/r0>\nhost-setup h5/r-1>\n");
 }
 
-// Where facts could not be gathered (a simulated fabric), samples alone are judged.
+// Without facts (a simulated fabric), only samples are judged.
 TEST(HealthyFleet, NoFactsAreNoFindings) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   fleet.facts = {};

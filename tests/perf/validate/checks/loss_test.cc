@@ -1,4 +1,4 @@
-// Loss by place and load: what is a fault, whose, and how heavy.
+// Loss by place and load: which is a fault, where, and how severe.
 #include <gtest/gtest.h>
 
 #include "perf/validate/checks/fleet.h"
@@ -56,7 +56,7 @@ TEST(Loss, BelowTheLimitWarns) {
   EXPECT_EQ(findings[0].severity, Severity::kWarn);
 }
 
-// So few losses everywhere that the localisation names no place.
+// Losses are so rare everywhere that the localization names no place.
 TEST(Loss, AboveWarnLossAndBelowTheFailingLevelIsAWarningWhereAskedFor) {
   Fleet fleet = healthy_fleet(FleetKind::kPlain);
   fleet.each(Probe::kLowLoad, [](FlowSample& s) {
@@ -143,7 +143,7 @@ TEST(Loss, OfALosslessClassFailsWhateverTheRate) {
   EXPECT_EQ(found->where.host, "h1");
 }
 
-// RDMA counts at ports: the lossy port is where one kind of events gathers.
+// RDMA counters of ports: the lossy port is where one kind of event concentrates.
 struct Seen {
   const char* name;
   std::vector<int> repeated, gaps;  // by host
@@ -205,7 +205,7 @@ TEST(LossyPort, WithoutOneEachPortSaysWhatItSaw) {
   }
 }
 
-// An acknowledgement that comes after its time-out makes the sender repeat what has long arrived.
+// An acknowledgement after its timeout makes the sender retransmit data that has arrived.
 TEST(LossyPort, LateAnswersOfSoftwareAreNoLosses) {
   Fleet fleet = healthy_fleet(FleetKind::kSoftRoce);
   for (int h = 0; h < 4; ++h) {
@@ -215,7 +215,7 @@ TEST(LossyPort, LateAnswersOfSoftwareAreNoLosses) {
   EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
   const std::vector<Finding> told = fleet.judged().findings;
   EXPECT_EQ(std::ranges::count(told, "retransmits", &Finding::id), 4);
-  // What receivers missed is counted beside, and is all that counts.
+  // Losses counted by receivers are separate, and the only evidence.
   fleet.move(1, 0, "hw.rcvd_seq_err", 2'000);
   fleet.move(2, 0, "hw.out_of_seq_request", 1'000);
   fleet.move(3, 0, "hw.out_of_seq_request", 1'000);

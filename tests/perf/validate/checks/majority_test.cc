@@ -1,4 +1,4 @@
-// Settings that should be alike: who is named where one, two or three hosts are compared.
+// Settings that should agree: which host is named among one, two or three hosts.
 #include <gtest/gtest.h>
 
 #include "perf/validate/checks/check.h"

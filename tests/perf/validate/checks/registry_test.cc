@@ -1,5 +1,5 @@
-// Every row of the registry: one healthy fleet in which the check is silent, and one fault that the
-// check must find, at its place.
+// Every row of the registry: a healthy fleet without a finding, and a fault that the check must
+// find at its place.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ Cause path_cause(CauseKind kind, Port from, Port to, double value, double expect
   return cause;
 }
 
-// A fault, and where the finding of that id must be.
+// A fault, and the expected place of the finding with that id.
 struct Fault {
   const char* id;
   FleetKind kind;
@@ -282,8 +282,8 @@ const std::vector<Fault>& faults() {
   return all;
 }
 
-// Rows whose findings the job makes itself, where the checks cannot see what happened; and
-// flows-meet, which only informs (clean_worlds_test.cc).
+// Rows whose findings the job makes, because the checks cannot detect them; and flows-meet, which
+// is only information (clean_worlds_test.cc).
 const std::set<std::string_view> kOfTheJob = {"declared",        "not-run",    "rank-lost",
                                               "deadline-passed", "job-failed", "flows-meet"};
 
@@ -355,7 +355,7 @@ TEST(Registry, TheListNamesAllAndFitsATerminal) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   for (const Check& check : checks()) {
-    // Names of files can be looked for: they are not broken.
+    // Names of files must not be broken across lines, so that they can be searched for.
     std::istringstream words(std::string(check.source) + " " + std::string(check.healthy));
     for (std::string word; words >> word;)
       EXPECT_NE(text.find(word), std::string::npos) << word << " of " << check.id;

@@ -1,4 +1,4 @@
-// Faults that are smaller, or shown by less, than those of the registry's rows.
+// Faults that are smaller, or have less evidence, than those of the registry's rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST(Severity, WhatStandsIsJudgedAsWhatItIs) {
   EXPECT_EQ(told_by("pcie-settings", fleet), std::vector{kInfo}) << "no GPU waits for these";
 }
 
-// A card of the fifth generation in a slot of the fourth.
+// A PCIe 5 card in a PCIe 4 slot.
 TEST(Severity, ASlotMattersWhereItCannotCarryThePort) {
   Fleet fleet = healthy_fleet(FleetKind::kRoce);
   PortFacts& port = fleet.port(1, 1);
@@ -170,7 +170,7 @@ TEST(Severity, ARateBetweenTheThresholdsIsAWarning) {
   EXPECT_EQ(at(0.99 * limits.fail_rate), std::vector{kFail});
 }
 
-// Kernel threads move the bytes of software RDMA, and no flow sees these wait for a core.
+// Kernel threads move the bytes of software RDMA, and flows do not see their waits for a core.
 TEST(Severity, OfSoftwareRdmaOnOneKernelTheDeclaredRateAccuses) {
   const auto told = [](FleetKind kind, bool emulated, double declared_gbps) {
     Fleet fleet = healthy_fleet(kind);

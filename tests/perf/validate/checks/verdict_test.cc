@@ -1,4 +1,4 @@
-// One verdict over findings, and findings as JSON.
+// The verdict of findings, and findings as JSON.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Changes of counters: known, wrapped, reset, saturated, unknown; and how wide each counter is.
+// Changes of counters: known, wrapped, reset, saturated, unknown; and the width of each counter.
 #include "perf/validate/facts/counter.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct CounterCase {
 
 TEST(FabricCounter, Changes) {
   constexpr CounterCase kCases[] = {
-      // Counters of a port stop at their ceiling, which differs.
+      // Port counters stop at ceilings, which differ.
       {"ib.link_downed", 0, 0, ChangeState::kKnown, 0},
       {"ib.link_downed", 3, 5, ChangeState::kKnown, 2},
       {"ib.link_downed", 254, 255, ChangeState::kSaturated, 1},
@@ -35,17 +35,17 @@ TEST(FabricCounter, Changes) {
       {"ib.port_xmit_discards", 255, 256, ChangeState::kKnown, 1},
       {"ib.symbol_error", 65534, 65535, ChangeState::kSaturated, 1},
       {"ib.port_xmit_wait", kMax32, kMax32, ChangeState::kSaturated, 0},
-      // A port whose counter has 64 bits.
+      // A port with 64-bit counters.
       {"ib.port_xmit_wait", kMax32, kMax32 + 5, ChangeState::kKnown, 5},
       {"ib.port_xmit_data", kMax32, kMax32, ChangeState::kSaturated, 0},
       {"ib.port_xmit_data", kMax32 + 1, kMax32 + 9, ChangeState::kKnown, 8},
-      // Queue counters of mlx5 begin anew behind 32 bits; congestion counters have 64.
+      // Queue counters of mlx5 wrap at 32 bits; congestion counters have 64.
       {"hw.out_of_sequence", kMax32, 4, ChangeState::kWrapped, 5},
       {"hw.out_of_sequence", kMax32, kMax32, ChangeState::kKnown, 0},
       {"hw.out_of_sequence", 1000, 3, ChangeState::kReset, 3},
       {"hw.np_cnp_sent", kMax32, 4, ChangeState::kReset, 4},
       {"hw.np_cnp_sent", kMax32, kMax32 + 4, ChangeState::kKnown, 4},
-      // A software device counts packets of the same name in 64 bits.
+      // A software device has 64-bit counters of the same names.
       {"hw.duplicate_request", kMax32 + 8, kMax32 + 9, ChangeState::kKnown, 1},
       {"hw.duplicate_request", kMax32 + 8, 2, ChangeState::kReset, 2},
       {"net.rx_bytes", kMax64 - 1, 3, ChangeState::kWrapped, 5},

@@ -1,4 +1,4 @@
-// The kernel's answer about DCB, built as net/dcb/dcbnl.c builds it, whole and cut off.
+// The kernel's answer about DCB, built like in net/dcb/dcbnl.c, complete and truncated.
 #include "perf/validate/facts/dcb.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST(FabricDcb, TakesNothingFromAnAnswerWithoutPfc) {
   EXPECT_FALSE(port.qos_trust.has_value());
 }
 
-// Sanitizers see a read behind the end.
+// Sanitizers detect reads beyond the end.
 TEST(FabricDcb, StandsAnswersThatAreCutOffOrLieAboutLengths) {
   const Bytes whole = answer();
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {

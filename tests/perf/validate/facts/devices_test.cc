@@ -1,5 +1,5 @@
-// Facts of cards and of what is plugged into these: neighbours, health, temperatures, settings of
-// PCIe, modules, and GPUs by a library that stands for NVML.
+// Facts of NICs and what is attached to them: neighbors, health, temperatures, PCIe settings,
+// modules, and GPUs through a library that replaces NVML.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::uint64_t value_of(const Readings& readings, const std::string& name) {
   return it == readings.end() ? UINT64_MAX : it->second.value;
 }
 
-// The tree of a healthy host, and what its programs print.
+// The tree of a healthy host, and the output of its programs.
 struct Host {
   HostTree tree{weft::testing::connectx_host()};
   Sources sources = tree.sources();
@@ -115,8 +115,7 @@ TEST(FabricDevices, TheHottestSensorOfEachKind) {
   EXPECT_EQ(value_of(gauges, "module.celsius.most"), 70u);
 }
 
-// A card below the port of a switch: configuration spaces by hand, PCI Express at 0x40 and ACS at
-// 0x100.
+// A NIC below a switch port: hand-made configuration spaces, PCI Express at 0x40 and ACS at 0x100.
 TEST(FabricDevices, SettingsOfPcie) {
   Host host(Files{});
   const std::string bridge = "sys/devices/pci0000:00/0000:2f:00.0/",
@@ -224,7 +223,7 @@ TEST(FabricDevices, ErrorsThatFecCorrects) {
   EXPECT_TRUE(none.empty());
 }
 
-// What `mlxlink -m -c` prints, in part.
+// Part of the output of `mlxlink -m -c`.
 TEST(FabricDevices, LinksInATextOfMlxlink) {
   const auto text = [](const char* hot, int errors) {
     return fmt::format(
@@ -316,7 +315,8 @@ TEST(FabricDevices, AModuleInATextOfEthtool) {
   EXPECT_EQ(value_of(module, "module.received_tenth_uw.least"), 400u);
 }
 
-// Two GPUs with 18 links, of which the second one has lost two, an uncorrected error and its clock.
+// Two GPUs with 18 links; the second one has lost two links, has an uncorrected error and a slow
+// clock.
 constexpr const char* kNvml = R"(
 typedef unsigned long long Long;
 int nvmlInit_v2(void) { return 0; }

@@ -101,7 +101,7 @@ std::string refusal(const nlohmann::ordered_json& json) {
 
 TEST(FabricFactsJson, KeepsEveryField) {
   const auto json = to_json(host_with_all_fields());
-  EXPECT_EQ(json["ports"][0].size(), 49u);  // all of PortFacts: a field may not be forgotten
+  EXPECT_EQ(json["ports"][0].size(), 49u);  // all of PortFacts: no field may be missing
   EXPECT_EQ(json["memlock_bytes"], UINT64_MAX);
   EXPECT_EQ(json["ports"][0]["before"]["ib.port_xmit_data"], "N/A");
   const auto text = nlohmann::ordered_json::parse(json.dump());

@@ -1,4 +1,5 @@
-// Facts of interfaces in network namespaces, by netlink and ioctl, while /sys shows others.
+// Facts of interfaces in network namespaces, from netlink and ioctl, while /sys shows another
+// namespace.
 // labels: lab
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -22,8 +23,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Runs `work` in a child with a network namespace of its own, and returns the JSON that `work`
-// makes; null where the namespace cannot be made or `set_up` fails.
+// Runs `work` in a child with its own network namespace and returns its JSON; null if the namespace
+// cannot be created or `set_up` fails.
 ordered_json in_own_namespace(const std::string& set_up,
                               const std::function<ordered_json()>& work) {
   std::array<int, 2> ends{};
@@ -99,7 +100,7 @@ TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
   EXPECT_FALSE(port.contains("pfc_priorities"));
   EXPECT_EQ(b["ports"][0]["mtu_bytes"], 9000);
   EXPECT_EQ(b["ports"][0]["mac"], "02:00:00:00:00:0b");
-  // The link went down and up again; something was counted, of the driver's own as well.
+  // The link went down and up again; kernel and driver counters changed.
   const auto change = [&](const char* name) {
     return port["after"].at(name).get<std::int64_t>() - port["before"].at(name).get<std::int64_t>();
   };
@@ -114,7 +115,7 @@ TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
     EXPECT_TRUE(value.is_number_unsigned()) << name << " " << value;
 }
 
-// What the kernel says by netlink is what sysfs shows, where sysfs is of this namespace.
+// netlink and sysfs agree if sysfs shows this namespace.
 TEST(FabricLiveFacts, LoopbackIsAsSysfsShowsIt) {
   const std::vector<Nic> rails = rail("lo");
   if (rails.empty()) GTEST_SKIP() << "missing capability: a loopback interface";
@@ -124,7 +125,7 @@ TEST(FabricLiveFacts, LoopbackIsAsSysfsShowsIt) {
   EXPECT_EQ(port.operstate, sysfs::read_line("/sys/class/net/lo/operstate"));
   Sources tree;
   tree.live = false;
-  // Traffic goes on between the readings.
+  // Traffic continues between the readings.
   const Readings before = read_counters(port, {}), by_tree = read_counters(port, tree),
                  after = read_counters(port, {});
   for (const auto& [name, reading] : by_tree) {
@@ -136,7 +137,7 @@ TEST(FabricLiveFacts, LoopbackIsAsSysfsShowsIt) {
   }
 }
 
-// A /sys of another namespace may have an interface of the same name and index.
+// Another namespace's /sys may have an interface of the same name and index.
 TEST(FabricLiveFacts, ATreeWithAnotherInterfaceOfThatNameIsNotBelieved) {
   const auto facts = [](const std::string& mac_in_tree) {
     return in_own_namespace(veth(1400, "02:00:00:00:00:0a", "192.0.2.1"), [&] {

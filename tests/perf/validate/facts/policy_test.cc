@@ -1,4 +1,4 @@
-// Policies: what the keys mean, and what is refused, with file, line, key, value and remedy.
+// Policies: the meaning of keys, and errors with file, line, key, value and remedy.
 #include "perf/validate/facts/policy.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class FabricPolicy : public ::testing::Test {
     std::ofstream(file_) << text;
     return read_policy(file_);
   }
-  // What read_policy() says to the text, without the folder of the file; empty: nothing.
+  // read_policy()'s error for the text, without the folder of the file; empty if there is none.
   std::string refusal(const std::string& text) {
     try {
       read(text);

@@ -1,5 +1,5 @@
-// Facts from trees of our own: a healthy ConnectX host on RoCE, the same with each fault, trees
-// that lack half, readings that are no values, and excluded devices.
+// Facts from made-up trees: a healthy ConnectX host on RoCE, the same with each fault, incomplete
+// trees, invalid readings, and excluded devices.
 #include "perf/validate/facts/read_facts.h"
 
 #include <gmock/gmock.h>
@@ -247,7 +247,7 @@ TEST(FabricReadFacts, OfAHostWithEachFault) {
   EXPECT_EQ(to_json(tree.host()), healthy);
 }
 
-// As the driver prints it: what the check "gpudirect" passes and fails on.
+// In the driver's format: values on which the check "gpudirect" passes and fails.
 TEST(FabricReadFacts, DmaBufIsOfTheOpenDriverAndANewKernel) {
   const std::string version = "proc/driver/nvidia/version", release = "proc/sys/kernel/osrelease";
   const std::string open =
@@ -310,7 +310,7 @@ TEST(FabricReadFacts, ReadingsThatAreNoValues) {
   EXPECT_EQ(readings.at("net.carrier_changes").state, ReadingState::kUnreadable);
 }
 
-// Every folder of the tree is missing once, and all of them.
+// Each folder of the tree is missing once; then all of them.
 TEST(FabricReadFacts, OfATreeThatLacksHalf) {
   HostTree tree(connectx_host());
   const auto rails = tree.rails();
@@ -375,7 +375,7 @@ TEST(FabricReadFacts, OfAPlainInterfaceWithTheTcpOfItsNamespace) {
                                                           {"tcp.TCPTimeouts", 3}}));
 }
 
-// Watches every folder below `folder` and lists the files that are opened.
+// Watches every folder below `folder` and lists the opened files.
 class OpenedFiles {
  public:
   explicit OpenedFiles(const std::vector<std::string>& folders) {
@@ -420,7 +420,7 @@ TEST(FabricReadFacts, FilesOfAnExcludedDeviceAreNotOpened) {
     EXPECT_EQ(host.ports[0].device, "mlx5_0");
     EXPECT_FALSE(host.ports[0].state.has_value());
     EXPECT_EQ(host.ports[1].state, "ACTIVE");
-    // The watch itself sees what is opened.
+    // The watch does see opened files.
     sources.excluded_devices = {"mlx5_2"};
     read_host(rails, sources);
     EXPECT_GT(theirs.count(), 30);

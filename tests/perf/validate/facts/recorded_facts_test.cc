@@ -1,4 +1,4 @@
-// The recorded tree of an H100 host with ConnectX-7 on InfiniBand, as it is.
+// The recorded tree of an H100 host with ConnectX-7 on InfiniBand, unmodified.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(FabricRecordedFacts, EveryDevice) {
     EXPECT_THAT(p.width_lanes, Optional(bond ? 2 : 4)) << p.device;
     EXPECT_EQ(p.firmware, bond ? "32.38.3056" : "28.41.1000") << p.device;
     EXPECT_EQ(p.board, bond ? "MT_0000000884" : "MT_0000000838") << p.device;
-    // What was not recorded stays empty.
+    // Facts that were not recorded are empty.
     EXPECT_FALSE(p.mtu || p.sm_lid || p.lid || p.pci || p.numa_node || p.driver || p.pcie_width)
         << p.device;
     EXPECT_TRUE(p.pkeys.empty() && p.gids.empty() && p.cc_parameters.empty()) << p.device;
@@ -63,7 +63,7 @@ TEST_F(FabricRecordedFacts, EveryDevice) {
                                  "mlx5_8", "mlx5_9", "mlx5_bond_0"));
 }
 
-// Each file of each port is read exactly, and nothing else is.
+// Exactly the files of each port are read.
 TEST_F(FabricRecordedFacts, EveryCounterOfEveryPort) {
   const HostFacts host = read_host(rails_, sources_);
   ASSERT_EQ(host.ports.size(), 9u);
@@ -83,8 +83,8 @@ TEST_F(FabricRecordedFacts, EveryCounterOfEveryPort) {
   }
 }
 
-// In the recording, one link has gone down 255 times or more often, and buffers overran 15 times or
-// more: how often meanwhile is not known.
+// In the recording, a link went down at least 255 times and buffers overran at least 15 times:
+// further events cannot be counted.
 TEST_F(FabricRecordedFacts, CountersAtTheirCeilingAreSaturated) {
   std::vector<std::string> saturated;
   for (const PortFacts& p : read_host(rails_, sources_).ports)
@@ -106,7 +106,7 @@ TEST_F(FabricRecordedFacts, CountersAtTheirCeilingAreSaturated) {
   EXPECT_THAT(saturated, ::testing::Contains(::testing::HasSubstr("ib.link_downed")));
 }
 
-// The facts of a recorded host's RDMA ports; no ports where the recording is not there.
+// Facts of a recorded host's RDMA ports; no ports if the recording is missing.
 HostFacts recorded_host(const RecordedHost& recorded, Sources& sources) {
   sources.sysfs = recorded.sys();
   sources.proc = sources.debugfs = "/nowhere";
@@ -120,7 +120,7 @@ HostFacts recorded_host(const RecordedHost& recorded, Sources& sources) {
   if (!recorded.there())            \
   GTEST_SKIP() << "missing capability: recorded hosts in " << weft::testing::recorded_folder()
 
-// A card without extended counters: its four counters of data stand at 2^32 - 1.
+// A NIC without extended counters: its four data counters stand at 2^32 - 1.
 TEST(FabricRecordedHosts, CountersOfDataOfAnOldCardAreFull) {
   const RecordedHost recorded("hwloc-qib-qdr");
   SKIP_UNLESS_THERE(recorded);
@@ -135,7 +135,7 @@ TEST(FabricRecordedHosts, CountersOfDataOfAnOldCardAreFull) {
                                 "ib.port_xmit_packets"));
 }
 
-// What the check says of each port of a recorded host: "mlx5_0: text, expected_text".
+// The check's text for each port of a recorded host: "mlx5_0: text, expected_text".
 std::string said(const std::string& id, const RecordedHost& recorded) {
   Sources sources;
   FleetFacts facts;
@@ -156,7 +156,7 @@ TEST(FabricRecordedHosts, ACardThatTrainedNarrow) {
   EXPECT_EQ(said("pcie-link", healthy), "");
 }
 
-// Every name by which the checks know a counter of EFA is one that the recorded device has.
+// Every EFA counter that the checks use exists on the recorded device.
 TEST(FabricRecordedHosts, CountersOfEfa) {
   const RecordedHost recorded("aws-efa-hwcounters");
   SKIP_UNLESS_THERE(recorded);

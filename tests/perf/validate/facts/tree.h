@@ -1,5 +1,5 @@
-// A folder with the files of a host, as sysfs, procfs, debugfs and ethtool show them, and the tree
-// of a healthy host with two ConnectX-7 on RoCE, which tests change.
+// A folder with a host's files, as in sysfs, procfs, debugfs and ethtool, and the tree of a healthy
+// host with two ConnectX-7 on RoCE, which tests modify.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ class HostTree {
     }
   }
   void remove(const std::string& path) { std::filesystem::remove_all(folder_ / path); }
-  // Takes a file or folder away, and brings it back.
+  // Hides a file or folder, and shows it again.
   void hide(const std::string& path) { rename(path, path + ".hidden"); }
   void show(const std::string& path) {
     remove(path);
@@ -46,7 +46,7 @@ class HostTree {
     sources.live = false;
     return sources;
   }
-  // The RDMA devices of the tree, else its interfaces.
+  // The RDMA devices of the tree, or its interfaces if there are none.
   std::vector<Nic> rails() const {
     std::vector<Nic> nics = sysfs::discover_nics(folder_ / "sys", false), rdma;
     for (const Nic& nic : nics)

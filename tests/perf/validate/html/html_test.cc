@@ -1,5 +1,5 @@
-// The page of --html: its numbers are those of the report, whatever hosts call themselves; a
-// browser without a network shows them, in light and in dark.
+// The page of --html has the numbers of the report, whatever the host names; a browser without a
+// network shows them, in light and in dark mode.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using ::testing::StartsWith;
 
 using Attributes = std::map<std::string, std::string>;
 
-// The data attributes of all elements whose start tag begins so.
+// The data attributes of all elements whose start tag begins with `start`.
 std::vector<Attributes> elements(const std::string& page, const std::string& start) {
   std::vector<Attributes> found;
   const std::regex attribute("data-([a-z0-9-]+)=\"([^\"]*)\"");
@@ -38,7 +38,7 @@ std::vector<Attributes> elements(const std::string& page, const std::string& sta
   return found;
 }
 
-// What the tables of a drawn page show, against the numbers of the report.
+// Compares the tables of a page with the numbers of the report.
 void expect_numbers_of(const Report& report, const std::string& page) {
   std::map<std::string, double> shown;
   for (const Attributes& cell : elements(page, "<td"))
@@ -67,7 +67,7 @@ std::string data_of(const std::string& page) {
   return page.substr(at, page.find("</script>", at) - at);
 }
 
-// The page is the document of --json, and no text of a host becomes markup or is fetched.
+// The page contains the document of --json, and no text of a host becomes markup or is fetched.
 TEST(ReportHtml, HasTheDocumentWhateverIsFound) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const Report report = RandomReport(seed).draw();
@@ -94,7 +94,7 @@ std::string browser() {
   return "";
 }
 
-// Runs the browser without a network and a display. Returns what it prints.
+// Runs the browser without a network and a display. Returns its output.
 Output browse(const std::string& flags, const std::string& folder) {
   return run("timeout -k 5 100 " + browser() +
              " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
@@ -103,8 +103,8 @@ Output browse(const std::string& flags, const std::string& folder) {
              folder + "/page.html");
 }
 
-// The browser's own document, after it has parsed the page, has the numbers of the report; its
-// pictures in light and in dark are not the same, and neither is empty.
+// After parsing the page, the browser's document has the numbers of the report; its light and dark
+// screenshots differ, and neither is empty.
 TEST(ReportHtml, ABrowserShowsTheNumbers) {
   if (browser().empty()) GTEST_SKIP() << "missing capability: chromium";
   testing::TemporaryFolder folder;
@@ -136,7 +136,7 @@ TEST(ReportHtml, ABrowserShowsTheNumbers) {
   EXPECT_NE(light, dark);
 }
 
-// In a large fleet the hosts of faults come first, in the map and in the table.
+// In a large fleet, faulty hosts come first, in the map and in the table.
 TEST(ReportHtml, ABrowserShowsTheFaultyHostOfManyFirst) {
   if (browser().empty()) GTEST_SKIP() << "missing capability: chromium";
   testing::TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// The Job of perf/validate/kubernetes: on the hosts' network, with RDMA devices, one number of
-// ranks, and no way by which it passes without a verdict. labels: multiproc
+// The Job of perf/validate/kubernetes: host network, RDMA devices, a consistent number of ranks,
+// and success only with a verdict.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST_F(KubernetesJob, HasARankForEachPodAndAPodForEachNode) {
   EXPECT_EQ(variable("WEFT_ROOT")["value"], "weft-validate-0.weft-validate:" + port);
 }
 
-// A pod that dies, never starts or lacks its secret fails the Job; a second try hides a verdict.
+// A pod that dies, never starts or lacks its secret fails the Job; a retry would hide a verdict.
 TEST_F(KubernetesJob, PassesWithAVerdictAlone) {
   EXPECT_EQ(job_["backoffLimit"], 0);
   EXPECT_EQ(pod_["restartPolicy"], "Never");
@@ -70,7 +70,7 @@ TEST_F(KubernetesJob, PassesWithAVerdictAlone) {
   EXPECT_FALSE(variable("WEFT_SECRET")["valueFrom"]["secretKeyRef"].value("optional", false));
   EXPECT_FALSE(weft_.contains("command")) << "a shell could hide the exit code of weft";
   EXPECT_EQ(weft_["args"][0], "validate");
-  // One rank of four whose root is not there.
+  // One rank of four, without a root.
   std::string args;
   for (const json& word : weft_["args"])
     args += " " + (word == "/report/weft-validate.json" ? "/dev/null" : word.get<std::string>());

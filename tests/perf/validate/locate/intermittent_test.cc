@@ -1,5 +1,5 @@
-// Faults that come and go, and faults of some flows: named at their place, as what they are, and
-// with the power that the report promises.
+// Intermittent faults, and faults of some flows: reported at their place, as their kind, and with
+// the promised power.
 #include "perf/validate/locate/intermittent.h"
 
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST(Intermittent, OfTwoHostsThePathIsNamed) {
   EXPECT_EQ(causes[0].place, CausePlace::kPath);
 }
 
-// A steady fault of a tenth lies at the edge of what a single look tells: bad now, good then.
+// A steady fault of 10 % is at the detection limit of a single look: sometimes bad, sometimes good.
 TEST(Intermittent, ASteadyFaultIsNotOne) {
   const auto fleet = fleet_of(8);
   for (const double left : {0.4, 0.85, 0.9})
@@ -91,12 +91,12 @@ TEST(Intermittent, ASteadyFaultIsNotOne) {
     }
 }
 
-// Half of the fleet shares an uplink: whether a path is slow depends on who else sends.
+// Half of the fleet shares an uplink: whether a path is slow depends on concurrent flows.
 TEST(Intermittent, FlowsThatMeetOnAnUplinkAccuseNoEnd) {
   const auto fleet = fleet_of(16);
   std::mt19937_64 random(3);
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    std::map<double, double> left;  // by time: as many flows cross as chance has it
+    std::map<double, double> left;  // by time: the number of crossing flows is random
     const Samples samples = looks(
         16, 40,
         [&](double at_s, const Flow& flow) {
@@ -140,7 +140,7 @@ TEST(Intermittent, WhatHitsTheSameFlowsAgainIsOfFlows) {
   }
 }
 
-// One of four members on the way to host 2 loses packets, which hardly slows its flows.
+// One of four links to host 2 loses packets, which hardly slows its flows.
 TEST(Intermittent, FlowsThatLosePacketsAtOneMemberAreNamedAtItsPort) {
   const auto fleet = fleet_of(8);
   const Lost lost = [](double, const Flow& flow) {
@@ -167,7 +167,7 @@ TEST(Intermittent, FlowsThatLosePacketsAtOneMemberAreNamedAtItsPort) {
   for (const int label : causes[0].labels) EXPECT_EQ(label % 4, 1);
 }
 
-// A cut at the end of a look loses packets and leaves its rate as it was.
+// A cut at the end of a look loses packets but does not change its rate.
 TEST(Intermittent, LooksThatOnlyLosePacketsAreBad) {
   Samples samples = looks(8, 40, [](double, const Flow&) { return 1; });
   lose([](double at_s,
@@ -180,7 +180,7 @@ TEST(Intermittent, LooksThatOnlyLosePacketsAreBad) {
   EXPECT_EQ(causes[0].port.host, 3);
 }
 
-// TCP waits for a timer where packets are lost, and where all acknowledgements are.
+// TCP waits for a timer if packets are lost, and if all acknowledgements are.
 TEST(Intermittent, AFlowThatWaitsAndLostNothingAccusesTheWayBack) {
   for (const bool packets : {true, false}) {
     const auto cut = [](double at_s, const Flow& flow) {
@@ -199,14 +199,14 @@ TEST(Intermittent, AFlowThatWaitsAndLostNothingAccusesTheWayBack) {
   }
 }
 
-// Flows whose receiver waited for a core for two thirds of the time, and that are slow by as much.
+// Receivers that waited for a core two thirds of the time, and flows that are slower by as much.
 TEST(Intermittent, FlowsThatWaitForACoreAccuseNoEnd) {
   Samples samples = looks(8, 40, [](double at_s, const Flow& flow) {
     return flow.to.host == 3 && in_spell(at_s, 1, 3.3) ? 0.4 : 1;
   });
   for (FlowSample& sample : samples.flows) {
     sample.sender_idle = 0;
-    sample.receiver_limited = 0;  // its buffers bridged the waits, as the socket says
+    sample.receiver_limited = 0;  // the socket's buffers bridged the waits
     if (sample.gbps() < 50) sample.receiver_starved = 0.7;
   }
   const auto none = [](Port, Port) { return false; };
@@ -218,7 +218,7 @@ TEST(Intermittent, FlowsThatWaitForACoreAccuseNoEnd) {
                                   [](const Intermittent& one) { return one.named; }));
 }
 
-// A look may lose more packets than a lossy flow does, or fewer: by chance.
+// A look may lose more or fewer packets than a lossy flow's average by chance.
 TEST(Intermittent, ASteadyLossIsNotOne) {
   for (const double share : {7e-4, 1e-3, 2e-3, 2e-2})
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -241,7 +241,7 @@ TEST(Intermittent, ASteadyLossIsNotOne) {
     }
 }
 
-// A healthy fleet in which one look of 300 is bad, as the model has it.
+// A healthy fleet in which one look of 300 is bad, as in the model.
 TEST(Intermittent, BadLooksByChanceAccuseNobody) {
   const auto fleet = fleet_of(8);
   int accused = 0;
@@ -256,8 +256,8 @@ TEST(Intermittent, BadLooksByChanceAccuseNobody) {
   EXPECT_LE(accused, 1);
 }
 
-// Loses packets in bursts: few flows lose many, the others none. As many losses that are spread
-// evenly are a loss of the port.
+// Bursts of loss: few flows lose many packets, the others none. The same number of losses spread
+// evenly is a loss of the port.
 TEST(Intermittent, BurstsOfFewFlowsAreNoSteadyLoss) {
   const auto fleet = fleet_of(8);
   const auto lose = [&](Samples& samples, const std::function<std::uint64_t(int)>& lost) {
@@ -277,7 +277,7 @@ TEST(Intermittent, BurstsOfFewFlowsAreNoSteadyLoss) {
   EXPECT_EQ(causes[0].port.host, 1);
 }
 
-// The loss that a report promises to see is named in 95 of 100 runs, by the detector itself.
+// The detector finds the loss that a report promises to detect in 95 of 100 runs.
 TEST(Power, OfLossIsWhatIsPromised) {
   const Shape shape{8, 1};
   const Thresholds limits;
@@ -311,7 +311,7 @@ TEST(Power, OfLossIsWhatIsPromised) {
   }
 }
 
-// What a report promises of faults that come and go: looks that are bad as often as it says.
+// The promise for intermittent faults: looks that are bad with the promised frequency.
 TEST(Power, OfTheShareOfTimeIsWhatIsPromised) {
   constexpr int kRounds = 29, kFurther = 120, kRuns = 200;
   const auto fleet = fleet_of(8);
@@ -328,7 +328,7 @@ TEST(Power, OfTheShareOfTimeIsWhatIsPromised) {
         [&](double at_s, const Flow& flow) {
           const bool bad = flow.from.host == 6 && std::bernoulli_distribution(share)(random);
           if (at_s < 0.5 * kRounds) selected |= bad;
-          // Only a place that the plan's looks have selected gets further ones.
+          // Only a place selected by the planned looks gets further ones.
           return bad && (selected || at_s < 0.5 * kRounds) ? 0.5 : 1;
         },
         seed);

@@ -1,4 +1,4 @@
-// From hand-made samples to causes: place, direction, value and confidence.
+// Localization of causes in hand-made samples: place, direction, value and confidence.
 #include "perf/validate/locate/locate.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::vector<FleetHost> declared_fleet(int hosts, int rails, double gbps) {
   return fleet;
 }
 
-// A sample of every directed pair of every rail; `fill` says what was measured.
+// A sample of every directed pair of every rail; `fill` sets the measurement.
 using Fill = std::function<void(FlowSample&, std::mt19937_64&)>;
 void measure(Samples& samples, const std::vector<FleetHost>& fleet, Probe probe, const Fill& fill) {
   std::mt19937_64 random(1);
@@ -87,7 +87,7 @@ TEST(Locate, OneDirectionOfOnePort) {
   expect_sound(causes[0]);
 }
 
-// The least place of a route decides, so two faults on one path do not multiply.
+// The worst place of a route determines its rate, so two faults on one path do not multiply.
 TEST(Locate, TwoFaultsThatMeetOnAPath) {
   const auto fleet = declared_fleet(6, 1, 100);
   const auto causes =
@@ -127,7 +127,8 @@ TEST(Locate, APathIsNotItsEnds) {
   EXPECT_EQ(both[0].place, CausePlace::kPair);
 }
 
-// Few events tell two hosts from the fleet only where a host's ports and directions count together.
+// With few events, two hosts can be told from the fleet only if a host's ports and directions are
+// counted together.
 TEST(Locate, TwoHostsThatLoseFewPacketsAreNotTheFleet) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SimulateOptions options;
@@ -226,7 +227,7 @@ TEST(Locate, WhatIsBehindOneLeafIsAGroup) {
   expect_sound(up[0]);
 }
 
-// A flow that waited for a core half of the time could have been twice as fast, and no faster.
+// A flow that waited for a core half of the time could have been at most twice as fast.
 TEST(Locate, StarvedFlowsAccuseOnlyBeyondTheirWaits) {
   const auto fleet = declared_fleet(5, 1, 100);
   Samples slow = rates(fleet, [](Port from, Port) { return from.host == 2 ? 0.5 : 1; });
@@ -249,9 +250,8 @@ TEST(Locate, StarvedFlowsAccuseOnlyBeyondTheirWaits) {
 }
 
 // From netlab on a busy machine: a port shaped to 85 %, whose peers' programs waited for a core
-// while their kernels went on receiving; and sound ports, whose hosts stood still for one window of
-// ten.
-// A machine that is busy with something else slows all flows; some of them do not see it.
+// while their kernels kept receiving; and healthy ports whose hosts were stopped for one window of
+// ten. Other load on a machine slows all flows, and some of them do not notice it.
 TEST(Locate, AFewSlowFlowsAmongManyThatWaitedAreNotTheFleet) {
   const auto fleet = declared_fleet(4, 2, 100);
   Samples samples = rates(fleet, [](Port, Port) { return 0.6; });
@@ -349,7 +349,7 @@ TEST(Locate, ARateThatLossExplainsIsNoSecondCause) {
   ASSERT_THAT(causes, SizeIs(1));
   EXPECT_EQ(causes[0].kind, CauseKind::kLoss);
   for (FlowSample& sample : samples.flows)
-    if (sample.flow.from.host == 2) sample.retransmits = 100;  // 1e-4 explains no such rate
+    if (sample.flow.from.host == 2) sample.retransmits = 100;  // 1e-4 does not explain such a rate
   causes = locate(fleet, samples, {});
   EXPECT_THAT(causes, SizeIs(2));
 }
@@ -433,7 +433,7 @@ TEST(NextRound, TestsASuspectAgainstAKnownGoodPartner) {
   const auto fleet = declared_fleet(6, 1, 100);
   Samples samples;
   samples.rounds.push_back({Probe::kRate, {}});
-  // Port 0 was seen with port 1 only, and port 2 is known to be slow.
+  // Port 0 was measured with port 1 only, and port 2 is known to be slow.
   const auto add = [&](int a, int b, double gbps) {
     FlowSample sample;
     sample.flow = {{a, 0}, {b, 0}};

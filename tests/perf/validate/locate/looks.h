@@ -1,4 +1,4 @@
-// Samples by hand: flows at full speed of one rail, looks at their ends.
+// Hand-made samples: flows at full speed on one rail, and looks at their ends.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ inline std::vector<FleetHost> fleet_of(int hosts) {
   return fleet;
 }
 
-// A flow at a time and the share of its rate that it gets.
+// The share of its rate that a flow gets at a time.
 using Share = std::function<double(double at_s, const Flow& flow)>;
 
-// A round that begins after the last one, of one flow: a repeat.
+// Repeats one flow in a round after the last one.
 inline FlowSample& add_look(Samples& samples, const Flow& flow, double gbps) {
   Round round{Probe::kRate, {flow}, 0.2};
   round.at_s = samples.rounds.empty() ? 0 : samples.rounds.back().at_s + 0.25;
@@ -60,7 +60,7 @@ inline Samples looks(int hosts, int rounds, const Share& share, std::uint64_t se
   return samples;
 }
 
-// Of the packets of a flow, this share is lost.
+// The share of lost packets of a flow at a time.
 using Lost = std::function<double(double at_s, const Flow& flow)>;
 inline constexpr std::uint64_t kPacketsOfALook = 3000;
 

@@ -1,4 +1,4 @@
-// Cuts that are small beside the noise: further rounds settle them, and the report promises no
+// Cuts that are small relative to the noise: further rounds decide, and the report promises no
 // more.
 #include "perf/validate/locate/suspects.h"
 
@@ -17,8 +17,8 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Four hosts with two shaped ports each: two or three flows per direction of a port, and a noise of
-// 2.5 % between flows, as the Soft-RoCE lab has it.
+// Four hosts with two shaped ports each: two or three flows per direction of a port, and 2.5 % of
+// noise between flows, like the Soft-RoCE lab.
 SimOptions noisy_lab(std::uint64_t seed) {
   SimOptions options;
   options.hosts = 4;
@@ -59,7 +59,7 @@ TEST(Suspects, NoiseAloneIsNoCause) {
   }
 }
 
-// Rates of one rail, of four hosts; host 2 sends at a share of the others' rate.
+// Rates of four hosts on one rail; host 2 sends at a share of the others' rate.
 Samples rates(double share, double noise) {
   Samples samples;
   samples.rounds.push_back({Probe::kRate, {}});
@@ -93,7 +93,7 @@ TEST(Suspects, AreTestedUntilTheyAreNamedOrDismissed) {
   EXPECT_EQ(round->flows[0].from, (Port{2, 0}));
 }
 
-// Of 20,000 packets one was lost: too few to name the port, and too many to dismiss it.
+// One of 20,000 packets was lost: too few to name the port, and too many to dismiss it.
 TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
   const std::vector<FleetHost> hosts = SimFabric(noisy_lab(1)).hosts();
   const auto suspects = [&](std::uint64_t lost, std::uint64_t packets) {
@@ -114,7 +114,7 @@ TEST(Suspects, OfLossAreThoseThatMayLoseMoreThanIsAllowed) {
   EXPECT_THAT(suspects(0, 100), IsEmpty());
 }
 
-// Flows that all waited for a core say nothing of rates, and the report promises none.
+// If all flows waited for a core, rates are unknown, and the report promises none.
 TEST(Conduct, PromisesTheRateCutThatItsNoiseShows) {
   SimOptions options;
   options.hosts = 4;

@@ -1,5 +1,5 @@
-// Links that only some flows take, where flows often meet: looks alone tell which lose packets or
-// are slow by themselves, and what these share.
+// Links that carry only some flows, in a fabric with much contention: only looks at single flows
+// show which ones lose packets or are slow, and what they share.
 #include "perf/validate/locate/ways.h"
 
 #include <gmock/gmock.h>
@@ -17,14 +17,14 @@ using ::testing::SizeIs;
 
 constexpr int kHosts = 16, kLeaf = 4;  // hosts 0 to 3 are behind one leaf
 
-// Of the leaf's four uplinks, the flows that take the second one.
+// Flows on the second of the leaf's four uplinks.
 bool takes_the_uplink(const Flow& flow) {
   return flow.from.host < kLeaf && flow.to.host >= kLeaf && flow.label % 4 == 1;
 }
-// One flow of seven meets another one, in rounds of several.
+// One flow of seven contends with another one in rounds of several.
 bool meets(const Flow& flow) { return flow.label % 7 == 0; }
 
-// Looks of all, then alone at what was bad, until the ways are known.
+// Looks at all flows, then at bad ones alone, until the paths are known.
 Samples looked_alone(const Share& share, const Lost& lost) {
   const auto fleet = fleet_of(kHosts);
   Samples samples = looks(kHosts, 20, [&](double at_s, const Flow& flow) {

@@ -1,5 +1,5 @@
-// The real fabric over threads of this process, one of which lies; and how facts of many hosts come
-// to rank 0.
+// The real fabric over threads of this process, one of which lies; and gathering the facts of many
+// hosts at rank 0.
 #include "perf/validate/probes/agent_fabric.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Runs a round of rate flows over loopback among three hosts; what rank 2 says to rank 0 passes
-// through `lie`.
+// Runs a round of rate flows over loopback among three hosts; `lie` rewrites rank 2's reports to
+// rank 0.
 class LyingJob final : public testing::JobAround {
  public:
   LyingJob(std::unique_ptr<Job> job, std::function<std::string(std::string)> lie)
@@ -85,8 +85,8 @@ TEST(AgentFabricOverThreads, HonestHostsAreMeasured) {
   }
 }
 
-// Whatever a host says of what it measured, the round ends, the liar is named, and the others are
-// measured.
+// Whatever a host reports about its measurement, the round ends, the liar is named, and the other
+// hosts are measured.
 TEST(AgentFabricOverThreads, ALiarIsNamedAndTheOthersAreMeasured) {
   for (const char* text : {"{", "[[]]", "[[7,true,\"x\"]]", "\"\"", "[{\"flow\":0}]"}) {
     const Seen seen = run_round([&](const std::string& mine) {
@@ -101,7 +101,7 @@ TEST(AgentFabricOverThreads, ALiarIsNamedAndTheOthersAreMeasured) {
   }
 }
 
-using Rates = std::map<int, double>;  // by streams, the median of what is measured
+using Rates = std::map<int, double>;  // by streams, the median of the measurements
 
 struct Tried {
   int streams;
@@ -128,7 +128,7 @@ TEST(StreamsThatFill, AreTheFewestThatReachTheBest) {
 }
 
 TEST(StreamsThatFill, AreAllThatAFlowMayHaveWhereAHashChoosesALinkForEach) {
-  // Ports of two links: twice as many streams may meet no more of them, and half of the flows do.
+  // Ports of two links: with twice the streams, half of the flows still use one link by chance.
   const std::map<int, std::vector<double>> bonded = {{1, {195, 195, 195}},  {2, {195, 195, 195}},
                                                      {4, {390, 195, 390}},  {8, {390, 390, 292}},
                                                      {16, {390, 390, 390}}, {32, {390, 390, 390}}};
@@ -148,7 +148,7 @@ TEST(StreamsThatFill, AreToldByThePortsThatAreFast) {
 
 TEST(StreamsThatFill, OneThatReachesTheDeclaredRateIsAllThatIsTried) {
   EXPECT_THAT(tried(100, {{1, 96}}).tried, ElementsAre(1));
-  // A port that is at fault does not hide that another one's stream fills it.
+  // A faulty port does not hide that one stream fills another port.
   int calls = 0;
   EXPECT_EQ(streams_that_fill(100,
                               [&](int) {
@@ -158,7 +158,7 @@ TEST(StreamsThatFill, OneThatReachesTheDeclaredRateIsAllThatIsTried) {
   EXPECT_EQ(calls, 1);
 }
 
-// Ports of an RDMA device with this driver: whether labels choose their ways.
+// Ports of an RDMA device with this driver: whether flow labels select paths.
 bool labels_work(const char* link_layer, const char* driver, const char* transport) {
   const Topology topology = loopback_topology(2, 1, 1);
   std::vector<std::unique_ptr<Job>> jobs = local_jobs(2);
@@ -179,8 +179,8 @@ TEST(AgentFabric, AsksForWaysWhereTheTransportLetsLabelsChooseThem) {
   EXPECT_TRUE(labels_work("", "", "tcp"));
 }
 
-// One rank of a job without other ranks: keeps what it brings to each gather, and on rank 0 gets
-// what the others have brought.
+// A rank of a job without other ranks: records its contribution to each gather, and on rank 0
+// returns those of the others.
 class LoneJob final : public Job {
  public:
   using Brought = std::vector<std::vector<std::string>>;  // by gather, by rank
@@ -213,15 +213,15 @@ class LoneJob final : public Job {
   std::size_t gathers_ = 0;
 };
 
-// Facts of 1,024 hosts of 8 ranks, 32 KiB each: no rank but rank 0 gets any, and no gather brings
-// more than those of 64 hosts.
+// Facts of 1,024 hosts of 8 ranks, 32 KiB each: only rank 0 receives them, and no gather has more
+// than those of 64 hosts.
 TEST(GatherFromAgents, BringsFactsOf64HostsAtATimeToRankZeroOnly) {
   constexpr int kHosts = 1024, kLocal = 8, kRanks = kHosts * kLocal;
   constexpr std::size_t kFacts = 32 * 1024;
   const Topology topology = loopback_topology(kHosts, kLocal, 8);
   LoneJob::Brought brought;
   int taken = 0;
-  for (Rank r = kRanks - 1; r >= 0; --r) {  // rank 0 last: the others have brought theirs
+  for (Rank r = kRanks - 1; r >= 0; --r) {  // rank 0 last, after the contributions of the others
     LoneJob job(r, kRanks, brought);
     const std::string mine(kFacts, static_cast<char>('a' + topology.host(r) % 26));
     gather_from_agents(job, topology, topology.local(r) == 0 ? mine : "",

@@ -1,4 +1,4 @@
-// The ends of flows, over sockets of the loopback device: both ends in this process.
+// The ends of flows over loopback sockets, both in this process.
 #include "perf/validate/probes/flow_end.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ EndOrder order_of(Probe probe, bool sends) {
 
 using Maker = std::function<std::unique_ptr<FlowEnd>(const EndOrder&)>;
 
-// Lets two ends meet and run at the same time.
+// Connects two ends and runs them concurrently.
 FlowSample meet(const EndOrder& sender, const EndOrder& receiver, const Maker& make) {
   const auto a = make(sender), b = make(receiver);
   const std::string from_a = a->offer(), from_b = b->offer();
@@ -56,7 +56,7 @@ FlowSample meet(const EndOrder& sender, const EndOrder& receiver, const Maker& m
   both([&] { a->connect(from_b); }, [&] { b->connect(from_a); });
   EndSample sent, received;
   both([&] { sent = a->run(); }, [&] { received = b->run(); });
-  // As they travel between hosts.
+  // Encoded as between hosts.
   return join({}, end_sample_from_json(to_json(sent)), end_sample_from_json(to_json(received)));
 }
 
@@ -111,7 +111,7 @@ TEST(TcpEnd, ALabelChoosesTheSourcePortOfEachStream) {
   EXPECT_THAT(ports_of(s), ElementsAre(20224, 20225, 20226));
 }
 
-// A hash takes the ports of both ends: a repeat has the same ones, and at once.
+// The hash includes the ports of both ends: a repetition uses the same ones, without a delay.
 TEST(TcpEnd, ARepeatOfALabelHasThePortsOfBothEnds) {
   Nic own = loopback();  // an address that no other test listens at
   own.address =
@@ -256,7 +256,7 @@ TEST(VerbsEnd, WithoutADeviceIsAnError) {
   EXPECT_THAT(end->run().error, Not(IsEmpty()));
 }
 
-// Three messages and four take turns in windows of equal length.
+// Windows of equal length contain alternately three and four messages.
 TEST(WindowMeter, SpreadsMessagesOverTheirTime) {
   constexpr double kMessage_s = 0.03;
   constexpr std::uint64_t kMessage = 65536;
@@ -264,7 +264,7 @@ TEST(WindowMeter, SpreadsMessagesOverTheirTime) {
   for (int i = 0; i < 60; ++i) meter.add_message(1e7 + i * kMessage_s, kMessage);
   ASSERT_EQ(meter.windows().size(), 11u);
   for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
-  // What comes together after a pause took the pause.
+  // Messages that arrive together after a pause took as long as the pause.
   meter = WindowMeter(1.6);
   for (int i = 0; i < 60; i += 6) meter.add_message(1e7 + i * kMessage_s, 6 * kMessage);
   for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
@@ -276,7 +276,7 @@ TEST(WindowMeter, AddsWindowsOfOneBeginning) {
   for (int i = 80; i < 160; ++i) late.add(10 + i * 0.01, 1000);
   all.add(early);
   all.add(late);
-  all.add(WindowMeter(1.6, 10.0));  // of a stream that got nothing
+  all.add(WindowMeter(1.6, 10.0));  // of a stream without data
   EXPECT_EQ(all.bytes(), 240'000u);
   EXPECT_NEAR(all.seconds(), 1.59, 1e-9);
   const std::vector<double> sums = all.windows(), ones = early.windows();
@@ -285,8 +285,7 @@ TEST(WindowMeter, AddsWindowsOfOneBeginning) {
   EXPECT_NEAR(sums.back(), 2 * ones.back(), 1e-9);
 }
 
-// Times in us of a thread that sleeps until 500, wakes at 560, and receives the answer `late`
-// later.
+// Times in us: a thread sleeps until 500, wakes at 560, and receives the answer `late` later.
 TEST(PingTimes, OverslepIsNoLatencyAndALateAnswerIs) {
   EXPECT_EQ(PingTimes::scheduled(500, 30, 560), 560) << "the thread slept for too long";
   EXPECT_EQ(PingTimes::scheduled(1000, 1400, 1400), 1000) << "the answer before it was late";
@@ -298,7 +297,7 @@ TEST(PingTimes, OverslepIsNoLatencyAndALateAnswerIs) {
     EXPECT_LE(began, weft::now_s());
     before = began;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // an answer that comes late
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a late answer
   const double heard = weft::now_s();
   EXPECT_LT(times.next(), heard - 15e-3);
   EXPECT_LT(times.next(), heard - 15e-3) << "the one behind it would have been late, too";
@@ -324,7 +323,7 @@ TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
   EXPECT_THAT(WindowMeter(1).windows(), IsEmpty());
 }
 
-// As where a packet is lost at the end of a flow, and the timer lasts longer than the flow.
+// A flow whose last packet is lost and whose timer outlasts it has empty windows.
 TEST(WindowMeter, AFlowThatStandsStillAtItsEndHasEmptyWindows) {
   WindowMeter meter(1.6);  // windows of 100 ms
   for (int i = 0; i < 80; ++i) meter.add(10 + i * 0.01, 1000);

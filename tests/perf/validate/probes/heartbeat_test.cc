@@ -1,4 +1,4 @@
-// A process that is stopped knows, and one that waits for a core does not call that a stop.
+// A process detects that it was stopped, and does not count waits for a core as stops.
 #include "perf/validate/probes/heartbeat.h"
 
 #include <gtest/gtest.h>
@@ -59,8 +59,8 @@ TEST(Heartbeat, WaitsForACoreAreNoStops) {
       while (!over) {
       }
     });
-  // A machine that stops as a whole (a guest whose host is busy) is a stop, so one quiet try of ten
-  // is enough.
+  // A pause of the whole machine (a guest whose host is busy) also counts, so one try of ten
+  // without any is enough.
   Stops stops;
   for (int tries = 0; tries < 10; ++tries) {
     const Heartbeat heartbeat;

@@ -1,5 +1,5 @@
-// Probes by datagrams between two network namespaces: hosts with large packets, and a port between
-// them that lets none of these pass; over IPv4 and over IPv6 alone.
+// Datagram probes between two network namespaces: hosts with a large MTU, and a port between them
+// that drops large packets; over IPv4 and over IPv6 only.
 // labels: lab
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -26,8 +26,8 @@ Nic port_of(const std::string& name, const std::string& address) {
   return nic;
 }
 
-// Waits until the kernel has noticed that the link came up. It does so in a queue of its own, up to
-// a second later, and until then IPv6 answers no neighbor solicitation on that port.
+// Waits until the kernel has processed the link's coming up, up to a second later on a work queue.
+// Until then IPv6 answers no neighbor solicitation on that port.
 std::string until_up(const std::string& device) {
   return fmt::format(
       "for i in $(seq 200); do ip link show {0} | grep -q 'state UP' && exit 0; sleep 0.05; done; "
@@ -35,7 +35,7 @@ std::string until_up(const std::string& device) {
       device);
 }
 
-// Two ends, each in a thread that has a network namespace of its own.
+// Two ends, each in a thread with its own network namespace.
 struct Ends {
   EndSample sent, received;
   std::string skipped;

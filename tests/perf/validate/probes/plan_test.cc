@@ -1,4 +1,4 @@
-// Plans: who talks to whom, when, and what the plan says of itself.
+// Plans: flows, their schedule, and the plan's description.
 #include "perf/validate/probes/plan.h"
 
 #include <gmock/gmock.h>
@@ -165,7 +165,7 @@ TEST(Plan, SaysWhatItLeavesOut) {
   EXPECT_EQ(alone.smallest_loss, 1);
 }
 
-// A ping takes a core at each end: of hosts that share two cores, one pair pings at a time.
+// A ping takes a core at each end: among hosts that share two cores, one pair pings at a time.
 TEST(Plan, PingsTakeTurnsWhereHostsShareCores) {
   std::vector<FleetHost> hosts = fleet(4, 2);
   for (FleetHost& host : hosts) {

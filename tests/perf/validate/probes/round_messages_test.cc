@@ -1,5 +1,5 @@
-// The texts of a round, between rank 0 and the agents of hosts: what they hold at 8,192 ranks, and
-// what becomes of those that cannot be true.
+// The texts of a round between rank 0 and the hosts' agents: memory use at 8,192 ranks, and
+// handling of impossible values.
 #include "perf/validate/probes/round_messages.h"
 
 #include <gmock/gmock.h>
@@ -53,8 +53,8 @@ std::unique_ptr<FlowEnd> make_fake(const EndOrder& order) {
   return std::make_unique<FakeEnd>(order);
 }
 
-// The samples of a host's ends as text; a real agent has a thread for each end, which takes long
-// for 16,384 of them.
+// The samples of a host's ends as text. A real agent uses a thread per end, which takes long for
+// 16,384 ends.
 std::string samples_of(const std::string& orders) {
   Json samples = Json::array();
   for (const Json& order : Json::parse(orders)) {
@@ -78,8 +78,8 @@ std::size_t bytes_of(const std::vector<std::string>& texts) {
       [](std::size_t sum, const std::string& text) { return sum + text.size(); });
 }
 
-// 1,024 hosts of 8 rails, and every port sends and receives at once: the largest round that there
-// is. A host holds the texts of its own 16 ends, rank 0 those of one step for all ends.
+// 1,024 hosts of 8 rails, with every port sending and receiving: the largest possible round. A host
+// holds the texts of its 16 ends, rank 0 those of one step for all ends.
 TEST(RoundMessages, OfThousandHostsAreHeldInBoundedMemory) {
   constexpr int kHosts = 1024, kRails = 8;
   constexpr std::size_t kMostOfHost = 16 * 1024, kMostOfStep = kHosts * kMostOfHost / 2;
@@ -110,7 +110,7 @@ TEST(RoundMessages, OfThousandHostsAreHeldInBoundedMemory) {
   }
 }
 
-// Three hosts, a flow from each to the next; `change` makes the samples of h1 what it likes.
+// Three hosts, with a flow from each to the next; `change` modifies the samples of h1.
 class Liar : public ::testing::Test {
  protected:
   std::vector<FlowSample> samples_after(const std::function<void(std::string&)>& change) {

@@ -60,7 +60,7 @@ TEST(ReportCost, AFatalFaultStopsTheJob) {
   EXPECT_TRUE(cost.stops);
   EXPECT_DOUBLE_EQ(cost.gpu_hours_per_day, 24 * 1024);
   Finding degraded = half_rate();
-  degraded.severity = Severity::kFatal;  // a link that was trained at half its rate still works
+  degraded.severity = Severity::kFatal;  // a link trained at half its rate still works
   EXPECT_FALSE(cost_of(degraded, large()).stops);
 }
 

@@ -1,4 +1,4 @@
-// Reports made by hand: a healthy fleet, and what is found in it.
+// Hand-made reports: a healthy fleet, and several faults.
 #pragma once
 
 #include <cmath>
@@ -12,9 +12,9 @@ namespace weft::fabric {
 
 inline std::string example_host(int h) { return "h" + std::to_string(h); }
 
-// Hosts h0, h1, ... with `rails` ports of 400 Gb/s each, all of which send at 392 Gb/s in 2.1 us.
-// Every pair of hosts has a flow of each direction and rail for rate and for latency. `gbps` may
-// say another rate for some.
+// Hosts h0, h1, ... with `rails` ports of 400 Gb/s each, which all send at 392 Gb/s in 2.1 us.
+// Every pair of hosts has a rate and a latency flow per direction and rail. `gbps` may set other
+// rates.
 template <typename Gbps>
 Report example_report(int hosts, int rails, Gbps gbps) {
   Report report;
@@ -81,7 +81,7 @@ Report example_report(int hosts, int rails, Gbps gbps) {
             if (!sample.reached) sample.error = "connect: No route to host";
             sample.window_gbps = {rate, rate};
             sample.window_s = 0.1;
-            constexpr double kAbsurd = 1e9;  // Gb/s; the bytes would be more than 64 bits count
+            constexpr double kAbsurd = 1e9;  // Gb/s; the byte count would exceed 64 bits
             if (rate < kAbsurd) sample.bytes = static_cast<std::uint64_t>(rate * 0.2 / 8e-9);
             sample.packets = sample.bytes / 4096;
             sample.retransmits = 0;
@@ -110,7 +110,7 @@ inline Report healthy_report(int hosts = 4, int rails = 2) {
   return example_report(hosts, rails, [](Port, Port) { return 392.0; });
 }
 
-// A finding of FAIL at a port of host `host`.
+// A FAIL finding at a port of `host`.
 inline Finding port_finding(const std::string& id, const std::string& host, int rail,
                             Direction direction, double value, double expected, Unit unit) {
   Finding finding;
@@ -162,7 +162,7 @@ inline Report two_faults_report() {
   return report;
 }
 
-// A firmware that differs, and counters that cannot tell anything.
+// A deviating firmware version, and ambiguous counters.
 inline Report warn_and_unknown_report() {
   Report report = healthy_report();
   Finding firmware = port_finding("firmware", "h2", 0, Direction::kBoth, 0, 0, Unit::kText);

@@ -73,7 +73,7 @@ TEST(ReportJson, HasEveryFlowWhereAsked) {
   EXPECT_EQ(json["causes"][0]["kind"], "rate");
 }
 
-// Packets that are lost on the way to a port are its losses as much as the sender's.
+// Packets lost on the way to a port are losses of both the sender and the receiver.
 TEST(ReportJson, LossesAreBookedAtBothEnds) {
   Report report = healthy_report();
   for (FlowSample& flow : report.samples.flows)
@@ -85,7 +85,7 @@ TEST(ReportJson, LossesAreBookedAtBothEnds) {
   EXPECT_EQ(json["ports"][0]["received_lost_per_packet"], 0);
 }
 
-// Of a host, which has the same counters of TCP whatever the port.
+// TCP counters are per host, the same for all ports.
 TEST(ReportJson, CountersOfTcpComeOnceForAHost) {
   Report report = healthy_report();
   for (PortFacts& port : report.facts.hosts[1].ports) {
@@ -128,7 +128,8 @@ TEST(ReportJson, TakesLittleForAPort) {
   }
 }
 
-// What later runs and people read: the verdict, its reasons, the plan, and the numbers of ports.
+// The part read by later runs and people: the verdict, its reasons, the plan, and the numbers of
+// ports.
 Json read_part(const Json& json) {
   Json part = json;
   for (const char* key : {"facts", "counters", "coverage", "paths"}) part.erase(key);
@@ -143,7 +144,7 @@ TEST(ReportJson, ComesBackAsItWas) {
     EXPECT_EQ(read_again(to_json(report)), read_part(to_json(report)));
 }
 
-// The version before wrote other words of severity, ports without losses received, and no reasons.
+// The previous version had other severity names, no received losses, and no reasons.
 TEST(ReportJson, TheVersionBeforeIsRead) {
   Json json = to_json(slow_port_report());
   json["schema"] = "weft.validate/2";
@@ -160,7 +161,7 @@ TEST(ReportJson, TheVersionBeforeIsRead) {
   EXPECT_FALSE(report.ports[7].sent_lost);
 }
 
-// As of a job that never came together.
+// The report of a job that never assembled has no hosts.
 TEST(ReportJson, AReportWithoutHostsComesBack) {
   Report report;
   report.failure = "rank 3 did not arrive";
@@ -230,7 +231,7 @@ TEST(ReportJson, ADamagedDocumentIsRefusedByTheFieldThatIsWrong) {
   EXPECT_EQ(error_of(Json(3)), "the document is not an object");
 }
 
-// Any value at any place of a document is refused, or read: nothing else happens.
+// Any value at any place of a document is refused or read, without other effects.
 TEST(ReportJson, AnyDamageIsAnError) {
   const Json flat = to_json(slow_port_report()).flatten();
   const std::vector<Json> values = {nullptr, -1, 1e300, "x", true, Json::array(), Json::object()};

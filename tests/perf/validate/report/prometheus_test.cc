@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What is wrong with a text by the rules of the format, version 0.0.4; "": nothing. Each family has
-// one HELP and one TYPE before its samples, which come in one group with different labels each.
+// Violations of the text format, version 0.0.4; "" if there are none. Each family has one HELP and
+// one TYPE before its samples, which form one group with distinct labels.
 std::string fault_of(const std::string& text) {
   static const std::regex help("# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) ([^\\\\\n]|\\\\\\\\|\\\\n)*");
   static const std::regex type("# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|untyped)");
@@ -99,7 +99,7 @@ TEST(ReportPrometheus, AHealthyHostHasFewLines) {
   EXPECT_THAT(text, Not(HasSubstr("counter=")));  // traffic alone
 }
 
-// A counter that says "N/A" is no 0, and neither is a rate that was not measured.
+// A counter that is "N/A" is not 0, and neither is a rate that was not measured.
 TEST(ReportPrometheus, AbsentIsOmitted) {
   EXPECT_THAT(to_prometheus(slow_port_report()), Not(HasSubstr("roce_slow_restart")));
   const std::string text = to_prometheus(job_failed_report());

@@ -1,5 +1,5 @@
-// Reports drawn from a seed: any verdict, findings of all kinds and of unknown checks, and names
-// and messages as a host that lies might send them.
+// Random reports by seed: any verdict, findings of all kinds and of unknown checks, and names and
+// messages as a lying host might send them.
 #pragma once
 
 #include <limits>

@@ -26,7 +26,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The screen with the registry's remedies replaced by "do: ...", as their words are the registry's.
+// The screen with the registry's remedies replaced by "do: ...".
 std::string screen(const Report& report) {
   std::string text;
   bool in_remedy = false;
@@ -165,7 +165,7 @@ TEST(ReportText, AFaultThatWasFoundBeforeTheJobFailedComesFirst) {
   EXPECT_THAT(text, HasSubstr("\nthe job failed: peer failed: rank 5\n"));
 }
 
-// The words of a text without line breaks and indents.
+// The words of a text without line breaks and indentation.
 std::string words_of(const std::string& text) {
   std::string words;
   for (const std::string& line : lines_of(text))
@@ -244,8 +244,7 @@ TEST(ReportText, ColoursTakeNoColumns) {
   EXPECT_EQ(plain, to_text(two_faults_report(), {}));
 }
 
-// Whatever a run finds and whatever hosts call themselves: one screen, no line too long, no byte
-// that a terminal obeys.
+// For all findings and host names: one screen, no line too long, no control characters.
 TEST(ReportText, IsOneScreen) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     const Report report = RandomReport(seed).draw();
@@ -307,7 +306,7 @@ TEST(ReportWords, Numbers) {
   EXPECT_EQ(word_of(certainty_of(0.949)), "possible");
 }
 
-// A report file may have any number where the tester writes a count.
+// A report file may have any number in place of a count.
 TEST(ReportWords, CasesThatAreNoCountAreStillSaid) {
   Finding f;
   f.id = "collective-wrong";
@@ -320,7 +319,7 @@ TEST(ReportWords, CasesThatAreNoCountAreStillSaid) {
   EXPECT_EQ(in_words(f), "a collective: wrong result in - cases");
 }
 
-// Of the checks that differ by the kind of their place only.
+// The kind of place of checks that differ only in this.
 PlaceKind kind_of(std::string_view id) {
   return id == "host-rate"     ? PlaceKind::kHost
          : id == "path-rate"   ? PlaceKind::kPath
@@ -388,7 +387,7 @@ TEST(ReportWords, Places) {
 
 TEST(ReportWords, AFindingJoinsTheFaultThatExplainsIt) {
   Report report = slow_port_report();
-  Finding timeouts = report.judgement.findings[1];  // explained by what is itself explained
+  Finding timeouts = report.judgement.findings[1];  // its cause is itself explained
   timeouts.id = "timeouts";
   timeouts.explained_by = "retransmits";
   report.judgement.findings.push_back(timeouts);
@@ -399,7 +398,7 @@ TEST(ReportWords, AFindingJoinsTheFaultThatExplainsIt) {
   faults = faults_of(report);
   ASSERT_EQ(faults.size(), 2U);
   EXPECT_EQ(faults[1].also.size(), 1U);
-  // The index says which of several findings of a check it is.
+  // The index selects one of several findings of a check.
   report.judgement.findings.push_back(report.judgement.findings[0]);
   report.judgement.findings[1].explained_by = "port-rate";
   report.judgement.findings[1].reason = 3;
@@ -408,7 +407,7 @@ TEST(ReportWords, AFindingJoinsTheFaultThatExplainsIt) {
   EXPECT_EQ(faults[1].also.size(), 2U);
   report.judgement.findings[1].reason = -1;
   report.judgement.findings.pop_back();
-  // A circle has one of its findings as the fault.
+  // In a cycle, one of the findings is the fault.
   report.judgement.findings[0].explained_by = "timeouts";
   report.judgement.findings[1].explained_by = "port-rate";
   EXPECT_EQ(faults_of(report).size(), 1U);

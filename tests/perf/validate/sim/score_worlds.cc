@@ -1,5 +1,5 @@
-// Plays worlds over many seeds and prints how right `weft validate --simulate` was: the table of
-// docs/worlds.md. Some seeds are kept for whoever wants numbers that nobody has worked towards.
+// Runs worlds over many seeds and prints the accuracy of `weft validate --simulate`: the table of
+// docs/worlds.md. Some seeds are reserved for unbiased numbers.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -32,7 +32,7 @@ std::vector<std::string> all_worlds() {
   return worlds;
 }
 
-// How often findings were right, by how sure they said they were.
+// The accuracy of findings, by their stated confidence.
 struct Reliability {
   struct Level {
     weft::fabric::Certainty certainty;

@@ -1,4 +1,4 @@
-// The simulated fabric does to flows what its faults say, and nothing to others.
+// The simulated fabric applies its faults to the affected flows, and to no others.
 #include "perf/validate/sim/sim_fabric.h"
 
 #include <gtest/gtest.h>

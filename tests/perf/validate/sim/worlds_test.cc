@@ -1,5 +1,5 @@
-// Worlds have the properties that they claim: shares of time, collisions, means, and no port that
-// passes more than its rate.
+// Worlds have the properties that they claim: shares of time, collisions, means, and no port above
+// its rate.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 SimWorld quiet_world(const std::string& name, std::uint64_t seed = 1, int hosts = 16) {
   SimWorld world = make_world(name, hosts, 2, 400, seed);
   world.noise = {0, 0, 0, 0};
-  world.recovery = Recovery::kSelective;  // TCP loses packets where it waits
+  world.recovery = Recovery::kSelective;  // TCP loses packets while it waits
   return world;
 }
 
@@ -29,7 +29,7 @@ double rate_of(WorldFabric& fabric, Port from, Port to) {
   return rates_of(fabric, {{from, to}})[0].gbps();
 }
 
-// Share of `flows` runs of one flow for which `is` holds.
+// The share of `flows` runs of one flow for which `is` is true.
 double share_of(WorldFabric& fabric, int flows, Port from, Port to,
                 const std::function<bool(const FlowSample&)>& is) {
   int yes = 0;
@@ -70,7 +70,7 @@ TEST(Wander, HasItsDeviationItsCorrelationAndItsDips) {
   EXPECT_NEAR(std::sqrt(square / 50'000), 0.03, 0.001);
   EXPECT_NEAR(later / square, std::exp(-1), 0.03) << "after 0.5 s";
 
-  // What a dip leaves is a power of a uniform number: its mean is a / (a + 1).
+  // The remaining rate in a dip is a power of a uniform number, with the mean a / (a + 1).
   Wander dips(0, 0.5, 1, 2, 1);
   double sum = 0;
   int in = 0;

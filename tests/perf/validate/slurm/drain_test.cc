@@ -1,4 +1,4 @@
-// Which nodes are drained: those with a fault of their own that is sure, and no others.
+// Drained nodes: those with a certain fault of their own, and no others.
 #include "perf/validate/slurm/drain.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The prolog on a job of several nodes, with a Slurm and a weft that only note what they are asked.
+// The prolog on a job of several nodes, with a Slurm and a weft that only record their calls.
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_F(Prolog, WithoutASecretEachNodeIsTestedAlone) {
   EXPECT_THAT(said("weft"), HasSubstr("rank 0 of 1 at n2 root none secret none"));
 }
 
-// No node asks slurmctld how it is, and a sound one tells it nothing.
+// No node queries slurmctld, and a healthy one sends it nothing.
 TEST_F(Prolog, TheFaultyNodeAloneDrainsItselfAndFails) {
   EXPECT_EQ(prolog("n1", 2), 0) << "a sound node that fails would be drained";
   EXPECT_EQ(prolog("n2", 2), 0);
