@@ -171,7 +171,7 @@ TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
   expect(Cause::kMismatch, 0,
          "all_to_all_v #124: rank 1 expects elements from rank 0, which sends it fewer, or none");
-  // The same while rank 0 waits itself, for others: it has nothing for rank 1.
+  // The same while rank 0 waits for other ranks: it has nothing for rank 1.
   rank(0).operations.pop_back();
   waits(0, o, {recv(1), recv(2)});
   rank(0).operations.back().peers.erase(rank(0).operations.back().peers.begin());
