@@ -1,5 +1,5 @@
 // What each rank of a layout sends in one step, by the formulas of docs/training/what-travels.md
-// ("What travels"): written from the documents, not from the trainer.
+// ("Bytes sent"): written from the documents, not from the trainer.
 #pragma once
 
 #include <algorithm>
