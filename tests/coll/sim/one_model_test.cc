@@ -149,7 +149,7 @@ TEST(OneModel, PredictsSlowPorts) {
   }
 }
 
-// docs/performance.md, "What it reaches".
+// docs/performance.md, "Predicted performance".
 TEST(OneModel, PredictsTheTableOfPerformance) {
   std::vector<Point> points;
   for (const int hosts : {4, 8, 12, 32})
