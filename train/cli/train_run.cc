@@ -27,6 +27,7 @@
 #include "train/cli/train_log.h"
 #include "train/cli/train_resume.h"
 #include "train/device/context.h"
+#include "train/device/peaks.h"
 #include "train/model/inference.h"
 #include "train/model/mfu.h"
 #include "train/pipeline/trace.h"

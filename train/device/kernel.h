@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "coll/gpu/arithmetic.h"
-#include "train/device/types.h"
+#include "train/base/types.h"
 #include "transport/gpu/device.h"
 
 namespace weft::train::kernels {

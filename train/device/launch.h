@@ -1,4 +1,4 @@
-// Launches kernels of device/kernels.h on elements of device/types.h, for the sources of the
+// Launches kernels of device/kernels.h on elements of base/types.h, for the sources of the
 // device's operators.
 #pragma once
 

@@ -16,9 +16,9 @@
 #include <numeric>
 #include <vector>
 
+#include "train/base/threads.h"
 #include "train/operators/exact_sum.h"
 #include "train/operators/tensor.h"
-#include "train/parallel/parallel.h"
 
 namespace weft::train {
 
