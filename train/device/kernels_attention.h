@@ -70,14 +70,13 @@ struct HeadVector {
     });
   }
   WEFT_HD V dot(Team& t, HeadVector& other) {
-    typename Team::template PerLane<V> sum;
-    t.each([&](int lane) {
+    const auto of_lane = [&](int lane) {
       V s = 0;
       WEFT_UNROLL
       for (int i = 0; i < kOwn; ++i) s += all[lane].at[i] * other.all[lane].at[i];
-      sum[lane] = s;
-    });
-    return t.join(sum, Plus());
+      return s;
+    };
+    return joined<V>(t, of_lane, Plus());
   }
 };
 
@@ -112,9 +111,7 @@ struct AttentionOf {
     }
     sums.each(t, [&](V& x, Index) { x /= sum; });
     sums.template store<E>(t, out + at.out + at.own * h.row(), h.width);
-    t.each([&](int lane) {
-      if (lane == 0) log_sum[at.number + at.own] = most + logarithm(sum);
-    });
+    once(t, [&] { log_sum[at.number + at.own] = most + logarithm(sum); });
   }
 };
 
@@ -152,9 +149,7 @@ struct AttentionGradQueriesOf {
       sums.add(t, V(1), p * (slope - product) * factor, other);
     }
     sums.template store<E>(t, grad_qkv + at.qkv + at.own * stride, h.width);
-    t.each([&](int lane) {
-      if (lane == 0) inner[at.number + at.own] = product;
-    });
+    once(t, [&] { inner[at.number + at.own] = product; });
   }
 };
 
