@@ -115,7 +115,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 template <class T>
 Trainer<T>::~Trainer() = default;
 
-// Micro-batch m of replica d is number m x replicas + d of its step (see reduce_in_order). An
+// Micro-batch m of replica d is number m x replicas + d of its step (see deterministic.h). An
 // evaluation takes its text's first items.
 template <class T>
 void Trainer<T>::bring_samples() {
