@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "train/parallel/mesh.h"
+#include "train/mesh/mesh.h"
 
 namespace weft::train {
 

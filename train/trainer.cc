@@ -15,9 +15,9 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
+#include "train/base/threads.h"
 #include "train/checkpoint/index.h"
 #include "train/operators/memory.h"
-#include "train/parallel/parallel.h"
 
 namespace weft::train {
 
@@ -91,8 +91,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
             c * options.mesh.pipeline + mesh_->at.pipeline, options.chunks * options.mesh.pipeline,
             options.micro_batch, options.recompute, static_cast<std::size_t>(mesh_->shard.size()),
             options.offload}));
-    stores_.push_back(
-        std::make_unique<DataParallel<T>>(*stages_.back(), *mesh_, data, options.optimizer));
+    stores_.push_back(make_data_parallel<T>(*stages_.back(), *mesh_, data, options.optimizer));
     stores_.back()->initialise(options.seed);
   }
   bring_samples();
@@ -116,7 +115,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 template <class T>
 Trainer<T>::~Trainer() = default;
 
-// Micro-batch m of replica d is number m x replicas + d of its step (see reduce_in_order). An
+// Micro-batch m of replica d is number m x replicas + d of its step (see deterministic.h). An
 // evaluation takes its text's first items.
 template <class T>
 void Trainer<T>::bring_samples() {

@@ -198,13 +198,6 @@ void fill(const std::string& path, const json& manifest, const std::vector<Tenso
 
 }  // namespace
 
-std::vector<std::string> committed_checkpoints(const std::string& folder) {
-  std::vector<std::string> all;
-  for (const auto& [step, path] : step_folders(folder))
-    if (committed(path).value_or(false)) all.push_back(path);
-  return all;
-}
-
 bool checkpoint_there(Communicator comm, const std::string& folder) {
   std::uint8_t there = 0;
   const std::string unable = fault_of([&] {

@@ -53,9 +53,6 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<TensorPart<T>>& pieces, int step = -1,
                            const std::function<void(const Checkpoint&)>& accept = {});
 
-// Returns the folders of committed, intact checkpoints, oldest first.
-std::vector<std::string> committed_checkpoints(const std::string& folder);
-
 // Returns whether rank 0 sees a checkpoint in the folder: the same answer on every rank. Throws
 // Error on every rank where rank 0 cannot read the folder, since a run that began anew would remove
 // the checkpoints in it. A collective call.

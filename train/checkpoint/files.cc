@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -102,6 +103,12 @@ std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, 
     done += static_cast<std::size_t>(n);
   }
   return data;
+}
+
+std::string host_name() {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, sizeof host - 1);
+  return host;
 }
 
 std::string hex(std::uint32_t value) { return fmt::format("{:08x}", value); }

@@ -32,6 +32,8 @@ std::string read_whole(const std::string& path);
 // Reads `bytes` bytes at `offset`. Throws as read_whole(), and Damaged where the file is shorter.
 std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);
 
+// Returns the name of this machine, which signs files.
+std::string host_name();
 // Returns eight digits, such as "c0ffee12".
 std::string hex(std::uint32_t value);
 

@@ -7,23 +7,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <filesystem>
 
 #include "topo/base/log.h"
+#include "train/checkpoint/files.h"
 #include "transport/launch/failures.h"
 
 namespace weft::train {
-namespace {
-
-std::string this_process() {
-  char host[HOST_NAME_MAX + 1] = {};
-  gethostname(host, sizeof host - 1);
-  return fmt::format("process {} on host {}", getpid(), host);
-}
-
-}  // namespace
 
 FolderLock::FolderLock(Communicator comm, const std::string& folder) {
   char holder[256] = {};  // empty: it is free
@@ -36,7 +27,7 @@ FolderLock::FolderLock(Communicator comm, const std::string& folder) {
     const bool signs = fd_ >= 0 || errno != EACCES;
     if (!signs) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-      const std::string me = this_process();
+      const std::string me = fmt::format("process {} on host {}", getpid(), host_name());
       if (signs && (ftruncate(fd_, 0) != 0 || pwrite(fd_, me.data(), me.size(), 0) < 0))
         log().warn("checkpoint: cannot write {}: {}", path, std::strerror(errno));
     } else if (fd_ >= 0 && errno == EWOULDBLOCK) {

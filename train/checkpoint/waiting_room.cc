@@ -30,12 +30,6 @@ using namespace std::chrono_literals;
 constexpr auto kLook = 10ms;  // between two looks for an invitation
 constexpr const char* kInvited = ".invited";
 
-std::string host_name() {
-  char host[HOST_NAME_MAX + 1] = {};
-  gethostname(host, sizeof host - 1);
-  return host;
-}
-
 }  // namespace
 
 void WaitingRoom::open() const {

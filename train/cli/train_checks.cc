@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string>
 
 #include "coll/schedule/algorithm.h"
 #include "topo/base/exit_code.h"

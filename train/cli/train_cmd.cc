@@ -1,6 +1,7 @@
 // `weft train`: what its jobs are started with.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -49,16 +50,15 @@ void complete(TrainFlags& flags, bool dp_given) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
 }
 
-// The next smaller number of replicas that the batch divides by, if there is one.
+// The next smaller number of replicas, if there is one.
 bool fewer_replicas(TrainFlags& flags) {
   auto& o = flags.options;
-  for (int dp = o.mesh.data - 1; dp > 0; --dp) {
-    if (!replicas_fit(o, dp)) continue;
-    o.mesh.data = dp;
-    set_ranks(flags.job, o.mesh.ranks());
-    return true;
-  }
-  return false;
+  const int fewer = replicas_that_fit(o, o.mesh.data - 1);
+  if (fewer == 0) return false;
+  o.mesh.data = fewer;
+  flags.job.ranks = o.mesh.ranks();
+  flags.job.hosts = std::min(flags.job.hosts, flags.job.ranks);
+  return true;
 }
 
 // What --backend and --type are, where one of them is not said.

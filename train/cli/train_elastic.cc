@@ -29,15 +29,14 @@ std::vector<int> whole_replicas(const train::TrainOptions& o, const std::vector<
   std::vector<int> whole;
   for (const auto& [replica, count] : ranks)
     if (count == o.mesh.tensor * o.mesh.pipeline) whole.push_back(replica);
-  while (!whole.empty() && !replicas_fit(o, static_cast<int>(whole.size()))) whole.pop_back();
+  whole.resize(static_cast<std::size_t>(replicas_that_fit(o, static_cast<int>(whole.size()))));
   return whole;
 }
 
 // Returns how many replicas `ranks` ranks make, at most `most`; 0: none.
 int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
-  int n = std::min(most, static_cast<int>(ranks) / (o.mesh.tensor * o.mesh.pipeline));
-  while (n > 0 && !replicas_fit(o, n)) --n;
-  return n;
+  const int there = static_cast<int>(ranks) / (o.mesh.tensor * o.mesh.pipeline);
+  return replicas_that_fit(o, std::min(most, there));
 }
 
 // What rank 0 decides and all execute: who is in the next World, in the order of its ranks.
@@ -49,17 +48,12 @@ struct Plan {
   std::string fault;  // there is no next World
 };
 
-std::string to_text(const Plan& p) {
-  return nlohmann::json{{"members", p.members},
-                        {"guests", p.guests},
-                        {"anew", p.anew},
-                        {"in_memory", p.in_memory},
-                        {"fault", p.fault}}
-      .dump();
-}
-Plan from_text(const std::string& text) {
-  const auto j = nlohmann::json::parse(text);
-  return {j.at("members"), j.at("guests"), j.at("anew"), j.at("in_memory"), j.at("fault")};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Plan, members, guests, anew, in_memory, fault)
+
+// What rank 0 has planned, on all ranks of the World.
+Plan agreed(World& world, const Plan& mine) {
+  const auto all = job_of(world).all_gather(nlohmann::json(mine).dump());
+  return nlohmann::json::parse(all[0]).get<Plan>();
 }
 
 // A World of `ranks` ranks: those of this one, as far as needed, then the first that wait.
@@ -121,9 +115,13 @@ Elasticity elasticity(const TrainFlags& flags) {
   return how;
 }
 
-bool replicas_fit(const train::TrainOptions& o, int replicas) {
-  return o.batch % (o.micro_batch * static_cast<train::Index>(replicas)) == 0 &&
-         (o.mesh.shard == 0 || replicas % o.mesh.shard == 0);
+int replicas_that_fit(const train::TrainOptions& o, int most) {
+  const auto fit = [&](int n) {
+    return o.batch % (o.micro_batch * static_cast<train::Index>(n)) == 0 &&
+           (o.mesh.shard == 0 || n % o.mesh.shard == 0);
+  };
+  while (most > 0 && !fit(most)) --most;
+  return most;
 }
 
 Regrouped go_on_without_lost(World& world, const train::TrainOptions& o, const Elasticity& how,
@@ -152,7 +150,7 @@ Regrouped go_on_without_lost(World& world, const train::TrainOptions& o, const E
     if (whole.empty()) plan = new_replicas(o, how, all.size());
     plan.in_memory = !whole.empty() && o.zero == 0 && !o.parameter_server;
   }
-  plan = from_text(job_of(*left).all_gather(to_text(plan))[0]);
+  plan = agreed(*left, plan);
   if (!plan.fault.empty()) throw Error(plan.fault);
   s.in_memory = plan.in_memory;
   s.world = plan.anew ? follow(plan, *left, how) : std::move(left);
@@ -168,7 +166,7 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
     if (n > o.mesh.data)
       plan = plan_of(here, static_cast<std::size_t>(n * o.mesh.tensor * o.mesh.pipeline), waiting);
   }
-  plan = from_text(job_of(world).all_gather(to_text(plan))[0]);
+  plan = agreed(world, plan);
   if (!plan.anew) return nullptr;
   try {
     return follow(plan, world, how);
@@ -189,8 +187,5 @@ std::unique_ptr<World> wait_to_join(const Elasticity& how) {
     }
   return nullptr;
 }
-
-void open_waiting(const std::string& folder) { train::WaitingRoom(folder).open(); }
-void close_waiting(const std::string& folder) { train::WaitingRoom(folder).close(); }
 
 }  // namespace weft

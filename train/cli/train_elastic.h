@@ -18,8 +18,9 @@ struct Elasticity {
 
 Elasticity elasticity(const TrainFlags& flags);
 
-// Returns whether the batch, and groups that share a state, divide by this number of replicas.
-bool replicas_fit(const train::TrainOptions& options, int replicas);
+// Returns the most replicas, at most `most`, by which the batch and groups that share a state
+// divide; 0: none.
+int replicas_that_fit(const train::TrainOptions& options, int most);
 
 struct Regrouped {
   std::unique_ptr<World> world;  // null: this rank is not needed, or nothing changes
@@ -44,9 +45,5 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& options,
 // Waits until a job that saves in the folder takes this process in. Returns null where the job ends
 // without it. Throws Error where the job's rank 0 is gone for longer than the timeout.
 std::unique_ptr<World> wait_to_join(const Elasticity& how);
-
-// Rank 0 says that a job begins, or has ended, to those who wait.
-void open_waiting(const std::string& folder);
-void close_waiting(const std::string& folder);
 
 }  // namespace weft

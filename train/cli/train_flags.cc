@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <regex>
 #include <string>
-#include <string_view>
 
 #include "train/cli/options.h"
 #include "train/cli/train_checks.h"
@@ -63,15 +63,8 @@ void checkpoint_rows(const OptionTable& add, TrainFlags& flags) {
   add("--kill", flags.restart.kill, "rank:step, for tests: that rank kills itself then",
       CLI::Validator(
           [](const std::string& text) {
-            const auto colon = text.find(':');
-            const auto digits = [](std::string_view t) {
-              return !t.empty() && t.find_first_not_of("0123456789") == t.npos;
-            };
-            const std::string_view all = text;
-            return colon != text.npos && digits(all.substr(0, colon)) &&
-                           digits(all.substr(colon + 1))
-                       ? std::string()
-                       : text + " is not rank:step, as in 3:8";
+            const bool good = std::regex_match(text, std::regex("[0-9]+:[0-9]+"));
+            return good ? std::string() : text + " is not rank:step, as in 3:8";
           },
           "RANK:STEP"));
 }

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "train/cli/train_restart.h"
-#include "train/model/mfu.h"
 #include "train/trainer.h"
 #include "transport/launch/local_job.h"
 

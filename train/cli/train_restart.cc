@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <utility>
 
 #include "topo/base/exit_code.h"
 #include "transport/job/bootstrap.h"
@@ -16,6 +17,11 @@ namespace {
 
 // Set by the process that can start a job again, for its ranks: how often it has.
 constexpr char kStarts[] = "WEFT_TRAIN_STARTS";
+
+// --kill rank:step, whose form was checked.
+std::pair<long, long> rank_and_step(const std::string& kill) {
+  return {std::atol(kill.c_str()), std::atol(&kill[kill.find(':') + 1])};
+}
 
 }  // namespace
 
@@ -32,8 +38,7 @@ void check_restart(const RestartFlags& flags, const World& world, int steps) {
         flags.elastic ? "--elastic" : fmt::format("--restart {}", flags.restarts),
         job_from_environment().launcher, world.size()));
   if (flags.kill.empty() || restarted()) return;
-  const auto colon = flags.kill.find(':');
-  const long rank = std::atol(flags.kill.c_str()), step = std::atol(&flags.kill[colon + 1]);
+  const auto [rank, step] = rank_and_step(flags.kill);
   if (rank >= world.size() || step < 1 || step > steps)
     throw UsageError(
         fmt::format("--kill {}: nobody would die; the job has ranks 0 to {} and steps 1 to {}",
@@ -42,14 +47,7 @@ void check_restart(const RestartFlags& flags, const World& world, int steps) {
 
 void die_on_purpose(const RestartFlags& flags, Rank rank, int step) {
   if (flags.kill.empty() || restarted()) return;
-  const auto colon = flags.kill.find(':');
-  if (std::atol(flags.kill.c_str()) == rank && std::atol(&flags.kill[colon + 1]) == step)
-    raise(SIGKILL);
-}
-
-void set_ranks(JobFlags& job, int ranks) {
-  job.ranks = ranks;
-  job.hosts = std::min(job.hosts, ranks);
+  if (rank_and_step(flags.kill) == std::pair<long, long>(rank, step)) raise(SIGKILL);
 }
 
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,

@@ -26,9 +26,6 @@ void check_restart(const RestartFlags& flags, const World& world, int steps);
 // Executes --kill in the first run of the job: ends this process at the named rank and step.
 void die_on_purpose(const RestartFlags& flags, Rank rank, int step);
 
-// Sets the ranks of a local job, which has no more hosts than those.
-void set_ranks(JobFlags& job, int ranks);
-
 // Calls run() once where a launcher has started this process; else again after each failure of the
 // job, as often as the flags say. With --elastic, fewer() first shrinks the job, or returns false
 // where no smaller job is possible. Returns the last run's exit code.

@@ -30,14 +30,14 @@ std::string refusal(const Checkpoint& c, const TrainOptions& options) {
 
 nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
                             const std::string& type) {
-  nlohmann::json run = {{"options", describe(options)},
-                        {"type", type},
-                        {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}}};
-  // Also where nothing is scaled: steps are skipped there too, and a later run may scale again.
-  run["loss_scale"] = {{"scale", scaler.scale()},
-                       {"good_steps", scaler.good_steps()},
-                       {"skipped_steps", scaler.skipped()}};
-  return run;
+  // The scale also where nothing is scaled: steps are skipped there too, and a later run may scale.
+  return {{"options", describe(options)},
+          {"type", type},
+          {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}},
+          {"loss_scale",
+           {{"scale", scaler.scale()},
+            {"good_steps", scaler.good_steps()},
+            {"skipped_steps", scaler.skipped()}}}};
 }
 
 template <class T>

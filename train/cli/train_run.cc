@@ -22,11 +22,13 @@
 #include "topo/base/exit_code.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/lock.h"
+#include "train/checkpoint/waiting_room.h"
 #include "train/cli/printable.h"
 #include "train/cli/train_elastic.h"
 #include "train/cli/train_log.h"
 #include "train/cli/train_resume.h"
 #include "train/device/context.h"
+#include "train/device/peaks.h"
 #include "train/model/inference.h"
 #include "train/model/mfu.h"
 #include "train/pipeline/trace.h"
@@ -200,7 +202,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   std::optional<train::FolderLock> lock;
   if (!flags.save.empty()) lock.emplace(checkpoint, flags.save);
   const bool first = carried.from == carried.kByFlags;
-  if (first && speaks && flags.job.replacements > 0) open_waiting(flags.save);
+  if (first && speaks && flags.job.replacements > 0) train::WaitingRoom(flags.save).open();
   if (carried.from == carried.kInMemory) {
     carried.give(trainer);
     if (speaks)
@@ -311,7 +313,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       carried.norm = left.norm;
       return kExitOk;
     }
-  if (speaks && flags.job.replacements > 0) close_waiting(flags.save);
+  if (speaks && flags.job.replacements > 0) train::WaitingRoom(flags.save).close();
   if (speaks && peak > 0)
     fmt::print(
         "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token\n"

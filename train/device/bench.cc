@@ -7,9 +7,9 @@
 #include <functional>
 #include <vector>
 
+#include "topo/base/clock.h"
 #include "train/device/context.h"
 #include "train/operators/operators.h"
-#include "train/parallel/axis.h"
 
 namespace weft::train {
 namespace {

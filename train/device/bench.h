@@ -2,13 +2,14 @@
 // which the memory could move its bytes, and each product against the peak of bf16.
 #pragma once
 
-#include "train/model/mfu.h"
-#include "train/operators/operators.h"
+#include <cstddef>
+
+#include "train/device/peaks.h"
 
 namespace weft::train {
 
 struct KernelBench {
-  Index rows = 16 * 1024, width = 768, vocabulary = 50304, heads = 12, positions = 1024;
+  std::size_t rows = 16 * 1024, width = 768, vocabulary = 50304, heads = 12, positions = 1024;
   int repeat = 20;
   GpuPeaks peaks;  // 0: gpu_peaks() of the GPU's name
 };

@@ -71,6 +71,7 @@ DeviceContext::~DeviceContext() {
     log().debug("weft train: giving back GPU {}: {}", gpu_, e.what());
   }
   uploads_.clear();
+  lately_ = {};
   for (const auto& [memory, bytes] : pinned_in_use_) pinned_free_[bytes].push_back(memory);
   for (const auto& [bytes, all] : pinned_free_)
     for (void* memory : all) {
@@ -141,10 +142,23 @@ void DeviceContext::release(void* memory) noexcept {
 void DeviceContext::settle() {
   const DeviceMark computed = mark(compute_), communicated = mark(communication_),
                    transferred = mark(transfer_);
-  while (!computed.passed() || !communicated.passed() || !transferred.passed()) {
-    if (meanwhile) meanwhile();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
+  while (!computed.passed() || !communicated.passed() || !transferred.passed()) look();
+}
+
+void DeviceContext::look() {
+  if (meanwhile) meanwhile();
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+// CUDA holds some 1,000 commands of a stream. A launch that finds no place waits in the driver,
+// with a lock that the kernels of a collective need; the stream may stand at that collective, and
+// then nothing moves. So the host stays less far ahead: far enough that the device never waits for
+// it.
+void DeviceContext::stay_near() {
+  constexpr std::size_t kAhead = 256;  // twice that at most, and what collectives put between
+  if (++launches_ % kAhead != 0) return;
+  while (!lately_.passed()) look();
+  lately_ = mark(compute_);
 }
 
 void* DeviceContext::product_scratch() {

@@ -74,7 +74,10 @@ class DeviceContext {
   std::size_t reserved() const { return reserved_; }  // bytes taken from the GPU
   std::size_t used() const { return used_; }
 
-  void launch(const DeviceWork& work) { device_.launch(work, gpu_, compute_); }
+  void launch(const DeviceWork& work) {
+    stay_near();
+    device_.launch(work, gpu_, compute_);
+  }
   void copy(void* to, const void* from, std::size_t bytes) {  // device to device
     device_.copy(to, from, bytes, gpu_, compute_);
   }
@@ -121,6 +124,8 @@ class DeviceContext {
   friend struct Unpin;
   DeviceContext(Device& device, int gpu);
   void reclaim_uploads();
+  void look();
+  void stay_near();
   void add_free(char* at, std::size_t bytes);
   void take_free(std::map<char*, std::size_t>::iterator piece);
 
@@ -139,6 +144,8 @@ class DeviceContext {
   std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size
   std::map<void*, std::size_t> pinned_in_use_;
   std::vector<void*> spare_events_;
+  std::size_t launches_ = 0;
+  DeviceMark lately_;  // of the launch that the device must have done before the host goes on
   // Memory that a stream may still read, and the end of its reading.
   std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };

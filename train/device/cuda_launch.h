@@ -33,16 +33,30 @@ __global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K 
     k.team(team, i);
 }
 
-// Asking for a kernel's attributes loads it.
+// Asking for a kernel's attributes loads it. `local` becomes the largest local memory of a thread.
 template <class K>
-cudaError_t load() {
-  cudaFuncAttributes found;
+cudaError_t load(std::size_t& local) {
+  const auto see = [&](const void* kernel) {
+    cudaFuncAttributes found{};
+    const cudaError_t error = cudaFuncGetAttributes(&found, kernel);
+    local = std::max(local, found.localSizeBytes);
+    return error;
+  };
   if constexpr (requires(const K* k) { load_for_tensor_cores(k); })
     if (const auto error = load_for_tensor_cores(static_cast<const K*>(nullptr))) return error;
   if constexpr (HasTeams<K>)
-    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_teams<K>));
+    return see(reinterpret_cast<const void*>(&run_teams<K>));
   else
-    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_items<K>));
+    return see(reinterpret_cast<const void*>(&run_items<K>));
+}
+
+// The driver takes more local memory for the first launch that needs it, and waits for all streams,
+// of which one may stand at a collective that needs this thread: so it is taken before.
+inline cudaError_t reserve_local(std::size_t bytes) {
+  std::size_t now = 0;
+  const cudaError_t error = cudaDeviceGetLimit(&now, cudaLimitStackSize);
+  if (error != cudaSuccess || bytes <= now) return error;
+  return cudaDeviceSetLimit(cudaLimitStackSize, bytes);
 }
 
 template <class K>
@@ -70,16 +84,17 @@ int launch_on_gpu(const void* args, void* stream) {
 #define WEFT_LAUNCH(Kernel, Element) \
   template int launch_on_gpu<Kernel<Element>>(const void*, void*);
 #define WEFT_LOAD(Kernel, Element) \
-  if (error == cudaSuccess) error = load<Kernel<Element>>();
+  if (error == cudaSuccess) error = load<Kernel<Element>>(local);
 #define WEFT_LAUNCHES(Name, LIST)                                                      \
   LIST(WEFT_LAUNCH, Fp64)                                                              \
   LIST(WEFT_LAUNCH, Fp32) LIST(WEFT_LAUNCH, Bf16) LIST(WEFT_LAUNCH, Fp16) int Name() { \
     cudaError_t error = cudaSuccess;                                                   \
+    std::size_t local = 0;                                                             \
     LIST(WEFT_LOAD, Fp64)                                                              \
     LIST(WEFT_LOAD, Fp32)                                                              \
     LIST(WEFT_LOAD, Bf16)                                                              \
     LIST(WEFT_LOAD, Fp16)                                                              \
-    return static_cast<int>(error);                                                    \
+    return static_cast<int>(error == cudaSuccess ? reserve_local(local) : error);      \
   }                                                                                    \
   static_assert(true)
 

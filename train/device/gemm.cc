@@ -47,6 +47,12 @@ void run_here(const void* args, void* (*local)(const void*)) {
   g.b = local(g.b);
   g.c = local(g.c);
   g.bias = local(g.bias);
+  multiply_on_host(g);
+}
+
+}  // namespace
+
+void multiply_on_host(const DeviceGemm& g) {
   switch (g.type) {
     case DType::kFloat64:
       return multiply<Fp64>(g);
@@ -58,8 +64,6 @@ void run_here(const void* args, void* (*local)(const void*)) {
       return multiply<Fp16>(g);
   }
 }
-
-}  // namespace
 
 // The library adds it for the types that models train in; a vector is read in 16 bytes at a time.
 bool gemm_adds_bias(const DeviceGemm& g) {

@@ -1,4 +1,5 @@
-// Matrix products on a device: by cuBLASLt on a GPU (cuda_gemm.cc), by OpenBLAS on the fake device.
+// Matrix products on a device: by cuBLASLt on a GPU (cuda_gemm.cc), by OpenBLAS on the fake device
+// and for 16-bit elements of the processor.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +38,9 @@ ProductKey key_of(const DeviceGemm& gemm);
 
 // Returns the work of a product. `gemm` must outlive the returned work; launching copies `gemm`.
 DeviceWork device_work(const DeviceGemm& gemm);
+
+// Computes the product in memory of the host, and adds the bias.
+void multiply_on_host(const DeviceGemm& gemm);
 
 namespace detail {
 int launch_gemm(const void* args, void* stream);  // cuda_gemm.cc

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "coll/gpu/arithmetic.h"
-#include "train/device/types.h"
+#include "train/base/types.h"
 #include "transport/gpu/device.h"
 
 namespace weft::train::kernels {
@@ -199,6 +199,21 @@ struct Larger {
   }
 };
 
+// Joins what f(lane) returns.
+template <class V, class Team, class F, class Join>
+WEFT_HD V joined(Team& t, F f, Join together) {
+  typename Team::template PerLane<V> x;
+  t.each([&](int lane) { x[lane] = f(lane); });
+  return t.join(x, together);
+}
+// Calls f() on one lane.
+template <class Team, class F>
+WEFT_HD void once(Team& t, F f) {
+  t.each([&](int lane) {
+    if (lane == 0) f();
+  });
+}
+
 // ---- what kernels have in common ------------------------------------------------------------
 
 using Token = std::int32_t;
@@ -247,14 +262,23 @@ concept HasTeams = requires(const K& k) {
   k.teams();
 };
 
+// Returns the number of the kernel's teams or items.
 template <class K>
-void run_on_host(const K& k) {
-  if constexpr (HasTeams<K>) {
-    HostTeam team;
-    for (Index i = 0; i < k.teams(); ++i) k.team(team, i);
-  } else {
-    for (Index i = 0; i < k.items(); ++i) k.item(i);
-  }
+std::size_t size_of(const K& k) {
+  if constexpr (HasTeams<K>)
+    return k.teams();
+  else
+    return k.items();
+}
+// Runs teams or items [begin, end).
+template <class K>
+void run_on_host(const K& k, std::size_t begin, std::size_t end) {
+  HostTeam team;
+  for (std::size_t i = begin; i < end; ++i)
+    if constexpr (HasTeams<K>)
+      k.team(team, i);
+    else
+      k.item(i);
 }
 
 // Launches the kernel at `args` (cuda_launch.h).
@@ -275,7 +299,7 @@ DeviceWork work_of(const K& kernel) {
   work.run = [](const void* args, void* (*local)(const void*)) {
     K k = *static_cast<const K*>(args);
     k.pointers([local]<class P>(P*& p) { p = static_cast<P*>(local(p)); });
-    run_on_host(k);
+    run_on_host(k, 0, size_of(k));
   };
   work.args = &kernel;
   work.bytes = sizeof kernel;

@@ -1,11 +1,12 @@
-// Causal attention without a matrix of scores: FlashAttention-2 (Dao, arXiv 2307.08691). A team
-// has 16 rows of one head, in tiles. Of each row the forward pass keeps the logarithm of the sum of
-// exp(score); the backward pass computes scores again. Two kernels compute gradients, one for the
-// queries and one for keys and values, so that each number has one writer and a repeated pass has
-// the same bits. See device/kernels.h.
+// Causal attention without a matrix of scores. A team has one row of one head and goes through the
+// rows on the other side, with a softmax that corrects itself (FlashAttention-2, Dao, arXiv
+// 2307.08691). Of each row the forward pass keeps the logarithm of the sum of exp(score); the
+// backward pass computes scores again. Two kernels compute gradients, one for the queries and one
+// for keys and values, so that each number has one writer and a repeated pass has the same bits.
+// In 16 bits a GPU runs device/cuda_attention16.h instead. See device/kernels.h.
 #pragma once
 
-#include "train/device/tiles.h"
+#include "train/device/kernel.h"
 
 namespace weft::train::kernels {
 
@@ -15,28 +16,74 @@ struct Heads {
   Index batch, positions, heads, width;
   struct Place {
     Index qkv, out, number;  // of the head's first row
-    Index first;             // the team's first row
+    Index own;               // the team's row
   };
   WEFT_HD Index row() const { return heads * width; }
-  WEFT_HD Index teams() const { return batch * heads * blocks(); }
+  WEFT_HD Index teams() const { return batch * heads * positions; }
   // Later rows have more keys: they are first, so that the last teams are short ones.
   WEFT_HD Place place(Index team) const {
-    const Index both = team / blocks(), sample = both / heads, head = both % heads;
+    const Index both = team / positions, sample = both / heads, head = both % heads;
     return {sample * positions * 3 * row() + head * width,
             sample * positions * row() + head * width, both * positions,
-            (blocks() - 1 - team % blocks()) * kSide};
+            positions - 1 - team % positions};
   }
-  WEFT_HD Index blocks() const { return (positions + kSide - 1) / kSide; }
 };
 
 WEFT_HD Index rest(Index all, Index from) { return all > from ? all - from : 0; }
+
+// A vector of up to kWidth numbers: each lane has numbers lane, lane + 32, ...; zeros past the end.
+template <class Team, class V, Index kWidth>
+struct HeadVector {
+  static constexpr int kOwn = static_cast<int>(kWidth) / kLanes;
+  struct Own {
+    V at[kOwn];
+  };
+  typename Team::template PerLane<Own> all;
+
+  // Calls f(number, column) for each of this lane's numbers.
+  template <class F>
+  WEFT_HD void each(Team& t, F f) {
+    t.each([&](int lane) {
+      WEFT_UNROLL
+      for (int i = 0; i < kOwn; ++i) f(all[lane].at[i], static_cast<Index>(lane + i * kLanes));
+    });
+  }
+  template <class E>
+  WEFT_HD void load(Team& t, const typename E::Stored* from, Index width) {
+    each(t, [&](V& x, Index c) { x = c < width ? get<E>(from + c) : V(0); });
+  }
+  template <class E>
+  WEFT_HD void store(Team& t, typename E::Stored* to, Index width) {
+    each(t, [&](V& x, Index c) {
+      if (c < width) put<E>(to + c, x);
+    });
+  }
+  WEFT_HD void clear(Team& t) {
+    each(t, [](V& x, Index) { x = 0; });
+  }
+  // *this = keep * *this + factor * other
+  WEFT_HD void add(Team& t, V keep, V factor, HeadVector& other) {
+    t.each([&](int lane) {
+      WEFT_UNROLL
+      for (int i = 0; i < kOwn; ++i)
+        all[lane].at[i] = keep * all[lane].at[i] + factor * other.all[lane].at[i];
+    });
+  }
+  WEFT_HD V dot(Team& t, HeadVector& other) {
+    const auto of_lane = [&](int lane) {
+      V s = 0;
+      WEFT_UNROLL
+      for (int i = 0; i < kOwn; ++i) s += all[lane].at[i] * other.all[lane].at[i];
+      return s;
+    };
+    return joined<V>(t, of_lane, Plus());
+  }
+};
 
 // kWidth: most numbers of a head, which a team holds in registers.
 template <class E, Index kWidth>
 struct AttentionOf {
   WEFT_KERNEL("attention");
-  static constexpr Index kTiles = kWidth / kSide;
-  static constexpr Index kAhead = 2;  // tiles of keys between two corrections of the maximum
   S* out;
   V* log_sum;
   const S* qkv;
@@ -47,95 +94,24 @@ struct AttentionOf {
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
     const Heads::Place at = h.place(i);
-    const Index stride = 3 * h.row(), rows = rest(h.positions, at.first);
+    const Index stride = 3 * h.row();
     const S *q = qkv + at.qkv, *k = q + h.row(), *v = k + h.row();
-    TileOf<Team, S> query[kTiles], key, weights;
-    TileOf<Team, V> sums[kTiles], scores[kAhead];
-    typename Team::template PerLane<V> most[2], sum[2], now[2];  // of rows r and r + 8
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c) {
-      load_tile<E>(t, query[c], q + at.first * stride + c * kSide, stride, rows,
-                   rest(h.width, c * kSide));
-      clear_tile(t, sums[c]);
+    HeadVector<Team, V, kWidth> query, other, sums;
+    query.template load<E>(t, q + at.own * stride, h.width);
+    sums.clear(t);
+    V most = V(-1e30), sum = 0;
+    for (Index key = 0; key <= at.own; ++key) {
+      other.template load<E>(t, k + key * stride, h.width);
+      const V score = query.dot(t, other) * factor, now = Larger()(most, score);
+      const V correction = exponential(most - now), p = exponential(score - now);
+      other.template load<E>(t, v + key * stride, h.width);
+      sums.add(t, correction, p, other);
+      sum = sum * correction + p;
+      most = now;
     }
-    t.each([&](int lane) {
-      most[0][lane] = most[1][lane] = V(-1e30);
-      sum[0][lane] = sum[1][lane] = 0;
-    });
-    for (Index first = 0; first < at.first + kSide; first += kAhead * kSide) {
-      WEFT_UNROLL
-      for (Index a = 0; a < kAhead; ++a) {
-        clear_tile(t, scores[a]);
-        const Index here = first + a * kSide;
-        WEFT_UNROLL
-        for (Index c = 0; c < kTiles; ++c) {
-          load_tile<E>(t, key, k + here * stride + c * kSide, stride, rest(h.positions, here),
-                       rest(h.width, c * kSide));
-          multiply<E>(t, scores[a], query[c], key);
-        }
-      }
-      t.each([&](int lane) {
-        now[0][lane] = most[0][lane], now[1][lane] = most[1][lane];
-        WEFT_UNROLL
-        for (Index a = 0; a < kAhead; ++a) WEFT_UNROLL
-        for (int n = 0; n < kOwn; ++n) {
-          V& score = scores[a][lane].own[n];
-          const Index here = first + a * kSide + column_of(lane, n);
-          score = here <= at.first + row_of(lane, n) ? score * factor : V(-1e30);
-          now[n / 2 % 2][lane] = Larger()(now[n / 2 % 2][lane], score);
-        }
-      });
-      t.template join<4>(now[0], Larger());
-      t.template join<4>(now[1], Larger());
-      t.each([&](int lane) {
-        WEFT_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const V correction = exponential(most[half][lane] - now[half][lane]);
-          most[half][lane] = now[half][lane];
-          sum[half][lane] *= correction;
-          WEFT_UNROLL
-          for (Index c = 0; c < kTiles; ++c) WEFT_UNROLL
-          for (int n = 0; n < kOwn; ++n)
-            if (n / 2 % 2 == half) sums[c][lane].own[n] *= correction;
-        }
-      });
-      WEFT_UNROLL
-      for (Index a = 0; a < kAhead; ++a) {
-        t.each([&](int lane) {
-          WEFT_UNROLL
-          for (int n = 0; n < kOwn; ++n) {
-            const V p = exponential(scores[a][lane].own[n] - most[n / 2 % 2][lane]);
-            sum[n / 2 % 2][lane] += p;
-            weights[lane].own[n] = Codec<E>::narrow(p);
-          }
-        });
-        const Index here = first + a * kSide;
-        WEFT_UNROLL
-        for (Index c = 0; c < kTiles; ++c) {
-          load_tile<E>(t, key, v + here * stride + c * kSide, stride, rest(h.positions, here),
-                       rest(h.width, c * kSide));
-          transpose(t, key);
-          multiply<E>(t, sums[c], weights, key);
-        }
-      }
-    }
-    t.template join<4>(sum[0], Plus());
-    t.template join<4>(sum[1], Plus());
-    t.each([&](int lane) {
-      WEFT_UNROLL
-      for (Index c = 0; c < kTiles; ++c) WEFT_UNROLL
-      for (int n = 0; n < kOwn; ++n) sums[c][lane].own[n] /= sum[n / 2 % 2][lane];
-      WEFT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Index row = row_of(lane, 2 * half);
-        if (lane % 4 == 0 && row < rows)
-          log_sum[at.number + at.first + row] = most[half][lane] + logarithm(sum[half][lane]);
-      }
-    });
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c)
-      store_tile<E>(t, out + at.out + at.first * h.row() + c * kSide, sums[c], h.row(), rows,
-                    rest(h.width, c * kSide));
+    sums.each(t, [&](V& x, Index) { x /= sum; });
+    sums.template store<E>(t, out + at.out + at.own * h.row(), h.width);
+    once(t, [&] { log_sum[at.number + at.own] = most + logarithm(sum); });
   }
 };
 
@@ -144,7 +120,6 @@ struct AttentionOf {
 template <class E, Index kWidth>
 struct AttentionGradQueriesOf {
   WEFT_KERNEL("attention_grad_queries");
-  static constexpr Index kTiles = kWidth / kSide;
   S* grad_qkv;
   V* inner;
   const S* grad_out;
@@ -158,84 +133,30 @@ struct AttentionGradQueriesOf {
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
     const Heads::Place at = h.place(i);
-    const Index stride = 3 * h.row(), rows = rest(h.positions, at.first);
+    const Index stride = 3 * h.row(), row = at.out + at.own * h.row();
     const S *q = qkv + at.qkv, *k = q + h.row(), *v = k + h.row();
-    TileOf<Team, S> query[kTiles], grad[kTiles], other, weights;
-    TileOf<Team, V> sums[kTiles], score, slope;
-    typename Team::template PerLane<V> product[2], log[2];
-    t.each([&](int lane) {
-      WEFT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Index row = row_of(lane, 2 * half);
-        product[half][lane] = 0;
-        log[half][lane] = row < rows ? log_sum[at.number + at.first + row] : V(0);
-      }
-    });
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c) {
-      const Index columns = rest(h.width, c * kSide), row = at.out + at.first * h.row() + c * kSide;
-      load_tile<E>(t, query[c], q + at.first * stride + c * kSide, stride, rows, columns);
-      load_tile<E>(t, grad[c], grad_out + row, h.row(), rows, columns);
-      load_tile<E>(t, other, out + row, h.row(), rows, columns);
-      clear_tile(t, sums[c]);
-      t.each([&](int lane) {
-        WEFT_UNROLL
-        for (int n = 0; n < kOwn; ++n)
-          product[n / 2 % 2][lane] +=
-              Codec<E>::widen(grad[c][lane].own[n]) * Codec<E>::widen(other[lane].own[n]);
-      });
+    HeadVector<Team, V, kWidth> query, grad, other, sums;
+    query.template load<E>(t, q + at.own * stride, h.width);
+    grad.template load<E>(t, grad_out + row, h.width);
+    other.template load<E>(t, out + row, h.width);
+    sums.clear(t);
+    const V product = grad.dot(t, other), log = log_sum[at.number + at.own];
+    for (Index key = 0; key <= at.own; ++key) {
+      other.template load<E>(t, v + key * stride, h.width);
+      const V slope = grad.dot(t, other);
+      other.template load<E>(t, k + key * stride, h.width);
+      const V p = exponential(query.dot(t, other) * factor - log);
+      sums.add(t, V(1), p * (slope - product) * factor, other);
     }
-    t.template join<4>(product[0], Plus());
-    t.template join<4>(product[1], Plus());
-    for (Index first = 0; first < at.first + kSide; first += kSide) {
-      const Index keys = rest(h.positions, first);
-      clear_tile(t, score);
-      clear_tile(t, slope);
-      WEFT_UNROLL
-      for (Index c = 0; c < kTiles; ++c) {
-        const Index columns = rest(h.width, c * kSide);
-        load_tile<E>(t, other, k + first * stride + c * kSide, stride, keys, columns);
-        multiply<E>(t, score, query[c], other);
-        load_tile<E>(t, other, v + first * stride + c * kSide, stride, keys, columns);
-        multiply<E>(t, slope, grad[c], other);
-      }
-      t.each([&](int lane) {
-        WEFT_UNROLL
-        for (int n = 0; n < kOwn; ++n) {
-          const int half = n / 2 % 2;
-          const bool seen = first + column_of(lane, n) <= at.first + row_of(lane, n);
-          const V p = seen ? exponential(score[lane].own[n] * factor - log[half][lane]) : V(0);
-          weights[lane].own[n] =
-              Codec<E>::narrow(p * (slope[lane].own[n] - product[half][lane]) * factor);
-        }
-      });
-      WEFT_UNROLL
-      for (Index c = 0; c < kTiles; ++c) {
-        load_tile<E>(t, other, k + first * stride + c * kSide, stride, keys,
-                     rest(h.width, c * kSide));
-        transpose(t, other);
-        multiply<E>(t, sums[c], weights, other);
-      }
-    }
-    t.each([&](int lane) {
-      WEFT_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Index row = row_of(lane, 2 * half);
-        if (lane % 4 == 0 && row < rows) inner[at.number + at.first + row] = product[half][lane];
-      }
-    });
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c)
-      store_tile<E>(t, grad_qkv + at.qkv + at.first * stride + c * kSide, sums[c], stride, rows,
-                    rest(h.width, c * kSide));
+    sums.template store<E>(t, grad_qkv + at.qkv + at.own * stride, h.width);
+    once(t, [&] { inner[at.number + at.own] = product; });
   }
 };
 
-// Writes the gradients of keys and values. The team's rows are keys; queries are columns.
+// Writes the gradients of keys and values. The team's row is a key.
 template <class E, Index kWidth>
 struct AttentionGradKeysOf {
   WEFT_KERNEL("attention_grad_keys");
-  static constexpr Index kTiles = kWidth / kSide;
   S* grad_qkv;
   const V* inner;
   const S* grad_out;
@@ -248,61 +169,24 @@ struct AttentionGradKeysOf {
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
     const Heads::Place at = h.place(i);
-    const Index stride = 3 * h.row(), rows = rest(h.positions, at.first);
-    const S *q = qkv + at.qkv, *k = q + h.row(), *v = k + h.row();
-    TileOf<Team, S> key[kTiles], value[kTiles], other, weights, slopes;
-    TileOf<Team, V> key_sums[kTiles], value_sums[kTiles], score, slope;
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c) {
-      const Index columns = rest(h.width, c * kSide), from = at.first * stride + c * kSide;
-      load_tile<E>(t, key[c], k + from, stride, rows, columns);
-      load_tile<E>(t, value[c], v + from, stride, rows, columns);
-      clear_tile(t, key_sums[c]);
-      clear_tile(t, value_sums[c]);
+    const Index stride = 3 * h.row();
+    const S *q = qkv + at.qkv, *own = q + at.own * stride;
+    HeadVector<Team, V, kWidth> key, value, query, grad, key_sums, value_sums;
+    key.template load<E>(t, own + h.row(), h.width);
+    value.template load<E>(t, own + 2 * h.row(), h.width);
+    key_sums.clear(t);
+    value_sums.clear(t);
+    for (Index row = at.own; row < h.positions; ++row) {
+      query.template load<E>(t, q + row * stride, h.width);
+      grad.template load<E>(t, grad_out + at.out + row * h.row(), h.width);
+      const Index number = at.number + row;
+      const V p = exponential(query.dot(t, key) * factor - log_sum[number]);
+      key_sums.add(t, V(1), p * (grad.dot(t, value) - inner[number]) * factor, query);
+      value_sums.add(t, V(1), p, grad);
     }
-    for (Index first = at.first; first < h.positions; first += kSide) {
-      const Index queries = rest(h.positions, first);
-      const S *row = q + first * stride, *grad = grad_out + at.out + first * h.row();
-      clear_tile(t, score);
-      clear_tile(t, slope);
-      WEFT_UNROLL
-      for (Index c = 0; c < kTiles; ++c) {
-        const Index columns = rest(h.width, c * kSide);
-        load_tile<E>(t, other, row + c * kSide, stride, queries, columns);
-        multiply<E>(t, score, key[c], other);
-        load_tile<E>(t, other, grad + c * kSide, h.row(), queries, columns);
-        multiply<E>(t, slope, value[c], other);
-      }
-      t.each([&](int lane) {
-        WEFT_UNROLL
-        for (int n = 0; n < kOwn; ++n) {
-          const Index query = first + column_of(lane, n);
-          const bool seen = query < h.positions && at.first + row_of(lane, n) <= query;
-          const Index number = at.number + query;
-          const V p = seen ? exponential(score[lane].own[n] * factor - log_sum[number]) : V(0);
-          const V d = seen ? p * (slope[lane].own[n] - inner[number]) * factor : V(0);
-          weights[lane].own[n] = Codec<E>::narrow(p);
-          slopes[lane].own[n] = Codec<E>::narrow(d);
-        }
-      });
-      WEFT_UNROLL
-      for (Index c = 0; c < kTiles; ++c) {
-        const Index columns = rest(h.width, c * kSide);
-        load_tile<E>(t, other, row + c * kSide, stride, queries, columns);
-        transpose(t, other);
-        multiply<E>(t, key_sums[c], slopes, other);
-        load_tile<E>(t, other, grad + c * kSide, h.row(), queries, columns);
-        transpose(t, other);
-        multiply<E>(t, value_sums[c], weights, other);
-      }
-    }
-    WEFT_UNROLL
-    for (Index c = 0; c < kTiles; ++c) {
-      const Index columns = rest(h.width, c * kSide);
-      S* to = grad_qkv + at.qkv + at.first * stride + c * kSide;
-      store_tile<E>(t, to + h.row(), key_sums[c], stride, rows, columns);
-      store_tile<E>(t, to + 2 * h.row(), value_sums[c], stride, rows, columns);
-    }
+    S* to = grad_qkv + at.qkv + at.own * stride;
+    key_sums.template store<E>(t, to + h.row(), h.width);
+    value_sums.template store<E>(t, to + 2 * h.row(), h.width);
   }
 };
 
@@ -320,7 +204,8 @@ inline constexpr Index kWidestHead = 128;  // what a thread's registers hold
 }  // namespace weft::train::kernels
 
 // Attention's kernels for one element, for heads of up to 64 and up to 128 numbers.
-#define WEFT_ATTENTION_KERNELS(X, E)                                                      \
-  X(Attention<64>::Of, E)                                                                 \
-  X(Attention<64>::GradQueries, E) X(Attention<64>::GradKeys, E) X(Attention<128>::Of, E) \
-      X(Attention<128>::GradQueries, E) X(Attention<128>::GradKeys, E)
+#define WEFT_ATTENTION_KERNELS(X, E) \
+  X(Attention<64>::Of, E)            \
+  X(Attention<64>::GradQueries, E)   \
+  X(Attention<64>::GradKeys, E)      \
+  X(Attention<128>::Of, E) X(Attention<128>::GradQueries, E) X(Attention<128>::GradKeys, E)

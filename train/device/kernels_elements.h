@@ -289,16 +289,14 @@ struct AddSlabs {
   WEFT_HD Index teams() const { return width; }
   template <class Team>
   WEFT_HD void team(Team& t, Index column) const {
-    typename Team::template PerLane<V> sum;
-    t.each([&](int lane) {
-      sum[lane] = 0;
+    const auto sum = [&](int lane) {
+      V of_lane = 0;
       for (Index s = static_cast<Index>(lane); s < slabs; s += kLanes)
-        sum[lane] += sums[s * width + column];
-    });
-    const V all = t.join(sum, Plus());
-    t.each([&](int lane) {
-      if (lane == 0) put<E>(to + column, get<E>(to + column) + all);
-    });
+        of_lane += sums[s * width + column];
+      return of_lane;
+    };
+    const V all = joined<V>(t, sum, Plus());
+    once(t, [&] { put<E>(to + column, get<E>(to + column) + all); });
   }
 };
 

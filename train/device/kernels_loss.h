@@ -18,20 +18,17 @@ struct RowMaximum {
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> most;
-    t.each([&](int lane) {
+    const auto most = [&](int lane) {
       V m = V(-1e30), a[kN];
       each_pack<E>(lane, width, [&](Index c, Index n) {
         load<E>(a, logits + r * width + c, n);
         for (int k = 0; k < kN; ++k)
           if (static_cast<Index>(k) < n && a[k] > m) m = a[k];
       });
-      most[lane] = m;
-    });
-    const V all = t.join(most, Larger());
-    t.each([&](int lane) {
-      if (lane == 0) maximum[r] = all;
-    });
+      return m;
+    };
+    const V all = joined<V>(t, most, Larger());
+    once(t, [&] { maximum[r] = all; });
   }
 };
 
@@ -50,21 +47,19 @@ struct RowSum {
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> part;
     const V most = maximum[r];
-    t.each([&](int lane) {
+    const auto part = [&](int lane) {
       V s = 0, a[kN];
       each_pack<E>(lane, width, [&](Index c, Index n) {
         load<E>(a, logits + r * width + c, n);
         for (int k = 0; k < kN; ++k)
           if (static_cast<Index>(k) < n) s += exponential(a[k] - most);
       });
-      part[lane] = s;
-    });
-    const V all = t.join(part, Plus());
+      return s;
+    };
+    const V all = joined<V>(t, part, Plus());
     const Index at = static_cast<Index>(targets[r]) - first;
-    t.each([&](int lane) {
-      if (lane != 0) return;
+    once(t, [&] {
       sum[r] = all;
       target[r] = at < width ? get<E>(logits + r * width + at) - most : V(0);
     });
@@ -111,12 +106,12 @@ struct FusedCrossEntropy {
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> most, part, mine;
+    typename Team::template PerLane<V> most, part;
     S* row = logits + r * width;
     const Online<V> all = online_softmax<E>(t, row, width, most, part);
     const Index at = static_cast<Index>(targets[r]);
-    t.each([&](int lane) { mine[lane] = lane == 0 ? get<E>(row + at) : V(0); });
-    const V logit = t.join(mine, Plus());  // read before any lane writes
+    const auto logit_of = [&](int lane) { return lane == 0 ? get<E>(row + at) : V(0); };
+    const V logit = joined<V>(t, logit_of, Plus());  // read before any lane writes
     t.each([&](int lane) {
       if (lane == 0) sum[r] = all.sum, target[r] = logit - all.most;
       const V factor = scale / all.sum;
@@ -160,16 +155,13 @@ struct SquareParts {
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
-    typename Team::template PerLane<double> sum;
-    t.each([&](int lane) {
+    const auto sum = [&](int lane) {
       double s = 0;
       each_of_part<E>(i, lane, x, count, [&](double a) { s += a * a; });
-      sum[lane] = s;
-    });
-    const double all = t.join(sum, Plus());
-    t.each([&](int lane) {
-      if (lane == 0) parts[i] = all;
-    });
+      return s;
+    };
+    const double all = joined<double>(t, sum, Plus());
+    once(t, [&] { parts[i] = all; });
   }
 };
 // Sums the losses of rows, log(sum) - target.
@@ -198,16 +190,13 @@ struct AddParts {
   WEFT_HD Index teams() const { return 1; }
   template <class Team>
   WEFT_HD void team(Team& t, Index) const {
-    typename Team::template PerLane<double> sum;
-    t.each([&](int lane) {
+    const auto sum = [&](int lane) {
       double s = 0;
       for (Index i = static_cast<Index>(lane); i < kParts; i += kLanes) s += parts[i];
-      sum[lane] = s;
-    });
-    const double all = t.join(sum, Plus());
-    t.each([&](int lane) {
-      if (lane == 0) *total += all;
-    });
+      return s;
+    };
+    const double all = joined<double>(t, sum, Plus());
+    once(t, [&] { *total += all; });
   }
 };
 
@@ -222,19 +211,16 @@ struct LargestParts {
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
-    typename Team::template PerLane<double> most;
-    t.each([&](int lane) {
+    const auto most = [&](int lane) {
       double m = 0;
       each_of_part<E>(i, lane, x, count, [&](double a) {
         const double each = a < 0 ? -a : a;
         m = !(each <= 0x1.fffffffffffffp+1023) ? HUGE_VAL : each > m ? each : m;
       });
-      most[lane] = m;
-    });
-    const double all = t.join(most, Larger());
-    t.each([&](int lane) {
-      if (lane == 0) parts[i] = Larger()(parts[i], all);
-    });
+      return m;
+    };
+    const double all = joined<double>(t, most, Larger());
+    once(t, [&] { parts[i] = Larger()(parts[i], all); });
   }
 };
 // ExactSum::add_squares() on a device: integer sums are the same in any order.
@@ -262,9 +248,7 @@ struct ExactSquareParts {
       low[lane] = l;
     });
     const std::int64_t all_high = t.join(high, Plus()), all_low = t.join(low, Plus());
-    t.each([&](int lane) {
-      if (lane == 0) parts[i] += all_high, parts[kParts + i] += all_low;
-    });
+    once(t, [&] { parts[i] += all_high, parts[kParts + i] += all_low; });
   }
 };
 

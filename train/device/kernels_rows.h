@@ -29,27 +29,26 @@ struct LayerNorm {
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
-    typename Team::template PerLane<V> sum;
     const S* row = x + r * width;
-    t.each([&](int lane) {
+    const auto sum = [&](int lane) {
       V s = 0, a[kN];
       each_pack<E>(lane, width, [&](Index c, Index n) {
         load<E>(a, row + c, n);
         for (int k = 0; k < kN; ++k) s += a[k];
       });
-      sum[lane] = s;
-    });
-    const V mu = t.join(sum, Plus()) / static_cast<V>(width);
-    t.each([&](int lane) {
+      return s;
+    };
+    const V mu = joined<V>(t, sum, Plus()) / static_cast<V>(width);
+    const auto squares = [&](int lane) {
       V s = 0, a[kN];
       each_pack<E>(lane, width, [&](Index c, Index n) {
         load<E>(a, row + c, n);
         for (int k = 0; k < kN; ++k)
           if (static_cast<Index>(k) < n) s += (a[k] - mu) * (a[k] - mu);
       });
-      sum[lane] = s;
-    });
-    const V scale = 1 / root(t.join(sum, Plus()) / static_cast<V>(width) + V(1e-5));
+      return s;
+    };
+    const V scale = 1 / root(joined<V>(t, squares, Plus()) / static_cast<V>(width) + V(1e-5));
     t.each([&](int lane) {
       V a[kN], g[kN], b[kN];
       each_pack<E>(lane, width, [&](Index c, Index n) {

@@ -1,10 +1,11 @@
-// Launches kernels of device/kernels.h on elements of device/types.h, for the sources of the
+// Launches kernels of device/kernels.h on elements of base/types.h, for the sources of the
 // device's operators.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
+#include "train/base/threads.h"
 #include "train/device/context.h"
 #include "train/device/kernels.h"
 
@@ -13,11 +14,12 @@ namespace weft::train {
 // Returns the pointer to stored numbers that kernels take for a T*.
 template <class T>
 auto raw(T* p) {
-  using S = decltype(p->stored);
-  if constexpr (std::is_const_v<T>)
-    return reinterpret_cast<const S*>(p);
+  if constexpr (!requires { p->stored; })
+    return p;
+  else if constexpr (std::is_const_v<T>)
+    return reinterpret_cast<const decltype(p->stored)*>(p);
   else
-    return reinterpret_cast<S*>(p);
+    return reinterpret_cast<decltype(p->stored)*>(p);
 }
 template <class T>
 struct ElementOfType {
@@ -32,18 +34,21 @@ using ElementOf = typename ElementOfType<T>::Type;
 template <class T>
 using ValueOf = HostOf<T>;
 
-template <class K>
+// Runs a kernel of elements T: on this rank's device, or on its threads.
+template <class T, class K>
 void launch(const K& kernel) {
-  std::size_t work = 0;
-  if constexpr (kernels::HasTeams<K>)
-    work = kernel.teams();
+  constexpr std::size_t kPiece = 64;
+  if (kernels::size_of(kernel) == 0) return;
+  if constexpr (kOnDevice<T>)
+    DeviceContext::of_this_rank().launch(kernels::work_of(kernel));
   else
-    work = kernel.items();
-  if (work > 0) DeviceContext::of_this_rank().launch(kernels::work_of(kernel));
+    in_ranges(kernels::size_of(kernel), kPiece, [&](std::size_t begin, std::size_t end) {
+      kernels::run_on_host(kernel, begin, end);
+    });
 }
 
-// Launches the kernel K of the elements T on these arguments; pointers to elements become pointers
-// to their stored numbers.
+// Runs the kernel K of the elements T on these arguments; pointers to elements become pointers to
+// their stored numbers.
 template <template <class> class K, class T, class... Args>
 void launch_of(Args... args) {
   const auto stored = [](auto arg) {
@@ -52,7 +57,7 @@ void launch_of(Args... args) {
     else
       return arg;
   };
-  launch(K<ElementOf<T>>{stored(args)...});
+  launch<T>(K<ElementOf<T>>{stored(args)...});
 }
 
 }  // namespace weft::train

@@ -6,7 +6,7 @@
 #include "topo/base/log.h"
 #include "topo/base/status.h"
 #include "train/device/context.h"
-#include "train/parallel/offload.h"
+#include "train/operators/offload.h"
 
 namespace weft::train {
 namespace {

@@ -1,4 +1,5 @@
-// Launches the kernels and products of each operator. This file does not know layers.
+// Operators made of kernels and products: on a GPU, and for 16-bit elements of the processor, which
+// show what mixed precision keeps and sends, and are not fast. This file does not know layers.
 #include "train/operators/operators.h"
 
 #include <fmt/format.h>
@@ -19,27 +20,27 @@ namespace weft::train {
 
 namespace {
 
-// Numbers of the host in device memory, for one kernel, unless they were brought before.
-template <class V>
-class Uploaded {
+// Numbers of the host where kernels of T read them: in device memory, unless they were brought
+// before.
+template <class T, class V>
+class ForKernels {
   static_assert(sizeof(V) == sizeof(float));
 
  public:
-  explicit Uploaded(const V* from, Index count) : memory_(count, Use::kWorkspace) {
-    rank_device().upload(memory_.data(), from, count * sizeof(V));
+  ForKernels(const V* host, Index count, const V* brought = nullptr)
+      : at_(kOnDevice<T> ? brought : host) {
+    if (!kOnDevice<T> || brought != nullptr) return;
+    memory_ = Tensor<WideOnDevice<float>>(count, Use::kWorkspace);
+    rank_device().upload(memory_.data(), host, count * sizeof(V));
+    at_ = reinterpret_cast<const V*>(memory_.data());
   }
-  explicit Uploaded(const std::vector<V>& from) : Uploaded(from.data(), from.size()) {}
-  Uploaded(Tokens tokens, Index count)
-      : Uploaded(tokens.host, tokens.device == nullptr ? count : 0) {
-    brought_ = tokens.device;
-  }
-  const V* data() const {
-    return brought_ != nullptr ? brought_ : reinterpret_cast<const V*>(memory_.data());
-  }
+  explicit ForKernels(const std::vector<V>& from) : ForKernels(from.data(), from.size()) {}
+  ForKernels(Tokens tokens, Index count) : ForKernels(tokens.host, count, tokens.device) {}
+  const V* data() const { return at_; }
 
  private:
   Tensor<WideOnDevice<float>> memory_;
-  const V* brought_ = nullptr;
+  const V* at_;
 };
 
 template <class T>
@@ -47,10 +48,11 @@ void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, cons
              Index a_stride, const T* b, Index b_stride, double beta, T* c, Index c_stride,
              const T* bias = nullptr) {
   if (m == 0 || n == 0) return;
+  DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,        k,        beta,   a,
+               b,         c,           bias,        a_stride, b_stride, c_stride, nullptr};
+  if constexpr (!kOnDevice<T>) return multiply_on_host(g);
   DeviceContext& context = DeviceContext::of_this_rank();
-  DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,
-               k,         beta,        a,           b,        c,
-               bias,      a_stride,    b_stride,    c_stride, context.product_scratch()};
+  g.scratch = context.product_scratch();
   const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
   if (bias_after) g.bias = nullptr;
   static thread_local std::set<ProductKey> loaded;
@@ -76,20 +78,20 @@ void add_column_sums(T* to, T* to_products, const T* y, const T* x, const Wide<T
 }  // namespace
 
 void zero_on_device(void* to, std::size_t bytes) {  // every element has a multiple of 2 bytes
-  launch(kernels::SetZero<Bf16>{static_cast<std::uint16_t*>(to), bytes / 2});
+  launch<OnDevice<Bf16>>(kernels::SetZero<Bf16>{static_cast<std::uint16_t*>(to), bytes / 2});
 }
 
 // ---- products --------------------------------------------------------------------------------
 
-template <DeviceElement T>
+template <KernelElement T>
 void linear(T* y, const T* x, const T* w, const T* bias, Index rows, Index in, Index out) {
   product<T>(false, true, rows, out, in, x, in, w, in, 0, y, out, bias);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void linear_grad_input(T* grad_x, const T* grad_y, const T* w, Index rows, Index in, Index out) {
   product<T>(false, false, rows, in, out, grad_y, out, w, in, 0, grad_x, in);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, Index rows, Index in,
                         Index out) {
   product<T>(true, false, out, in, rows, grad_y, out, x, in, 1, grad_w, in);
@@ -138,54 +140,78 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>*
   });
 }
 
+// On the processor by fp32's attention, which takes heads of any width.
+template <HalfElement T>
+void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
+  const Index n = s.rows() * s.width();
+  Tensor<float> wide(4 * n, Use::kWorkspace);
+  float* const result = wide.data() + 3 * n;
+  widen(wide.data(), qkv, 3 * n);
+  attention(result, log_sum, wide.data(), s);
+  narrow(out, result, n);
+}
+template <HalfElement T>
+void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
+                    const T* qkv, const AttentionShape& s) {
+  const Index n = s.rows() * s.width();
+  Tensor<float> wide(8 * n, Use::kWorkspace);
+  float *const inputs = wide.data(), *const grad = inputs + 3 * n, *const result = grad + n,
+               *const to = result + n;
+  widen(inputs, qkv, 3 * n);
+  widen(grad, grad_out, n);
+  widen(result, out, n);
+  attention_grad(to, grad, result, log_sum, inputs, s);
+  narrow(grad_qkv, to, 3 * n);
+}
+
 // ---- element by element ----------------------------------------------------------------------
 
-template <DeviceElement T>
+template <KernelElement T>
 void gelu(T* y, const T* x, Index count) {
   launch_of<kernels::Gelu, T>(y, x, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
   launch_of<kernels::GeluGrad, T>(grad_x, grad_y, x, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void add(T* to, const T* from, Index count) {
   launch_of<kernels::Add, T>(to, from, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void scale(T* x, HostOf<T> factor, Index count) {
   launch_of<kernels::Scale, T>(x, factor, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void narrow(T* to, const Wide<T>* from, Index count) {
   launch_of<kernels::Narrow, T>(to, from, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void widen(Wide<T>* to, const T* from, Index count) {
   launch_of<kernels::Widen, T>(to, from, count);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width) {
   launch_of<kernels::AddRows, T>(out, x, y, bias, rows, width);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
                   Index columns) {
   launch_of<kernels::CopyColumns, T>(to, from, to_stride, from_stride, rows, columns);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void add_columns(T* to, const T* x, Index rows, Index width) {
   add_column_sums<T>(to, nullptr, x, nullptr, nullptr, nullptr, rows, width);
 }
 
 // ---- norm ------------------------------------------------------------------------------------
 
-template <DeviceElement T>
+template <KernelElement T>
 void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
                 Index rows, Index width) {
   launch_of<kernels::LayerNorm, T>(y, mean, rstd, x, gain, bias, rows, width);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
                      const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
                      Index width) {
@@ -195,14 +221,14 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
 
 // ---- embedding -------------------------------------------------------------------------------
 
-template <DeviceElement T>
+template <KernelElement T>
 void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width) {
-  const Uploaded<Token> here(tokens, rows);
+  const ForKernels<T, Token> here(tokens, rows);
   launch_of<kernels::Embed, T>(out, table, here.data(), first, n, rows, width);
 }
 
 // Rows are sorted by their token here, so that no two threads add to the same number.
-template <DeviceElement T>
+template <KernelElement T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width) {
   std::vector<std::uint32_t> order;
@@ -228,7 +254,7 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
   const Index nsegments = segments.size(), ntokens = token.size();
   segments.push_back(static_cast<std::uint32_t>(order.size()));
   first_segment.push_back(static_cast<std::uint32_t>(nsegments));
-  const Uploaded<std::uint32_t> d_order(order), d_segments(segments), d_token(token),
+  const ForKernels<T, std::uint32_t> d_order(order), d_segments(segments), d_token(token),
       d_first(first_segment);
   Tensor<Wide<T>> sums(nsegments * width, Use::kWorkspace);
   launch_of<kernels::EmbedSegments, T>(sums.data(), grad_out, d_order.data(), d_segments.data(),
@@ -236,11 +262,11 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
   launch_of<kernels::EmbedGrad, T>(grad_table, sums.data(), d_token.data(), d_first.data(), ntokens,
                                    width);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
   launch_of<kernels::AddRows, T>(x, nullptr, x, table, rows, width, first, positions);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
                         Index width) {
   launch_of<kernels::PositionsGrad, T>(grad_table, grad, first, positions, rows, width);
@@ -248,31 +274,31 @@ void add_positions_grad(T* grad_table, const T* grad, Index first, Index positio
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
-template <DeviceElement T>
+template <KernelElement T>
 void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n) {
   launch_of<kernels::RowMaximum, T>(maximum, logits, rows, n);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows) {
-  const Uploaded<Token> here(targets, rows);
+  const ForKernels<T, Token> here(targets, rows);
   launch_of<kernels::RowSum, T>(sum, target, logits, maximum, here.data(), first, rows, n);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, Tokens targets,
                         Index first, Index n, Index rows, HostOf<T> scale) {
-  const Uploaded<Token> here(targets, rows);
+  const ForKernels<T, Token> here(targets, rows);
   launch_of<kernels::CrossEntropyGrad, T>(logits, maximum, sum, here.data(), first, rows, n, scale);
 }
-template <DeviceElement T>
+template <KernelElement T>
 void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale) {
-  const Uploaded<Token> here(targets, rows);
+  const ForKernels<T, Token> here(targets, rows);
   launch_of<kernels::FusedCrossEntropy, T>(logits, sum, target, here.data(), rows, n, scale);
 }
 template <DeviceElement T>
 void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target, Index rows) {
-  Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
+  Tensor<Beside<T, double>> parts(kernels::kParts, Use::kWorkspace);
   set_zero(loss, 1);
   launch_of<kernels::LossParts, T>(parts.data(), sum, target, rows);
   launch_of<kernels::AddParts, T>(loss, parts.data());
@@ -282,7 +308,7 @@ void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target, Ind
 
 template <DeviceElement T>
 void add_squares(Beside<T, double>* total, const T* x, Index count) {
-  Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
+  Tensor<Beside<T, double>> parts(kernels::kParts, Use::kWorkspace);
   launch_of<kernels::SquareParts, T>(parts.data(), x, count);
   launch_of<kernels::AddParts, T>(total, parts.data());
 }
@@ -313,13 +339,19 @@ void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                                v(u.momentum), v(how.decay), v(u.gradient_scale));
 }
 
-#define WEFT_ON_DEVICE(T)                                                          \
-  WEFT_PRODUCTS(template, T)                                                       \
-  WEFT_OPERATORS(template, T)                                                      \
-  template void sum_losses<T>(LossSum<T>*, const Wide<T>*, const Wide<T>*, Index); \
-  template void narrow(T*, const Wide<T>*, Index);                                 \
+#define WEFT_KERNELS(T)                            \
+  WEFT_PRODUCTS(template, T)                       \
+  WEFT_OPERATORS(template, T)                      \
+  WEFT_ATTENTION(template, T)                      \
+  template void narrow(T*, const Wide<T>*, Index); \
   template void widen(Wide<T>*, const T*, Index);
+#define WEFT_ON_DEVICE(T)   \
+  WEFT_KERNELS(T)           \
+  WEFT_SQUARES(template, T) \
+  template void sum_losses<T>(LossSum<T>*, const Wide<T>*, const Wide<T>*, Index);
 WEFT_DEVICE_TYPES(WEFT_ON_DEVICE)
+WEFT_KERNELS(OnProcessor<Bf16>)
+WEFT_KERNELS(OnProcessor<Fp16>)
 WEFT_OPTIMIZER(template, OnDevice<Fp32>)
 WEFT_OPTIMIZER(template, OnDevice<Fp64>)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "train/mesh/axis.h"
 #include "train/model/stage.h"
 #include "train/operators/operators.h"
-#include "train/parallel/axis.h"
 
 namespace weft::train {
 

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "train/model/balance.h"
 #include "train/model/mfu.h"
 #include "train/operators/operators.h"
-#include "train/pipeline/balance.h"
 
 namespace weft::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "train/model/gpt_layers.h"
-#include "train/parallel/offload.h"
+#include "train/operators/offload.h"
 
 namespace weft::train {
 

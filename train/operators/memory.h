@@ -1,5 +1,5 @@
 // Allocates, copies and clears memory for elements of a type, in host or device memory as the type
-// says (device/types.h). For host memory these functions use the standard library.
+// says (base/types.h). For host memory these functions use the standard library.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "train/base/memory_ledger.h"
+#include "train/base/types.h"
 #include "train/device/context.h"
 #include "train/device/kernel.h"
-#include "train/device/types.h"
-#include "train/parallel/memory_ledger.h"
 
 namespace weft::train {
 

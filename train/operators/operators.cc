@@ -466,7 +466,11 @@ void add_exact_squares(Beside<T, std::int64_t>* parts, const T* x, Index count, 
 template void attention_of_rows(float*, const float*, Index, Index, const AttentionShape&);
 template void attention_of_rows(double*, const double*, Index, Index, const AttentionShape&);
 WEFT_OPERATORS(template, float)
+WEFT_ATTENTION(template, float)
+WEFT_SQUARES(template, float)
 WEFT_OPERATORS(template, double)
+WEFT_ATTENTION(template, double)
+WEFT_SQUARES(template, double)
 template void sum_losses<float>(double*, const float*, const float*, Index);
 template void sum_losses<double>(double*, const double*, const double*, Index);
 template void sum_losses<OnProcessor<Bf16>>(double*, const float*, const float*, Index);

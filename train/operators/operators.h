@@ -1,9 +1,10 @@
 // The operators of both backends. An operator is declared for elements of the processor (float,
-// double: operators.cc) and, by the lists at the end, for 16-bit elements there
-// (operators_half.cc) and for those of a device (device/operators.cc); the type of the numbers
-// selects. On the processor OpenBLAS computes matrix products, loops do the rest, on the threads of
-// parallel.h. On a device operators return at once and run in the order of the compute stream
-// (device/context.h). Operators know shapes only; gpt_layers.h knows which rank holds which part.
+// double: operators.cc) and, by the lists at the end, for those that kernels compute
+// (device/operators.cc): 16-bit elements of the processor, and those of a device; the type of the
+// numbers selects. On the processor OpenBLAS computes matrix products, loops do the rest, on the
+// threads of base/threads.h. On a device operators return at once and run in the order of the
+// compute stream (device/context.h). Operators know shapes only; gpt_layers.h knows which rank
+// holds which part.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
 // that "adds" adds its result to the destination. rows = samples x positions. Wide<T> is T on the
@@ -16,9 +17,9 @@
 #include <numeric>
 #include <vector>
 
+#include "train/base/threads.h"
 #include "train/operators/exact_sum.h"
 #include "train/operators/tensor.h"
-#include "train/parallel/parallel.h"
 
 namespace weft::train {
 
@@ -35,7 +36,10 @@ struct Tokens {
 template <class T>
 concept DeviceElement = kOnDevice<T>;
 template <class T>
-concept HalfElement = kHasMaster<T> && !kOnDevice<T>;  // operators_half.cc
+concept HalfElement = kHasMaster<T> && !kOnDevice<T>;
+// Elements whose operators are made of kernels (device/operators.cc).
+template <class T>
+concept KernelElement = DeviceElement<T> || HalfElement<T>;
 
 // On the processor only: c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements
 // from row to row.
@@ -177,14 +181,10 @@ void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                     const Update& u);
 
 // Rounds numbers to elements, and back; where these are not the same.
-template <DeviceElement T>
+template <KernelElement T>
 void narrow(T* to, const Wide<T>* from, Index count);
-template <DeviceElement T>
+template <KernelElement T>
 void widen(Wide<T>* to, const T* from, Index count);
-template <HalfElement T>
-void narrow(T* to, const float* from, Index count);
-template <HalfElement T>
-void widen(float* to, const T* from, Index count);
 
 // ---- lists -----------------------------------------------------------------------------------
 
@@ -197,9 +197,6 @@ void widen(float* to, const T* from, Index count);
   PREFIX void layer_norm(T*, Wide<T>*, Wide<T>*, const T*, const T*, const T*, Index, Index);     \
   PREFIX void layer_norm_grad(T*, T*, T*, const T*, const T*, const Wide<T>*, const Wide<T>*,     \
                               const T*, Index, Index);                                            \
-  PREFIX void attention(T*, Wide<T>*, const T*, const AttentionShape&);                           \
-  PREFIX void attention_grad(T*, const T*, const T*, const Wide<T>*, const T*,                    \
-                             const AttentionShape&);                                              \
   PREFIX void gelu(T*, const T*, Index);                                                          \
   PREFIX void gelu_grad(T*, const T*, const T*, Index);                                           \
   PREFIX void embed(T*, const T*, Tokens, Index, Index, Index, Index);                            \
@@ -215,17 +212,23 @@ void widen(float* to, const T* from, Index count);
   PREFIX void row_exp(T*, Wide<T>*, Wide<T>*, const Wide<T>*, Tokens, Index, Index, Index);       \
   PREFIX void cross_entropy_grad(T*, const Wide<T>*, const Wide<T>*, Tokens, Index, Index, Index, \
                                  HostOf<T>);                                                      \
-  PREFIX void whole_cross_entropy(T*, Wide<T>*, Wide<T>*, Tokens, Index, Index, HostOf<T>);       \
-  PREFIX void add_squares(Beside<T, double>*, const T*, Index);                                   \
-  PREFIX void see_largest(Beside<T, double>*, const T*, Index);                                   \
+  PREFIX void whole_cross_entropy(T*, Wide<T>*, Wide<T>*, Tokens, Index, Index, HostOf<T>);
+#define WEFT_ATTENTION(PREFIX, T)                                              \
+  PREFIX void attention(T*, Wide<T>*, const T*, const AttentionShape&);        \
+  PREFIX void attention_grad(T*, const T*, const T*, const Wide<T>*, const T*, \
+                             const AttentionShape&);
+#define WEFT_SQUARES(PREFIX, T)                                 \
+  PREFIX void add_squares(Beside<T, double>*, const T*, Index); \
+  PREFIX void see_largest(Beside<T, double>*, const T*, Index); \
   PREFIX void add_exact_squares(Beside<T, std::int64_t>*, const T*, Index, int);
 #define WEFT_OPTIMIZER(PREFIX, T) \
   PREFIX void update_weights(T*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
 
-WEFT_PRODUCTS(template <HalfElement T>, T)
-WEFT_OPERATORS(template <HalfElement T>, T)
-WEFT_PRODUCTS(template <DeviceElement T>, T)
-WEFT_OPERATORS(template <DeviceElement T>, T)
+WEFT_PRODUCTS(template <KernelElement T>, T)
+WEFT_OPERATORS(template <KernelElement T>, T)
+WEFT_ATTENTION(template <DeviceElement T>, T)
+WEFT_ATTENTION(template <HalfElement T>, T)
+WEFT_SQUARES(template <DeviceElement T>, T)
 WEFT_OPTIMIZER(template <DeviceElement T>, T)
 
 // ---- what is made of operators ---------------------------------------------------------------

@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "train/base/memory_ledger.h"
 #include "train/operators/memory.h"
-#include "train/parallel/memory_ledger.h"
 
 namespace weft::train {
 

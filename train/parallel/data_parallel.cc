@@ -1,5 +1,5 @@
-// Memory, optimizer and tensor parts of a stage; gradient_buckets.cc sends gradients. This file
-// does not know the layers.
+// Memory, norm, update and tensor parts of a stage; gradient_buckets.cc sends gradients. This file
+// knows neither the layers nor what a mode sends.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
@@ -16,34 +16,28 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
                               const OptimizerOptions& optimizer)
     : stage_(stage),
       mesh_(mesh),
-      between_groups_(options.stages > 1 && mesh.shard.size() > 1 && mesh.replica.size() > 1
-                          ? mesh.replica_again()
-                          : mesh.replica),
       options_(options),
       optimizer_(optimizer),
-      apart_(kHasMaster<T> || (options.deterministic && options.zero < 2)),
-      type_(apart_ ? kDType<Sum> : kDType<T>),
-      bytes_each_(apart_ ? sizeof(Sum) : sizeof(T)),
-      state_(stage.units().size()) {
+      whole_weights_(options.zero < 3),
+      whole_gradients_(options.zero < 2),
+      separate_sums_(kHasMaster<T> || (options.deterministic && options.zero < 2)),
+      updates_(!options.server || mesh.data.rank() == 0),
+      done_(stage.units().size()) {
   const std::size_t whole = stage.flat_count(), own = part(whole);
-  make_buckets(std::max<std::size_t>(options.bucket_bytes / bytes_each_, 1));
-  weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
-  if (options.zero < 2)
+  make_buckets(std::max<std::size_t>(options.bucket_bytes / sizeof(Sum), 1));
+  weights_ = Tensor<T>::zeros(whole_weights_ ? whole : own, Use::kWeights);
+  if (whole_gradients_)
     gradients_ = Tensor<T>::zeros(whole, Use::kGradients);
-  else if (!apart_)
+  else if (!separate_sums_)
     gradients_ = Tensor<T>::zeros(own, Use::kRemoteGradients);
   if (options.codec != Codec::kNone) residual_.resize(whole);
-  if (apart_) sums_ = Tensor<Sum>::zeros(options.zero < 2 ? whole : own, Use::kRemoteGradients);
-  if (updates() && (optimizer.adam || optimizer.momentum != 0))
-    moment1_ = Tensor<Wide<T>>::zeros(own, Use::kFirstMoment);
-  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kSecondMoment);
-  if (updates() && kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kMasterWeights);
-  if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
-  send_state_away();
-  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
-    const std::size_t begin = stage.units()[static_cast<std::size_t>(u)].begin;
-    stage.bind(u, options.zero < 3 ? weights_.data() + begin : nullptr,
-               options.zero < 2 ? gradients_.data() + begin : nullptr);
+  if (separate_sums_)
+    sums_ = Tensor<Sum>::zeros(whole_gradients_ ? whole : own, Use::kRemoteGradients);
+  if (updates_) state_ = OptimizerState<T>(own, optimizer, options.offload);
+  for (int u = 0; u < static_cast<int>(stage.units().size()); ++u) {
+    const std::size_t begin = unit_at(u).begin;
+    stage.bind(u, whole_weights_ ? weights_.data() + begin : nullptr,
+               whole_gradients_ ? gradients_.data() + begin : nullptr);
   }
   stage.set_store(this);
 }
@@ -57,12 +51,11 @@ DataParallel<T>::~DataParallel() {
 // its own, which the stage with the other copy cuts alike.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
-  const auto s = static_cast<std::size_t>(mesh_.shard.size());
-  most = std::max(most / s * s, s);
+  most = std::max(most / shards() * shards(), shards());
   const auto& units = stage_.units();
   for (int u = static_cast<int>(units.size()) - 1; u >= 0; --u) {
     const Unit& unit = units[static_cast<std::size_t>(u)];
-    if (options_.zero >= 2) {
+    if (!whole_gradients_) {
       buckets_.push_back({unit.begin, unit.end, u});
       continue;
     }
@@ -84,10 +77,10 @@ void DataParallel<T>::make_buckets(std::size_t most) {
 template <class T>
 void DataParallel<T>::fill(
     const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value) {
-  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
-    const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
+  for (int u = 0; u < static_cast<int>(stage_.units().size()); ++u) {
+    const Unit& unit = unit_at(u);
     Tensor<T> whole;
-    if (options_.zero == 3) {
+    if (!whole_weights_) {
       whole = Tensor<T>::zeros(unit.end - unit.begin, Use::kWorkspace);
       stage_.bind(u, whole.data(), nullptr);
     }
@@ -99,7 +92,7 @@ void DataParallel<T>::fill(
       });
       from_host(p.value, values.data(), values.size());
     }
-    if (options_.zero == 3) {
+    if (!whole_weights_) {
       const std::size_t n = part(whole.count());
       copy(weights_.data() + part(unit.begin),
            whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
@@ -111,11 +104,11 @@ void DataParallel<T>::fill(
 template <class T>
 void DataParallel<T>::set_master() {
   if constexpr (kHasMaster<T>) {
-    bring_state_back();
+    state_.bring_back();
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-      widen(master_.data() + stored, part_weights(stored, p.offset + first), n);
+      widen(state_.master.data() + stored, part_weights(stored, p.offset + first), n);
     });
-    send_state_away();
+    state_.send_away();
   }
 }
 
@@ -152,80 +145,47 @@ void DataParallel<T>::each_piece(const std::function<void(const Parameter<T>&, s
   }
 }
 
-template <class T>
-T* DataParallel<T>::part_weights(std::size_t stored, std::size_t flat) {
-  return weights_.data() + (options_.zero == 3 ? stored : flat);
-}
 // What counts in the norm: an element that several ranks have counts on one of them.
 template <class T>
-template <class G, class See>
-void DataParallel<T>::each_gradient(const Tensor<G>& sums, See see) const {
+template <class See>
+void DataParallel<T>::each_gradient(See see) const {
   if (mesh_.replica.rank() != 0) return;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
-    see(sums.data() + at(stored, p.offset + first), n);
+    see(summed().data() + gradient_at(stored, p.offset + first), n);
   });
 }
 
 template <class T>
 double DataParallel<T>::squares() const {
-  double all = 0;
-  with_sums([&]<class G>(const Tensor<G>& sums) {
-    SquareSum<G> sum;
-    each_gradient(sums, [&](const G* x, std::size_t n) { sum.add(x, n); });
-    all = sum.value();
-  });
-  return all;
+  SquareSum<Sum> sum;
+  each_gradient([&](const Sum* x, std::size_t n) { sum.add(x, n); });
+  return sum.value();
 }
 
 template <class T>
 double DataParallel<T>::largest() const {
-  double most = 0;
-  with_sums([&]<class G>(const Tensor<G>& sums) {
-    ExactSquares<G> squares;
-    each_gradient(sums, [&](const G* x, std::size_t n) { squares.see(x, n); });
-    most = squares.largest();
-  });
-  return most;
+  ExactSquares<Sum> squares;
+  each_gradient([&](const Sum* x, std::size_t n) { squares.see(x, n); });
+  return squares.largest();
 }
 
 template <class T>
 void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
-  with_sums([&]<class G>(const Tensor<G>& sums) {
-    ExactSquares<G> squares;
-    each_gradient(sums, [&](const G* x, std::size_t n) { squares.add(x, n, shift); });
-    const ExactSum mine = squares.sum();
-    sum.high += mine.high;
-    sum.low += mine.low;
-  });
-}
-
-template <class T>
-void DataParallel<T>::send_state_away() {
-  if (!offload_ || (moment1_.empty() && master_.empty())) return;
-  std::vector<Tensor<Wide<T>>> state;
-  for (Tensor<Wide<T>>* each : {&moment1_, &moment2_, &master_}) state.push_back(std::move(*each));
-  offload_->put(0, state);
-}
-
-template <class T>
-void DataParallel<T>::bring_state_back() {
-  if (!offload_) return;
-  std::vector<Tensor<Wide<T>>> state;
-  offload_->get(0, state);
-  if (state.empty()) return;  // is here
-  moment1_ = std::move(state[0]);
-  moment2_ = std::move(state[1]);
-  master_ = std::move(state[2]);
+  ExactSquares<Sum> squares;
+  each_gradient([&](const Sum* x, std::size_t n) { squares.add(x, n, shift); });
+  const ExactSum mine = squares.sum();
+  sum.high += mine.high;
+  sum.low += mine.low;
 }
 
 template <class T>
 void DataParallel<T>::update(int step, double rate, double scale) {
-  bring_state_back();
-  if (updates())
+  state_.bring_back();
+  if (updates_)
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       T* w = part_weights(stored, p.offset + first);
-      const std::size_t g = at(stored, p.offset + first);
+      const Sum* g = sums() + gradient_at(stored, p.offset + first);
       const double decay = p.decays ? optimizer_.decay : 0;
       const auto place = [&](Tensor<Wide<T>>& state) {
         return state.empty() ? nullptr : state.data() + stored;
@@ -234,18 +194,28 @@ void DataParallel<T>::update(int step, double rate, double scale) {
                        {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
                        optimizer_.momentum,
                        scale};
-      Wide<T>*const moment1 = place(moment1_), *const moment2 = place(moment2_);
+      Wide<T>*const moment1 = place(state_.moment1), *const moment2 = place(state_.moment2);
       if constexpr (kHasMaster<T>) {  // updates fp32 masters, then rounds them to the weights
-        update_weights(reinterpret_cast<Sum*>(place(master_)), moment1, moment2, sums_.data() + g,
-                       n, how);
-        narrow(w, place(master_), n);
+        Wide<T>* const master = place(state_.master);
+        update_weights(reinterpret_cast<Sum*>(master), moment1, moment2, g, n, how);
+        narrow(w, master, n);
       } else {
-        update_weights(w, moment1, moment2, (apart_ ? sums_ : gradients_).data() + g, n, how);
+        update_weights(w, moment1, moment2, g, n, how);
       }
     });
-  send_state_away();
-  share_weights();
+  state_.send_away();
+  timed_share();
   forget_gradients();
+}
+
+// Time only counts where ranks share.
+template <class T>
+void DataParallel<T>::timed_share() {
+  const double start = now_s();
+  share_weights();
+  const double took = shards() > 1 || options_.server ? now_s() - start : 0;
+  exposed_ += took;
+  total_ += took;
 }
 
 template <class T>
@@ -255,22 +225,8 @@ void DataParallel<T>::forget_gradients() {
 }
 
 template <class T>
-void DataParallel<T>::share_weights() {
-  if (options_.zero == 3) return;
-  const double start = now_s();
-  for (const Bucket& b : buckets_)
-    if (options_.server)
-      mesh_.data.broadcast(weights_.data() + b.begin, b.count());  // of kServer, rank 0
-  for (const Bucket& b : buckets_)
-    mesh_.shard.all_gather(weights_.data() + b.begin, part(b.count()));
-  const double took = mesh_.shard.size() > 1 || options_.server ? now_s() - start : 0;
-  exposed_ += took;
-  total_ += took;
-}
-
-template <class T>
 std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
-  bring_state_back();  // stays until the next update
+  state_.bring_back();  // stays until the next update
   copies_.clear();
   std::vector<TensorPart<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
@@ -290,11 +246,11 @@ std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
       all.push_back(std::move(x));
     };
     if constexpr (kHasMaster<T>)
-      piece("", master_.data() + stored);
+      piece("", state_.master.data() + stored);
     else
       piece("", part_weights(stored, p.offset + first));
-    if (!moment1_.empty()) piece("/m", moment1_.data() + stored);
-    if (!moment2_.empty()) piece("/v", moment2_.data() + stored);
+    if (!state_.moment1.empty()) piece("/m", state_.moment1.data() + stored);
+    if (!state_.moment2.empty()) piece("/v", state_.moment2.data() + stored);
   });
   return all;
 }
@@ -305,16 +261,16 @@ void DataParallel<T>::restored() {
   copies_.clear();
   if constexpr (kHasMaster<T>)
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-      narrow(part_weights(stored, p.offset + first), master_.data() + stored, n);
+      narrow(part_weights(stored, p.offset + first), state_.master.data() + stored, n);
     });
-  send_state_away();
-  share_weights();
+  state_.send_away();
+  timed_share();
 }
 
 template <class T>
 void DataParallel<T>::visit(const std::function<void(const Parameter<T>&)>& see) {
-  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
-    const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
+  for (int u = 0; u < static_cast<int>(stage_.units().size()); ++u) {
+    const Unit& unit = unit_at(u);
     want_weights(u);
     for (std::size_t i = unit.first; i < unit.last; ++i) see(stage_.parameters()[i]);
     release_weights(u);

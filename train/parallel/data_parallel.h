@@ -10,17 +10,20 @@
 // clang-format on
 //
 // (Rajbhandari et al., arXiv 1910.02054.) s: the number of ranks of Mesh::shard, n unless in groups
-// (MiCS). An all-reduce then adds each group's sums between the groups: 2 (r-1)/r Psi/s. ZeRO 0 has
-// groups of one rank. ZeRO 3 gathers the weights of the next unit while a unit computes.
+// (MiCS).
+//
+// This class is the common base, and by itself ZeRO 0: buckets, sums, norm, update. Each other mode
+// is a short file that overrides what differs:
+//
+//   zero1.h             reduce-scatter and all-gather, groups of replicas
+//   zero2.h             gradients of a unit leave after each micro-batch; a rank keeps its part
+//   zero3.h             weights of a unit are gathered while it computes
+//   server_replicas.h   a parameter server takes the place of the all-reduce
+//   deterministic.h     sums whose bits do not depend on the number of replicas
+//   optimizer_state.h   moments and master weights, and their offload
 //
 // Gradients are sent in buckets: parts of the flat buffer of at most bucket_bytes, from the
 // buffer's end, where the backward pass begins.
-//
-// A parameter server (--sync ps) takes the place of the all-reduce: the first rank of each
-// data-parallel group computes like the others, and alone has the optimizer's state. Gradients are
-// reduced to it, bucket by bucket while the backward pass runs; it takes the step and broadcasts
-// its weights. Results are those of the all-reduce. Each stage of a pipeline and each rank of a
-// tensor-parallel group has a server of its own.
 //
 // 16-bit gradients of a micro-batch are added to sums in fp32, which travel and which the update
 // reads: 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments
@@ -30,28 +33,22 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "train/mesh/mesh.h"
 #include "train/model/gpt_stage.h"
 #include "train/operators/exact_sum.h"
-#include "train/parallel/mesh.h"
-#include "train/parallel/offload.h"
+#include "train/parallel/optimizer_state.h"
 
 namespace weft::train {
-
-struct OptimizerOptions {
-  bool adam = true;  // false: SGD
-  double rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1, momentum = 0.9;
-};
 
 struct DataParallelOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true;
-  // The sum over micro-batches has one order for any number of replicas: see reduce_in_order().
+  // The sum over micro-batches has one order for any number of replicas: see deterministic.h.
   bool deterministic = false;
   int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
@@ -65,8 +62,8 @@ struct DataParallelOptions {
 template <class T>
 class DataParallel : public WeightStore {
  public:
-  // `stage` and `mesh` must outlive this object. The length of the stage's flat buffer is a
-  // multiple of mesh.shard.size().
+  // Of ZeRO 0; make_data_parallel() makes the other modes. `stage` and `mesh` must outlive this
+  // object. The length of the stage's flat buffer is a multiple of mesh.shard.size().
   DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
                const OptimizerOptions& optimizer);
   ~DataParallel() override;
@@ -78,17 +75,16 @@ class DataParallel : public WeightStore {
   // value.
   void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
-  void expect_weights(int unit) override;
-  void want_weights(int unit) override;
-  void release_weights(int unit) override;
-  void want_gradients(int unit) override;
+  void want_weights(int) override { poll(); }
+  void release_weights(int) override {}
+  void want_gradients(int) override {}
   void gradients_done(int unit) override;
   // Advances the buckets in flight. The trainer calls this between operators.
-  void poll();
+  virtual void poll();
 
   // Must follow the last micro-batch: waits until this rank's part of the gradients is the sum over
   // all replicas.
-  void finish();
+  virtual void finish();
   // Returns the sum of squares of this rank's part of the gradients. An element that several ranks
   // have counts on one of them.
   double squares() const;
@@ -111,10 +107,10 @@ class DataParallel : public WeightStore {
 
   double exposed_seconds() const { return exposed_; }  // waits for buckets and weights
   double total_seconds() const { return total_; }      // time with buckets or weights in flight
-  std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
+  std::uint64_t offloaded_bytes() const { return state_.offloaded_bytes(); }
 
- private:
-  // Element of sums_.
+ protected:
+  // Element of the sums over micro-batches and replicas.
   using Sum = std::conditional_t<!kHasMaster<T>, T,
                                  std::conditional_t<kOnDevice<T>, OnDevice<Fp32>, float>>;
   struct Bucket {
@@ -124,47 +120,99 @@ class DataParallel : public WeightStore {
   };
   struct BucketInFlight {
     const Bucket* bucket;
-    char* data;  // elements of type_
-    // The bucket's memory, where the unit gave up its gradients (ZeRO 2, 3).
-    Tensor<T> own;
-    Tensor<Sum> own_sum;
-    Tensor<Sum> blocks;  // every rank's block of this rank's part (deterministic mode)
-    Request handle;
-    Request scatter;         // first half on a device, where both halves are called together
-    bool scattered = false;  // `handle` belongs to the last half
+    Sum* data;            // of the whole bucket
+    Tensor<Sum> own;      // the bucket's memory, where the unit gave up its gradients
+    Tensor<Sum> blocks;   // every rank's block of this rank's part (deterministic mode)
+    Request handle;       // of the call under way
+    Request first_half;   // on a device, where both halves are called together
+    bool second = false;  // `handle` belongs to the second half
   };
 
+  // What a mode decides.
+  // Begins to sum a bucket over the replicas.
+  virtual void begin(BucketInFlight& b);
+  // Begins a second call where the bucket needs one. Returns false when the sum is complete.
+  virtual bool second_half(BucketInFlight&) { return false; }
+  // The bucket's sum is complete.
+  virtual void arrived(BucketInFlight&) {}
+  // Sets the bucket's data: the gradients of this rank.
+  virtual void take(BucketInFlight& b) { b.data = sums() + b.bucket->begin; }
+  // Adds what a micro-batch has left in a unit's gradients to sums in more digits, if there are
+  // any.
+  virtual void add_to_sums(int unit);
+  // The sums of this rank's gradients of a unit.
+  virtual Sum* sums_of(int unit) { return sums() + unit_at(unit).begin; }
+  // Whether a unit's gradients leave after `done` micro-batches; else finish() sends them.
+  virtual bool leaves(int unit, int done) const {
+    return !sent_last(unit) && done == options_.micro_batches;
+  }
+  virtual bool sent_last(int unit) const {
+    return unit == stage_.shared_unit() || !options_.overlap;
+  }
+  virtual void send_unit(int unit);
+  // Sums gradients that no bucket holds: of the whole buffer, in the order of the operators.
+  virtual void sum_whole(Sum* all, std::size_t count) { mesh_.data.all_reduce(all, count); }
+  // Every rank gets the weights that others have updated.
+  virtual void share_weights() {}
+
+  const Unit& unit_at(int unit) const { return stage_.units()[static_cast<std::size_t>(unit)]; }
+  std::size_t part(std::size_t n) const { return n / shards(); }
+  std::size_t shards() const { return static_cast<std::size_t>(mesh_.shard.size()); }
+  // This rank's part of a bucket's data.
+  Sum* own_part(const BucketInFlight& b) const {
+    return b.data + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.bucket->count());
+  }
+  // Where the gradients are that are complete after finish().
+  Tensor<Sum>& summed() {
+    if constexpr (kHasMaster<T>)
+      return sums_;
+    else
+      return separate_sums_ ? sums_ : gradients_;
+  }
+  const Tensor<Sum>& summed() const { return const_cast<DataParallel*>(this)->summed(); }
+  Sum* sums() { return summed().data(); }
+  // Sums the gradients of unsharded parameters over tensor ranks: with sequence parallelism each
+  // rank saw its rows only.
+  template <class G>
+  void sum_partial(int unit, G* gradients);
+  // sums += a widened copy of the gradients, which become zero.
+  void widen_and_add(Sum* sums, T* gradients, std::size_t count);
+  void take_front();  // of in_flight_: waits until it has arrived
+  template <class Call>
+  void timed(Call call) {  // the call's time is exposed
+    const double start = now_s();
+    call();
+    exposed_ += now_s() - start;
+  }
+
+  GptStage<T>& stage_;
+  Mesh& mesh_;
+  const DataParallelOptions options_;
+  const OptimizerOptions optimizer_;
+  // What this rank has as a whole; else it has its part.
+  const bool whole_weights_, whole_gradients_;
+  // Sums are apart from the gradients of a micro-batch: of 16-bit gradients, and in the
+  // deterministic mode where all ranks have all gradients.
+  const bool separate_sums_;
+  const bool updates_;           // this rank takes the optimizer's step
+  std::vector<Bucket> buckets_;  // from the end of the flat buffer
+  Tensor<T> weights_, gradients_;
+  Tensor<Sum> sums_;             // as long as the gradients
+  std::vector<float> residual_;  // of compressed gradients, as long as gradients_
+  OptimizerState<T> state_;      // of this rank's part
+  std::deque<BucketInFlight> in_flight_;
+  bool adding_ = false;  // arrived() is adding the first bucket in flight
+  double exposed_ = 0, total_ = 0;
+
+ private:
   void make_buckets(std::size_t most);
-  void send_bucket(const Bucket& bucket);
-  void join_replicas(BucketInFlight& bucket);
   bool advance(BucketInFlight& bucket, bool wait);
-  void arrived(BucketInFlight& bucket);
-  void send_unit(int unit);
-  bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
-  // Whether finish() sends all buckets.
-  bool sends_last() const { return !options_.overlap && !options_.deterministic; }
-  void reduce_in_order();
-  void add_part(std::size_t stored, const char* from, std::size_t n);
-  void add_to_sums(int unit);
-  void sum_partial(int unit, char* gradients, std::size_t begin);
+  void pop_front();
   void sum_tied_gradients();
-  void fetch(int unit);
-  void share_weights();
-  void set_master();                  // sets the master weights from the weights
-  static constexpr Rank kServer = 0;  // of the data axis
-  bool updates() const { return !options_.server || mesh_.data.rank() == kServer; }
-  template <class G, class See>
-  void each_gradient(const Tensor<G>& sums, See see) const;
-  // Calls see(tensor) with the gradients that are complete after finish().
+  void timed_share();
+  void set_master();  // sets the master weights from the weights
   template <class See>
-  void with_sums(See see) const {
-    apart_ ? see(sums_) : see(gradients_);
-  }
-  // In place; elements of type_.
-  void all_reduce(Axis& axis, char* data, std::size_t count) {
-    axis.run([&] { return axis.in_order<T>().all_reduce(data, data, count, type_, RedOp::kSum); });
-  }
-  std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
+  void each_gradient(See see) const;
   // Index in the flat buffer of this rank's part of the bucket.
   std::size_t mine(const Bucket& b) const {
     return b.begin + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.count());
@@ -173,56 +221,26 @@ class DataParallel : public WeightStore {
   // this rank's part.
   void each_piece(const std::function<void(const Parameter<T>&, std::size_t, std::size_t,
                                            std::size_t)>& call) const;
-  T* part_weights(std::size_t stored, std::size_t flat);
-  // Index in gradients_ or sums_.
-  std::size_t at(std::size_t stored, std::size_t flat) const {
-    return options_.zero >= 2 ? stored : flat;
+  T* part_weights(std::size_t stored, std::size_t flat) {
+    return weights_.data() + (whole_weights_ ? flat : stored);
   }
-  char* sums() {
-    return apart_ ? reinterpret_cast<char*>(sums_.data())
-                  : reinterpret_cast<char*>(gradients_.data());
+  std::size_t gradient_at(std::size_t stored, std::size_t flat) const {
+    return whole_gradients_ ? flat : stored;
   }
 
-  GptStage<T>& stage_;
-  Mesh& mesh_;
-  // A duplicate of the replica axis for second halves, which follow first halves in this stage's
-  // order: stages of a rank on one communicator could order their calls differently per rank.
-  Axis between_groups_;
-  const DataParallelOptions options_;
-  const OptimizerOptions optimizer_;
-  // Sums are apart from the gradients of a micro-batch: of 16-bit gradients, and in the
-  // deterministic mode where all ranks have all gradients.
-  const bool apart_;
-  const DType type_;                   // of the elements that are summed
-  const std::size_t bytes_each_;       // of such an element
-  std::vector<Bucket> buckets_;        // from the end of the flat buffer
-  Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2; 0 to 1), or this rank's part
-  Tensor<Sum> sums_;                   // as long as gradients_; where apart_
-  std::vector<float> residual_;        // of compressed gradients, as long as gradients_
-  Tensor<Wide<T>> moment1_, moment2_;  // moments of this rank's part
-  Tensor<Wide<T>> master_;             // this rank's weights in all digits, where T has fewer
-  struct Copy {                        // a TensorPart's copy in host memory
+  struct Copy {  // a TensorPart's copy in host memory
     std::vector<HostOf<T>> host;
     std::function<void(const HostOf<T>*)> put_back;
   };
   std::vector<std::unique_ptr<Copy>> copies_;
-  std::unique_ptr<Offload<Wide<T>>> offload_;
-  void send_state_away();
-  void bring_state_back();
-  struct UnitState {
-    Tensor<T> weights, gradients;  // gathered while needed (ZeRO 3), while summed (ZeRO 2, 3)
-    Tensor<Sum> sum;               // of the gradients, where sums are apart (ZeRO 2, 3)
-    int wanted = 0, done = 0;
-    std::optional<Request> fetch;  // gather of the weights
-    DeviceMark fetched;            // the end of that gather, on a device
-    double since = 0, arrived = 0;
-  };
-  std::vector<UnitState> state_;
-  // Gathers that the device waits for, not the host, and when they began.
-  std::deque<std::pair<Request, double>> fetches_;
-  std::deque<BucketInFlight> in_flight_;
-  bool adding_ = false;  // arrived() is adding the first bucket in flight
-  double exposed_ = 0, total_ = 0, since_ = 0;
+  std::vector<int> done_;  // micro-batches, by unit
+  double since_ = 0;       // when the first bucket in flight left
 };
+
+// Makes the mode that the options name.
+template <class T>
+std::unique_ptr<DataParallel<T>> make_data_parallel(GptStage<T>& stage, Mesh& mesh,
+                                                    const DataParallelOptions& options,
+                                                    const OptimizerOptions& optimizer);
 
 }  // namespace weft::train

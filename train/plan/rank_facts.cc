@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "train/pipeline/balance.h"
+#include "train/model/balance.h"
 #include "train/pipeline/checker.h"
 
 namespace weft::train {

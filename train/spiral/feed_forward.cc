@@ -9,7 +9,7 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "train/parallel/mesh.h"
+#include "train/mesh/mesh.h"
 #include "train/pipeline/runtime.h"
 
 namespace weft::train {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "train/mesh/axis.h"
 #include "train/model/stage.h"
 #include "train/operators/operators.h"
-#include "train/parallel/axis.h"
 
 namespace weft::train {
 

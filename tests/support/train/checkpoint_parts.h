@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,8 +31,20 @@ class Folder {
   std::string path_;
 };
 
-// tp ranks split tensors by rows, by columns or not at all; each of dp ranks keeps a part of that
-// (ZeRO), or all of it.
+// Returns the folders of committed saves, oldest first; a user's own copies are left out.
+inline std::vector<std::string> committed_checkpoints(const std::string& folder) {
+  static const std::regex name("step-[0-9]{8}(\\.[0-9]+)?");
+  std::vector<std::string> all;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (std::regex_match(entry.path().filename().string(), name) &&
+        fs::exists(entry.path() / "commit"))
+      all.push_back(entry.path());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// tp ranks split tensors by rows, columns or not at all; dp ranks each keep a part of that (ZeRO),
+// or all of it.
 struct CheckpointLayout {
   const char* name;
   int tp, dp;

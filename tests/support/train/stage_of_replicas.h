@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "support/train/train_runs.h"
 
@@ -36,7 +37,8 @@ struct Replica {
              {.data = world.size(), .shard = options.zero == 0 ? 1 : 0, .algorithm = "ring"}),
         stage(shape, {&mesh.tensor},
               {.samples = samples, .multiple = static_cast<std::size_t>(mesh.shard.size())}),
-        store(stage, mesh, options, {}),
+        made(train::make_data_parallel<T>(stage, mesh, options, {})),
+        store(*made),
         seeing(store) {
     store.initialise(1);
     stage.set_store(&seeing);
@@ -62,7 +64,8 @@ struct Replica {
   }
   train::Mesh mesh;
   train::GptStage<T> stage;
-  train::DataParallel<T> store;
+  std::unique_ptr<train::DataParallel<T>> made;
+  train::DataParallel<T>& store;
   SeeingStore seeing;
 };
 

@@ -13,6 +13,7 @@
 
 #include "support/process/shell.h"
 #include "support/process/temporary_folder.h"
+#include "train/device/peaks.h"
 #include "train/model/mfu.h"
 
 namespace weft {

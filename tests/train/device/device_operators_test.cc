@@ -51,20 +51,6 @@ TEST_F(DeviceOperators, AHeadThatNoTeamHoldsIsRefused) {
                  "attention on a GPU: a head of 136 numbers; at most 128: take more --heads");
   }
 }
-// What every lane holds of a tile comes back; the transpose is one.
-TEST_F(DeviceOperators, TilesAreTransposed) {
-  kernels::HostTeam team;
-  kernels::TileOf<kernels::HostTeam, float> tile;
-  for (int lane = 0; lane < kernels::kLanes; ++lane)
-    for (int i = 0; i < kernels::kOwn; ++i)
-      tile[lane].own[i] =
-          static_cast<float>(kernels::row_of(lane, i) * 16 + kernels::column_of(lane, i));
-  kernels::transpose(team, tile);
-  for (int lane = 0; lane < kernels::kLanes; ++lane)
-    for (int i = 0; i < kernels::kOwn; ++i)
-      EXPECT_EQ(tile[lane].own[i],
-                static_cast<float>(kernels::column_of(lane, i) * 16 + kernels::row_of(lane, i)));
-}
 
 // The sum of a team has the order of the GPU's butterfly.
 TEST_F(DeviceOperators, TeamsJoinEveryLane) {

@@ -42,8 +42,7 @@ void run_fixture(bool tied, int tensor_ranks, double tolerance) {
   testing::run_ranks(testing::places({tensor_ranks}), {}, [&](World& world) {
     Mesh mesh(world, {.tensor = tensor_ranks});
     GptStage<T> stage(shape, {&mesh.tensor}, {.samples = kSamples});
-    OptimizerOptions optimizer{.rate = 1e-3};
-    DataParallel<T> store(stage, mesh, {}, optimizer);
+    DataParallel<T> store(stage, mesh, {}, {});
     store.fill([&](const Parameter<T>& p, std::size_t k) {
       // Of the tensor in the fixture's list, which is that of a model on one rank.
       const double place = static_cast<double>(&p - stage.parameters().data());

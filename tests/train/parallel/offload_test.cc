@@ -1,6 +1,6 @@
 // Offloading: what waits in a file comes back as it was; training is the same to the bit, with less
 // memory.
-#include "train/parallel/offload.h"
+#include "train/operators/offload.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

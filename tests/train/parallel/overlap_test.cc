@@ -10,7 +10,7 @@
 
 #include "support/train/stage_of_replicas.h"
 #include "support/train/train_on_device_cases.h"
-#include "train/parallel/parallel.h"
+#include "train/base/threads.h"
 
 namespace weft::train {
 namespace {

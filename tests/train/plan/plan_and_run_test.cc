@@ -47,7 +47,7 @@ Run run_of(const TrainOptions& o) {
     // need more: the plan is of the step that needed the least.
     std::size_t peak = std::numeric_limits<std::size_t>::max();
     for (int step = 0; step < 2; ++step) {
-      ledger.forget_peaks();
+      ledger.peak_total = ledger.total;
       sent = trainer.step().sent;
       peak = std::min(peak, ledger.peak_total);
     }

@@ -1,5 +1,5 @@
 // Coordinates, groups and bytes of the mesh. This file does not know what an axis carries.
-#include "train/parallel/mesh.h"
+#include "train/mesh/mesh.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Stages of a pipeline that compute alike, although the head computes beside the last one's blocks.
 // labels: sim
-#include "train/pipeline/balance.h"
+#include "train/model/balance.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The threads of a rank: a team that takes pieces from a ticket. This file does not know operators.
-#include "train/parallel/parallel.h"
+#include "train/base/threads.h"
 
 #include <atomic>
 #include <chrono>

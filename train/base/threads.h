@@ -3,9 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
-
-#include "train/operators/tensor.h"
 
 namespace weft::train {
 

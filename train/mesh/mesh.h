@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/parallel/axis.h"
+#include "train/mesh/axis.h"
 
 namespace weft::train {
 

@@ -1,6 +1,6 @@
 // Pipelines of a mesh. Threads of an operator: every piece once, and the same bits with any number
 // of threads.
-#include "train/parallel/parallel.h"
+#include "train/base/threads.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include "support/process/no_threads.h"
 #include "topo/base/status.h"
+#include "train/mesh/mesh.h"
 #include "train/operators/operators.h"
-#include "train/parallel/mesh.h"
 
 namespace weft::train {
 namespace {

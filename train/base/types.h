@@ -113,8 +113,6 @@ const Wide<T>* as_wide(const T* room) {
   return reinterpret_cast<const Wide<T>*>(room);
 }
 
-// Calls X(element) for each element type of models on a device.
-#define WEFT_DEVICE_ELEMENTS(X) X(Fp64) X(Fp32) X(Bf16) X(Fp16)
 // Calls X(T) for each T that models compute with on a device, and on the processor and a device.
 #define WEFT_DEVICE_TYPES(X) X(OnDevice<Fp64>) X(OnDevice<Fp32>) X(OnDevice<Bf16>) X(OnDevice<Fp16>)
 #define WEFT_TYPES(X) \

@@ -1,5 +1,5 @@
 // The unnamed file of offloads. This file does not know tensors.
-#include "train/parallel/offload.h"
+#include "train/operators/offload.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

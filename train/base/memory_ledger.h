@@ -45,10 +45,6 @@ struct MemoryLedger {
     now[static_cast<std::size_t>(use)] -= bytes;
     total -= bytes;
   }
-  void forget_peaks() {
-    peak = now;
-    peak_total = total;
-  }
   static MemoryLedger& of_this_rank() {
     thread_local MemoryLedger ledger;
     return ledger;

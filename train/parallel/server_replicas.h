@@ -1,0 +1,37 @@
+// A parameter server (--sync ps) takes the place of the all-reduce: the first rank of each
+// data-parallel group computes like the others, and alone has the optimizer's state. Gradients are
+// reduced to it, bucket by bucket while the backward pass runs; it takes the step and broadcasts
+// its weights. Results are those of the all-reduce. Each stage of a pipeline and each rank of a
+// tensor-parallel group has a server of its own.
+#pragma once
+
+#include "train/parallel/data_parallel.h"
+
+namespace weft::train {
+
+template <class T>
+class ServerReplicas : public DataParallel<T> {
+ public:
+  using DataParallel<T>::DataParallel;
+
+ protected:
+  using typename DataParallel<T>::BucketInFlight, typename DataParallel<T>::Sum;
+  static constexpr Rank kServer = 0;  // of the data axis
+
+  void begin(BucketInFlight& b) override {
+    b.handle = this->mesh_.data.template beside<T>().reduce_async(
+        b.data, b.data, b.bucket->count(), kDType<Sum>, RedOp::kSum, kServer);
+  }
+  void sum_whole(Sum* all, std::size_t count) override {
+    Axis& data = this->mesh_.data;
+    data.run([&] {
+      return data.in_order<T>().reduce(all, all, count, kDType<Sum>, RedOp::kSum, kServer);
+    });
+  }
+  void share_weights() override {
+    for (const auto& b : this->buckets_)  // broadcast from rank 0
+      this->mesh_.data.broadcast(this->weights_.data() + b.begin, b.count());
+  }
+};
+
+}  // namespace weft::train

@@ -1,0 +1,59 @@
+// ZeRO 1: each rank of a shard group updates its part of the weights. A reduce-scatter brings it
+// the sum of its part of each bucket, an all-gather brings all ranks the new weights. Where there
+// are several groups (MiCS), an all-reduce between them adds their sums up: 2 (r-1)/r Psi/s more
+// bytes.
+#pragma once
+
+#include "train/parallel/data_parallel.h"
+
+namespace weft::train {
+
+template <class T>
+class Zero1 : public DataParallel<T> {
+ public:
+  Zero1(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
+        const OptimizerOptions& optimizer)
+      : DataParallel<T>(stage, mesh, options, optimizer),
+        between_groups_(options.stages > 1 && mesh.shard.size() > 1 && mesh.replica.size() > 1
+                            ? mesh.replica_again()
+                            : mesh.replica) {}
+
+ protected:
+  using typename DataParallel<T>::BucketInFlight, typename DataParallel<T>::Sum;
+  using DataParallel<T>::mesh_;
+
+  void begin(BucketInFlight& b) override {
+    if (mesh_.shard.size() == 1) {
+      b.second = true;
+      return DataParallel<T>::begin(b);
+    }
+    b.handle = mesh_.shard.template beside<T>().reduce_scatter_async(
+        b.data, this->own_part(b), this->part(b.bucket->count()), kDType<Sum>, RedOp::kSum);
+    // A stream takes its calls in turn, so they must come in the same order on every rank: not when
+    // a rank happens to see that the first half is over.
+    if (kOnDevice<T> && mesh_.replica.size() > 1) {
+      b.first_half = std::move(b.handle);
+      second_half(b);
+    }
+  }
+  // Every rank of the group has the sum of its part; the groups add these up.
+  bool second_half(BucketInFlight& b) override {
+    if (b.second || mesh_.replica.size() == 1) return false;
+    b.second = true;
+    Sum* own = this->own_part(b);
+    b.handle = between_groups_.beside<T>().all_reduce_async(own, own, this->part(b.bucket->count()),
+                                                            kDType<Sum>, RedOp::kSum);
+    return true;
+  }
+  void share_weights() override {
+    for (const auto& b : this->buckets_)
+      mesh_.shard.all_gather(this->weights_.data() + b.begin, this->part(b.count()));
+  }
+
+ private:
+  // A duplicate of the replica axis for second halves, which follow first halves in this stage's
+  // order: stages of a rank on one communicator could order their calls differently per rank.
+  Axis between_groups_;
+};
+
+}  // namespace weft::train
