@@ -66,7 +66,6 @@ constexpr Spelling kSpellings[] = {
     {"", "--domain-us", "--host-us"},
     {"", "--reduce-GBps", "--reduce-gbs"},
     {"", "--copy-GBps", "--copy-gbs"},
-    {"", "--stop-after", "--stop-after-s"},
     {"", "--grace", "--grace-ms", "milliseconds"},
     {"", "--after", "--after-s"},
     {"", "--counters", "--json"},
@@ -74,7 +73,6 @@ constexpr Spelling kSpellings[] = {
     {"", "--timeout", "--timeout-ms", "milliseconds"},
     {"", "--limit", "--limit-s"},
     {"", "--output", "--out"},
-    {"peers", "--budget", "--budget-s", "seconds"},
     // nccl-tests; its short options without a line here are options of `weft perf COLLECTIVE`
     {"perf", "--minbytes", "--begin", "", kTaken},
     {"perf", "--maxbytes", "--end", "", kTaken},

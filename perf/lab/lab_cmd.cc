@@ -229,7 +229,6 @@ void add_lab(CLI::App& app, int& exit_code) {
       "(share/weft/netlab where weft is installed) has more commands.");
   add_fault(*netlab, exit_code);
   add_softroce(*lab, exit_code);
-  add_matrix(*lab, exit_code);
   netlab->callback([netlab, &exit_code] {
     if (!netlab->get_subcommands().empty()) return;
     if (options.command.empty()) throw CLI::RequiredError("command");

@@ -187,7 +187,7 @@ int validate(ValidateFlags& flags) {
                         flags.policy, id));
   }
   if (flags.random_faults > 0 && !flags.simulate)
-    throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
+    throw Error("--random-faults belongs to --simulate: `weft lab netlab fault` breaks real links");
   if (!flags.world.empty() && !flags.simulate)
     throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
   if (!flags.sysfs.empty()) return judge_trees(flags, options.policy);

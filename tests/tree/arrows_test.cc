@@ -92,7 +92,7 @@ constexpr Arrows kRooms[] = {
 };
 
 // Folders of these names hold programs, or scripts, of their own.
-const std::set<std::string> kNoRooms = {"bench", "peers"};
+const std::set<std::string> kNoRooms = {"bench"};
 
 constexpr std::size_t kMostFiles = 25;
 

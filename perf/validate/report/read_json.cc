@@ -1,4 +1,4 @@
-// Reads reports back: for baselines, for the history of a fleet, and for the matrix of a lab.
+// Reads reports back: for baselines and for the history of a fleet.
 #include <fmt/format.h>
 
 #include <cerrno>

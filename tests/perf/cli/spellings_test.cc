@@ -33,7 +33,6 @@ TEST(Spellings, OldOnesAreAnsweredWithTheNewOne) {
         {"lab softroce --timeout 3 -- true", "--timeout is --limit-s here"},
         {"lab netlab --grace 3 -- true", "--grace is --grace-ms here (milliseconds)"},
         {"lab netlab --counters x -- true", "--counters is --json here"},
-        {"lab matrix --stop-after 3", "--stop-after is --stop-after-s here"},
         {"doctor --after 3", "--after is --after-s here"},
         {"sim all_reduce --reduce-GBps 3", "--reduce-GBps is --reduce-gbs here"},
         {"plan --model gpt3 --microbatch 2", "--microbatch is --micro-batch here"},
@@ -41,9 +40,7 @@ TEST(Spellings, OldOnesAreAnsweredWithTheNewOne) {
         {"plan --params 1e9 --sequence 128", "--sequence is --positions here"},
         {"plan --model gpt3 --rail-gbytes 2", "--rail-gbytes is --rail-gbps here"},
         {"plan --model gpt3 --domain-gbytes=2", "--domain-gbytes is --host-gbps here"},
-        {"trace merge x --output y", "--output is --out here"},
-        {"bench peers -n 2", "-n is -N here (ranks)"},
-        {"bench choice -n 2", "-n is -N here (ranks)"}}) {
+        {"trace merge x --output y", "--output is --out here"}}) {
     const Output o = run(std::string(WEFT_BINARY " ") + c.typed);
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
     EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;
@@ -70,8 +67,7 @@ TEST(Spellings, FlagsOfNcclTestsAndPerftestAreTakenOrAnswered) {
                         {"perf bw -N 2", "`weft launch -N 2 --hosts 2 -- weft perf bw --op tcp`"},
                         {"perf lat --hosts 2", "--hosts: a launcher starts both ends"},
                         {"perf all_reduce --iteratons 5", "--iterations is --iters here"},
-                        {"plan --model gpt33", "no model 'gpt33'; did you mean gpt3?"},
-                        {"bench peers --budget 2", "--budget is --budget-s here (seconds)"}}) {
+                        {"plan --model gpt33", "no model 'gpt33'; did you mean gpt3?"}}) {
     const Output o = run(std::string(WEFT_BINARY " ") + c.typed);
     EXPECT_EQ(o.exit_code, 4) << c.typed << o.text;
     EXPECT_THAT(o.text, HasSubstr(c.answer)) << c.typed;

@@ -1,5 +1,5 @@
 // Reports against faults: the kind, the place no wider and no narrower, and false alarms.
-#include "perf/lab/match.h"
+#include "perf/lab/matrix/match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

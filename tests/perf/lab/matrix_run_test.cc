@@ -1,7 +1,7 @@
 // The loop of a matrix over a lab that is none: what is run in which order, and where a matrix goes
 // on that was stopped.
 // labels: multiproc
-#include "perf/lab/matrix_run.h"
+#include "perf/lab/matrix/matrix_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What results amount to: counts, the confusion matrix, the page, and the file in which they are.
-#include "perf/lab/score.h"
+#include "perf/lab/matrix/score.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
