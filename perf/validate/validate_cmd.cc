@@ -40,7 +40,7 @@ struct ValidateFlags {
   std::vector<std::string> sysfs;
   bool worlds = false;
   bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
-  bool list = false, samples = false, verbose = false, cost = false, simulate = false;
+  bool list = false, samples = false, verbose = false, simulate = false;
 };
 
 // "60", "60s", "5m", "1h" in seconds. Throws Error.
@@ -95,7 +95,6 @@ void print(const ValidateFlags& flags, const Report& report) {
   if (flags.screen_is_silent()) return;
   fabric::TextOptions text;
   text.verbose = flags.verbose;
-  text.cost = flags.cost;
   text.colour = colours();
   fmt::print("{}", to_text(report, text));
   std::fflush(stdout);
@@ -270,7 +269,6 @@ void add_validate(CLI::App& app, int& exit_code) {
                       "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
-  command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
   section(*command, "A fleet that is not there");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");

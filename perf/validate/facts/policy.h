@@ -40,8 +40,6 @@ struct Policy {
   std::vector<std::string> excluded_devices;
   std::vector<std::string> skipped_checks;  // ids
   Thresholds thresholds;
-  std::map<std::string, double>
-      cost;  // gpu_hour_usd, gpus_per_host, gpu_watts, kwh_usd, communication_share
 
   // Gb/s that a rail is declared to carry, headers included; empty: nobody said.
   std::optional<double> declared_gbps(int rail) const {
@@ -62,7 +60,6 @@ struct Policy {
 //   [firmware]                            MT_0000000838 = "28.41.1000"
 //   [cc_parameters]                       rp_ai_rate = 5
 //   [thresholds]                          warn_rate = 0.93      # as in Thresholds
-//   [cost]                                gpu_hour_usd = 2.5    # as in Policy::cost
 // Throws Error naming the file, line, key, value and a remedy: an unknown key (with the nearest
 // known one), a wrong unit, a rate that is not positive, limits in the wrong order. Which checks
 // there are is not known here: skipped_checks is not compared with them.

@@ -60,7 +60,6 @@ struct Report {
 
 struct TextOptions {
   bool verbose = false, colour = false;
-  bool cost = false;  // a line for each fault: what the fault costs a job
   int columns = 100;  // at least 40
 };
 // One screen of at most 40 lines: verdict, causes in order, what was covered and what was not.
@@ -89,20 +88,5 @@ void write_prometheus(const Report& report, const std::string& path);
 
 // One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
-
-// What a finding costs a job that runs on all hosts of the report: at most so much, as every rank
-// waits for the slowest link in every step. All 0: the finding says nothing of a job's speed.
-struct Cost {
-  bool stops = false;      // the job cannot run at all: all its GPU-hours are lost
-  double slower_step = 0;  // share of a step; 0.3: a step takes 1.3 times as long
-  double gpu_hours_per_day = 0, kwh_per_day = 0, usd_per_day = 0;
-};
-
-// Prices and sizes of the policy ([cost]), else: 2.50 $ a GPU-hour, 30 % of a step are
-// communication, GPUs as the hosts report them, else 8 a host, 700 W each (H100 SXM), and energy at
-// no price of its own, as a rented GPU-hour includes it. A link at a share r of its rate stretches
-// the communication by 1/r; a loss of p per packet by go-back-N with a window of 122 packets (400
-// Gb/s, 10 us, 4 KiB).
-Cost cost_of(const Finding& finding, const Report& report);
 
 }  // namespace weft::fabric

@@ -171,7 +171,6 @@ struct FieldsOf<Policy> {
     a("excluded_devices", p.excluded_devices);
     a("skipped_checks", p.skipped_checks);
     a("thresholds", p.thresholds);
-    a("cost", p.cost);
   }
 };
 
