@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "perf/cli/scripts.h"
-#include "perf/lab/lab_ports.h"
+#include "perf/lab/lab_job.h"
 #include "perf/lab/lab_ranks.h"
 #include "perf/lab/matrix/matrix_run.h"
 #include "perf/lab/matrix/score.h"
