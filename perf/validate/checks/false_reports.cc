@@ -129,8 +129,7 @@ constexpr Check kFalseReportRows[] = {
     {"false-report", CheckKind::kActive, Severity::kFail, "what the hosts report can be true",
      "reports of all agents, and both ends of each flow", "no contradiction",
      "A host reports what cannot be true: a text that is no report, a number that contradicts "
-     "itself "
-     "or the other end of a flow, or a counter that runs backwards.",
+     "itself or the other end of a flow, or a counter that runs backwards.",
      "Trust no other number of this host. Compare its version of weft with the others', then look "
      "at its memory (ECC), its clock and its NIC's driver.",
      false_report},

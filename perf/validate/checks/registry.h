@@ -80,7 +80,5 @@ Judgement judge(const Observed& observed);
 std::string list_text();
 // All rows as a document of the schema weft.checks/1.
 std::string list_json();
-// All rows as a section of docs/validate.md each: what a wrong value means, and what to do.
-std::string list_markdown();
 
 }  // namespace weft::fabric

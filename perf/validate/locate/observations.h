@@ -18,6 +18,7 @@ namespace weft::fabric {
 
 // Flows that speak for nothing, as the place that they pass is known to be broken.
 using Ignored = std::function<bool(Port from, Port to)>;
+inline bool none_ignored(Port, Port) { return false; }
 
 // A waiting share of an end from which the flow says how slow the tester is, not the network.
 inline constexpr double kStarved = 0.05;
@@ -46,7 +47,7 @@ struct Graded {
 // no wait cut short. Of flows that were held up, a fast one dismisses suspects, and one that would
 // be slow had no end waited accuses, with that rate; the others are silent.
 Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
-                         const Thresholds& thresholds, const Ignored& ignored);
+                         const Thresholds& thresholds, const Ignored& ignored = none_ignored);
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
 double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
 
@@ -56,7 +57,7 @@ bool least_tells_latency(const Samples& samples);
 // log(latency / 1 us), medians or 99th percentiles, of flows whose ends did not wait; instead of
 // medians the least of each flow where least_tells_latency().
 Graded latency_observations(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
-                            const Ignored& ignored);
+                            const Ignored& ignored = none_ignored);
 
 // Whether the sender's port declares more than the receiver's. At full speed such a flow fills a
 // queue and loses packets there by design, as many senders of one port do.
@@ -65,7 +66,7 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 // receivers. A starved end loses no packets.
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
-                                           const Ignored& ignored);
+                                           const Ignored& ignored = none_ignored);
 // Slow flows at full speed that may have met others on a link, where flows meet.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
@@ -75,7 +76,8 @@ void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
 bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.
-std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored);
+std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
+                                                  const Ignored& ignored = none_ignored);
 // Losses per packet in a healthy fabric.
 double background_loss(const Thresholds& thresholds);
 // Whether a quarter of the flows at full speed lose no packets, on one rail at least: then full
@@ -94,14 +96,17 @@ std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
 
 // Flows through which nothing came, not even small packets.
 std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
-                                           const Samples& samples, const Ignored& ignored);
+                                           const Samples& samples,
+                                           const Ignored& ignored = none_ignored);
 // Flows whose packets of the fleet's MTU (by rail; see fleet_mtu) did not arrive.
 std::vector<Observation> mtu_observations(const std::vector<FleetHost>& hosts,
-                                          const Samples& samples, const Ignored& ignored);
+                                          const Samples& samples,
+                                          const Ignored& ignored = none_ignored);
 int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail);
 // Flows whose packets came in at another port than the one they were sent to.
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
-                                            const Samples& samples, const Ignored& ignored);
+                                            const Samples& samples,
+                                            const Ignored& ignored = none_ignored);
 // Whether the flow moved next to nothing for 20 ms and more beyond its ends' waits for a core, as
 // where a packet, or all acknowledgements, are lost and a timer has to end.
 bool waited_for_timer(const FlowSample& sample);

@@ -137,6 +137,8 @@ struct Samples {
   double seconds = 0;  // that all rounds took
   // What a stream reaches where as many as a flow may have do not fill a port; 0: they do.
   double one_stream_gbps = 0;
+
+  std::optional<Probe> probe_of(const FlowSample& sample) const;  // empty: of no round here
 };
 
 nlohmann::ordered_json to_json(const FlowSample& sample);

@@ -82,10 +82,6 @@ Report report_from_json(const nlohmann::ordered_json& json);
 // Reads a file of --json. Throws Error naming the file and what is wrong with the file.
 Report read_report(const std::string& path);
 
-// Replaces `path` by the metrics: a reader finds the old file or the new one. Throws Error naming
-// the path and the reason where the file cannot be written.
-void write_prometheus(const Report& report, const std::string& path);
-
 // One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
 
