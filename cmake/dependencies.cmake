@@ -80,7 +80,7 @@ else()
 endif()
 
 find_package(benchmark QUIET)
-option(WEFT_BENCHMARKS "Build perf/bench, where Google Benchmark is found" ${benchmark_FOUND})
+option(WEFT_BENCHMARKS "Build tests/bench, where Google Benchmark is found" ${benchmark_FOUND})
 
 list(JOIN weft_found " | " weft_found)
 message(STATUS "weft: ${weft_found}")

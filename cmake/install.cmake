@@ -39,8 +39,6 @@ install(PROGRAMS perf/validate/slurm/prolog perf/validate/slurm/epilog perf/vali
         DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/slurm OPTIONAL)
 install(DIRECTORY perf/validate/kubernetes/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/kubernetes
         OPTIONAL)
-install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOURCE_PERMISSIONS
-        OPTIONAL)
 install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The headers of coll/api and those that these include, nothing else: tests/install compiles each alone.
 install(DIRECTORY coll/api/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/coll/api

@@ -74,7 +74,7 @@ quick_folders() {
 # run_quick CTEST-ARGUMENT...
 run_quick() {
   local folder=$root/build/$main_preset folders
-  build "$main_preset" weft_quick -o -path ./perf/bench -o -path ./docs 8>&-
+  build "$main_preset" weft_quick -o -path ./tests/bench -o -path ./docs 8>&-
   part "$main_preset" built
   folders=$(quick_folders "$folder")
   if [[ -z $folders ]]; then

@@ -18,8 +18,6 @@ void add_sim(CLI::App& app, int& exit_code);
 void add_replay(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
 void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`
-void add_matrix(CLI::App& lab, int& exit_code);    // below `weft lab`
-void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);

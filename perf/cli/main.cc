@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
   weft::add_launch(app, exit_code);
   weft::add_replay(app, exit_code);
   weft::add_lab(app, exit_code);
-  weft::add_bench(app, exit_code);
+  CLI::App* bench = app.add_subcommand("bench", "benchmarks of parts of weft");
+  bench->require_subcommand(1);
   weft::add_doctor(app, exit_code);
   weft::add_trace(app, exit_code);
   weft::add_tune(app, exit_code);
@@ -76,7 +77,7 @@ int main(int argc, char** argv) {
   weft::add_train(app, exit_code);
   weft::add_spiral(app, exit_code);
   weft::add_pipeline(app, exit_code);
-  weft::add_kernels(*app.get_subcommand("bench"), exit_code);
+  weft::add_kernels(*bench, exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);
   weft::add_completion(app, exit_code);

@@ -112,8 +112,6 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
         what += "; " + here;
       else if (const std::string like = option_like(*command, extra); !like.empty())
         what += fmt::format("; did you mean {}?", like);
-      else if (const std::string near = spelling_like(*command, extra); !near.empty())
-        what += "; " + near;
     }
   }
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError))

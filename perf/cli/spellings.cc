@@ -1,4 +1,4 @@
-// The table of foreign and earlier spellings of options, and what is done with each.
+// The table of foreign spellings of options, and what is done with each.
 #include "perf/cli/spellings.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "coll/types.h"
-#include "topo/base/text.h"
 
 namespace weft {
 namespace {
@@ -55,26 +54,6 @@ constexpr std::string_view kNoLimit = "rates are not limited";
 constexpr Spelling kSpellings[] = {
     {"", "-n", "-N", "ranks"},
     {"", "--np", "-N", "ranks"},
-    {"", "--iterations", "--iters"},
-    {"replay", "-i", "-n", "steps"},
-    {"", "--microbatches", "--micro-batches"},
-    {"", "--microbatch", "--micro-batch"},
-    {"", "--hidden", "--width"},
-    {"", "--sequence", "--positions"},
-    {"", "--rail-gbytes", "--rail-gbps", "in Gb/s: 8 times as many"},
-    {"", "--domain-gbytes", "--host-gbps", "in Gb/s: 8 times as many"},
-    {"", "--domain-us", "--host-us"},
-    {"", "--reduce-GBps", "--reduce-gbs"},
-    {"", "--copy-GBps", "--copy-gbs"},
-    {"", "--stop-after", "--stop-after-s"},
-    {"", "--grace", "--grace-ms", "milliseconds"},
-    {"", "--after", "--after-s"},
-    {"", "--counters", "--json"},
-    {"softroce", "--timeout", "--limit-s"},
-    {"", "--timeout", "--timeout-ms", "milliseconds"},
-    {"", "--limit", "--limit-s"},
-    {"", "--output", "--out"},
-    {"peers", "--budget", "--budget-s", "seconds"},
     // nccl-tests; its short options without a line here are options of `weft perf COLLECTIVE`
     {"perf", "--minbytes", "--begin", "", kTaken},
     {"perf", "--maxbytes", "--end", "", kTaken},
@@ -105,19 +84,7 @@ constexpr Spelling kSpellings[] = {
     {"perf", "-x", "", kKernels, kIgnored},
     {"perf", "--cta_policy", "", kKernels, kIgnored},
     {"perf", "--no-check", "", "-c 0 compares nothing"},
-    // commands of their own, now
-    {"train", "--explain", "", "`weft pipeline explain` prints the steps of a schedule"},
-    {"train", "--of", "", "`weft pipeline explain --of FILE` shows what a run did"},
-    {"train", "--stages", "", "`weft pipeline explain` takes it"},
-    {"train", "--bubbles", "", "`weft pipeline bubbles` measures them"},
-    {"train", "--bubble-us", "", "`weft pipeline bubbles --op-us` has it"},
-    {"train", "--bench-kernels", "", "`weft bench kernels` times them"},
-    {"train", "--bench-rows", "", "`weft bench kernels --rows` has it"},
-    {"train", "--bench-repeat", "", "`weft bench kernels --repeat` has it"},
-    {"train", "--peak-gbs", "", "`weft bench kernels` takes it"},
-    {"train", "--report-every", "", "`weft spiral` takes it; --log FILE has every step"},
     // perftest
-    {kPair, "--validate", "--check"},
     {kPair, "--data_validation", "--check", "", kTaken},
     {kPair, "--data_validation_debug", "--check", "", kTaken},
     {kPair, "-T", "--tclass", "", kTaken},
@@ -130,7 +97,6 @@ constexpr Spelling kSpellings[] = {
     {kPair, "--ranks", "", kEnds},
     {kPair, "--hosts", "", kEnds},
     {kPair, "--rails", "", kEnds},
-    {kPair, "--transport", "--op"},
     {kPair, "--noPeak", "", kPeak, kFlagIgnored},
     {kPair, "-F", "", "no counter of the CPU's frequency is used", kFlagIgnored},
     {kPair, "--CPU-freq", "", "no counter of the CPU's frequency is used", kFlagIgnored},
@@ -236,16 +202,6 @@ std::string spelling_here(const CLI::App& command, const std::string& typed) {
                        s.about.empty() ? "" : fmt::format(" ({})", s.about));
   }
   return "";
-}
-
-std::string spelling_like(const CLI::App& command, const std::string& typed) {
-  if (!typed.starts_with("--")) return "";
-  std::vector<std::string> known;
-  for (const Spelling& s : kSpellings)
-    if (s.typed.starts_with("--") && !spelling_here(command, std::string(s.typed)).empty())
-      known.emplace_back(s.typed);
-  const std::string like = word_like(typed.substr(0, typed.find('=')), known);
-  return like.empty() ? like : spelling_here(command, like);
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// What options of other tools, and of earlier versions, are called here. This file parses nothing.
+// What options of other tools are called here. This file parses nothing.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,9 +15,6 @@ std::vector<std::string> take_foreign(std::vector<char*>& arguments);
 // Returns what to type in place of an option that this command does not have, as a sentence:
 // "ranks are -N". Empty where nothing is known of the option.
 std::string spelling_here(const CLI::App& command, const std::string& typed);
-
-// The same for a word that is like an option of which something is known; empty where none is.
-std::string spelling_like(const CLI::App& command, const std::string& typed);
 
 // Returns the command that does what a program of nccl-tests or perftest does, or a collective's
 // name that was typed as a command: "weft perf all_reduce". Empty where there is none.

@@ -2,21 +2,17 @@
 // Tells the ranks who they are and reports the bytes that crossed the ports. Does not know how the
 // script tests/lab/netlab makes the hosts.
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "coll/jobs/report.h"
 #include "perf/cli/commands.h"
 #include "perf/cli/scripts.h"
-#include "perf/lab/lab_ports.h"
+#include "perf/lab/lab_job.h"
 #include "perf/lab/lab_ranks.h"
 #include "topo/base/status.h"
 
@@ -27,17 +23,11 @@ namespace {
 constexpr int kRootPort = 7100;
 
 struct LabOptions {
-  int hosts = 2;
-  int ranks_per_host = 1;
-  int rails = 1;
+  LabJob job;
   std::string rate = "400mbit";
   std::string name;
   std::string use;
   bool keep = false;
-  bool summary = false;
-  std::string counters_file;
-  int grace_ms = 60000;
-  std::vector<std::string> command;
 };
 
 // A lab for as long as this object lives: made here and removed at the end, or one that was up.
@@ -51,8 +41,8 @@ class Lab {
     name_ = options.name.empty() ? fmt::format("p{}", getpid()) : options.name;
     const std::string owner = options.keep ? "none" : std::to_string(getpid());
     const int code = run_helper(
-        {script_, "up", "--lab", name_, "--hosts", std::to_string(options.hosts), "--rails",
-         std::to_string(options.rails), "--rate", options.rate, "--owner", owner});
+        {script_, "up", "--lab", name_, "--hosts", std::to_string(options.job.hosts), "--rails",
+         std::to_string(options.job.rails), "--rate", options.rate, "--owner", owner});
     if (code != 0) throw Error(fmt::format("netlab up ended with code {}", code));
     owned_ = !options.keep;
   }
@@ -68,18 +58,7 @@ class Lab {
   const std::string& name() const { return name_; }
   const std::string& script() const { return script_; }
 
-  LabFacts facts() const {
-    LabFacts facts;
-    std::stringstream words(ask("status"));
-    for (std::string word; words >> word;) {
-      const std::string value = word.substr(word.find('=') + 1);
-      if (word.starts_with("hosts=")) facts.hosts = std::stoi(value);
-      if (word.starts_with("rails=")) facts.rails = std::stoi(value);
-      if (word.starts_with("rates=")) facts.rates = split_list(value);
-    }
-    return facts;
-  }
-
+  LabFacts facts() const { return parse_facts(ask("status")); }
   std::vector<LabPort> counters() const { return parse_ports(ask("counters")); }
 
  private:
@@ -95,60 +74,27 @@ class Lab {
   bool owned_ = false;
 };
 
-std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
-                                    const LabOptions& options) {
-  std::vector<std::string> rails;
-  for (int r = 0; r < facts.rails; ++r) rails.push_back(fmt::format("rail{}", r));
-  // Of unequal rails the mean: rails x rate is then still what a host can send.
-  double gbps = 0;
-  for (const std::string& rate : facts.rates) gbps += lab_gbps_of(rate) / facts.rails;
-
-  std::vector<std::string> command = options.command;
-  if (command.front() == "weft") command.front() = this_binary();
-  const std::string secret = random_secret();
-  std::vector<RankCommand> ranks;
-  for (int h = 1; h <= facts.hosts; ++h) {
-    for (int l = 0; l < options.ranks_per_host; ++l) {
-      RankCommand rank;
-      rank.argv = {lab.script(), "exec", "--lab", lab.name(), fmt::format("h{}", h)};
-      rank.argv.insert(rank.argv.end(), command.begin(), command.end());
-      rank.environment = {
-          {"WEFT_RANK", std::to_string(ranks.size())},
-          {"WEFT_SIZE", std::to_string(facts.hosts * options.ranks_per_host)},
-          {"WEFT_LOCAL_RANK", std::to_string(l)},
-          {"WEFT_ROOT", fmt::format("10.0.0.1:{}", kRootPort)},
-          {"WEFT_SECRET", secret},
-          {"WEFT_HOST_ID", fmt::format("h{}", h)},
-          {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},
-          {"WEFT_RAIL_GBPS", fmt::format("{:.6g}", gbps)},
-      };
-      rank.core = h;  // a host is a core here: its ranks share it, as they share the host's memory
-      ranks.push_back(std::move(rank));
-    }
-  }
-  return ranks;
-}
-
 int run_lab(const LabOptions& options) {
   if (geteuid() != 0) {
     throw Error("lab netlab makes network namespaces and needs root: run it with sudo");
   }
   for (const std::string& rate : split_list(options.rate)) lab_gbps_of(rate);
-  std::ofstream counters_file = open_counters(options.counters_file);
+  if (!options.job.counters_file.empty()) check_report(options.job.counters_file);
   const SignalGuard guard;
   const Lab lab(options);
   const LabFacts facts = lab.facts();
-  const std::vector<LabPort> before = lab.counters();
-  const auto start = std::chrono::steady_clock::now();
+  LabJob job = options.job;
+  job.hosts = facts.hosts;
+  job.rails = facts.rails;
+  const LabHosts hosts = {
+      fmt::format("10.0.0.1:{}", kRootPort), [](int host) { return fmt::format("h{}", host + 1); },
+      [](int, int rail) { return fmt::format("rail{}", rail); },
+      [&](int host) {
+        return std::vector<std::string>{lab.script(), "exec", "--lab", lab.name(),
+                                        fmt::format("h{}", host + 1)};
+      }};
   const int code =
-      run_ranks(make_ranks(lab, facts, options), std::chrono::milliseconds(options.grace_ms));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const std::vector<LabPort> ports = difference(lab.counters(), before);
-  if (counters_file.is_open()) {
-    write_lab_report(counters_file, options.counters_file,
-                     {facts, options.ranks_per_host, options.command, ports, took.count(), code});
-  }
-  if (options.summary) print_ports(ports);
+      run_counted(job, facts, ranks_of(job, facts.rates, hosts), [&] { return lab.counters(); });
   if (options.keep) {
     fmt::print(stderr,
                "weft: lab {0} stays up: weft lab netlab --use {0} -- CMD runs in it, {1} exec "
@@ -194,12 +140,12 @@ void add_lab(CLI::App& app, int& exit_code) {
   auto* netlab = lab->add_subcommand(
       "netlab", "run a command as the ranks of hosts with real, slow, separate links (needs root)");
   static LabOptions options;
-  auto* hosts =
-      netlab->add_option("--hosts", options.hosts, "hosts (default: 2)")->check(CLI::Range(1, 250));
-  netlab->add_option("--ppn", options.ranks_per_host, "ranks per host (default: 1)")
+  auto* hosts = netlab->add_option("--hosts", options.job.hosts, "hosts (default: 2)")
+                    ->check(CLI::Range(1, 250));
+  netlab->add_option("--ppn", options.job.ranks_per_host, "ranks per host (default: 1)")
       ->check(CLI::Range(1, 256));
   auto* rails = netlab
-                    ->add_option("--rails", options.rails,
+                    ->add_option("--rails", options.job.rails,
                                  "ports per host, each on a switch of its own (default: 1)")
                     ->check(CLI::Range(1, 64));
   auto* rate =
@@ -213,15 +159,7 @@ void add_lab(CLI::App& app, int& exit_code) {
       ->excludes(rate)
       ->excludes(name)
       ->excludes(keep);
-  add_json_option(*netlab, options.counters_file, "weft.lab/1: the bytes that crossed each port");
-  netlab->add_flag("--summary", options.summary, "print the bytes that crossed each port");
-  netlab
-      ->add_option("--grace-ms", options.grace_ms,
-                   "milliseconds that ranks may run on after the first one failed")
-      ->check(CLI::Range(0, 86400000))
-      ->capture_default_str();
-  netlab->add_option("command", options.command,
-                     "-- and the command of every rank; `weft` is this binary");
+  add_job_options(*netlab, options.job);
   netlab->footer(
       "Example: weft lab netlab --hosts 4 --ppn 2 --rails 2 -- weft perf all_reduce -e 1M\n"
       "Faults in a lab that --keep left up: weft lab netlab fault --help. The script "
@@ -229,10 +167,9 @@ void add_lab(CLI::App& app, int& exit_code) {
       "(share/weft/netlab where weft is installed) has more commands.");
   add_fault(*netlab, exit_code);
   add_softroce(*lab, exit_code);
-  add_matrix(*lab, exit_code);
   netlab->callback([netlab, &exit_code] {
     if (!netlab->get_subcommands().empty()) return;
-    if (options.command.empty()) throw CLI::RequiredError("command");
+    if (options.job.command.empty()) throw CLI::RequiredError("command");
     exit_code = run_lab(options);
   });
 }

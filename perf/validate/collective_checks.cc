@@ -43,7 +43,7 @@ struct SlowestPort {
 SlowestPort slowest_port(const Samples& samples) {
   std::map<std::pair<Port, bool>, double> best;  // highest rate by port and direction
   for (const FlowSample& s : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
+    if (samples.probe_of(s) != Probe::kRate) continue;
     for (const bool sends : {true, false}) {
       double& rate = best[{sends ? s.flow.from : s.flow.to, sends}];
       rate = std::max(rate, s.gbps());

@@ -17,7 +17,7 @@ std::string soak_line(const Report& report, const std::vector<Finding>& findings
   double packets = 0, again = 0;
   for (std::size_t i = first; i < report.samples.flows.size(); ++i) {
     const FlowSample& flow = report.samples.flows[i];
-    if (report.samples.rounds[static_cast<std::size_t>(flow.round)].probe != Probe::kRate) continue;
+    if (report.samples.probe_of(flow) != Probe::kRate) continue;
     ++flows;
     if (!flow.reached) ++silent;
     if (flow.reached && (!slowest || flow.gbps() < slowest->gbps())) slowest = &flow;

@@ -40,7 +40,7 @@ struct ValidateFlags {
   std::vector<std::string> sysfs;
   bool worlds = false;
   bool screen_is_silent() const { return json == "-" || html == "-" || prometheus == "-"; }
-  bool list = false, samples = false, verbose = false, cost = false, simulate = false;
+  bool list = false, samples = false, verbose = false, simulate = false;
 };
 
 // Converts "60", "60s", "5m" or "1h" to seconds. Throws Error.
@@ -95,7 +95,6 @@ void print(const ValidateFlags& flags, const Report& report) {
   if (flags.screen_is_silent()) return;
   fabric::TextOptions text;
   text.verbose = flags.verbose;
-  text.cost = flags.cost;
   text.colour = colours();
   fmt::print("{}", to_text(report, text));
   std::fflush(stdout);
@@ -187,7 +186,7 @@ int validate(ValidateFlags& flags) {
                         flags.policy, id));
   }
   if (flags.random_faults > 0 && !flags.simulate)
-    throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
+    throw Error("--random-faults belongs to --simulate: `weft lab netlab fault` breaks real links");
   if (!flags.world.empty() && !flags.simulate)
     throw Error(fmt::format("--world {}: belongs to --simulate", flags.world));
   if (!flags.sysfs.empty()) return judge_trees(flags, options.policy);
@@ -269,9 +268,8 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--drains", flags->drains,
                       "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
-                      "store the rates in this file, or compare with it if it exists");
-  command->add_flag("--cost", flags->cost, "print what each fault costs a job (prices: --policy)");
-  section(*command, "Simulated fleet");
+                      "store the rates in this file, or compare with the file that is there");
+  section(*command, "A fleet that is not there");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");
   command

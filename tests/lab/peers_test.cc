@@ -20,6 +20,10 @@ using ::testing::HasSubstr;
 using weft::Output;
 using weft::run;
 
+// As ./weft starts them.
+const std::string kPeers = WEFT_SOURCE_DIR "/tests/peers/compare --weft " WEFT_BINARY;
+const std::string kChoice = WEFT_SOURCE_DIR "/tests/peers/choice --weft " WEFT_BINARY;
+
 bool there(const std::string& program) { return run("command -v " + program).exit_code == 0; }
 
 class Peers : public ::testing::Test {
@@ -38,8 +42,8 @@ class Peers : public ::testing::Test {
     return nlohmann::json::parse(stream);
   }
   Output bench(const std::string& options) const {
-    return run(std::string(WEFT_BINARY) + " bench peers --rounds 3 --json " + file("report") +
-               " --build " + file("build") + " " + options);
+    return run(kPeers + " --rounds 3 --json " + file("report") + " --build " + file("build") + " " +
+               options);
   }
   // Replaces weft: reports 30, 10 and 20 us in its three rounds, and `wrong` wrong elements.
   std::string stand_in(const std::string& wrong) const {
@@ -79,41 +83,26 @@ TEST_F(Peers, ReportsTheMedianOfTheRounds) {
 
 // Exit code 1 would mean a missed target.
 TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
-  const std::string weft = WEFT_BINARY;
-  const std::string peers = weft + " bench peers --only weft_malloc";
-  const std::string choice = weft + " bench choice -N 2 --layouts '' -e 8 --rounds 1";
+  const std::string peers = kPeers + " --only weft_malloc";
+  const std::string choice = kChoice + " -N 2 --layouts '' -e 8 --rounds 1";
   for (const std::string& command :
        {peers + " --sizes 12Q", peers + " -N x", peers + " -N 0", peers + " --frobnicate",
         peers + " --scenario netlab --layouts 2x2", peers + " -N 2 --sizes 8 --json /nowhere/x",
-        weft + " bench peers --only nobody", choice + " --json /nowhere/x",
-        choice + " --frobnicate", peers + " -N ²", peers + " -N 2 --limit-s nan",
-        peers + " -N 2 --scale inf", peers + " --weft /nowhere/weft",
-        weft + " bench choice -N '' --layouts ²x1x1", weft + " bench choice -N '' --layouts ''",
-        choice + " --weft /nowhere/weft"}) {
+        kPeers + " --only nobody", choice + " --json /nowhere/x", choice + " --frobnicate",
+        peers + " -N ²", peers + " -N 2 --limit-s nan", peers + " -N 2 --scale inf",
+        peers + " --weft /nowhere/weft", kChoice + " -N '' --layouts ²x1x1",
+        kChoice + " -N '' --layouts ''", choice + " --weft /nowhere/weft"}) {
     const Output result = run(command);
     EXPECT_EQ(result.exit_code, 4) << command << "\n" << result.text;
     EXPECT_THAT(result.text, ::testing::Not(HasSubstr("Traceback"))) << command;
   }
 }
 
-// Installed scripts are in share/weft, and must not write to the prefix.
-TEST_F(Peers, InstalledScriptsFindEachOther) {
-  fs::create_directories(file("prefix/share"));
-  fs::copy(WEFT_SOURCE_DIR "/perf/peers", file("prefix/share/weft"));
-  std::ofstream(file("prefix/share/weft/netlab")) << "#!/bin/bash\necho netlab said $1; exit 3\n";
-  fs::permissions(file("prefix/share/weft/netlab"), fs::perms::owner_all);
-  const std::string compare = "XDG_CACHE_HOME=/somewhere " + file("prefix/share/weft/compare");
-  const Output netlab = run(compare + " --scenario netlab --weft " WEFT_BINARY);
-  EXPECT_EQ(netlab.exit_code, 4) << netlab.text;
-  EXPECT_THAT(netlab.text, HasSubstr("netlab said check"));
-  EXPECT_THAT(run(compare + " --help").text, HasSubstr("/somewhere/weft/peers"));
-}
-
 TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
   if (!there("mpirun.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
   for (const std::string sizes : {"0:8M:4", "8:64:1", "64:8:2", "8:64:x"}) {
     const Output result =
-        run("timeout 60 " WEFT_SOURCE_DIR "/perf/peers/softroce_ratios true /bin/true 2 1 2 1 " +
+        run("timeout 60 " WEFT_SOURCE_DIR "/tests/peers/softroce_ratios true /bin/true 2 1 2 1 " +
             sizes);
     if (result.exit_code == 3) GTEST_SKIP() << result.text;
     EXPECT_EQ(result.exit_code, 4) << sizes << "\n" << result.text;
@@ -123,9 +112,9 @@ TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
 
 TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
   for (const std::string& bench :
-       {" bench peers -N 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in("0"),
-        std::string(" bench choice -N 2 --layouts '' -e 8 --budget-ms 1")}) {
-    const Output result = run(WEFT_BINARY + bench + " --rounds 1 --json /dev/full");
+       {kPeers + " -N 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in("0"),
+        kChoice + " -N 2 --layouts '' -e 8 --budget-ms 1"}) {
+    const Output result = run(bench + " --rounds 1 --json /dev/full");
     EXPECT_EQ(result.exit_code, 4) << result.text;
     EXPECT_THAT(result.text, HasSubstr("--json /dev/full: cannot be written"));
     EXPECT_THAT(result.text, ::testing::Not(HasSubstr("Traceback")));
@@ -137,9 +126,7 @@ TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
   std::ofstream(file("weft")) << "#!/bin/bash\ntrap 'touch " << file("asked")
                               << "; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
   fs::permissions(file("weft"), fs::perms::owner_all);
-  const Output result =
-      run(std::string(WEFT_BINARY) + " bench choice -N 2 --layouts '' --limit-s 3" + " --weft " +
-          file("weft"));
+  const Output result = run(kChoice + " -N 2 --layouts '' --limit-s 3 --weft " + file("weft"));
   EXPECT_EQ(result.exit_code, 4) << result.text;
   EXPECT_THAT(result.text, HasSubstr("the time is up"));
   EXPECT_TRUE(fs::exists(file("asked")));
@@ -196,7 +183,8 @@ TEST_F(Peers, AProgramOfMpiWithWeftInFrontIsJudgedBesidePlainMpi) {
       !fs::exists(fs::path(WEFT_BINARY).parent_path() / "mpi/openmpi/libweft_mpi.so"))
     GTEST_SKIP() << "missing capability: Open MPI";
   const Output result = bench(
-      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget-s 0.1");
+      "--only openmpi,weft_mpi -N 2 --sizes 8 --collectives all_reduce --scale 0.01 --budget-s "
+      "0.1");
   EXPECT_THAT(result.text, HasSubstr("all_reduce, 2 ranks, mpi memory, 8 B")) << "PASS or MISS";
   EXPECT_THAT(result.text, HasSubstr("0 not measured"));
   const nlohmann::json json = report();

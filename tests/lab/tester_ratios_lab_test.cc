@@ -1,5 +1,5 @@
-// `perf/peers/tester_ratios`: iperf3 and `weft validate` on the same port, in turns. The ratio
-// depends on the machine and is not tested here. Needs root.
+// `tests/peers/tester_ratios`: iperf3 and `weft validate` on the same port, in turns. How large the
+// ratio is depends on the machine and is not tested here. Needs root.
 // labels: lab
 // ctest: alone
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using weft::Output;
 using weft::run;
 
-const std::string kScript = WEFT_SOURCE_DIR "/perf/peers/tester_ratios " WEFT_BINARY " ";
+const std::string kScript = WEFT_SOURCE_DIR "/tests/peers/tester_ratios " WEFT_BINARY " ";
 
 bool there(const std::string& program) { return run("command -v " + program).exit_code == 0; }
 

@@ -110,9 +110,6 @@ constexpr Arrows kRooms[] = {
      "perf/validate/report"},
 };
 
-// Folders of these names contain separate programs or scripts.
-const std::set<std::string> kNoRooms = {"bench", "peers"};
-
 constexpr std::size_t kMostFiles = 25;
 
 std::set<std::string> words(std::string_view text) {
@@ -209,7 +206,6 @@ TEST(Rooms, NoneIsCrowdedAndEachSaysWhatItIs) {
   std::map<std::string, std::size_t> files;
   for (const std::string& file : source_files()) ++files[file.substr(0, file.rfind('/'))];
   for (const auto& [room, count] : files) {
-    if (kNoRooms.contains(room.substr(room.rfind('/') + 1))) continue;
     EXPECT_LE(count, kMostFiles) << room << " has more files than a reader takes in at once";
     EXPECT_TRUE(fs::exists(fs::path(WEFT_SOURCE_DIR) / room / "README.md"))
         << room << " lacks a README.md that says what it is and what it does not know";

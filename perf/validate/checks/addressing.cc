@@ -291,8 +291,7 @@ constexpr Check kAddressingRows[] = {
      "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
      "Rails of a host are in one subnet, and each answers ARP for the addresses of all: what is "
      "sent to one rail arrives at another. Where the run saw that, it is a fault, and the cables "
-     "are "
-     "not at fault.",
+     "are not at fault.",
      "Give each rail a subnet of its own, or set net.ipv4.conf.all.arp_ignore=1 and "
      "arp_announce=2 (sysctl) on all hosts.",
      rails_one_subnet},

@@ -186,12 +186,8 @@ bool over_tcp(const FlowSample& sample) {
 
 std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe) {
   std::vector<const FlowSample*> flows;
-  for (const FlowSample& sample : observed.samples.flows) {
-    const auto round = static_cast<std::size_t>(sample.round);
-    const auto& rounds = observed.samples.rounds;
-    if (sample.round >= 0 && round < rounds.size() && rounds[round].probe == probe)
-      flows.push_back(&sample);
-  }
+  for (const FlowSample& sample : observed.samples.flows)
+    if (observed.samples.probe_of(sample) == probe) flows.push_back(&sample);
   return flows;
 }
 
@@ -204,8 +200,7 @@ double Alone::gbps(Port port, bool sends) const {
 }
 
 Graded rates_of(const Observed& observed) {
-  return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
-                           [](Port, Port) { return false; });
+  return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds);
 }
 
 bool is_flooding(Probe probe) {

@@ -38,9 +38,7 @@ struct Incasts {
 Incasts incasts_of(const Observed& observed) {
   std::map<std::pair<int, Port>, std::vector<Port>> senders;  // by round and target
   for (const FlowSample& sample : observed.samples.flows) {
-    const auto round = static_cast<std::size_t>(sample.round);
-    if (sample.round < 0 || round >= observed.samples.rounds.size()) continue;
-    if (observed.samples.rounds[round].probe != Probe::kIncast) continue;
+    if (observed.samples.probe_of(sample) != Probe::kIncast) continue;
     if (sample.reached && !over_tcp(sample))
       senders[{sample.round, sample.flow.to}].push_back(sample.flow.from);
   }

@@ -2,74 +2,11 @@
 #include "perf/validate/checks/finding.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "perf/validate/checks/finding_fields.h"
 #include "perf/validate/probes/goodput.h"
 
 namespace weft::fabric {
-namespace {
-
-const char* word(Severity severity) {
-  return severity == Severity::kInfo ? "info" : severity == Severity::kWarn ? "warn" : "critical";
-}
-
-const char* word(Direction direction) {
-  return direction == Direction::kTransmit  ? "transmit"
-         : direction == Direction::kReceive ? "receive"
-                                            : "both";
-}
-
-const char* word(PlaceKind kind) {
-  switch (kind) {
-    case PlaceKind::kFleet:
-      return "fleet";
-    case PlaceKind::kHost:
-      return "host";
-    case PlaceKind::kPort:
-      return "port";
-    case PlaceKind::kPath:
-      return "path";
-    case PlaceKind::kRail:
-      return "rail";
-    case PlaceKind::kSwitch:
-      return "switch";
-    case PlaceKind::kTester:
-      break;
-  }
-  return "tester";
-}
-
-// The suffix of a key with a number of this unit.
-std::string suffix(Unit unit) {
-  const std::string_view word = word_of(unit);
-  return word.empty() ? "" : "_" + std::string(word);
-}
-
-nlohmann::ordered_json where_json(const Where& where) {
-  nlohmann::ordered_json json = {{"kind", word(where.kind)}};
-  if (!where.host.empty()) json["host"] = where.host;
-  if (where.rail >= 0) json["rail"] = where.rail;
-  if (where.direction != Direction::kBoth) json["direction"] = word(where.direction);
-  if (!where.peer.empty()) json["peer"] = where.peer;
-  if (!where.device.empty()) json["device"] = where.device;
-  return json;
-}
-
-nlohmann::ordered_json evidence_json(const Evidence& evidence) {
-  nlohmann::ordered_json json = {{"name", evidence.name}};
-  if (!evidence.host.empty()) json["host"] = evidence.host;
-  if (evidence.rail >= 0) json["rail"] = evidence.rail;
-  if (evidence.unit == Unit::kText) {
-    json["text"] = evidence.text;
-  } else {
-    const std::string end = suffix(evidence.unit);
-    json["value" + end] = evidence.value;
-    json["expected" + end] = evidence.expected;
-  }
-  return json;
-}
-
-}  // namespace
 
 Verdict verdict_of(const std::vector<Finding>& findings) {
   bool critical = false, tester = false, warn = false, unknown = false;
@@ -108,8 +45,7 @@ Certainty certainty_of(double score) {
 }
 
 std::string_view word_of(Certainty certainty) {
-  constexpr std::string_view words[] = {"possible", "likely", "certain"};
-  return words[static_cast<int>(certainty)];
+  return EnumWords<Certainty>::words[static_cast<int>(certainty)];
 }
 
 std::optional<Certainty> certainty_from(std::string_view word) {
@@ -124,31 +60,6 @@ std::string_view word_of(Unit unit) {
   return words[static_cast<int>(unit)];
 }
 
-nlohmann::ordered_json to_json(const Finding& finding) {
-  nlohmann::ordered_json json = {{"id", finding.id},
-                                 {"severity", word(finding.severity)},
-                                 {"unknown", finding.unknown},
-                                 {"where", where_json(finding.where)}};
-  if (finding.unit == Unit::kText) {
-    json["text"] = finding.text;
-    if (!finding.expected_text.empty()) json["expected_text"] = finding.expected_text;
-  } else {
-    const std::string end = suffix(finding.unit);
-    json["value" + end] = finding.value;
-    json["expected" + end] = finding.expected;
-    if (finding.low != finding.high) {
-      json["low" + end] = finding.low;
-      json["high" + end] = finding.high;
-    }
-    if (!finding.text.empty()) json["text"] = finding.text;
-  }
-  json["certainty"] = word_of(certainty_of(finding.score));
-  json["score"] = finding.score;
-  if (!finding.explained_by.empty()) json["explained_by"] = finding.explained_by;
-  if (finding.reason >= 0) json["reason"] = finding.reason;
-  json["evidence"] = nlohmann::ordered_json::array();
-  for (const Evidence& one : finding.evidence) json["evidence"].push_back(evidence_json(one));
-  return json;
-}
+nlohmann::ordered_json to_json(const Finding& finding) { return FieldWriter::written(finding); }
 
 }  // namespace weft::fabric

@@ -1,10 +1,12 @@
-// The rows of the registry as a table, a JSON document, and sections of a page.
+// The rows of the registry as a table and as a JSON document.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "perf/validate/checks/registry.h"
+#include "topo/base/text.h"
 
 namespace weft::fabric {
 namespace {
@@ -19,19 +21,10 @@ std::string_view word_for(const Check& check) {
                                              : "CRITICAL";
 }
 
-// Splits at blanks into lines of at most `columns`; a longer word gets a line of its own.
-std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
+std::vector<std::string> lines_of(std::string_view text, std::size_t columns) {
+  std::istringstream whole(wrapped(std::string(text), columns));
   std::vector<std::string> lines;
-  while (!text.empty()) {
-    std::size_t length = std::min(columns, text.size());
-    if (length < text.size()) {
-      std::size_t blank = text.rfind(' ', length);
-      if (blank == std::string_view::npos || blank == 0) blank = text.find(' ', length);
-      length = std::min(blank, text.size());
-    }
-    lines.emplace_back(text.substr(0, length));
-    text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', length)));
-  }
+  for (std::string line; std::getline(whole, line);) lines.push_back(line);
   return lines;
 }
 
@@ -42,7 +35,8 @@ std::string list_text() {
   std::string text = fmt::format("{:<17}  {:<7}  {:<8}  {:<{}}  {}\n", "check", "kind", "fails",
                                  "healthy", kHealthy, "source");
   for (const Check& check : checks()) {
-    const auto healthy = wrapped(check.healthy, kHealthy), source = wrapped(check.source, kSource);
+    const auto healthy = lines_of(check.healthy, kHealthy),
+               source = lines_of(check.source, kSource);
     for (std::size_t i = 0; i < std::max(healthy.size(), source.size()); ++i) {
       const bool first = i == 0;
       std::string line = fmt::format(
@@ -69,16 +63,6 @@ std::string list_json() {
                     {"remedy", check.remedy}});
   return nlohmann::ordered_json{{"schema", "weft.checks/1"}, {"checks", std::move(list)}}.dump(1) +
          "\n";
-}
-
-std::string list_markdown() {
-  std::string text;
-  for (const Check& check : checks())
-    text +=
-        fmt::format("### {}\n\n{} ({}, {}). Source: {}. Healthy: {}.\n\n{}\n\n*What to do.* {}\n\n",
-                    check.id, check.title, word_for(check.kind), word_for(check), check.source,
-                    check.healthy, check.meaning, check.remedy);
-  return text;
 }
 
 }  // namespace weft::fabric

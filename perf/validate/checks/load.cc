@@ -122,8 +122,9 @@ bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);
 }
 
-// Compares totals of rounds in which the whole fleet sends with what its ports reach alone.
-Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
+// Sums of rounds in which the fleet sends all at once, against what its ports reach alone.
+template <Probe probe>
+Judged judge_sums(const Check& check, const Observed& observed) {
   const Alone alone(observed);
   std::map<int, Crowd> rounds;
   for (const FlowSample* sample : flows_of(observed, probe))
@@ -168,14 +169,6 @@ Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
   return all;
 }
 
-Judged bisection(const Check& check, const Observed& observed) {
-  return judge_sums(check, observed, Probe::kBisection);
-}
-
-Judged all_to_all(const Check& check, const Observed& observed) {
-  return judge_sums(check, observed, Probe::kAllToAll);
-}
-
 constexpr Check kLoadRows[] = {
     {"incast", CheckKind::kActive, Severity::kWarn, "many senders fill one port",
      "streams of many hosts to one port at once", ">= 90 % of the port's rate alone",
@@ -197,14 +190,14 @@ constexpr Check kLoadRows[] = {
      "missing, slow, oversubscribed, or unevenly used.",
      "Count the uplinks of each leaf that are up, look at how flows spread over them (ECMP, "
      "adaptive routing), and compare with the plan.",
-     bisection},
+     judge_sums<Probe::kBisection>},
     {"all-to-all", CheckKind::kActive, Severity::kWarn, "everyone to everyone reaches full rate",
      "streams of every host to every host at once", ">= 90 % of the ports' rates alone",
      "With all hosts sending to all, less arrives than the ports can take. Expert-parallel jobs "
      "will see this.",
      "If bisection passes and this fails, look at congestion control and buffers; if both fail, "
      "at the uplinks.",
-     all_to_all},
+     judge_sums<Probe::kAllToAll>},
 };
 
 }  // namespace

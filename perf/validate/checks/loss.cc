@@ -36,11 +36,8 @@ struct Tally {
 // The load of a flow: 0 low, 1 full; -1: not usable for loss (intended congestion, or its transport
 // does not count).
 int load_of(const Observed& observed, const FlowSample& sample) {
-  const auto round = static_cast<std::size_t>(sample.round);
-  const auto& rounds = observed.samples.rounds;
   if (!sample.packets || !sample.retransmits) return -1;
-  if (sample.round < 0 || round >= rounds.size()) return -1;
-  const Probe probe = rounds[round].probe;
+  const auto probe = observed.samples.probe_of(sample);
   if (probe == Probe::kLowLoad) return 0;
   return probe == Probe::kRate ? 1 : -1;
 }
@@ -232,16 +229,14 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
 Judged counting(const Observed& observed, int load) {
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) {
-    const auto round = static_cast<std::size_t>(sample.round);
-    const auto& rounds = observed.samples.rounds;
-    if (sample.round < 0 || round >= rounds.size()) continue;
-    all.total += rounds[round].probe == (load == 0 ? Probe::kLowLoad : Probe::kRate);
+    all.total += observed.samples.probe_of(sample) == (load == 0 ? Probe::kLowLoad : Probe::kRate);
     all.judged += load_of(observed, sample) == load;
   }
   return all;
 }
 
-Judged judge_losses(const Check& check, const Observed& observed, bool under_load) {
+template <bool under_load>
+Judged judge_losses(const Check& check, const Observed& observed) {
   Judged all = counting(observed, under_load ? 1 : 0);
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kLoss) continue;
@@ -253,11 +248,7 @@ Judged judge_losses(const Check& check, const Observed& observed, bool under_loa
   return all;
 }
 
-Judged loss(const Check& check, const Observed& observed) {
-  return judge_losses(check, observed, false);
-}
-
-constexpr int kLeastIncasts = 2;  // one incast may have hit a stalled machine
+constexpr int kLeastIncasts = 2;  // one may have met a machine that stood still
 
 // Ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {
@@ -284,7 +275,7 @@ std::vector<Finding> judge_incasts(const Check& check, const Observed& observed)
 }
 
 Judged congestion_loss(const Check& check, const Observed& observed) {
-  Judged all = judge_losses(check, observed, true);
+  Judged all = judge_losses<true>(check, observed);
   std::ranges::move(judge_incasts(check, observed), std::back_inserter(all.findings));
   return all;
 }
@@ -297,7 +288,7 @@ constexpr Check kLossRows[] = {
      "faulty line card loses them.",
      "Look at the CRC and symbol errors of both ends of the link, then replace cable and optic. "
      "If no end counts errors, the loss is inside a switch.",
-     loss},
+     judge_losses<false>},
     {"congestion-loss", CheckKind::kActive, Severity::kFail, "load loses no packets",
      "packets and repeats of each flow, at a fifth of the rate and at the full rate",
      "0 lossless; TCP may",

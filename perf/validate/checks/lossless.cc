@@ -369,8 +369,7 @@ constexpr Check kLosslessRows[] = {
      "Packets overtook each other, and none had to be repeated: the network spreads packets of one "
      "flow over several paths.",
      "Harmless with adaptive routing and NICs set up for that: declare adaptive_routing = true in "
-     "the "
-     "policy. Otherwise find the switch that spreads packets instead of flows.",
+     "the policy. Otherwise find the switch that spreads packets instead of flows.",
      out_of_sequence},
     {"timeouts", CheckKind::kPassive, Severity::kFatal, "no acknowledgement times out",
      "hw_counters local_ack_timeout_err, req_transport_retries_exceeded", "0 in the run",

@@ -15,10 +15,7 @@ namespace weft::fabric {
 namespace {
 
 bool is_rate(const Observed& observed, const FlowSample& sample) {
-  const auto round = static_cast<std::size_t>(sample.round);
-  const auto& rounds = observed.samples.rounds;
-  return sample.reached && sample.round >= 0 && round < rounds.size() &&
-         rounds[round].probe == Probe::kRate;
+  return sample.reached && observed.samples.probe_of(sample) == Probe::kRate;
 }
 
 // A port is not known to be slow if it was measured from cores of another socket.
@@ -62,23 +59,16 @@ bool is_rate_of_cores(const Observed& observed, const Cause& cause) {
   return host && port && host->emulated && is_soft(*port) && expected_gbps(observed, flow) <= 0;
 }
 
-// The rates used by localization: a held-up flow that is fast nevertheless clears suspects.
-Graded graded_rates(const Observed& observed) {
-  return rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
-                           [](Port, Port) { return false; });
-}
-
-// Findings of the rate causes at these places. Their severity depends on the remaining fraction of
-// the rate.
-Judged rates_at(const Check& check, const Observed& observed,
-                std::initializer_list<CausePlace> places) {
+// Findings of the rate causes at such places. Their severity follows from the share of the rate
+// that is left.
+template <CausePlace... places>
+Judged rates_at(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) all.total += is_rate(observed, sample);
-  all.judged = std::min(all.total, static_cast<int>(graded_rates(observed).observations.size()));
+  all.judged = std::min(all.total, static_cast<int>(rates_of(observed).observations.size()));
   for (const Cause& cause : observed.causes) {
-    if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
-      continue;
+    if (cause.kind != CauseKind::kRate || ((cause.place != places) && ...)) continue;
     const double share = cause.expected > 0 ? cause.value / cause.expected : 0;
     if (share >= limits.warn_rate) continue;
     Finding finding = finding_from(check, observed, cause, Unit::kGbps);
@@ -128,30 +118,8 @@ Judged drift(const Check& check, const Observed& observed) {
   return all;
 }
 
-Judged port_rate(const Check& check, const Observed& observed) {
-  return rates_at(check, observed,
-                  {CausePlace::kTransmit, CausePlace::kReceive, CausePlace::kPort});
-}
-
-Judged host_rate(const Check& check, const Observed& observed) {
-  return rates_at(check, observed,
-                  {CausePlace::kHostTransmit, CausePlace::kHostReceive, CausePlace::kHost});
-}
-
-Judged path_rate(const Check& check, const Observed& observed) {
-  return rates_at(check, observed, {CausePlace::kPath, CausePlace::kPair});
-}
-
-Judged rail_rate(const Check& check, const Observed& observed) {
-  return rates_at(check, observed, {CausePlace::kRail});
-}
-
-Judged switch_rate(const Check& check, const Observed& observed) {
-  return rates_at(check, observed, {CausePlace::kGroup});
-}
-
-// Downgrades a finding if even the most streams per flow do not fill a port: the rate of a stream
-// is a property of the hosts, so the port is not known to be slow.
+// What a stream reaches is a property of the hosts: where as many as a flow may have do not fill a
+// port, the port is not known to be slow.
 void excuse_by_streams(const Observed& observed, Finding& finding) {
   const double one = observed.samples.one_stream_gbps;
   if (one <= 0) return;
@@ -163,11 +131,11 @@ void excuse_by_streams(const Observed& observed, Finding& finding) {
 // Compares the fleet with the declared or advertised rates, unless a cause already does.
 Judged fleet_rate(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
-  Judged all = rates_at(check, observed, {CausePlace::kFleet});
+  Judged all = rates_at<CausePlace::kFleet>(check, observed);
   for (Finding& finding : all.findings) excuse_by_streams(observed, finding);
   std::vector<double> shares, rates;
   bool hardware = false;
-  const Graded graded = graded_rates(observed);
+  const Graded graded = rates_of(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   const std::set<const FlowSample*> met = met_others(observed.hosts, observed.samples, limits);
   for (const FlowSample& sample : observed.samples.flows) {
@@ -215,7 +183,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
 // Rates that look healthy but are too noisy to distinguish a slow port from a fast one.
 Judged rate_noise(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
-  const Graded graded = graded_rates(observed);
+  const Graded graded = rates_of(observed);
   if (graded.observations.empty()) return {};  // see nothing_measured(), port_not_measured()
   const double cut = smallest_rate_cut(observed.hosts, observed.samples, limits);
   if (cut > 0 && cut <= rate_cut_to_see(limits)) return {{}, 1, 1};
@@ -270,33 +238,33 @@ constexpr Check kRatesRows[] = {
      "Look at the port's link (rate, width, errors), its PCIe link, and the switch port: a shaper, "
      "or a wrong speed. A port that only sends slowly points at the host, one that only receives "
      "slowly at the switch port.",
-     port_rate},
+     rates_at<CausePlace::kTransmit, CausePlace::kReceive, CausePlace::kPort>},
     {"host-rate", CheckKind::kActive, Severity::kFail, "every host reaches its rates",
      "streams of disjoint pairs, on all rails", ">= 93 % of the rate; < 87 % fails",
      "All ports of this host are equally slow, so the host is at fault rather than its links.",
      "Look at CPU limits, NUMA, memory bandwidth, power capping, the IOMMU, and PCIe switches of "
      "the host.",
-     host_rate},
+     rates_at<CausePlace::kHostTransmit, CausePlace::kHostReceive, CausePlace::kHost>},
     {"path-rate", CheckKind::kActive, Severity::kFail, "every path reaches its rate",
      "streams of disjoint pairs", ">= 93 % of the rate; < 87 % fails",
      "One pair of hosts is slow, and both are fast with all others: the fault lies on the path "
      "between them.",
      "Trace the path through the switches (route, ECMP member, link group) and look at the "
      "counters of the links that only this path uses.",
-     path_rate},
+     rates_at<CausePlace::kPath, CausePlace::kPair>},
     {"rail-rate", CheckKind::kActive, Severity::kFail, "every rail reaches its rate",
      "streams of disjoint pairs, compared between rails", ">= 93 % of the rate; < 87 % fails",
      "All ports of a rail are equally slow, so that rail's switch, or its configuration, is at "
      "fault.",
      "Compare the switches of this rail with those of a good rail: port speed, buffers, uplinks, "
      "flow control.",
-     rail_rate},
+     rates_at<CausePlace::kRail>},
     {"switch-rate", CheckKind::kActive, Severity::kFail, "every switch carries its ports' rate",
      "streams of disjoint pairs, ports grouped", ">= 93 % of the rate; < 87 % fails",
      "Some ports of a rail are slow together, as ports behind one switch are.",
      "Find what the named ports share (a leaf, a line card, an uplink) and look there; hosts need "
      "not be touched.",
-     switch_rate},
+     rates_at<CausePlace::kGroup>},
     {"fleet-rate", CheckKind::kActive, Severity::kFail, "the fleet reaches the declared rate",
      "the median of all streams against the declared or advertised rate",
      ">= 93 % of the rate; < 87 % fails",

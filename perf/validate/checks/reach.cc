@@ -19,13 +19,7 @@ bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   });
 }
 
-Probe round_probe(const Observed& observed, const FlowSample& sample) {
-  const auto round = static_cast<std::size_t>(sample.round);
-  const auto& rounds = observed.samples.rounds;
-  return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
-}
-
-// Merges many faulty paths into one finding of the fleet, with the first ones as evidence.
+// Many paths at fault are one finding of the fleet, that has the first ones as evidence.
 void merge_paths(const Check& check, Judged& all) {
   if (all.findings.size() <= kMostPaths) return;
   Finding whole = make_finding(check, {});
@@ -96,34 +90,33 @@ Judged unreachable(const Check& check, const Observed& observed) {
       ++arrived[{sample.flow.from, sample.flow.to}];
       alive.insert({{sample.flow.from, true}, {sample.flow.to, false}});
     }
-  const auto filtered = without_datagrams(observed.samples, [](Port, Port) { return false; });
-  Judged all = each_path(check, observed, CauseKind::kUnreachable,
-                         [&](const FlowSample& sample, std::optional<Finding>& finding) {
-                           const Probe probe = round_probe(observed, sample);
-                           // Rails need not reach each other; other checks judge those paths.
-                           if (probe == Probe::kCrossRail || probe == Probe::kLoopback)
-                             return false;
-                           if (meets_others(probe) && alive.contains({sample.flow.from, true}) &&
-                               alive.contains({sample.flow.to, false}))
-                             return false;
-                           // A filter for datagrams is not a dead link; see `no-failover`. Some let
-                           // broadcasts pass, which `reach` sends.
-                           const bool lost = sends_datagrams(probe) && !sample.reached;
-                           if (lost && (filtered.contains({sample.flow.from, true}) ||
-                                        filtered.contains({sample.flow.to, false})))
-                             return false;
-                           if (lost && probe == Probe::kPathMtu &&
-                               arrived.contains({sample.flow.from, sample.flow.to}))
-                             return false;
-                           if (sample.reached) return true;
-                           finding = make_finding(
-                               check, at_path(observed, sample.flow.from, sample.flow.to));
-                           if (arrived.contains({sample.flow.from, sample.flow.to}))
-                             finding->severity = Severity::kFail;  // intermittently
-                           finding->unit = Unit::kText;
-                           finding->text = sample.error;
-                           return true;
-                         });
+  const auto filtered = without_datagrams(observed.samples);
+  Judged all = each_path(
+      check, observed, CauseKind::kUnreachable,
+      [&](const FlowSample& sample, std::optional<Finding>& finding) {
+        const Probe probe = observed.samples.probe_of(sample).value_or(Probe::kRate);
+        // Rails need not reach each other; see the checks of those paths.
+        if (probe == Probe::kCrossRail || probe == Probe::kLoopback) return false;
+        if (meets_others(probe) && alive.contains({sample.flow.from, true}) &&
+            alive.contains({sample.flow.to, false}))
+          return false;
+        // A filter for datagrams is no dead link; see `no-failover`. Some let
+        // broadcasts pass, which `reach` sends.
+        const bool lost = sends_datagrams(probe) && !sample.reached;
+        if (lost && (filtered.contains({sample.flow.from, true}) ||
+                     filtered.contains({sample.flow.to, false})))
+          return false;
+        if (lost && probe == Probe::kPathMtu &&
+            arrived.contains({sample.flow.from, sample.flow.to}))
+          return false;
+        if (sample.reached) return true;
+        finding = make_finding(check, at_path(observed, sample.flow.from, sample.flow.to));
+        if (arrived.contains({sample.flow.from, sample.flow.to}))
+          finding->severity = Severity::kFail;  // now and then
+        finding->unit = Unit::kText;
+        finding->text = sample.error;
+        return true;
+      });
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kUnreachable) continue;
     Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kNone));
@@ -193,7 +186,7 @@ Judged latency(const Check& check, const Observed& observed) {
   Judged all;
   const bool by_least = least_tells_latency(observed.samples);
   for (const FlowSample& sample : observed.samples.flows) {
-    if (round_probe(observed, sample) != Probe::kLatency) continue;
+    if (observed.samples.probe_of(sample) != Probe::kLatency) continue;
     ++all.total;
     all.judged += !sample.reached || (sample.latency && (by_least || !starved(sample)));
   }
@@ -227,7 +220,7 @@ Judged latency_tail(const Check& check, const Observed& observed) {
   };
   std::map<int, Tail> hosts;
   for (const FlowSample& sample : observed.samples.flows) {
-    if (round_probe(observed, sample) != Probe::kLatency || !sample.latency) continue;
+    if (observed.samples.probe_of(sample) != Probe::kLatency || !sample.latency) continue;
     if (sample.latency->p50_us <= 0 || starved(sample)) continue;
     for (const int host : {sample.flow.from.host, sample.flow.to.host}) {
       hosts[host].ratios.push_back(sample.latency->p99_us / sample.latency->p50_us);

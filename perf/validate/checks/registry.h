@@ -80,7 +80,5 @@ Judgement judge(const Observed& observed);
 std::string list_text();
 // All rows as a document of the schema weft.checks/1.
 std::string list_json();
-// All rows as sections of docs/validate.md: the meaning of a wrong value, and the remedy.
-std::string list_markdown();
 
 }  // namespace weft::fabric

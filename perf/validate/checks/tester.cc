@@ -11,13 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-Probe probe_of(const Observed& observed, const FlowSample& sample) {
-  const auto round = static_cast<std::size_t>(sample.round);
-  const auto& rounds = observed.samples.rounds;
-  return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
-}
-
-// The job adds these findings itself, where it detects them.
+// The job itself says so, where and when it knows: its findings join those of the checks.
 Judged said_by_the_job(const Check&, const Observed&) { return {}; }
 
 Judged job_failed(const Check&, const Observed& observed) {
@@ -29,8 +23,8 @@ Judged nothing_measured(const Check& check, const Observed& observed) {
   for (const HostFacts& host : observed.facts.hosts) ranks += host.ranks;
   std::size_t rates = 0;
   for (const FlowSample& sample : observed.samples.flows)
-    rates +=
-        probe_of(observed, sample) == Probe::kRate && sample.flow.from.host != sample.flow.to.host;
+    rates += observed.samples.probe_of(sample) == Probe::kRate &&
+             sample.flow.from.host != sample.flow.to.host;
   if (rates > 0) return {{}, 1, 1};
   Finding finding = make_unknown(check, {});
   finding.unit = Unit::kCount;
@@ -53,13 +47,11 @@ using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port s
 
 // `by_own`: count as silent only flows for which the port's own host lacked cores.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
-  const Graded graded =
-      rate_observations(observed.hosts, observed.samples, observed.policy.thresholds,
-                        [](Port, Port) { return false; });
+  const Graded graded = rates_of(observed);
   const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   FlowsByPort flows;
   for (const FlowSample& sample : observed.samples.flows) {
-    if (probe_of(observed, sample) != Probe::kRate) continue;
+    if (observed.samples.probe_of(sample) != Probe::kRate) continue;
     for (const bool sends : {true, false}) {
       Flows& one = flows[{sends ? sample.flow.from : sample.flow.to, sends}];
       const double starved = sends ? sample.sender_starved : sample.receiver_starved;
@@ -77,7 +69,7 @@ std::set<int> short_of_cores(const Observed& observed) {
   constexpr std::size_t kLeastFlows = 3;
   std::map<int, std::vector<double>> shares;
   for (const FlowSample& sample : observed.samples.flows) {
-    if (probe_of(observed, sample) != Probe::kLatency || !sample.reached) continue;
+    if (observed.samples.probe_of(sample) != Probe::kLatency || !sample.reached) continue;
     shares[sample.flow.from.host].push_back(sample.sender_starved);
     shares[sample.flow.to.host].push_back(sample.receiver_starved);
   }
@@ -127,7 +119,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
   };
   std::map<int, Host> hosts;
   for (const FlowSample& sample : observed.samples.flows) {
-    if (probe_of(observed, sample) != Probe::kRate) continue;
+    if (observed.samples.probe_of(sample) != Probe::kRate) continue;
     Host& from = hosts[sample.flow.from.host];
     Host& to = hosts[sample.flow.to.host];
     from.most = std::max(from.most, sample.sender_starved);
@@ -293,7 +285,9 @@ constexpr Check kTesterRows[] = {
      "is in use, a secret or a number of ranks that differs. The run does not assess the fabric.",
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
-     "no rank is lost", "A rank of the run died or is unresponsive, and its measurements are lost.",
+     "no rank is lost",
+     "A rank of the run died or does not answer any more, and took what it would have measured "
+     "with it.",
      "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "
      "control network work.",
      said_by_the_job},
@@ -339,8 +333,7 @@ constexpr Check kTesterRows[] = {
      "the plan of rounds against the budget", "none is left out",
      "The budget was too short for some probes, so their faults would not have been detected.",
      "Give a larger --budget, or name the checks that do not matter to you under `skipped_checks` "
-     "in "
-     "the policy.",
+     "in the policy.",
      probe_left_out},
     {"collective-wrong", CheckKind::kActive, Severity::kFatal, "collectives are exact",
      "collectives of integers, compared bit by bit", "no wrong element",

@@ -48,17 +48,7 @@ constexpr NumberKey kThresholds[] = {{"warn_rate", &Thresholds::warn_rate, 0, 1}
                                      {"class_leak", &Thresholds::class_leak, 0, 1},
                                      {"confidence", &Thresholds::confidence, 0.5, 0.999999}};
 
-struct CostKey {
-  std::string_view name;
-  double most;
-};
-constexpr CostKey kCosts[] = {{"gpu_hour_usd", kNoLimit},
-                              {"gpus_per_host", kNoLimit},
-                              {"gpu_watts", kNoLimit},
-                              {"kwh_usd", kNoLimit},
-                              {"communication_share", 1}};
-
-// A key of the file with its value, and its location for error messages.
+// A key of the file with its value, and the place to name in errors.
 class Entry {
  public:
   Entry(const std::string& file, std::string path, const toml::key& key, const toml::node& node)
@@ -157,7 +147,6 @@ void read_cc_parameters(const Entry& entry, Policy& policy) {
 }
 
 void read_thresholds(const Entry& entry, Policy& policy);
-void read_cost(const Entry& entry, Policy& policy);
 
 void read_pfc_priority(const Entry& entry, Policy& policy) {
   policy.pfc_priority = entry.whole(-1, 7, "the priority with PFC (-1: none)");
@@ -188,8 +177,7 @@ constexpr PolicyKey kKeys[] = {
      [](const Entry& e, Policy& p) { p.excluded_devices = e.texts(R"(["mlx5_bond_0"])"); }},
     {"skipped_checks",
      [](const Entry& e, Policy& p) { p.skipped_checks = e.texts(R"(["firmware"])"); }},
-    {"thresholds", read_thresholds},
-    {"cost", read_cost}};
+    {"thresholds", read_thresholds}};
 
 [[noreturn]] void refuse_unknown(const Entry& entry) {
   std::vector<std::string> leaves, keys;
@@ -199,7 +187,6 @@ constexpr PolicyKey kKeys[] = {
   };
   for (const PolicyKey& key : kKeys) add("", key.name);
   for (const NumberKey& key : kThresholds) add("thresholds.", key.name);
-  for (const CostKey& key : kCosts) add("cost.", key.name);
   const std::string like = word_like(entry.leaf(), leaves);
   if (like.empty()) entry.refuse("unknown key; docs/validate.md lists the keys of a policy");
   const auto at = std::ranges::find(leaves, like) - leaves.begin();
@@ -225,14 +212,6 @@ void read_thresholds(const Entry& entry, Policy& policy) {
           "fail_latency must not be below warn_latency; set both");
   ordered(t.fail_loss >= t.warn_loss, "warn_loss", "fail_loss",
           "fail_loss must not be below warn_loss; set both");
-}
-
-void read_cost(const Entry& entry, Policy& policy) {
-  for (const Entry& one : entry.entries("[cost] and below it gpu_hour_usd = 2.5")) {
-    const auto* key = std::ranges::find(kCosts, one.leaf(), &CostKey::name);
-    if (key == std::end(kCosts)) refuse_unknown(one);
-    policy.cost[one.leaf()] = one.number(0, key->most);
-  }
 }
 
 toml::table parse_policy(const std::string& path) {

@@ -40,8 +40,6 @@ struct Policy {
   std::vector<std::string> excluded_devices;
   std::vector<std::string> skipped_checks;  // ids
   Thresholds thresholds;
-  std::map<std::string, double>
-      cost;  // gpu_hour_usd, gpus_per_host, gpu_watts, kwh_usd, communication_share
 
   // The declared rate of a rail in Gb/s, headers included; nullopt: not declared.
   std::optional<double> declared_gbps(int rail) const {
@@ -62,7 +60,6 @@ struct Policy {
 //   [firmware]                            MT_0000000838 = "28.41.1000"
 //   [cc_parameters]                       rp_ai_rate = 5
 //   [thresholds]                          warn_rate = 0.93      # as in Thresholds
-//   [cost]                                gpu_hour_usd = 2.5    # as in Policy::cost
 // Throws Error naming the file, line, key, value and a remedy: an unknown key (with the nearest
 // known one), a wrong unit, a rate that is not positive, limits in the wrong order. Does not check
 // the ids in skipped_checks.

@@ -307,8 +307,7 @@ std::vector<Spread> find_spreads(const std::vector<FleetHost>& hosts, const Samp
 Samples without_victims(const std::vector<FleetHost>& hosts, const Samples& samples,
                         const std::vector<Spread>& spreads, const Thresholds& thresholds) {
   std::vector<bool> victims(samples.flows.size(), false);
-  const auto none = [](Port, Port) { return false; };
-  each_rate(hosts, samples, thresholds, none, [&](const FlowSample& sample, bool slow) {
+  each_rate(hosts, samples, thresholds, none_ignored, [&](const FlowSample& sample, bool slow) {
     victims[static_cast<std::size_t>(&sample - samples.flows.data())] =
         slow && std::ranges::any_of(spreads, [&](const Spread& spread) {
           return spread.receiver.rail == sample.flow.from.rail && spread.may_slow(sample);

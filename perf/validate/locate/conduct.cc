@@ -112,8 +112,7 @@ std::optional<Round> Conductor::next() const {
   for (const FlowSample& sample : done_.samples.flows) {
     const Port from = sample.flow.from, to = sample.flow.to;
     const int most = fabric_.most_flows(), flows = static_cast<int>(round.flows.size());
-    if (done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate)
-      continue;
+    if (done_.samples.probe_of(sample) != Probe::kRate) continue;
     if (received.contains({from, to}) || busy.contains(from) || busy.contains(to)) continue;
     if (most > 0 && flows >= most) break;
     busy.insert({from, to});
@@ -165,9 +164,7 @@ void Conductor::settle_plan() {
   std::set<std::tuple<int, int, int>> paths;
   std::map<std::pair<Port, bool>, double> packets;  // true: sent
   std::set<Probe> tells_loss{Probe::kLowLoad};
-  const auto none_ignored = [](Port, Port) { return false; };
-  const std::vector<Observation> full =
-      loss_observations(fabric_.hosts(), done_.samples, true, none_ignored);
+  const std::vector<Observation> full = loss_observations(fabric_.hosts(), done_.samples, true);
   if (clean_at_full_speed(shape_of(fabric_.hosts()), full, thresholds_))
     tells_loss.insert(Probe::kRate);
   for (const Round& round : done_.plan.rounds) planned.insert(round.probe);
@@ -176,10 +173,10 @@ void Conductor::settle_plan() {
     if (!ran.contains(probe))
       (fabric_.supports(probe) ? done_.plan.left_out : done_.plan.not_here).push_back(probe);
   for (const FlowSample& sample : done_.samples.flows) {
-    const Probe probe = done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
+    const auto probe = done_.samples.probe_of(sample);
     if (probe == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail)
       paths.insert({sample.flow.from.rail, sample.flow.from.host, sample.flow.to.host});
-    if (!tells_loss.contains(probe)) continue;
+    if (!probe || !tells_loss.contains(*probe)) continue;
     if (probe == Probe::kRate && outruns(fabric_.hosts(), sample.flow)) continue;
     const auto sent = static_cast<double>(sample.packets.value_or(0));
     packets[{sample.flow.from, true}] += sent;

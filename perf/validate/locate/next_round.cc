@@ -347,8 +347,7 @@ std::optional<Round> next_looks(const std::vector<FleetHost>& hosts, const Sampl
 // Whether flows of healthy places are often slow on some rail.
 bool often_slow(const std::vector<FleetHost>& hosts, const Samples& samples,
                 const Thresholds& thresholds) {
-  const auto all = [](Port, Port) { return false; };
-  return std::ranges::any_of(rate_observations(hosts, samples, thresholds, all).chances,
+  return std::ranges::any_of(rate_observations(hosts, samples, thresholds).chances,
                              [](const Chance& chance) { return chance.alone > 0; });
 }
 
@@ -375,9 +374,8 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
         cause.samples < kMostSamples)
       unclear.push_back(&cause);
   std::ranges::stable_sort(unclear, {}, [](const Cause* cause) { return cause->confidence; });
-  const auto all = [](Port, Port) { return false; };
-  const bool clean = clean_at_full_speed(shape_of(hosts),
-                                         loss_observations(hosts, samples, true, all), thresholds);
+  const bool clean =
+      clean_at_full_speed(shape_of(hosts), loss_observations(hosts, samples, true), thresholds);
   std::set<Probe> seen;
   for (const Cause* first : unclear) {
     const Probe probe = probe_for(*first, clean);

@@ -27,7 +27,7 @@ constexpr std::size_t kWindows = 4;     // fewer have no upper quartile
 template <typename Visit>
 void each(const Samples& samples, Probe probe, const Ignored& ignored, const Visit& visit) {
   for (const FlowSample& sample : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+    if (samples.probe_of(sample) != probe) continue;
     const Flow& flow = sample.flow;
     if (flow.from.rail != flow.to.rail || ignored(flow.from, flow.to)) continue;
     visit(sample);
@@ -240,13 +240,11 @@ Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& sam
 
 bool least_tells_latency(const Samples& samples) {
   int waited = 0, all = 0;
-  each(
-      samples, Probe::kLatency, [](Port, Port) { return false; },
-      [&](const FlowSample& sample) {
-        if (!sample.reached || !sample.latency) return;
-        ++all;
-        waited += starved(sample);
-      });
+  each(samples, Probe::kLatency, none_ignored, [&](const FlowSample& sample) {
+    if (!sample.reached || !sample.latency) return;
+    ++all;
+    waited += starved(sample);
+  });
   return 2 * waited > all;
 }
 
@@ -294,20 +292,17 @@ std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds) {
   std::set<const FlowSample*> met;
-  const Graded graded =
-      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded graded = rate_observations(hosts, samples, thresholds);
   if (std::ranges::none_of(graded.chances, &Chance::meet)) return met;
   const Company company(samples);
   std::vector<char> fast(samples.flows.size(), 0);
   for (const Observation& s : graded.observations)
     fast[static_cast<std::size_t>(s.flow)] = s.value < -std::log(thresholds.warn_rate);
-  each(
-      samples, Probe::kRate, [](Port, Port) { return false; },
-      [&](const FlowSample& sample) {
-        const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
-        const auto flow = static_cast<std::size_t>(&sample - samples.flows.data());
-        if (graded.chances[rail].meet && !fast[flow] && !company.alone(sample)) met.insert(&sample);
-      });
+  each(samples, Probe::kRate, none_ignored, [&](const FlowSample& sample) {
+    const auto rail = static_cast<std::size_t>(sample.flow.from.rail);
+    const auto flow = static_cast<std::size_t>(&sample - samples.flows.data());
+    if (graded.chances[rail].meet && !fast[flow] && !company.alone(sample)) met.insert(&sample);
+  });
   return met;
 }
 
@@ -327,7 +322,7 @@ std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
   };
   std::map<Port, std::map<int, Tally>> targets;  // by round
   for (const FlowSample& sample : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kIncast) continue;
+    if (samples.probe_of(sample) != Probe::kIncast) continue;
     if (!sample.packets || !sample.retransmits) continue;
     Tally& tally = targets[sample.flow.to][sample.round];
     tally.lost += static_cast<double>(*sample.retransmits);

@@ -17,6 +17,7 @@ namespace weft::fabric {
 
 // Flows to ignore, because they cross a place that is known to be broken.
 using Ignored = std::function<bool(Port from, Port to)>;
+inline bool none_ignored(Port, Port) { return false; }
 
 // Starvation of an end above which a flow measures the tester instead of the network.
 inline constexpr double kStarved = 0.05;
@@ -45,8 +46,8 @@ struct Graded {
 // it is fast anyway, or if it would be slow even without the waits (with that rate); otherwise it
 // goes into `silent`.
 Graded rate_observations(const std::vector<FleetHost>& hosts, const Samples& samples,
-                         const Thresholds& thresholds, const Ignored& ignored);
-// Expected Gb/s of a flow: the slower port's declared rate; `unit` for undeclared ports.
+                         const Thresholds& thresholds, const Ignored& ignored = none_ignored);
+// Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
 double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
 
 // Whether most ping-pongs had an end that waited for a core. Waits only lengthen pings, so the
@@ -55,7 +56,7 @@ bool least_tells_latency(const Samples& samples);
 // log(latency / 1 us), medians or 99th percentiles, of flows whose ends did not wait; with
 // least_tells_latency(), each flow's minimum instead of its median.
 Graded latency_observations(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
-                            const Ignored& ignored);
+                            const Ignored& ignored = none_ignored);
 
 // Whether the sender's port declares a higher rate than the receiver's. At full speed, such a flow
 // fills a queue and loses packets by design, as an incast does.
@@ -64,18 +65,19 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 // outrun their receivers. Starvation of an end loses no packets.
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
-                                           const Ignored& ignored);
-// Slow flows at full speed that may have collided on a link, on rails with collisions.
+                                           const Ignored& ignored = none_ignored);
+// Slow flows at full speed that may have met others on a link, where flows meet.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops the losses of these flows: collisions lose packets by design.
 void drop_met(const std::vector<FleetHost>& hosts, const Samples& samples,
               const Thresholds& thresholds, std::vector<Observation>& losses);
 bool sends_datagrams(Probe probe);  // over plain interfaces
-// Ports, by direction (true: sends), that streams cross but no datagram does: a filter, not a link
-// fault.
-std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored);
-// Losses per packet of a healthy fabric.
+// Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
+// of the link.
+std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples,
+                                                  const Ignored& ignored = none_ignored);
+// Losses per packet in a healthy fabric.
 double background_loss(const Thresholds& thresholds);
 // Whether a quarter of the flows at full speed lose no packets, on at least one rail: then full
 // speed alone loses none, and such flows show a link's loss as well as paced ones do.
@@ -93,16 +95,19 @@ std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
 
 // Flows through which nothing arrived, not even small packets.
 std::vector<Observation> dead_observations(const std::vector<FleetHost>& hosts,
-                                           const Samples& samples, const Ignored& ignored);
-// Flows whose packets of the fleet's MTU (by rail; see fleet_mtu()) did not arrive.
+                                           const Samples& samples,
+                                           const Ignored& ignored = none_ignored);
+// Flows whose packets of the fleet's MTU (by rail; see fleet_mtu) did not arrive.
 std::vector<Observation> mtu_observations(const std::vector<FleetHost>& hosts,
-                                          const Samples& samples, const Ignored& ignored);
+                                          const Samples& samples,
+                                          const Ignored& ignored = none_ignored);
 int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail);
 // Flows whose packets arrived at another port than the one addressed.
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
-                                            const Samples& samples, const Ignored& ignored);
-// Whether the flow moved almost nothing for at least 20 ms beyond its ends' waits for a core, as
-// when a packet or all acknowledgments are lost and a timer must expire.
+                                            const Samples& samples,
+                                            const Ignored& ignored = none_ignored);
+// Whether the flow moved next to nothing for 20 ms and more beyond its ends' waits for a core, as
+// where a packet, or all acknowledgements, are lost and a timer has to end.
 bool waited_for_timer(const FlowSample& sample);
 // Whether nothing arrived in the last window, although the ends had their cores.
 bool ended_still(const FlowSample& sample);

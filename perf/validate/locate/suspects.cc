@@ -122,8 +122,7 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
 
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds) {
-  const Graded rates =
-      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded rates = rate_observations(hosts, samples, thresholds);
   if (rates.observations.size() <= rates.silent.size()) return 0;
   std::map<std::pair<int, bool>, std::size_t> flows;  // by end; true: sends
   for (const Observation& s : rates.observations) {
@@ -179,7 +178,7 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
 std::map<std::pair<Port, bool>, double> baseline_of_ports(const Samples& samples) {
   std::map<std::pair<Port, bool>, std::vector<double>> rates;
   for (const FlowSample& sample : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate) continue;
+    if (samples.probe_of(sample) != Probe::kRate) continue;
     if (!sample.reached || starved(sample)) continue;
     rates[{sample.flow.from, true}].push_back(sample.gbps());
     rates[{sample.flow.to, false}].push_back(sample.gbps());
@@ -211,11 +210,11 @@ std::optional<Round> loads_again(const std::vector<FleetHost>& hosts, const Samp
   std::map<std::pair<int, Port>, LoadSum> sums;  // by round and target
   const IdleLatencies idle(samples);
   for (const FlowSample& sample : samples.flows) {
-    const Probe probe = samples.rounds[static_cast<std::size_t>(sample.round)].probe;
+    const auto probe = samples.probe_of(sample);
     const bool incast = probe == Probe::kIncast, ping = probe == Probe::kVictim;
     if (!incast && !ping && probe != Probe::kBisection && probe != Probe::kAllToAll) continue;
     LoadSum& sum = sums[{sample.round, incast ? sample.flow.to : Port{}}];
-    sum.probe = probe;
+    sum.probe = *probe;
     sum.flows.push_back(sample.flow);
     if (!sample.reached || (ping && !sample.flow.victim)) continue;
     sum.gbps += sample.gbps();

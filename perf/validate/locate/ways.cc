@@ -50,7 +50,7 @@ using LooksByWay = std::map<std::tuple<Port, Port, int>, WayLooks>;
 std::set<std::pair<Port, bool>> lossy_ends(const Samples& samples, double lossy) {
   std::map<std::pair<Port, bool>, std::pair<std::set<int>, std::set<int>>> labels;  // lossy, all
   for (const FlowSample& sample : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kRate) continue;
+    if (samples.probe_of(sample) != Probe::kRate) continue;
     for (const bool sends : {true, false}) {
       auto& [bad, all] = labels[{sends ? sample.flow.from : sample.flow.to, sends}];
       all.insert(sample.flow.label);
@@ -77,7 +77,7 @@ class BaselineRate {
       : hosts_(hosts), graded_(graded), by_rail_(probe == Probe::kRate) {
     std::map<std::tuple<Port, Port, int>, double> best;
     for (const FlowSample& sample : samples.flows) {
-      if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+      if (samples.probe_of(sample) != probe) continue;
       double& share = best[{sample.flow.from, sample.flow.to, sample.flow.label}];
       share = std::max(share, sample.reached ? sample.gbps() / declared(sample.flow) : 0);
     }
@@ -165,8 +165,7 @@ double share_lost(const FlowSample& sample) {
 
 double loss_of_full_speed(const std::vector<FleetHost>& hosts, const Samples& samples) {
   std::vector<double> shares;
-  for (const Observation& s :
-       loss_observations(hosts, samples, true, [](Port, Port) { return false; }))
+  for (const Observation& s : loss_observations(hosts, samples, true))
     shares.push_back(s.value / s.trials);
   return shares.empty() ? 0 : quantile(shares, 0.75);
 }
@@ -177,8 +176,7 @@ double lossy_share(double of_full_speed, const Thresholds& thresholds) {
 
 std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& samples,
                            const Thresholds& thresholds, Probe probe) {
-  const Graded graded =
-      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
+  const Graded graded = rate_observations(hosts, samples, thresholds);
   const BaselineRate baseline(hosts, samples, graded, probe);
   const Company company(samples);
   const double slow = slow_level(probe, thresholds, graded.sigma);
@@ -194,7 +192,7 @@ std::vector<Way> slow_ways(const std::vector<FleetHost>& hosts, const Samples& s
   LooksByWay ways;
   for (const FlowSample& sample : samples.flows) {
     const Flow& flow = sample.flow;
-    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+    if (samples.probe_of(sample) != probe) continue;
     if (probe == Probe::kRate ? flow.label <= 0 : !sample.reached) continue;
     WayLooks& way = ways[{flow.from, flow.to, flow.label}];
     way.starved += starved(sample);
@@ -300,9 +298,8 @@ std::vector<Cause> causes_of_ways(const std::vector<FleetHost>& hosts, const Sam
     for (const Way& way : slow_ways(hosts, samples, thresholds, probe))
       if (way.sure && !way.quiet) (way.lossy ? lossy : rails)[way.flow.from.rail].push_back(way);
   if (rails.empty() && lossy.empty()) return {};
-  const Graded graded =
-      rate_observations(hosts, samples, thresholds, [](Port, Port) { return false; });
-  std::set<std::pair<int, int>> fast;  // paths with a fast flow, so not slow as a whole
+  const Graded graded = rate_observations(hosts, samples, thresholds);
+  std::set<std::pair<int, int>> fast;  // paths with a fast flow: others are slow as paths
   for (const Observation& s : graded.observations)
     if (s.value < -std::log(thresholds.warn_rate)) fast.insert({s.from, s.to});
   const Shape shape = shape_of(hosts);

@@ -4,134 +4,57 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <type_traits>
 #include <utility>
 
-#include "topo/base/status.h"
+#include "perf/validate/probes/sample_fields.h"
 
 namespace weft::fabric {
-namespace {
 
-using Json = nlohmann::ordered_json;
-
-template <typename T>
-void put(Json& json, const char* key, const std::optional<T>& value) {
-  if (value) json[key] = *value;
-}
-// The value of a field. Throws Error if the JSON has another type or the number is out of range;
-// nlohmann::json would convert it.
-template <typename T>
-T strict(const Json& json, const char* key) {
-  const Json& value = json.at(key);
-  bool right = true;
-  if constexpr (std::is_same_v<T, bool>)
-    right = value.is_boolean();
-  else if constexpr (std::is_floating_point_v<T>)
-    right = value.is_number();
-  else if constexpr (std::is_integral_v<T>)
-    right = value.is_number_unsigned()
-                ? std::in_range<T>(value.get<std::uint64_t>())
-                : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
-  if (!right) throw Error(fmt::format("{} is {}", key, value.dump()));
-  return value.get<T>();
-}
-template <typename T>
-void get(const Json& json, const char* key, std::optional<T>& value) {
-  if (json.contains(key)) value = strict<T>(json, key);
+template <typename A, Of<EndOrder> T>
+void fields(A& a, T& o) {
+  a("flow", o.flow);
+  a("peer", o.peer);
+  a("sends", o.sends);
+  a("probe", o.probe);
+  a("rail", o.rail);
+  a("peer_rail", o.peer_rail);
+  a("seconds", o.seconds);
+  a("pace_gbps", o.pace_gbps);
+  a("label", o.label);
+  a("victim", o.victim);
+  a("streams", o.streams);
 }
 
-}  // namespace
-
-Json to_json(const EndOrder& o) {
-  return {{"flow", o.flow},       {"peer", o.peer},
-          {"sends", o.sends},     {"probe", static_cast<int>(o.probe)},
-          {"rail", o.rail},       {"peer_rail", o.peer_rail},
-          {"seconds", o.seconds}, {"pace_gbps", o.pace_gbps},
-          {"label", o.label},     {"victim", o.victim},
-          {"streams", o.streams}};
+template <typename A, Of<EndSample> T>
+void fields(A& a, T& s) {
+  a("flow", s.flow);
+  a("sends", s.sends);
+  a("seconds", s.seconds);
+  a("bytes", s.bytes);
+  a("starved", s.starved);
+  a("error", s.error, std::string());
+  a("window_gbps", s.window_gbps);
+  if (!s.window_gbps.empty()) a("window_s", s.window_s);
+  a("latency", s.latency);
+  a("packets", s.packets);
+  a("retransmits", s.retransmits);
+  a("receiver_limited", s.receiver_limited);
+  a("sender_limited", s.sender_limited);
+  a("sender_idle", s.sender_idle);
+  a("min_rtt_us", s.min_rtt_us);
+  a("passed_mtu", s.passed_mtu);
+  a("failed_mtu", s.failed_mtu);
+  a("arrived_rail", s.arrived_rail);
+  a("streams", s.streams);
 }
 
-EndOrder end_order_from_json(const Json& j) {
-  EndOrder o;
-  o.flow = j.at("flow");
-  o.peer = j.at("peer");
-  o.sends = j.at("sends");
-  o.probe = static_cast<Probe>(j.at("probe").get<int>());
-  o.rail = j.at("rail");
-  o.peer_rail = j.at("peer_rail");
-  o.seconds = j.at("seconds");
-  o.pace_gbps = j.at("pace_gbps");
-  o.label = j.at("label");
-  o.victim = j.at("victim");
-  o.streams = j.at("streams");
-  return o;
+nlohmann::ordered_json to_json(const EndOrder& order) { return FieldWriter::written(order); }
+EndOrder end_order_from_json(const nlohmann::ordered_json& json) {
+  return read_fields<EndOrder>(json, Missing::kIsRefused);
 }
-
-Json to_json(const EndSample& s) {
-  Json j = {{"flow", s.flow},
-            {"sends", s.sends},
-            {"seconds", s.seconds},
-            {"bytes", s.bytes},
-            {"starved", s.starved}};
-  if (!s.error.empty()) j["error"] = s.error;
-  if (!s.window_gbps.empty()) {
-    j["window_gbps"] = s.window_gbps;
-    j["window_s"] = s.window_s;
-  }
-  if (s.latency)
-    j["latency_us"] = {s.latency->samples, s.latency->min_us,  s.latency->p50_us,
-                       s.latency->p99_us,  s.latency->p999_us, s.latency->max_us};
-  put(j, "packets", s.packets);
-  put(j, "retransmits", s.retransmits);
-  put(j, "receiver_limited", s.receiver_limited);
-  put(j, "sender_limited", s.sender_limited);
-  put(j, "sender_idle", s.sender_idle);
-  put(j, "min_rtt_us", s.min_rtt_us);
-  put(j, "passed_mtu", s.passed_mtu);
-  put(j, "failed_mtu", s.failed_mtu);
-  put(j, "arrived_rail", s.arrived_rail);
-  for (const StreamSample& stream : s.streams) {
-    Json& one = j["streams"].emplace_back(Json{{"port", stream.port}, {"bytes", stream.bytes}});
-    put(one, "packets", stream.packets);
-    put(one, "retransmits", stream.retransmits);
-  }
-  return j;
-}
-
-EndSample end_sample_from_json(const Json& j) {
-  EndSample s;
-  s.flow = strict<int>(j, "flow");
-  s.sends = strict<bool>(j, "sends");
-  s.seconds = strict<double>(j, "seconds");
-  s.bytes = strict<std::uint64_t>(j, "bytes");
-  s.starved = strict<double>(j, "starved");
-  s.error = j.value("error", "");
-  if (j.contains("window_gbps")) {
-    s.window_gbps = j["window_gbps"].get<std::vector<double>>();
-    s.window_s = strict<double>(j, "window_s");
-  }
-  if (j.contains("latency_us")) {
-    const Json& l = j["latency_us"];
-    s.latency = LatencySample{l.at(0), l.at(1), l.at(2), l.at(3), l.at(4), l.at(5)};
-  }
-  get(j, "packets", s.packets);
-  get(j, "retransmits", s.retransmits);
-  get(j, "receiver_limited", s.receiver_limited);
-  get(j, "sender_limited", s.sender_limited);
-  get(j, "sender_idle", s.sender_idle);
-  get(j, "min_rtt_us", s.min_rtt_us);
-  get(j, "passed_mtu", s.passed_mtu);
-  get(j, "failed_mtu", s.failed_mtu);
-  get(j, "arrived_rail", s.arrived_rail);
-  for (const Json& one : j.value("streams", Json::array())) {
-    StreamSample& stream = s.streams.emplace_back();
-    stream.port = strict<int>(one, "port");
-    stream.bytes = strict<std::uint64_t>(one, "bytes");
-    get(one, "packets", stream.packets);
-    get(one, "retransmits", stream.retransmits);
-  }
-  return s;
+nlohmann::ordered_json to_json(const EndSample& sample) { return FieldWriter::written(sample); }
+EndSample end_sample_from_json(const nlohmann::ordered_json& json) {
+  return read_fields<EndSample>(json, Missing::kIsRefused);
 }
 
 std::string why_impossible(const EndSample& s) {

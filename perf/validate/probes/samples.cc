@@ -2,18 +2,11 @@
 #include "perf/validate/probes/samples.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "perf/validate/probes/sample_fields.h"
+
 namespace weft::fabric {
-namespace {
-
-nlohmann::ordered_json port_json(const Port& port) {
-  return {{"host", port.host}, {"rail", port.rail}};
-}
-
-}  // namespace
-
 const char* name(Probe probe) {
   switch (probe) {
     case Probe::kRate:
@@ -50,52 +43,46 @@ double FlowSample::gbps() const {
          static_cast<double>(window_gbps.size());
 }
 
+std::optional<Probe> Samples::probe_of(const FlowSample& sample) const {
+  const auto round = static_cast<std::size_t>(sample.round);
+  if (sample.round < 0 || round >= rounds.size()) return std::nullopt;
+  return rounds[round].probe;
+}
+
 double FlowSample::lowest_gbps() const {
   return window_gbps.empty() ? gbps() : *std::min_element(window_gbps.begin(), window_gbps.end());
 }
 
-nlohmann::ordered_json to_json(const FlowSample& sample) {
-  nlohmann::ordered_json json = {{"round", sample.round},
-                                 {"from", port_json(sample.flow.from)},
-                                 {"to", port_json(sample.flow.to)}};
-  if (sample.flow.pace != 1) json["pace_share"] = sample.flow.pace;
-  if (sample.flow.label != 0) json["label"] = sample.flow.label;
-  if (sample.flow.victim) json["victim"] = true;
-  json["reached"] = sample.reached;
-  if (!sample.error.empty()) json["error"] = sample.error;
-  json["duration_s"] = sample.seconds;
-  json["received_bytes"] = sample.bytes;
-  if (sample.sent_bytes) json["sent_bytes"] = *sample.sent_bytes;
-  if (!sample.window_gbps.empty()) {
-    json["window_s"] = sample.window_s;
-    json["window_gbps"] = sample.window_gbps;
-  }
-  if (sample.latency) {
-    const LatencySample& l = *sample.latency;
-    json["latency"] = {{"samples", l.samples}, {"min_us", l.min_us},   {"p50_us", l.p50_us},
-                       {"p99_us", l.p99_us},   {"p999_us", l.p999_us}, {"max_us", l.max_us}};
-  }
-  const auto put = [&](const char* key, const auto& value) {
-    if (value) json[key] = *value;
-  };
-  put("packets", sample.packets);
-  put("retransmits", sample.retransmits);
-  put("receiver_limited_share", sample.receiver_limited);
-  put("sender_limited_share", sample.sender_limited);
-  put("sender_idle_share", sample.sender_idle);
-  put("min_rtt_us", sample.min_rtt_us);
-  put("passed_mtu_bytes", sample.passed_mtu);
-  put("failed_mtu_bytes", sample.failed_mtu);
-  if (sample.arrived_at) json["arrived_at"] = port_json(*sample.arrived_at);
-  for (const StreamSample& stream : sample.streams) {
-    auto& one = json["streams"].emplace_back();
-    one = {{"source_port", stream.port}, {"bytes", stream.bytes}};
-    if (stream.packets) one["packets"] = *stream.packets;
-    if (stream.retransmits) one["retransmits"] = *stream.retransmits;
-  }
-  json["sender_starved_share"] = sample.sender_starved;
-  json["receiver_starved_share"] = sample.receiver_starved;
-  return json;
+template <typename A, Of<FlowSample> T>
+void fields(A& a, T& s) {
+  a("round", s.round);
+  a("from", s.flow.from);
+  a("to", s.flow.to);
+  a("pace_share", s.flow.pace, 1.0);
+  a("label", s.flow.label, 0);
+  a("victim", s.flow.victim, false);
+  a("reached", s.reached);
+  a("error", s.error);
+  a("duration_s", s.seconds);
+  a("received_bytes", s.bytes);
+  a("sent_bytes", s.sent_bytes);
+  if (!s.window_gbps.empty()) a("window_s", s.window_s);
+  a("window_gbps", s.window_gbps);
+  a("latency", s.latency);
+  a("packets", s.packets);
+  a("retransmits", s.retransmits);
+  a("receiver_limited_share", s.receiver_limited);
+  a("sender_limited_share", s.sender_limited);
+  a("sender_idle_share", s.sender_idle);
+  a("min_rtt_us", s.min_rtt_us);
+  a("passed_mtu_bytes", s.passed_mtu);
+  a("failed_mtu_bytes", s.failed_mtu);
+  a("arrived_at", s.arrived_at);
+  a("streams", s.streams);
+  a("sender_starved_share", s.sender_starved);
+  a("receiver_starved_share", s.receiver_starved);
 }
+
+nlohmann::ordered_json to_json(const FlowSample& sample) { return FieldWriter::written(sample); }
 
 }  // namespace weft::fabric

@@ -136,6 +136,8 @@ struct Samples {
   double seconds = 0;  // total duration of all rounds
   // Rate of one stream if even the most streams per flow do not fill a port; 0: they do.
   double one_stream_gbps = 0;
+
+  std::optional<Probe> probe_of(const FlowSample& sample) const;  // empty: of no round here
 };
 
 nlohmann::ordered_json to_json(const FlowSample& sample);

@@ -12,27 +12,23 @@
 #include <nlohmann/json.hpp>
 
 #include "coll/jobs/report.h"
-#include "perf/validate/report/json_fields.h"
+#include "perf/validate/facts/json_fields.h"
 #include "perf/validate/report/port_numbers.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {
 
-template <>
-struct FieldsOf<Baseline> {
-  static constexpr bool named = true;
-  template <typename A, typename T>
-  static void visit(A& a, T& b) {
-    a("schema", b.schema);
-    a("started", b.started);
-    a("transport", b.transport);
-    a("emulated", b.emulated);
-    a("simulated", b.simulated);
-    a("rails", b.rails);
-    a("hosts", b.hosts);
-    a("numbers", b.numbers);
-  }
-};
+template <typename A, Of<Baseline> T>
+void fields(A& a, T& b) {
+  a("schema", b.schema);
+  a("started", b.started);
+  a("transport", b.transport);
+  a("emulated", b.emulated);
+  a("simulated", b.simulated);
+  a("rails", b.rails);
+  a("hosts", b.hosts);
+  a("numbers", b.numbers);
+}
 
 namespace {
 
@@ -112,9 +108,8 @@ Baseline baseline_of(const Report& report) {
 }
 
 void write_baseline(const Baseline& baseline, const std::string& path) {
-  FieldWriter writer;
-  FieldsOf<Baseline>::visit(writer, baseline);
-  const std::string text = writer.take().dump(2, ' ', false, Document::error_handler_t::replace);
+  const std::string text =
+      FieldWriter::written(baseline).dump(2, ' ', false, Document::error_handler_t::replace);
   write_report(path, text + "\n", "--baseline");
 }
 
@@ -138,7 +133,7 @@ Baseline read_baseline(const std::string& path) {
       return baseline_of(report_from_json(json));
     const FieldReader read(json, "");
     for (const char* key : {"schema", "hosts", "numbers"}) read.demand(key);
-    FieldReader::take(json, "", baseline);
+    baseline = read_fields<Baseline>(json);
   } catch (const Error& e) {
     throw Error(fmt::format("--baseline {}: neither a baseline nor a report of --json: {}", path,
                             e.what()));

@@ -66,11 +66,8 @@ ReportJson collectives_json(const Report& report) {
 
 ReportJson ports_json(const Report& report) {
   auto list = ReportJson::array();
-  for (const PortNumbers& port : port_numbers(report)) {
-    FieldWriter writer(true);
-    FieldsOf<PortNumbers>::visit(writer, port);
-    list.push_back(writer.take());
-  }
+  for (const PortNumbers& port : port_numbers(report))
+    list.push_back(FieldWriter::written(port, Empty::kNull));
   return list;
 }
 
@@ -161,9 +158,7 @@ void write_lines(const ReportJson& json, int levels, const std::string& indent, 
 }  // namespace
 
 nlohmann::ordered_json to_json(const Report& report, bool samples) {
-  FieldWriter writer;
-  FieldsOf<Report>::visit(writer, report);
-  ReportJson fields = writer.take(), json;
+  ReportJson fields = FieldWriter::written(report), json;
   json["schema"] = Report().schema;
   json["verdict"] = fields["verdict"];
   json["exit_code"] = static_cast<int>(report.verdict);

@@ -68,9 +68,8 @@ std::vector<PortNumbers> port_numbers(const Report& report) {
   std::map<Port, FlowsOf> flows, received;
   for (const FlowSample& flow : report.samples.flows) {
     if (!info_of(report, flow.flow.from) || !info_of(report, flow.flow.to)) continue;
-    const auto round = static_cast<std::size_t>(flow.round);
-    if (flow.round < 0 || round >= report.samples.rounds.size()) continue;
-    const Probe probe = report.samples.rounds[round].probe;
+    const auto probe = report.samples.probe_of(flow);
+    if (!probe) continue;
     FlowsOf& sent = flows[flow.flow.from];
     sent.add_packets(flow);
     received[flow.flow.to].add_packets(flow);
@@ -111,9 +110,7 @@ std::vector<PathNumbers> path_numbers(const Report& report) {
   };
   std::map<std::pair<Port, Port>, Path> paths;
   for (const FlowSample& flow : report.samples.flows) {
-    const auto round = static_cast<std::size_t>(flow.round);
-    if (flow.round < 0 || round >= report.samples.rounds.size()) continue;
-    const Probe probe = report.samples.rounds[round].probe;
+    const auto probe = report.samples.probe_of(flow);
     if (probe != Probe::kRate && probe != Probe::kLatency && probe != Probe::kReach) continue;
     if (!info_of(report, flow.flow.from) || !info_of(report, flow.flow.to)) continue;
     Path& path = paths[{flow.flow.from, flow.flow.to}];

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "coll/jobs/report.h"
 #include "perf/validate/report/counters.h"
 #include "perf/validate/report/port_numbers.h"
 #include "perf/validate/report/report.h"
@@ -216,10 +215,6 @@ std::string to_prometheus(const Report& report) {
   add_ports(report, out);
   add_collectives(report, out);
   return out.take();
-}
-
-void write_prometheus(const Report& report, const std::string& path) {
-  write_report(path, to_prometheus(report), "--prometheus");
 }
 
 }  // namespace weft::fabric

@@ -60,7 +60,6 @@ struct Report {
 
 struct TextOptions {
   bool verbose = false, colour = false;
-  bool cost = false;  // adds a line with the cost of each fault
   int columns = 100;  // at least 40
 };
 // One screen of at most 40 lines: verdict, ordered causes, and what was covered and what was not.
@@ -82,26 +81,7 @@ Report report_from_json(const nlohmann::ordered_json& json);
 // Reads a file of --json. Throws Error naming the file and what is wrong with it.
 Report read_report(const std::string& path);
 
-// Replaces `path` atomically with the metrics. Throws Error naming the path and the reason if the
-// file cannot be written.
-void write_prometheus(const Report& report, const std::string& path);
-
-// A one-line sentence: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+// One line for people: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
 std::string in_words(const Finding& finding);
-
-// Upper bound of a finding's cost to a job on all hosts of the report: every rank waits for the
-// slowest link in every step. All 0: the finding does not affect a job's speed.
-struct Cost {
-  bool stops = false;      // the job cannot run: all its GPU-hours are lost
-  double slower_step = 0;  // fraction of a step; 0.3: a step takes 1.3 times as long
-  double gpu_hours_per_day = 0, kwh_per_day = 0, usd_per_day = 0;
-};
-
-// Uses prices and sizes of the policy ([cost]). Defaults: 2.50 $ per GPU-hour, communication is
-// 30 % of a step, GPUs as reported by the hosts or else 8 per host, 700 W each (H100 SXM), and no
-// extra price for energy, which a rented GPU-hour includes. A link at a fraction r of its rate
-// stretches communication by 1/r; a loss of p per packet as with go-back-N and a window of 122
-// packets (400 Gb/s, 10 us, 4 KiB).
-Cost cost_of(const Finding& finding, const Report& report);
 
 }  // namespace weft::fabric

@@ -115,9 +115,6 @@ Lines Screen::fault(std::size_t number, const Fault& fault) const {
   if (const std::string remedy = remedy_of(first); !remedy.empty())
     append(lines, wrap(remedy, columns_, indent + "do: "));
   append(lines, also(fault, indent));
-  if (options_.cost)
-    if (const std::string cost = cost_in_words(first, report_); !cost.empty())
-      append(lines, limited(cost, 1, indent + "cost: "));
   return lines;
 }
 

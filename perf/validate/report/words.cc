@@ -309,29 +309,25 @@ constexpr std::string_view kMembers =
 constexpr Remedy kKnown[] = {
     {"port-rate", sends,
      "Look at the host first: the port's PCIe link, its cores, its NIC. Then look at the link: "
-     "rate, "
-     "width, errors."},
+     "rate, width, errors."},
     {"port-rate", receives,
      "Look at the switch port first: a shaper, a wrong speed, dropped packets. Then look at the "
      "link: rate, width, errors."},
     {"port-rate", is_port,
      "Both directions are slow: look at the link (rate, width, errors), at the port's PCIe link, "
-     "and "
-     "at the speed of the switch port."},
+     "and at the speed of the switch port."},
     {"unreachable", is_path,
      "Both ports reach others, so look between the two: routes, ARP, a firewall, or a dead member "
-     "of "
-     "a link group."},
+     "of a link group."},
     {"unreachable", is_port,
-     "The port reaches no peer: look at its cable and at its switch port, then ping a peer over "
-     "this interface."},
+     "The port reaches nobody: look at its cable and at its switch port, then ping a peer over "
+     "this very interface."},
     {"path-mtu", is_rail,
      "The hosts of the rail agree, so a switch is in the way: raise the MTU of the rail's switch "
      "ports and VLANs to that of the hosts, or lower that of all hosts to what passes."},
     {"path-mtu", is_port,
      "Raise the MTU of the switch port of this host (and of VLANs and tunnels on the way); all "
-     "other "
-     "ports let the packets pass."},
+     "other ports let the packets pass."},
     {"unstable-rate", of_flows, kMembers},
     {"loss", of_flows, kMembers},
     {"congestion-loss", of_flows, kMembers},

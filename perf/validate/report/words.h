@@ -56,8 +56,5 @@ std::string limits_in_words(const Plan& plan);
 // Probes that were left out, each with its reason; "": none. Examples: "one host: no pair to
 // measure", "no time in the budget of 60 s".
 std::string left_out_in_words(const Report& report);
-// "steps up to 30 % slower: 5671 GPU-hours, 3970 kWh and 14179 $ a day"; "" if the finding does not
-// affect a job's speed.
-std::string cost_in_words(const Finding& finding, const Report& report);
 
 }  // namespace weft::fabric

@@ -122,7 +122,7 @@ TEST(Columns, OfTheDoctor) {
 }
 
 TEST(Columns, OfTheRest) {
-  for (const char* what : {"topo | grep -v /", "cost", "validate --list", "lab matrix --list",
+  for (const char* what : {"topo | grep -v /", "cost", "validate --list",
                            "pipeline explain --stages 4 --micro-batches 8",
                            "validate --simulate --hosts 8 --rails 2 --verbose"})
     expect_narrow(fmt::format("{} {}", WEFT_BINARY, what));

@@ -199,25 +199,6 @@ TEST(Language, AServerSaysThatItWaits) {
   EXPECT_EQ(client.text.find("yet"), client.text.rfind("yet")) << client.text;
 }
 
-// Scripts accept the options that their commands declare.
-TEST(Language, ScriptsTakeWhatTheirCommandsTake) {
-  for (const auto& [command, script] :
-       {std::pair{"weft bench peers", "compare"}, {"weft bench choice", "choice"}}) {
-    const std::string usage =
-        run(fmt::format("{}/perf/peers/{} --help", WEFT_SOURCE_DIR, script)).text;
-    std::set<std::string> read, declared;
-    const std::regex word("--[a-z][a-z-]*");
-    const std::string options = usage.substr(usage.find("\noptions:"));
-    for (std::sregex_iterator it(options.begin(), options.end(), word), end; it != end; ++it)
-      read.insert(it->str());
-    for_each_option([&, c = std::string(command)](const std::string& of, const json& o) {
-      if (of == c) declared.insert(longest(o));
-    });
-    EXPECT_EQ(read, declared) << command << usage;
-    EXPECT_GT(declared.size(), 8u);
-  }
-}
-
 TEST(Language, HelpHasAnExampleAndFits) {
   for (const json& c : commands()) {
     const std::string command = c["command"];

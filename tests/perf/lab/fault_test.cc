@@ -1,5 +1,5 @@
-// The runs of a fault matrix: determined by the seed, within the lab, every kind in every round.
-#include "perf/lab/fault.h"
+// The runs of a fault matrix: drawn from the seed alone, within the lab, every kind in every round.
+#include "perf/lab/matrix/fault.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

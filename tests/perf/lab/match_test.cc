@@ -1,5 +1,5 @@
-// Scores of reports against faults: the kind, the exact place, and false alarms.
-#include "perf/lab/match.h"
+// Reports against faults: the kind, the place no wider and no narrower, and false alarms.
+#include "perf/lab/matrix/match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The loop of a fault matrix over a mock lab: the order of runs, and where a stopped matrix
 // resumes.
 // labels: multiproc
-#include "perf/lab/matrix_run.h"
+#include "perf/lab/matrix/matrix_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

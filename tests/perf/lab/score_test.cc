@@ -1,5 +1,5 @@
-// Summary of results: counts, the confusion matrix, the page, and the results file.
-#include "perf/lab/score.h"
+// What results amount to: counts, the confusion matrix, the page, and the file in which they are.
+#include "perf/lab/matrix/score.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -265,7 +265,6 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"frobnicate", "'frobnicate'; there are:", "perf validate"},
       {"lab sofroce", "'sofroce'", "did you mean softroce?"},
       {"perf all-reduse", "all-reduse", "did you mean all_reduce?"},
-      {"train --of run.json", "--of", "pipeline explain"},
       {"train --kill 3", "3", "rank:step"},
       {"train --lr 0", "--lr 0", "above 0"},
       {"train --trace /proc/1/nowhere/t.json", "/proc/1/nowhere", "make it first"},

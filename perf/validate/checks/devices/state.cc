@@ -175,10 +175,9 @@ constexpr Check kStateRows[] = {
     {"fec", CheckKind::kPassive, Severity::kWarn, "error correction is configured consistently",
      "ethtool --show-fec; mlxlink", "as most ports of the rail",
      "The port corrects errors in another way (FEC) than the others of its rail: both ends of a "
-     "link "
-     "must agree, and a weaker code leaves errors for retransmission.",
-     "Configure the port like the others, at the NIC (`ethtool --set-fec DEV encoding rs`) and at "
-     "the switch.",
+     "link must agree, and a weaker code leaves errors for retransmission.",
+     "Set the port as the others are, at the NIC (`ethtool --set-fec DEV encoding rs`) and at the "
+     "switch.",
      fec},
     {"module", CheckKind::kPassive, Severity::kWarn, "transceivers are within their limits",
      "hwmon of the card; ethtool -m (SFF-8636; CMIS: seen on hardware: no); mlxlink -m",
@@ -196,8 +195,7 @@ constexpr Check kStateRows[] = {
     {"nic-health", CheckKind::kPassive, Severity::kFail, "the NIC and its driver are healthy",
      "devlink health show; /dev/kmsg (root)", "healthy, no error logged in the run",
      "The driver has reported that the NIC or its firmware is in error, or has logged errors of "
-     "the "
-     "card while the run went on.",
+     "the card while the run went on.",
      "Read `devlink health show`, `devlink health diagnose` and `dmesg` for the named PCI address; "
      "reset the card or update its firmware; replace it if that returns.",
      nic_health},
@@ -212,18 +210,15 @@ constexpr Check kStateRows[] = {
     {"rail-switch", CheckKind::kPassive, Severity::kFail, "cables go to the rail's own switch",
      "lldpcli -f json show neighbors", "the switch of most ports of the rail",
      "The port is plugged into the switch of another rail, so its traffic crosses the spine and "
-     "meets "
-     "that rail's.",
+     "meets that rail's.",
      "Swap the cables of this host at the named switch ports, or correct the order of the rails.",
      rail_switch},
     {"gpu-errors", CheckKind::kPassive, Severity::kFail, "GPUs have no hardware errors",
      "NVML (ECC, remapped rows); /dev/kmsg (Xid, root). Seen on hardware: no", "0",
      "A GPU had memory errors that could not be corrected, waits for a reset to remap memory, or "
-     "its "
-     "driver has logged an error of the hardware (Xid).",
+     "its driver has logged an error of the hardware (Xid).",
      "Drain the host and reset the GPU (`nvidia-smi --gpu-reset`); replace it if remapping failed "
-     "or "
-     "the Xid returns. `dcgmi diag -r 3` tests it.",
+     "or the Xid returns. `dcgmi diag -r 3` tests it.",
      gpu_errors},
     {"nvlink", CheckKind::kPassive, Severity::kFail, "NVLinks are up and healthy",
      "NVML (NVLink state and errors). Seen on hardware: no", "as many as the other GPUs, 0 errors",
@@ -234,8 +229,7 @@ constexpr Check kStateRows[] = {
     {"gpu-slowdown", CheckKind::kPassive, Severity::kWarn, "GPUs are not slowed down",
      "NVML (reasons of clocks). Seen on hardware: no", "none by heat, hardware or power brake",
      "A GPU protects itself from heat or from a lack of power by a lower clock: every step of a "
-     "job "
-     "waits for it.",
+     "job waits for it.",
      "Look at the cooling and the power supplies of the host: `nvidia-smi -q -d PERFORMANCE`.",
      gpu_slowdown},
 };

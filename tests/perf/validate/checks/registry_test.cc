@@ -1,10 +1,12 @@
-// Every row of the registry: a healthy fleet without a finding, and a fault that the check must
-// find at its place.
+// Every row of the registry: one healthy fleet in which the check is silent, and one fault that the
+// check must find, at its place.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -351,7 +353,7 @@ TEST(Registry, RowsHaveWordsAndIdsOfTheirOwn) {
 }
 
 TEST(Registry, TheListNamesAllAndFitsATerminal) {
-  const std::string text = list_text(), page = list_markdown();
+  const std::string text = list_text();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   for (const Check& check : checks()) {
@@ -360,8 +362,21 @@ TEST(Registry, TheListNamesAllAndFitsATerminal) {
     for (std::string word; words >> word;)
       EXPECT_NE(text.find(word), std::string::npos) << word << " of " << check.id;
     EXPECT_NE(text.find("\n" + std::string(check.id) + " "), std::string::npos) << check.id;
-    EXPECT_NE(page.find("### " + std::string(check.id) + "\n"), std::string::npos) << check.id;
   }
+}
+
+// A section for each check: what a wrong value means, and what to do.
+std::string list_markdown() {
+  std::string text;
+  const auto list = nlohmann::json::parse(list_json());
+  for (const auto& check : list["checks"]) {
+    const auto word = [&](const char* key) { return check[key].get<std::string>(); };
+    text +=
+        fmt::format("### {}\n\n{} ({}, {}). Source: {}. Healthy: {}.\n\n{}\n\n*What to do.* {}\n\n",
+                    word("id"), word("title"), word("kind"), word("severity"), word("source"),
+                    word("healthy"), word("meaning"), word("remedy"));
+  }
+  return text;
 }
 
 TEST(Registry, ThePageOfTheDocsIsTheList) {

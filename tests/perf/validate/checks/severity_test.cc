@@ -54,6 +54,19 @@ TEST(Severity, PacketsMayOvertakeEachOtherWhereThePolicySaysSo) {
   EXPECT_EQ(told_by("out-of-sequence", fleet), std::vector{kInfo});
 }
 
+// Go-back-N with a window of 122 packets: 99 % at 1e-4, 89 % at 1e-3, 45 % at 1e-2.
+TEST(Severity, ALinkThatLosesPacketsHasTheShareThatGoBackNLeaves) {
+  Finding finding;
+  finding.id = "loss";
+  finding.unit = Unit::kPerPacket;
+  for (const auto& [loss, left] : {std::pair(1e-4, 0.99), {1e-3, 0.89}, {1e-2, 0.45}}) {
+    finding.value = loss;
+    EXPECT_NEAR(share_left(finding), left, 0.005) << loss;
+  }
+  finding.id = "congestion";
+  EXPECT_EQ(share_left(finding), 1);
+}
+
 TEST(Severity, WhatStandsIsJudgedAsWhatItIs) {
   Fleet fleet = healthy_fleet(FleetKind::kRoce);
   fleet.port(2, 0).gauges["devlink.ill"].value = 1;

@@ -209,14 +209,20 @@ TEST_F(Liar, NumbersThatCannotBeNameTheirHost) {
       {"packets", -1},
       {"retransmits", 99'999'999},
       {"window_gbps", Json::array({nullptr})},
-      {"streams", Json::array({{{"port", 70'000}, {"bytes", 1}}})},
-      {"streams", Json::array({{{"port", 1}, {"bytes", 99'938'271'605}}})},
-      {"streams", Json::array({{{"port", 1}, {"bytes", -1}}})},
+      {"streams", Json::array({{{"source_port", 70'000}, {"bytes", 1}}})},
+      {"streams", Json::array({{{"source_port", 1}, {"bytes", 99'938'271'605}}})},
+      {"streams", Json::array({{{"source_port", 1}, {"bytes", -1}}})},
       {"streams", Json::array({Json::object()})},
-      {"streams", Json::parse("[" + std::string("{\"port\":1,\"bytes\":1},") +
-                              "{\"port\":1,\"bytes\":1,\"packets\":1,\"retransmits\":99}]")},
-      {"streams", Json(kMostStreams + 1, {{"port", 1}, {"bytes", 1}})},
-      {"latency_us", Json::array({5, 9, 8, 7, 6, 5})}};
+      {"streams", Json::parse("[" + std::string("{\"source_port\":1,\"bytes\":1},") +
+                              "{\"source_port\":1,\"bytes\":1,\"packets\":1,\"retransmits\":99}]")},
+      {"streams", Json(kMostStreams + 1, {{"source_port", 1}, {"bytes", 1}})},
+      {"latency",
+       {{"samples", 5},
+        {"min_us", 9},
+        {"p50_us", 8},
+        {"p99_us", 7},
+        {"p999_us", 6},
+        {"max_us", 5}}}};
   for (const auto& [key, value] : cases) {
     (void)samples_after_field(key, value);
     ASSERT_FALSE(lies_.empty()) << key << " " << value;

@@ -186,7 +186,6 @@ TEST(ReportJson, AllOfAPolicyComesBack) {
   p.excluded_devices = {"mlx5_9"};
   p.skipped_checks = {"host-setup"};
   p.thresholds.victim_ratio = 3.5;
-  p.cost = {{"gpu_hour_usd", 3}};
   const Report back = report_from_json(to_json(report));
   EXPECT_EQ(read_part(to_json(back)), read_part(to_json(report)));
   EXPECT_EQ(back.policy.rail_rate_gbps, p.rail_rate_gbps);

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "coll/jobs/report.h"
 #include "tests/perf/validate/report/random_report.h"
 #include "tests/support/process/read_file.h"
 #include "tests/support/process/temporary_folder.h"
@@ -117,7 +118,7 @@ TEST(ReportPrometheus, ReplacesTheOldFile) {
   const std::string path = folder / "weft.prom";
   std::ofstream(path) << "old";
   std::ifstream reader(path);  // has the old file open, as node_exporter might
-  write_prometheus(slow_port_report(), path);
+  write_report(path, to_prometheus(slow_port_report()), "--prometheus");
   std::string old;
   reader >> old;
   EXPECT_EQ(old, "old");
@@ -134,7 +135,7 @@ TEST(ReportPrometheus, AFileThatCannotBeWrittenIsNamed) {
   testing::TemporaryFolder folder;
   const std::string path = folder / "none/weft.prom";
   try {
-    write_prometheus(healthy_report(), path);
+    write_report(path, to_prometheus(healthy_report()), "--prometheus");
     FAIL() << "written";
   } catch (const Error& e) {
     EXPECT_EQ(e.what(), "--prometheus " + path + ": cannot be written: No such file or directory");

@@ -205,15 +205,6 @@ TEST(ReportText, AnExpectedRateHasItsOrigin) {
   EXPECT_THAT(origin(), HasSubstr("at 95 %; expected: the rate of other ports ["));
 }
 
-TEST(ReportText, TheCostOfAFaultIsSaidWhereAsked) {
-  TextOptions options;
-  EXPECT_THAT(to_text(slow_port_report(), options), Not(HasSubstr("cost: ")));
-  options.cost = true;
-  EXPECT_THAT(to_text(slow_port_report(), options),
-              HasSubstr("cost: steps up to 32.9 % slower: up to 190 GPU-hours, 133 kWh and 475 $ a "
-                        "day\n"));
-}
-
 TEST(ReportText, VerboseHasAllFindingsAndThePairs) {
   TextOptions options;
   options.verbose = true;
@@ -251,7 +242,6 @@ TEST(ReportText, IsOneScreen) {
     for (const int columns : {100, 80}) {
       TextOptions options;
       options.columns = columns;
-      options.cost = seed % 2 == 0;
       const std::string text = to_text(report, options);
       const std::vector<std::string> lines = lines_of(text);
       ASSERT_LE(lines.size(), 44U) << "seed " << seed << "\n" << text;

@@ -1,5 +1,5 @@
 // Counts the results of a matrix.
-#include "perf/lab/score.h"
+#include "perf/lab/matrix/score.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Compares places by the atoms that they consist of: a direction of a port, a path, a host itself.
-#include "perf/lab/match.h"
+#include "perf/lab/matrix/match.h"
 
 #include <fmt/core.h>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "perf/lab/score.h"
+#include "perf/lab/matrix/score.h"
 
 namespace weft {
 namespace {
@@ -109,7 +109,7 @@ std::string to_text(const Score& score) {
 std::string to_markdown(const std::vector<MatrixResults>& labs) {
   std::string page =
       "# The fault matrix\n\n"
-      "`weft lab matrix` breaks a lab on purpose, runs `weft validate` in it, and compares what "
+      "`weft_matrix` breaks a lab on purpose, runs `weft validate` in it, and compares what "
       "the "
       "report names\nwith what was broken: hosts, rails, directions and strengths are drawn from a "
       "seed. This page is written by\nthe command. *Kind right*: a finding at the fault's place "

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "perf/lab/fault.h"
+#include "perf/lab/matrix/fault.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
 // Writes results as lines of JSON, and reads them back.
-#include "perf/lab/results.h"
+#include "perf/lab/matrix/results.h"
 
 #include <fmt/core.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/lab/fault_lab.h"
-#include "perf/lab/results.h"
+#include "perf/lab/matrix/fault_lab.h"
+#include "perf/lab/matrix/results.h"
 
 namespace weft {
 

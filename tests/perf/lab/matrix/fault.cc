@@ -1,5 +1,5 @@
 // The table of faults, and draws from the table.
-#include "perf/lab/fault.h"
+#include "perf/lab/matrix/fault.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -1,20 +1,22 @@
-// `weft lab matrix`: breaks a lab again and again, validates it each time, and counts how often the
+// `weft_matrix`: breaks a lab again and again, validates it each time, and counts how often the
 // report names what was broken. Knows neither how faults are made nor how reports are judged.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "perf/cli/commands.h"
 #include "perf/cli/scripts.h"
-#include "perf/lab/lab_ports.h"
+#include "perf/lab/lab_job.h"
 #include "perf/lab/lab_ranks.h"
-#include "perf/lab/matrix_run.h"
-#include "perf/lab/score.h"
+#include "perf/lab/matrix/matrix_run.h"
+#include "perf/lab/matrix/score.h"
+#include "topo/base/exit_code.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -74,13 +76,13 @@ int in_netlab(const std::vector<Trial>& trials, const MatrixFlags& flags) {
   const SignalGuard guard;
   const NetlabForMatrix netlab(flags.hosts, flags.options.lab.rails, flags.rate);
   const auto lab =
-      commands_of_netlab(flags.options.lab, netlab.script(), this_binary(), netlab.name());
+      commands_of_netlab(flags.options.lab, netlab.script(), WEFT_BINARY, netlab.name());
   return run_trials(trials, *lab, plan_of(flags)) ? kExitOk : kExitUnknown;
 }
 
 int in_guest(const std::vector<Trial>& trials, const MatrixFlags& flags) {
   const SignalGuard guard;
-  const auto lab = commands_of_softroce(flags.options.lab, this_binary());
+  const auto lab = commands_of_softroce(flags.options.lab, WEFT_BINARY);
   return run_trials(trials, *lab, plan_of(flags)) ? kExitOk : kExitUnknown;
 }
 
@@ -96,7 +98,7 @@ int in_a_new_guest(const MatrixFlags& flags) {
   add({"--timeout",
        flags.stop_after_s > 0 ? std::to_string(flags.stop_after_s + flags.limit_s + 60) : "86400"});
   const MatrixOptions& options = flags.options;
-  add({"--", this_binary(), "lab", "matrix", "--lab", "softroce", "--out", "/out"});
+  add({"--", this_binary(), "--lab", "softroce", "--out", "/out"});
   add({"--hosts", std::to_string(flags.hosts), "--rails", std::to_string(options.lab.rails)});
   add({"--rate", flags.rate});
   if (options.repeat > 0)
@@ -154,61 +156,70 @@ int run_matrix(MatrixFlags& flags) {
   return code;
 }
 
-}  // namespace
-
-void add_matrix(CLI::App& lab, int& exit_code) {
-  auto* matrix = lab.add_subcommand(
-      "matrix", "break a lab on purpose, validate it, and count how often the fault is named");
-  static MatrixFlags flags;
+void add_flags(CLI::App& matrix, MatrixFlags& flags) {
   MatrixOptions& options = flags.options;
   options.lab.name = "netlab";
   options.lab.rails = 2;
-  matrix->add_option("--lab", options.lab.name, "netlab (needs root) or softroce")
+  matrix.add_option("--lab", options.lab.name, "netlab (needs root) or softroce")
       ->check(CLI::IsMember({"netlab", "softroce"}))
       ->capture_default_str();
-  matrix->add_option("--hosts", flags.hosts, "hosts")
+  matrix.add_option("--hosts", flags.hosts, "hosts")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  matrix->add_option("--rails", options.lab.rails, "ports per host")
+  matrix.add_option("--rails", options.lab.rails, "ports per host")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
-  matrix->add_option("--rate", flags.rate, "rate of a port (400mbit; softroce 80mbit)");
+  matrix.add_option("--rate", flags.rate, "rate of a port (400mbit; softroce 80mbit)");
   auto* runs =
-      matrix->add_option("--runs", options.runs, "runs of each kind of fault and class of place")
+      matrix.add_option("--runs", options.runs, "runs of each kind of fault and class of place")
           ->check(CLI::Range(0, 10000))
           ->capture_default_str();
   matrix
-      ->add_option("--repeat", options.repeat,
-                   "instead: runs of each kind of fault, whose classes of place take turns")
+      .add_option("--repeat", options.repeat,
+                  "instead: runs of each kind of fault, whose classes of place take turns")
       ->check(CLI::Range(1, 10000))
       ->excludes(runs);
-  matrix->add_option("--pairs", options.pairs, "runs with two faults")
+  matrix.add_option("--pairs", options.pairs, "runs with two faults")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  matrix->add_option("--clean", options.clean, "runs without a fault, among the others")
+  matrix.add_option("--clean", options.clean, "runs without a fault, among the others")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
-  matrix->add_flag("--busy-core", options.busy_core, "another program keeps one core busy");
-  matrix->add_option("--seed", options.seed, "hosts, rails and strengths are drawn from it")
+  matrix.add_flag("--busy-core", options.busy_core, "another program keeps one core busy");
+  matrix.add_option("--seed", options.seed, "hosts, rails and strengths are drawn from it")
       ->capture_default_str();
   std::vector<std::string_view> names;
   for (const FaultRow& row : fault_rows()) names.push_back(row.name);
-  matrix->add_option("--faults", flags.faults,
-                     fmt::format("some of {} (default: all of the lab)", fmt::join(names, ", ")));
-  matrix->add_option("--validate", flags.validate, "further words for weft validate");
-  matrix->add_option("--limit-s", flags.limit_s, "seconds for one validation")
+  matrix.add_option("--faults", flags.faults,
+                    fmt::format("some of {} (default: all of the lab)", fmt::join(names, ", ")));
+  matrix.add_option("--validate", flags.validate, "further words for weft validate");
+  matrix.add_option("--limit-s", flags.limit_s, "seconds for one validation")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   matrix
-      ->add_option("--stop-after-s", flags.stop_after_s,
-                   "start no run after this many seconds; the same command continues later")
+      .add_option("--stop-after-s", flags.stop_after_s,
+                  "begin no run after so many seconds; the same command goes on later")
       ->check(CLI::Range(0, 864000));
-  matrix->add_option("--out", flags.out, "folder of the results (default: matrix-<lab>)");
-  matrix->add_option("--page", flags.page, "write the results as a page (markdown)");
-  matrix->add_option("--with", flags.with, "folders of other results, for the page");
-  matrix->add_flag("--list", flags.list, "print the runs, and run nothing");
-  matrix->footer("Example: weft lab matrix --hosts 4 --rails 2 --runs 1 --out results");
-  matrix->callback([&exit_code] { exit_code = run_matrix(flags); });
+  matrix.add_option("--out", flags.out, "folder of the results (default: matrix-<lab>)");
+  matrix.add_option("--page", flags.page, "write the results as a page (markdown)");
+  matrix.add_option("--with", flags.with, "folders of other results, for the page");
+  matrix.add_flag("--list", flags.list, "print the runs, and run nothing");
+  matrix.footer("Example: weft_matrix --hosts 4 --rails 2 --runs 1 --out results");
 }
 
+}  // namespace
 }  // namespace weft
+
+int main(int argc, char** argv) {
+  CLI::App app{"Break a lab on purpose, validate it, and count how often the fault is named",
+               "weft_matrix"};
+  weft::MatrixFlags flags;
+  weft::add_flags(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return weft::run_matrix(flags);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "weft_matrix: {}\n", error.what());
+    return weft::kExitError;
+  }
+}

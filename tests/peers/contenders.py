@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TREE = HERE.parent.parent  # the source tree; where weft is installed all scripts lie side by side
-IN_TREE = (TREE / "tests" / "lab" / "netlab").exists()
-NETLAB = TREE / "tests" / "lab" / "netlab" if IN_TREE else HERE / "netlab"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
-BUILD = (TREE / "build" if IN_TREE else CACHE) / "peers"
+TREE = HERE.parent.parent
+NETLAB = TREE / "tests" / "lab" / "netlab"
+BUILD = TREE / "build" / "peers"
 
 
 @dataclass(frozen=True)

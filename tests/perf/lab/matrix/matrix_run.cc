@@ -1,5 +1,5 @@
 // The loop of a matrix: heal, break, validate, compare, note.
-#include "perf/lab/matrix_run.h"
+#include "perf/lab/matrix/matrix_run.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

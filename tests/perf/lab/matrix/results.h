@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/lab/fault.h"
-#include "perf/lab/match.h"
+#include "perf/lab/matrix/fault.h"
+#include "perf/lab/matrix/match.h"
 
 namespace weft {
 

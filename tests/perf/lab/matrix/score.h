@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "perf/lab/results.h"
+#include "perf/lab/matrix/results.h"
 
 namespace weft {
 

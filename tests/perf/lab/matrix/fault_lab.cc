@@ -1,5 +1,5 @@
 // The command lines of both labs.
-#include "perf/lab/fault_lab.h"
+#include "perf/lab/matrix/fault_lab.h"
 
 #include <fmt/core.h>
 
