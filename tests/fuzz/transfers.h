@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "support/fakes/forged_job.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft::testing {
 
@@ -48,8 +48,8 @@ class Transfers {
     under_way_.erase(at);
   }
   // The connection to the peer ends, and so does what is under way with it.
-  void sever(Transport& transport, Rank peer) {
-    transport.sever(peer);
+  void disconnect(Transport& transport, Rank peer) {
+    transport.recovery()->disconnect(peer);
     for (auto it = under_way_.begin(); it != under_way_.end();) {
       const auto at = it++;
       if (at->second->transfer.peer != peer) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/offers.h"
 #include "transport/rails/state.h"
 
 namespace weft {
@@ -15,26 +16,19 @@ namespace {
 
 constexpr int kMostRailsTold = 31;  // by RailsInUse, with a bit to spare for who moves them
 
-class Face final : public Transport {
+class Face final : public Transport, private DeviceMemory {
  public:
   Face(Rails::State& state, int rail) : s_(state), rail_(rail) {}
 
   void post(std::span<const Transfer> transfers) noexcept override { s_.post(rail_, transfers); }
   std::size_t poll(std::span<Completion> out) noexcept override { return s_.poll(rail_, out); }
   void cancel(std::uint32_t id_high) noexcept override { s_.cancel(id_high); }
-  void end_buffer(std::uint64_t serial) noexcept override {
-    for (const auto& rail : s_.inner) rail->end_buffer(serial);
-  }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     for (int r = 0; r < s_.nrails(); ++r)
       if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);
   }
   Caps caps() const override { return s_.caps; }
-  // Any rail may have to stand in.
-  bool reaches_device(void* data, std::size_t bytes) noexcept override {
-    return std::ranges::all_of(s_.inner,
-                               [&](const auto& rail) { return rail->reaches_device(data, bytes); });
-  }
+  DeviceMemory* device_memory() noexcept override { return this; }
   Status cause(Rank peer) const override {
     if (s_.full)
       return {Code::kTransport,
@@ -55,17 +49,18 @@ class Face final : public Transport {
       if (t->disputed(peer, theirs)) return true;
     return false;
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
     for (int r = 0; r < s_.nrails(); ++r) {
       const Rank from =
-          serves(r) ? rail(r).unclaimed(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
+          serves(r) ? rail(r).unexpected(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
       if (from != kNoRank) return from;
     }
     return kNoRank;
   }
-  void leave() noexcept override {
+  void before_pause() noexcept override {
     s_.send_urgent_receipts(true);
-    rail(rail_).leave();
+    rail(rail_).before_pause();
   }
   bool arm(std::vector<int>& fds) noexcept override {
     if (!s_.faces[static_cast<std::size_t>(rail_)].empty()) return false;
@@ -78,6 +73,17 @@ class Face final : public Transport {
   }
 
  private:
+  // Any rail may have to stand in.
+  bool reaches_gpu(void* data, std::size_t bytes) noexcept override {
+    return std::ranges::all_of(s_.inner, [&](const auto& rail) {
+      DeviceMemory* const memory = rail->device_memory();
+      return memory && memory->reaches_gpu(data, bytes);
+    });
+  }
+  void end_buffer(std::uint64_t serial) noexcept override {
+    for (const auto& rail : s_.inner)
+      if (DeviceMemory* const memory = rail->device_memory()) memory->end_buffer(serial);
+  }
   Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
   // Whether the face uses rail r: its own, or a rail that has stood in for another.
   bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }

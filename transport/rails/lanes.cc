@@ -7,6 +7,7 @@
 #include <string>
 
 #include "topo/base/log.h"
+#include "transport/offers.h"
 #include "transport/rails/state.h"
 
 namespace weft {
@@ -151,7 +152,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
     if (n == 0) break;
   }
   flush_posts();
-  t.sever(rank);
+  t.recovery()->disconnect(rank);
   l.is = Lane::Is::kSevered;
   l.down_at = paths->now_us();
   l.cause = cause;
@@ -205,7 +206,7 @@ void Rails::State::try_open(Rank rank, int rail, std::int64_t now) {
       !paths->link_up(rail))
     return;
   l.down_at = now;
-  const std::string mine = inner[static_cast<std::size_t>(rail)]->reopen(rank);
+  const std::string mine = inner[static_cast<std::size_t>(rail)]->recovery()->reopen(rank);
   if (mine.empty()) return;  // again later
   ++l.generation;
   l.is = Lane::Is::kOpening;

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "topo/base/log.h"
+#include "transport/offers.h"
 #include "transport/rails/state.h"
 
 namespace weft {
@@ -217,7 +218,7 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
   std::uint32_t generation = 0;
   if (!get(in, rail) || !get(in, generation) || rail >= inner.size()) return;
   Lane& l = lane(rank, rail);
-  Transport& t = *inner[rail];
+  Recovery& recovery = *inner[rail]->recovery();
   switch (kind) {
     case 'd':
       if (generation != l.generation) return;
@@ -242,8 +243,8 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       std::string mine;
       if (l.is == Lane::Is::kDown) {
         l.generation = generation;
-        mine = t.reopen(rank);
-        if (!mine.empty() && !t.meet(rank, in)) mine.clear();
+        mine = recovery.reopen(rank);
+        if (!mine.empty() && !recovery.connect(rank, in)) mine.clear();
         if (!mine.empty()) l.is = Lane::Is::kMet;
       }
       return say_lane(rank, 'P', rail, mine);
@@ -253,10 +254,10 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       if (in.empty()) {
         l.is = Lane::Is::kDown;
         l.down_at = paths->now_us();
-        t.sever(rank);
+        recovery.disconnect(rank);
         return;
       }
-      if (!t.meet(rank, in)) {  // the peer has: both start from the beginning
+      if (!recovery.connect(rank, in)) {  // the peer has: both start from the beginning
         l.is = Lane::Is::kUp;
         return take_out(rank, rail, "it could not be opened again");
       }

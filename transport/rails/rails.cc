@@ -37,7 +37,6 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   own_bit = std::uint64_t{1} << caps.tag_bits;
   // A view lends memory of the transport, which ends with a rail; and what is staged is read by
   // peers at a time that nobody knows once a rail has failed.
-  caps.views = false;
   // A rank may go and do something else, without polling, once its sends are complete. So a message
   // may only go where a move decides if its send completes with the receipt: else the peer might
   // wait on the old rail for a note that nobody repeats.

@@ -16,7 +16,7 @@ namespace weft {
 //
 // The contract of Transport, and on top of it:
 // - A send is over when the kernel has all of its bytes: no later call is needed to send them,
-//   except for a lost datagram, which leave() and the next calls repeat.
+//   except for a lost datagram, which before_pause() and the next calls repeat.
 // - Messages of up to 512 bytes go as UDP datagrams if both ends have received one of the
 //   other, and if each rank has a core of its own (WEFT_TCP_DATAGRAMS: 0 never, 1 on shared cores
 //   too).

@@ -25,7 +25,7 @@ inline bool ucx_available() { return why_no_ucx().empty(); }
 // of
 //   64 bits, whose upper 16 bits hold the source rank. A wider tag completes with kInvalidArgument.
 // - weft hands `data` to UCX, and copies only short messages with a head and messages that
-//   unclaimed() has looked at. (On TCP, UCX copies through its segments: ucx/config.cc says why.)
+//   unexpected() has looked at. (On TCP, UCX copies through its segments: ucx/config.cc says why.)
 //   `data` may be GPU memory where UCX was built with CUDA (caps().cuda), then at both ends; such a
 //   message goes without a head, and not with `sums`.
 // - The first post of either direction connects to the peer. From then on the peer's death

@@ -351,7 +351,6 @@ bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
 Caps VerbsTransport::caps() const {
   Caps caps;
   caps.name = "verbs";
-  caps.recoverable = true;
   caps.cuda = true;
   caps.inline_bytes = static_cast<std::size_t>(
       std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));

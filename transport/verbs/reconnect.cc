@@ -6,7 +6,7 @@
 // their registration, the completion queue and the other peers' connections stay.
 //
 // Rails end all that is under way with a peer and pass each other the bytes themselves, beside the
-// letters of connections.cc: see Transport::sever(). Without rails, a rank that gives up a
+// letters of connections.cc: see Recovery::disconnect(). Without rails, a rank that gives up a
 // half-written message breaks the connection off. The other transfers with the peer go on over new
 // queue pairs, which the ends agree on by letters:
 //
@@ -190,7 +190,7 @@ void VerbsTransport::send_again(Peer& peer) {
 
 // ---- a connection that rails open anew -----------------------------------------------------
 
-void VerbsTransport::sever(Rank rank) noexcept {
+void VerbsTransport::disconnect(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
@@ -223,7 +223,7 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
   }
 }
 
-bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
+bool VerbsTransport::connect(Rank rank, std::string_view theirs) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer || peer->link != Link::kInvited || !invites(theirs)) return false;
   try {

@@ -19,7 +19,7 @@
 #include "transport/job/bootstrap.h"
 #include "transport/messages/completions.h"
 #include "transport/messages/matching.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/gpu.h"
 #include "transport/verbs/greeting.h"
@@ -29,7 +29,7 @@
 
 namespace weft {
 
-class VerbsTransport final : public Transport {
+class VerbsTransport final : public Transport, private Recovery, private DeviceMemory {
  public:
   VerbsTransport(Job& job, const Topology& topology, const Nic& rail, bool replaceable);
   ~VerbsTransport() override;
@@ -39,23 +39,27 @@ class VerbsTransport final : public Transport {
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
-  void end_buffer(std::uint64_t serial) noexcept override { cache_->end_buffer(serial); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
-  bool reaches_device(void* data, std::size_t bytes) noexcept override;
   Status cause(Rank peer) const override { return cause_of(peers_, peer, "verbs"); }
   bool arm(std::vector<int>& fds) noexcept override;
-  void sever(Rank peer) noexcept override;
-  std::string reopen(Rank peer) noexcept override;
-  bool meet(Rank peer, std::string_view theirs) noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return disputed_with(peers_, peer, theirs);
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return unexpected_ == 0 ? kNoRank : unclaimed_of(peers_, peer, tag, mask, theirs);
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
+    return unexpected_ == 0 ? kNoRank : unexpected_of(peers_, peer, tag, mask, theirs);
   }
+  Recovery* recovery() noexcept override { return this; }
+  DeviceMemory* device_memory() noexcept override { return this; }
 
  private:
+  void disconnect(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool connect(Rank peer, std::string_view theirs) noexcept override;
+  bool reaches_gpu(void* data, std::size_t bytes) noexcept override;
+  void end_buffer(std::uint64_t serial) noexcept override { cache_->end_buffer(serial); }
+
   using Cache = RegistrationCache<VerbsMemory>;
   static constexpr int kChain = 16;  // work requests per doorbell, at most
   // Idle polls between two reads of the device's asynchronous events, each a system call.
