@@ -19,6 +19,7 @@
 #include "coll/schedule/algorithm.h"
 #include "support/fakes/verbs_peer.h"
 #include "transport/conformance.h"
+#include "transport/verbs/connections/letters.h"
 #include "transport/verbs/greeting.h"
 
 namespace weft::testing {
