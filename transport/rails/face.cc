@@ -113,15 +113,15 @@ void Rails::settle() noexcept {
   for (const Rank rank : state_->known)
     for (int r = 0; r < state_->nrails(); ++r)
       for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
-        if (!state_->lane(rank, r).receipts[stream].untold.empty())
+        if (state_->lane(rank, r).receipts[stream].pending() > 0)
           state_->send_receipt(rank, r, stream);
   state_->flush_posts();
 }
 
 bool Rails::settled() const noexcept {
-  if (state_->retained > 0) return false;
-  return std::none_of(state_->slots.begin(), state_->slots.end(),
-                      [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
+  if (state_->slots.kept_sends() > 0) return false;
+  return std::ranges::none_of(state_->slots.all(),
+                              [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
 }
 
 void Rails::poll() noexcept { state_->progress(); }
@@ -143,7 +143,7 @@ std::vector<int> Rails::shares(Rank peer, int home) const {
 
 std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const {
   std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> all;
-  for (const auto& slot : state_->slots) {
+  for (const auto& slot : state_->slots.all()) {
     const bool send = slot->use == Use::kSend;
     if ((!send && slot->use != Use::kRecv) || slot->acked) continue;
     if (slot->rail < 0 || slot->rail >= kMostRailsTold) continue;
@@ -154,7 +154,7 @@ std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const
 }
 
 std::string Rails::describe(Rank rank) const {
-  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
+  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "ready"};
   std::string text;
   const State::Peer& p = state_->peer(rank);
   for (int r = 0; r < state_->nrails(); ++r) {
