@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -118,9 +120,12 @@ TEST(VerbsConnectionsAlone, TheFirstMessageConnectsBothEnds) {
   two[0].message(1);
   two.poll();
   EXPECT_EQ(two[0].to(1).link, Link::kOpen);
-  EXPECT_EQ(two[1].to(0).link, Link::kConnected) << "it opens with the first message, or kReady";
+  EXPECT_EQ(two[1].to(0).link, Link::kOpen);
   EXPECT_FALSE(two[0].waits[1]);
-  EXPECT_EQ(two.mail.sent, (std::vector{VerbsLetter::kInvite, VerbsLetter::kInvite}));
+  EXPECT_EQ(two.mail.sent,
+            (std::vector{VerbsLetter::kInvite, VerbsLetter::kInvite, VerbsLetter::kReady}));
+  EXPECT_EQ(two[0].made, 1);
+  EXPECT_EQ(two[1].made, 1);
 }
 
 // Closing costs both ends a connection: it happens only once no place is left.
@@ -148,7 +153,9 @@ TEST(VerbsConnectionsAlone, APeerThatWaitsForMessagesKeepsTheConnection) {
   ranks[1].awaited = 0;
   ranks[0].message(2);
   ranks.poll();
-  EXPECT_EQ(ranks[0].to(1).link, Link::kOpen) << "it has answered kStay";
+  EXPECT_EQ(ranks[1].to(0).link, Link::kOpen);
+  EXPECT_GE(std::ranges::count(ranks.mail.sent, VerbsLetter::kStay), 1);
+  EXPECT_EQ(ranks[0].to(2).link, Link::kClosed);
   ranks[1].awaited = kNoRank;
   ranks.poll(5000);
   EXPECT_EQ(ranks[0].to(2).link, Link::kOpen);
