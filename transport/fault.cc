@@ -22,7 +22,7 @@ namespace {
 // Tokens of views into memory of ours.
 constexpr std::uint64_t kCopyToken = std::uint64_t{1} << 62;
 
-class Faulty final : public Decorator {
+class Faulty final : public Decorator, private Views {
  public:
   Faulty(std::unique_ptr<Transport> inner, const Fault& fault, Rank me)
       : Decorator(std::move(inner)),
@@ -75,11 +75,6 @@ class Faulty final : public Decorator {
     return given;
   }
 
-  bool release(std::uint64_t token) noexcept override {
-    if (!(token & kCopyToken)) return inner_->release(token);
-    copies_.erase(token);
-    return true;
-  }
   void cancel(std::uint32_t id_high) noexcept override {
     const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
     inner_->cancel(id_high);
@@ -96,7 +91,17 @@ class Faulty final : public Decorator {
     return done_.empty() && late_.empty() && inner_->arm(fds);
   }
 
+  Views* views() noexcept override { return inner_->views() ? this : nullptr; }
+
  private:
+  bool release(std::uint64_t token) noexcept override {
+    if (!(token & kCopyToken)) return inner_->views()->release(token);
+    copies_.erase(token);
+    return true;
+  }
+  bool verify(std::uint64_t token, std::uint32_t crc) noexcept override {
+    return inner_->views()->verify(token, crc);
+  }
   bool hit(const Transfer& t) {
     if (t.repeat && !fault_.repeats) return false;
     if (t.bytes < fault_.min_bytes || t.bytes == 0 || ++seen_ < fault_.nth) return false;
@@ -112,7 +117,7 @@ class Faulty final : public Decorator {
       std::vector<std::byte>& copy = copies_[token];
       const auto* from = static_cast<const std::byte*>(c.view);
       copy.assign(from, from + t.bytes);
-      inner_->release(c.token);
+      inner_->views()->release(c.token);
       at = copy.data();
       c.view = at;
       c.token = token;

@@ -7,11 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "topo/base/status.h"
@@ -28,7 +26,7 @@ struct Head {
 };
 
 // Memory of the caller's that the `data` of several transfers lies in: a device may register all of
-// it once, until Transport::end_buffer(). `serial` is of no other buffer of the process, at any
+// it once, until DeviceMemory::end_buffer(). `serial` is of no other buffer of the process, at any
 // time.
 struct UserBuffer {
   void* data = nullptr;
@@ -44,16 +42,17 @@ struct Transfer {
     kSend,  // completes when `data` may be written again
     kRecv,  // completes when the bytes are at `data`
     kView,  // a receive that lends the caller the bytes where they landed, read-only, until
-            // release(); only where caps().views
+            // Views::release(); only where views() is not null
   };
   Kind kind = Kind::kSend;
   bool buffered = false;   // kSend: the send completes even if the peer never releases its view;
                            // the transport copies `data` where it would have lent it
   bool streaming = false;  // nobody reads the destination soon: non-temporal stores may pay
   // Where caps().checks. summed, kSend: `crc` already is the crc32c of the bytes. by_reader, kView:
-  // the caller computes the crc32c of the bytes it reads and calls verify() before release().
+  // the caller computes the crc32c of the bytes it reads and calls Views::verify().
   bool summed = false, by_reader = false;
-  // At both ends `data` is GPU memory for which reaches_device() is true: no CPU may touch it.
+  // At both ends `data` is GPU memory for which DeviceMemory::reaches_gpu() is true: no CPU may
+  // touch it.
   bool on_device = false;
   bool repeat : 1 = false;    // the message was sent before and arrived changed
                               // (integrity/checked.h)
@@ -81,41 +80,25 @@ struct Completion {
   std::int8_t rail = -1;       // the rail that carried the message, where several may
   std::uint32_t crc = 0;       // of a receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
-  std::uint64_t token = 0;     // kView: the argument of release()
+  std::uint64_t token = 0;     // kView: the argument of Views::release()
 };
 
 struct Caps {
   std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
-  bool views = false;               // kView is supported
   bool phantom = false;             // simulated, carries no bytes: data and views are null
   std::size_t inline_bytes = 0;     // messages up to this size go in their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
   int tag_bits = 64;                // bits of Transfer::tag that go
   bool cuda = false;                // takes device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
-  bool recoverable = false;         // sever(), reopen(), meet() work: see rails/rails.h
 };
 
-// Shared memory for small messages among ranks of a machine: each member publishes one message per
-// round, data and flag in one cache line, and reads the other members' messages in place.
-class Board {
- public:
-  virtual ~Board() = default;
-  virtual std::size_t capacity() const noexcept = 0;  // bytes of one message
-  // Publishes this member's message and its head. Rounds count from 1. The board keeps two rounds:
-  // the caller must have read every member's message of round r - 1 before it publishes r + 1.
-  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes,
-                       const Head& head) noexcept = 0;
-  // Returns the member's message of the round, nullptr while it is not published.
-  virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
-  // Stores the address of every member's message in `from`; all must be published. Returns the
-  // first member whose head has a sign other than `sign`, -1 when all agree. The board skips this
-  // rank's own message, whose cache line other members' reads may have taken away.
-  virtual int collect(std::uint32_t round, std::uint64_t sign,
-                      const void** from) const noexcept = 0;
-  // Returns the head of a published message.
-  virtual Head head(int member, std::uint32_t round) const noexcept = 0;
-};
+// Optional parts of a transport, in transport/offers.h.
+class Boards;
+class Views;
+class Staging;
+class Recovery;
+class DeviceMemory;
 
 class Transport {
  public:
@@ -128,57 +111,15 @@ class Transport {
   // Makes progress, writes up to out.size() completions and returns their number.
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
-  // Gives a view back; the peer may write to the memory from then on. Returns false when the peer
-  // gave the task up and took the memory back before: the bytes that the caller read from the
-  // view may be anything.
-  virtual bool release(std::uint64_t token) noexcept {
-    (void)token;
-    return true;
-  }
-
-  // Compares the caller's crc32c of a view `by_reader` with the sender's. Returns false when they
-  // differ: the transport takes the view back, and the transfer will complete once more. A caller
-  // that combines several views releases none of them before verify() accepts all.
-  virtual bool verify(std::uint64_t token, std::uint32_t crc) noexcept {
-    (void)token, (void)crc;
-    return true;
-  }
-
   // Cancels every transfer whose id has these upper 32 bits (a task given up). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
-
-  // Tells that no further transfer names the buffer of this serial number.
-  virtual void end_buffer(std::uint64_t serial) noexcept { (void)serial; }
 
   // Drops the unexpected messages of all peers whose tag equals `tag` in the bits of `mask`. A
   // message is unexpected while it has arrived and no receive for it is posted.
   virtual void forget(std::uint64_t tag, std::uint64_t mask) noexcept { (void)tag, (void)mask; }
 
-  // Lends memory of the transport, in which the caller produces a result that peers then read in
-  // place: one or more kSend name this memory as their `data`. Returns nullptr when the transport
-  // has no such memory now.
-  virtual void* stage(std::size_t bytes) noexcept {
-    (void)bytes;
-    return nullptr;
-  }
-  // Ends the loan of stage(); posted sends stay valid.
-  virtual void unstage(void* staged) noexcept { (void)staged; }
-
-  // True when peers read these bytes without a copy by this rank: staging them would be a waste.
-  virtual bool mapped(const void* data, std::size_t bytes) const noexcept {
-    (void)data, (void)bytes;
-    return false;
-  }
-
   virtual Caps caps() const = 0;
-
-  // True when the rail's NIC itself reads and writes this GPU memory (GPUDirect) and no software
-  // touches the bytes on their way. May register the memory, for repeated use.
-  virtual bool reaches_device(void* data, std::size_t bytes) noexcept {
-    (void)data, (void)bytes;
-    return false;
-  }
 
   // Returns a number that changes when bytes leave or arrive, also in the middle of a message;
   // nothing where the transport cannot tell. May enter the kernel: for when no transfer completes.
@@ -198,51 +139,14 @@ class Transport {
   // equals `tag` in the bits of `mask`. Returns the sender and stores the head in `theirs`; kNoRank
   // where there is none. The message stays in the transport. Cheap only while no unexpected message
   // waits: for when a task does not move.
-  virtual Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
+  virtual Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
     return kNoRank;
   }
 
-  // Reserves and clears a part of this rank's memory for a new board, which takes one part from
-  // every member; 0: no part is left. The caller passes the part to board() or withdraw_board().
-  virtual std::uint64_t offer_board() noexcept { return 0; }
-  // Takes back a part that no board uses.
-  virtual void withdraw_board(std::uint64_t part) noexcept { (void)part; }
-  // Makes a board of `members` (world ranks, this one included) over the part that each member
-  // offered; nullptr where the transport has no boards. After every member has destroyed its board
-  // object this rank's part is free again. The board must be destroyed before the transport.
-  virtual std::unique_ptr<Board> board(std::span<const Rank> members,
-                                       std::span<const std::uint64_t> parts) {
-    (void)members, (void)parts;
-    return nullptr;
-  }
-  // Makes a board over parts that every rank has from the start, without an offer; `id` is 0 to 2.
-  static constexpr std::uint32_t kFixedBoards = 3;
-  virtual std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) {
-    (void)members, (void)id;
-    return nullptr;
-  }
-
-  // Ends the connection with a peer, where caps().recoverable. After the call returns the transport
-  // reports no completion for transfers with the peer and does not touch their `data`; it drops the
-  // peer's unexpected messages. The call may end connections with other peers, too: their transfers
-  // then complete with an error.
-  virtual void sever(Rank peer) noexcept { (void)peer; }
-  // Prepares a new connection after sever() on both sides. Returns the bytes that the peer's meet()
-  // takes; empty when a new connection is not possible now.
-  virtual std::string reopen(Rank peer) noexcept {
-    (void)peer;
-    return {};
-  }
-  // Connects anew with the bytes of the peer's reopen(); false: no messages can flow.
-  virtual bool meet(Rank peer, std::string_view theirs) noexcept {
-    (void)peer, (void)theirs;
-    return false;
-  }
-
   // Prepares for a long time without poll(): hands the kernel all bytes of completed sends that
   // later polls would have sent.
-  virtual void leave() noexcept {}
+  virtual void before_pause() noexcept {}
 
   // Prepares a blocking wait: adds the file descriptors that become readable when poll() has work.
   // Returns false when work is pending right now and the caller must poll() first.
@@ -250,6 +154,13 @@ class Transport {
     (void)fds;
     return true;
   }
+
+  // What this transport offers beside messages; nullptr: nothing. The answer never changes.
+  virtual Boards* boards() noexcept { return nullptr; }
+  virtual Views* views() noexcept { return nullptr; }  // takes transfers of kind kView
+  virtual Staging* staging() noexcept { return nullptr; }
+  virtual Recovery* recovery() noexcept { return nullptr; }
+  virtual DeviceMemory* device_memory() noexcept { return nullptr; }
 };
 
 }  // namespace weft

@@ -155,7 +155,7 @@ void Core::set_up(const Place& place) {
       links.push_back(transports.back().get());
     }
   }
-  for (const Transport* link : links) link_kinds.push_back({link->caps().views});
+  for (Transport* link : links) link_kinds.push_back({link->views() != nullptr});
   for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;
   if (shm_link >= 0) use_link(static_cast<std::size_t>(shm_link));

@@ -6,6 +6,7 @@
 
 #include "coll/engine/engine.h"
 #include "transport/memory/crc32c.h"
+#include "transport/offers.h"
 
 namespace weft {
 namespace {
@@ -66,7 +67,7 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
     const Sum& sum = read_sums_[place(i)];
     const std::size_t arrival = index(lane, members[i]);
     if (!sum.known ||
-        links_[plan_->nodes[members[i]].link]->verify(points_[arrival].token, sum.crc))
+        links_[plan_->nodes[members[i]].link]->views()->verify(points_[arrival].token, sum.crc))
       continue;
     missing_[arrival] = 1;
     points_[arrival].posted = kPosted;

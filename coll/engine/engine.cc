@@ -12,6 +12,7 @@
 #include "coll/footprint.h"
 #include "transport/memory/copy.h"
 #include "transport/memory/crc32c.h"
+#include "transport/offers.h"
 
 namespace weft {
 namespace {
@@ -136,7 +137,10 @@ void Run::name_buffers() {
 void Run::end_buffers() {
   if (buffers_[0].serial == 0) return;
   for (UserBuffer& buffer : buffers_) {
-    for (const std::uint8_t l : plan_->links) links_[l]->end_buffer(buffer.serial);
+    for (const std::uint8_t l : plan_->links) {
+      if (DeviceMemory* const memory = links_[l]->device_memory())
+        memory->end_buffer(buffer.serial);
+    }
     buffer.serial = 0;
   }
 }
@@ -321,7 +325,9 @@ void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
 // Used if other ranks read this memory and have read it before: their caches must give up each line
 // before it is written. A copy requests many lines at once, the stores of a loop only a few.
 bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
-  return call_->copies_results && !n.last && links_[n.link]->mapped(to, bytes);
+  if (!call_->copies_results || n.last) return false;
+  const Staging* const staging = links_[n.link]->staging();
+  return staging && staging->mapped(to, bytes);
 }
 
 void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
@@ -346,13 +352,13 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   if (e.bytes != 0 && !phantom_) {
     std::byte* to = address(n.to, e.to, l);
     gather_sources(lane, node);
-    // A large result that is sent on at once is produced where the peers read it, while it is in
-    // cache, and streamed past the cache to the user's memory.
-    Transport* link = links_[n.link];
+    // A large result that is sent on at once: produce it where the peers read it, while it is in
+    // cache, and stream it to the user's memory beside the cache.
+    Staging* const staging = links_[n.link]->staging();
     void* staged = nullptr;
-    if (call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
-        !link->mapped(to, e.bytes))
-      staged = link->stage(e.bytes);
+    if (staging && call_->streaming && n.stages && !n.last && n.to == Where::kOut &&
+        !staging->mapped(to, e.bytes))
+      staged = staging->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (plain_) [[likely]] {
       if (copies_result(n, to, e.bytes))
@@ -362,7 +368,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     } else if (on_device()) {
       return give_reduce(lane, node, result);
     } else if (!reduce_checked(lane, node, result, !staged && !n.last)) {
-      if (staged) link->unstage(staged);
+      if (staged) staging->unstage(staged);
       return;
     }
     if (staged && checks(n.link))
@@ -375,9 +381,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     const Node& member = plan_->nodes[members[i]];
     Point& arrival = l.points[members[i]];
     arrival.posted = kNot;
-    if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
-        !links_[member.link]->release(arrival.token)) {
-      // The sender has aborted: data that was read from its memory must not be used.
+    if (member.credit < 0 && (e.bytes != 0 || barrier_) && !release(member.link, arrival.token)) {
+      // Its sender has given up: what was read from it must not go further.
       failure_ = Code::kAborted;
       failed_peer_ = member.peer;
       failed_link_ = member.link;
@@ -388,8 +393,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   void* const staged = e.bytes != 0 && !phantom_ ? const_cast<void*>(l.points[node].data) : nullptr;
   finish(lane, node);
   if (staged) {
-    post_ready();  // the sends that read the staged result
-    links_[n.link]->unstage(staged);
+    post_ready();  // the sends that read what is staged
+    links_[n.link]->staging()->unstage(staged);
   }
 }
 
@@ -460,7 +465,7 @@ void Run::abandon() {
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane)
     for (std::uint32_t node = 0; node < nodes_; ++node)
       if (std::exchange(point(lane, node).posted, kNot) == kHeld)
-        (void)links_[plan_->nodes[node].link]->release(point(lane, node).token);
+        (void)release(plan_->nodes[node].link, point(lane, node).token);
   end_buffers();
 }
 

@@ -17,7 +17,7 @@
 #include "coll/engine/kernels.h"
 #include "coll/engine/plan.h"
 #include "transport/memory/memory.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft {
 
@@ -224,6 +224,11 @@ class Run {
   }
   void name_buffers();
   void end_buffers();
+  // Gives an arrival back where its link lends: Views::release().
+  bool release(std::uint8_t link, std::uint64_t token) {
+    Views* const views = links_[link]->views();
+    return !views || views->release(token);
+  }
   const UserBuffer* buffer_of(Where where) const {
     return buffers_[0].serial == 0 || where == Where::kScratch
                ? nullptr

@@ -13,6 +13,7 @@
 #include "coll/footprint.h"
 #include "topo/base/log.h"
 #include "transport/gpu/gates.h"
+#include "transport/offers.h"
 
 namespace weft {
 namespace {
@@ -153,8 +154,10 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   }
   for (const int link : links) {
     Transport& rail = *core.links[static_cast<std::size_t>(link)];
-    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
-      return fmt::format("{}{} cannot access it", rail.caps().name, core.rail_name(link));
+    DeviceMemory* const device = rail.device_memory();
+    if (!rail.caps().cuda ||
+        (memory && !(device && device->reaches_gpu(memory.get(), memory.size()))))
+      return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
   }
   return {};
 }

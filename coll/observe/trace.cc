@@ -100,9 +100,7 @@ class Trace::Traced final : public Decorator {
     Decorator::cancel(id_high);
     std::erase_if(open_, [&](const auto& item) { return item.first >> 32 == id_high; });
   }
-  bool reaches_device(void* data, std::size_t bytes) noexcept override {  // it inspects no bytes
-    return inner_->reaches_device(data, bytes);
-  }
+  DeviceMemory* device_memory() noexcept override { return inner_->device_memory(); }
 
  private:
   struct Open {

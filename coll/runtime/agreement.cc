@@ -40,13 +40,13 @@ Transport& link_to(const Core& core, Rank peer) {
 }
 
 // What a peer sent for the collective of that tag, and nobody receives.
-Status unclaimed(const GroupState& g, std::uint64_t tag, const Head& usual,
-                 const Run* run = nullptr) {
+Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
+                  const Run* run = nullptr) {
   const Core& core = *g.core;
   for (const Rank peer : g.ranks) {
     if (peer == core.job->rank()) continue;
     Head theirs;
-    if (link_to(core, peer).unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
+    if (link_to(core, peer).unexpected(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
     const Head& mine = run ? run->head_for(peer, theirs) : usual;
     if (theirs.sign != mine.sign && !comes_later(mine, theirs))
       return differ(core, mine, peer, theirs, counts_of(run));
@@ -69,7 +69,7 @@ Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool s
 
 Status leftover(const Core& core, const Past& past, Transport& of) {
   Head theirs;
-  const Rank peer = of.unclaimed(kNoRank, past.tag, kPlaceMask, theirs);
+  const Rank peer = of.unexpected(kNoRank, past.tag, kPlaceMask, theirs);
   if (peer == kNoRank || comes_later(past.head, theirs)) return {};
   return differ(core, past.head, peer, theirs);
 }
@@ -106,7 +106,7 @@ Status unexpected_message(const Task& task, const Run* run) {
   const auto& whole = g.part_of;
   if (whole.record && (whole.tag || whole.what.codec != Codec::kNone) &&
       !(look(unread(*whole.group, whole.group->board_round + 1, whole.head, true)) &&
-        look(unclaimed(*whole.group, whole.tag, whole.head))))
+        look(unexpected(*whole.group, whole.tag, whole.head))))
     return found;
   if (run) {
     look(unread(g, g.board_round + 1, mine, true));
@@ -115,9 +115,9 @@ Status unexpected_message(const Task& task, const Run* run) {
   } else {
     look(unread(g, g.board_round, mine, false, task.call.counts));
   }
-  if (found.ok()) look(unclaimed(g, task.call.tag, mine, run));
+  if (found.ok()) look(unexpected(g, task.call.tag, mine, run));
   for (const Past& past : g.past)
-    if (past.head.sign && found.ok()) look(unclaimed(g, past.tag, past.head));
+    if (past.head.sign && found.ok()) look(unexpected(g, past.tag, past.head));
   return found;
 }
 

@@ -73,7 +73,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // Ends the set-up: weft's own threads may use the core from here on. Throws Error.
   void set_out() WEFT_EXCLUDES(mutex);
   // The control plane's thread calls this with every heartbeat. Where no call polls meanwhile, the
-  // transports hand over to the kernel what completed sends still owe (Transport::leave()).
+  // transports hand over to the kernel what completed sends still owe (Transport::before_pause()).
   void away() noexcept WEFT_EXCLUDES(mutex);
 
   // Polls the transports and moves tasks along. Returns true when any transfer or task ended.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "coll/runtime/board_task.h"
+#include "transport/offers.h"
 
 namespace weft {
 
@@ -81,6 +82,13 @@ void Core::forget_group(GroupState& g) {
 
 namespace {
 
+// nullptr: this rank shares no memory with others, or checks what it shares.
+Boards* boards_of(const Core& core) {
+  core.mutex.assert_held();
+  if (core.shm_link < 0) return nullptr;
+  return core.links[static_cast<std::size_t>(core.shm_link)]->boards();
+}
+
 bool wants_board(const Core& core, const GroupState& g) {
   return core.shm_link >= 0 && g.one_machine && g.ranks.size() > 1 &&
          g.ranks.size() <= static_cast<std::size_t>(kMostOnBoard);
@@ -96,8 +104,8 @@ std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::
   if (!g) {
     g = core->make_group(id, id, std::move(ranks));
     core->groups[id] = g.get();
-    if (wants_board(*core, *g))
-      g->board = core->links[static_cast<std::size_t>(core->shm_link)]->fixed_board(g->ranks, id);
+    Boards* const boards = boards_of(*core);
+    if (boards && wants_board(*core, *g)) g->board = boards->fixed(g->ranks, id);
   }
   return {core, g.get()};
 }
@@ -137,7 +145,8 @@ class Making {
   ~Making() {
     const CoreLock lock(core_->mutex);
     if (reserved_) core_->groups.erase(id_);
-    if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
+    if (Boards* const boards = boards_of(*core_); mine_.board && boards)
+      boards->withdraw(static_cast<std::uint64_t>(mine_.board));
   }
 
   // False: an id was taken, try again.
@@ -145,7 +154,8 @@ class Making {
     {
       const CoreLock lock(core_->mutex);
       mine_.id = static_cast<std::int64_t>(core_->next_id_epoch++);
-      if (shm() && mine_.color >= 0) mine_.board = static_cast<std::int64_t>(shm()->offer_board());
+      if (Boards* const boards = boards_of(*core_); boards && mine_.color >= 0)
+        mine_.board = static_cast<std::int64_t>(boards->offer());
     }
     const std::size_t n = parent_ranks_.size();
     wishes_.resize(n);
@@ -191,8 +201,8 @@ class Making {
     const CoreLock lock(core_->mutex);
     auto group = core_->make_group(id_, number_, std::move(ranks));
     if (group->broken) throw Error(group->failure.to_string());
-    if (wants_board(*core_, *group)) {
-      group->board = shm()->board(group->ranks, parts);
+    if (Boards* const boards = boards_of(*core_); boards && wants_board(*core_, *group)) {
+      group->board = boards->make(group->ranks, parts);
       mine_.board = 0;  // taken over
     }
     core_->groups[id_] = group.get();
@@ -219,10 +229,6 @@ class Making {
   }
 
  private:
-  Transport* shm() const WEFT_REQUIRES(core_->mutex) {
-    return core_->shm_link < 0 ? nullptr : core_->links[static_cast<std::size_t>(core_->shm_link)];
-  }
-
   // Takes the id that all members come to; false when it is not free here.
   bool reserve(int attempt) {
     std::int64_t epoch = 0;

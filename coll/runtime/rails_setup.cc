@@ -94,7 +94,7 @@ class AnsweringJob final : public Job {
 void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   if (inner.size() < 2 || !options.failover) return;
   for (const auto& rail : inner)
-    if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
+    if (!rail->recovery()) return;  // the same on all ranks: they build alike
   std::string why;
   auto paths = make_udp_paths(*job, *topology, why);
   if (!paths && (paths = make_letter_paths(*job, *topology)))

@@ -212,7 +212,8 @@ void Core::away() noexcept {
   if (!mutex.try_lock()) return;
   const CoreLock lock(mutex, std::adopt_lock);
   if (!usable || ending || first_rail_link < 0) return;
-  for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l) links[l]->leave();
+  for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l)
+    links[l]->before_pause();
 }
 
 // ---- the end of tasks that nobody waits for ------------------------------------------------

@@ -54,7 +54,7 @@ class OneHostLink final : public Transport {
     }
   }
   std::size_t poll(std::span<Completion> out) noexcept override { return own_->poll(out); }
-  bool release(std::uint64_t token) noexcept override { return own_->release(token); }
+  Views* views() noexcept override { return own_->views(); }
   void cancel(std::uint32_t id_high) noexcept override { own_->cancel(id_high); }
   Caps caps() const override { return own_->caps(); }
   Status cause(Rank peer) const override { return own_->cause(peer); }

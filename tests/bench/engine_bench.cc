@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-class NullTransport final : public Transport {
+class NullTransport final : public Transport, private Views {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
     for (const Transfer& t : transfers) ended_.push_back({.id = t.id});
@@ -31,10 +31,12 @@ class NullTransport final : public Transport {
     return n;
   }
   void cancel(std::uint32_t) noexcept override {}
-  Caps caps() const override { return {.name = "null", .views = true, .phantom = true}; }
+  Caps caps() const override { return {.name = "null", .phantom = true}; }
   Status cause(Rank) const override { return {}; }
+  Views* views() noexcept override { return this; }
 
  private:
+  bool release(std::uint64_t) noexcept override { return true; }
   std::vector<Completion> ended_;
   std::size_t next_ = 0;
 };
@@ -66,7 +68,7 @@ void steps_of(benchmark::State& state, const char* algorithm_name) {
   const std::array<Transport*, 1> transports = {&transport};
   const Slicing slicing{.slice_bytes = 64 << 10, .rounds_in_flight = 4};
   Call call{.count = kRounds * static_cast<std::size_t>(schedule.nchunks) * (16 << 10),
-                  .id_high = 1};
+            .id_high = 1};
   Run run;
   std::array<Completion, 64> batch;
   for (auto _ : state) {

@@ -12,6 +12,7 @@
 
 #include "transport/integrity/checked.h"
 #include "transport/memory/crc32c.h"
+#include "transport/offers.h"
 
 namespace {
 
@@ -29,8 +30,8 @@ struct Half {
 };
 constexpr std::size_t kNote = 2 * sizeof(Half);
 
-// Keeps posted transfers until the input ends them.
-class Below final : public weft::Transport {
+// Keeps what is posted until the input ends it.
+class Below final : public weft::Transport, private weft::Views, private weft::Staging {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
     posted.insert(posted.end(), transfers.begin(), transfers.end());
@@ -45,17 +46,10 @@ class Below final : public weft::Transport {
     std::erase_if(posted, [&](const Transfer& t) { return t.id >> 32 == high; });
     std::erase_if(ended, [&](const Completion& c) { return c.id >> 32 == high; });
   }
-  weft::Caps caps() const override { return {.name = "fuzz", .views = true, .max_view = 1500}; }
+  weft::Caps caps() const override { return {.name = "fuzz", .max_view = 1500}; }
   weft::Status cause(weft::Rank) const override { return {}; }
-  void* stage(std::size_t bytes) noexcept override {
-    if (bytes > 1500 || staged > 2) return nullptr;
-    ++staged;
-    return new std::byte[bytes];
-  }
-  void unstage(void* p) noexcept override {
-    --staged;
-    kept.emplace_back(static_cast<std::byte*>(p));  // posted memory may still be read
-  }
+  weft::Views* views() noexcept override { return this; }
+  weft::Staging* staging() noexcept override { return this; }
 
   void end(std::size_t i, std::uint8_t with, bool right) {
     const Transfer t = posted[i];
@@ -63,9 +57,9 @@ class Below final : public weft::Transport {
     const std::vector<std::uint8_t> bytes(t.bytes, with);
     Completion c{.id = t.id, .crc = weft::crc32c(bytes.data(), bytes.size()) ^ !right};
     if (t.kind == Transfer::Kind::kView) {
-      views.emplace_back(t.bytes, static_cast<std::byte>(with));
-      c.view = views.back().data();
-      c.token = views.size();
+      lent.emplace_back(t.bytes, static_cast<std::byte>(with));
+      c.view = lent.back().data();
+      c.token = lent.size();
     } else if (t.kind == Transfer::Kind::kRecv && t.bytes) {
       std::memset(t.data, with, t.bytes);
     }
@@ -85,9 +79,22 @@ class Below final : public weft::Transport {
 
   std::vector<Transfer> posted;
   std::deque<Completion> ended;
-  std::deque<std::vector<std::byte>> views;
+  std::deque<std::vector<std::byte>> lent;
   std::vector<std::unique_ptr<std::byte[]>> kept;
   int staged = 0;
+
+ private:
+  bool release(std::uint64_t) noexcept override { return true; }
+  void* stage(std::size_t bytes) noexcept override {
+    if (bytes > 1500 || staged > 2) return nullptr;
+    ++staged;
+    return new std::byte[bytes];
+  }
+  void unstage(void* p) noexcept override {
+    --staged;
+    kept.emplace_back(static_cast<std::byte*>(p));  // what is posted may still be read
+  }
+  bool mapped(const void*, std::size_t) const noexcept override { return false; }
 };
 
 struct Mine {
@@ -175,10 +182,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           }
           if (m.transfer.kind == Transfer::Kind::kView && m.transfer.bytes) {
             if (!c.view) std::abort();
-            const bool right = !m.transfer.by_reader ||
-                               checked->verify(c.token, weft::crc32c(c.view, m.transfer.bytes));
-            if (!right) continue;  // retransmitted, or fails
-            checked->release(c.token);
+            const bool right =
+                !m.transfer.by_reader ||
+                checked->views()->verify(c.token, weft::crc32c(c.view, m.transfer.bytes));
+            if (!right) continue;  // it comes again, or fails
+            checked->views()->release(c.token);
           }
           if (!m.failed) mine.erase(found);
         }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/offers.h"
 #include "transport/rails/rails.h"
 
 namespace {
@@ -27,8 +28,8 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
-// A rail that ends its transfers on request.
-class Rail final : public weft::Transport {
+// A rail that ends its transfers when told.
+class Rail final : public weft::Transport, private weft::Recovery {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
     for (const Transfer& t : transfers) {
@@ -46,21 +47,11 @@ class Rail final : public weft::Transport {
     std::erase_if(posted, [&](const Transfer& t) { return t.id >> 32 == id_high; });
     std::erase_if(ended, [&](const Completion& c) { return c.id >> 32 == id_high; });
   }
-  weft::Caps caps() const override {
-    weft::Caps c;
-    c.name = "fuzz";
-    c.recoverable = true;
-    return c;
-  }
+  weft::Caps caps() const override { return {.name = "fuzz"}; }
   weft::Status cause(Rank peer) const override {
     return {weft::Code::kTransport, "as the input says", peer};
   }
-  void sever(Rank) noexcept override {
-    posted.clear();
-    ended.clear();
-  }
-  std::string reopen(Rank) noexcept override { return "here"; }
-  bool meet(Rank, std::string_view theirs) noexcept override { return theirs.size() % 2 == 0; }
+  weft::Recovery* recovery() noexcept override { return this; }
 
   // Ends the oldest transfer, with or without success. It receives `bytes`, truncated to its size.
   void end_one(bool well, std::string_view bytes) {
@@ -75,6 +66,14 @@ class Rail final : public weft::Transport {
   std::vector<Transfer> posted;
   std::vector<Completion> ended;
   int sum = 0;
+
+ private:
+  void disconnect(Rank) noexcept override {
+    posted.clear();
+    ended.clear();
+  }
+  std::string reopen(Rank) noexcept override { return "here"; }
+  bool connect(Rank, std::string_view theirs) noexcept override { return theirs.size() % 2 == 0; }
 };
 
 class Air final : public weft::DatagramChannel {

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "transport/offers.h"
 #include "transport/shm_raw.h"
 
 namespace {
@@ -88,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const weft::Completion& c : raw.completions) {
     require(ended.contains(c.id) && ++ended[c.id] == 1 && !given_up.contains(c.id));
     require(c.code == weft::Code::kOk || raw.transport->cause(1).rank() == 1);
-    if (c.view) (void)raw.transport->release(c.token);
+    if (c.view) (void)raw.transport->views()->release(c.token);
   }
   for (std::size_t i = kBytes; i < memory.size(); ++i) require(memory[i] == 0x5c);
   return 0;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "transport/offers.h"
 #include "transport/tcp_raw.h"
 
 namespace {
@@ -49,13 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static weft::testing::RawPeer raw(
       [](weft::Rank, const std::string& right) { return of_peer(right); });
   static std::uint32_t round = 0;
-  // Replaces the connection of the previous input.
-  raw.transport->sever(1);
-  const std::string contact = raw.transport->reopen(1);
+  // The connection of the input before has ended; a new one takes its place.
+  raw.transport->recovery()->disconnect(1);
+  const std::string contact = raw.transport->recovery()->reopen(1);
   require(weft::tcp::parse_contact(contact, raw.contact));
   raw.sequence = 0;
-  require(raw.transport->meet(1, of_peer(contact)));
-  // For some inputs a stranger connects before the peer.
+  require(raw.transport->recovery()->connect(1, of_peer(contact)));
+  // Now and then somebody else is there before the peer.
   if (size > 0 && data[0] >> 5 == 6) {
     const weft::Fd stranger = weft::Fd::from([] { return raw.connect(); });
     weft::testing::RawPeer::say(stranger.get(), data, size);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "support/fakes/forged_job.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft::testing {
 
@@ -48,9 +48,9 @@ class Transfers {
     transport.cancel(static_cast<std::uint32_t>(at->first >> 32));
     under_way_.erase(at);
   }
-  // Disconnects the peer, which ends the pending transfers with it.
-  void sever(Transport& transport, Rank peer) {
-    transport.sever(peer);
+  // The connection to the peer ends, and so does what is under way with it.
+  void disconnect(Transport& transport, Rank peer) {
+    transport.recovery()->disconnect(peer);
     for (auto it = under_way_.begin(); it != under_way_.end();) {
       const auto at = it++;
       if (at->second->transfer.peer != peer) continue;

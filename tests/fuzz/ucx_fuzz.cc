@@ -88,7 +88,7 @@ class Play {
       case 8: {
         Head head;
         const Rank of = byte_of(body, 2) & 1 ? peer : weft::kNoRank;
-        const Rank from = transport_->unclaimed(of, byte_of(body, 0) & 7, byte_of(body, 1), head);
+        const Rank from = transport_->unexpected(of, byte_of(body, 0) & 7, byte_of(body, 1), head);
         require(from >= weft::kNoRank && from < kRanks);
         transport_->disputed(peer, head);
         break;
@@ -130,9 +130,9 @@ class Play {
   }
 
   void begin_anew(Rank peer, std::string_view body) {
-    transfers_.sever(*transport_, peer);
-    const std::string mine = transport_->reopen(peer);
-    if (!mine.empty()) transport_->meet(peer, laid_over(mine, body));
+    transfers_.disconnect(*transport_, peer);
+    const std::string mine = transport_->recovery()->reopen(peer);
+    if (!mine.empty()) transport_->recovery()->connect(peer, laid_over(mine, body));
   }
 
   weft::testing::Transfers transfers_;  // outlive the transport

@@ -95,7 +95,7 @@ class Play {
         break;
       case 12: {
         Head head;
-        net_.transport->unclaimed(peer, byte_of(body, 0) & 7, 7, head);
+        net_.transport->unexpected(peer, byte_of(body, 0) & 7, 7, head);
         net_.transport->disputed(peer, head);
         net_.transport->forget(byte_of(body, 1) & 7, byte_of(body, 2));
         break;
@@ -191,11 +191,11 @@ class Play {
   }
 
   void begin_anew(Rank peer, std::string_view body) {
-    transfers_.sever(*net_.transport, peer);
-    const std::string mine = net_.transport->reopen(peer);
+    transfers_.disconnect(*net_.transport, peer);
+    const std::string mine = net_.transport->recovery()->reopen(peer);
     require(!mine.empty());
     net_.reopened(peer, mine);
-    net_.transport->meet(peer, laid_over(mine, body));
+    net_.transport->recovery()->connect(peer, laid_over(mine, body));
   }
 
   weft::testing::Transfers transfers_;                     // outlive the transport

@@ -29,7 +29,7 @@
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
 #include "transport/memory/memory.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft::testing {
 

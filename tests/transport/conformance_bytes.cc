@@ -188,7 +188,7 @@ TEST_P(Conformance, ACompletedSendsBufferMayBeRewritten) {
 
 TEST_P(Conformance, ViewsAreLentUntilReleased) {
   Net net = make(2);
-  if (!net[0].caps().views) GTEST_SKIP() << "missing capability: views";
+  if (!net[0].transport().views()) GTEST_SKIP() << "missing capability: views";
   std::uint64_t tag = 1;
   for (const Memory memory : {Memory::kMalloc, Memory::kAlloc}) {
     for (const std::size_t size : {0, 8, 48, 1000, 4096, 100000, 1 << 20}) {
@@ -240,7 +240,7 @@ TEST_P(Conformance, ViewsAreLentUntilReleased) {
       }
       for (const std::uint64_t i : {2, 0, 3, 1}) {  // in no particular order
         check(i);
-        net[1].transport().release(net[1].result(lent[i]).token);
+        net[1].transport().views()->release(net[1].result(lent[i]).token);
       }
       ASSERT_TRUE(net.finish());
     }
@@ -249,24 +249,21 @@ TEST_P(Conformance, ViewsAreLentUntilReleased) {
 
 TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
   Net net = make(3);
+  Staging* const staging = net[0].transport().staging();
   for (const std::size_t bytes : {40, 4000, 60000}) {
-    if (void* p = net[0].transport().stage(bytes); p != nullptr) {
-      net[0].transport().unstage(p);
-    } else {
-      GTEST_SKIP() << "missing capability: staged memory";
-    }
-    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than there is memory for
+    if (!staging) GTEST_SKIP() << "missing capability: staged memory";
+    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than there can be memory for
       Buffer source(bytes), to(bytes);
       source.fill(i);
-      void* staged = nullptr;  // null: temporarily no memory to lend
-      ASSERT_TRUE(net.until([&] { return (staged = net[0].transport().stage(bytes)) != nullptr; }))
+      void* staged = nullptr;  // none to lend now, maybe, but not for good
+      ASSERT_TRUE(net.until([&] { return (staged = staging->stage(bytes)) != nullptr; }))
           << "round " << i;
       std::memcpy(staged, source.data(), bytes);
       net[0].post(Kind::kSend, 1, i, staged, bytes);
       net[0].post(Kind::kSend, 2, i, staged, bytes);
-      net[0].transport().unstage(staged);  // posted transfers stay valid
+      staging->unstage(staged);  // what is posted stays valid
       net[1].recv(0, i, to);
-      const bool views = net[2].caps().views && bytes <= net[2].caps().max_view;
+      const bool views = net[2].transport().views() && bytes <= net[2].caps().max_view;
       Buffer to2(bytes);
       const auto id = net[2].post(views ? Kind::kView : Kind::kRecv, 0, i, to2.data(), bytes);
       ASSERT_TRUE(net.until([&] { return net[1].idle() && net[2].idle(); }));
@@ -274,7 +271,7 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
       const Completion& c = net[2].result(id);
       ASSERT_EQ(c.code, Code::kOk);
       ASSERT_TRUE(has_pattern(views ? c.view : to2.data(), bytes, i));
-      if (views) net[2].transport().release(c.token);
+      if (views) net[2].transport().views()->release(c.token);
       ASSERT_TRUE(net.finish());
     }
   }
@@ -286,8 +283,9 @@ TEST_P(Conformance, StagedMemoryOutlivesTheLoanWhileItWaits) {
   Net net = make(2);
   constexpr std::size_t kBytes = 60000;
   constexpr std::uint64_t kBefore = 400;
-  void* staged = net[0].transport().stage(kBytes);
-  if (!staged) GTEST_SKIP() << "missing capability: staged memory";
+  Staging* const staging = net[0].transport().staging();
+  if (!staging) GTEST_SKIP() << "missing capability: staged memory";
+  void* const staged = staging->stage(kBytes);
   Buffer source(kBytes), to(kBytes);
   source.fill(7);
   std::memcpy(staged, source.data(), kBytes);
@@ -297,7 +295,7 @@ TEST_P(Conformance, StagedMemoryOutlivesTheLoanWhileItWaits) {
     net[0].send(1, i, from.back());
   }
   net[0].post(Kind::kSend, 1, kBefore + 1, staged, kBytes);
-  net[0].transport().unstage(staged);
+  staging->unstage(staged);
   for (std::uint64_t i = 1; i <= kBefore; ++i) net[1].recv(0, i, into.emplace_back(kBytes));
   net[1].recv(0, kBefore + 1, to);
   ASSERT_TRUE(net.until([&] { return net[0].idle() && net[1].idle(); }));
@@ -328,7 +326,8 @@ TEST_P(Conformance, RandomTraffic) {
       const Rank b = (a + 1 + static_cast<Rank>(below(static_cast<std::size_t>(n - 1)))) % n;
       const std::size_t bytes = below(std::size_t{1} << below(18));
       const auto memory = below(2) ? Memory::kAlloc : Memory::kMalloc;
-      const bool view = net[b].caps().views && bytes <= net[b].caps().max_view && below(3) == 0;
+      const bool view =
+          net[b].transport().views() && bytes <= net[b].caps().max_view && below(3) == 0;
       messages.push_back(
           {a, b, Buffer(bytes, memory, below(9)), Buffer(bytes, memory, below(9)), view, 0, false});
       messages.back().source.fill(i);
@@ -350,7 +349,7 @@ TEST_P(Conformance, RandomTraffic) {
           ASSERT_TRUE(has_pattern(m.view ? c.view : m.target.data(), m.source.bytes(), i));
         }
         ASSERT_TRUE(m.target.guards_intact());
-        if (m.view) net[m.to].transport().release(c.token);
+        if (m.view) net[m.to].transport().views()->release(c.token);
       }
     };
     for (const auto& [i, is_send] : posts) {

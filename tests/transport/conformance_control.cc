@@ -15,7 +15,7 @@ namespace weft::testing {
 TEST_P(Conformance, CapsHaveAName) {
   Net net = make(2);
   EXPECT_FALSE(net[0].caps().name.empty());
-  if (net[0].caps().views) {
+  if (net[0].transport().views()) {
     EXPECT_GT(net[0].caps().max_view, 0u);
   }
   EXPECT_TRUE(net[0].transport().cause(1).ok());
@@ -39,20 +39,20 @@ TEST_P(Conformance, NoCallWaitsForAPeerThatDoesNotPoll) {
   }
   Head theirs;
   std::vector<int> fds;
-  EXPECT_EQ(transport.unclaimed(1, 1, ~std::uint64_t{0}, theirs), kNoRank);
+  EXPECT_EQ(transport.unexpected(1, 1, ~std::uint64_t{0}, theirs), kNoRank);
   EXPECT_FALSE(transport.disputed(1, theirs));
   EXPECT_TRUE(transport.cause(1).ok());
   transport.forget(1, ~std::uint64_t{0});
   (void)transport.moved_bytes();
   (void)transport.arm(fds);
-  transport.leave();
+  transport.before_pause();
   end.poll();
   end.cancel(7);
   end.poll();
   EXPECT_TRUE(end.idle());
-  if (!end.caps().recoverable) return;
-  transport.sever(1);
-  (void)transport.reopen(1);
+  if (!transport.recovery()) return;
+  transport.recovery()->disconnect(1);
+  (void)transport.recovery()->reopen(1);
   end.poll();
 }
 
@@ -231,8 +231,10 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
   std::vector<Rank> members(kRanks);
   std::iota(members.begin(), members.end(), 0);
   std::vector<std::unique_ptr<Board>> boards;
-  for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().fixed_board(members, 0));
-  if (boards[0] == nullptr) GTEST_SKIP() << "missing capability: board";
+  if (!net[0].transport().boards()) GTEST_SKIP() << "missing capability: board";
+  for (Rank r = 0; r < kRanks; ++r)
+    boards.push_back(net[r].transport().boards()->fixed(members, 0));
+  ASSERT_NE(boards[0], nullptr);
   const std::size_t room = boards[0]->capacity();
   ASSERT_GT(room, 0u);
   for (std::uint32_t round = 1; round <= 100; ++round) {
@@ -267,9 +269,11 @@ TEST_P(Conformance, BoardsTellWhoDisagrees) {
   std::vector<Rank> members(kRanks);
   std::iota(members.begin(), members.end(), 0);
   std::vector<std::unique_ptr<Board>> boards;
-  for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().fixed_board(members, 0));
-  if (boards[0] == nullptr) GTEST_SKIP() << "missing capability: board";
-  Buffer b(boards[0]->capacity());  // a full message does not overwrite the head
+  if (!net[0].transport().boards()) GTEST_SKIP() << "missing capability: board";
+  for (Rank r = 0; r < kRanks; ++r)
+    boards.push_back(net[r].transport().boards()->fixed(members, 0));
+  ASSERT_NE(boards[0], nullptr);
+  Buffer b(boards[0]->capacity());  // a full message does not touch the head
   for (std::uint32_t round = 1; round <= 3; ++round) {
     b.fill(round);
     for (std::uint32_t r = 0; r < kRanks; ++r)

@@ -18,7 +18,7 @@ TEST_P(Conformance, HeadsThatAgreeChangeNothing) {
     for (const std::size_t bytes : kHeadSizes)
       for (const bool view : {false, true})
         for (const bool send_first : {true, false}) {
-          if (view && (!net[1].caps().views || bytes > net[1].caps().max_view)) continue;
+          if (view && (!net[1].transport().views() || bytes > net[1].caps().max_view)) continue;
           SCOPED_TRACE(::testing::Message() << bytes << " bytes" << (view ? ", view" : ""));
           const Head both = head(tag), also = head(tag);
           Buffer from(bytes, memory), to(bytes);
@@ -38,7 +38,7 @@ TEST_P(Conformance, HeadsThatAgreeChangeNothing) {
           if (!net.phantom() && bytes) {
             ASSERT_TRUE(has_pattern(view ? c.view : to.data(), bytes, tag));
           }
-          if (view) net[1].transport().release(c.token);
+          if (view) net[1].transport().views()->release(c.token);
           ASSERT_TRUE(net.finish());
           ASSERT_TRUE(to.guards_intact());
           ++tag;
@@ -53,7 +53,7 @@ TEST_P(Conformance, HeadsThatDifferEndTheReceive) {
       for (const bool view : {false, true})
         for (const bool send_first : {true, false}) {
           Net net = make(2);
-          if (view && !net[1].caps().views) continue;
+          if (view && !net[1].transport().views()) continue;
           SCOPED_TRACE(::testing::Message()
                        << sent << " bytes where " << expected << " are expected"
                        << (view ? ", view" : "") << (send_first ? ", send first" : ""));
@@ -119,10 +119,10 @@ TEST_P(Conformance, UnclaimedHeadsAreSeenAndStay) {
   for (const std::size_t bytes : {0, 8, 5000, 70000}) {
     SCOPED_TRACE(::testing::Message() << bytes << " bytes");
     Head seen;
-    const auto unclaimed = [&](Rank peer, std::uint64_t of) {
-      return net[1].transport().unclaimed(peer, of, kMask, seen);
+    const auto unexpected = [&](Rank peer, std::uint64_t of) {
+      return net[1].transport().unexpected(peer, of, kMask, seen);
     };
-    EXPECT_EQ(unclaimed(0, tag), kNoRank);
+    EXPECT_EQ(unexpected(0, tag), kNoRank);
     const Head one = head(tag);
     std::deque<Buffer> from, to;
     for (std::uint64_t i = 0; i < 12; ++i) {  // the last one only has a head
@@ -132,10 +132,10 @@ TEST_P(Conformance, UnclaimedHeadsAreSeenAndStay) {
       else
         net[0].post_with_head(Transfer::Kind::kSend, 1, tag + i, from.back().data(), bytes, one);
     }
-    ASSERT_TRUE(net.until([&] { return unclaimed(0, tag) == 0; }));
+    ASSERT_TRUE(net.until([&] { return unexpected(0, tag) == 0; }));
     EXPECT_TRUE(same(seen, one));
-    EXPECT_EQ(unclaimed(0, tag + 0x100), kNoRank);
-    EXPECT_EQ(unclaimed(kNoRank, tag), 0) << "it is still there";
+    EXPECT_EQ(unexpected(0, tag + 0x100), kNoRank);
+    EXPECT_EQ(unexpected(kNoRank, tag), 0) << "it is still there";
     EXPECT_TRUE(same(seen, one));
     for (std::uint64_t i = 12; i-- > 0;) {
       to.emplace_back(bytes);
@@ -148,7 +148,7 @@ TEST_P(Conformance, UnclaimedHeadsAreSeenAndStay) {
     for (std::uint64_t i = 0; i < 12 && !net.phantom(); ++i) {
       ASSERT_TRUE(has_pattern(to[11 - i].data(), bytes, tag + i));
     }
-    EXPECT_EQ(unclaimed(0, tag), kNoRank);
+    EXPECT_EQ(unexpected(0, tag), kNoRank);
     tag += 0x100;
   }
 }

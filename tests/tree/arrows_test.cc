@@ -55,8 +55,10 @@ constexpr Arrows kRooms[] = {
     {"transport/ucx",
      "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
     {"transport/tcp", "transport transport/messages transport/control transport/job"},
+    {"transport/verbs/connections", "transport transport/messages transport/job"},
     {"transport/verbs",
-     "transport transport/messages transport/memory transport/gpu transport/job transport/loaded"},
+     "transport transport/messages transport/memory transport/gpu transport/job transport/loaded "
+     "transport/verbs/connections"},
     {"transport/factory",
      "transport transport/control transport/job transport/tcp transport/ucx transport/verbs"},
 

@@ -20,12 +20,13 @@ constexpr std::size_t kWorthStaging = 1024;  // below this, two passes cost noth
 std::uint32_t CheckedTransport::sum_of(Transfer& t) {
   if (t.summed) return t.crc;
   const bool same = t.data == last_.data && t.bytes == last_.bytes;
-  const bool copied = (t.buffered || !inner_->mapped(t.data, t.bytes)) && !staged_.contains(t.data);
+  const bool copied =
+      (t.buffered || !staging_ || !staging_->mapped(t.data, t.bytes)) && !staged_.contains(t.data);
   if (!same) {
     unstage_copy();
     last_ = t;
-    if (copied && t.bytes >= kWorthStaging && t.bytes <= caps_.max_view)
-      copy_ = inner_->stage(t.bytes);
+    if (copied && staging_ && t.bytes >= kWorthStaging && t.bytes <= caps_.max_view)
+      copy_ = staging_->stage(t.bytes);
     last_.crc = copy_ ? copy_crc32c(copy_, t.data, t.bytes, false) : crc32c(t.data, t.bytes);
   }
   if (copied && copy_) t.data = copy_;
@@ -37,7 +38,7 @@ void CheckedTransport::unstage_copy() {
   if (!copy_) return;
   inner_->post(batch_);  // post the sends of the staged copy first
   batch_.clear();
-  inner_->unstage(std::exchange(copy_, nullptr));
+  staging_->unstage(std::exchange(copy_, nullptr));
 }
 
 std::uint32_t CheckedTransport::take_place(Message::Is is, const Transfer& t) {
@@ -91,8 +92,8 @@ void CheckedTransport::start_receive(Transfer& t) {
   Message& m = messages_[take_place(Message::Is::kRecv, t)];
   t.head = &m.head;
   t.sums = true;
-  // If the transport lends views, check the bytes there and copy them while they are in cache.
-  if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
+  // Where the transport lends bytes, they are checked there, and copied while they are in cache.
+  if (t.kind == Transfer::Kind::kRecv && views_ && t.bytes <= caps_.max_view) {
     m.by_view = true;
     t.kind = Transfer::Kind::kView;
     t.data = nullptr;
@@ -120,7 +121,7 @@ void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
   const Transfer& t = m.transfer;
   if (c.code != Code::kOk || m.failed) {
     if (!m.failed) done_.add(t.id, c.code);
-    if (c.view) inner_->release(c.token);
+    if (c.view) views_->release(c.token);
     return end_receive(place);
   }
   m.where = c;
@@ -136,7 +137,7 @@ void CheckedTransport::landed(std::uint32_t place, const Completion& c) {
   if (found != c.crc) [[unlikely]]
     return ask_again(place, found);
   if (m.by_view) {
-    inner_->release(c.token);
+    views_->release(c.token);
     done.view = nullptr;
     done.token = 0;
   }
@@ -158,7 +159,7 @@ bool CheckedTransport::verify(std::uint64_t token, std::uint32_t crc) noexcept {
 
 bool CheckedTransport::release(std::uint64_t token) noexcept {
   const std::uint32_t place = by_token_.find(token);
-  const bool kept = inner_->release(token);
+  const bool kept = views_->release(token);
   if (place == TagTable::kNone) return kept;
   const Message& m = messages_[place];
   const Transfer t = m.transfer;
@@ -233,7 +234,7 @@ void CheckedTransport::cancel(std::uint32_t id_high) noexcept {
     if (m.is == Message::Is::kSend) {
       end_send(place);
     } else {
-      if (m.here && m.where.view) inner_->release(m.where.token);
+      if (m.here && m.where.view) views_->release(m.where.token);
       end_receive(place);
     }
   }

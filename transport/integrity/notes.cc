@@ -138,7 +138,7 @@ void CheckedTransport::ask_again(std::uint32_t place, std::uint32_t found) {
   Message& m = messages_[place];
   const Transfer& t = m.transfer;
   Peer& p = peer(t.peer);
-  if (m.where.view) inner_->release(m.where.token);
+  if (m.where.view) views_->release(m.where.token);
   if (std::exchange(m.lent, false)) by_token_.erase(m.where.token);
   m.here = false;
   const std::string what = fmt::format(

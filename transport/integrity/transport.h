@@ -15,15 +15,21 @@
 #include "transport/integrity/checked.h"
 #include "transport/messages/completions.h"
 #include "transport/messages/tag_table.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft {
 
-class CheckedTransport final : public Transport {
+class CheckedTransport final : public Transport,
+                               private Views,
+                               private Staging,
+                               private DeviceMemory {
  public:
   CheckedTransport(std::unique_ptr<Transport> inner, Rank me, int nranks,
                    std::function<void()> retried, int rail)
       : inner_(std::move(inner)),
+        views_(inner_->views()),
+        staging_(inner_->staging()),
+        memory_(inner_->device_memory()),
         retried_(std::move(retried)),
         caps_(inner_->caps()),
         me_(me),
@@ -39,22 +45,7 @@ class CheckedTransport final : public Transport {
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
-  bool release(std::uint64_t token) noexcept override;
-  bool verify(std::uint64_t token, std::uint32_t crc) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
-  void* stage(std::size_t bytes) noexcept override {
-    void* p = inner_->stage(bytes);
-    if (p) staged_[p] = {};
-    return p;
-  }
-  void unstage(void* staged) noexcept override {
-    Staged& s = staged_[staged];
-    s.ended = true;
-    drop_staged(staged, s);
-  }
-  bool mapped(const void* data, std::size_t bytes) const noexcept override {
-    return inner_->mapped(data, bytes);
-  }
   Caps caps() const override { return caps_; }
   std::optional<std::uint64_t> moved_bytes() const noexcept override {
     return inner_->moved_bytes();
@@ -71,26 +62,47 @@ class CheckedTransport final : public Transport {
     theirs.crc = 0;
     return known;
   }
-  void end_buffer(std::uint64_t serial) noexcept override { inner_->end_buffer(serial); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask | own_bit_);
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    const Rank from = inner_->unclaimed(peer, tag, mask | own_bit_, theirs);
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
+    const Rank from = inner_->unexpected(peer, tag, mask | own_bit_, theirs);
     theirs.crc = 0;
     return from;
   }
-  void leave() noexcept override {
+  void before_pause() noexcept override {
     acknowledge_all();
-    inner_->leave();
+    inner_->before_pause();
   }
   bool arm(std::vector<int>& fds) noexcept override {
     acknowledge_all();
     return done_.empty() && inner_->arm(fds);
   }
+  Views* views() noexcept override { return views_ ? this : nullptr; }
+  Staging* staging() noexcept override { return staging_ ? this : nullptr; }
+  DeviceMemory* device_memory() noexcept override { return memory_ ? this : nullptr; }
 
  private:
-  // Upper halves of the ids of notes and of repeated messages; unique per repetition.
+  bool release(std::uint64_t token) noexcept override;
+  bool verify(std::uint64_t token, std::uint32_t crc) noexcept override;
+  void* stage(std::size_t bytes) noexcept override {
+    void* p = staging_->stage(bytes);
+    if (p) staged_[p] = {};
+    return p;
+  }
+  void unstage(void* staged) noexcept override {
+    Staged& s = staged_[staged];
+    s.ended = true;
+    drop_staged(staged, s);
+  }
+  bool mapped(const void* data, std::size_t bytes) const noexcept override {
+    return staging_->mapped(data, bytes);
+  }
+  bool reaches_gpu(void*, std::size_t) noexcept override { return false; }  // sums are software's
+  void end_buffer(std::uint64_t serial) noexcept override { memory_->end_buffer(serial); }
+
+  // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
   static constexpr int kNumberBits = 36;        // bits of the number in this layer's tags
@@ -172,7 +184,7 @@ class CheckedTransport final : public Transport {
 
   void drop_staged(void* p, Staged& s) {
     if (!s.ended || s.sends > 0) return;
-    inner_->unstage(p);
+    staging_->unstage(p);
     staged_.erase(p);
   }
   Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
@@ -182,6 +194,9 @@ class CheckedTransport final : public Transport {
   }
 
   std::unique_ptr<Transport> inner_;
+  Views* const views_;  // of the inner transport, like the next two
+  Staging* const staging_;
+  DeviceMemory* const memory_;
   std::function<void()> retried_;
   Caps caps_;
   Rank me_;

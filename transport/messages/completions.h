@@ -95,12 +95,12 @@ bool disputed_with(const std::vector<Peer>& peers, Rank rank, Head& theirs) {
   return theirs.sign != 0;
 }
 
-// See Transport::unclaimed(); for transports whose peers have a Matching.
+// See Transport::unexpected(); for wires whose peers have a Matching.
 template <class Peer>
-Rank unclaimed_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
-                  Head& theirs) {
+Rank unexpected_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
+                   Head& theirs) {
   for (const Peer& p : peers)
-    if ((peer == kNoRank || p.rank == peer) && p.matching.unclaimed(tag, mask, theirs))
+    if ((peer == kNoRank || p.rank == peer) && p.matching.has_unexpected(tag, mask, theirs))
       return p.rank;
   return kNoRank;
 }

@@ -179,8 +179,8 @@ class Matching {
   void for_each_unexpected(See see) {
     for (auto& [tag, one] : unexpected_) see(one);
   }
-  // Searches for a message with a head: see Transport::unclaimed().
-  bool unclaimed(std::uint64_t tag, std::uint64_t mask, Head& theirs) const {
+  // Searches for a message with a head: see Transport::unexpected().
+  bool has_unexpected(std::uint64_t tag, std::uint64_t mask, Head& theirs) const {
     for (const auto& [of, one] : unexpected_) {
       if (one.wanted || !one.headed || one.head.sign == 0 || (of & mask) != (tag & mask)) continue;
       theirs = one.head;

@@ -13,9 +13,9 @@
 
 namespace weft {
 
-// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, bookkeeping
-// included; default 1 GiB. Throws Error if the value is not a number or out of range.
-inline std::size_t unclaimed_limit() {
+// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, book-keeping
+// included; 1 GiB where unset. Throws Error when the value is no number or out of range.
+inline std::size_t unexpected_limit() {
   constexpr const char* kName = "WEFT_UNCLAIMED_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/offers.h"
 #include "transport/rails/state.h"
 
 namespace weft {
@@ -15,26 +16,19 @@ namespace {
 
 constexpr int kMostRailsTold = 31;  // by RailsInUse, with a bit to spare for who moves them
 
-class Face final : public Transport {
+class Face final : public Transport, private DeviceMemory {
  public:
   Face(Rails::State& state, int rail) : s_(state), rail_(rail) {}
 
   void post(std::span<const Transfer> transfers) noexcept override { s_.post(rail_, transfers); }
   std::size_t poll(std::span<Completion> out) noexcept override { return s_.poll(rail_, out); }
   void cancel(std::uint32_t id_high) noexcept override { s_.cancel(id_high); }
-  void end_buffer(std::uint64_t serial) noexcept override {
-    for (const auto& rail : s_.inner) rail->end_buffer(serial);
-  }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     for (int r = 0; r < s_.nrails(); ++r)
       if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);
   }
   Caps caps() const override { return s_.caps; }
-  // Any rail may have to stand in.
-  bool reaches_device(void* data, std::size_t bytes) noexcept override {
-    return std::ranges::all_of(s_.inner,
-                               [&](const auto& rail) { return rail->reaches_device(data, bytes); });
-  }
+  DeviceMemory* device_memory() noexcept override { return this; }
   Status cause(Rank peer) const override {
     if (s_.full)
       return {Code::kTransport,
@@ -55,17 +49,18 @@ class Face final : public Transport {
       if (t->disputed(peer, theirs)) return true;
     return false;
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
     for (int r = 0; r < s_.nrails(); ++r) {
       const Rank from =
-          serves(r) ? rail(r).unclaimed(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
+          serves(r) ? rail(r).unexpected(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
       if (from != kNoRank) return from;
     }
     return kNoRank;
   }
-  void leave() noexcept override {
+  void before_pause() noexcept override {
     s_.send_urgent_receipts(true);
-    rail(rail_).leave();
+    rail(rail_).before_pause();
   }
   bool arm(std::vector<int>& fds) noexcept override {
     if (!s_.faces[static_cast<std::size_t>(rail_)].empty()) return false;
@@ -78,6 +73,17 @@ class Face final : public Transport {
   }
 
  private:
+  // Any rail may have to stand in.
+  bool reaches_gpu(void* data, std::size_t bytes) noexcept override {
+    return std::ranges::all_of(s_.inner, [&](const auto& rail) {
+      DeviceMemory* const memory = rail->device_memory();
+      return memory && memory->reaches_gpu(data, bytes);
+    });
+  }
+  void end_buffer(std::uint64_t serial) noexcept override {
+    for (const auto& rail : s_.inner)
+      if (DeviceMemory* const memory = rail->device_memory()) memory->end_buffer(serial);
+  }
   Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
   // Whether the face uses rail r: its own, or a rail that has stood in for another.
   bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }
@@ -107,15 +113,15 @@ void Rails::settle() noexcept {
   for (const Rank rank : state_->known)
     for (int r = 0; r < state_->nrails(); ++r)
       for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
-        if (!state_->lane(rank, r).receipts[stream].untold.empty())
+        if (state_->lane(rank, r).receipts[stream].pending() > 0)
           state_->send_receipt(rank, r, stream);
   state_->flush_posts();
 }
 
 bool Rails::settled() const noexcept {
-  if (state_->retained > 0) return false;
-  return std::none_of(state_->slots.begin(), state_->slots.end(),
-                      [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
+  if (state_->slots.kept_sends() > 0) return false;
+  return std::ranges::none_of(state_->slots.all(),
+                              [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
 }
 
 void Rails::poll() noexcept { state_->progress(); }
@@ -137,7 +143,7 @@ std::vector<int> Rails::shares(Rank peer, int home) const {
 
 std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const {
   std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> all;
-  for (const auto& slot : state_->slots) {
+  for (const auto& slot : state_->slots.all()) {
     const bool send = slot->use == Use::kSend;
     if ((!send && slot->use != Use::kRecv) || slot->acked) continue;
     if (slot->rail < 0 || slot->rail >= kMostRailsTold) continue;
@@ -148,7 +154,7 @@ std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const
 }
 
 std::string Rails::describe(Rank rank) const {
-  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
+  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "ready"};
   std::string text;
   const State::Peer& p = state_->peer(rank);
   for (int r = 0; r < state_->nrails(); ++r) {

@@ -12,13 +12,13 @@
 #include <unordered_set>
 
 #include "topo/base/log.h"
+#include "transport/offers.h"
 #include "transport/rails/state.h"
 
 namespace weft {
 namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
-constexpr int kMostUnanswered = 10;      // pings, until it is said that datagrams do not pass
 // More than a peer that follows the protocol makes this rank keep: tags that it told, and notes
 // whose acknowledgement it owes.
 constexpr std::size_t kMostTold = std::size_t{1} << 20, kMostOwed = 4096;
@@ -42,24 +42,15 @@ using Lane = Rails::State::Lane;
 using Use = Rails::State::Slot::Use;
 
 void Rails::State::ping(Rank rank, std::int64_t now) {
-  Peer& p = peer(rank);
-  p.pinged = now;
-  ++p.deaf;
+  PeerPings& pings = peer(rank).pings;
+  pings.sent(now);
   std::string text(1, 'i');
   put(text, now);
-  for (int r = 0; r < nrails(); ++r) {
-    Path& path = p.paths[static_cast<std::size_t>(r)];
-    if (path.asked_since == 0) path.asked_since = now;
-    paths->send(rank, r, text);
-  }
-  if (p.reached || !p.lively || now - p.counted < options.ping_us) return;
-  // A peer that does not poll does not answer: pings count between which something came from it.
-  p.counted = now;
-  p.lively = false;
-  ++p.unanswered;
-  if (p.unanswered == kMostUnanswered && on_event)
+  for (int r = 0; r < nrails(); ++r) paths->send(rank, r, text);
+  const int unanswered = pings.count_unanswered(now, options.ping_us);
+  if (unanswered == PeerPings::kMostUnanswered && on_event)
     on_event({.kind = RailEvent::Kind::kUnheard, .peer = rank});
-  if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
+  if (unanswered < PeerPings::kMostUnanswered || std::exchange(warned, true)) return;
   log().warn(
       "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
       "rails do not stand in for each other, and one that fails fails the job. Let UDP pass "
@@ -70,21 +61,14 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
 
 // Before anything is amiss: can the two ends tell each other, once something is?
 void Rails::State::introduce(Rank rank, std::int64_t now) {
-  Peer& p = peer(rank);
-  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
-  if (!p.reached && now - p.pinged >= options.ping_us * patience) ping(rank, now);
+  const PeerPings& pings = peer(rank).pings;
+  if (!pings.reached() && now - pings.last() >= options.ping_us * pings.first_patience())
+    ping(rank, now);
 }
 
 void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
   Peer& p = peer(rank);
-  for (std::size_t r = 0; r < p.paths.size(); ++r) {
-    Path& path = p.paths[r];
-    if (r == rail || path.asked_since == 0 || sent < path.asked_since) continue;
-    if (path.missed++ == 0) path.missed_since = paths->now_us();
-  }
-  p.paths[rail] = {.streak = p.paths[rail].streak + 1};
-  p.deaf = 0;
-  if (!std::exchange(p.reached, true) && p.unanswered >= kMostUnanswered && on_event)
+  if (p.pings.answered(rail, sent, paths->now_us()) && on_event)
     on_event({.kind = RailEvent::Kind::kHeard, .peer = rank});
   if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
 }
@@ -93,16 +77,14 @@ void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
 
 void Rails::State::say(Rank rank, std::string body, bool move) {
   Peer& p = peer(rank);
-  p.moves_out += move;
   stir(rank, p);
-  p.notes.push_back({p.next_note++, move, std::move(body)});
-  if (p.notes.size() == 1) send_note(rank, paths->now_us());
+  if (p.notes.add(std::move(body), move)) send_note(rank, paths->now_us());
 }
 
 void Rails::State::send_note(Rank rank, std::int64_t now) {
-  Peer& p = peer(rank);
-  p.noted = now;
-  const Note& note = p.notes.front();
+  NoteQueue& notes = peer(rank).notes;
+  notes.sent(now);
+  const NoteQueue::Note& note = notes.first();
   std::string text(1, 'n');
   put(text, note.number);
   text += note.body;
@@ -110,10 +92,10 @@ void Rails::State::send_note(Rank rank, std::int64_t now) {
   attention = true;
 }
 
-void Rails::State::hear(const Datagram& d) {
+void Rails::State::read(const Datagram& d) {
   if (d.from == me || d.bytes.empty()) return;
   Peer& p = peer(d.from);
-  if (p.unheard) return;
+  if (p.muted) return;
   const auto rail = static_cast<std::size_t>(d.rail);
   std::string_view in = d.bytes;
   const char kind = in[0];
@@ -131,11 +113,8 @@ void Rails::State::hear(const Datagram& d) {
       break;
     case 'n': {
       if (!get(in, number)) break;
-      if (number == p.next_heard) {
-        ++p.next_heard;
-        hear_note(d.from, in);
-      }
-      if (static_cast<std::int32_t>(number - p.next_heard) < 0) {
+      if (p.notes.take(number)) read_note(d.from, in);
+      if (p.notes.taken(number)) {
         std::string text(1, 'a');
         put(text, number);
         paths->send(d.from, d.rail, text);
@@ -143,11 +122,9 @@ void Rails::State::hear(const Datagram& d) {
       break;
     }
     case 'a':
-      if (!get(in, number) || p.notes.empty() || p.notes.front().number != number) break;
-      p.moves_out -= p.notes.front().move;
-      p.notes.pop_front();
+      if (!get(in, number) || !p.notes.acknowledged(number)) break;
       if (!p.notes.empty()) send_note(d.from, paths->now_us());
-      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
+      if (p.notes.moves() == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
       break;
     default:
       break;
@@ -184,8 +161,8 @@ void Rails::State::say_move(Rank rank) {
   std::string body(1, 'E');
   std::size_t tags = 0;
   p.sends.for_each([&](std::uint64_t tag, std::uint32_t oldest) {
-    for_each_send(oldest, [&](std::uint32_t s) {
-      const Slot& slot = *slots[s];
+    slots.for_each_send(oldest, [&](std::uint32_t s) {
+      const Slot& slot = slots[s];
       if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
       put(body, tag);
       put(body, static_cast<std::uint8_t>(slot.rail));
@@ -200,27 +177,28 @@ void Rails::State::say_move(Rank rank) {
 
 // A peer that does not follow the protocol is as one that does not answer: what ends is its
 // messages, not this rank's memory.
-void Rails::State::stop_hearing(Rank rank, const char* what) {
-  if (std::exchange(peer(rank).unheard, true)) return;
-  log().error("weft: rank {}: rank {} sent more {} than a rank can have: its notes are now ignored",
-              me, rank, what);
+void Rails::State::mute(Rank rank, const char* what) {
+  if (std::exchange(peer(rank).muted, true)) return;
+  log().error(
+      "weft: rank {}: rank {} tells more {} than a rank can have: its notes are not heard any more",
+      me, rank, what);
 }
 
-void Rails::State::hear_note(Rank rank, std::string_view in) {
+void Rails::State::read_note(Rank rank, std::string_view in) {
   if (in.empty()) return;
-  if (peer(rank).notes.size() > kMostOwed) return stop_hearing(rank, "that it wants an answer to");
+  if (peer(rank).notes.size() > kMostOwed) return mute(rank, "that it wants an answer to");
   const char kind = in[0];
   in.remove_prefix(1);
-  if (kind == 'M' || kind == 'E') return hear_move(rank, in, kind == 'M');
+  if (kind == 'M' || kind == 'E') return read_move(rank, in, kind == 'M');
   std::uint8_t rail = 0;
   std::uint32_t generation = 0;
   if (!get(in, rail) || !get(in, generation) || rail >= inner.size()) return;
   Lane& l = lane(rank, rail);
-  Transport& t = *inner[rail];
+  Recovery& recovery = *inner[rail]->recovery();
   switch (kind) {
     case 'd':
       if (generation != l.generation) return;
-      if (l.theirs.size() > kMostTold) return stop_hearing(rank, "tags of messages");
+      if (l.theirs.size() > kMostTold) return mute(rank, "tags of messages");
       for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
       return;
     case 'D': {
@@ -228,10 +206,10 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       if (generation != l.generation || !get(in, length) || in.size() < length) return;
       const std::string cause(in.substr(0, length));
       in.remove_prefix(length);
-      if (l.is != Lane::Is::kUp && l.is != Lane::Is::kMet && l.is != Lane::Is::kSevered) return;
-      l.peer_severed = true;
+      if (l.is != Lane::Is::kUp && l.is != Lane::Is::kReady && l.is != Lane::Is::kGivenUp) return;
+      l.peer_gave_up = true;
       for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
-      if (l.is == Lane::Is::kSevered)
+      if (l.is == Lane::Is::kGivenUp)
         settle_lane(rank, rail);
       else
         take_out(rank, rail, cause);
@@ -241,9 +219,9 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       std::string mine;
       if (l.is == Lane::Is::kDown) {
         l.generation = generation;
-        mine = t.reopen(rank);
-        if (!mine.empty() && !t.meet(rank, in)) mine.clear();
-        if (!mine.empty()) l.is = Lane::Is::kMet;
+        mine = recovery.reopen(rank);
+        if (!mine.empty() && !recovery.connect(rank, in)) mine.clear();
+        if (!mine.empty()) l.is = Lane::Is::kReady;
       }
       return say_lane(rank, 'P', rail, mine);
     }
@@ -252,26 +230,26 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       if (in.empty()) {
         l.is = Lane::Is::kDown;
         l.down_at = paths->now_us();
-        t.sever(rank);
+        recovery.disconnect(rank);
         return;
       }
-      if (!t.meet(rank, in)) {  // the peer has: both start from the beginning
+      if (!recovery.connect(rank, in)) {  // the peer has: both start from the beginning
         l.is = Lane::Is::kUp;
         return take_out(rank, rail, "it could not be opened again");
       }
       say_lane(rank, 'R', rail);
       return taken_back(rank, rail);
     case 'R':
-      if (l.is == Lane::Is::kMet && generation == l.generation) taken_back(rank, rail);
+      if (l.is == Lane::Is::kReady && generation == l.generation) taken_back(rank, rail);
       return;
     default:
       return;
   }
 }
 
-void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
+void Rails::State::read_move(Rank rank, std::string_view in, bool last) {
   Peer& p = peer(rank);
-  if (p.elsewhere_next.size() > kMostTold) return stop_hearing(rank, "tags of messages");
+  if (p.elsewhere_next.size() > kMostTold) return mute(rank, "tags of messages");
   std::vector<Table> tables(p.in.size());
   if (last)
     for (Table& table : tables) {
@@ -289,7 +267,7 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
   for (const Lane& l : p.lanes)
     l.for_each_kept([&](std::uint64_t have) { p.elsewhere.erase(have); });
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = *slots[s];
+    Slot& slot = slots[s];
     if (slot.use != Use::kRecv || slot.t.peer != rank) continue;
     slot.want = -1;
     const int to = in_rail(p, slot);
@@ -303,7 +281,7 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
   // Too few to be sent by themselves, and where short messages go now nothing may add to them: the
   // peer would keep these messages for ever, and send them again when others have their tags.
   for (int r = 0; r < nrails(); ++r)
-    if (!lane(rank, r).receipts[Receipt::kShort].untold.empty())
+    if (lane(rank, r).receipts[Receipt::kShort].pending() > 0)
       send_receipt(rank, r, Receipt::kShort);
   flush_posts();
 }

@@ -37,7 +37,6 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   own_bit = std::uint64_t{1} << caps.tag_bits;
   // A view lends memory of the transport, which ends with a rail; and what is staged is read by
   // peers at a time that nobody knows once a rail has failed.
-  caps.views = false;
   // A rank may go and do something else, without polling, once its sends are complete. So a message
   // may only go where a move decides if its send completes with the receipt: else the peer might
   // wait on the old rail for a note that nobody repeats.
@@ -46,39 +45,12 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
 
 Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
-  p = std::make_unique<Peer>();
-  p->lanes.resize(inner.size());
-  p->paths.resize(inner.size());
+  p = std::make_unique<Peer>(inner.size());
   known.push_back(rank);
   stir(rank, *p);
   for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
   p->in = p->out;
   return *p;
-}
-
-// ---- slots ---------------------------------------------------------------------------------
-
-void Rails::State::add_slot() {
-  free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
-  slots.push_back(std::make_unique<Slot>());
-}
-
-std::uint32_t Rails::State::take(Use use) {
-  if (free_slots.empty()) [[unlikely]]
-    add_slot();
-  const std::uint32_t s = free_slots.back();
-  free_slots.pop_back();
-  Slot& slot = *slots[s];
-  slot.use = use;
-  slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
-  slot.rail = slot.hold = slot.want = -1;
-  slot.younger = kNone;
-  return s;
-}
-
-void Rails::State::free(std::uint32_t s) {
-  slots[s]->use = Use::kFree;
-  free_slots.push_back(s);
 }
 
 // ---- posting -------------------------------------------------------------------------------
@@ -90,15 +62,15 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
       faces[static_cast<std::size_t>(home)].add(t.id, Code::kInvalidArgument);
       continue;
     }
-    if (free_slots.empty() && slots.size() >= options.most_messages) {
+    if (slots.full(options.most_messages)) {
       full = true;
       faces[static_cast<std::size_t>(home)].add(t.id, Code::kTransport);
       continue;
     }
     Peer& p = peer(t.peer);
     const bool sends = t.kind == Transfer::Kind::kSend;
-    const std::uint32_t s = take(sends ? Use::kSend : Use::kRecv);
-    Slot& slot = *slots[s];
+    const std::uint32_t s = slots.take(sends ? Use::kSend : Use::kRecv);
+    Slot& slot = slots[s];
     slot.t = t;
     slot.home = static_cast<std::uint8_t>(home);
     if (!sends) {
@@ -114,41 +86,15 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
         slot.t.head = &slot.head;
       }
     }
-    keep_send(p, s);
+    slots.keep_send(p.sends, s);
     place(s, out_rail(p, slot));
   }
   flush_posts();
 }
 
-void Rails::State::keep_send(Peer& p, std::uint32_t s) {
-  const std::uint64_t tag = slots[s]->t.tag;
-  std::uint32_t last = kNone;
-  for_each_send(p.sends.find(tag), [&](std::uint32_t one) { last = one; });
-  if (last == kNone)
-    p.sends.set(tag, s);
-  else
-    slots[last]->younger = s;
-  ++retained;
-}
-
-void Rails::State::forget_send(std::uint32_t s) {
-  const Slot& slot = *slots[s];
-  TagTable& sends = peer(slot.t.peer).sends;
-  const std::uint32_t oldest = sends.find(slot.t.tag);
-  if (oldest != s)
-    for_each_send(oldest, [&](std::uint32_t one) {
-      if (slots[one]->younger == s) slots[one]->younger = slot.younger;
-    });
-  else if (slot.younger != kNone)
-    sends.set(slot.t.tag, slot.younger);
-  else
-    sends.erase(slot.t.tag);
-  --retained;
-}
-
 // Hands a message to a lane, where that is up; else it waits.
 void Rails::State::place(std::uint32_t s, int rail) {
-  Slot& slot = *slots[s];
+  Slot& slot = slots[s];
   const auto r = static_cast<std::size_t>(rail);
   Peer& p = peer(slot.t.peer);
   Lane& l = p.lanes[r];
@@ -165,14 +111,14 @@ void Rails::State::place(std::uint32_t s, int rail) {
   ++slot.nonce;
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported) ++l.open;
-  if (slot.use == Use::kRecv && !copied(slot.t)) ++l.coming;
+  if (slot.use == Use::kRecv && !copied(slot.t)) l.delay.posted();
   if (slot.use == Use::kSend) sent_bytes[r].fetch_add(slot.t.bytes, std::memory_order_relaxed);
   if (slot.use == Use::kSend && large(slot.t)) {
     slot.timed = true;
-    timed(l, 0, true);
+    l.rate.begin([&] { return paths->now_us(); });
   }
   batch[r].push_back(slot.t);
-  batch[r].back().id = inner_id(s);
+  batch[r].back().id = slots.inner_id(s);
   used[r] = true;
 }
 
@@ -191,8 +137,10 @@ void Rails::State::unplace(Slot& slot) {
   Lane& l = lane(slot.t.peer, slot.rail);
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported && l.open > 0) --l.open;
-  if (slot.use == Use::kRecv && !copied(slot.t)) --l.coming;
-  if (slot.timed) timed(l, slot.acked ? slot.t.bytes : 0, false);
+  if (slot.use == Use::kRecv && !copied(slot.t)) l.delay.ended();
+  if (slot.timed)
+    l.rate.end(slot.acked ? slot.t.bytes : 0, options.measure_bytes,
+               [&] { return paths->now_us(); });
   slot.timed = false;
   slot.busy = false;
   slot.rail = -1;
@@ -213,11 +161,11 @@ int Rails::State::in_rail(Peer& p, Slot& slot) {
 void Rails::State::place_waiting(Rank rank) {
   Peer& p = peer(rank);
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = *slots[s];
+    Slot& slot = slots[s];
     if (slot.t.peer != rank || slot.rail >= 0 || slot.hold >= 0) continue;
     if (slot.use == Use::kSend && !slot.acked) {
-      for_each_send(p.sends.find(slot.t.tag), [&](std::uint32_t one) {
-        Slot& send = *slots[one];
+      slots.for_each_send(p.sends.find(slot.t.tag), [&](std::uint32_t one) {
+        Slot& send = slots[one];
         if (send.rail >= 0 || send.hold >= 0 || send.acked) return;
         ++counters.replayed;
         counters.replayed_bytes += send.t.bytes;
@@ -233,10 +181,10 @@ void Rails::State::place_waiting(Rank rank) {
 // ---- progress ------------------------------------------------------------------------------
 
 void Rails::State::handle(int rail, const Completion& c) {
-  const std::uint32_t s = static_cast<std::uint32_t>(c.id >> 32) & ((1u << kIndexBits) - 1);
+  const std::uint32_t s = RailMessages::index_in(c.id);
   if (s >= slots.size()) return;
-  Slot& slot = *slots[s];
-  if (!slot.busy || slot.rail != rail || c.id != inner_id(s)) return;
+  Slot& slot = slots[s];
+  if (!slot.busy || slot.rail != rail || c.id != slots.inner_id(s)) return;
   const Rank rank = slot.t.peer;
   Lane& l = lane(rank, rail);
   l.moved = true;
@@ -250,7 +198,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       slot.reported = true;
       if (slot.use == Use::kRecv) {
         unplace(slot);
-        free(s);
+        slots.free(s);
       } else {
         finish_send(s);
       }
@@ -260,7 +208,7 @@ void Rails::State::handle(int rail, const Completion& c) {
         {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
-  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).lively = true;
+  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).pings.peer_polls();
   switch (slot.use) {
     case Use::kSend:
       if (slot.acked) {
@@ -273,14 +221,14 @@ void Rails::State::handle(int rail, const Completion& c) {
       break;
     case Use::kRecv: {
       const Receipt::Stream stream = copied(slot.t) ? Receipt::kShort : Receipt::kLong;
-      auto& untold = l.receipts[stream].untold;
-      untold.push_back(slot.t.tag);
+      ReceiptStream& receipts = l.receipts[stream];
+      receipts.arrived(slot.t.tag);
       if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
-      const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
+      const bool late = slot.want >= 0;  // others do not come here any more, see read_move()
       complete(slot, Code::kOk, c.crc);
       unplace(slot);
-      free(s);
-      if (late || untold.size() >= Receipt::most(stream)) {
+      slots.free(s);
+      if (late || receipts.pending() >= Receipt::most(stream)) {
         send_receipt(rank, rail, stream);
         flush_posts();
       }
@@ -289,13 +237,13 @@ void Rails::State::handle(int rail, const Completion& c) {
     case Use::kReceiptOut:
       std::erase(unsent, slot.number);
       slot.rail = -1;
-      free(s);
+      slots.free(s);
       break;
     case Use::kReceiptIn:
       receipt_came(slot);
       flush_posts();
       slot.rail = -1;
-      free(s);
+      slots.free(s);
       break;
     case Use::kFree:
       break;
@@ -313,8 +261,8 @@ void Rails::State::progress() noexcept {
     for (std::size_t i = 0; i < n; ++i) handle(static_cast<int>(r), polled[i]);
   }
   while (!failed.empty()) take_out_failed();
-  // At once, not when there is time: who gets its last message now may not poll again for long,
-  // and its peer waits for the receipt.
+  // Now: after its last message the caller may stop polling, and the peer's send completes only
+  // with the receipt.
   if (!urgent.empty()) send_urgent_receipts(false);
   idle = any ? 0 : idle + 1;
   if (!attention && idle + 1 < options.polls_per_look && polls % 256 != 0) return;
@@ -337,7 +285,7 @@ std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
 
 void Rails::State::cancel(std::uint32_t id_high) noexcept {
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = *slots[s];
+    Slot& slot = slots[s];
     if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
         slot.t.id >> 32 != id_high)
       continue;
@@ -347,8 +295,8 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     }
     if (slot.busy) cancel_inner(s);
     unplace(slot);
-    if (slot.use == Use::kSend) forget_send(s);
-    free(s);
+    if (slot.use == Use::kSend) slots.forget_send(peer(slot.t.peer).sends, s);
+    slots.free(s);
   }
   for (Completions& face : faces) face.forget(id_high);
 }

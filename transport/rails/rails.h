@@ -83,7 +83,7 @@ struct RailsCounters {
 
 class Rails {
  public:
-  // inner[r] is the transport of rail r. All of them must be recoverable.
+  // inner[r] is the transport of rail r. All of them must offer recovery().
   Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths,
         Rank me, int nranks, const RailsOptions& options = {});
   ~Rails();

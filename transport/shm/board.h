@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "transport/offers.h"
 #include "transport/shm/layout.h"
-#include "transport/transport.h"
 
 namespace weft::shm {
 

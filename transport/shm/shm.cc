@@ -205,14 +205,8 @@ void ShmTransport::make_slots() {
   }
 }
 
-std::uint64_t ShmTransport::offer_board() noexcept {
-  return parts_.offer(arena_.data() + layout_.boards);
-}
-
-void ShmTransport::withdraw_board(std::uint64_t part) noexcept { parts_.withdraw(part); }
-
-std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
-                                           std::span<const std::uint64_t> parts) {
+std::unique_ptr<Board> ShmTransport::make(std::span<const Rank> members,
+                                          std::span<const std::uint64_t> parts) {
   std::vector<std::byte*> arenas;
   std::size_t me = members.size();
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -233,14 +227,14 @@ std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
   return nullptr;
 }
 
-std::unique_ptr<Board> ShmTransport::fixed_board(std::span<const Rank> members, std::uint32_t id) {
+std::unique_ptr<Board> ShmTransport::fixed(std::span<const Rank> members, std::uint32_t id) {
   if (id >= kFixedBoards) return nullptr;
   const std::vector<std::uint64_t> parts(members.size(), BoardParts::fixed(id));
-  return board(members, parts);
+  return make(members, parts);
 }
 
 Caps ShmTransport::caps() const {
-  return {.name = "shm", .views = true, .inline_bytes = kInline, .max_view = kMaxSlot};
+  return {.name = "shm", .inline_bytes = kInline, .max_view = kMaxSlot};
 }
 
 Status ShmTransport::cause(Rank peer) const {
@@ -259,8 +253,8 @@ bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
   return theirs.sign != 0;
 }
 
-Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
-                             Head& theirs) noexcept {
+Rank ShmTransport::unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                              Head& theirs) noexcept {
   if (peer == kNoRank && unexpected_ == 0) return kNoRank;
   meet_callers();
   for (Peer* const one : near_) {
@@ -272,7 +266,7 @@ Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
       early.headed = p.in[early.kept.cell % kRing].sign != 0;
       if (early.headed) early.head = head_of(p, early.kept.cell);
     });
-    if (p.matching.unclaimed(tag, mask, theirs)) return p.rank;
+    if (p.matching.has_unexpected(tag, mask, theirs)) return p.rank;
   }
   return kNoRank;
 }

@@ -41,31 +41,35 @@ struct Message {
   std::uint32_t index;
 };
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, private Boards, private Views, private Staging {
  public:
   ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members,
                std::size_t at_once);
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
-  bool release(std::uint64_t token) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
-  void* stage(std::size_t bytes) noexcept override;
-  void unstage(void* staged) noexcept override;
-  bool mapped(const void* data, std::size_t bytes) const noexcept override;
-  std::uint64_t offer_board() noexcept override;
-  void withdraw_board(std::uint64_t part) noexcept override;
-  std::unique_ptr<Board> board(std::span<const Rank> members,
-                               std::span<const std::uint64_t> parts) override;
-  std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) override;
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Boards* boards() noexcept override { return this; }
+  Views* views() noexcept override { return this; }
+  Staging* staging() noexcept override { return this; }
 
  private:
-  // A send whose cell the peer has not acknowledged yet.
+  std::uint64_t offer() noexcept override { return parts_.offer(arena_.data() + layout_.boards); }
+  void withdraw(std::uint64_t part) noexcept override { parts_.withdraw(part); }
+  std::unique_ptr<Board> make(std::span<const Rank> members,
+                              std::span<const std::uint64_t> parts) override;
+  std::unique_ptr<Board> fixed(std::span<const Rank> members, std::uint32_t id) override;
+  bool release(std::uint64_t token) noexcept override;
+  void* stage(std::size_t bytes) noexcept override;
+  void unstage(void* staged) noexcept override;
+  bool mapped(const void* data, std::size_t bytes) const noexcept override;
+
+  // A send whose cell the peer has not finished with.
   struct Sent {
     std::uint64_t id = 0;
     bool report = false;  // complete `id` on the acknowledgment
@@ -182,11 +186,11 @@ class ShmTransport final : public Transport {
 
   Layout layout_;
   SharedRegion arena_;
-  std::optional<Readable> readable_;                       // while peers read this rank's memory
-  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
-  int me_ = 0;                                             // index among the members
-  std::vector<int> member_of_;                             // by world rank, -1: not on this machine
-  std::size_t unexpected_ = 0;                             // messages of all peers
+  std::optional<Readable> readable_;                        // while peers read this rank's memory
+  const std::size_t unexpected_most_ = unexpected_limit();  // bytes per peer
+  int me_ = 0;                                              // index among the members
+  std::vector<int> member_of_;  // by world rank, -1: not on this machine
+  std::size_t unexpected_ = 0;  // messages of all peers
   std::vector<Peer> peers_;
   std::vector<Peer*> near_;  // peers whose arenas are mapped or failed to map
   std::uint32_t callers_ = 0;

@@ -79,7 +79,7 @@ void SimFabric::State::slow_down(const SimSlowdown& by) {
       (*side)[i].ps_per_byte /= by.factor;
 }
 
-void SimFabric::State::sever(Rank rank, Rank peer) {
+void SimFabric::State::disconnect(Rank rank, Rank peer) {
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     SimMessage& msg = messages[m];
     const bool sends = msg.src == rank && msg.dst == peer;

@@ -25,7 +25,7 @@ SimFabricOptions spread(SimFabricOptions o, int rails) {
 
 }  // namespace
 
-class SimRailTransport final : public Decorator {
+class SimRailTransport final : public Decorator, private Recovery {
  public:
   SimRailTransport(SimRails& rails, Rank rank, int rail)
       : Decorator(rails.fabric_.endpoint(rank * rails.rails_ + rail)),
@@ -38,11 +38,6 @@ class SimRailTransport final : public Decorator {
     for (Transfer& t : batch_) t.peer = there(t.peer);
     inner_->post(batch_);
   }
-  Caps caps() const override {
-    Caps caps = inner_->caps();
-    caps.recoverable = true;
-    return caps;
-  }
   Status cause(Rank peer) const override {
     const Status s = inner_->cause(there(peer));
     return s.ok() ? s : Status(s.code(), s.message(), peer);
@@ -50,15 +45,17 @@ class SimRailTransport final : public Decorator {
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return inner_->disputed(there(peer), theirs);
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    const Rank from = inner_->unclaimed(peer < 0 ? peer : there(peer), tag, mask, theirs);
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
+    const Rank from = inner_->unexpected(peer < 0 ? peer : there(peer), tag, mask, theirs);
     return from < 0 ? from : rails_.rank_of(from);
   }
-  void sever(Rank peer) noexcept override { rails_.fabric_.sever(me_, there(peer)); }
-  std::string reopen(Rank) noexcept override { return "sim"; }
-  bool meet(Rank, std::string_view theirs) noexcept override { return theirs == "sim"; }
+  Recovery* recovery() noexcept override { return this; }
 
  private:
+  void disconnect(Rank peer) noexcept override { rails_.fabric_.disconnect(me_, there(peer)); }
+  std::string reopen(Rank) noexcept override { return "sim"; }
+  bool connect(Rank, std::string_view theirs) noexcept override { return theirs == "sim"; }
   Rank there(Rank peer) const { return peer * rails_.rails_ + rail_; }
 
   SimRails& rails_;

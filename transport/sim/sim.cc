@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "transport/offers.h"
 #include "transport/sim/state.h"
 
 namespace weft {
@@ -47,7 +48,7 @@ int check_indices(const std::vector<int>& of_rank, std::size_t nranks, const cha
   return *std::ranges::max_element(of_rank) + 1;
 }
 
-class SimEndpoint final : public Transport {
+class SimEndpoint final : public Transport, private Views {
  public:
   SimEndpoint(SimFabric::State& state, Rank rank) : state_(state), rank_(rank) {}
   ~SimEndpoint() override {
@@ -58,17 +59,9 @@ class SimEndpoint final : public Transport {
     for (const Transfer& t : transfers) state_.post(rank_, t);
   }
   std::size_t poll(std::span<Completion> out) noexcept override { return state_.poll(rank_, out); }
-  bool release(std::uint64_t token) noexcept override {
-    state_.release(rank_, token);
-    return true;
-  }
   void cancel(std::uint32_t id_high) noexcept override { state_.cancel(rank_, id_high, false); }
   Caps caps() const override {
-    return {.name = "sim",
-            .views = state_.opt.views,
-            .phantom = !state_.opt.carry_data,
-            .inline_bytes = 0,
-            .cuda = false};
+    return {.name = "sim", .phantom = !state_.opt.carry_data, .inline_bytes = 0, .cuda = false};
   }
   Status cause(Rank peer) const override { return state_.cause(rank_, peer); }
   bool disputed(Rank peer, Head& theirs) const noexcept override {
@@ -77,11 +70,17 @@ class SimEndpoint final : public Transport {
     theirs = it->second;
     return true;
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return state_.unclaimed(rank_, peer, tag, mask, theirs);
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
+    return state_.unexpected(rank_, peer, tag, mask, theirs);
   }
+  Views* views() noexcept override { return state_.opt.views ? this : nullptr; }
 
  private:
+  bool release(std::uint64_t token) noexcept override {
+    state_.release(rank_, token);
+    return true;
+  }
   void cancel_all() { state_.cancel(rank_, 0, true); }
 
   SimFabric::State& state_;
@@ -309,7 +308,7 @@ void SimFabric::mend(int host, int rail) {
 bool SimFabric::link_up(int host, int rail) const {
   return !state_->down.at(static_cast<std::size_t>(host * state_->nrails + rail));
 }
-void SimFabric::sever(Rank rank, Rank peer) { state_->sever(rank, peer); }
+void SimFabric::disconnect(Rank rank, Rank peer) { state_->disconnect(rank, peer); }
 
 SimStatistics SimFabric::statistics() const {
   const State& s = *state_;

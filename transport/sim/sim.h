@@ -162,8 +162,8 @@ class SimFabric {
   void mend(int host, int rail);
   bool link_up(int host, int rail) const;
   // Cancels all transfers of `rank` with `peer`, without completions, and drops the peer's
-  // unexpected messages: Transport::sever().
-  void sever(Rank rank, Rank peer);
+  // unexpected messages: Recovery::disconnect().
+  void disconnect(Rank rank, Rank peer);
   bool alive(Rank rank) const;
 
   std::uint64_t activity() const;  // completions reported plus polled, over all ranks

@@ -133,7 +133,7 @@ struct SimFabric::State {
   void release(Rank rank, std::uint64_t token);
   void cancel(Rank rank, std::uint32_t id_high, bool everything);
   Status cause(Rank rank, Rank peer) const;
-  Rank unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
+  Rank unexpected(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
 
   // --- events
   void schedule(SimEvent::Kind kind, std::int64_t at_ps, std::uint32_t subject);
@@ -175,7 +175,7 @@ struct SimFabric::State {
   void kill(Rank rank);
   void cut(std::uint32_t nic);
   void mend(std::uint32_t nic);
-  void sever(Rank rank, Rank peer);
+  void disconnect(Rank rank, Rank peer);
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;

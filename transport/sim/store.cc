@@ -24,9 +24,9 @@ std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::F
   return found;
 }
 
-// Considers messages that have arrived, or would arrive as soon as their receive is posted.
-Rank SimFabric::State::unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
-                                 Head& theirs) const {
+// Of the messages that are here, or would be if somebody asked for them.
+Rank SimFabric::State::unexpected(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
+                                  Head& theirs) const {
   for (const M& msg : messages) {
     if (!msg.has(M::kWaiting) || !msg.has(M::kSendPosted) || msg.head.sign == 0) continue;
     if ((peer != kNoRank && msg.src != peer) || msg.dst != rank || (msg.tag & mask) != (tag & mask))

@@ -233,6 +233,6 @@ void TcpTransport::tend_short_ones(Before what) {
   }
 }
 
-void TcpTransport::leave() noexcept { tend_short_ones(Before::kLeave); }
+void TcpTransport::before_pause() noexcept { tend_short_ones(Before::kLeave); }
 
 }  // namespace weft

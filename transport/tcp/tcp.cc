@@ -123,7 +123,7 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
 // Waits until the peers' kernels have acknowledged all data: closing a socket with unread input
 // makes the kernel discard unsent data.
 TcpTransport::~TcpTransport() {
-  leave();
+  before_pause();
   const auto deadline = std::chrono::steady_clock::now() + kLingering;
   const auto under_way = [this](Peer& peer) {
     return live(peer) && (!peer.out.empty() || tcp::unacknowledged(peer.fd) > 0);
@@ -138,7 +138,6 @@ TcpTransport::~TcpTransport() {
 Caps TcpTransport::caps() const {
   Caps caps;
   caps.name = "tcp";
-  caps.recoverable = true;
   return caps;
 }
 
@@ -177,7 +176,7 @@ void TcpTransport::end_all(Peer& peer, Code code) {
 
 // ---- disconnect and reconnect --------------------------------------------------------------
 
-void TcpTransport::sever(Rank rank) noexcept {
+void TcpTransport::disconnect(Rank rank) noexcept {
   Peer* peer = find(rank);
   if (!peer) return;
   peer->open = false;
@@ -206,7 +205,7 @@ std::string TcpTransport::reopen(Rank rank) noexcept {
   return contact(peer->mine);
 }
 
-bool TcpTransport::meet(Rank rank, std::string_view theirs) noexcept {
+bool TcpTransport::connect(Rank rank, std::string_view theirs) noexcept {
   Peer* peer = find(rank);
   if (!peer || !peer->open || !parse_contact(theirs, *peer)) return false;
   peer->failure = {};

@@ -16,13 +16,13 @@
 #include "transport/messages/completions.h"
 #include "transport/messages/matching.h"
 #include "transport/messages/unexpected_limit.h"
+#include "transport/offers.h"
 #include "transport/tcp/keys.h"
 #include "transport/tcp/wire.h"
-#include "transport/transport.h"
 
 namespace weft {
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public Transport, private Recovery {
  public:
   TcpTransport(Job& job, const Topology& topology, const Nic& rail);
   ~TcpTransport() override;
@@ -37,19 +37,22 @@ class TcpTransport final : public Transport {
   std::optional<std::uint64_t> moved_bytes() const noexcept override;
   Status cause(Rank peer) const override { return cause_of(peers_, peer, "tcp"); }
   bool arm(std::vector<int>& fds) noexcept override;
-  void leave() noexcept override;
-  void sever(Rank peer) noexcept override;
-  std::string reopen(Rank peer) noexcept override;
-  bool meet(Rank rank, std::string_view theirs) noexcept override;
+  void before_pause() noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return disputed_with(peers_, peer, theirs);
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return unexpected_ == 0 ? kNoRank : unclaimed_of(peers_, peer, tag, mask, theirs);
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                  Head& theirs) noexcept override {
+    return unexpected_ == 0 ? kNoRank : unexpected_of(peers_, peer, tag, mask, theirs);
   }
+  Recovery* recovery() noexcept override { return this; }
 
  private:
-  // A queued message, piece of a message, or frame without bytes.
+  void disconnect(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool connect(Rank peer, std::string_view theirs) noexcept override;
+
+  // A message, a piece of a message, or a frame without bytes, on its way to the socket.
   struct Out {
     static constexpr std::size_t kCopied = 256;  // most bytes copied behind the frame
     bool tell = false;                           // completes the caller's transfer `id` when sent
@@ -288,11 +291,11 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;     // by world rank; never grows after set-up
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
-  int slowed_ = 0;                                         // number of slowed peers
-  int unsettled_ = 0;                                      // connections being established
-  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
-  bool direct_ = true;                                     // every turn reads all of `live_`
-  bool hears_ = false;                                     // poll the datagram socket in every turn
+  int slowed_ = 0;                                          // peers that are
+  int unsettled_ = 0;                                       // connections under way
+  const std::size_t unexpected_most_ = unexpected_limit();  // bytes per peer
+  bool direct_ = true;                                      // every turn reads all of `live_`
+  bool hears_ = false;                                      // this rank reads datagrams
   unsigned turns_ = 0, looks_ = 0;
   int deaf_ = 0;             // errno of the last failed epoll_ctl; 0: none
   std::uint64_t moved_ = 0;  // bytes written to and read from sockets

@@ -151,7 +151,6 @@ Caps UcxTransport::caps() const {
   caps.name = "ucx";
   caps.tag_bits = tag_bits_;
   caps.cuda = cuda_;
-  caps.recoverable = true;
   return caps;
 }
 

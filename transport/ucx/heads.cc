@@ -95,10 +95,10 @@ Status UcxTransport::mismatch(const Peer& peer, std::size_t expected,
 
 // ---- unexpected messages -------------------------------------------------------------------
 
-// UCX shows tag and length of an unexpected message, but its data only on a receive. So the message
-// is received, and kept for the receive that may still be posted.
-Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
-                             Head& theirs) noexcept {
+// UCX shows the tag and the length of such a message, but its bytes only to who takes it. So it is
+// taken, and kept for the receive that may still come.
+Rank UcxTransport::unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                              Head& theirs) noexcept {
   if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
   const ucp_tag_t wire = ucx_tag(std::max(peer, 0), tag & tag_mask());
   const ucp_tag_t wire_mask = (peer < 0 ? 0 : ~tag_mask()) | (mask & tag_mask());

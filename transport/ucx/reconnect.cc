@@ -1,14 +1,14 @@
-// Disconnects and reconnects peers of the ucx transport: see Transport::sever().
+// Ends a connection of the ucx transport and makes a new one: see Recovery::disconnect().
 #include "topo/base/log.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 
-// A connection that UCX has reported as lost delivers no more messages. Any other connection is
-// certain to stop only with the worker, since even a forced close of the endpoint does not stop
-// messages that the peer has sent. So the whole rail ends, and other peers see a lost connection.
-void UcxTransport::sever(Rank rank) noexcept {
+// A connection that UCX has reported as lost delivers no more messages. Any other connection stops
+// for certain only when the worker ends: even closing its endpoint by force does not stop messages
+// that the peer has sent. So the whole rail ends, and the other peers see a lost connection.
+void UcxTransport::disconnect(Rank rank) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return;
   for (Request& request : requests_)
     if (request.state == Request::State::kActive && request.peer == rank)
@@ -35,7 +35,7 @@ std::string UcxTransport::reopen(Rank peer) noexcept {
   }
 }
 
-bool UcxTransport::meet(Rank rank, std::string_view theirs) noexcept {
+bool UcxTransport::connect(Rank rank, std::string_view theirs) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return false;
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.failure.ok() && !drop_leftovers(rank)) return false;

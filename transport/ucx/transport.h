@@ -13,7 +13,7 @@
 #include "transport/gpu/streams.h"
 #include "transport/job/bootstrap.h"
 #include "transport/messages/completions.h"
-#include "transport/transport.h"
+#include "transport/offers.h"
 
 namespace weft {
 
@@ -27,7 +27,7 @@ struct UcpWorkerDestroy {
 // Messages up to this size have a head; longer ones only with a checksum.
 inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
 
-class UcxTransport final : public Transport {
+class UcxTransport final : public Transport, private Recovery {
  public:
   UcxTransport(Job& job, const Topology& topology, const Nic& rail);
   ~UcxTransport() override;
@@ -41,15 +41,17 @@ class UcxTransport final : public Transport {
   Caps caps() const override;
   Status cause(Rank peer) const override { return cause_of(peers_, peer, "ucx"); }
   bool arm(std::vector<int>& fds) noexcept override;
-  void sever(Rank peer) noexcept override;
-  std::string reopen(Rank peer) noexcept override;
-  bool meet(Rank rank, std::string_view theirs) noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return disputed_with(peers_, peer, theirs);
   }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Recovery* recovery() noexcept override { return this; }
 
  private:
+  void disconnect(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool connect(Rank peer, std::string_view theirs) noexcept override;
+
   struct Peer : PeerRecord {
     UcxTransport* owner = nullptr;
     std::string address;  // the peer's worker address on this rail

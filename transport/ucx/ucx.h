@@ -20,17 +20,18 @@ inline bool ucx_available() { return why_no_ucx().empty(); }
 // job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
 // fails on one rank, every rank throws an Error that names the rank, the device and UCX's error.
 //
-// In addition to the contract of Transport:
-// - Transfer::tag has caps().tag_bits bits, at least 48, and a job has at most 65536 ranks: UCP
-//   matches by one tag of 64 bits, whose upper bits hold the source rank. A wider tag completes
-//   with kInvalidArgument.
-// - `data` is passed to UCX; weft copies only short messages with a head, and messages that
-//   unclaimed() has received. (On TCP, UCX copies through its segments: see ucx/config.cc.)
-//   `data` may be GPU memory if UCX was built with CUDA (caps().cuda), at both ends; such a message
-//   has no head and does not support `sums`.
-// - The first post in either direction connects to the peer. From then on the peer's death
-//   completes all transfers with that peer, receives too, with kPeerFailed. Detecting a stopped or
-//   unreachable peer is left to the job's control plane.
+// The contract of Transport, and on top of it:
+// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one tag
+// of
+//   64 bits, whose upper 16 bits hold the source rank. A wider tag completes with kInvalidArgument.
+// - weft hands `data` to UCX, and copies only short messages with a head and messages that
+//   unexpected() has looked at. (On TCP, UCX copies through its segments: ucx/config.cc says why.)
+//   `data` may be GPU memory where UCX was built with CUDA (caps().cuda), then at both ends; such a
+//   message goes without a head, and not with `sums`.
+// - The first post of either direction connects to the peer. From then on the peer's death
+// completes
+//   the transfers with that peer, receives too, with kPeerFailed. The job's control plane, not this
+//   transport, notices a peer that is stopped or cut off silently.
 // - cancel() withdraws receives that no message has arrived for. If a message is half sent or half
 //   received, cancel() closes the whole rail, the only way to make UCX release `data`: all other
 //   transfers complete with kAborted, and the peers see this rank as failed.

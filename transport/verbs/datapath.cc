@@ -69,14 +69,14 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 // A message goes into its slot at once where nothing is before it, and else waits in the queue.
 void VerbsTransport::push(Lane& lane, const Queued& message) {
   Peer& peer = *lane.peer;
-  peer.used = ++uses_;
+  connections_->use(peer);
   if (peer.link == Link::kOpen && lane.queue.empty() && lane.chained < kChain && ready(lane))
     return fill(lane, message);
   lane.queue.push_back(message);
   if (peer.link == Link::kOpen)
     touch(lane);
   else
-    want(peer);
+    connections_->request(peer);
 }
 
 bool VerbsTransport::room(const Lane& lane) const {
@@ -269,7 +269,7 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
   const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
   if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a queue pair given up
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    if (lane.peer->link == Link::kClosed) {  // see break_off()
+    if (lane.peer->link == Link::kClosed) {  // see interrupt()
       lane.drained = lane.drained || !(completion.wr_id & kIsSend);
       return;
     }
@@ -305,8 +305,8 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   const VerbsImmediate what = VerbsImmediate::unpack(immediate);
   Peer& peer = *lane.peer;
   ++lane.receives;
-  peer.used = ++uses_;
-  if (peer.link == Link::kMet) opened(peer);  // the peer sends once both ends are connected
+  connections_->use(peer);
+  if (peer.link == Link::kConnected) connections_->open(peer);  // it sends once both ends are
   touch(lane);
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
@@ -328,7 +328,7 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
     for (VerbsCq& queue : queues_) queue.disarm();
     quiet_polls_ = kQuietPolls;  // the device may have woken us to report
   }
-  connect_peers();
+  connections_->poll();
   if (reap() > 0)
     quiet_polls_ = 0;
   else if (++quiet_polls_ > kQuietPolls)
@@ -337,7 +337,7 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
-  if (!done_.empty() || mail_->waiting() || !opening_.empty()) return false;
+  if (!done_.empty() || connections_->busy()) return false;
   for (VerbsCq& queue : queues_)
     if (!queue.arm()) return false;
   armed_ = true;
@@ -345,14 +345,13 @@ bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
   if (reap() > 0) return false;
   for (VerbsCq& queue : queues_) fds.push_back(queue.fd());
   fds.push_back(device_->report_fd());
-  if (mail_->fd() >= 0) fds.push_back(mail_->fd());
+  if (connections_->fd() >= 0) fds.push_back(connections_->fd());
   return true;
 }
 
 Caps VerbsTransport::caps() const {
   Caps caps;
   caps.name = "verbs";
-  caps.recoverable = true;
   caps.cuda = true;
   caps.inline_bytes = static_cast<std::size_t>(
       std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));

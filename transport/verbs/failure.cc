@@ -11,7 +11,8 @@ namespace weft {
 
 // Ends the connections with a peer and every transfer with it. The queue pairs are destroyed, so
 // that no device reads from or writes to the transfers' memory from here on.
-void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcept {
+void VerbsTransport::fail(VerbsConnection& c, Code code, const std::string& why) noexcept {
+  Peer& peer = peer_in(c);
   if (!peer.failure.ok()) return;
   peer.failure = Status(code, fmt::format("{}: {}: {}", peer.where, where_, why), peer.rank);
   log().debug("verbs: rank {}: {}", rank_, peer.failure.to_string());
@@ -34,10 +35,8 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
     lane->queue.clear();
     end_lane(*lane);
   }
-  free_place(peer);
-  link(peer, Link::kClosed);
-  peer.closes = peer.broken = peer.slowed = false;
-  peer.invitation.clear();
+  connections_->closed(peer);
+  peer.slowed = false;
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
     end(item.second.transfer.id);
@@ -102,7 +101,7 @@ bool VerbsTransport::half_done(Peer& peer, Which given_up) {
 // Only the end of its queue pairs makes the devices let go of what is half done. The transfers of
 // others go on over new ones; where another rail stands in, over that.
 void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
-  hear_letters();
+  connections_->read_letters();
   reap();  // what is over need not be broken off
   const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& peer : peers_) {
@@ -111,7 +110,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
       fail(peer, Code::kAborted, "the connection was closed to cancel an unfinished operation");
       continue;
     }
-    break_off(peer);
+    connections_->break_off(peer);
     std::erase_if(long_sends_, [&](const auto& item) {
       const auto& [number, send] = item;
       if (send.peer != peer.rank || !given_up(send.transfer.id)) return false;
@@ -120,7 +119,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
     });
     for (Window& window : peer.windows)
       if (window.used && given_up(window.receive.transfer.id)) free_window(peer, window);
-    if (peer.failure.ok()) open(peer);
+    if (peer.failure.ok()) connections_->reconnect(peer);
   }
   done_.forget(id_high);
   flush();

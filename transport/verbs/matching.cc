@@ -234,7 +234,7 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
 }
 
 // The cache keeps the registration of a DeviceRegion.
-bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
+bool VerbsTransport::reaches_gpu(void* data, std::size_t bytes) noexcept {
   if (!VerbsGpu::owns(data) || !gpu_.asks()) return false;
   try {
     return static_cast<bool>(cache_->acquire(data, bytes, Cache::Use::kWrite));

@@ -1,5 +1,4 @@
-// The contents of a slot, and of the letters by which two ranks make and end a connection
-// (connections.cc). Both ends run the same build, so the structs are the wire format.
+// The contents of a slot. Both ends run the same build, so the structs are the wire format.
 #pragma once
 
 #include <cstddef>
@@ -35,43 +34,7 @@ struct VerbsCts {
 
 inline constexpr std::size_t kVerbsFrontBytes = sizeof(VerbsMessageFront) + sizeof(Head);
 
-// Each rank numbers its attempts to connect; numbers rise, so a letter of an attempt that is over
-// is known by its numbers.
-//
-//   first message to B:  A makes queue pairs     invite(A's) ->
-//                                             <- invite(B's)   B has made its own, and connected
-//                        A has connected, sends  ready       -> B sends
-//   a place is needed:   A sends nothing more    close       -> has B anything under way, or
-//                        A ends its queue pairs  <- close       a receive that waits for A?
-//                                                              no: B ends its own; else: stay
-// Ranks that have invited each other in a circle, each without a place for the one that invited it,
-// would wait for ever. So a rank gives up an invitation of its own for one of a lower rank.
-enum class VerbsLetter : std::uint32_t {
-  kInvite,     // a VerbsInvitation follows: these are my queue pairs
-  kReady,      // my queue pairs are connected to yours
-  kRefuse,     // a text follows: there will be no connection
-  kClose,      // the counts of messages sent over each queue pair follow: let us end the connection
-  kStay,       // not now
-  kAbandon,    // my attempt is over: its place was needed
-  kMustClose,  // as kClose, also where receives wait: my places have been taken for long
-};
-
-struct VerbsLetterFront {
-  VerbsLetter what = VerbsLetter::kInvite;
-  std::uint32_t mine = 0;   // the sender's attempt
-  std::uint32_t yours = 0;  // the receiver's attempt that the sender is connected to; 0: none
-};
-
-// The queue pairs of one end; the port and the names of the queue pairs follow. Where the
-// invitation resumes a connection that was broken off (reconnect.cc), there follow the counts of
-// messages taken over each queue pair, 64 bits each, and the windows that are not full.
-struct VerbsInvitation {
-  std::uint64_t rings = 0;  // where the slots begin that the peer fills
-  std::uint32_t key = 0;
-  std::uint32_t port_bytes = 0;
-  std::uint32_t number = 0;   // of the attempt
-  std::uint32_t resumes = 0;  // the receiver's attempt that began the connection; 0: a new one
-};
+// A window that is not full, in an invitation that resumes a connection (connections/letters.h).
 struct VerbsOpenWindow {
   std::uint32_t number = 0;  // of the long message
   std::uint32_t zero = 0;

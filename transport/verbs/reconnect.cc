@@ -1,12 +1,12 @@
-// Ends a connection of the verbs transport and makes a new one; and the letters for all of
-// connections.cc.
+// The queue pairs of connections: makes, joins, interrupts and ends them (VerbsQueuePairs), and
+// replaces them for rails (Recovery).
 //
 // A connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
 // for them, and this rank's device drops the peer's packets that are still under way. The slots,
 // their registration, the completion queue and the other peers' connections stay.
 //
 // Rails end all that is under way with a peer and pass each other the bytes themselves, beside the
-// letters of connections.cc: see Transport::sever(). Without rails, a rank that gives up a
+// letters of connections/: see Recovery::disconnect(). Without rails, a rank that gives up a
 // half-written message breaks the connection off. The other transfers with the peer go on over new
 // queue pairs, which the ends agree on by letters:
 //
@@ -29,16 +29,87 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kMostText = 300;
-// Letters may be lost (job/mailbox.h): one without an answer is said again after this time, and
-// after twice the time each time, kMostDoublings times.
-constexpr std::chrono::milliseconds kAnswerWithin{500};
-constexpr int kMostDoublings = 4;
 constexpr int kMostDrains = 1000;  // reads of what a queue pair has completed before it is ended
 
 }  // namespace
 
-std::string VerbsTransport::invitation(const Peer& peer) {
+void VerbsTransport::make_lanes(Peer& peer) {
+  for (int k = 0; k < settings_.qps; ++k) {
+    Lane& lane = lanes_.emplace_back(settings_.slots);
+    lane.peer = &peer;
+    lane.index = static_cast<std::uint32_t>(lanes_.size() - 1);
+    peer.lanes.push_back(&lane);
+  }
+  peer.windows.resize(static_cast<std::size_t>(settings_.windows));
+}
+
+void VerbsTransport::make(VerbsConnection& c) {
+  Peer& peer = peer_in(c);
+  if (peer.lanes.empty()) make_lanes(peer);
+  for (Lane* lane : peer.lanes) begin(*lane);
+}
+
+void VerbsTransport::end(VerbsConnection& c) noexcept {
+  for (Lane* lane : peer_in(c).lanes) end_lane(*lane);
+}
+
+void VerbsTransport::opened(VerbsConnection& c, bool resumed) {
+  Peer& peer = peer_in(c);
+  if (resumed) send_again(peer);
+  for (Lane* lane : peer.lanes) touch(*lane);
+}
+
+bool VerbsTransport::has_messages(const VerbsConnection& c) const {
+  const Peer& peer = peer_in(c);
+  return std::ranges::any_of(peer.lanes, [](const Lane* lane) { return !lane->queue.empty(); });
+}
+
+bool VerbsTransport::idle(const VerbsConnection& c) const {
+  const Peer& peer = peer_in(c);
+  return peer.link == Link::kOpen && peer.windows_used == 0 && peer.waiting.empty() &&
+         std::ranges::all_of(peer.lanes, [](const Lane* lane) {
+           return lane->queue.empty() && lane->writing.empty() && lane->writes.empty() &&
+                  lane->chained == 0;
+         });
+}
+
+bool VerbsTransport::quiesce(VerbsConnection& c) {
+  Peer& peer = peer_in(c);
+  if (!idle(peer)) return false;
+  for (Lane* lane : peer.lanes)
+    if (lane->done < lane->posted) mark(*lane, lane->posted);
+  return idle(peer) && std::ranges::all_of(
+                           peer.lanes, [](const Lane* lane) { return lane->done == lane->posted; });
+}
+
+bool VerbsTransport::awaits(const VerbsConnection& c) const {
+  const Peer& peer = peer_in(c);
+  return peer.matching.any_receive([](const Transfer& t) {
+    return !t.standing;
+  }) || std::ranges::any_of(long_sends_, [&](const auto& s) { return s.second.peer == peer.rank; });
+}
+
+std::vector<std::uint64_t> VerbsTransport::sent(const VerbsConnection& c) const {
+  std::vector<std::uint64_t> all;
+  for (const Lane* lane : peer_in(c).lanes) all.push_back(lane->send_credits.sent());
+  return all;
+}
+
+std::vector<std::uint64_t> VerbsTransport::taken(const VerbsConnection& c) const {
+  std::vector<std::uint64_t> all;
+  for (const Lane* lane : peer_in(c).lanes) all.push_back(lane->recv_credits.taken());
+  return all;
+}
+
+void VerbsTransport::drain() {
+  int most = 0;
+  for (const VerbsCq& queue : queues_) most += queue.depth();
+  for (int i = 0; i < most && reap() > 0; ++i) {
+  }
+}
+
+std::string VerbsTransport::invitation(const VerbsConnection& c) {
+  const Peer& peer = peer_in(c);
   const std::string port = device_->port().encode();
   VerbsInvitation mine;
   mine.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
@@ -65,15 +136,9 @@ std::string VerbsTransport::invitation(const Peer& peer) {
   return text;
 }
 
-VerbsInvitation VerbsTransport::front_of(std::string_view theirs) {
-  VerbsInvitation their;
-  std::memcpy(&their, theirs.data(), sizeof their);
-  return their;
-}
-
 bool VerbsTransport::invites(std::string_view theirs) const {
   if (theirs.size() < sizeof(VerbsInvitation)) return false;
-  const VerbsInvitation their = front_of(theirs);
+  const VerbsInvitation their = VerbsInvitation::front_of(theirs);
   const std::size_t qps = static_cast<std::size_t>(settings_.qps);
   const std::size_t whole = sizeof their + their.port_bytes + qps * sizeof(VerbsQpName);
   if (their.number == 0) return false;
@@ -82,10 +147,9 @@ bool VerbsTransport::invites(std::string_view theirs) const {
   return theirs.size() >= counts && (theirs.size() - counts) % sizeof(VerbsOpenWindow) == 0;
 }
 
-void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
-  const VerbsInvitation their = front_of(theirs);
-  if (their.resumes != (peer.broken ? peer.first_mine : 0))
-    throw Error("verbs: its connection is another one: do all ranks run the same build of weft?");
+void VerbsTransport::join(VerbsConnection& c, std::string_view theirs) {
+  Peer& peer = peer_in(c);
+  const VerbsInvitation their = VerbsInvitation::front_of(theirs);
   std::string_view rest = theirs.substr(sizeof their + their.port_bytes);
   const VerbsPath path =
       verbs_path(device_->port(), VerbsPort::decode(theirs.substr(sizeof their, their.port_bytes)),
@@ -98,23 +162,15 @@ void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
     lane.remote_key = their.key;
     lane.qp->connect(path, name);
   }
-  peer.theirs = their.number;
-  if (peer.broken) {
-    resume(peer, rest);
-  } else {
-    peer.first_mine = peer.mine;
-    peer.first_theirs = peer.theirs;
-  }
+  if (peer.broken) resume(peer, rest);
   log().debug("verbs: rank {} on {}: {} by {}, options of ECE {:#x}", rank_, where_, peer.where,
               to_string(path), peer.lanes.front()->qp->ece_options());
 }
 
 // ---- a connection that goes on -------------------------------------------------------------
 
-// Ends the queue pairs; what both ends have counted stays.
-void VerbsTransport::break_off(Peer& peer) noexcept {
-  link(peer, Link::kClosed);  // nothing is posted from here on
-  peer.broken = true;
+void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
+  Peer& peer = peer_in(c);
   for (Lane* lane : peer.lanes) {
     lane->chained = 0;
     lane->drained = !lane->qp;
@@ -125,7 +181,6 @@ void VerbsTransport::break_off(Peer& peer) noexcept {
   for (int i = 0; i < kMostDrains && !std::ranges::all_of(peer.lanes, drained); ++i) reap();
   for (Lane* lane : peer.lanes) end_lane(*lane);
   for (Window& window : peer.windows) window.parts = 0;
-  drain_queues();
 }
 
 // Takes what the peer has taken, and its windows, from the end of its invitation.
@@ -190,7 +245,7 @@ void VerbsTransport::send_again(Peer& peer) {
 
 // ---- a connection that rails open anew -----------------------------------------------------
 
-void VerbsTransport::sever(Rank rank) noexcept {
+void VerbsTransport::disconnect(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
@@ -206,16 +261,7 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
     device_->refresh();
     hear_device();  // what it reported before concerns the connection that has ended
     end_all(*peer, Code::kAborted, false);  // an attempt before this one
-    drain_queues();
-    if (!take_place(*peer)) {
-      make_room();
-      return {};  // again later
-    }
-    if (peer->lanes.empty()) make_lanes(*peer);
-    peer->mine = ++attempts_;
-    for (Lane* lane : peer->lanes) begin(*lane);
-    link(*peer, Link::kInvited);
-    return invitation(*peer);
+    return connections_->invite_by_rails(*peer);
   } catch (const std::exception& e) {
     log().debug("verbs: rank {}: {} cannot be opened yet: {}", rank_, peer->where, e.what());
     end_all(*peer, Code::kAborted, false);
@@ -223,148 +269,20 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
   }
 }
 
-bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
+bool VerbsTransport::connect(Rank rank, std::string_view theirs) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer || peer->link != Link::kInvited || !invites(theirs)) return false;
   try {
-    accept(*peer, theirs);
+    connections_->accept(*peer, theirs);
   } catch (const std::exception& e) {
-    log().debug("verbs: rank {}: {} cannot be met: {}", rank_, peer->where, e.what());
+    log().debug("verbs: rank {}: {} cannot be connected: {}", rank_, peer->where, e.what());
     end_all(*peer, Code::kAborted, false);
     return false;
   }
   peer->failure = {};
   peer->note = {};
-  opened(*peer);
+  connections_->open(*peer);
   return true;
-}
-
-// ---- letters: said, said again where no answer comes, and answered ------------------------
-
-void VerbsTransport::say(Peer& peer, VerbsLetter what, std::uint32_t yours, std::string_view body) {
-  const VerbsLetterFront front{what, peer.mine, yours};
-  ++peer.unheard;
-  peer.said = std::chrono::steady_clock::now();
-  std::string text(reinterpret_cast<const char*>(&front), sizeof front);
-  mail_->send(peer.rank, text.append(body));
-}
-
-// Tells the peer that this attempt of this rank's is over.
-void VerbsTransport::abandon(Peer& peer, std::uint32_t attempt) {
-  const std::uint32_t now = std::exchange(peer.mine, attempt);
-  say(peer, VerbsLetter::kAbandon, 0);
-  peer.mine = now;
-}
-
-void VerbsTransport::hear_letters() {
-  Letter letter;
-  while (mail_->receive(letter)) on_letter(letter);
-}
-
-// Sends every letter again that has no answer, since it or its answer may be lost. A peer that has
-// the letter already answers once more.
-void VerbsTransport::repeat_letters() {
-  const auto now = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < owners_.size(); ++i) {
-    Peer* const peer = owners_[i];
-    if (!peer || !peer->failure.ok() || peer->link == Link::kOpen || peer->closes ||
-        now - peer->said < kAnswerWithin * (1 << std::clamp(peer->unheard - 1, 0, kMostDoublings)))
-      continue;
-    if (peer->link == Link::kClosing)
-      say_close(*peer, VerbsLetter::kMustClose);
-    else
-      say(*peer, VerbsLetter::kInvite, peer->link == Link::kMet ? peer->theirs : 0,
-          invitation(*peer));
-  }
-}
-
-void VerbsTransport::on_letter(const Letter& letter) {
-  Peer* const from = peer_of(letter.from);
-  VerbsLetterFront front;
-  if (!from || letter.bytes.size() < sizeof front) return;
-  Peer& peer = *from;
-  std::memcpy(&front, letter.bytes.data(), sizeof front);
-  peer.unheard = 0;
-  const std::string_view body = std::string_view(letter.bytes).substr(sizeof front);
-  const bool current = front.yours != 0 && front.yours == peer.mine;
-  switch (front.what) {
-    case VerbsLetter::kInvite:
-      return on_invite(peer, front, body);
-    case VerbsLetter::kReady:
-      if (current && front.mine == peer.theirs && peer.link == Link::kMet) opened(peer);
-      return;
-    case VerbsLetter::kRefuse:
-      if (current && peer.link != Link::kClosed)
-        fail(peer, Code::kTransport,
-             fmt::format("it refuses the connection: {}", body.substr(0, kMostText)));
-      return;
-    case VerbsLetter::kClose:
-    case VerbsLetter::kMustClose:
-      return on_close(peer, front, body);
-    case VerbsLetter::kAbandon:
-      return on_abandon(peer, front.mine);
-    case VerbsLetter::kStay:
-      if (current && peer.link == Link::kClosing && !peer.closes) opened(peer);
-      return;
-  }
-}
-
-void VerbsTransport::on_abandon(Peer& peer, std::uint32_t number) {
-  if (!peer.invitation.empty() && front_of(peer.invitation).number == number)
-    peer.invitation.clear();
-  if (peer.link != Link::kMet || peer.theirs != number || peer.broken)
-    return say(peer, VerbsLetter::kStay, number);  // heard
-  say(peer, VerbsLetter::kAbandon, 0);  // this rank's own invitation, which the peer may have, too
-  leave_link(peer);
-}
-
-void VerbsTransport::on_invite(Peer& peer, const VerbsLetterFront& front, std::string_view body) {
-  if (!peer.failure.ok())
-    return say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
-  if (!invites(body) || front_of(body).number != front.mine)
-    return refuse(peer, "an invitation that makes no sense");
-  if (front.yours != 0 && front.yours != peer.mine) {  // the answer to one that is over
-    if (front.mine != peer.theirs) abandon(peer, front.yours);
-    return;
-  }
-  if (front.mine == peer.theirs) {  // once more: it has not heard the answer
-    if (front.yours == 0 && peer.link == Link::kMet)
-      say(peer, VerbsLetter::kInvite, peer.theirs, invitation(peer));
-    else if (front.yours != 0 && (peer.link == Link::kMet || peer.link == Link::kOpen))
-      say(peer, VerbsLetter::kReady, peer.theirs);
-    if (front.yours != 0 && peer.link == Link::kMet) opened(peer);
-    return;
-  }
-  if (static_cast<std::int32_t>(front.mine - peer.theirs) < 0) return;  // it came late
-  // The peer has given up the attempt that this rank answered, and this rank has not heard so.
-  if (peer.link == Link::kMet && !peer.broken && front_of(body).resumes == 0) leave_link(peer);
-  const bool live = peer.link != Link::kClosed && peer.link != Link::kInvited && !peer.closes;
-  if (live && front_of(body).resumes != 0) {
-    break_off(peer);
-    peer.invitation = body;
-    return open(peer);
-  }
-  switch (peer.link) {
-    case Link::kClosed:
-      peer.invitation = body;
-      // Whoever has invited this rank keeps a place for it.
-      if (std::exchange(peer.asks, true)) std::erase(opening_, peer.rank);
-      opening_.push_front(peer.rank);
-      return;
-    case Link::kInvited:
-      meet_invited(peer, body);
-      if (front.yours == peer.mine && peer.link == Link::kMet) opened(peer);
-      return;
-    case Link::kClosing:
-      if (peer.closes) {  // the peer is through with closing, and this rank is not
-        peer.invitation = body;
-        return;
-      }
-      [[fallthrough]];
-    default:
-      fail(peer, Code::kPeerFailed, "it has ended the connection and begins another one");
-      say(peer, VerbsLetter::kRefuse, front.mine, peer.failure.message());
-  }
 }
 
 }  // namespace weft

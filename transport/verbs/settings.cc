@@ -82,7 +82,7 @@ VerbsSettings verbs_settings() {
   if (s.slot_bytes % 64 != 0)
     throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is not a multiple of 64", s.slot_bytes));
   read(s.windows, "WEFT_VERBS_WINDOWS", 1, 4096);
-  s.unexpected_bytes = unclaimed_limit();
+  s.unexpected_bytes = unexpected_limit();
   read(s.inline_bytes, "WEFT_VERBS_INLINE_BYTES", 0, 4096);
   read(s.cache_entries, "WEFT_VERBS_CACHE_ENTRIES", 0, 1 << 24);
   read(s.cache_bytes, "WEFT_VERBS_CACHE_BYTES", 0, std::int64_t{1} << 50);

@@ -32,7 +32,7 @@ struct VerbsSettings {
   // WEFT_VERBS_SLOT_BYTES: longer messages go by zero copy. 0: slot_bytes_for() the port's rate
   std::size_t slot_bytes = 0;
   int windows = 16;  // WEFT_VERBS_WINDOWS: zero-copy receives that a peer has a CTS for at once
-  std::size_t unexpected_bytes = std::size_t{1} << 30;  // unclaimed_limit()
+  std::size_t unexpected_bytes = std::size_t{1} << 30;  // unexpected_limit()
   int inline_bytes = 220;  // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
   // --- what newer drivers offer; each is left out where the device refuses it ---------------
   bool one_thread = true;  // WEFT_VERBS_ONE_THREAD: 0 or 1; a thread domain, queues without locks

@@ -1,5 +1,5 @@
 // Set-up and tear-down of the verbs transport: device, slots, and what the ranks must agree on.
-// Connections are made later, in verbs/connections.cc.
+// Connections are made later, by verbs/connections/.
 #include "transport/verbs/verbs.h"
 
 #include <fmt/format.h>
@@ -45,14 +45,18 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
     peers_[static_cast<std::size_t>(r)].where = where(r);
     peers_[static_cast<std::size_t>(r)].matching.count_in(unexpected_);
   }
-  mail_ = job.open_mailbox();
+  std::unique_ptr<Mailbox> mail = job.open_mailbox();
   // A rank whose set-up fails still takes part, so that every rank learns of it now and not by a
   // timeout. Rank 0 alone reads what the ranks say of themselves.
   std::string greeting;
   try {
     try {
-      if (!mail_) throw Error("verbs: this job cannot carry messages between ranks");
+      if (!mail) throw Error("verbs: this job carries no letters between ranks");
       greeting = set_up(rail, size_, topology.nrails()).encode();
+      VerbsQueuePairs& pairs = *this;
+      connections_ =
+          std::make_unique<VerbsConnections>(pairs, std::move(mail), rank_, where_, shape_.places);
+      if (size_ > 1) connections_->begin();
     } catch (const StatusError& error) {
       greeting = kVerbsCut + error.status().message();
     } catch (const Error& error) {
@@ -108,21 +112,20 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   greeting.ethernet = device_->port().ethernet;
   greeting.chosen = settings_.slot_bytes != 0;
   slot_bytes_ = shape_.slot_bytes;
-  if (nranks > 1) add_slots(std::min(shape_.places, kPlacesAtOnce), add_queue(shape_.places));
   return greeting;
 }
 
-VerbsCq& VerbsTransport::add_queue(int places) {
-  const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
-  return queues_.emplace_back(*device_,
-                              places * settings_.qps * (recv_depth + settings_.send_depth), true);
-}
-
-// Makes places with slots of the size that this rank has offered, or all ranks have agreed on.
-void VerbsTransport::add_slots(int places, VerbsCq& cq) {
+// Makes places with slots of the size that this rank has offered, or all ranks have agreed on. The
+// first completion queue has room for all places that are planned, a later one for its own.
+void VerbsTransport::add_places(int places, bool own_queue) {
+  if (own_queue) {
+    const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+    const int each = settings_.qps * (recv_depth + settings_.send_depth);
+    queues_.emplace_back(*device_, (queues_.empty() ? shape_.places : places) * each, true);
+  }
   Slots more;
   more.places = places;
-  more.cq = &cq;
+  more.cq = own_queue ? &queues_.back() : &queues_.front();
   const std::size_t bytes = 2 * verbs_half(settings_, places, slot_bytes_);
   const bool huge = settings_.huge_pages && bytes >= kHugePage;
   const std::size_t page = huge ? kHugePage : kSmallPage;
@@ -136,7 +139,6 @@ void VerbsTransport::add_slots(int places, VerbsCq& cq) {
   more.memory = std::make_unique<VerbsMemory>(*device_, more.arena.get(), bytes,
                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   slots_.push_back(std::move(more));
-  owners_.resize(owners_.size() + static_cast<std::size_t>(places));
 }
 
 // Returns the slots that the peer's place is in, and sets `place` to its number there.
@@ -192,7 +194,7 @@ VerbsTransport::~VerbsTransport() {
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
     for (Lane& lane : lanes_)
       if (lane.peer->link == Link::kOpen) mark(lane, lane.payload);
-    if (std::ranges::any_of(peers_, &Peer::broken)) hear_letters();
+    if (std::ranges::any_of(peers_, &Peer::broken)) connections_->read_letters();
     if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
     log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,

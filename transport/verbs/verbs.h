@@ -25,7 +25,7 @@ inline bool verbs_available() { return why_no_verbs().empty(); }
 
 // Collective over the job: all ranks call this function for the same rail at the same time (a
 // gather and a scatter). It opens no queue pair: the first message to a peer makes the connection,
-// with the letters of job.open_mailbox() (connections.cc), while both ends poll. `rail` is this
+// with the letters of job.open_mailbox() (connections/), while both ends poll. `rail` is this
 // host's device; the peers' devices may have other names. If set-up fails on one rank, every rank
 // throws an Error that names the rank, the device and the kernel's error.
 //

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace weft {
 namespace {
 
-class FakeNic final : public Decorator {
+class FakeNic final : public Decorator, private Recovery {
  public:
   FakeNic(std::unique_ptr<Transport> inner, FakeDevice& device)
       : Decorator(std::move(inner)), device_(device) {}
@@ -50,20 +51,26 @@ class FakeNic final : public Decorator {
     inner_->cancel(id_high);
     std::erase_if(landings_, [&](const auto& l) { return l.first >> 32 == id_high; });
   }
-  void sever(Rank peer) noexcept override {
-    inner_->sever(peer);
-    std::erase_if(landings_, [&](const auto& l) { return l.second.peer == peer; });
-  }
   Caps caps() const override {
     Caps caps = inner_->caps();
     caps.cuda = true;
     return caps;
   }
-  bool reaches_device(void* data, std::size_t) noexcept override {
-    return device_.alias(data) != nullptr;
-  }
+  Recovery* recovery() noexcept override { return inner_->recovery() ? this : nullptr; }
+  DeviceMemory* device_memory() noexcept override { return this; }
 
  private:
+  void disconnect(Rank peer) noexcept override {
+    inner_->recovery()->disconnect(peer);
+    std::erase_if(landings_, [&](const auto& l) { return l.second.peer == peer; });
+  }
+  std::string reopen(Rank peer) noexcept override { return inner_->recovery()->reopen(peer); }
+  bool connect(Rank peer, std::string_view theirs) noexcept override {
+    return inner_->recovery()->connect(peer, theirs);
+  }
+  bool reaches_gpu(void* data, std::size_t) noexcept override {
+    return device_.alias(data) != nullptr;
+  }
   struct Landing {
     Rank peer = kNoRank;
     void* to = nullptr;

@@ -16,6 +16,7 @@
 #include "topo/topology.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/connections/letters.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs.h"

@@ -227,27 +227,28 @@ TEST(Matching, ForgetDropsByTheBitsOfAMask) {
   EXPECT_NE(matching.find_unexpected(0x202), nullptr);
 }
 
-// ---- unclaimed(), which a stuck task calls
+// ---- has_unexpected(): what a stuck task asks for
 
 TEST(Matching, UnclaimedFindsAHeadByTheBitsOfAMask) {
   Matched matching;
   Head head;
-  EXPECT_FALSE(matching.unclaimed(0, 0, head));
+  EXPECT_FALSE(matching.has_unexpected(0, 0, head));
   Matched::Unexpected& kept = keep(matching, 0x1234, "x");
-  EXPECT_FALSE(matching.unclaimed(0, 0, head)) << "a message without a head says nothing";
+  EXPECT_FALSE(matching.has_unexpected(0, 0, head)) << "a message without a head says nothing";
   kept.headed = true;
-  EXPECT_FALSE(matching.unclaimed(0, 0, head)) << "the sign 0 is that of a sum alone";
+  EXPECT_FALSE(matching.has_unexpected(0, 0, head)) << "the sign 0 is that of a sum alone";
   kept.head = {.sign = 99, .about = {1, 2, 3, 4}};
-  EXPECT_FALSE(matching.unclaimed(0x1235, kAll, head));
-  EXPECT_FALSE(matching.unclaimed(0x1334, 0xff00, head));
-  ASSERT_TRUE(matching.unclaimed(0x12ff, 0xff00, head)) << "the bits outside of the mask are any";
+  EXPECT_FALSE(matching.has_unexpected(0x1235, kAll, head));
+  EXPECT_FALSE(matching.has_unexpected(0x1334, 0xff00, head));
+  ASSERT_TRUE(matching.has_unexpected(0x12ff, 0xff00, head))
+      << "the bits outside of the mask are any";
   EXPECT_EQ(head.sign, 99u);
   EXPECT_EQ(head.about[3], 4u);
   head = {};
-  EXPECT_TRUE(matching.unclaimed(~std::uint64_t{0}, 0, head)) << "no bits: any message";
+  EXPECT_TRUE(matching.has_unexpected(~std::uint64_t{0}, 0, head)) << "no bits: any message";
   EXPECT_EQ(head.sign, 99u);
   kept.wanted = true;
-  EXPECT_FALSE(matching.unclaimed(0, 0, head)) << "a receive has claimed the message";
+  EXPECT_FALSE(matching.has_unexpected(0, 0, head)) << "a receive has claimed the message";
 }
 
 // ---- mismatches
@@ -330,13 +331,13 @@ TEST(Matching, TheLimitIsAVariableAndTheErrorNamesIt) {
   const char* const of_the_user = std::getenv("WEFT_UNCLAIMED_BYTES");
   const std::string before = of_the_user ? of_the_user : "";
   unsetenv("WEFT_UNCLAIMED_BYTES");
-  EXPECT_EQ(unclaimed_limit(), std::size_t{1} << 30);
+  EXPECT_EQ(unexpected_limit(), std::size_t{1} << 30);
   setenv("WEFT_UNCLAIMED_BYTES", "4096", 1);
-  EXPECT_EQ(unclaimed_limit(), 4096u);
+  EXPECT_EQ(unexpected_limit(), 4096u);
   for (const char* const wrong : {"4095", "much", "-1", "2251799813685248"}) {
     setenv("WEFT_UNCLAIMED_BYTES", wrong, 1);
     try {
-      (void)unclaimed_limit();
+      (void)unexpected_limit();
       ADD_FAILURE() << wrong;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("WEFT_UNCLAIMED_BYTES"), std::string::npos)

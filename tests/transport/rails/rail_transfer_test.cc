@@ -74,7 +74,7 @@ TEST_P(RailTransfer, SizesThatDisagreeAreNamed) {
 TEST_P(RailTransfer, MisuseCompletesAsInvalid) {
   SharedBoard board(1);
   RailEnd end(board, 0, GetParam());
-  EXPECT_FALSE(end.rail().caps().views);
+  EXPECT_FALSE(end.rail().views());
   int word = 0;
   const bool narrow = end.rail().caps().tag_bits < 64;
   const std::uint64_t wide = narrow ? std::uint64_t{1} << end.rail().caps().tag_bits : 1;

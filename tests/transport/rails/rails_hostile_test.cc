@@ -7,22 +7,27 @@
 #include <string>
 #include <vector>
 
+#include "transport/offers.h"
 #include "transport/rails/rails.h"
 
 namespace weft::testing {
 namespace {
 
-// A rail that records posted transfers.
-class Silent final : public Transport {
+// A rail that keeps what is posted.
+class Silent final : public Transport, private Recovery {
  public:
   void post(std::span<const Transfer> transfers) noexcept override { posted += transfers.size(); }
   std::size_t poll(std::span<Completion>) noexcept override { return 0; }
   void cancel(std::uint32_t) noexcept override {}
-  Caps caps() const override { return {.name = "silent", .recoverable = true}; }
+  Caps caps() const override { return {.name = "silent"}; }
   Status cause(Rank) const override { return {}; }
-  std::string reopen(Rank) noexcept override { return "here"; }
-  bool meet(Rank, std::string_view) noexcept override { return true; }
+  Recovery* recovery() noexcept override { return this; }
   std::size_t posted = 0;
+
+ private:
+  void disconnect(Rank) noexcept override {}
+  std::string reopen(Rank) noexcept override { return "here"; }
+  bool connect(Rank, std::string_view) noexcept override { return true; }
 };
 
 class Air final : public DatagramChannel {

@@ -113,7 +113,7 @@ TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
         net[1].post(Transfer::Kind::kView, 0, 5 + given_up, nullptr, from.bytes());
     ASSERT_TRUE(net.until([&] { return net[1].done(got); }));
     if (given_up) net[0].cancel(1);
-    EXPECT_EQ(net[1].transport().release(net[1].result(got).token), !given_up);
+    EXPECT_EQ(net[1].transport().views()->release(net[1].result(got).token), !given_up);
   }
 }
 
@@ -155,7 +155,7 @@ TEST(ShmOrder, WhatWasWrittenBeforeARoundOfABoardIsThereAfterIt) {
   std::vector<std::uint32_t> shared(16, 0);
   std::uint64_t wrong = 0;
   const auto play = [&](std::size_t me) {
-    const std::unique_ptr<Board> board = net[me].transport().fixed_board(members, 0);
+    const std::unique_ptr<Board> board = net[me].transport().boards()->fixed(members, 0);
     const auto until = std::chrono::steady_clock::now() + kDeadline;
     const auto meet = [&](std::uint32_t round) {
       board->publish(round, nullptr, 0, Head{});
@@ -208,7 +208,7 @@ TEST(ShmViews, MemoryOfWhatCameEarlyIsUsedAgain) {
       ASSERT_TRUE(net.until([&] { return net[1].done(got[m]); }));
       ASSERT_TRUE(has_pattern(net[1].result(got[m]).view, kBytes, m));
     }
-    for (const std::uint64_t id : got) net[1].transport().release(net[1].result(id).token);
+    for (const std::uint64_t id : got) net[1].transport().views()->release(net[1].result(id).token);
   }
   EXPECT_LT(resident(), before + (32 << 20));
 }

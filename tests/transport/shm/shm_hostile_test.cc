@@ -16,6 +16,7 @@
 
 #include "transport/memory/memory.h"
 #include "transport/messages/unexpected_limit.h"
+#include "transport/offers.h"
 #include "transport/shm_raw.h"
 
 namespace {
@@ -295,19 +296,19 @@ TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedWhenItIsNeeded) {
     EXPECT_NE(cause.message().find("its length is not sealed"), std::string::npos)
         << cause.message();
     EXPECT_TRUE(raw.transport->cause(2).ok());
-    const std::vector<std::uint64_t> parts{raw.transport->offer_board(), std::uint64_t{2} << 32 | 3,
-                                           std::uint64_t{2} << 32 | 3};
-    EXPECT_THROW((void)raw.transport->board(std::vector<Rank>{0, 1, 2}, parts), Error);
+    const std::vector<std::uint64_t> parts{raw.transport->boards()->offer(),
+                                           std::uint64_t{2} << 32 | 3, std::uint64_t{2} << 32 | 3};
+    EXPECT_THROW((void)raw.transport->boards()->make(std::vector<Rank>{0, 1, 2}, parts), Error);
     ::close(fd);
   }
 }
 
 TEST_F(ShmHostile, APartOfABoardThatDoesNotExistIsRefusedByName) {
   const std::vector<Rank> members{0, 1, 2};
-  const std::vector<std::uint64_t> parts{raw_->transport->offer_board(),
+  const std::vector<std::uint64_t> parts{raw_->transport->boards()->offer(),
                                          std::uint64_t{2} << 32 | 5000, std::uint64_t{2} << 32 | 3};
   try {
-    (void)raw_->transport->board(members, parts);
+    (void)raw_->transport->boards()->make(members, parts);
     ADD_FAILURE() << "it was taken";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("rank 1 offers"), std::string::npos);

@@ -1,5 +1,6 @@
 // The simulated fabric: seeds, failures, data, and how it is driven.
 // labels: sim
+#include "transport/offers.h"
 #include "transport/sim/sim.h"
 
 #include <gtest/gtest.h>
@@ -209,10 +210,10 @@ TEST(SimData, AReleasedViewIsVisiblyGone) {
   ASSERT_NE(bytes, nullptr);
   EXPECT_EQ(std::count(bytes, bytes + 100, 'a'), 100);
   EXPECT_EQ(b.fabric.views_lent(), 1u);
-  b.ends[1]->release(c.token);
+  b.ends[1]->views()->release(c.token);
   EXPECT_EQ(b.fabric.views_lent(), 0u);
   EXPECT_EQ(std::count(bytes, bytes + 100, 'a'), 0);  // the pool still owns the memory
-  EXPECT_DEATH(b.ends[1]->release(c.token), "not lent");
+  EXPECT_DEATH(b.ends[1]->views()->release(c.token), "not lent");
 }
 
 TEST(SimOptions, ErrorsNameTheOptionAndItsValue) {

@@ -257,8 +257,8 @@ TEST_F(TcpDatagrams, WhoMayNotPollForLongLeavesNothingBehind) {
   s.agree();
   s.send(1);
   s.send(2);
-  s.say({.more = 2});  // the second has arrived
-  s.raw.transport->leave();
+  s.say({.more = 2});  // the second has come
+  s.raw.transport->before_pause();
   const auto copy = s.hear_frame();
   ASSERT_TRUE(copy.has_value());
   EXPECT_EQ(copy->tag, 1u);

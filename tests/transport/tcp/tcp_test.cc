@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "transport/messages/unexpected_limit.h"
+#include "transport/offers.h"
 #include "transport/rail_ranks.h"
 #include "transport/tcp/wire.h"
 #include "transport/tcp_raw.h"
@@ -251,12 +252,12 @@ TEST(TcpConnect, SeveredAndOpenedAnew) {
         end.send(peer, 2, old.data(), 1000, round << 32 | 2);
         if (round % 2) end.recv(peer, 1, lost.data(), kBytes, round << 32 | 3);
         end.poll_for(milliseconds(round % 5));
-        end.rail().sever(peer);
+        end.rail().recovery()->disconnect(peer);
         std::fill(lost.begin(), lost.end(), 9);
-        const auto contacts = end.job().all_gather(end.rail().reopen(peer));
+        const auto contacts = end.job().all_gather(end.rail().recovery()->reopen(peer));
         if (round % 3 == static_cast<unsigned>(me))
           end.poll_for(milliseconds(2));  // the peer may be first
-        ASSERT_TRUE(end.rail().meet(peer, contacts[static_cast<std::size_t>(peer)]));
+        ASSERT_TRUE(end.rail().recovery()->connect(peer, contacts[static_cast<std::size_t>(peer)]));
         end.send(peer, 1, now.data(), kBytes, round << 32 | 5);
         end.send(peer, 2, now.data(), 1000, round << 32 | 6);
         end.recv(peer, 1, got.data(), kBytes, round << 32 | 7);

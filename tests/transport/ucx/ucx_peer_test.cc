@@ -12,6 +12,7 @@
 #include "support/fakes/fake_ucx.h"
 #include "support/fakes/forged_job.h"
 #include "topo/topology.h"
+#include "transport/offers.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft::testing {
@@ -44,7 +45,7 @@ TEST(UcxPeer, ThatIsNoRankIsNobody) {
   Head head;
   FakeUcx::get().arrive(ucp_tag_t{3} << kTagBits | 5, headed(1));
   transport->poll(out);
-  EXPECT_EQ(transport->unclaimed(kNoRank, 5, 7, head), kNoRank);
+  EXPECT_EQ(transport->unexpected(kNoRank, 5, 7, head), kNoRank);
   EXPECT_EQ(head.sign, 0u);
 }
 
@@ -54,7 +55,7 @@ TEST(UcxPeer, IsNamedByWhatItSent) {
   Head head;
   FakeUcx::get().arrive(ucp_tag_t{2} << kTagBits | 5, headed(17));
   transport->poll(out);
-  EXPECT_EQ(transport->unclaimed(kNoRank, 5, 7, head), 2);
+  EXPECT_EQ(transport->unexpected(kNoRank, 5, 7, head), 2);
   EXPECT_EQ(head.sign, 17u);
 }
 
@@ -73,14 +74,14 @@ TEST(UcxPeer, WhoseAddressIsNotWholeIsNamed) {
 
 TEST(UcxPeer, IsMetWhereItsAddressIsWhole) {
   const auto transport = rank_0_of_3();
-  transport->sever(1);
-  const std::string address = transport->reopen(1);
-  EXPECT_FALSE(transport->meet(1, ""));
-  EXPECT_FALSE(transport->meet(1, std::string_view(address).substr(0, 12)));
+  transport->recovery()->disconnect(1);
+  const std::string address = transport->recovery()->reopen(1);
+  EXPECT_FALSE(transport->recovery()->connect(1, ""));
+  EXPECT_FALSE(transport->recovery()->connect(1, std::string_view(address).substr(0, 12)));
   std::string wrong = address;
   wrong[10] = static_cast<char>(wrong[10] ^ 1);
-  EXPECT_FALSE(transport->meet(1, wrong));
-  EXPECT_TRUE(transport->meet(1, address));
+  EXPECT_FALSE(transport->recovery()->connect(1, wrong));
+  EXPECT_TRUE(transport->recovery()->connect(1, address));
 }
 
 // Messages of an ended connection are dropped before reconnecting.
@@ -95,11 +96,11 @@ TEST(UcxPeer, IsNotDroppedForEver) {
   t.bytes = 1;
   transport->post({&t, 1});
   fake.lose(fake.endpoints.front());
-  transport->sever(1);
-  const std::string address = transport->reopen(1);
+  transport->recovery()->disconnect(1);
+  const std::string address = transport->recovery()->reopen(1);
   fake.slow = true;
   fake.on_progress = [&] { fake.arrive(ucp_tag_t{1} << kTagBits | 5, headed(1)); };
-  EXPECT_FALSE(transport->meet(1, address));
+  EXPECT_FALSE(transport->recovery()->connect(1, address));
   fake.on_progress = nullptr;
   fake.slow = false;
 }
@@ -140,7 +141,7 @@ TEST(UcxPeer, WhoseMessageWasBeingTakenWritesToNoReceiveThatIsGivenUp) {
   fake.slow = true;
   fake.arrive(ucp_tag_t{1} << kTagBits | 5, headed(17));
   EXPECT_EQ(transport->poll(out), 0u);
-  EXPECT_EQ(transport->unclaimed(1, 5, ~std::uint64_t{0}, head), kNoRank) << "bytes are to come";
+  EXPECT_EQ(transport->unexpected(1, 5, ~std::uint64_t{0}, head), kNoRank) << "bytes are to come";
   head.sign = 17;
   std::string given_up = "given up", later(8, ' ');
   Transfer t{.kind = Transfer::Kind::kRecv,
@@ -239,12 +240,12 @@ TEST_F(UcxGpu, TakesAMessageFirstOrLast) {
   EXPECT_EQ(on_gpu(), "had come before!");
 }
 
-// unclaimed() has received the message into host memory.
+// unexpected() has taken the message from UCX, into memory of the host.
 TEST_F(UcxGpu, TakesAMessageThatWasLookedAt) {
   fake_.arrive(ucp_tag_t{1} << kTagBits | 5, "was looked at 01");
   poll();
   Head theirs;
-  EXPECT_EQ(transport_->unclaimed(1, 5, ~std::uint64_t{0}, theirs), kNoRank) << "it has no head";
+  EXPECT_EQ(transport_->unexpected(1, 5, ~std::uint64_t{0}, theirs), kNoRank) << "it has no head";
   const Completion done = post(Transfer::Kind::kRecv, memory_, 16);
   EXPECT_EQ(done.id, id_);
   EXPECT_EQ(done.code, Code::kOk);

@@ -19,6 +19,7 @@
 #include "coll/schedule/algorithm.h"
 #include "support/fakes/verbs_peer.h"
 #include "transport/conformance.h"
+#include "transport/verbs/connections/letters.h"
 #include "transport/verbs/greeting.h"
 
 namespace weft::testing {
@@ -149,12 +150,12 @@ TEST_F(VerbsConnections, RailsOpenThemAnewWhileOthersWait) {
   pass(three, 0, 2, 2, 64);
   for (int i = 0; i < 3; ++i) {
     Transport &a = three[0].transport(), &b = three[1].transport();
-    a.sever(1), b.sever(0);
+    a.recovery()->disconnect(1), b.recovery()->disconnect(0);
     std::string mine, theirs;
-    ASSERT_TRUE(three.until([&] { return !(mine = a.reopen(1)).empty(); }));
-    ASSERT_TRUE(three.until([&] { return !(theirs = b.reopen(0)).empty(); }));
-    ASSERT_TRUE(b.meet(0, mine));
-    ASSERT_TRUE(a.meet(1, theirs));
+    ASSERT_TRUE(three.until([&] { return !(mine = a.recovery()->reopen(1)).empty(); }));
+    ASSERT_TRUE(three.until([&] { return !(theirs = b.recovery()->reopen(0)).empty(); }));
+    ASSERT_TRUE(b.recovery()->connect(0, mine));
+    ASSERT_TRUE(a.recovery()->connect(1, theirs));
     pass(three, 1, 0, 10 + static_cast<std::uint64_t>(i), 9000);
     pass(three, 0, 2, 20 + static_cast<std::uint64_t>(i), 9000);
   }

@@ -39,10 +39,10 @@ TEST_F(VerbsGpuDirect, BytesOfEverySizeWithoutACopy) {
   }));
   constexpr std::size_t kBytes = 400'000;
   DeviceRegion from(*gpu_, 1, kBytes), to(*gpu_, 2, kBytes);
-  EXPECT_TRUE(both[0].transport().reaches_device(from.data(), kBytes));
-  EXPECT_TRUE(both[1].transport().reaches_device(to.data(), kBytes));
+  EXPECT_TRUE(both[0].transport().device_memory()->reaches_gpu(from.data(), kBytes));
+  EXPECT_TRUE(both[1].transport().device_memory()->reaches_gpu(to.data(), kBytes));
   Buffer host(kBytes);
-  EXPECT_FALSE(both[0].transport().reaches_device(host.data(), kBytes));
+  EXPECT_FALSE(both[0].transport().device_memory()->reaches_gpu(host.data(), kBytes));
   gpu_->fail_next("copy");
   std::uint64_t tag = 1;
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{300}, std::size_t{20'000}, kBytes})

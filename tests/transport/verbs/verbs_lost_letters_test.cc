@@ -17,6 +17,7 @@
 #include "support/fakes/fake_verbs.h"
 #include "support/fakes/forged_job.h"
 #include "transport/conformance.h"
+#include "transport/verbs/connections/letters.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/verbs.h"
 

@@ -2,6 +2,7 @@
 // without other effects. tests/fuzz/verbs_fuzz.cc covers the rest.
 // ctest: alone
 #include "support/fakes/verbs_peer.h"
+#include "transport/offers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -250,10 +251,10 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   EXPECT_THAT(net.transport->cause(1).to_string(), HasSubstr("ibv_post_send"));
   // It can reconnect.
   net.fake.refuse_sends = false;
-  net.transport->sever(1);
-  const std::string invitation = net.transport->reopen(1);
+  net.transport->recovery()->disconnect(1);
+  const std::string invitation = net.transport->recovery()->reopen(1);
   net.reopened(1, invitation);
-  ASSERT_TRUE(net.transport->meet(1, invitation));
+  ASSERT_TRUE(net.transport->recovery()->connect(1, invitation));
   for (std::uint64_t tag = 6; tag < 10; ++tag) {
     send(tag, 8);
     for (int k = 0; k < VerbsPeers::kQps; ++k) net.take(1, k);

@@ -1,4 +1,4 @@
-// Disconnecting and reconnecting in the verbs transport: Transport::sever(), reopen(), meet().
+// Connections of the verbs transport that end and begin anew: Recovery.
 // labels: multiproc
 // ctest: alone
 #include <gtest/gtest.h>
@@ -21,12 +21,12 @@ class VerbsSever : public OnVerbs {
   // Reconnects like rails: the lower rank asks, the higher one is ready first.
   static void open_again(Net& net, Rank low, Rank high) {
     Transport &a = net[low].transport(), &b = net[high].transport();
-    const std::string from_low = a.reopen(high);
+    const std::string from_low = a.recovery()->reopen(high);
     ASSERT_FALSE(from_low.empty());
-    const std::string from_high = b.reopen(low);
+    const std::string from_high = b.recovery()->reopen(low);
     ASSERT_FALSE(from_high.empty());
-    ASSERT_TRUE(b.meet(low, from_low));
-    ASSERT_TRUE(a.meet(high, from_high));
+    ASSERT_TRUE(b.recovery()->connect(low, from_low));
+    ASSERT_TRUE(a.recovery()->connect(high, from_high));
   }
   // A message of every size, both ways.
   void exchange(Net& net, Rank a, Rank b) {
@@ -51,8 +51,8 @@ class VerbsSever : public OnVerbs {
   }
   // Updates the ends' state: pending transfers with the peer will never complete.
   static void sever(Net& net, Rank a, Rank b, std::uint32_t id_high) {
-    net[a].transport().sever(b);
-    net[b].transport().sever(a);
+    net[a].transport().recovery()->disconnect(b);
+    net[b].transport().recovery()->disconnect(a);
     net[a].cancel(id_high);
     net[b].cancel(id_high);
   }
@@ -62,7 +62,7 @@ class VerbsSever : public OnVerbs {
 
 TEST_F(VerbsSever, SaysThatItCan) {
   Net both = net(2);
-  EXPECT_TRUE(both[0].caps().recoverable);
+  EXPECT_TRUE(both[0].transport().recovery());
 }
 
 // Whatever is pending at any moment, nothing of it is written or completes later, and later
@@ -131,11 +131,11 @@ TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
   exchange(both, 0, 1);
   sever(both, 0, 1, 99);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_FALSE(both[0].transport().reopen(1).empty());
-    EXPECT_FALSE(both[1].transport().reopen(0).empty());
+    EXPECT_FALSE(both[0].transport().recovery()->reopen(1).empty());
+    EXPECT_FALSE(both[1].transport().recovery()->reopen(0).empty());
   }
-  EXPECT_FALSE(both[0].transport().meet(1, ""));
-  EXPECT_FALSE(both[0].transport().meet(1, std::string(200, 'x')));
+  EXPECT_FALSE(both[0].transport().recovery()->connect(1, ""));
+  EXPECT_FALSE(both[0].transport().recovery()->connect(1, std::string(200, 'x')));
   open_again(both, 0, 1);
   exchange(both, 0, 1);
 }
@@ -144,13 +144,13 @@ TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
 TEST_F(VerbsSever, AnEndThatOnlyOneKnowsShows) {
   Net both = net(2);
   exchange(both, 0, 1);
-  both[1].transport().sever(0);
+  both[1].transport().recovery()->disconnect(0);
   Buffer data(kShort);
   both[0].send(1, 5000, data);
   const auto failed = [&] { return !both[0].transport().cause(1).ok(); };
   ASSERT_TRUE(both.until(failed));
   EXPECT_EQ(both[0].transport().cause(1).code(), Code::kPeerFailed);
-  both[0].transport().sever(1);
+  both[0].transport().recovery()->disconnect(1);
   both[0].give_up();
   open_again(both, 0, 1);
   EXPECT_TRUE(both[0].transport().cause(1).ok());

@@ -1,0 +1,122 @@
+// What the verbs transport keeps of a peer: lanes (queue pairs with their slots), messages under
+// way and the state of the connection (connections/queue_pairs.h).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transport/messages/matching.h"
+#include "transport/transport.h"
+#include "transport/verbs/connections/queue_pairs.h"
+#include "transport/verbs/credits.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/gpu.h"
+#include "transport/verbs/messages.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/registration_cache.h"
+
+namespace weft {
+
+using VerbsCache = RegistrationCache<VerbsMemory>;
+struct VerbsPeer;
+
+inline constexpr int kVerbsChain = 16;  // work requests per doorbell, at most
+
+// A message that waits for a slot of the peer.
+struct VerbsQueued {
+  VerbsMessageFront front;
+  const Head* head = nullptr;
+  const void* data = nullptr;  // kData
+  VerbsCts cts;                // kCts
+  std::uint64_t id = 0;        // kData: of the send, which is over once its bytes are in the slot
+};
+// The part of a long message that has its CTS and is written over one queue pair.
+struct VerbsWriting {
+  std::uint32_t number = 0;  // of the long message
+  VerbsCts cts;
+  std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are handed over
+};
+// One queue pair, and the slots at both of its ends. It lives from the first message to its peer
+// on; the queue pair and the slots, while the peer is connected.
+struct VerbsLane {
+  VerbsPeer* peer = nullptr;
+  std::uint32_t index = 0;      // among all lanes of the rank
+  std::uint32_t life = 0;       // generation of `qp`: rises when reconnecting replaces it
+  std::unique_ptr<VerbsQp> qp;  // null while there is no connection
+  VerbsSendCredits send_credits;
+  VerbsRecvCredits recv_credits;
+  std::uint32_t key = 0;            // of the staging
+  std::byte* staging = nullptr;     // registered copy of each slot of the peer
+  const std::byte* ring = nullptr;  // slots that the peer fills
+  std::uint64_t remote_ring = 0;
+  std::uint32_t remote_key = 0;
+  std::deque<VerbsQueued> queue;
+  std::deque<VerbsWriting> writing;
+  // Work requests are numbered: [0, posted) are chained or posted, [0, done) are complete.
+  std::uint64_t posted = 0, done = 0, signalled = 0;
+  std::vector<std::uint64_t> slot_request;  // 1 + the request that sent the slot last
+  std::deque<std::pair<std::uint64_t, std::uint32_t>> writes;  // last request, long message
+  std::array<ibv_send_wr, kVerbsChain> chain;
+  std::array<ibv_sge, kVerbsChain> pieces;
+  int chained = 0;
+  std::uint64_t payload = 0;  // all requests from here on are empty: nobody waits for them
+  bool signal = false;        // the end of the chain must be signalled
+  int receives = 0;           // receive requests to repost
+  bool touched = false;       // waits for a doorbell
+  bool drained = false;       // what came before the queue pair was stopped has been read
+
+  explicit VerbsLane(int slots) : send_credits(slots), recv_credits(slots) {}
+};
+
+// A receive that has its RTS and waits for a free window.
+struct VerbsWaiting {
+  Receive receive;
+  std::uint32_t number = 0;  // of the long message
+};
+// The content of an unexpected message: data, or an RTS.
+struct VerbsUnexpected {
+  VerbsMessage what = VerbsMessage::kData;
+  std::uint32_t number = 0;      // kRts
+  std::vector<std::byte> bytes;  // kData
+};
+// Registered memory of a transfer: the transfer's own, or a bounce buffer where the device does
+// not reach the GPU.
+struct VerbsReach {
+  std::byte* data = nullptr;
+  VerbsGpu::Stage stage;
+  VerbsCache::Lease lease;
+  explicit operator bool() const { return data != nullptr; }
+  const VerbsMemory& memory() const { return lease.memory(); }
+};
+struct VerbsLongSend {
+  Transfer transfer;
+  Rank peer = kNoRank;
+  enum class State : std::uint8_t { kRtsSent, kWriting } state = State::kRtsSent;
+  int parts = 0, open = 0;  // of the message; those that are not acknowledged
+  VerbsReach reach;
+};
+struct VerbsWindow {
+  bool used = false;
+  Receive receive;
+  std::uint32_t number = 0;
+  VerbsReach reach;
+  int parts = 0;  // that have arrived
+};
+struct VerbsPeer : VerbsConnection {
+  std::vector<VerbsLane*> lanes;
+  std::size_t next_lane = 0;  // for long messages
+  Matching<VerbsUnexpected> matching;
+  bool slowed = false;  // it is far ahead of this rank's receives, and gets no credits
+  std::vector<VerbsWindow> windows;
+  int windows_used = 0;
+  std::deque<VerbsWaiting> waiting;
+};
+
+}  // namespace weft
