@@ -11,7 +11,7 @@
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/core.h"
-#include "coll/runtime/message_task.h"
+#include "coll/tasks/message_task.h"
 
 namespace weft {
 namespace {
@@ -133,9 +133,9 @@ Request Communicator::message(bool send, void* data, std::size_t count, DType ty
     handle.status_ = g.failure;
     return handle;
   }
-  core.come_by();
+  core.waiting.come_by();
   handle.op_ = MessageTask::begin(g, send, peer, data, count, type);
-  if (core.asleep) core.to_serve.notify_one();
+  core.waiting.wake_server();
   return handle;
 }
 Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {

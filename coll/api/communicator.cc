@@ -12,9 +12,10 @@
 #include "coll/engine/signature.h"
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
-#include "coll/runtime/board_task.h"
-#include "coll/runtime/schedule_task.h"
+#include "coll/runtime/selector.h"
 #include "coll/select/cost.h"
+#include "coll/tasks/board_task.h"
+#include "coll/tasks/schedule_task.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 
@@ -96,10 +97,10 @@ std::uint64_t record_of(const GroupState& g, const Prepared& p) {
 }
 
 Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& what,
-             std::uint64_t record) WEFT_REQUIRES(core.mutex) {
+             std::uint64_t record) WEFT_REQUIRES(core_held) {
   task->what = g.part_of.record ? g.part_of.what : what;
   task->record = record;
-  core.submit(task);
+  core.tasks.submit(task);
   return task;
 }
 
@@ -107,7 +108,7 @@ Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& 
 // shortest path of a call. Returns the task where that took too long, else null; a call that does
 // not wait for long, or whose peers have no core, becomes a task soon.
 Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
-                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core.mutex) {
+                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // Only now: the message is on its way meanwhile.
@@ -122,7 +123,7 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
     if (finished()) return nullptr;
     if (i > kEager) relax();
   }
-  if (b.blocking && core.oversubscribed && core.tasks.empty()) {
+  if (b.blocking && core.oversubscribed && core.tasks.all().empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();
@@ -150,12 +151,12 @@ void name_whole(Head& part, const Head& whole) {
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
 // already.
 // lock: of a blocking call.
-Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) {
+Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   Call& call = b.call;
   const Collective c = b.collective;
   if (b.blocking && g.sequence % kLookEvery == 0 && !g.broken) [[unlikely]] {
-    core.hear();
+    core.failures.hear();
     core.run_callbacks(*lock);
   }
   if (g.broken.load(std::memory_order_relaxed)) {
@@ -202,7 +203,7 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) 
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  if (!p.plan && !core.prepare_plan(g, c, call, p, b.status)) [[unlikely]] {
+  if (!p.plan && !prepare_plan(g, c, call, p, b.status)) [[unlikely]] {
     core.telemetry->end_at_once(record);
     return nullptr;
   }
@@ -212,21 +213,21 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) 
 }
 
 // Who makes many calls that are over at once may make no others for long.
-void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
-  if (core.tasks.empty()) [[likely]]
+void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
+  if (core.tasks.all().empty()) [[likely]]
     return;
-  core.come_by();
-  core.progress();
+  core.waiting.come_by();
+  core.tasks.progress();
   core.run_callbacks(lock);
 }
 
 }  // namespace
 
-Task* Core::begin_part(GroupState& companion, Collective c, Call& call, Status& status) {
+Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status) {
   Beginning b{companion, c, call, 0, false, true};
   Task* task = nullptr;
   if (check_arguments(c, call, 0, companion.me, companion.ranks.size(), b.in_place, b.status))
-    task = begin(*this, b, nullptr);
+    task = begin(*companion.core, b, nullptr);
   status = std::move(b.status);
   return task;
 }
@@ -252,13 +253,13 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
     if (!on_host) [[unlikely]] {
       // A lane has taken the call, or it is over.
     } else if (b.task) {
-      b.status = core.wait(b.task, lock, give_way);
+      b.status = core.waiting.wait(b.task, lock, give_way);
     } else {
       move_others(core, lock);
     }
   }
   if (!on_host && b.task) [[unlikely]]
-    return core.wait(b.task);
+    return core.waiting.wait(b.task);
   if (give_way) yield_core();
   return std::move(b.status);
 }
@@ -318,7 +319,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   // A lane has checked the call, and its Compute finds the buffers.
   {
     CoreLock lock(core.mutex);
-    core.come_by();
+    core.waiting.come_by();
     if (state_->compute || begins_on_host(b, lock)) {
       b.task = begin(core, b, &lock);
       if (!b.task) move_others(core, lock);
@@ -326,7 +327,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   }
   Request handle(state_, b.task);
   if (!b.status.ok()) handle.status_ = std::move(b.status);
-  if (b.task) core.wake_server();
+  if (b.task) core.waiting.wake_server();
   return handle;
 }
 Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
@@ -359,7 +360,7 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
                               weft::name(collective), size(), g.shape.hosts.size()));
   }
   const CoreLock lock(g.core->mutex);
-  if (found) g.core->check_rails(g, *found, 0, true).check();
+  if (found) check_rails(g, *found, 0, true).check();
   g.forced[static_cast<std::size_t>(collective)] = found;
 }
 
@@ -368,7 +369,7 @@ std::vector<std::string> Communicator::algorithms(Collective collective) const {
   const CoreLock lock(g.core->mutex);
   std::vector<std::string> names;
   for (const Algorithm& a : weft::algorithms())
-    if (a.collective == collective && a.applies(g.shape) && g.core->check_rails(g, a, 0, true).ok())
+    if (a.collective == collective && a.applies(g.shape) && check_rails(g, a, 0, true).ok())
       names.emplace_back(a.name);
   return names;
 }

@@ -21,6 +21,7 @@
 #include "coll/api/communicator.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/runtime/lock.h"
 #include "coll/runtime/telemetry.h"
 #include "coll/runtime/waiting.h"
 #include "coll/schedule/algorithm.h"
@@ -42,12 +43,15 @@ inline constexpr int kLaneBits = 4;
 // The ids of the communicators that every job has; groups without a common rank share an id.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
 
+// The most ranks of a communicator with a board.
+inline constexpr int kMostOnBoard = 256;
+
 // After this long without any progress a rank looks for unexpected messages that show a mismatch,
 // then again after twice that time, and so on.
 inline constexpr std::chrono::milliseconds kLookAfter{20};
 
 // A collective, or one point-to-point message, under way. Each kind of task is in a file of its
-// own; the runtime knows no kind. The caller of every function holds the core's mutex.
+// own (coll/tasks); the runtime knows no kind. The caller of every function holds the core's mutex.
 struct Task {
   Task() = default;
   Task(const Task&) = delete;
@@ -55,20 +59,20 @@ struct Task {
   virtual ~Task() = default;
 
   // ---- what the runtime tells the task
-  // Core::submit() has taken the task in: posts what can go at once.
-  virtual void start() {}
+  // Tasks::submit() has taken the task in: posts what can go at once.
+  virtual void start() WEFT_REQUIRES(core_held) {}
   // A transfer of the task has ended.
-  virtual void complete(const Completion& transfer) { (void)transfer; }
-  // Moves along, after complete(), or in every turn of those who wait (Core::ask()).
+  virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) { (void)transfer; }
+  // Moves along, after complete(), or in every turn of those who wait (Tasks::ask()).
   enum class Step : std::uint8_t { kGoOn, kDone, kFailed };
-  virtual Step progress() { return Step::kGoOn; }
+  virtual Step progress() WEFT_REQUIRES(core_held) { return Step::kGoOn; }
   // The task has succeeded; the next tasks of its group may go.
-  virtual void done() {}
+  virtual void done() WEFT_REQUIRES(core_held) {}
   // The task and the others of its group have failed: drops their order, and gives up what the task
   // holds. The runtime cancels its transfers.
-  virtual void cancel() {}
+  virtual void cancel() WEFT_REQUIRES(core_held) {}
   // Nobody needs the task any more.
-  virtual void release() { delete this; }
+  virtual void release() WEFT_REQUIRES(core_held) { delete this; }
 
   // ---- what the runtime asks the task
   // A world rank that the task waits for; kNoRank: none.
@@ -76,10 +80,10 @@ struct Task {
   // Fills in how far the task is with each peer; false: it waits for others of its group.
   virtual bool survey(Recorder::Stalled& how_far) const = 0;
   // After Step::kFailed: what the transport says of it.
-  virtual Status failure() const { return {}; }
+  virtual Status failure() const WEFT_REQUIRES(core_held) { return {}; }
   // Searches for a message that shows that a peer runs another call than this rank does or did; ok
   // when there is none. The search takes long: it is for when nothing moves.
-  virtual Status mismatch() const { return {}; }
+  virtual Status mismatch() const WEFT_REQUIRES(core_held) { return {}; }
   // What the task has moved to and from each peer.
   virtual std::span<const Run::Traffic> traffic() { return {}; }
   // Whether threads that wait for the task move it, by a deadline; else a thread of its own does.
@@ -95,9 +99,9 @@ struct Task {
   Status status;
   std::optional<std::uint64_t> receipts;  // set when these, of Rails, are all that is missing
   bool moved = false;                     // the task has moved since the last check_deadline()
-  bool stirred = false;                   // in Core::stirred
-  bool asked = false;                     // in Core::asked
-  std::size_t at = kNowhere;              // index into Core::tasks
+  bool stirred = false;                   // in Tasks::stirred_
+  bool asked = false;                     // in Tasks::asked_
+  std::size_t at = kNowhere;              // index into Tasks::all()
   static constexpr std::size_t kNowhere = ~std::size_t{0};
   bool patient = false;  // Request::set_patient()
   Stall stall;
@@ -135,7 +139,7 @@ struct GroupCache {
   std::map<std::pair<PickKey, Rank>, std::vector<Candidate>> candidates;
   // Why an algorithm leaves its rails, by root and determinism; empty where it keeps to them.
   std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
-  bool proved = false;  // Core::prove_rails() has run
+  bool proved = false;  // prove_rails() has run
 };
 
 // What follows from the arguments of a call except its addresses. A communicator keeps that of each
@@ -186,12 +190,25 @@ struct Prepared {
   }
 };
 
-class BoardTask;     // board_task.h
-class ScheduleTask;  // schedule_task.h
+class BoardTask;     // coll/tasks/board_task.h
+class ScheduleTask;  // coll/tasks/schedule_task.h
+
+// The tasks with schedules of a process, and which of them are free. They keep their scratch.
+struct SchedulePool {
+  SpareScratch scratch;  // of tasks that have ended
+  std::vector<std::unique_ptr<ScheduleTask>> all;
+  std::vector<ScheduleTask*> free;
+};
+
 struct DeviceLanes;  // gpu/lane.h
 struct CodedCalls;   // codec/coded_task.h
 // Whether this thread is a communicator's GPU lane, which cannot end the communicator.
 inline thread_local bool lane_thread = false;
+
+// Starts a collective of a companion on host memory, and returns its task, or null with `status`
+// where it is over already (coll/api/communicator.cc).
+Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status)
+    WEFT_REQUIRES(core_held);
 
 // A communicator on this rank. It lives as long as a Communicator or a task of it; the fixed ones
 // (FixedGroup) live as long as the core.

@@ -16,6 +16,7 @@
 #include "coll/observe/port_counters.h"
 #include "coll/observe/recorder.h"
 #include "coll/observe/trace.h"
+#include "coll/runtime/lock.h"
 #include "coll/types.h"
 #include "topo/base/status.h"
 #include "transport/control/socket.h"
@@ -59,7 +60,7 @@ class Telemetry final : public Witness {
     std::uint64_t began_ns = 0;            // 0: not timed
   };
   // Comes before the task's first transfer.
-  void starting(Task& op) noexcept;
+  void starting(Task& op) noexcept WEFT_REQUIRES(core_held);
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
     counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
@@ -74,7 +75,7 @@ class Telemetry final : public Witness {
 
   // Comes now and then while a thread waits; `idle` is how long nothing has moved. A long idle time
   // begins a stall, and the flight recorder learns how far the tasks are.
-  void waiting(std::chrono::nanoseconds idle) noexcept;
+  void waiting(std::chrono::nanoseconds idle) noexcept WEFT_REQUIRES(core_held);
   // Ends a stall.
   void moving() noexcept {
     if (recorder_.is_stalled()) end_stall();
@@ -96,7 +97,7 @@ class Telemetry final : public Witness {
   void left() noexcept;
 
   // Tells the flight recorder how far each task is. The caller holds the core's mutex.
-  void survey();
+  void survey() WEFT_REQUIRES(core_held);
   // Diagnoses by the snapshots that ranks gave, and by who is silent, why the ranks wait.
   Diagnosis diagnose(std::vector<std::string> told, std::vector<Rank> silent) const;
   // The most characters of a failure's text.
@@ -113,7 +114,7 @@ class Telemetry final : public Witness {
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
-  void mark_ports();
+  void mark_ports() WEFT_REQUIRES(core_held);
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;
   void write_metrics() noexcept;

@@ -9,9 +9,6 @@
 
 namespace weft {
 
-// The most ranks of a communicator with a board.
-inline constexpr int kMostOnBoard = 256;
-
 // Publishes this rank's message on the group's board and begins a round of the board.
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 // Whether every member has published its message of the board's current round.
@@ -35,18 +32,20 @@ class BoardTask final : public Task {
     group = &g;
     call = of;
   }
-  void start() override;
-  Step progress() override;
-  void done() override;
-  void cancel() override { group->board_queue.clear(); }
+  void start() override WEFT_REQUIRES(core_held);
+  Step progress() override WEFT_REQUIRES(core_held);
+  void done() override WEFT_REQUIRES(core_held);
+  void cancel() override WEFT_REQUIRES(core_held) { group->board_queue.clear(); }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
-  Status failure() const override { return {Code::kMismatch, title(what)}; }
-  Status mismatch() const override;
+  Status failure() const override WEFT_REQUIRES(core_held) {
+    return {Code::kMismatch, title(what)};
+  }
+  Status mismatch() const override WEFT_REQUIRES(core_held);
 
  private:
   bool first() const { return group->board_queue.front() == this; }
-  void publish();
+  void publish() WEFT_REQUIRES(core_held);
 
   const Collective collective_;
   const Rank root_;

@@ -15,24 +15,25 @@ class ScheduleTask final : public Task {
   // Takes a free task of the core, if possible one that is set up for the plan of `prepared`.
   // blocks: the memory that the spans in `call` point to.
   static ScheduleTask* take(GroupState& group, const Prepared& prepared, const Call& call,
-                            std::vector<std::size_t>&& blocks);
+                            std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
 
-  void start() override;
-  void complete(const Completion& transfer) override { run_.complete(transfer); }
-  Step progress() override;
-  void done() override;
-  void cancel() override;
-  void release() override;
+  void start() override WEFT_REQUIRES(core_held);
+  void complete(const Completion& transfer) override WEFT_REQUIRES(core_held) {
+    run_.complete(transfer);
+  }
+  Step progress() override WEFT_REQUIRES(core_held);
+  void done() override WEFT_REQUIRES(core_held);
+  void cancel() override WEFT_REQUIRES(core_held);
+  void release() override WEFT_REQUIRES(core_held);
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
-  Status failure() const override;
-  Status mismatch() const override;
+  Status failure() const override WEFT_REQUIRES(core_held);
+  Status mismatch() const override WEFT_REQUIRES(core_held);
   std::span<const Run::Traffic> traffic() override { return run_.traffic(); }
 
  private:
-  Core& core() const;
   bool may_start() const;
-  void launch();
+  void launch() WEFT_REQUIRES(core_held);
 
   Run run_;
   const Plan* plan_ = nullptr;
