@@ -1,4 +1,4 @@
-// Communicator's rooted, all-to-all and vector collectives, and its messages.
+// Both forms of Communicator's collectives, and its messages.
 // This file does not know how a collective's Call is checked and started (communicator.cc).
 #include <fmt/format.h>
 
@@ -16,24 +16,21 @@
 namespace weft {
 namespace {
 
-Call call_of(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
-  Call call{.in = in, .out = out, .count = count, .type = type, .op = op.op};
-  call.factor = op.factor;
-  return call;
+Call even(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
+  return {.in = in, .out = out, .count = count, .type = type, .op = op.op, .factor = op.factor};
 }
 
-Call uneven_call(const void* in, void* out, const Blocks& blocks, DType type,
-                 Reduction op = RedOp::kSum) {
-  Call call = call_of(in, out, 0, type, op);
+Call uneven(const void* in, void* out, const Blocks& blocks, DType type,
+            Reduction op = RedOp::kSum) {
+  Call call = even(in, out, 0, type, op);
   call.is_vector = true;
   call.counts = blocks.counts;
   call.offsets = blocks.offsets;
   return call;
 }
 
-Call exchange_call(const void* in, const Blocks& sent, void* out, const Blocks& received,
-                   DType type) {
-  Call call = uneven_call(in, out, sent, type);
+Call exchanged(const void* in, const Blocks& sent, void* out, const Blocks& received, DType type) {
+  Call call = uneven(in, out, sent, type);
   call.recv_counts = received.counts;
   call.recv_offsets = received.offsets;
   return call;
@@ -41,73 +38,13 @@ Call exchange_call(const void* in, const Blocks& sent, void* out, const Blocks& 
 
 }  // namespace
 
-Status Communicator::reduce(const void* in, void* out, std::size_t count, DType type, Reduction op,
-                            Rank root) {
-  return run(Collective::kReduce, call_of(in, out, count, type, op), root);
-}
-Request Communicator::reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                   Reduction op, Rank root) {
-  return start(Collective::kReduce, call_of(in, out, count, type, op), root);
-}
-Status Communicator::gather(const void* in, void* out, std::size_t count, DType type, Rank root) {
-  return run(Collective::kGather, call_of(in, out, count, type), root);
-}
-Request Communicator::gather_async(const void* in, void* out, std::size_t count, DType type,
-                                   Rank root) {
-  return start(Collective::kGather, call_of(in, out, count, type), root);
-}
-Status Communicator::scatter(const void* in, void* out, std::size_t count, DType type, Rank root) {
-  return run(Collective::kScatter, call_of(in, out, count, type), root);
-}
-Request Communicator::scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                    Rank root) {
-  return start(Collective::kScatter, call_of(in, out, count, type), root);
-}
-Status Communicator::all_to_all(const void* in, void* out, std::size_t count, DType type) {
-  return run(Collective::kAllToAll, call_of(in, out, count, type), 0);
-}
-Request Communicator::all_to_all_async(const void* in, void* out, std::size_t count, DType type) {
-  return start(Collective::kAllToAll, call_of(in, out, count, type), 0);
-}
-
-// ---- blocks of different sizes ---------------------------------------------------------------
-
-Status Communicator::all_gather_v(const void* in, void* out, Blocks blocks, DType type) {
-  return run(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
-}
-Request Communicator::all_gather_v_async(const void* in, void* out, Blocks blocks, DType type) {
-  return start(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
-}
-Status Communicator::reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type,
-                                      Reduction op) {
-  return run(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
-}
-Request Communicator::reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                             Reduction op) {
-  return start(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
-}
-Status Communicator::gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
-  return run(Collective::kGather, uneven_call(in, out, blocks, type), root);
-}
-Request Communicator::gather_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                     Rank root) {
-  return start(Collective::kGather, uneven_call(in, out, blocks, type), root);
-}
-Status Communicator::scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
-  return run(Collective::kScatter, uneven_call(in, out, blocks, type), root);
-}
-Request Communicator::scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                      Rank root) {
-  return start(Collective::kScatter, uneven_call(in, out, blocks, type), root);
-}
-Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks received,
-                                  DType type) {
-  return run(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
-}
-Request Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
-                                         DType type) {
-  return start(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
-}
+#define WEFT_DEFINE(name, collective, parameters, call, root)                              \
+  Status Communicator::name parameters { return run(Collective::collective, call, root); } \
+  Request Communicator::name##_async parameters {                                          \
+    return start(Collective::collective, call, root);                                      \
+  }
+WEFT_EACH_COLLECTIVE(WEFT_DEFINE)
+#undef WEFT_DEFINE
 
 // ---- messages -----------------------------------------------------------------------------
 

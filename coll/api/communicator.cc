@@ -295,22 +295,6 @@ Rank Communicator::world_rank(Rank r) const {
   return state_->ranks[static_cast<std::size_t>(r)];
 }
 
-Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
-                                Reduction op) {
-  return run(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
-}
-Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
-  return run(Collective::kAllGather, {in, out, count, type}, 0);
-}
-Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                    Reduction op) {
-  return run(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
-}
-Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
-                               Rank root) {
-  return run(Collective::kBroadcast, {in, out, count, type}, root);
-}
-Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
 Request Communicator::start(Collective c, Call&& call, Rank root) {
   if (!state_) return Request(empty_communicator(name(c)));
   adapt(c, call);
@@ -330,23 +314,6 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   if (b.task) core.waiting.wake_server();
   return handle;
 }
-Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                       Reduction op) {
-  return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
-}
-Request Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
-  return start(Collective::kAllGather, {in, out, count, type}, 0);
-}
-Request Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                           Reduction op) {
-  return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
-}
-Request Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
-                                      Rank root) {
-  return start(Collective::kBroadcast, {in, out, count, type}, root);
-}
-Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
-
 void Communicator::set_algorithm(Collective collective, std::string_view name) {
   const Algorithm* found = nullptr;
   GroupState& g = state();
