@@ -1,4 +1,4 @@
-// The collectives of a Communicator, one row each: communicator.h declares, and collectives.cc
+// The collectives of a Communicator, one row each: communicator.h declares, and communicator.cc
 // defines, both forms of a collective from its row.
 //
 // X(name, collective, (parameters with types), the Call that they describe, root)

@@ -156,7 +156,7 @@ void Core::set_up_links(const std::vector<Rank>& memory_of) {
   for (const Transport* link : links.all)
     groups.id_bits = std::min(groups.id_bits, link->caps().tag_bits - kIdShift);
   groups.id_bits -= kLaneBits;
-  if (!no_shm) links.use(static_cast<std::size_t>(links.shm_link));
+  if (!no_shm) links.use(static_cast<std::uint8_t>(links.shm_link));
 
   telemetry = std::make_unique<Telemetry>(*this, [this] { away(); });
 

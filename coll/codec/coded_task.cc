@@ -107,20 +107,20 @@ Task* CodedTask::begin(GroupState& g, Collective c, const Call& call, std::uint6
   make_calls(g);
   g.last = call.codec == Codec::kFp8 ? &kFp8Blocks : &kInt8Blocks;
   g.last_on_board = false;
-  auto* const task = new CodedTask(g, c, call);
+  auto* const task = new CodedTask(g, c, call, number);
   task->call.total_bytes = call.count * sizeof(float) * (by_blocks(c) ? g.ranks.size() : 1);
   task->call.head = signature(c, call, 0, g.id, number);
   task->call.tag = g.tag_of(number - 1);
-  task->what = g.describe(c, call, task->call.head, 0, number);
   seal(task->call.head);
-  task->record = core.telemetry->begin(task->what);
+  task->record = core.telemetry->begin(task->what());
   core.tasks.submit(task);
   return task;
 }
 
-CodedTask::CodedTask(GroupState& g, Collective c, const Call& of)
+CodedTask::CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number)
     : calls_(*g.coded),
       collective_(c),
+      number_(number),
       n_(g.ranks.size()),
       hosts_(calls_.across.size()),
       places_(calls_.place.size()),
@@ -182,7 +182,7 @@ bool CodedTask::next() {
 void CodedTask::run(GroupState& companion, Collective c, const void* in, void* out,
                     std::size_t count, DType type, std::span<const std::size_t> counts) {
   companion.part_of = {
-      .record = record, .tag = call.tag, .group = group, .what = what, .head = call.head};
+      .record = record, .tag = call.tag, .group = group, .what = what(), .head = call.head};
   companion.shape.deterministic = true;  // a host's sums have the same bits by every algorithm
   Call part{.in = in, .out = out, .count = count, .type = type};
   part.is_vector = !counts.empty();

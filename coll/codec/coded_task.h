@@ -44,12 +44,15 @@ class CodedTask final : public Task {
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { calls_.queue.clear(); }
   void release() override WEFT_REQUIRES(core_held);
+  CallDescriptor what() const override {
+    return group->describe(collective_, call, call.head, 0, number_);
+  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled&) const override { return false; }  // its part has more to tell
   Status failure() const override WEFT_REQUIRES(core_held) { return failure_; }
 
  private:
-  CodedTask(GroupState& g, Collective c, const Call& of);
+  CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number);
   bool next() WEFT_REQUIRES(core_held);  // starts the next part; false: there is none
   void run(GroupState& companion, Collective c, const void* in, void* out, std::size_t count,
            DType type, std::span<const std::size_t> counts = {}) WEFT_REQUIRES(core_held);
@@ -62,6 +65,7 @@ class CodedTask final : public Task {
 
   CodedCalls& calls_;
   const Collective collective_;
+  const std::uint64_t number_;  // of the communicator's collectives
   const std::size_t n_, hosts_, places_;
   const std::size_t part_count_, part_bytes_;  // of what one rank sums, or of its block
   std::vector<std::size_t> counts_;            // of reduce_host()

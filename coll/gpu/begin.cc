@@ -133,7 +133,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
     handle = new GpuTask(g, describe(g, *op, g.sequence));
-    handle->record = core.telemetry->begin(handle->what);
+    handle->record = core.telemetry->begin(handle->what());
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }

@@ -196,7 +196,7 @@ void DeviceLane::run(DeviceOperation& op) {
 // What its steps are a part of. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
-  CallDescriptor what = op.handle ? op.handle->what : describe(group_, op, ++replays_);
+  CallDescriptor what = op.handle ? op.handle->what() : describe(group_, op, ++replays_);
   what.replay = !op.handle;
   const std::uint64_t record = op.handle ? op.handle->record : core_.telemetry->begin(what);
   companion_->part_of = {

@@ -95,7 +95,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // In this order: what comes later refers to what comes before.
   Links links{options};
   std::unique_ptr<Telemetry> telemetry;
-  Groups groups{*this};
+  GroupTable groups{*this};
   Failures failures{*this};
   SchedulePool schedules WEFT_GUARDED_BY(core_held);
   Tasks tasks{links, failures, telemetry};

@@ -264,7 +264,7 @@ Status Failures::mismatch(const Scope& scope) const {
 Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
-  const CallDescriptor& call = whole.record ? whole.what : task->what;
+  const CallDescriptor call = whole.record ? whole.what : task->what();
   const std::string what = fmt::format("{} did not finish within {} ms", name(call.collective),
                                        core_.options.timeout.count());
   const std::uint64_t record = task->record;

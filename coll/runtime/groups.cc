@@ -8,8 +8,36 @@
 
 namespace weft {
 
-std::unique_ptr<GroupState> Groups::make(std::uint32_t id, std::uint64_t number,
-                                         std::vector<Rank> ranks, const GroupState* whole) {
+CallDescriptor GroupState::describe(Collective c, const Call& call, const Head& head, Rank root,
+                                    std::uint64_t number) const {
+  CallDescriptor what{.comm = id,
+                      .leader = ranks.front(),
+                      .members = static_cast<int>(ranks.size()),
+                      .sequence = number,
+                      .collective = c,
+                      .is_vector = call.is_vector,
+                      .type = call.type,
+                      .op = call.op,
+                      .codec = call.codec,
+                      .root = root,
+                      .count = call.count};
+  if (!call.is_vector) return what;
+  std::uint64_t sum = 0;
+  for (const std::size_t count : call.counts) sum += count;
+  what.set_word(by_pairs(what) ? sum : head.about[0]);
+  return what;
+}
+
+void GroupState::name_whole(Head& part) const {
+  const Head& whole = part_of.head;
+  part.about[1] = whole.about[1];
+  if (!(whole.about[2] & kCodecBits)) return;
+  part.about[0] = whole.about[0];
+  part.about[2] = (part.about[2] & kAlgorithmBits) | (whole.about[2] & ~kAlgorithmBits);
+}
+
+std::unique_ptr<GroupState> GroupTable::make(std::uint32_t id, std::uint64_t number,
+                                             std::vector<Rank> ranks, const GroupState* whole) {
   const Topology& topology = *core_.topology;
   auto g = std::make_unique<GroupState>();
   g->core = &core_;
@@ -56,18 +84,18 @@ std::unique_ptr<GroupState> Groups::make(std::uint32_t id, std::uint64_t number,
   return g;
 }
 
-std::unique_ptr<GroupState> Groups::make_companion(const GroupState& whole, std::uint32_t which,
-                                                   std::vector<Rank> ranks) {
+std::unique_ptr<GroupState> GroupTable::make_companion(const GroupState& whole, std::uint32_t which,
+                                                       std::vector<Rank> ranks) {
   auto g = make(whole.id | which << id_bits, whole.number, std::move(ranks), &whole);
   all[g->id] = g.get();
   return g;
 }
 
-void Groups::forget_messages(std::uint32_t id) {
+void GroupTable::forget_messages(std::uint32_t id) {
   core_.links.forget(static_cast<std::uint64_t>(id) << kIdShift, ~std::uint64_t{0} << kIdShift);
 }
 
-void Groups::forget(GroupState& g) {
+void GroupTable::forget(GroupState& g) {
   for (const auto& companion : g.companions) forget(*companion);
   g.board.reset();
   forget_messages(g.id);
@@ -75,17 +103,17 @@ void Groups::forget(GroupState& g) {
   if (g.cache.use_count() == 1) caches_.erase(g.ranks);
 }
 
-void Groups::forget_candidates() {
+void GroupTable::forget_candidates() {
   for (const auto& [ranks, cache] : caches_)
     if (const auto kept = cache.lock()) kept->candidates.clear();
 }
 
-bool Groups::wants_board(const GroupState& g) const {
+bool GroupTable::wants_board(const GroupState& g) const {
   return core_.links.shm_link >= 0 && g.one_machine && g.ranks.size() > 1 &&
          g.ranks.size() <= static_cast<std::size_t>(kMostOnBoard);
 }
 
-GroupState& Groups::fixed(std::uint32_t id, std::vector<Rank> ranks) {
+GroupState& GroupTable::fixed(std::uint32_t id, std::vector<Rank> ranks) {
   fixed_.resize(kFixedGroups);
   std::unique_ptr<GroupState>& g = fixed_[id];
   if (!g) {

@@ -1,5 +1,5 @@
-// Groups: the communicators of a process and what communicators of the same ranks share. This class
-// does not know how ranks agree on a new communicator (coll/api/split.cc).
+// GroupTable: the communicators of a process and what communicators of the same ranks share. This
+// class does not know how ranks agree on a new communicator (coll/api/split.cc).
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <memory>
 #include <vector>
 
+#include "coll/runtime/group_state.h"
 #include "coll/runtime/lock.h"
-#include "coll/runtime/task.h"
 
 namespace weft {
 
-class Groups {
+class GroupTable {
  public:
-  explicit Groups(Core& core) : core_(core) {}
+  explicit GroupTable(Core& core) : core_(core) {}
 
   // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
   // Where ranks of it are gone, the communicator is over from the start.

@@ -100,6 +100,11 @@ void Links::poll_rails() noexcept {
   for (int i = 0; i < kPolls; ++i) rails->poll();
 }
 
+void Links::use_first(std::uint8_t link) {
+  used_[link] = true;
+  polled.insert(std::ranges::upper_bound(polled, link), link);
+}
+
 bool Links::arm(std::vector<int>& fds) {
   bool armed = true;
   for (const std::size_t l : polled) armed = all[l]->arm(fds) && armed;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -84,13 +85,12 @@ class Links {
 
   // ---- polls
   // Polls that link from now on.
-  void use(std::size_t link) WEFT_REQUIRES(core_held) {
-    if (std::ranges::find(polled, link) != polled.end()) [[likely]]
-      return;
-    polled.insert(std::ranges::upper_bound(polled, link), link);
+  void use(std::uint8_t link) WEFT_REQUIRES(core_held) {
+    if (!used_[link]) [[unlikely]]
+      use_first(link);
   }
   Transport& use_for(Rank peer) WEFT_REQUIRES(core_held) {
-    use(static_cast<std::size_t>(link_to(peer)));
+    use(static_cast<std::uint8_t>(link_to(peer)));
     return to(peer);
   }
   // Adds what the links in use wake a sleeping thread by; false: the thread must not sleep.
@@ -118,11 +118,13 @@ class Links {
   std::vector<std::uint8_t> shm_peer;    // by world rank: shm reaches the rank
 
  private:
+  void use_first(std::uint8_t link) WEFT_REQUIRES(core_held);
   int add(std::unique_ptr<Transport> transport) WEFT_NO_THREAD_SAFETY_ANALYSIS;
 
   const WorldOptions& options_;
   Rank me_ = 0;
   const Topology* topology_ = nullptr;
+  std::array<bool, 256> used_ WEFT_GUARDED_BY(core_held){};  // by link: it is in `polled`
   std::vector<std::unique_ptr<Transport>> transports_ WEFT_GUARDED_BY(core_held);  // of `all`
 };
 

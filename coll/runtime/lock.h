@@ -1,4 +1,4 @@
-// The mutex of a core, and its lock. Tasks, Failures, Links, Groups and Waiting share this one
+// The mutex of a core, and its lock. Tasks, Failures, Links, GroupTable and Waiting share this one
 // mutex. These classes do not know what the mutex guards.
 #pragma once
 
@@ -12,11 +12,7 @@ namespace weft {
 // "This thread holds the mutex of its core." Annotations name this capability and not the mutex,
 // as clang cannot see that `core.mutex` and `task->group->core->mutex` are the same object. A
 // function works on one core.
-class WEFT_CAPABILITY("mutex") CoreHeld {
- public:
-  // For a function that clang cannot follow to its caller, which holds the mutex.
-  void assert_held() const WEFT_ASSERT_CAPABILITY(this) {}
-};
+class WEFT_CAPABILITY("mutex") CoreHeld {};
 inline constexpr CoreHeld core_held;
 
 // A mutex whose holder sees that other threads want it: a thread that polls for long lets them in.

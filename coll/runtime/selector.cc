@@ -201,12 +201,12 @@ Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
 
 // ---- calls -----------------------------------------------------------------------------------
 
-void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
-             const Prepared::Arguments& given, Prepared& p) {
+bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
+             PreparedRef& kept, Status& status) {
+  Prepared& p = kept.renew();
   const std::size_t n = g.ranks.size();
-  p.of = {};
-  p.plan = nullptr;
-  p.total_bytes = total_bytes(c, call, n);
+  const Core& core = *g.core;
+  p.total_bytes = call.total_bytes;
   const std::size_t block = call.count * size_of(call.type);
   const std::size_t mine = block * static_cast<std::size_t>(g.me);
   const Footprint all = footprint(c), here = footprint(c, g.me, given.root);
@@ -214,27 +214,28 @@ void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number
   p.out_bytes = block * blocks_in(here.out, n);
   p.in_at = all.in != all.out && all.in == Part::kAll ? mine : 0;
   p.out_at = all.in != all.out && all.out == Part::kAll ? mine : 0;
-  p.head = call.is_vector ? uneven_signature(c, call, given.root, g.core->job->rank(), g.id, number)
-                          : signature(c, call, given.root, g.id, number);
-  p.what = g.describe(c, call, p.head, given.root, number);
+  p.head = call.is_vector ? uneven_signature(c, call, given.root, core.job->rank(), g.id, 0)
+                          : signature(c, call, given.root, g.id, 0);
+  p.what = g.describe(c, call, p.head, given.root, 0);
   p.packed = book::pack(p.what);
   p.timed = !by_pairs(p.head);
   p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
-  p.board = !by_pairs(p.head) && !p.empty &&
-            on_board(g, g.core->tuning, c, given.forced, p.total_bytes, given.root);
   p.of = given;
+  p.of.selection = 0;  // until all is found
+  p.board =
+      p.timed && !p.empty && on_board(g, core.tuning, c, given.forced, p.total_bytes, given.root);
+  if (!p.board && !p.empty) {
+    // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
+    p.algorithm = p.timed ? choose(g, c, given.forced, p.total_bytes, given.root)
+                          : find_algorithm(c, "pairwise");
+    p.plan = plan_for(g, c, *p.algorithm, call, given.root, given.in_place,
+                      given.forced == p.algorithm, status);
+    if (!p.plan) return false;
+    p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
+  }
   // The blocks of a vector call differ from call to call, and a Compute's plans are its own.
-  if (call.is_vector || g.compute) p.of.selection = 0;
-}
-
-bool prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p, Status& status) {
-  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
-  p.algorithm =
-      p.timed ? choose(g, c, p.of.forced, p.total_bytes, p.of.root) : find_algorithm(c, "pairwise");
-  p.plan = plan_for(g, c, *p.algorithm, call, p.of.root, p.of.in_place, p.of.forced == p.algorithm,
-                    status);
-  if (p.plan) p.slicing = slicing_for(g.core->tuning, *p.plan, p.total_bytes, g.core->costs);
-  return p.plan;
+  if (!call.is_vector && !g.compute) p.of.selection = given.selection;
+  return true;
 }
 
 void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,

@@ -10,14 +10,11 @@
 
 namespace weft {
 
-// Works out what follows from the arguments of a call, but for the plan. `number`: of the
-// collective.
-void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
-             const Prepared::Arguments& given, Prepared& p) WEFT_REQUIRES(core_held);
-// Looks for the algorithm, the plan and the slicing of a call. Returns false where the rail
-// contract refuses the algorithm, and `status` then says why.
-bool prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p, Status& status)
-    WEFT_REQUIRES(core_held);
+// Describes the call with these arguments, selects its algorithm and finds its plan. Returns false
+// where the rail contract refuses the algorithm: then `status` says why, and the next such call is
+// described anew. The caller checks first whether `p` describes the call already.
+bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
+             PreparedRef& p, Status& status) WEFT_REQUIRES(core_held);
 
 // Proves that each collective of a new group has an algorithm that keeps the rail contract. Where a
 // collective has none, logs the path that breaks it, or throws Error (cross_rail "never").

@@ -60,8 +60,10 @@ void Tasks::finish(Task* task, const Status& status) {
 
 bool Tasks::progress() {
   const std::uint64_t before = moves_;
-  for (const std::size_t l : links_.polled) {
-    const std::size_t n = links_.all[l]->poll(completions_);
+  const Links& links = links_;
+  for (const std::size_t l : links.polled) {
+    const std::size_t n = links.all[l]->poll(completions_);
+    if (n == 0) continue;
     moves_ += n;
     for (std::size_t i = 0; i < n; ++i) {
       const auto id = static_cast<std::uint32_t>(completions_[i].id >> 32);

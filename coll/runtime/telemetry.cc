@@ -104,12 +104,14 @@ void Telemetry::name_communicator(const GroupState& group, std::string name) {
   if (trace_) trace_->name_communicator(group.id, std::move(name), group.ranks);
 }
 
-std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed) noexcept {
+std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed,
+                               std::uint64_t sequence) noexcept {
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();
   counted.bytes.add(what.count * (what.message ? 1 : size_of(what.type)));
-  const std::uint64_t number = recorder_.begin(packed);
-  if (trace_) trace_->begin(number, what);
+  const std::uint64_t number = recorder_.begin(packed, sequence);
+  if (trace_) [[unlikely]]
+    trace_->begin(number, numbered(what, sequence));
   return number;
 }
 
@@ -137,10 +139,10 @@ void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
   // Of a call whose size no rank knows: what this one sends.
-  const std::size_t bytes =
-      by_pairs(op.what) ? op.what.count * size_of(op.what.type) : op.call.total_bytes;
+  const CallDescriptor what = op.what();
+  const std::size_t bytes = by_pairs(what) ? what.count * size_of(what.type) : op.call.total_bytes;
   log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank,
-             name(op.what.collective), op.what.is_vector ? "_v" : "", bytes,
+             name(what.collective), what.is_vector ? "_v" : "", bytes,
              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
 }
 
@@ -166,7 +168,7 @@ void Telemetry::end(Task& op) noexcept {
   end(op.record, ok);
   if (trace_) trace_->forget_transfers(op.id);
   if (!ok && op.record & kPart) return;
-  if (!ok) return counters_.calls[static_cast<std::size_t>(op.what.collective)].failures.add();
+  if (!ok) return counters_.calls[static_cast<std::size_t>(op.what().collective)].failures.add();
   const auto& [algorithm, began_ns] = op.timing;
   const std::uint64_t took_ns = began_ns ? exact_ns() - began_ns : 0;
   if (core_.options.counters && std::chrono::nanoseconds(took_ns) > core_.options.slow)

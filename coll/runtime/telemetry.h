@@ -41,9 +41,12 @@ class Telemetry final : public Witness {
   // The caller of each function from begin() to moving() holds the core's mutex.
 
   // Opens the record of a call, and returns the record's number for end().
-  std::uint64_t begin(const CallDescriptor& what) noexcept { return begin(what, book::pack(what)); }
-  // The same with what pack() made of the call.
-  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed) noexcept;
+  std::uint64_t begin(const CallDescriptor& what) noexcept {
+    return begin(what, book::pack(what), what.sequence);
+  }
+  // The same of the call number `sequence` of those that `what`, and pack() of it, describe.
+  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
+                      std::uint64_t sequence) noexcept;
   // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
   // Closes the record of a call that has no Task.

@@ -181,8 +181,8 @@ Status Waiting::wait(Task* op, CoreLock& lock, bool& give_way) {
   Status status;
   if (!op->status.ok()) status = std::exchange(op->status, {});
   // Others of this core may have what they wait for: they come first, not this rank's next call.
-  give_way = core_.oversubscribed && op->polled() && !op->what.message && !op->group->one_machine &&
-             status.ok();
+  give_way = core_.oversubscribed && op->polled() && !op->group->one_machine && status.ok() &&
+             !op->what().message;
   op->release();
   return status;
 }

@@ -135,6 +135,17 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 // ---- the task ------------------------------------------------------------------------------
 
+BoardTask* BoardTask::begin(GroupState& g, Collective collective, const PreparedRef& prepared,
+                            std::uint64_t number, std::uint64_t record, const Call& call,
+                            std::vector<std::size_t>&& blocks, bool published) {
+  auto* const task = new BoardTask(collective, prepared, number, std::move(blocks), published);
+  task->group = &g;
+  task->record = record;
+  task->call = call;
+  g.core->tasks.submit(task);
+  return task;
+}
+
 void BoardTask::start() {
   group->board_queue.push_back(this);
   if (first()) publish();

@@ -23,32 +23,43 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 class BoardTask final : public Task {
  public:
-  // collective, root: of the call, which may be a part of the user's. published: this rank's
-  // message is on the board already, which only the first task of the group can have done.
-  // blocks: what the spans of a vector call point into.
-  BoardTask(GroupState& g, Collective collective, const Call& of, std::vector<std::size_t>&& blocks,
-            Rank root, bool published)
-      : collective_(collective), root_(root), blocks_(std::move(blocks)), published_(published) {
-    group = &g;
-    call = of;
-  }
+  // Starts the collective with that number, of that record. published: this rank's message is on
+  // the board already, which only the first task of the group can have done. blocks: what the spans
+  // of a vector call point into.
+  static BoardTask* begin(GroupState& g, Collective collective, const PreparedRef& prepared,
+                          std::uint64_t number, std::uint64_t record, const Call& call,
+                          std::vector<std::size_t>&& blocks, bool published)
+      WEFT_REQUIRES(core_held);
   void start() override WEFT_REQUIRES(core_held);
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { group->board_queue.clear(); }
+  CallDescriptor what() const override {
+    return group->part_of.record ? group->part_of.what : numbered(prepared_->what, number_);
+  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held) {
-    return {Code::kMismatch, title(what)};
+    return {Code::kMismatch, title(what())};
   }
   Status mismatch() const override WEFT_REQUIRES(core_held);
 
  private:
+  BoardTask(Collective collective, const PreparedRef& prepared, std::uint64_t number,
+            std::vector<std::size_t>&& blocks, bool published)
+      : collective_(collective),
+        root_(prepared->of.root),
+        prepared_(prepared),
+        number_(number),
+        blocks_(std::move(blocks)),
+        published_(published) {}
   bool first() const { return group->board_queue.front() == this; }
   void publish() WEFT_REQUIRES(core_held);
 
   const Collective collective_;
   const Rank root_;
+  const PreparedRef prepared_;
+  const std::uint64_t number_;
   const std::vector<std::size_t> blocks_;
   bool published_;
   int diverging_ = -1;

@@ -40,18 +40,22 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
   call.count = count;
   call.type = type;
   call.total_bytes = bytes_;
-  const std::uint64_t number = ++(sends ? g.sends : g.recvs)[with];
+  number_ = ++(sends ? g.sends : g.recvs)[with];
   call.head =
-      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number);
+      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number_);
   seal(call.head);
-  what = g.describe(Collective::kSendRecv, call, call.head, peer_, number);
-  what.message = true;
-  what.sends = sends;
-  what.count = bytes_;
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
              (slices & kNumbers);
   slices += slices_;
-  record = core_.telemetry->begin(what);
+  record = core_.telemetry->begin(MessageTask::what());
+}
+
+CallDescriptor MessageTask::what() const {
+  CallDescriptor what = group->describe(Collective::kSendRecv, call, call.head, peer_, number_);
+  what.message = true;
+  what.sends = sends_;
+  what.count = bytes_;
+  return what;
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,

@@ -57,6 +57,7 @@ class MessageTask final : public Task {
   void complete(const Completion& transfer) override WEFT_REQUIRES(core_held);
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
+  CallDescriptor what() const override;
   Rank waiting_for() const override { return peer_; }
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held);
@@ -71,6 +72,7 @@ class MessageTask final : public Task {
   const bool sends_;
   const Rank peer_;  // world rank
   const std::size_t bytes_;
+  std::uint64_t number_;  // of the messages to the peer, or from it
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;

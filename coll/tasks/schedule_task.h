@@ -12,10 +12,11 @@ namespace weft {
 class ScheduleTask final : public Task {
  public:
   explicit ScheduleTask(SpareScratch& scratch) { run_.share_scratch(scratch); }
-  // Takes a free task of the core, if possible one that is set up for the plan of `prepared`.
-  // blocks: the memory that the spans in `call` point to.
-  static ScheduleTask* take(GroupState& group, const Prepared& prepared, const Call& call,
-                            std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
+  // Starts the collective with that number, of that record, on a free task of the core: if possible
+  // on one that is set up for its plan. blocks: the memory that the spans in `call` point to.
+  static ScheduleTask* begin(GroupState& group, const PreparedRef& prepared, std::uint64_t number,
+                             std::uint64_t record, const Call& call,
+                             std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
 
   void start() override WEFT_REQUIRES(core_held);
   void complete(const Completion& transfer) override WEFT_REQUIRES(core_held) {
@@ -25,6 +26,9 @@ class ScheduleTask final : public Task {
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held);
   void release() override WEFT_REQUIRES(core_held);
+  CallDescriptor what() const override {
+    return group->part_of.record ? group->part_of.what : numbered(prepared_->what, number_);
+  }
   Rank waiting_for() const override;
   bool survey(Recorder::Stalled& how_far) const override;
   Status failure() const override WEFT_REQUIRES(core_held);
@@ -32,12 +36,15 @@ class ScheduleTask final : public Task {
   std::span<const Run::Traffic> traffic() override { return run_.traffic(); }
 
  private:
+  // Brings to the end of pool.free, where there may be none, a task for the plan.
+  static void find_free(SchedulePool& pool, const Plan& plan, std::size_t bytes)
+      WEFT_REQUIRES(core_held);
   bool may_start() const;
   void launch() WEFT_REQUIRES(core_held);
 
   Run run_;
-  const Plan* plan_ = nullptr;
-  Slicing slicing_;                  // for a run without a Compute
+  PreparedRef prepared_;  // of the call, and number_: of the communicator's collectives
+  std::uint64_t number_ = 0;
   Compute* compute_ = nullptr;       // of the group, when the run started
   std::uint64_t start_ = 0;          // the number among the group's tasks with schedules
   std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to

@@ -41,6 +41,7 @@ struct ToldTask : Task {
   void done() override { ++dones; }
   void cancel() override { ++cancels; }
   void release() override {}
+  CallDescriptor what() const override { return {}; }
   bool survey(Recorder::Stalled&) const override { return false; }
   Status failure() const override { return {Code::kInvalidArgument, "told to fail"}; }
 

@@ -27,14 +27,14 @@ endforeach()
 
 set(text "")
 foreach(source IN ITEMS coll/gpu/lane.cc coll/gpu/messages.cc coll/gpu/message_ends.cc
-                        coll/api/core.cc coll/runtime/failures.cc coll/runtime/waiting.cc)
+                        coll/api/core.cc coll/runtime/answering.cc coll/runtime/waiting.cc)
   file(READ ${SOURCE}/${source} of_source)
   string(REGEX REPLACE "const (Core|Mutex)Lock lock\\([a-z_.]+\\);" "" of_source "${of_source}")
   string(APPEND text "${of_source}")
 endforeach()
 weft_check(unlocked "${text}")
 foreach(guarded IN ITEMS queue_ busy_ closed_ under_way_ captured_ waiting_ usable
-                         enter why_given_up waiters_ suspicions_ hear all)
+                         enter why_given_up learnt_times waiters_)
   if(NOT found MATCHES "'${guarded}' requires holding mutex")
     message(SEND_ERROR "clang does not say that '${guarded}' is used without its mutex:\n${found}")
   endif()

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "support/jobs/ranks.h"
@@ -54,7 +55,7 @@ TEST_F(LinksOfRank1, MessagesAreOfferedOnlyBetweenGpusOfAHostWithoutChecks) {
 TEST_F(LinksOfRank1, ThoseInUseArePolledInOrderAndOnce) {
   FairMutex mutex;
   const CoreLock lock(mutex);
-  for (const std::size_t link : {2, 0, 2, 1}) links_.use(link);
+  for (const std::uint8_t link : {2, 0, 2, 1}) links_.use(link);
   EXPECT_THAT(links_.polled, ElementsAre(0, 1, 2));
 }
 

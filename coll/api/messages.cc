@@ -1,5 +1,4 @@
-// Both forms of Communicator's collectives, and its messages.
-// This file does not know how a collective's Call is checked and started (communicator.cc).
+// Communicator's messages. This file does not know collectives.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -14,40 +13,6 @@
 #include "coll/tasks/message_task.h"
 
 namespace weft {
-namespace {
-
-Call even(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
-  return {.in = in, .out = out, .count = count, .type = type, .op = op.op, .factor = op.factor};
-}
-
-Call uneven(const void* in, void* out, const Blocks& blocks, DType type,
-            Reduction op = RedOp::kSum) {
-  Call call = even(in, out, 0, type, op);
-  call.is_vector = true;
-  call.counts = blocks.counts;
-  call.offsets = blocks.offsets;
-  return call;
-}
-
-Call exchanged(const void* in, const Blocks& sent, void* out, const Blocks& received, DType type) {
-  Call call = uneven(in, out, sent, type);
-  call.recv_counts = received.counts;
-  call.recv_offsets = received.offsets;
-  return call;
-}
-
-}  // namespace
-
-#define WEFT_DEFINE(name, collective, parameters, call, root)                              \
-  Status Communicator::name parameters { return run(Collective::collective, call, root); } \
-  Request Communicator::name##_async parameters {                                          \
-    return start(Collective::collective, call, root);                                      \
-  }
-WEFT_EACH_COLLECTIVE(WEFT_DEFINE)
-#undef WEFT_DEFINE
-
-// ---- messages -----------------------------------------------------------------------------
-
 Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
                               bool blocking) {
   const char* verb = send ? "send" : "recv";
