@@ -44,6 +44,12 @@ struct CallDescriptor {
   void set_word(std::uint64_t word);
 };
 
+// The call with another sequence number and the same arguments.
+inline CallDescriptor numbered(CallDescriptor call, std::uint64_t sequence) {
+  call.sequence = sequence;
+  return call;
+}
+
 // Whether each block's size is known to two ranks only, its sender and its receiver.
 constexpr bool by_pairs(const CallDescriptor& c) {
   return c.is_vector && c.collective == Collective::kAllToAll;

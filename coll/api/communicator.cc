@@ -12,9 +12,10 @@
 #include "coll/engine/signature.h"
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
-#include "coll/runtime/board_task.h"
-#include "coll/runtime/schedule_task.h"
+#include "coll/runtime/selector.h"
 #include "coll/select/cost.h"
+#include "coll/tasks/board_task.h"
+#include "coll/tasks/schedule_task.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 
@@ -56,6 +57,7 @@ struct Beginning {
   bool blocking;
   bool any_algorithm;  // whatever the user named
   bool in_place = false;
+  bool repeats = false;  // the arguments are those of the last call with this root
   Status status = {};
   Task* task = nullptr;  // null: the call is over, with `status`
 };
@@ -80,38 +82,30 @@ bool pass_checks(Beginning& b) {
 // The same, at hardly any cost for a call that repeats the last one. Others are checked, and
 // offered, without the mutex.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
-  const Prepared& last = b.group.prepared_for(b.collective, b.root);
-  if (last.repeated_by(b.call, b.root, b.in_place) && b.call.codec == Codec::kNone && !device())
-      [[likely]]
-    return true;
+  const PreparedRef& last = b.group.prepared_for(b.collective, b.root);
+  if (last && last->repeated_by(b.call, b.root, b.in_place) && b.call.codec == Codec::kNone &&
+      !device()) [[likely]]
+    return b.repeats = true;
   bool begins = false;
   lock.without([&] { begins = pass_checks(b); });
   return begins;
 }
 
 // Opens the record of the call; a part of a user's call is in that one's.
-std::uint64_t record_of(const GroupState& g, const Prepared& p) {
+std::uint64_t record_of(const GroupState& g, const Prepared& p, std::uint64_t number) {
   return g.part_of.record ? g.part_of.record | Telemetry::kPart
-                          : g.core->telemetry->begin(p.what, p.packed);
-}
-
-Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& what,
-             std::uint64_t record) WEFT_REQUIRES(core.mutex) {
-  task->what = g.part_of.record ? g.part_of.what : what;
-  task->record = record;
-  core.submit(task);
-  return task;
+                          : g.core->telemetry->begin(p.what, p.packed, number);
 }
 
 // Publishes this rank's message, waits for the members' messages and computes the result: the
 // shortest path of a call. Returns the task where that took too long, else null; a call that does
 // not wait for long, or whose peers have no core, becomes a task soon.
-Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
-                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core.mutex) {
+Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::uint64_t number,
+                   std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
   // Only now: the message is on its way meanwhile.
-  const std::uint64_t record = record_of(g, p);
+  const std::uint64_t record = record_of(g, *p, number);
   const auto finished = [&] {
     if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
     g.core->telemetry->end_at_once(record);
@@ -122,7 +116,7 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
     if (finished()) return nullptr;
     if (i > kEager) relax();
   }
-  if (b.blocking && core.oversubscribed && core.tasks.empty()) {
+  if (b.blocking && core.oversubscribed && core.tasks.all().empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();
@@ -132,31 +126,21 @@ Task* run_on_board(Core& core, const Beginning& b, const Prepared& p,
   }
   // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
-  b.call.tag = g.tag_of(p.what.sequence - 1);
-  return submit(core, g, new BoardTask(g, b.collective, b.call, std::move(blocks), b.root, true),
-                p.what, record);
-}
-
-// Gives a part's head the description of the user's whole call, so that the error of ranks that
-// disagree about a compressed call names that call. Parts of a GPU lane keep their arguments, which
-// are those of the call.
-void name_whole(Head& part, const Head& whole) {
-  part.about[1] = whole.about[1];
-  if (!(whole.about[2] & kCodecBits)) return;
-  part.about[0] = whole.about[0];
-  part.about[2] = (part.about[2] & kAlgorithmBits) | (whole.about[2] & ~kAlgorithmBits);
+  b.call.tag = g.tag_of(number - 1);
+  return BoardTask::begin(g, b.collective, p, number, record, b.call, std::move(blocks), true);
 }
 
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
 // already.
 // lock: of a blocking call.
-Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) {
+Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   Call& call = b.call;
   const Collective c = b.collective;
   if (b.blocking && g.sequence % kLookEvery == 0 && !g.broken) [[unlikely]] {
-    core.hear();
+    core.failures.hear();
     core.run_callbacks(*lock);
+    b.repeats = false;  // the mutex was free meanwhile
   }
   if (g.broken.load(std::memory_order_relaxed)) {
     b.status = g.failure;
@@ -174,59 +158,78 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core.mutex) 
   if (call.codec != Codec::kNone) [[unlikely]]
     return CodedTask::begin(g, c, call, number);
   const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
-  Prepared& p = g.prepared_for(c, b.root);
-  const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
-                                  call.type,      call.op, b.in_place, g.shape.deterministic};
-  if (call.is_vector || g.compute || p.of != given) [[unlikely]]
-    prepare(g, c, call, number, given, p);
-  call.total_bytes = p.total_bytes;
-  call.head = p.head;
-  call.head.about[1] = place_of(g.id, number);
-  p.what.sequence = p.packed.sequence = number;
-  if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
-    name_whole(call.head, g.part_of.head);
+  PreparedRef& p = g.prepared_for(c, b.root);
+  bool prepared = true;
+  if (!b.repeats || g.compute ||
+      !p->holds(core.selection, forced, b.in_place, g.shape.deterministic)) [[unlikely]] {
+    call.total_bytes = total_bytes(c, call, g.ranks.size());
+    const Prepared::Arguments given{core.selection, forced,  call.count, b.root,
+                                    call.type,      call.op, b.in_place, g.shape.deterministic};
+    if (!p || p->of != given || call.is_vector || g.compute)
+      prepared = prepare(g, c, call, given, p, b.status);
+  }
+  call.total_bytes = p->total_bytes;
+  call.tag = g.tag_of(sequence);
+  call.head = g.head_of(*p, number);
 
-  if (p.board) {
+  if (p->board) {
     seal(call.head);
     g.last_on_board = true;
-    if (g.board_queue.empty()) return run_on_board(core, b, p, std::move(blocks));
+    if (g.board_queue.empty()) return run_on_board(core, b, p, number, std::move(blocks));
   }
-  const std::uint64_t record = record_of(g, p);
-  call.tag = g.tag_of(sequence);
-  if (p.board)
-    return submit(core, g, new BoardTask(g, c, call, std::move(blocks), b.root, false), p.what,
-                  record);
-  if (p.empty) {
-    seal(call.head);
-    g.remember(call.tag, call.head);
+  const std::uint64_t record = record_of(g, *p, number);
+  if (p->board) return BoardTask::begin(g, c, p, number, record, call, std::move(blocks), false);
+  if (p->empty || !prepared) [[unlikely]] {
+    if (p->empty) {
+      seal(call.head);
+      g.remember(call.tag, call.head);
+    }
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  if (!p.plan && !core.prepare_plan(g, c, call, p, b.status)) [[unlikely]] {
-    core.telemetry->end_at_once(record);
-    return nullptr;
-  }
-  g.last = p.algorithm;
+  g.last = p->algorithm;
   g.last_on_board = false;
-  return submit(core, g, ScheduleTask::take(g, p, call, std::move(blocks)), p.what, record);
+  return ScheduleTask::begin(g, p, number, record, call, std::move(blocks));
 }
 
 // Who makes many calls that are over at once may make no others for long.
-void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
-  if (core.tasks.empty()) [[likely]]
+void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
+  if (core.tasks.all().empty()) [[likely]]
     return;
-  core.come_by();
-  core.progress();
+  core.waiting.come_by();
+  core.tasks.progress();
   core.run_callbacks(lock);
+}
+
+// ---- the Calls that the rows of calls.h name ----------------------------------------------
+
+Call even(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
+  return {.in = in, .out = out, .count = count, .type = type, .op = op.op, .factor = op.factor};
+}
+
+Call uneven(const void* in, void* out, const Blocks& blocks, DType type,
+            Reduction op = RedOp::kSum) {
+  Call call = even(in, out, 0, type, op);
+  call.is_vector = true;
+  call.counts = blocks.counts;
+  call.offsets = blocks.offsets;
+  return call;
+}
+
+Call exchanged(const void* in, const Blocks& sent, void* out, const Blocks& received, DType type) {
+  Call call = uneven(in, out, sent, type);
+  call.recv_counts = received.counts;
+  call.recv_offsets = received.offsets;
+  return call;
 }
 
 }  // namespace
 
-Task* Core::begin_part(GroupState& companion, Collective c, Call& call, Status& status) {
+Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status) {
   Beginning b{companion, c, call, 0, false, true};
   Task* task = nullptr;
   if (check_arguments(c, call, 0, companion.me, companion.ranks.size(), b.in_place, b.status))
-    task = begin(*this, b, nullptr);
+    task = begin(*companion.core, b, nullptr);
   status = std::move(b.status);
   return task;
 }
@@ -252,13 +255,13 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
     if (!on_host) [[unlikely]] {
       // A lane has taken the call, or it is over.
     } else if (b.task) {
-      b.status = core.wait(b.task, lock, give_way);
+      b.status = core.waiting.wait(b.task, lock, give_way);
     } else {
       move_others(core, lock);
     }
   }
   if (!on_host && b.task) [[unlikely]]
-    return core.wait(b.task);
+    return core.waiting.wait(b.task);
   if (give_way) yield_core();
   return std::move(b.status);
 }
@@ -294,22 +297,6 @@ Rank Communicator::world_rank(Rank r) const {
   return state_->ranks[static_cast<std::size_t>(r)];
 }
 
-Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
-                                Reduction op) {
-  return run(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
-}
-Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
-  return run(Collective::kAllGather, {in, out, count, type}, 0);
-}
-Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                    Reduction op) {
-  return run(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
-}
-Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
-                               Rank root) {
-  return run(Collective::kBroadcast, {in, out, count, type}, root);
-}
-Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
 Request Communicator::start(Collective c, Call&& call, Rank root) {
   if (!state_) return Request(empty_communicator(name(c)));
   adapt(c, call);
@@ -318,7 +305,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   // A lane has checked the call, and its Compute finds the buffers.
   {
     CoreLock lock(core.mutex);
-    core.come_by();
+    core.waiting.come_by();
     if (state_->compute || begins_on_host(b, lock)) {
       b.task = begin(core, b, &lock);
       if (!b.task) move_others(core, lock);
@@ -326,25 +313,16 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   }
   Request handle(state_, b.task);
   if (!b.status.ok()) handle.status_ = std::move(b.status);
-  if (b.task) core.wake_server();
+  if (b.task) core.waiting.wake_server();
   return handle;
 }
-Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                       Reduction op) {
-  return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
-}
-Request Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
-  return start(Collective::kAllGather, {in, out, count, type}, 0);
-}
-Request Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                           Reduction op) {
-  return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
-}
-Request Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
-                                      Rank root) {
-  return start(Collective::kBroadcast, {in, out, count, type}, root);
-}
-Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
+#define WEFT_DEFINE(name, collective, parameters, call, root)                              \
+  Status Communicator::name parameters { return run(Collective::collective, call, root); } \
+  Request Communicator::name##_async parameters {                                          \
+    return start(Collective::collective, call, root);                                      \
+  }
+WEFT_EACH_COLLECTIVE(WEFT_DEFINE)
+#undef WEFT_DEFINE
 
 void Communicator::set_algorithm(Collective collective, std::string_view name) {
   const Algorithm* found = nullptr;
@@ -359,7 +337,7 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
                               weft::name(collective), size(), g.shape.hosts.size()));
   }
   const CoreLock lock(g.core->mutex);
-  if (found) g.core->check_rails(g, *found, 0, true).check();
+  if (found) check_rails(g, *found, 0, true).check();
   g.forced[static_cast<std::size_t>(collective)] = found;
 }
 
@@ -368,7 +346,7 @@ std::vector<std::string> Communicator::algorithms(Collective collective) const {
   const CoreLock lock(g.core->mutex);
   std::vector<std::string> names;
   for (const Algorithm& a : weft::algorithms())
-    if (a.collective == collective && a.applies(g.shape) && g.core->check_rails(g, a, 0, true).ok())
+    if (a.collective == collective && a.applies(g.shape) && check_rails(g, a, 0, true).ok())
       names.emplace_back(a.name);
   return names;
 }

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coll/api/calls.h"
 #include "coll/types.h"
 #include "topo/base/status.h"
 #include "topo/counters.h"
@@ -202,33 +203,40 @@ class Communicator {
   // A rank that is in no list passes an empty list and gets an empty Communicator.
   Communicator subset(std::span<const Rank> ranks);
 
-  // out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
-  Status all_reduce(const void* in, void* out, std::size_t count, DType type, Reduction op);
-  // out[r * count + i] = in_r[i]. in: count elements; out: size() * count.
-  Status all_gather(const void* in, void* out, std::size_t count, DType type);
-  // out[i] = reduction of in_r[rank * count + i]. in: size() * count; out: count elements.
-  Status reduce_scatter(const void* in, void* out, std::size_t count, DType type, Reduction op);
-  // out[i] = in_root[i]. Only the root's `in` is read. in, out: count elements.
-  Status broadcast(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Status barrier();
-  // At the root: out[i] = in_0[i] op in_1[i] op ... . The call writes only the root's `out`, and
-  // only the root's call can be in place.
-  Status reduce(const void* in, void* out, std::size_t count, DType type, Reduction op, Rank root);
-  // At the root: out[r * count + i] = in_r[i]; in place: in == out + root * count.
-  Status gather(const void* in, void* out, std::size_t count, DType type, Rank root);
-  // out[i] = in_root[rank * count + i]; in place at the root: out == in + root * count.
-  Status scatter(const void* in, void* out, std::size_t count, DType type, Rank root);
-  // out[r * count + i] = in_r[rank * count + i]. in, out: size() * count elements.
-  Status all_to_all(const void* in, void* out, std::size_t count, DType type);
-
+  // The collectives. Each has two forms: the one named here returns the status when the call is
+  // over, and `name`_async, with the same parameters, returns a Request at once.
+  //
+  // all_reduce(in, out, count, type, op)
+  //   out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
+  // all_gather(in, out, count, type)
+  //   out[r * count + i] = in_r[i]. in: count elements; out: size() * count.
+  // reduce_scatter(in, out, count, type, op)
+  //   out[i] = reduction of in_r[rank * count + i]. in: size() * count; out: count elements.
+  // broadcast(in, out, count, type, root)
+  //   out[i] = in_root[i]. Only the root's `in` is read. in, out: count elements.
+  // barrier()
+  // reduce(in, out, count, type, op, root)
+  //   At the root: out[i] = in_0[i] op in_1[i] op ... . The call writes only the root's `out`, and
+  //   only the root's call can be in place.
+  // gather(in, out, count, type, root)
+  //   At the root: out[r * count + i] = in_r[i]; in place: in == out + root * count.
+  // scatter(in, out, count, type, root)
+  //   out[i] = in_root[rank * count + i]; in place at the root: out == in + root * count.
+  // all_to_all(in, out, count, type)
+  //   out[r * count + i] = in_r[rank * count + i]. in, out: size() * count elements.
+  //
   // The vector collectives: blocks may differ in size and may be empty. Every rank passes the sizes
   // of all blocks; all_to_all_v takes the rank's own row and column: sent.counts[r] here equals
-  // received.counts[rank()] at rank r. The calls copy the sizes, also the _async calls.
-  Status all_gather_v(const void* in, void* out, Blocks blocks, DType type);
-  Status reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type, Reduction op);
-  Status gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Status scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Status all_to_all_v(const void* in, Blocks sent, void* out, Blocks received, DType type);
+  // received.counts[rank()] at rank r. Both forms copy the sizes.
+  //
+  // all_gather_v(in, out, blocks, type), reduce_scatter_v(in, out, blocks, type, op),
+  // gather_v(in, out, blocks, type, root), scatter_v(in, out, blocks, type, root),
+  // all_to_all_v(in, sent, out, received, type)
+#define WEFT_DECLARE(name, collective, parameters, call, root) \
+  Status name parameters;                                      \
+  Request name##_async parameters;
+  WEFT_EACH_COLLECTIVE(WEFT_DECLARE)
+#undef WEFT_DECLARE
 
   // Moves any number of messages together: a rank may list its sends and receives in any order, to
   // and from any ranks. The i-th send to the rank itself meets the i-th receive from itself in the
@@ -240,23 +248,6 @@ class Communicator {
   // Blocking receive of as many bytes as the sender sends.
   Status recv(void* data, std::size_t count, DType type, Rank from);
 
-  Request all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
-  Request all_gather_async(const void* in, void* out, std::size_t count, DType type);
-  Request reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                               Reduction op);
-  Request broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Request barrier_async();
-  Request reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op,
-                       Rank root);
-  Request gather_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Request scatter_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Request all_to_all_async(const void* in, void* out, std::size_t count, DType type);
-  Request all_gather_v_async(const void* in, void* out, Blocks blocks, DType type);
-  Request reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                 Reduction op);
-  Request gather_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Request scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Request all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received, DType type);
   Batch exchange_async(std::span<const Message> messages);
   Request send_async(const void* data, std::size_t count, DType type, Rank to);
   Request recv_async(void* data, std::size_t count, DType type, Rank from);

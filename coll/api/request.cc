@@ -47,10 +47,10 @@ bool Request::test() {
   if (!unfinished()) return true;
   Core& core = *group_->core;
   CoreLock lock(core.mutex);
-  core.come_by();
+  core.waiting.come_by();
   if (!op_->over) {
-    core.progress();
-    core.check_deadline(op_, std::chrono::steady_clock::now());
+    core.tasks.progress();
+    core.waiting.check_deadline(op_, std::chrono::steady_clock::now());
   }
   core.run_callbacks(lock);
   return op_->over;
@@ -62,13 +62,14 @@ bool Request::wait_for(std::chrono::nanoseconds time) {
   CoreLock lock(core.mutex);
   constexpr auto kNever = std::chrono::steady_clock::time_point::max();
   const auto now = std::chrono::steady_clock::now();
-  return core.wait_until(op_, time < kNever - now ? now + time : kNever, lock);
+  return core.waiting.wait_until(op_, time < kNever - now ? now + time : kNever, lock);
 }
 
 Status Request::wait() {
   if (empty_) return empty_handle();
   if (unfinished())
-    if (Status s = group_->core->wait(std::exchange(op_, nullptr)); !s.ok()) status_ = std::move(s);
+    if (Status s = group_->core->waiting.wait(std::exchange(op_, nullptr)); !s.ok())
+      status_ = std::move(s);
   return status_;
 }
 

@@ -9,23 +9,22 @@
 #include <string>
 #include <utility>
 
-#include "coll/runtime/core.h"
+#include "coll/runtime/selector.h"
 
 namespace weft {
 
-void Core::set_slow_ports(const char* what, const std::string& text) {
+void set_slow_ports(Core& core, const char* what, const std::string& text) {
+  const Topology& topology = *core.topology;
   PortNames names;
-  for (int h = 0; h < topology->nhosts(); ++h) names.hosts.push_back(topology->host_name(h));
-  for (int r = 0; r < topology->nrails(); ++r) names.rails.push_back(topology->slot(r));
+  for (int h = 0; h < topology.nhosts(); ++h) names.hosts.push_back(topology.host_name(h));
+  for (int r = 0; r < topology.nrails(); ++r) names.rails.push_back(topology.slot(r));
   std::vector<PortRate> ports = parse_slow_ports(what, text, names);
-  const auto known = std::ranges::find(port_sets, ports);
-  port_set = static_cast<std::uint32_t>(known - port_sets.begin());
-  if (known == port_sets.end()) port_sets.push_back(std::move(ports));
-  // All of them: which communicators still keep theirs is each rank's own affair.
-  for (const auto& [ranks, cache] : caches)
-    if (const auto kept = cache.lock()) kept->candidates.clear();
-  ++selection;
-  for (const auto& [id, g] : groups) {
+  const auto known = std::ranges::find(core.port_sets, ports);
+  core.port_set = static_cast<std::uint32_t>(known - core.port_sets.begin());
+  if (known == core.port_sets.end()) core.port_sets.push_back(std::move(ports));
+  core.groups.forget_candidates();
+  ++core.selection;
+  for (const auto& [id, g] : core.groups.all) {
     if (!g) continue;
     shape_ports(*g);
     g->picks.clear();
@@ -33,43 +32,46 @@ void Core::set_slow_ports(const char* what, const std::string& text) {
   }
 }
 
-WorldOptions Core::options_for(const std::vector<Rank>& left) {
-  const CoreLock lock(mutex);
-  WorldOptions of = options;
+WorldOptions options_for(Core& core, const std::vector<Rank>& left) {
+  const CoreLock lock(core.mutex);
+  const Topology& topology = *core.topology;
+  WorldOptions of = core.options;
   of.slow_ports.clear();
-  for (const PortRate& p : port_sets[port_set])
-    if (std::ranges::any_of(left, [&](Rank r) { return topology->host(r) == p.host; }))
+  for (const PortRate& p : core.port_sets[core.port_set])
+    if (std::ranges::any_of(left, [&](Rank r) { return topology.host(r) == p.host; }))
       of.slow_ports += fmt::format("{}{}:{}={}", of.slow_ports.empty() ? "" : ",",
-                                   topology->host_name(p.host), topology->slot(p.rail), p.rate);
+                                   topology.host_name(p.host), topology.slot(p.rail), p.rate);
   return of;
 }
 
-void Core::shape_ports(GroupState& g) const {
+void shape_ports(GroupState& g) {
+  const Core& core = *g.core;
+  const Topology& topology = *core.topology;
   const auto world = [&](Rank r) { return g.ranks[static_cast<std::size_t>(r)]; };
   const auto& hosts = g.shape.hosts;
   std::vector<PortRate> ports;
   for (std::size_t h = 0; h < hosts.size() && hosts.size() > 1 && !g.one_machine; ++h)
-    for (PortRate p : port_sets[port_set])
-      if (p.host == topology->host(world(hosts[h].front()))) {
+    for (PortRate p : core.port_sets[core.port_set])
+      if (p.host == topology.host(world(hosts[h].front()))) {
         p.host = static_cast<int>(h);
         ports.push_back(p);
       }
   const std::vector<double> rail_rates =
-      take_rail_rates(ports, static_cast<int>(hosts.size()), topology->nrails());
+      take_rail_rates(ports, static_cast<int>(hosts.size()), topology.nrails());
   g.shape.slow_ports =
-      ports_of_ranks(ports, hosts, [&](Rank r) { return topology->rail(world(r)); });
+      ports_of_ranks(ports, hosts, [&](Rank r) { return topology.rail(world(r)); });
   // Rails of unequal speed, declared or told, get chunks to match.
   std::vector<double> weight;
   bool declared = true;
   for (const Rank r : hosts.front()) {
-    const auto& rails = topology->place(world(r)).rails;
-    const auto rail = static_cast<std::size_t>(topology->rail(world(r)));
+    const auto& rails = topology.place(world(r)).rails;
+    const auto rail = static_cast<std::size_t>(topology.rail(world(r)));
     weight.push_back(rail < rails.size() ? rails[rail].rate_gbps : 0);
     declared = declared && weight.back() > 0;
   }
   for (std::size_t l = 0; l < weight.size(); ++l) {
     if (!declared) weight[l] = 1;
-    weight[l] *= rail_rates[static_cast<std::size_t>(topology->rail(world(hosts.front()[l])))];
+    weight[l] *= rail_rates[static_cast<std::size_t>(topology.rail(world(hosts.front()[l])))];
   }
   const auto [low, high] = std::ranges::minmax_element(weight);
   g.shape.rail_weight = *low < *high ? weight : std::vector<double>();
@@ -91,7 +93,7 @@ void World::set_slow_ports(const std::string& ports) {
         "set_slow_ports: ranks pass different ports, rank {} '{}'; pass the same on all ranks",
         rank(), ports));
   const CoreLock lock(core_->mutex);
-  core_->set_slow_ports("set_slow_ports", ports);
+  weft::set_slow_ports(*core_, "set_slow_ports", ports);
 }
 
 }  // namespace weft

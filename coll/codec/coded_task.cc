@@ -23,18 +23,17 @@ constexpr std::uint32_t kAll = 8, kHost = 9, kRail = 10;
 constexpr Algorithm kInt8Blocks{"int8", Collective::kAllReduce, "", nullptr, nullptr},
     kFp8Blocks{"fp8", Collective::kAllReduce, "", nullptr, nullptr};
 
-void make_calls(GroupState& g) {
+void make_calls(GroupState& g) WEFT_REQUIRES(core_held) {
   Core& core = *g.core;
-  core.mutex.assert_held();
   if (g.coded) return;
   auto made = std::make_shared<CodedCalls>();
   const auto& hosts = g.shape.hosts;
   const bool by_hosts = hosts.size() > 1 && hosts[0].size() > 1 && uniform_hosts(g.shape);
-  const auto companion = [&](std::uint32_t which, const std::vector<Rank>& of) {
-    core.mutex.assert_held();
+  const auto companion = [&](std::uint32_t which,
+                             const std::vector<Rank>& of) WEFT_REQUIRES(core_held) {
     std::vector<Rank> world;
     for (const Rank r : of) world.push_back(g.ranks[static_cast<std::size_t>(r)]);
-    g.companions.push_back(core.make_companion(g, which, std::move(world)));
+    g.companions.push_back(core.groups.make_companion(g, which, std::move(world)));
     return g.companions.back().get();
   };
   std::vector<Rank> everybody(g.ranks.size());
@@ -105,24 +104,23 @@ Status check_coded(Collective c, const Call& call, bool on_device) {
 
 Task* CodedTask::begin(GroupState& g, Collective c, const Call& call, std::uint64_t number) {
   Core& core = *g.core;
-  core.mutex.assert_held();
   make_calls(g);
   g.last = call.codec == Codec::kFp8 ? &kFp8Blocks : &kInt8Blocks;
   g.last_on_board = false;
-  auto* const task = new CodedTask(g, c, call);
+  auto* const task = new CodedTask(g, c, call, number);
   task->call.total_bytes = call.count * sizeof(float) * (by_blocks(c) ? g.ranks.size() : 1);
   task->call.head = signature(c, call, 0, g.id, number);
   task->call.tag = g.tag_of(number - 1);
-  task->what = g.describe(c, call, task->call.head, 0, number);
   seal(task->call.head);
-  task->record = core.telemetry->begin(task->what);
-  core.submit(task);
+  task->record = core.telemetry->begin(task->what());
+  core.tasks.submit(task);
   return task;
 }
 
-CodedTask::CodedTask(GroupState& g, Collective c, const Call& of)
+CodedTask::CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number)
     : calls_(*g.coded),
       collective_(c),
+      number_(number),
       n_(g.ranks.size()),
       hosts_(calls_.across.size()),
       places_(calls_.place.size()),
@@ -134,16 +132,14 @@ CodedTask::CodedTask(GroupState& g, Collective c, const Call& of)
 
 void CodedTask::start() {
   Core& core = *group->core;
-  core.mutex.assert_held();
   calls_.queue.push_back(this);
-  core.ask(this);
+  core.tasks.ask(this);
   (void)progress();
 }
 
 // ---- phases --------------------------------------------------------------------------------
 
 Task::Step CodedTask::progress() {
-  group->core->mutex.assert_held();
   if (calls_.queue.front() != this) return Step::kGoOn;
   if (call.count == 0) return Step::kDone;
   for (;;) {
@@ -185,15 +181,13 @@ bool CodedTask::next() {
 
 void CodedTask::run(GroupState& companion, Collective c, const void* in, void* out,
                     std::size_t count, DType type, std::span<const std::size_t> counts) {
-  Core& core = *group->core;
-  core.mutex.assert_held();
   companion.part_of = {
-      .record = record, .tag = call.tag, .group = group, .what = what, .head = call.head};
-  companion.shape.deterministic = true;  // all algorithms give a host's sums the same bits
+      .record = record, .tag = call.tag, .group = group, .what = what(), .head = call.head};
+  companion.shape.deterministic = true;  // a host's sums have the same bits by every algorithm
   Call part{.in = in, .out = out, .count = count, .type = type};
   part.is_vector = !counts.empty();
   part.counts = counts;
-  part_ = core.begin_part(companion, c, part, failure_);
+  part_ = begin_part(companion, c, part, failure_);
   if (part_) part_->patient = true;
 }
 

@@ -36,31 +36,36 @@ class CodedTask final : public Task {
  public:
   // Starts the call, whose number in the communicator is `number`. The arguments have been checked,
   // and there are several ranks.
-  static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number);
+  static Task* begin(GroupState& g, Collective c, const Call& call, std::uint64_t number)
+      WEFT_REQUIRES(core_held);
 
-  void start() override;
-  Step progress() override;
-  void done() override;
-  void cancel() override { calls_.queue.clear(); }
-  void release() override;
+  void start() override WEFT_REQUIRES(core_held);
+  Step progress() override WEFT_REQUIRES(core_held);
+  void done() override WEFT_REQUIRES(core_held);
+  void cancel() override WEFT_REQUIRES(core_held) { calls_.queue.clear(); }
+  void release() override WEFT_REQUIRES(core_held);
+  CallDescriptor what() const override {
+    return group->describe(collective_, call, call.head, 0, number_);
+  }
   Rank waiting_for() const override;
-  bool survey(Recorder::Stalled&) const override { return false; }  // its part reports more
-  Status failure() const override { return failure_; }
+  bool survey(Recorder::Stalled&) const override { return false; }  // its part has more to tell
+  Status failure() const override WEFT_REQUIRES(core_held) { return failure_; }
 
  private:
-  CodedTask(GroupState& g, Collective c, const Call& of);
-  bool next();  // starts the next part; false: there is none
+  CodedTask(GroupState& g, Collective c, const Call& of, std::uint64_t number);
+  bool next() WEFT_REQUIRES(core_held);  // starts the next part; false: there is none
   void run(GroupState& companion, Collective c, const void* in, void* out, std::size_t count,
-           DType type, std::span<const std::size_t> counts = {});
-  void reduce_host();
-  void encode_blocks();
-  void sum();
+           DType type, std::span<const std::size_t> counts = {}) WEFT_REQUIRES(core_held);
+  void reduce_host() WEFT_REQUIRES(core_held);
+  void encode_blocks() WEFT_REQUIRES(core_held);
+  void sum() WEFT_REQUIRES(core_held);
   void decode_all();
   std::size_t begin_of(std::size_t across, std::size_t place) const;
   std::size_t length_at(std::size_t begin) const;
 
   CodedCalls& calls_;
   const Collective collective_;
+  const std::uint64_t number_;  // of the communicator's collectives
   const std::size_t n_, hosts_, places_;
   const std::size_t part_count_, part_bytes_;  // what one rank sums, or its block
   std::vector<std::size_t> counts_;            // for reduce_host()

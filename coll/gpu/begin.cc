@@ -133,7 +133,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
     handle = new GpuTask(g, describe(g, *op, g.sequence));
-    handle->record = core.telemetry->begin(handle->what);
+    handle->record = core.telemetry->begin(handle->what());
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -157,15 +157,15 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
 bool all_take_a_lane(const GroupState& g) {
   if (g.ranks.size() == 1) return false;
   return std::ranges::all_of(
-      g.ranks, [&](Rank r) { return g.core->has_device[static_cast<std::size_t>(r)] != 0; });
+      g.ranks, [&](Rank r) { return g.core->links.has_device[static_cast<std::size_t>(r)] != 0; });
 }
 
 }  // namespace
 
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                       bool in_place, bool blocking, Status& status, bool& taken) {
-  // Calls that a lane itself makes are on host memory.
-  if (g.id >> g.core->id_bits != 0) return nullptr;
+  // What a lane itself calls is in host memory.
+  if (g.id >> g.core->groups.id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
   const Footprint use = footprint(c, g.me, root);
   const bool any = call.is_vector || call.count > 0;
@@ -254,7 +254,7 @@ void stop_devices(Core& core) noexcept {
   std::vector<std::shared_ptr<DeviceLanes>> all;
   {
     const CoreLock lock(core.mutex);
-    for (const auto& [id, g] : core.groups)
+    for (const auto& [id, g] : core.groups.all)
       if (g && g->device) all.push_back(g->device);
   }
   // For the program, a send whose stream has continued is complete: deliver it.
@@ -272,13 +272,14 @@ void stop_devices(Core& core) noexcept {
   }
   {
     CoreLock lock(core.mutex);
-    if (!idle && !core.broken)
-      core.fail({Code::kAborted,
-                 fmt::format("rank {} destroyed its World with tasks on device memory in "
-                             "flight",
-                             core.job->rank()),
-                 core.job->rank()},
-                nullptr, lock);
+    if (!idle && !core.failures.all_over())
+      core.failures.fail(
+          {Code::kAborted,
+           fmt::format("rank {} destroyed its World with tasks on device memory under "
+                       "way",
+                       core.job->rank()),
+           core.job->rank()},
+          nullptr, lock);
   }
   for (const auto& lanes : all) {
     const MutexLock order(lanes->mutex);
@@ -288,7 +289,7 @@ void stop_devices(Core& core) noexcept {
   }
   // The lanes are destroyed here, while everything that they use still exists.
   const CoreLock lock(core.mutex);
-  for (const auto& [id, g] : core.groups)
+  for (const auto& [id, g] : core.groups.all)
     if (g && g->device) all.push_back(std::move(g->device));
 }
 

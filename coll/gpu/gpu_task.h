@@ -7,12 +7,13 @@ namespace weft {
 
 class GpuTask final : public Task {
  public:
-  GpuTask(GroupState& g, const CallDescriptor& of) {
-    group = &g;
-    what = of;
-  }
+  GpuTask(GroupState& g, const CallDescriptor& of) : what_(of) { group = &g; }
+  CallDescriptor what() const override { return what_; }
   bool survey(Recorder::Stalled&) const override { return false; }
   bool polled() const override { return false; }
+
+ private:
+  const CallDescriptor what_;
 };
 
 }  // namespace weft

@@ -107,7 +107,7 @@ void GpuDirect::lay_out() {
 std::string GpuDirect::why_no_layout() {
   const GroupState& g = lane_.group();
   const auto reads = [&](Rank r) {
-    return g.core->shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
+    return g.core->links.shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
   if (g.one_machine) return "all ranks are on one host";
   // A communicator may have its ranks in any order: those on one rail get the same place.
@@ -150,14 +150,12 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   std::set<int> links;
   for (const auto& host : layout_.hosts) {
     const Rank peer = g.ranks[static_cast<std::size_t>(host[layout_.place])];
-    if (peer != me) links.insert(core.link_of(me, peer));
+    if (peer != me) links.insert(core.links.link_of(me, peer));
   }
   for (const int link : links) {
-    Transport& rail = *core.links[static_cast<std::size_t>(link)];
-    DeviceMemory* const device = rail.device_memory();
-    if (!rail.caps().cuda ||
-        (memory && !(device && device->reaches_gpu(memory.get(), memory.size()))))
-      return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
+    Transport& rail = *core.links.all[static_cast<std::size_t>(link)];
+    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
+      return fmt::format("{}{} does not reach it", rail.caps().name, core.links.rail_name(link));
   }
   return {};
 }

@@ -36,8 +36,8 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
                             &waiting_streams_of(&core_));
   {
     const CoreLock lock(core_.mutex);
-    core_.start_calling();
-    companion_ = core_.make_companion(group, static_cast<std::uint32_t>(kind), group.ranks);
+    core_.waiting.start_calling();
+    companion_ = core_.groups.make_companion(group, static_cast<std::uint32_t>(kind), group.ranks);
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
   events_.resize(static_cast<std::size_t>(device_.count()));
@@ -46,7 +46,7 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     thread_ = start_thread("the thread of a GPU's calls", [this] { serve(); });
   } catch (...) {
     const CoreLock lock(core_.mutex);
-    core_.forget_group(*companion_);
+    core_.groups.forget(*companion_);
     throw;
   }
 }
@@ -62,8 +62,8 @@ DeviceLane::~DeviceLane() {
   for (const auto& of_gpu : events_)
     for (const Device::Event e : of_gpu) device_.free_event(e);
   const CoreLock lock(core_.mutex);
-  if (across_) core_.forget_group(*across_);
-  core_.forget_group(*companion_);
+  if (across_) core_.groups.forget(*across_);
+  core_.groups.forget(*companion_);
 }
 
 void DeviceLane::stop() noexcept {
@@ -83,7 +83,7 @@ bool DeviceLane::idle() const {
 // Whether waiting is pointless. Also checks for a failure of the job, since no other thread may be
 // at work in the process.
 bool DeviceLane::given_up() {
-  if (++looks_ % 64 == 0) core_.notice_failure();
+  if (++looks_ % 64 == 0) core_.failures.notice();
   return stop_.load(std::memory_order_relaxed) || group_.broken.load(std::memory_order_relaxed);
 }
 
@@ -170,15 +170,15 @@ void DeviceLane::run(DeviceOperation& op) {
   changed_.notify_all();
   {
     CoreLock lock(core_.mutex);
-    if (!status.ok()) core_.fail(status, &group_, lock);
+    if (!status.ok()) core_.failures.fail(status, &group_, lock);
     if (!status.ok()) status = group_.failure;
     companion_->part_of = {};
     if (!op.handle) core_.telemetry->end(record, status.ok());
     if (op.handle) {
       if (status.ok()) group_.remember(op.tag, op.mine.call);
-      core_.finish(op.handle, status);
+      core_.tasks.finish(op.handle, status);
       if (op.detached) op.handle->release();
-      core_.device_done.notify_all();
+      core_.waiting.lane_task_over();
     }
     core_.run_callbacks(lock);
   }
@@ -196,7 +196,7 @@ void DeviceLane::run(DeviceOperation& op) {
 // Sets the task that the steps belong to. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
-  CallDescriptor what = op.handle ? op.handle->what : describe(group_, op, ++replays_);
+  CallDescriptor what = op.handle ? op.handle->what() : describe(group_, op, ++replays_);
   what.replay = !op.handle;
   const std::uint64_t record = op.handle ? op.handle->record : core_.telemetry->begin(what);
   companion_->part_of = {
@@ -323,8 +323,8 @@ Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, R
       if (!across_) {
         std::vector<Rank> world;
         for (const Rank r : across) world.push_back(group_.ranks[static_cast<std::size_t>(r)]);
-        across_ = core_.make_companion(group_, kAcross | static_cast<std::uint32_t>(kind_),
-                                       std::move(world));
+        across_ = core_.groups.make_companion(group_, kAcross | static_cast<std::uint32_t>(kind_),
+                                              std::move(world));
       }
       group = across_.get();
       group->part_of = companion_->part_of;
@@ -341,8 +341,8 @@ Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, R
 
 void DeviceLane::fail(const std::string& why) {
   CoreLock lock(core_.mutex);
-  core_.fail({Code::kTransport, why, group_.ranks[static_cast<std::size_t>(group_.me)]}, &group_,
-             lock);
+  core_.failures.fail({Code::kTransport, why, group_.ranks[static_cast<std::size_t>(group_.me)]},
+                      &group_, lock);
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {

@@ -66,10 +66,10 @@ class DeviceLane {
   // Takes the task, and orders an `ordered` one on the stream. Throws Error, without effect, if the
   // device refuses.
   void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
-      WEFT_EXCLUDES(core_.mutex, mutex_);
+      WEFT_EXCLUDES(core_held, mutex_);
 
   // Ends all tasks with the communicator's failure.
-  void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
+  void stop() noexcept WEFT_EXCLUDES(core_held, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
 
   // ---- for the steps of a task; lane thread only ----

@@ -14,9 +14,9 @@ void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
   const char* const verb = f.legs.size() > 1         ? "exchange"
                            : f.legs[0].message.sends ? "send"
                                                      : "recv";
-  core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
-              group_.ranks[static_cast<std::size_t>(group_.me)]},
-             &group_, lock);
+  core_.failures.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
+                       group_.ranks[static_cast<std::size_t>(group_.me)]},
+                      &group_, lock);
   f.status = group_.failure;
 }
 
@@ -97,10 +97,11 @@ void DeviceMessages::let_go() {
   changed_.notify_all();
   CoreLock lock(core_.mutex);
   for (MessageGroup& f : flights_)
-    if (f.handle && f.over_for_caller()) core_.finish(std::exchange(f.handle, nullptr), f.status);
+    if (f.handle && f.over_for_caller())
+      core_.tasks.finish(std::exchange(f.handle, nullptr), f.status);
   for (MessageGroup& f : over)
-    if (f.handle) core_.finish(f.handle, f.status);
-  core_.device_done.notify_all();
+    if (f.handle) core_.tasks.finish(f.handle, f.status);
+  core_.waiting.lane_task_over();
   core_.run_callbacks(lock);
 }
 

@@ -27,14 +27,14 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
       gates_(device, waiting_streams_of(&core_)) {
   {
     const CoreLock lock(core_.mutex);
-    core_.start_calling();
-    replays_ = core_.make_companion(group, kReplays, group.ranks);
+    core_.waiting.start_calling();
+    replays_ = core_.groups.make_companion(group, kReplays, group.ranks);
   }
   try {
     thread_ = start_thread("the thread of a GPU's messages", [this] { serve(); });
   } catch (...) {
     const CoreLock lock(core_.mutex);
-    core_.forget_group(*replays_);
+    core_.groups.forget(*replays_);
     throw;
   }
 }
@@ -46,7 +46,7 @@ DeviceMessages::~DeviceMessages() {
   }
   stop();
   const CoreLock lock(core_.mutex);
-  core_.forget_group(*replays_);
+  core_.groups.forget(*replays_);
 }
 
 void DeviceMessages::stop() noexcept {
@@ -200,7 +200,7 @@ bool DeviceMessages::turn() {
   look_for_failure();
   {
     CoreLock lock(core_.mutex);
-    if (!group_.broken) moved = core_.progress() || moved;
+    if (!group_.broken) moved = core_.tasks.progress() || moved;
     for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
     core_.run_callbacks(lock);
   }
@@ -313,7 +313,7 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
     MessageTask* const op = leg.op;
     if (!op) continue;
     if (!f.status.ok() && !op->under_way()) {
-      core_.finish(op, f.status);
+      core_.tasks.finish(op, f.status);
     } else if (f.status.ok() && look_at_offer(leg)) {
       moved = true;
     } else if (f.status.ok() && !(leg.message.sends && leg.offered) &&
@@ -321,7 +321,7 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
       op->let_go(leg.room ? leg.room.get() : leg.message.data, leg.ready);
       moved = true;
     }
-    if (clock && op->under_way() && !op->over) core_.check_deadline(op, Clock::now());
+    if (clock && op->under_way() && !op->over) core_.waiting.check_deadline(op, Clock::now());
     moved = moved || !leg.landed.empty();
     leg.arrived.insert(leg.arrived.end(), leg.landed.begin(), leg.landed.end());
     leg.landed.clear();

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "coll/runtime/message_task.h"
+#include "coll/tasks/message_task.h"
 #include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 #include "transport/gpu/device_peers.h"
@@ -58,13 +58,13 @@ class DeviceMessages {
   // finished when all are over; it may be null, and is null for captured messages. Throws Error if
   // the device refuses.
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
-           Task* handle) WEFT_EXCLUDES(core_.mutex, mutex_);
+           Task* handle) WEFT_EXCLUDES(core_held, mutex_);
 
-  // Waits until all messages are over, unless a stream has yet to continue.
-  void deliver() WEFT_EXCLUDES(core_.mutex, mutex_);
+  // Waits until all messages are over, unless a stream has yet to go on.
+  void deliver() WEFT_EXCLUDES(core_held, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
   // Ends all messages with the communicator's failure.
-  void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
+  void stop() noexcept WEFT_EXCLUDES(core_held, mutex_);
 
  private:
   // A message, and the progress of its slices. A send copies each slice to `room`, then posts it; a
@@ -110,22 +110,22 @@ class DeviceMessages {
 
   MessageGroup flight_of(std::span<const Message> messages) const;
   void take_rooms(MessageGroup& f, bool ordered) WEFT_EXCLUDES(mutex_);
-  void enter(MessageGroup& f) WEFT_REQUIRES(core_.mutex);
+  void enter(MessageGroup& f) WEFT_REQUIRES(core_held);
   void serve() WEFT_EXCLUDES(mutex_);
   bool take_arrivals() WEFT_REQUIRES(mutex_);
   void look_for_failure() {
-    if (++looks_ % 64 == 0) core_.notice_failure();
+    if (++looks_ % 64 == 0) core_.failures.notice();
   }
   bool turn();
   void set_out(MessageGroup& f);
   bool look_at_device(MessageGroup& f);
-  bool look_at_transports(MessageGroup& f, bool clock) WEFT_REQUIRES(core_.mutex);
+  bool look_at_transports(MessageGroup& f, bool clock) WEFT_REQUIRES(core_held);
   // ---- offers.cc
   bool may_offer(const MessagePart& leg) const;
   void take_gpu_room(MessagePart& leg, bool ordered);
   bool take_aside(MessagePart& leg, bool ordered);
   void fetch(MessagePart& leg, bool now);
-  bool look_at_offer(MessagePart& leg) WEFT_REQUIRES(core_.mutex);
+  bool look_at_offer(MessagePart& leg) WEFT_REQUIRES(core_held);
 
   void take_down(MessagePart& leg);
   void take_up(MessagePart& leg, std::uint32_t slice);
@@ -133,7 +133,7 @@ class DeviceMessages {
             const std::byte* from);
   bool end_copies(MessagePart& leg);
   void fail(MessageGroup& f, const std::string& why);
-  Status why_given_up() const WEFT_REQUIRES(core_.mutex);
+  Status why_given_up() const WEFT_REQUIRES(core_held);
   bool all_over() const WEFT_REQUIRES(mutex_) { return closed_ == 0 && under_way_ == 0; }
   bool given_up() const { return stop_ || group_.broken.load(std::memory_order_relaxed); }
   void map_wanted();

@@ -21,7 +21,7 @@ static_assert(sizeof(DeviceAddress) <= sizeof(MessageTask::Offer));
 
 bool DeviceMessages::may_offer(const MessagePart& leg) const {
   return leg.message.sends && leg.gpu >= 0 && !leg.own && leg.bytes() > 0 &&
-         core_.offers_messages(group_.ranks[static_cast<std::size_t>(leg.message.peer)]);
+         core_.links.offers_messages(group_.ranks[static_cast<std::size_t>(leg.message.peer)]);
 }
 
 // Used if the memory itself cannot be offered: its stream, or its caller, continues before the

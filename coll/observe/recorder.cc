@@ -273,10 +273,11 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   page_->ready.store(book::kReady, std::memory_order_release);
 }
 
-std::uint64_t Recorder::begin(const Record& packed) noexcept {
+std::uint64_t Recorder::begin(const Record& packed, std::uint64_t sequence) noexcept {
   const std::uint64_t number = page_->begun.load(std::memory_order_relaxed) + 1;
   Record o = packed;
   o.number = number;
+  o.sequence = sequence;
   o.start_ns = coarse_ns();
   auto& box = page_->records[number % book::kRecords];
   if (under_way(box)) [[unlikely]]

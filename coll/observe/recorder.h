@@ -163,9 +163,12 @@ class Recorder {
            bool traces = false);
   bool any_traces() const noexcept { return any_traces_; }
 
-  // Records the start of an operation, and returns its number. `packed`: from pack().
-  std::uint64_t begin(const book::Record& packed) noexcept;
-  std::uint64_t begin(const CallDescriptor& call) noexcept { return begin(book::pack(call)); }
+  // Records that an operation begins, and returns its number. `packed`: of pack(), for any
+  // sequence number.
+  std::uint64_t begin(const book::Record& packed, std::uint64_t sequence) noexcept;
+  std::uint64_t begin(const CallDescriptor& call) noexcept {
+    return begin(book::pack(call), call.sequence);
+  }
   void end(std::uint64_t number, OpState state) noexcept;
   // Records the end of an operation that took hardly any time.
   void end_at_once(std::uint64_t number) noexcept;

@@ -1,22 +1,25 @@
-// The runtime of one process: its transports, its tasks under way, progress, waiting and failures.
-// Core does not know what a task is for; coll/api/communicator.h is its public side.
+// The runtime of one process: what its job, options and machine are, and the objects that run its
+// calls. Core does not know what a task is for; coll/api/communicator.h is its public side.
+//
+// One mutex, `mutex`, guards all of them; annotations call it core_held (lock.h). Who holds it may
+// take the mutexes of transports and of the control plane; nobody takes it while holding one of
+// these. A GPU lane's mutexes come before it (coll/gpu/lane.h).
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <condition_variable>
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "coll/runtime/failures.h"
+#include "coll/runtime/groups.h"
+#include "coll/runtime/links.h"
+#include "coll/runtime/lock.h"
 #include "coll/runtime/task.h"
+#include "coll/runtime/tasks.h"
 #include "coll/runtime/telemetry.h"
 #include "coll/runtime/waiting.h"
 #include "coll/select/cost.h"
@@ -25,8 +28,6 @@
 #include "topo/base/yield.h"
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
-#include "transport/rails/rails.h"
-#include "transport/transport.h"
 
 namespace weft {
 
@@ -34,29 +35,11 @@ namespace weft {
 // should not wait for the end of a pause.
 inline constexpr int kEager = 32;
 
-// Whether ranks exchange whole messages on the board instead of running a schedule (selector.cc).
-bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
-              std::size_t total_bytes, Rank root);
-// Selects the algorithm of a call (selector.cc).
-const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
-                        std::size_t total_bytes, Rank root);
-// Works out what follows from the arguments of a call, but for the plan (selector.cc). `number`: of
-// the collective.
-void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
-             const Prepared::Arguments& given, Prepared& p);
-
 struct Core : std::enable_shared_from_this<Core> {
   // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
   // around_down_ports: where the port of an RDMA rail is down, `auto` takes tcp instead of failing.
   Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0,
        bool around_down_ports = false);
-  // For the constructor: no other thread knows the core yet.
-  void set_up(const Place& place) WEFT_NO_THREAD_SAFETY_ANALYSIS;
-  // Tells the other ranks which cores this process may use, and whose memory of its machine it
-  // cannot map; sets oversubscription. Returns shm::memory_groups(). Throws Error for transport shm
-  // where the memory of some rank cannot be mapped.
-  std::vector<Rank> meet_machine(const std::vector<std::string>& offers)
-      WEFT_NO_THREAD_SAFETY_ANALYSIS;
   ~Core();
   // Makes a Core that end() deletes.
   template <class... Of>
@@ -68,327 +51,75 @@ struct Core : std::enable_shared_from_this<Core> {
   // for ever, the threads are missing, and mappings and connections belong to the parent.
   bool forked() const noexcept { return generation != fork_generation(); }
   // Ends the World; every later call fails.
-  void close() noexcept WEFT_EXCLUDES(mutex);
+  void close() noexcept WEFT_EXCLUDES(core_held);
 
-  // Ends the set-up: weft's own threads may use the core from here on. Throws Error.
-  void set_out() WEFT_EXCLUDES(mutex);
-  // The control plane's thread calls this with every heartbeat. Where no call polls meanwhile, the
-  // transports hand over to the kernel what completed sends still owe (Transport::before_pause()).
-  void away() noexcept WEFT_EXCLUDES(mutex);
-
-  // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
-  bool progress() WEFT_REQUIRES(mutex);
-  // Takes a task in, and starts it; where its communicator is over, the task is over at once.
-  void submit(Task* task) WEFT_REQUIRES(mutex);
-  // Gives the task the id of its transfers.
-  void enlist(Task* task) WEFT_REQUIRES(mutex);
-  // Starts a collective of a companion on host memory, and returns its task, or null with `status`
-  // where it is over already (coll/api/communicator.cc).
-  Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status)
-      WEFT_REQUIRES(mutex);
-  // Makes progress() move the task along once.
-  void stir(Task* task) WEFT_REQUIRES(mutex) {
-    if (!std::exchange(task->stirred, true)) stirred.push_back(task);
-  }
-  // Makes each progress() move the task along, until it is over.
-  void ask(Task* task) WEFT_REQUIRES(mutex) {
-    if (!std::exchange(task->asked, true)) asked.push_back(task);
-  }
-  void advance(Task* task) WEFT_REQUIRES(mutex);
-  // Marks the task as over and queues its callback.
-  void finish(Task* task, const Status& status) WEFT_REQUIRES(mutex);
-  std::string rail_name(int link) const {
-    return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
-  }
-  int link_of(Rank a, Rank b) const;  // the index into `links` of a pair of world ranks
-  // Whether messages with that world rank may be offered (message_task.h). What is fetched by a GPU
-  // cannot be checked.
-  bool offers_messages(Rank peer) const {
-    return !options.integrity && shm_peer[static_cast<std::size_t>(peer)] &&
-           has_device[static_cast<std::size_t>(job->rank())] &&
-           has_device[static_cast<std::size_t>(peer)];
-  }
-  // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
-  // Where ranks of it are gone, the communicator is over from the start.
-  std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
-                                         std::vector<Rank> ranks, const GroupState* whole = nullptr)
-      WEFT_REQUIRES(mutex);
-  // Makes all communicators choose by these ports, and the plans of calls from now on
-  // (coll/api/slow_ports.cc). Throws Error that names `what` and the text.
-  void set_slow_ports(const char* what, const std::string& text) WEFT_REQUIRES(mutex);
-  // The options of a World of those ranks that are left: hosts may have other numbers there.
-  WorldOptions options_for(const std::vector<Rank>& left) WEFT_EXCLUDES(mutex);
-  // Gives the communicator's shape the ports and the weights of rails that follow from them.
-  void shape_ports(GroupState& g) const WEFT_REQUIRES(mutex);
-  // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
-  // companions of `whole`, below 1 << kLaneBits, not 0.
-  std::unique_ptr<GroupState> make_companion(const GroupState& whole, std::uint32_t which,
-                                             std::vector<Rank> ranks) WEFT_REQUIRES(mutex);
-  // Drops the board, the messages and the id.
-  void forget_group(GroupState& g) WEFT_REQUIRES(mutex);
-  // Drops messages that no task has received.
-  void forget_messages(std::uint32_t id) WEFT_REQUIRES(mutex);
-  // Returns the plan of a call; null where the rail contract refuses the algorithm, and `status`
-  // then says why. by_name: the user named the algorithm.
-  const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
-                       bool in_place, bool by_name, Status& status) WEFT_REQUIRES(mutex);
-  // Looks for the algorithm, the plan and the slicing of a call. Returns false where plan_for()
-  // returns null.
-  bool prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p, Status& status)
-      WEFT_REQUIRES(mutex);
-  std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
-                                  Rank root, const PlanKey& key) WEFT_REQUIRES(mutex);
-  // ---- failures (failing.cc)
-  // Why a communicator may have failed. settle() finds out who is to blame, which can take a second
-  // or two, and ends the communicator. The first suspicion of a communicator counts.
-  struct Suspicion {
-    enum class What : std::uint8_t { kKnown, kTransfer, kLate } what = What::kKnown;
-    Scope scope = {};      // the communicator
-    Task* task = nullptr;  // kTransfer: a transfer of it failed. kLate: its deadline has passed
-    Status why = {};       // kKnown
-  };
-  // Why it has failed. `all`: ranks wait for each other in calls of several communicators, none of
-  // which can go on.
-  struct Blame {
-    Status why = {};
-    bool all = false;
-  };
-  void suspect(Suspicion suspicion) WEFT_REQUIRES(mutex);
-  // Finds out who is to blame for the first suspicion, tells all ranks, and ends what has failed.
-  // Does not sleep, or ask other ranks, with the mutex held.
-  void judge(CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Both return ok when the communicator is over meanwhile.
-  Status cause_of(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Returns ok when the task has moved meanwhile.
-  Blame blame(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Explains by the snapshots of all ranks what did not come in time from these ranks; ok when the
-  // snapshots explain nothing.
-  Blame inquire(const std::string& what, const Scope& scope, const std::vector<Rank>& among,
-                CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Tells all ranks that the communicator has failed (null: all of them), and ends it with the
-  // first failure that the ranks have heard of, which sticks.
-  void fail(const Status& why, const GroupState* g, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // The scope of a failure of the communicator. A dead rank ends all communicators that it is in.
-  Scope scope_of(const GroupState& g) const;
-  Scope scope_of(const Status& why, const GroupState& g) const;
-  // The communicator of the scope; null: there is none any more.
-  const GroupState* group_of(const Scope& scope) const WEFT_REQUIRES(mutex);
-  bool over(const Scope& scope) const WEFT_REQUIRES(mutex);
-  // Ends what the job's failures end that this rank has not looked at yet.
-  void hear() WEFT_REQUIRES(mutex) {
-    if (job->heard() != heard) [[unlikely]]
-      hear_all();
-  }
-  void hear_all() WEFT_REQUIRES(mutex);
-  // Ends the communicators of the scope, and their tasks.
-  void end_groups(const Status& why, const Scope& scope) WEFT_REQUIRES(mutex);
-  // Ends the task's communicator when the task has stood still since a member of it has left.
-  void end_left_behind(const Task* task, std::chrono::steady_clock::time_point now)
-      WEFT_REQUIRES(mutex);
-  // Drops what peers still send in communicators that are over, for as long as they may not know.
-  void sweep(std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
-  // As hear(), for threads that wait for a GPU: nobody else may be at work in the process. Does
-  // nothing while another thread has the mutex.
-  void notice_failure() WEFT_EXCLUDES(mutex);
-  // Searches for a message that shows that a peer runs another call of the communicator than this
-  // rank does or did; ok when there is none. The search takes long: it is for when nothing moves.
-  Status mismatch(const Scope& scope) const WEFT_REQUIRES(mutex);
-  // Runs the callbacks of tasks that are over, and judges a suspicion. Lets the mutex go meanwhile.
-  void run_callbacks(CoreLock& lock) WEFT_REQUIRES(mutex) {
-    if (!suspicions.empty() || !ended.empty()) [[unlikely]]
-      settle(lock);
-  }
-  void settle(CoreLock& lock) WEFT_REQUIRES(mutex);
-
-  // Suspects a task that has stood still for too long, or ranks that disagree, and ends what has
-  // failed elsewhere. Returns true when the task is over.
-  bool check_deadline(Task* op, std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
-  void call_ended(CoreLock& lock) WEFT_REQUIRES(mutex);  // a GPU lane leaves callbacks to `caller`
-
-  // Waits until `end`, or until the task is over by itself, by its deadline or by a failure.
-  // Returns true when the task is over. Lets the mutex go meanwhile.
-  bool wait_until(Task* op, std::chrono::steady_clock::time_point end, CoreLock& lock)
-      WEFT_REQUIRES(mutex);
-
-  void end_wait(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Waits for the task, gives it back and returns its status. Sets `give_way` where the caller is
-  // to yield its core once the mutex is free. Lets the mutex go meanwhile.
-  Status wait(Task* op, CoreLock& lock, bool& give_way) WEFT_REQUIRES(mutex);
-  // Waits as above, and yields the core.
-  Status wait(Task* op) WEFT_EXCLUDES(mutex);
-  // Starts the progress thread, which runs serve(). Throws Error.
-  void start_serving() WEFT_EXCLUDES(mutex);
-  // Ends the progress thread.
-  void stop_serving() noexcept WEFT_EXCLUDES(mutex);
-  void serve() WEFT_EXCLUDES(mutex);  // the progress thread's loop
-  // Until the thread is woken, or rails want to be polled.
-  void sleep(CoreLock& lock) WEFT_REQUIRES(mutex);
-  // A thread of the program starts a task, or moves tasks along.
-  void come_by() WEFT_REQUIRES(mutex) {
-    visits.store(visits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
-  // After a task was started, without the mutex: the program may be elsewhere next.
-  void wake_server() WEFT_EXCLUDES(mutex) {
-    if (asleep) [[unlikely]]
-      to_serve.notify_one();
-  }
-  // Starts the thread that runs the GPU lanes' callbacks, which may wait for a lane's own work.
-  void start_calling() WEFT_REQUIRES(mutex);
-  void stop_calling() noexcept WEFT_EXCLUDES(mutex);  // ends that thread
-
+  // ---- set-up; of the first five: no other thread knows the core yet
+  void set_up(const Place& place) WEFT_NO_THREAD_SAFETY_ANALYSIS;
+  // Makes the transports and `telemetry`. memory_of: see shm::memory_groups().
+  void set_up_links(const std::vector<Rank>& memory_of) WEFT_NO_THREAD_SAFETY_ANALYSIS;
+  // Tells the other ranks which cores this process may use, and whose memory of its machine it
+  // cannot map; sets oversubscription. Returns shm::memory_groups(). Throws Error for transport shm
+  // where the memory of some rank cannot be mapped.
+  std::vector<Rank> meet_machine(const std::vector<std::string>& offers);
   // Throws Error on every rank where ranks have different values of an option that must be the same
-  // (modes.cc). Takes what this rank refuses (shm::refusals()), and returns it of all ranks. For
-  // the set-up, without the mutex, as count_cores().
+  // (modes.cc). Takes what this rank refuses (shm::refusals()), and returns it of all ranks.
   std::vector<std::string> agree_on_modes(const std::string& refused);
   void count_cores();  // sets oversubscription
+  // Reads the profile on rank 0 and gives it to all ranks.
+  void share_profile();
+  // Ends the set-up: weft's own threads may use the core from here on. Throws Error.
+  void set_out() WEFT_EXCLUDES(core_held);
+  // The control plane's thread calls this with every heartbeat. Where no call polls meanwhile, the
+  // transports hand over to the kernel what completed sends still owe (Transport::leave()).
+  void away() noexcept WEFT_EXCLUDES(core_held);
 
-  // Proves that each collective of a new group has an algorithm that keeps the rail contract. Where
-  // a collective has none, logs the path that breaks it, or throws Error (cross_rail "never").
-  void prove_rails(GroupState& g) WEFT_REQUIRES(mutex);
-  // ok when the rail contract lets the algorithm run; the same on all ranks.
-  Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name)
-      WEFT_REQUIRES(mutex);
-  // Where rails can stand in for each other: puts Rails' transports in place of `inner`. For the
-  // set-up, without the mutex.
-  void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
-  // The rails that a large message between the two ranks uses, `home` first.
-  std::vector<int> stripes(Rank me, Rank peer, int home) const;
-  // Polls the rails, so that peers get answers while no thread waits for a task.
-  void poll_rails() noexcept WEFT_REQUIRES(mutex);
-  // Waits until no rank of the job needs data that this rank has sent, then calls meet(), which
-  // waits for the other ranks. Peers get answers all the time.
-  void settle_rails(const Job& of, const std::function<void()>& meet) WEFT_EXCLUDES(mutex);
-  // Calls meet(), which waits for the other ranks on the control plane; a thread answers peers
-  // meanwhile.
-  void answer_while(const std::function<void()>& meet) WEFT_EXCLUDES(mutex);
-
-  // The failure behind an error of the control plane; ok where the other ranks are not its cause.
-  Status gather_status(const Error& thrown) WEFT_EXCLUDES(mutex);
-  // Ok when none of these ranks has gone silent.
-  Status silence_status(const std::string& what, const std::vector<Rank>& among) const
-      WEFT_REQUIRES(mutex);
-  // A rank counts as silent when nothing has been heard of it for this long.
-  std::chrono::milliseconds silence_age() const {
-    return std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  // Judges a suspicion, and runs the callbacks of tasks that are over. Lets the mutex go meanwhile.
+  void run_callbacks(CoreLock& lock) WEFT_REQUIRES(core_held) {
+    if (failures.any_suspicion()) [[unlikely]]
+      failures.judge(lock);
+    if (tasks.any_ended()) [[unlikely]]
+      waiting.call_ended(lock);
   }
-  // Ok when this host is not cut off.
-  Status cut_off_status(const std::string& what) const WEFT_REQUIRES(mutex);
 
+  FairMutex mutex;
   const int generation = fork_generation();
   std::unique_ptr<Job> job;            // null once closed
-  std::unique_ptr<Job> answering_job;  // `job` for gathers that run in answer_while()
+  std::unique_ptr<Job> answering_job;  // `job` for gathers during which peers get answers
   WorldOptions options;
   const bool around_down_ports;
   const int shrunk;  // how many calls of shrink() led to this World
   std::unique_ptr<Topology> topology;
-  // Null unless rails can stand in for each other. Stays the same until close() ends.
-  std::unique_ptr<Rails> rails;
-  // Of `rails`, the transports face() made.
-  std::vector<std::unique_ptr<Transport>> transports WEFT_GUARDED_BY(mutex);
-  std::vector<Transport*> links WEFT_GUARDED_BY(mutex);  // shm where there is one, then every rail
-  std::vector<Link> link_kinds;
-  std::vector<std::size_t> polled WEFT_GUARDED_BY(mutex);  // the links in use, in ascending order
-  void use_link(std::size_t link) WEFT_REQUIRES(mutex) {
-    if (std::ranges::find(polled, link) != polled.end()) [[likely]]
-      return;
-    polled.insert(std::ranges::upper_bound(polled, link), link);
-  }
-  int shm_link = -1, first_rail_link = -1;
-  // Longer messages between hosts go in slices of this size, so that a message of device memory
-  // overlaps with its copies. Both ends must slice: all ranks do where any rank has a GPU.
-  std::size_t message_slice = SIZE_MAX;
-  std::vector<std::uint8_t> has_device;  // by world rank: the rank has a GPU
-  std::vector<std::uint8_t> shm_peer;    // by world rank: shm reaches the rank
-  Tuning tuning;
+  double oversubscription = 1;  // ranks of this kernel per core that these ranks may use together
+  bool oversubscribed = false;  // there are more ranks than cores
+
+  // In this order: what comes later refers to what comes before.
+  Links links{options};
   std::unique_ptr<Telemetry> telemetry;
+  GroupTable groups{*this};
+  Failures failures{*this};
+  SchedulePool schedules WEFT_GUARDED_BY(core_held);
+  Tasks tasks{links, failures, telemetry};
+  Waiting waiting{*this};
+
+  // ---- what algorithms are selected by
+  Tuning tuning;
   Machine machine = unmeasured_machine();  // as calibrate() found it; the same on every rank
   CostModel costs = costs_of(machine);     // what follows from it
   Profile profile;                         // the same on every rank
   // The times that learn() was told in this World, to be saved.
-  Profile learnt_times WEFT_GUARDED_BY(mutex);
+  Profile learnt_times WEFT_GUARDED_BY(core_held);
   std::string profile_file;  // rank 0: the file that keeps learnt_times; empty: none
-  // Reads the profile on rank 0 and gives it to all ranks. For the set-up, without the mutex.
-  void share_profile();
-
-  // The living communicators by id (group.cc); null: an id that a communicator in the making holds.
-  std::map<std::uint32_t, GroupState*> groups WEFT_GUARDED_BY(mutex);
   // All that set_slow_ports() was told, the first: nothing is slow. `port_set`: the one that
   // counts.
-  std::vector<std::vector<PortRate>> port_sets WEFT_GUARDED_BY(mutex) =
+  std::vector<std::vector<PortRate>> port_sets WEFT_GUARDED_BY(core_held) =
       std::vector<std::vector<PortRate>>(1);
-  std::uint32_t port_set WEFT_GUARDED_BY(mutex) = 0;
+  std::uint32_t port_set WEFT_GUARDED_BY(core_held) = 0;
   // Rises where `costs`, `profile` or `port_set` change, from which GroupState::prepared follows.
   std::uint64_t selection = 1;
-  // Made on first use, kept to the end.
-  std::vector<std::unique_ptr<GroupState>> fixed_groups WEFT_GUARDED_BY(mutex);
-  // A GPU lane was the last to use these.
-  std::vector<std::unique_ptr<GroupState>> orphans WEFT_GUARDED_BY(mutex);
-  // Rises; its lower id_bits are the next id to try.
-  std::uint64_t next_id_epoch WEFT_GUARDED_BY(mutex) = kFixedGroups;
-  int id_bits = 24;  // bits of a communicator's id, without kLaneBits
-  std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches WEFT_GUARDED_BY(mutex);
 
-  FairMutex mutex;
-  std::condition_variable_any device_done;         // signals that a task which a lane moves is over
-  int waiters WEFT_GUARDED_BY(mutex) = 0;          // threads in wait_until(), which make progress
-  std::uint64_t moves WEFT_GUARDED_BY(mutex) = 0;  // rises whenever any transfer or task ends
-  struct Ended {
-    std::function<void(const Status&)> call;
-    Status status;
-    std::shared_ptr<GroupState> keep;
-  };
-  std::vector<Ended> ended WEFT_GUARDED_BY(mutex);  // the callbacks that run_callbacks() will run
-  std::atomic<bool> served{false};                  // whether there is a progress thread
-  // Called without the mutex by a thread of the program that waits while nothing moves; null: none.
-  void (*while_waiting)() = nullptr;
-  std::atomic<bool> asleep{false};       // it waits for `to_serve`
-  std::atomic<std::uint64_t> visits{0};  // rises whenever the program comes by
-  std::condition_variable_any to_serve, to_call;
-  std::thread server, caller;                   // the progress thread, the thread of callbacks
-  bool calls WEFT_GUARDED_BY(mutex) = false;    // whether there is a thread of callbacks
-  SpareScratch scratch WEFT_GUARDED_BY(mutex);  // the scratch memory of tasks that have ended
-  std::vector<std::unique_ptr<ScheduleTask>> schedules WEFT_GUARDED_BY(mutex);
-  std::vector<ScheduleTask*> free_schedules WEFT_GUARDED_BY(mutex);
-  std::vector<Task*> tasks WEFT_GUARDED_BY(mutex);    // under way
-  std::vector<Task*> stirred WEFT_GUARDED_BY(mutex);  // transfers of these have ended
-  std::vector<Task*> asked WEFT_GUARDED_BY(mutex);    // these may move without a transfer's end
-  // Of one poll; a local array would be cleared each time.
-  std::array<Completion, 64> completions WEFT_GUARDED_BY(mutex);
-  // The tasks with transfers by the lower bits of their id; the size is a power of two.
-  std::vector<Task*> by_id WEFT_GUARDED_BY(mutex) = std::vector<Task*>(256);
-  Task*& place_of(std::uint32_t id) WEFT_REQUIRES(mutex) { return by_id[id & (by_id.size() - 1)]; }
-  std::uint32_t next_id WEFT_GUARDED_BY(mutex) = 1;
-  std::size_t enlisted WEFT_GUARDED_BY(mutex) = 0;  // tasks in by_id
-  std::atomic<bool> broken{false};                  // every communicator is over
-  std::size_t heard WEFT_GUARDED_BY(mutex) = 0;     // of Job::failures()
-  Status first_end WEFT_GUARDED_BY(mutex);  // the failure of the first communicator that was ended
-  // Of Job::failures(): ranks that have ended their Worlds after a failure.
-  std::vector<JobFailure> left WEFT_GUARDED_BY(mutex);
-  std::vector<Suspicion> suspicions WEFT_GUARDED_BY(mutex);
-  // The ids of communicators that are over, and until when to sweep() for them.
-  std::vector<std::pair<std::uint32_t, std::chrono::steady_clock::time_point>> swept
-      WEFT_GUARDED_BY(mutex);
-  std::chrono::steady_clock::time_point swept_at WEFT_GUARDED_BY(mutex){};
-  bool judging WEFT_GUARDED_BY(mutex) = false;  // a thread is in judge()
-  std::condition_variable_any judged;           // signals that no thread is
-  // When ranks that are all alive last ended a communicator, since they disagree.
-  std::chrono::steady_clock::time_point disagreed_at WEFT_GUARDED_BY(mutex){};
-  Status failure WEFT_GUARDED_BY(mutex);  // of communicators that are made once `broken` is set
-  double oversubscription = 1;  // ranks of this kernel per core that these ranks may use together
-  bool oversubscribed = false;  // there are more ranks than cores
-  std::atomic<int> asking{0};   // threads in calls of the World or judge(); close() waits for them
+  std::atomic<int> asking{0};  // threads in calls of the World or judge(); close() waits for them
   std::atomic<bool> ending{false};
-  bool usable WEFT_GUARDED_BY(mutex) = false;  // set_out() was called
+  bool usable WEFT_GUARDED_BY(core_held) = false;  // set_out() was called
 };
-
-// Whether a failure of that scope ends the communicator.
-bool concerns(const Scope& scope, const GroupState& g);
-
-// Whom a transport blames for what failed with a peer: this rank itself may have no socket.
-Rank culprit(const Status& cause, Rank peer);
-
-// Returns the fixed communicator `id`, made on the first call; it lives as long as the core.
-std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
-                                        std::vector<Rank> ranks);
 
 }  // namespace weft

@@ -73,8 +73,8 @@ std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
     std::istringstream words(text.substr(0, line));
     std::string word;
     words >> word;
-    if (word == "device") message_slice = kStagedSlice;
-    has_device.push_back(word == "device");
+    if (word == "device") links.message_slice = kStagedSlice;
+    links.has_device.push_back(word == "device");
     for (std::size_t m = 0; m < modes.size(); ++m) {
       words >> word;
       if (r == 0) first[m] = word;

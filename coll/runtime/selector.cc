@@ -1,8 +1,11 @@
-// The selector: picks the algorithm of a call by the profile and the cost model, keeps the plan of
-// each algorithm, and what follows from the arguments of a call. It does not run anything.
+// Picks by the profile and the cost model, and keeps the plan of each algorithm.
+#include "coll/runtime/selector.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,7 +13,7 @@
 #include "coll/engine/signature.h"
 #include "coll/footprint.h"
 #include "coll/runtime/arguments.h"
-#include "coll/runtime/core.h"
+#include "coll/schedule/rail_contract.h"
 #include "topo/base/log.h"
 
 namespace weft {
@@ -52,8 +55,7 @@ constexpr std::size_t kBoardAlways = 1 << 10;
 // A time that learn() is told counts in the profile like so many calls.
 constexpr std::uint64_t kLearntSamples = 5;
 
-}  // namespace
-
+// Whether ranks exchange whole messages on the board instead of running a schedule.
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root) {
   if (!g.board || total_bytes > g.board->capacity()) return false;
@@ -73,6 +75,7 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
   return first.measured_us <= 0 || is_whole(*first.algorithm);
 }
 
+// Selects the algorithm of a call.
 const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
                         std::size_t total_bytes, Rank root) {
   if (forced) return forced;
@@ -87,31 +90,14 @@ const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
   return found->second;
 }
 
-const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
-                           Rank root, bool in_place, bool by_name, Status& status) {
-  const bool on_device = g.compute && g.compute->on_device();
-  const bool small =
-      by_blocks(c) && may_pack(call.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
-  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
-  const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic, port_set};
-  GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
-  if (!last.plan || last.plan->first != key || last.by_name != by_name) {
-    if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;
-    auto& found = *g.cache->plans.try_emplace(key).first;
-    if (!found.second) found.second = make_plan(g, c, a, call, root, key);
-    last.plan = &found;
-    last.by_name = by_name;
-  }
-  return last.plan->second.get();
-}
-
-std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorithm& a,
-                                      const Call& call, Rank root, const PlanKey& key) {
+std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
+                                Rank root, const PlanKey& key) {
+  const Core& core = *g.core;
   Shape shape = g.shape;
   shape.root = root;
   const Schedule schedule = a.build(shape);
   const auto link = [&](Rank peer, int) {
-    return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
+    return core.links.link_of(core.job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
   };
   const PlanRequest request{.collective = c,
                             .network = !g.one_machine,
@@ -119,7 +105,7 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
                             .root = root,
                             .premultiplied = key.premultiplied,
                             .world = g.ranks,
-                            .links = link_kinds,
+                            .links = core.links.kinds,
                             .link_of = link};
   auto plan = std::make_unique<Plan>(
       compile(schedule, request, key.small && wants_packed(call.total_bytes, schedule)));
@@ -137,12 +123,90 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   return plan;
 }
 
-void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number,
-             const Prepared::Arguments& given, Prepared& p) {
+// Returns the plan of a call; null where the rail contract refuses the algorithm, and `status` then
+// says why. by_name: the user named the algorithm.
+const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
+                     bool in_place, bool by_name, Status& status) WEFT_REQUIRES(core_held) {
+  const bool on_device = g.compute && g.compute->on_device();
+  const bool small =
+      by_blocks(c) && may_pack(call.total_bytes, static_cast<int>(g.ranks.size())) && !on_device;
+  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
+  const PlanKey key{
+      &a, root, in_place, small, premultiplied, g.shape.deterministic, g.core->port_set};
+  GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
+  if (!last.plan || last.plan->first != key || last.by_name != by_name) {
+    if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;
+    auto& found = *g.cache->plans.try_emplace(key).first;
+    if (!found.second) found.second = make_plan(g, c, a, call, root, key);
+    last.plan = &found;
+    last.by_name = by_name;
+  }
+  return last.plan->second.get();
+}
+
+}  // namespace
+
+// ---- the rail contract -----------------------------------------------------------------------
+
+void prove_rails(GroupState& g) {
+  if (g.shape.rail.empty() || g.shape.hosts.size() < 2 || std::exchange(g.cache->proved, true))
+    return;
+  // By collective: why its first algorithm leaves its rails; empty once one is found that does not.
+  std::map<Collective, std::string> why;
+  for (const Algorithm& a : algorithms()) {
+    if (!a.applies(g.shape)) continue;
+    const auto [it, first] = why.try_emplace(a.collective);
+    if (!first && it->second.empty()) continue;
+    const auto breach = find_breach(a, g.shape);
+    if (!breach)
+      it->second.clear();
+    else if (first)
+      it->second = fmt::format("{}: {}", a.name, to_string(*breach));
+  }
+  for (const auto& [collective, path] : why) {
+    if (path.empty()) continue;
+    const std::string text =
+        fmt::format("no algorithm of {} keeps to the rails of these {} ranks; {}", name(collective),
+                    g.ranks.size(), path);
+    if (g.core->options.cross_rail == "never")
+      throw Error(
+          fmt::format("{}. Give every host a rank on each rail, or allow it with "
+                      "WEFT_CROSS_RAIL=auto or allow",
+                      text));
+    if (g.me == 0) log().warn("weft: {}", text);
+  }
+}
+
+Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
+  if (g.shape.rail.empty()) return {};
+  const std::string& cross_rail = g.core->options.cross_rail;
+  const auto [it, fresh] = g.cache->breaches.try_emplace({&a, root, g.shape.deterministic});
+  std::string& why = it->second;
+  if (fresh) {
+    Shape shape = g.shape;
+    shape.root = root;
+    if (const auto breach = find_breach(a, shape)) {
+      why = to_string(*breach);
+      const auto level = g.me == 0 ? spdlog::level::warn : spdlog::level::info;  // once per group
+      if (cross_rail == "auto" && !by_name)
+        log().log(level, "weft: {} {} leaves its rail: {}", name(a.collective), a.name, why);
+    }
+  }
+  if (why.empty() || (cross_rail == "auto" && !by_name)) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{} {} leaves its rail: {}. Let `auto` choose, or allow it with "
+                      "WEFT_CROSS_RAIL=allow",
+                      name(a.collective), a.name, why)};
+}
+
+// ---- calls -----------------------------------------------------------------------------------
+
+bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Arguments& given,
+             PreparedRef& kept, Status& status) {
+  Prepared& p = kept.renew();
   const std::size_t n = g.ranks.size();
-  p.of = {};
-  p.plan = nullptr;
-  p.total_bytes = total_bytes(c, call, n);
+  const Core& core = *g.core;
+  p.total_bytes = call.total_bytes;
   const std::size_t block = call.count * size_of(call.type);
   const std::size_t mine = block * static_cast<std::size_t>(g.me);
   const Footprint all = footprint(c), here = footprint(c, g.me, given.root);
@@ -150,28 +214,28 @@ void prepare(GroupState& g, Collective c, const Call& call, std::uint64_t number
   p.out_bytes = block * blocks_in(here.out, n);
   p.in_at = all.in != all.out && all.in == Part::kAll ? mine : 0;
   p.out_at = all.in != all.out && all.out == Part::kAll ? mine : 0;
-  p.head = call.is_vector ? uneven_signature(c, call, given.root, g.core->job->rank(), g.id, number)
-                          : signature(c, call, given.root, g.id, number);
-  p.what = g.describe(c, call, p.head, given.root, number);
+  p.head = call.is_vector ? uneven_signature(c, call, given.root, core.job->rank(), g.id, 0)
+                          : signature(c, call, given.root, g.id, 0);
+  p.what = g.describe(c, call, p.head, given.root, 0);
   p.packed = book::pack(p.what);
   p.timed = !by_pairs(p.head);
   p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
-  p.board = !by_pairs(p.head) && !p.empty &&
-            on_board(g, g.core->tuning, c, given.forced, p.total_bytes, given.root);
   p.of = given;
+  p.of.selection = 0;  // until all is found
+  p.board =
+      p.timed && !p.empty && on_board(g, core.tuning, c, given.forced, p.total_bytes, given.root);
+  if (!p.board && !p.empty) {
+    // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
+    p.algorithm = p.timed ? choose(g, c, given.forced, p.total_bytes, given.root)
+                          : find_algorithm(c, "pairwise");
+    p.plan = plan_for(g, c, *p.algorithm, call, given.root, given.in_place,
+                      given.forced == p.algorithm, status);
+    if (!p.plan) return false;
+    p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
+  }
   // The blocks of a vector call differ from call to call, and a Compute's plans are its own.
-  if (call.is_vector || g.compute) p.of.selection = 0;
-}
-
-bool Core::prepare_plan(GroupState& g, Collective c, const Call& call, Prepared& p,
-                        Status& status) {
-  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
-  p.algorithm =
-      p.timed ? choose(g, c, p.of.forced, p.total_bytes, p.of.root) : find_algorithm(c, "pairwise");
-  p.plan = plan_for(g, c, *p.algorithm, call, p.of.root, p.of.in_place, p.of.forced == p.algorithm,
-                    status);
-  if (p.plan) p.slicing = slicing_for(tuning, *p.plan, p.total_bytes, costs);
-  return p.plan;
+  if (!call.is_vector && !g.compute) p.of.selection = given.selection;
+  return true;
 }
 
 void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,
@@ -184,9 +248,7 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
                             algorithm, algorithm_names(collective)));
   for (Profile* p : {&g.core->profile, &g.core->learnt_times})
     p->add(collective, shape_of(g), total_bytes, found->name, us, kLearntSamples);
-  // All of them: which communicators still keep theirs is each rank's own affair.
-  for (const auto& [ranks, cache] : g.core->caches)
-    if (const auto kept = cache.lock()) kept->candidates.clear();
+  g.core->groups.forget_candidates();
   ++g.core->selection;
   g.picks.clear();
   g.settled = {};

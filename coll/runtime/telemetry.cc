@@ -37,12 +37,12 @@ std::uint64_t exact_ns() {
 // For the constructor: no other thread knows the core yet.
 std::vector<std::string> link_names(const Core& core) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<std::string> names;
-  for (int l = 0; l < static_cast<int>(core.links.size()); ++l) {
-    if (l == core.shm_link) {
+  for (int l = 0; l < static_cast<int>(core.links.all.size()); ++l) {
+    if (l == core.links.shm_link) {
       names.emplace_back("shm");
       continue;
     }
-    const auto rail = static_cast<std::size_t>(l - core.first_rail_link);
+    const auto rail = static_cast<std::size_t>(l - core.links.first_rail_link);
     const auto& rails = core.topology->place(core.job->rank()).rails;
     names.push_back(rail < rails.size() ? fmt::format("rail {} ({})", rail, rails[rail].name)
                                         : fmt::format("rail {}", rail));
@@ -65,8 +65,8 @@ Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
       job_(core.job.get()),
       metrics_file_(own_file("WEFT_METRICS", job_->rank())),
       recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
-      counters_(job_->rank(), job_->size(), link_names(core), core.shm_link),
-      ports_(core.first_rail_link >= 0 ? core.topology->place(job_->rank()) : Place{},
+      counters_(job_->rank(), job_->size(), link_names(core), core.links.shm_link),
+      ports_(core.links.first_rail_link >= 0 ? core.topology->place(job_->rank()) : Place{},
              core.topology->host_name(core.topology->host(job_->rank()))) {
   job_->set_witness(this);
   if (!recorder_.any_traces()) return;
@@ -75,10 +75,10 @@ Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
   const std::string file = own_file("WEFT_TRACE", me, core.shrunk);
   const Topology& t = *core.topology;
   trace_ = std::make_unique<Trace>(file, me, t.host_name(t.host(me)), counters_.links);
-  for (std::size_t l = 0; !file.empty() && l < core.transports.size(); ++l) {
-    core.transports[l] = trace_->wrap(std::move(core.transports[l]), static_cast<int>(l));
-    core.links[l] = core.transports[l].get();
-  }
+  if (!file.empty())
+    core.links.wrap([this](std::unique_ptr<Transport> of, int link) {
+      return trace_->wrap(std::move(of), link);
+    });
   align_clocks();
 }
 
@@ -104,12 +104,14 @@ void Telemetry::name_communicator(const GroupState& group, std::string name) {
   if (trace_) trace_->name_communicator(group.id, std::move(name), group.ranks);
 }
 
-std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed) noexcept {
+std::uint64_t Telemetry::begin(const CallDescriptor& what, const book::Record& packed,
+                               std::uint64_t sequence) noexcept {
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();
   counted.bytes.add(what.count * (what.message ? 1 : size_of(what.type)));
-  const std::uint64_t number = recorder_.begin(packed);
-  if (trace_) trace_->begin(number, what);
+  const std::uint64_t number = recorder_.begin(packed, sequence);
+  if (trace_) [[unlikely]]
+    trace_->begin(number, numbered(what, sequence));
   return number;
 }
 
@@ -127,9 +129,8 @@ void Telemetry::starting(Task& op) noexcept {
 // At the beginning of a task: what the ports tell is told of it. A look costs a tenth of a
 // millisecond, and small tasks share one.
 void Telemetry::mark_ports() {
-  core_.mutex.assert_held();
   const auto now = std::chrono::steady_clock::now();
-  if (core_.tasks.size() > 1 || now - marked_at_ < kMarkPeriod) return;
+  if (core_.tasks.all().size() > 1 || now - marked_at_ < kMarkPeriod) return;
   marked_at_ = now;
   ports_.mark();
 }
@@ -138,10 +139,10 @@ void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
   // Of a call whose size no rank knows: what this one sends.
-  const std::size_t bytes =
-      by_pairs(op.what) ? op.what.count * size_of(op.what.type) : op.call.total_bytes;
+  const CallDescriptor what = op.what();
+  const std::size_t bytes = by_pairs(what) ? what.count * size_of(what.type) : op.call.total_bytes;
   log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank,
-             name(op.what.collective), op.what.is_vector ? "_v" : "", bytes,
+             name(what.collective), what.is_vector ? "_v" : "", bytes,
              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
 }
 
@@ -167,7 +168,7 @@ void Telemetry::end(Task& op) noexcept {
   end(op.record, ok);
   if (trace_) trace_->forget_transfers(op.id);
   if (!ok && op.record & kPart) return;
-  if (!ok) return counters_.calls[static_cast<std::size_t>(op.what.collective)].failures.add();
+  if (!ok) return counters_.calls[static_cast<std::size_t>(op.what().collective)].failures.add();
   const auto& [algorithm, began_ns] = op.timing;
   const std::uint64_t took_ns = began_ns ? exact_ns() - began_ns : 0;
   if (core_.options.counters && std::chrono::nanoseconds(took_ns) > core_.options.slow)
@@ -195,7 +196,7 @@ void Telemetry::moved_on_board(GroupState& g, Collective c, std::size_t bytes, R
   for (std::size_t i = 0; i < g.ranks.size(); ++i) {
     const auto peer = static_cast<Rank>(i);
     if (peer == g.me || (g.me != root && peer != root)) continue;
-    Counters::Traffic& t = counters_.traffic(core_.shm_link, g.ranks[i]);
+    Counters::Traffic& t = counters_.traffic(core_.links.shm_link, g.ranks[i]);
     const bool sends = (g.me == root) == from_root(c);
     (sends ? t.messages_sent : t.messages_received).add();
     (sends ? t.bytes_sent : t.bytes_received).add(bytes);
@@ -224,10 +225,10 @@ void Telemetry::end_stall() noexcept {
 }
 
 void Telemetry::survey() {
-  core_.mutex.assert_held();
-  const auto in_use = core_.rails ? core_.rails->in_use() : decltype(core_.rails->in_use()){};
+  const auto in_use =
+      core_.links.rails ? core_.links.rails->in_use() : decltype(core_.links.rails->in_use()){};
   std::vector<Recorder::Stalled> stalled;
-  for (const Task* op : core_.tasks) {
+  for (const Task* op : core_.tasks.all()) {
     Recorder::Stalled s;
     if (!op->survey(s)) continue;
     s.number = op->record & ~kPart;
@@ -240,10 +241,10 @@ void Telemetry::survey() {
       s.part = 0;
     }
     for (PeerProgress& p : s.peers) {
-      const auto found = in_use.find({op->id, p.peer, p.link - core_.first_rail_link});
+      const auto found = in_use.find({op->id, p.peer, p.link - core_.links.first_rail_link});
       if (found == in_use.end()) continue;
-      p.sends_on = found->second.sends << core_.first_rail_link;
-      p.recvs_on = found->second.recvs << core_.first_rail_link;
+      p.sends_on = found->second.sends << core_.links.first_rail_link;
+      p.recvs_on = found->second.recvs << core_.links.first_rail_link;
     }
     stalled.push_back(std::move(s));
   }
@@ -312,11 +313,11 @@ void Telemetry::write_metrics() noexcept {
 Metrics Telemetry::metrics() const {
   Metrics m = counters_.read();
   for (std::size_t l = 0; l < counters_.links.size(); ++l) {
-    const int rail = static_cast<int>(l) - core_.first_rail_link;
-    if (core_.first_rail_link < 0 || rail < 0) continue;
+    const int rail = static_cast<int>(l) - core_.links.first_rail_link;
+    if (core_.links.first_rail_link < 0 || rail < 0) continue;
     Metrics::Rail of{counters_.links[l], 0};
-    if (core_.rails)
-      of.bytes_sent = core_.rails->sent_bytes(rail);
+    if (core_.links.rails)
+      of.bytes_sent = core_.links.rails->sent_bytes(rail);
     else
       for (const Metrics::Traffic& t : m.traffic)
         if (t.link == of.link) of.bytes_sent += t.bytes_sent;

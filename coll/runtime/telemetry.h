@@ -16,6 +16,7 @@
 #include "coll/observe/port_counters.h"
 #include "coll/observe/recorder.h"
 #include "coll/observe/trace.h"
+#include "coll/runtime/lock.h"
 #include "coll/types.h"
 #include "topo/base/status.h"
 #include "transport/control/socket.h"
@@ -40,9 +41,12 @@ class Telemetry final : public Witness {
   // The caller of each function from begin() to moving() holds the core's mutex.
 
   // Opens the record of a call, and returns the record's number for end().
-  std::uint64_t begin(const CallDescriptor& what) noexcept { return begin(what, book::pack(what)); }
-  // The same with what pack() made of the call.
-  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed) noexcept;
+  std::uint64_t begin(const CallDescriptor& what) noexcept {
+    return begin(what, book::pack(what), what.sequence);
+  }
+  // The same of the call number `sequence` of those that `what`, and pack() of it, describe.
+  std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
+                      std::uint64_t sequence) noexcept;
   // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
   // Closes the record of a call that has no Task.
@@ -59,7 +63,7 @@ class Telemetry final : public Witness {
     std::uint64_t began_ns = 0;            // 0: not timed
   };
   // Comes before the task's first transfer.
-  void starting(Task& op) noexcept;
+  void starting(Task& op) noexcept WEFT_REQUIRES(core_held);
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
     counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
@@ -74,7 +78,7 @@ class Telemetry final : public Witness {
 
   // Comes now and then while a thread waits; `idle` is how long nothing has moved. A long idle time
   // begins a stall, and the flight recorder learns how far the tasks are.
-  void waiting(std::chrono::nanoseconds idle) noexcept;
+  void waiting(std::chrono::nanoseconds idle) noexcept WEFT_REQUIRES(core_held);
   // Ends a stall.
   void moving() noexcept {
     if (recorder_.is_stalled()) end_stall();
@@ -96,7 +100,7 @@ class Telemetry final : public Witness {
   void left() noexcept;
 
   // Tells the flight recorder how far each task is. The caller holds the core's mutex.
-  void survey();
+  void survey() WEFT_REQUIRES(core_held);
   // Diagnoses by the snapshots that ranks gave, and by who is silent, why the ranks wait.
   Diagnosis diagnose(std::vector<std::string> told, std::vector<Rank> silent) const;
   // The most characters of a failure's text.
@@ -113,7 +117,7 @@ class Telemetry final : public Witness {
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
-  void mark_ports();
+  void mark_ports() WEFT_REQUIRES(core_held);
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;
   void write_metrics() noexcept;

@@ -69,11 +69,12 @@ constexpr Arrows kRooms[] = {
     {"coll/api", "coll"},
     {"coll/observe", "coll coll/api coll/schedule coll/engine coll/select"},
     {"coll/runtime", "coll coll/api coll/schedule coll/engine coll/select coll/observe"},
+    {"coll/tasks", "coll coll/engine coll/runtime"},
     {"coll/codec", "coll coll/api coll/schedule coll/engine coll/runtime"},
-    {"coll/gpu", "coll coll/api coll/schedule coll/engine coll/runtime"},
+    {"coll/gpu", "coll coll/api coll/schedule coll/engine coll/runtime coll/tasks"},
     {"coll/api.cc",
-     "coll coll/api coll/schedule coll/engine coll/select coll/observe coll/runtime coll/codec "
-     "coll/gpu"},
+     "coll coll/api coll/schedule coll/engine coll/select coll/observe coll/runtime coll/tasks "
+     "coll/codec coll/gpu"},
     {"coll/sim", "coll coll/schedule coll/engine coll/select coll/runtime"},
     {"coll/jobs", "coll coll/api coll/engine coll/runtime"},
     {"coll/bindings/c", "coll/api"},

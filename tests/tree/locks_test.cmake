@@ -12,7 +12,7 @@ function(weft_check name text)
 endfunction()
 
 # What needs an optional library is left out.
-foreach(room IN ITEMS coll/api coll/bindings/c coll/gpu coll/runtime
+foreach(room IN ITEMS coll/api coll/bindings/c coll/codec coll/gpu coll/runtime coll/tasks
                       transport/control transport/gpu transport/job transport/memory)
   file(GLOB sources ${SOURCE}/${room}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/(cuda|pmix)_[a-z_]*\\.cc$")
@@ -27,14 +27,14 @@ endforeach()
 
 set(text "")
 foreach(source IN ITEMS coll/gpu/lane.cc coll/gpu/messages.cc coll/gpu/message_ends.cc
-                        coll/runtime/waiting.cc)
+                        coll/api/core.cc coll/runtime/answering.cc coll/runtime/waiting.cc)
   file(READ ${SOURCE}/${source} of_source)
   string(REGEX REPLACE "const (Core|Mutex)Lock lock\\([a-z_.]+\\);" "" of_source "${of_source}")
   string(APPEND text "${of_source}")
 endforeach()
 weft_check(unlocked "${text}")
 foreach(guarded IN ITEMS queue_ busy_ closed_ under_way_ captured_ waiting_ usable
-                         enter why_given_up)
+                         enter why_given_up learnt_times waiters_)
   if(NOT found MATCHES "'${guarded}' requires holding mutex")
     message(SEND_ERROR "clang does not say that '${guarded}' is used without its mutex:\n${found}")
   endif()

@@ -37,34 +37,38 @@ class WEFT_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex while it lives, except between unlock() and lock(). Usable with
-// std::condition_variable_any. M: Mutex, or another class with its capability.
+// What the locks of all mutexes do. Their annotations differ.
 template <class M>
-class WEFT_SCOPED_CAPABILITY BasicMutexLock {
+class UnannotatedLock {
  public:
-  explicit BasicMutexLock(M& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  // Adopts a mutex that is already held.
-  BasicMutexLock(M& mutex, std::adopt_lock_t) WEFT_REQUIRES(mutex) : mutex_(mutex) {}
-  ~BasicMutexLock() WEFT_RELEASE() {
+  explicit UnannotatedLock(M& mutex) WEFT_NO_THREAD_SAFETY_ANALYSIS : mutex_(mutex) {
+    mutex_.lock();
+  }
+  UnannotatedLock(M& mutex, std::adopt_lock_t) : mutex_(mutex) {}
+  ~UnannotatedLock() WEFT_NO_THREAD_SAFETY_ANALYSIS {
     if (held_) mutex_.unlock();
   }
-  BasicMutexLock(const BasicMutexLock&) = delete;
-  BasicMutexLock& operator=(const BasicMutexLock&) = delete;
-  void unlock() WEFT_RELEASE() {
+  UnannotatedLock(const UnannotatedLock&) = delete;
+  UnannotatedLock& operator=(const UnannotatedLock&) = delete;
+  void unlock() WEFT_NO_THREAD_SAFETY_ANALYSIS {
     held_ = false;
     mutex_.unlock();
   }
-  void lock() WEFT_ACQUIRE() {
+  void lock() WEFT_NO_THREAD_SAFETY_ANALYSIS {
     mutex_.lock();
     held_ = true;
   }
-  // Runs `f` with the mutex unlocked. For functions that get the lock from its holder: clang then
-  // treats the mutex as held throughout, except in `f`.
+  // Lets the mutex go while it runs `f`, also where `f` throws. For a function that is passed the
+  // lock by the holder: clang takes the mutex for held all the time, but in `f`.
   template <class F>
-  void without(F f) WEFT_NO_THREAD_SAFETY_ANALYSIS {
+  void without(F f) {
+    struct Again {
+      UnannotatedLock& lock;
+      ~Again() { lock.lock(); }
+    };
     unlock();
+    const Again again{*this};
     f();
-    lock();
   }
 
  private:
@@ -72,6 +76,18 @@ class WEFT_SCOPED_CAPABILITY BasicMutexLock {
   bool held_ = true;
 };
 
-using MutexLock = BasicMutexLock<Mutex>;
+// Holds a mutex from its construction to its end; unlock() and lock() let it go in between.
+// std::condition_variable_any waits on it.
+class WEFT_SCOPED_CAPABILITY MutexLock : private UnannotatedLock<Mutex> {
+ public:
+  explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : UnannotatedLock(mutex) {}
+  // Of a mutex that is held already.
+  MutexLock(Mutex& mutex, std::adopt_lock_t held) WEFT_REQUIRES(mutex)
+      : UnannotatedLock(mutex, held) {}
+  ~MutexLock() WEFT_RELEASE() {}
+  void unlock() WEFT_RELEASE() { UnannotatedLock::unlock(); }
+  void lock() WEFT_ACQUIRE() { UnannotatedLock::lock(); }
+  using UnannotatedLock::without;
+};
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <span>
+#include <tuple>
 #include <utility>
 
 #include "coll/bindings/c/handles.h"
@@ -19,12 +19,34 @@ DType dtype_of(weft_dtype_t type) {
                                                          static_cast<int>(type), kDTypes - 1)});
 }
 
-// The sizes of blocks, one per rank of the communicator.
-Blocks blocks_of(const Communicator& comm, const size_t* counts, const size_t* offsets) {
-  const auto n = static_cast<std::size_t>(comm.size());
-  std::span<const std::size_t> no_offsets;
-  return {{counts, n}, offsets ? std::span<const std::size_t>(offsets, n) : no_offsets};
-}
+// The sizes of blocks, one per rank of the communicator, as a caller passes them.
+struct Sizes {
+  const size_t *counts, *offsets;
+};
+
+// An operator as a caller passes it, which in C is a number.
+struct Op {
+  weft_op_t number;
+};
+
+// Copies of sizes, for a group's notes.
+struct KeptBlocks {
+  std::vector<std::size_t> counts, offsets;
+  KeptBlocks(const Communicator& comm, const Sizes& given)
+      : counts(given.counts, given.counts + comm.size()) {
+    if (given.offsets) offsets.assign(given.offsets, given.offsets + comm.size());
+  }
+  operator Blocks() const { return {counts, offsets}; }  // NOLINT: implicit
+};
+
+// The arguments of weft.h as those of a Communicator.
+const void* cpp(const Communicator&, const void* in) { return in; }
+void* cpp(const Communicator&, void* out) { return out; }
+std::size_t cpp(const Communicator&, std::size_t count) { return count; }
+Rank cpp(const Communicator&, int root) { return root; }
+DType cpp(const Communicator&, weft_dtype_t type) { return dtype_of(type); }
+Reduction cpp(const Communicator&, Op op) { return reduction_of(op.number); }
+KeptBlocks cpp(const Communicator& comm, const Sizes& sizes) { return {comm, sizes}; }
 
 // ---- groups -------------------------------------------------------------------------------
 
@@ -65,20 +87,26 @@ weft_result_t needs_no_request(weft_request_t** request) {
                 "pass NULL, and ask weft_group_end() for one");
 }
 
-// Runs, starts or records a collective. `blocking(comm)` runs it, `start(comm)` starts it; a
-// recorded `start` must own everything that it needs.
-template <typename Blocking, typename Start>
-weft_result_t collective(weft_comm_t* comm, weft_request_t** request, Blocking&& blocking,
-                         Start&& start) {
-  if (group.depth > 0) {
-    if (const auto no = needs_no_request(request)) return no;
-    group.calls.push_back({comm, {}, [comm, start] { return start(comm->comm); }});
-    return WEFT_OK;
-  }
-  if (!request) return result_of(blocking(comm->comm));
-  auto made = std::make_unique<weft_request>();
-  made->calls.push_back(start(comm->comm));
-  return hand_over(std::move(made), request);
+// Runs, starts or notes a collective by one of its two forms. What a group notes owns its
+// arguments.
+template <class Run, class Start, class... Given>
+weft_result_t collective(weft_comm_t* comm, weft_request_t** request, Run run, Start start,
+                         const Given&... given) {
+  return guarded([&] {
+    const auto arguments = std::make_tuple(cpp(comm->comm, given)...);
+    const auto call = [comm, arguments](auto form) {
+      return std::apply([&](const auto&... a) { return (comm->comm.*form)(a...); }, arguments);
+    };
+    if (group.depth > 0) {
+      if (const auto no = needs_no_request(request)) return no;
+      group.calls.push_back({comm, {}, [call, start] { return call(start); }});
+      return WEFT_OK;
+    }
+    if (!request) return result_of(call(run));
+    auto made = std::make_unique<weft_request>();
+    made->calls.push_back(call(start));
+    return hand_over(std::move(made), request);
+  });
 }
 
 weft_result_t one_message(weft_comm_t* comm, const Message& m, weft_request_t** request) {
@@ -97,173 +125,100 @@ weft_result_t one_message(weft_comm_t* comm, const Message& m, weft_request_t** 
   return hand_over(std::move(made), request);
 }
 
-// Copies of counts and offsets, for recorded calls.
-struct KeptBlocks {
-  std::vector<std::size_t> counts, offsets;
-  explicit KeptBlocks(const Blocks& b)
-      : counts(b.counts.begin(), b.counts.end()), offsets(b.offsets.begin(), b.offsets.end()) {}
-  operator Blocks() const { return {counts, offsets}; }  // NOLINT: implicit
-};
-
 }  // namespace
 }  // namespace weft::c
 
-using weft::Communicator;
 using weft::c::failed;
 using weft::c::guarded;
+using weft::c::Op;
+using weft::c::Sizes;
 
-// Communicator's call `name` with the arguments that follow, in both forms.
-#define WEFT_C_CALL(name, ...)                                             \
-  weft::c::collective(                                                     \
-      comm, request, [=](Communicator& c) { return c.name(__VA_ARGS__); }, \
-      [=](Communicator& c) { return c.name##_async(__VA_ARGS__); })
+// Returns what Communicator's collective `name` does with the arguments that follow.
+#define WEFT_C_RETURN(name, ...)                                       \
+  WEFT_C_NOT_NULL(comm);                                               \
+  return weft::c::collective(comm, request, &weft::Communicator::name, \
+                             &weft::Communicator::name##_async __VA_OPT__(, ) __VA_ARGS__)
 
 // ---- collectives --------------------------------------------------------------------------
 
 weft_result_t weft_all_reduce(weft_comm_t* comm, const void* in, void* out, size_t count,
                               weft_dtype_t type, weft_op_t op, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const auto r = weft::c::reduction_of(op);
-    return WEFT_C_CALL(all_reduce, in, out, count, t, r);
-  });
+  WEFT_C_RETURN(all_reduce, in, out, count, type, Op{op});
 }
 
 weft_result_t weft_all_gather(weft_comm_t* comm, const void* in, void* out, size_t count,
                               weft_dtype_t type, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    return WEFT_C_CALL(all_gather, in, out, count, t);
-  });
+  WEFT_C_RETURN(all_gather, in, out, count, type);
 }
 
 weft_result_t weft_reduce_scatter(weft_comm_t* comm, const void* in, void* out, size_t count,
                                   weft_dtype_t type, weft_op_t op, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const auto r = weft::c::reduction_of(op);
-    return WEFT_C_CALL(reduce_scatter, in, out, count, t, r);
-  });
+  WEFT_C_RETURN(reduce_scatter, in, out, count, type, Op{op});
 }
 
 weft_result_t weft_broadcast(weft_comm_t* comm, const void* in, void* out, size_t count,
                              weft_dtype_t type, int root, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    return WEFT_C_CALL(broadcast, in, out, count, t, root);
-  });
+  WEFT_C_RETURN(broadcast, in, out, count, type, root);
 }
 
-weft_result_t weft_barrier(weft_comm_t* comm, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] { return WEFT_C_CALL(barrier); });
-}
+weft_result_t weft_barrier(weft_comm_t* comm, weft_request_t** request) { WEFT_C_RETURN(barrier); }
 
 weft_result_t weft_reduce(weft_comm_t* comm, const void* in, void* out, size_t count,
                           weft_dtype_t type, weft_op_t op, int root, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const auto r = weft::c::reduction_of(op);
-    return WEFT_C_CALL(reduce, in, out, count, t, r, root);
-  });
+  WEFT_C_RETURN(reduce, in, out, count, type, Op{op}, root);
 }
 
 weft_result_t weft_gather(weft_comm_t* comm, const void* in, void* out, size_t count,
                           weft_dtype_t type, int root, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    return WEFT_C_CALL(gather, in, out, count, t, root);
-  });
+  WEFT_C_RETURN(gather, in, out, count, type, root);
 }
 
 weft_result_t weft_scatter(weft_comm_t* comm, const void* in, void* out, size_t count,
                            weft_dtype_t type, int root, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    return WEFT_C_CALL(scatter, in, out, count, t, root);
-  });
+  WEFT_C_RETURN(scatter, in, out, count, type, root);
 }
 
 weft_result_t weft_all_to_all(weft_comm_t* comm, const void* in, void* out, size_t count,
                               weft_dtype_t type, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    return WEFT_C_CALL(all_to_all, in, out, count, t);
-  });
+  WEFT_C_RETURN(all_to_all, in, out, count, type);
 }
-
-// ---- blocks of different sizes ------------------------------------------------------------
 
 weft_result_t weft_all_gather_v(weft_comm_t* comm, const void* in, void* out, const size_t* counts,
                                 const size_t* offsets, weft_dtype_t type,
                                 weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(counts);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const weft::c::KeptBlocks blocks(weft::c::blocks_of(comm->comm, counts, offsets));
-    return WEFT_C_CALL(all_gather_v, in, out, blocks, t);
-  });
+  WEFT_C_RETURN(all_gather_v, in, out, Sizes{counts, offsets}, type);
 }
 
 weft_result_t weft_reduce_scatter_v(weft_comm_t* comm, const void* in, void* out,
                                     const size_t* counts, const size_t* offsets, weft_dtype_t type,
                                     weft_op_t op, weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(counts);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const auto r = weft::c::reduction_of(op);
-    const weft::c::KeptBlocks blocks(weft::c::blocks_of(comm->comm, counts, offsets));
-    return WEFT_C_CALL(reduce_scatter_v, in, out, blocks, t, r);
-  });
+  WEFT_C_RETURN(reduce_scatter_v, in, out, Sizes{counts, offsets}, type, Op{op});
 }
 
 weft_result_t weft_gather_v(weft_comm_t* comm, const void* in, void* out, const size_t* counts,
                             const size_t* offsets, weft_dtype_t type, int root,
                             weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(counts);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const weft::c::KeptBlocks blocks(weft::c::blocks_of(comm->comm, counts, offsets));
-    return WEFT_C_CALL(gather_v, in, out, blocks, t, root);
-  });
+  WEFT_C_RETURN(gather_v, in, out, Sizes{counts, offsets}, type, root);
 }
 
 weft_result_t weft_scatter_v(weft_comm_t* comm, const void* in, void* out, const size_t* counts,
                              const size_t* offsets, weft_dtype_t type, int root,
                              weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(counts);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const weft::c::KeptBlocks blocks(weft::c::blocks_of(comm->comm, counts, offsets));
-    return WEFT_C_CALL(scatter_v, in, out, blocks, t, root);
-  });
+  WEFT_C_RETURN(scatter_v, in, out, Sizes{counts, offsets}, type, root);
 }
 
 weft_result_t weft_all_to_all_v(weft_comm_t* comm, const void* in, const size_t* sent,
                                 const size_t* sent_offsets, void* out, const size_t* received,
                                 const size_t* received_offsets, weft_dtype_t type,
                                 weft_request_t** request) {
-  WEFT_C_NOT_NULL(comm);
   WEFT_C_NOT_NULL(sent);
   WEFT_C_NOT_NULL(received);
-  return guarded([&] {
-    const auto t = weft::c::dtype_of(type);
-    const weft::c::KeptBlocks to(weft::c::blocks_of(comm->comm, sent, sent_offsets));
-    const weft::c::KeptBlocks from(weft::c::blocks_of(comm->comm, received, received_offsets));
-    return WEFT_C_CALL(all_to_all_v, in, to, out, from, t);
-  });
+  WEFT_C_RETURN(all_to_all_v, in, Sizes{sent, sent_offsets}, out, Sizes{received, received_offsets},
+                type);
 }
 
 // ---- messages and groups ------------------------------------------------------------------

@@ -14,6 +14,9 @@
 namespace weft::mpi {
 namespace {
 
+// Of a collective that moves what lies in memory, whatever its type.
+constexpr DType kBytes = DType::kUInt8;
+
 int fail(MPI_Comm comm, int error) {
   PMPI_Comm_call_errhandler(comm, error);
   return error;
@@ -96,14 +99,14 @@ std::optional<RedOp> reduction(const void* in, const void* out, std::size_t coun
 }
 
 Way barrier(Running& r) {
-  r.barrier();
+  r.begin(WEFT_FORMS(barrier));
   return Way::kWeft;
 }
 
 Way bcast(Running& r, void* data, MPI_Count count, MPI_Datatype type, int root) {
   const bool sends = r.is_root(root);
   Bytes& bytes = r.keep(Bytes::to_receive(data, {count}, type, sends), !sends);
-  r.broadcast(bytes.at(), bytes.count(0), root);
+  r.begin(WEFT_FORMS(broadcast), bytes.at(), bytes.at(), bytes.count(0), kBytes, root);
   return Way::kWeft;
 }
 
@@ -112,7 +115,7 @@ Way allreduce(Running& r, const void* in, void* out, MPI_Count count, MPI_Dataty
   Way way = Way::kWeft;
   const std::size_t n = elements(count);
   if (const auto as = reduction(in, out, n, type, op, way))
-    r.all_reduce(in == MPI_IN_PLACE ? out : in, out, n, *dtype_of(type), *as);
+    r.begin(WEFT_FORMS(all_reduce), in == MPI_IN_PLACE ? out : in, out, n, *dtype_of(type), *as);
   return way;
 }
 
@@ -124,7 +127,7 @@ Way reduce(Running& r, const void* in, void* out, MPI_Count count, MPI_Datatype 
   const bool writes = r.is_root(root);
   expect(writes || in != MPI_IN_PLACE);
   if (const auto as = reduction(writes ? in : MPI_IN_PLACE, writes ? out : in, n, type, op, way))
-    r.reduce(in == MPI_IN_PLACE ? out : in, out, n, *dtype_of(type), *as, root);
+    r.begin(WEFT_FORMS(reduce), in == MPI_IN_PLACE ? out : in, out, n, *dtype_of(type), *as, root);
   return way;
 }
 
@@ -139,7 +142,7 @@ Way reduce_scatter_block(Running& r, const void* in, void* out, MPI_Count count,
     in = out;
     out = r.keep_result(out, n * bytes_of(type));
   }
-  r.reduce_scatter(in, out, n, *dtype_of(type), *as);
+  r.begin(WEFT_FORMS(reduce_scatter), in, out, n, *dtype_of(type), *as);
   return way;
 }
 
@@ -158,7 +161,7 @@ Way reduce_scatter(Running& r, const void* in, void* out, Numbers counts, MPI_Da
     in = out;
     out = r.keep_result(out, n * bytes_of(type));
   }
-  r.reduce_scatter_v(in, out, Blocks(blocks), *dtype_of(type), *as);
+  r.begin(WEFT_FORMS(reduce_scatter_v), in, out, Blocks(blocks), *dtype_of(type), *as);
   return way;
 }
 
@@ -168,7 +171,7 @@ Way allgather(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void*
   Bytes& to = r.keep(Bytes::to_receive(out, {nout, r.ranks()}, tout, here), true);
   const std::byte* const from =
       here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at();
-  r.all_gather(from, to.at(), to.count(0));
+  r.begin(WEFT_FORMS(all_gather), from, to.at(), to.count(0), kBytes);
   return Way::kWeft;
 }
 
@@ -178,7 +181,7 @@ Way allgatherv(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void
   Bytes& to = r.keep(Bytes::to_receive(out, r.blocks(counts, at), tout, here), true);
   const std::byte* const from =
       here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at();
-  r.all_gather_v(from, to.at(), to.blocks());
+  r.begin(WEFT_FORMS(all_gather_v), from, to.at(), to.blocks(), kBytes);
   return Way::kWeft;
 }
 
@@ -186,13 +189,13 @@ Way gather(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* ou
            MPI_Datatype tout, int root) {
   if (!r.is_root(root)) {
     const Bytes& from = r.keep(Bytes::to_send(in, {nin}, tin));
-    r.gather(from.at(), nullptr, from.count(0), root);
+    r.begin(WEFT_FORMS(gather), from.at(), nullptr, from.count(0), kBytes, root);
     return Way::kWeft;
   }
   const bool here = in == MPI_IN_PLACE;
   Bytes& to = r.keep(Bytes::to_receive(out, {nout, r.ranks()}, tout, here), true);
-  r.gather(here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at(), to.at(),
-           to.count(0), root);
+  r.begin(WEFT_FORMS(gather), here ? to.block(r.me()) : r.keep(Bytes::to_send(in, {nin}, tin)).at(),
+          to.at(), to.count(0), kBytes, root);
   return Way::kWeft;
 }
 
@@ -200,14 +203,14 @@ Way scatter(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* o
             MPI_Datatype tout, int root) {
   if (!r.is_root(root)) {
     const Bytes& to = r.keep(Bytes::to_receive(out, {nout}, tout), true);
-    r.scatter(nullptr, to.at(), to.count(0), root);
+    r.begin(WEFT_FORMS(scatter), nullptr, to.at(), to.count(0), kBytes, root);
     return Way::kWeft;
   }
   const bool here = out == MPI_IN_PLACE;
   const Bytes& from = r.keep(Bytes::to_send(in, {nin, r.ranks()}, tin));
-  r.scatter(from.at(),
-            here ? from.block(r.me()) : r.keep(Bytes::to_receive(out, {nout}, tout), true).at(),
-            from.count(0), root);
+  r.begin(WEFT_FORMS(scatter), from.at(),
+          here ? from.block(r.me()) : r.keep(Bytes::to_receive(out, {nout}, tout), true).at(),
+          from.count(0), kBytes, root);
   return Way::kWeft;
 }
 
@@ -218,15 +221,14 @@ Way gatherv(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* o
   const bool receives = r.is_root(root), here = receives && in == MPI_IN_PLACE;
   if (!here) {
     const Bytes& from = r.keep(Bytes::to_send(in, {nin}, tin));
-    if (from.count(0))
-      messages.push_back(Message::to(root, from.at(), from.count(0), DType::kUInt8));
+    if (from.count(0)) messages.push_back(Message::to(root, from.at(), from.count(0), kBytes));
   }
   if (receives) {
     const Bytes& to = r.keep(Bytes::to_receive(out, r.blocks(counts, at), tout, here), true);
     for (int p = 0; p < r.ranks(); ++p) {
       const auto b = static_cast<std::size_t>(p);
       if (to.count(b) && !(here && p == root))
-        messages.push_back(Message::from(p, to.block(b), to.count(b), DType::kUInt8));
+        messages.push_back(Message::from(p, to.block(b), to.count(b), kBytes));
     }
   }
   r.exchange(messages);
@@ -242,12 +244,12 @@ Way scatterv(Running& r, const void* in, Numbers counts, Numbers at, MPI_Datatyp
     for (int p = 0; p < r.ranks(); ++p) {
       const auto b = static_cast<std::size_t>(p);
       if (from.count(b) && !(here && p == root))
-        messages.push_back(Message::to(p, from.block(b), from.count(b), DType::kUInt8));
+        messages.push_back(Message::to(p, from.block(b), from.count(b), kBytes));
     }
   }
   if (!here) {
     const Bytes& to = r.keep(Bytes::to_receive(out, {nout}, tout), true);
-    if (to.count(0)) messages.push_back(Message::from(root, to.at(), to.count(0), DType::kUInt8));
+    if (to.count(0)) messages.push_back(Message::from(root, to.at(), to.count(0), kBytes));
   }
   r.exchange(messages);
   return Way::kWeft;
@@ -260,7 +262,7 @@ Way alltoall(Running& r, const void* in, MPI_Count nin, MPI_Datatype tin, void* 
   if (!here) expect_apart(in, out, to.count(0) != 0);
   const std::byte* const from =
       here ? to.at() : r.keep(Bytes::to_send(in, {nin, r.ranks()}, tin)).at();
-  r.all_to_all(from, to.at(), to.count(0));
+  r.begin(WEFT_FORMS(all_to_all), from, to.at(), to.count(0), kBytes);
   return Way::kWeft;
 }
 
@@ -273,7 +275,7 @@ Way alltoallv(Running& r, const void* in, Numbers nin, Numbers atin, MPI_Datatyp
   const Bytes& from = here ? r.keep(Bytes::to_send(out, received, tout, true))
                            : r.keep(Bytes::to_send(in, r.blocks(nin, atin), tin));
   const Bytes& to = r.keep(Bytes::to_receive(out, received, tout), true);
-  r.all_to_all_v(from.at(), from.blocks(), to.at(), to.blocks());
+  r.begin(WEFT_FORMS(all_to_all_v), from.at(), from.blocks(), to.at(), to.blocks(), kBytes);
   return Way::kWeft;
 }
 

@@ -7,6 +7,9 @@
 
 #include "coll/bindings/mpi/types.h"
 
+// Both forms of a Communicator's collective.
+#define WEFT_FORMS(name) &Communicator::name, &Communicator::name##_async
+
 namespace weft::mpi {
 
 // A collective in flight. Keeps what the collective needs until the end: the communicator, and
@@ -35,50 +38,15 @@ class Running {
     return {0, ranks(), counts, at};
   }
 
-  // Each starts one collective of weft; for a blocking call, the collective also ends.
-  void all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op) {
-    begin(&Communicator::all_reduce, &Communicator::all_reduce_async, in, out, count, type, op);
+  // Starts a collective of weft by one of its two forms, which are WEFT_FORMS(name); where the call
+  // waits, the collective also ends.
+  template <class Blocking, class Async, class... Args>
+  void begin(Blocking blocking, Async async, const Args&... args) {
+    if (waits_)
+      status_ = (by_.*blocking)(args...);
+    else
+      request_ = (by_.*async)(args...);
   }
-  void reduce(const void* in, void* out, std::size_t count, DType type, RedOp op, Rank root) {
-    begin(&Communicator::reduce, &Communicator::reduce_async, in, out, count, type, op, root);
-  }
-  void reduce_scatter(const void* in, void* out, std::size_t count, DType type, RedOp op) {
-    begin(&Communicator::reduce_scatter, &Communicator::reduce_scatter_async, in, out, count, type,
-          op);
-  }
-  void reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type, RedOp op) {
-    begin(&Communicator::reduce_scatter_v, &Communicator::reduce_scatter_v_async, in, out, blocks,
-          type, op);
-  }
-  // These move bytes.
-  void broadcast(void* data, std::size_t bytes, Rank root) {
-    begin(&Communicator::broadcast, &Communicator::broadcast_async, data, data, bytes,
-          DType::kUInt8, root);
-  }
-  void all_gather(const void* in, void* out, std::size_t bytes) {
-    begin(&Communicator::all_gather, &Communicator::all_gather_async, in, out, bytes,
-          DType::kUInt8);
-  }
-  void all_gather_v(const void* in, void* out, Blocks blocks) {
-    begin(&Communicator::all_gather_v, &Communicator::all_gather_v_async, in, out, blocks,
-          DType::kUInt8);
-  }
-  void gather(const void* in, void* out, std::size_t bytes, Rank root) {
-    begin(&Communicator::gather, &Communicator::gather_async, in, out, bytes, DType::kUInt8, root);
-  }
-  void scatter(const void* in, void* out, std::size_t bytes, Rank root) {
-    begin(&Communicator::scatter, &Communicator::scatter_async, in, out, bytes, DType::kUInt8,
-          root);
-  }
-  void all_to_all(const void* in, void* out, std::size_t bytes) {
-    begin(&Communicator::all_to_all, &Communicator::all_to_all_async, in, out, bytes,
-          DType::kUInt8);
-  }
-  void all_to_all_v(const void* in, Blocks sent, void* out, Blocks received) {
-    begin(&Communicator::all_to_all_v, &Communicator::all_to_all_v_async, in, sent, out, received,
-          DType::kUInt8);
-  }
-  void barrier() { begin(&Communicator::barrier, &Communicator::barrier_async); }
   void exchange(const std::vector<Message>& messages) {
     if (waits_)
       status_ = by_.exchange(messages);
@@ -110,14 +78,6 @@ class Running {
   bool failed();
 
  private:
-  template <class Blocking, class Async, class... Args>
-  void begin(Blocking blocking, Async async, const Args&... args) {
-    if (waits_)
-      status_ = (by_.*blocking)(args...);
-    else
-      request_ = (by_.*async)(args...);
-  }
-
   MPI_Comm comm_;                                    // MPI_COMM_NULL: freed
   MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // of a freed communicator
   Communicator by_;

@@ -280,7 +280,7 @@ TEST(SplitMeanwhile, AnAlgorithmThatIsNamedStays) {
       std::thread splits([&] { (void)all.duplicate(); });
       const GroupState& group = CommunicatorInside::of(all);
       const auto begun = [&] {
-        const BasicMutexLock lock(group.core->mutex);
+        const CoreLock lock(group.core->mutex);
         return group.board_round != 0;
       };
       while (!begun()) std::this_thread::yield();

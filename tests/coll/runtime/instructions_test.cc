@@ -112,7 +112,7 @@ class Ranks {
     for (Communicator& comm : comms_) {
       Core& core = *CommunicatorInside::of(comm).core;
       const CoreLock lock(core.mutex);
-      core.progress();
+      core.tasks.progress();
     }
   }
   int polls() const { return polls_; }
@@ -160,13 +160,13 @@ class Ranks {
  private:
   // Without the lock, which would be counted: there is only this thread.
   bool over(std::size_t r) WEFT_NO_THREAD_SAFETY_ANALYSIS {
-    return CommunicatorInside::of(comms_[r]).core->tasks.empty();
+    return CommunicatorInside::of(comms_[r]).core->tasks.all().empty();
   }
 
   // The transport between the two ranks.
   Transport& rail(std::size_t r) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     const Core& core = *CommunicatorInside::of(comms_[r]).core;
-    return *core.links[static_cast<std::size_t>(core.link_of(0, 1))];
+    return *core.links.all[static_cast<std::size_t>(core.links.link_of(0, 1))];
   }
 
   std::vector<std::unique_ptr<World>> worlds_;

@@ -28,8 +28,8 @@ TEST(OperationIds, BeginAnewBeforeThoseOfTransports) {
       Communicator comm = world.world();
       {
         Core& core = *CommunicatorInside::of(comm).core;
-        const BasicMutexLock lock(core.mutex);
-        core.next_id = kCheckedIds - 4;
+        const CoreLock lock(core.mutex);
+        core.tasks.number_from(kCheckedIds - 4);
       }
       std::vector<std::int32_t> in(20000, 1), out(in.size());
       for (int i = 0; i < 10; ++i) {

@@ -1,6 +1,6 @@
 // Posts the slices of a message, and takes their ends; the same of an offer and its answer.
 // This file does not know whether the memory is a GPU's.
-#include "coll/runtime/message_task.h"
+#include "coll/tasks/message_task.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "coll/engine/signature.h"
-#include "coll/runtime/agreement.h"
+#include "coll/tasks/agreement.h"
 
 namespace weft {
 namespace {
@@ -28,30 +28,34 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
       sends_(sends),
       peer_(g.ranks[static_cast<std::size_t>(peer)]),
       bytes_(count * size_of(type)),
-      slice_bytes_(core_.shm_peer[static_cast<std::size_t>(peer_)] ? SIZE_MAX
-                                                                   : core_.message_slice),
+      slice_bytes_(core_.links.shm_peer[static_cast<std::size_t>(peer_)]
+                       ? SIZE_MAX
+                       : core_.links.message_slice),
       slices_(slices_of(bytes_, slice_bytes_)),
       left_(slices_),
-      may_be_offered_(core_.offers_messages(peer_)) {
-  core_.mutex.assert_held();
+      may_be_offered_(core_.links.offers_messages(peer_)) {
   const auto with = static_cast<std::size_t>(peer);
   std::uint64_t& slices = (sends ? g.sent_slices : g.received_slices)[with];
   group = &g;
   call.count = count;
   call.type = type;
   call.total_bytes = bytes_;
-  const std::uint64_t number = ++(sends ? g.sends : g.recvs)[with];
+  number_ = ++(sends ? g.sends : g.recvs)[with];
   call.head =
-      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number);
+      signature(Collective::kSendRecv, call, sends ? peer_ : core_.job->rank(), g.id, number_);
   seal(call.head);
-  what = g.describe(Collective::kSendRecv, call, call.head, peer_, number);
-  what.message = true;
-  what.sends = sends;
-  what.count = bytes_;
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
              (slices & kNumbers);
   slices += slices_;
-  record = core_.telemetry->begin(what);
+  record = core_.telemetry->begin(MessageTask::what());
+}
+
+CallDescriptor MessageTask::what() const {
+  CallDescriptor what = group->describe(Collective::kSendRecv, call, call.head, peer_, number_);
+  what.message = true;
+  what.sends = sends_;
+  what.count = bytes_;
+  return what;
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,
@@ -62,30 +66,26 @@ MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* 
 }
 
 void MessageTask::let_go(void* data, std::uint32_t end) {
-  core_.mutex.assert_held();
   data_ = static_cast<std::byte*>(data);
   const bool first = !under_way();
   ready_ = end;
-  if (first) return core_.submit(this);
+  if (first) return core_.tasks.submit(this);
   post();
 }
 
 void MessageTask::offer(const Offer& offer) {
-  core_.mutex.assert_held();
   offer_ = offer;
   offered_ = true;
-  core_.submit(this);
+  core_.tasks.submit(this);
 }
 
 void MessageTask::answer(Answer answer) {
-  core_.mutex.assert_held();
   answer_ = answer;
   post_aside(true, true);
 }
 
 void MessageTask::start() {
-  core_.mutex.assert_held();
-  core_.enlist(this);
+  core_.tasks.enlist(this);
   core_.telemetry->starting(*this);
   if (sends_ ? offered_ : may_be_offered_) post_aside(sends_, false);
   if (sends_ && offered_) post_aside(false, true);
@@ -93,7 +93,6 @@ void MessageTask::start() {
 }
 
 void MessageTask::post_aside(bool sends, bool answer) {
-  core_.mutex.assert_held();
   Transfer t;
   t.kind = sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer_;
@@ -102,13 +101,11 @@ void MessageTask::post_aside(bool sends, bool answer) {
   t.data = answer ? static_cast<void*>(&answer_) : &offer_;
   t.bytes = answer ? sizeof answer_ : sizeof offer_;
   if (!answer) t.head = &call.head;
-  const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
-  core_.use_link(link);
-  core_.links[link]->post({&t, 1});
+  Transport& link = core_.links.use_for(peer_);
+  link.post({&t, 1});
 }
 
 void MessageTask::post() {
-  core_.mutex.assert_held();
   // A peer that does not receive yet has to keep what comes: of long messages a little.
   constexpr std::uint32_t kSentAhead = 2;
   const std::uint32_t end = sends_ ? std::min(ready_, slices_ - left_ + kSentAhead) : ready_;
@@ -116,15 +113,14 @@ void MessageTask::post() {
   t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer_;
   t.head = &call.head;
-  const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
-  core_.use_link(link);
+  Transport& link = core_.links.use_for(peer_);
   for (std::uint32_t& k = posted_; k < end; ++k) {
     const std::size_t at = k * slice_bytes_;
     t.data = data_ + at;
     t.bytes = std::min(bytes_ - at, slice_bytes_);
     t.tag = (call.tag & ~kNumbers) | ((call.tag + k) & kNumbers);
     t.id = static_cast<std::uint64_t>(id) << 32 | k;
-    core_.links[link]->post({&t, 1});
+    link.post({&t, 1});
   }
 }
 
@@ -156,15 +152,14 @@ Task::Step MessageTask::progress() {
 
 // A receive of bytes or an offer, whichever did not come.
 void MessageTask::done() {
-  core_.mutex.assert_held();
   if (sends_ || !may_be_offered_) return;
-  core_.links[static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_))]->cancel(id);
+  core_.links.to(peer_).cancel(id);
 }
 
 bool MessageTask::survey(Recorder::Stalled& how_far) const {
   PeerProgress p;
   p.peer = peer_;
-  p.link = core_.link_of(core_.job->rank(), peer_);
+  p.link = core_.links.link_to(peer_);
   (sends_ ? p.sends_posted : p.recvs_posted) = std::max(posted_, 1u);
   (sends_ ? p.sends_done : p.recvs_done) = slices_ - left_;
   how_far.peers.push_back(p);
@@ -172,9 +167,7 @@ bool MessageTask::survey(Recorder::Stalled& how_far) const {
 }
 
 Status MessageTask::failure() const {
-  core_.mutex.assert_held();
-  const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
-  const Status why = core_.links[link]->cause(peer_);
+  const Status why = core_.links.to(peer_).cause(peer_);
   return {failed_, why.ok() ? fmt::format("rank {}", peer_) : why.message(), culprit(why, peer_)};
 }
 
@@ -183,7 +176,7 @@ Status MessageTask::mismatch() const {
 }
 
 std::span<const Run::Traffic> MessageTask::traffic() {
-  traffic_ = {peer_, core_.link_of(core_.job->rank(), peer_)};
+  traffic_ = {peer_, core_.links.link_to(peer_)};
   (sends_ ? traffic_.bytes_sent : traffic_.bytes_received) = bytes_;
   (sends_ ? traffic_.messages_sent : traffic_.messages_received) = 1;
   return {&traffic_, 1};

@@ -1,5 +1,6 @@
-// Finds out which rank is to blame for what failed, or did not come in time, and ends
-// communicators. What takes long is done without the mutex: other tasks move meanwhile.
+// What takes long is done without the mutex: other tasks move meanwhile.
+#include "coll/runtime/failures.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,47 +66,61 @@ bool concerns(const Scope& scope, const GroupState& g) {
   }
 }
 
-Scope Core::scope_of(const GroupState& g) const {
+Scope Failures::scope_of(const GroupState& g) const {
   const GroupState& whole = whole_of(g);
   return {Scope::Ends::kGroup, whole.ranks.front(), whole.number,
-          whole.ranks.size() == static_cast<std::size_t>(topology->nranks())};
+          whole.ranks.size() == static_cast<std::size_t>(core_.topology->nranks())};
 }
 
-Scope Core::scope_of(const Status& why, const GroupState& g) const {
+Scope Failures::scope_of(const Status& why, const GroupState& g) const {
   if (why.code() != Code::kPeerFailed) return scope_of(g);
   if (why.rank() == kNoRank) return {};  // this host is cut off
   return has(whole_of(g).ranks, why.rank()) ? Scope{Scope::Ends::kRank, why.rank()} : scope_of(g);
 }
 
-const GroupState* Core::group_of(const Scope& scope) const {
-  for (const auto& [id, g] : groups)
+const GroupState* Failures::group_of(const Scope& scope) const {
+  for (const auto& [id, g] : core_.groups.all)
     if (g && concerns(scope, *g)) return g;
   return nullptr;
 }
 
-bool Core::over(const Scope& scope) const {
-  if (scope.ends == Scope::Ends::kAll) return broken;
+bool Failures::over(const Scope& scope) const {
+  if (scope.ends == Scope::Ends::kAll) return broken_;
   const GroupState* const g = group_of(scope);
   return !g || g->broken;
 }
 
 // ---- suspicions ----------------------------------------------------------------------------
 
-void Core::suspect(Suspicion suspicion) {
-  if (std::ranges::find(suspicions, suspicion.scope, &Suspicion::scope) == suspicions.end() &&
+void Failures::suspect(Suspicion suspicion) {
+  if (std::ranges::find(suspicions_, suspicion.scope, &Suspicion::scope) == suspicions_.end() &&
       !over(suspicion.scope))
-    suspicions.push_back(std::move(suspicion));
+    suspicions_.push_back(std::move(suspicion));
 }
 
-void Core::settle(CoreLock& lock) {
-  if (!suspicions.empty() && !judging) judge(lock);
-  if (!ended.empty()) call_ended(lock);
+void Failures::forget(const Task* task) {
+  std::erase_if(suspicions_, [&](const Suspicion& s) WEFT_REQUIRES(core_held) {
+    return s.task == task && !(judging_ && &s == suspicions_.data());
+  });
 }
 
-void Core::judge(CoreLock& lock) {
-  judging = true;
-  ++asking;  // close() waits
-  const Suspicion first = suspicions.front();
+void Failures::judge(CoreLock& lock) {
+  if (judging_ || suspicions_.empty()) return;
+  const Suspicion first = suspicions_.front();
+  judging_ = true;
+  ++core_.asking;  // close() waits
+  // Also where the job or a diagnosis throws: the deadline then suspects the task again.
+  struct End {
+    Failures& of;
+    const Scope& scope;
+    ~End() WEFT_NO_THREAD_SAFETY_ANALYSIS {
+      std::erase_if(of.suspicions_, [&](const Suspicion& s) { return s.scope == scope; });
+      of.judging_ = false;
+      --of.core_.asking;
+      of.judged_.notify_all();
+    }
+  };
+  const End end{*this, first.scope};
   Blame found{first.why};
   if (first.what == Suspicion::What::kTransfer) found = {cause_of(first, lock)};
   if (first.what == Suspicion::What::kLate) found = blame(first, lock);
@@ -116,95 +131,90 @@ void Core::judge(CoreLock& lock) {
     const Scope scope = g && !found.all ? scope_of(why, *g) : Scope{};
     // The others hear of it before they see our connections go, and all of us name the same rank.
     lock.without([&] {
-      why = telemetry->with_counters(why);
-      job->report(why, scope);
+      why = core_.telemetry->with_counters(why);
+      core_.job->report(why, scope);
     });
     hear();
     if (!over(first.scope)) end_groups(why, first.scope);  // rank 0 does not answer
   }
-  std::erase_if(suspicions, [&](const Suspicion& s) { return s.scope == first.scope; });
-  judging = false;
-  --asking;
-  judged.notify_all();
 }
 
-void Core::fail(const Status& why, const GroupState* g, CoreLock& lock) {
+void Failures::fail(const Status& why, const GroupState* g, CoreLock& lock) {
   const Scope scope = g ? scope_of(*g) : Scope{};
   while (!over(scope)) {
     suspect({.scope = scope, .why = why});
-    if (judging)
-      judged.wait(lock);
+    if (judging_)
+      judged_.wait(lock);
     else
       judge(lock);
   }
 }
 
-void Core::notice_failure() {
-  if (!mutex.try_lock()) return;
-  const CoreLock lock(mutex, std::adopt_lock);
-  if (job) hear();
+void Failures::notice() {
+  if (!core_.mutex.try_lock()) return;
+  const CoreLock lock(core_.mutex, std::adopt_lock);
+  if (core_.job) hear();
 }
 
 // ---- the end of communicators --------------------------------------------------------------
 
-void Core::hear_all() {
-  for (const JobFailure& f : job->failures(heard)) {
-    ++heard;
+void Failures::hear() {
+  if (core_.job->heard() == heard_) [[likely]]
+    return;
+  for (const JobFailure& f : core_.job->failures(heard_)) {
+    ++heard_;
     if (leaves_behind(f))
-      left.push_back(f);
+      left_.push_back(f);
     else
       end_groups(f.status, f.scope);
   }
 }
 
-void Core::end_left_behind(const Task* task, Clock::time_point now) {
-  if (now - task->stall.moved_at() < kLeftBehind) return;
-  for (const JobFailure& f : left)
+void Failures::end_left_behind(const Task* task, Clock::time_point now) {
+  if (left_.empty() || now - task->stall.moved_at() < kLeftBehind) return;
+  for (const JobFailure& f : left_)
     if (concerns(f.scope, *task->group)) return end_groups(f.status, f.scope);
 }
 
-void Core::end_groups(const Status& why, const Scope& scope) {
-  if (broken) return;
+void Failures::end_groups(const Status& why, const Scope& scope) {
+  if (broken_) return;
   const auto now = Clock::now();
-  const Status told = telemetry->with_counters(why);
+  const Status told = core_.telemetry->with_counters(why);
   if (scope.ends == Scope::Ends::kAll) {
-    failure = told;
-    broken = true;
+    failure_ = told;
+    broken_ = true;
   }
   bool any = false;
-  for (const auto& [id, g] : groups) {
+  for (const auto& [id, g] : core_.groups.all) {
     if (!g || g->broken || !concerns(scope, *g)) continue;
     any = true;
     g->failure = told;
     g->broken = true;
-    swept.emplace_back(id, now + kStragglers);
+    swept_.emplace_back(id, now + kStragglers);
   }
   if (!any) return;
-  if (first_end.ok()) first_end = told;
-  if (why.code() == Code::kMismatch) disagreed_at = now;
-  std::vector<Task*> failed;
-  for (Task* task : tasks)
-    if (task->group->broken) failed.push_back(task);
-  std::erase_if(stirred, [](Task* task) {
-    return task->group->broken && std::exchange(task->stirred, false);
-  });
-  for (Task* task : failed) {
-    task->cancel();
-    for (Transport* link : links)
-      if (task->id) link->cancel(task->id);
-  }
-  for (Task* task : failed) finish(task, task->group->failure);
-  judged.notify_all();
-  if (!ending) log().info("weft: rank {}: {}", job->rank(), told.to_string());
+  if (first_end_.ok()) first_end_ = told;
+  if (why.code() == Code::kMismatch) disagreed_at_ = now;
+  core_.tasks.end_broken();
+  judged_.notify_all();
+  if (!core_.ending) log().info("weft: rank {}: {}", core_.job->rank(), told.to_string());
 }
 
-void Core::sweep(Clock::time_point now) {
-  if (now - swept_at < kSweepEvery) return;
-  swept_at = now;
-  std::erase_if(swept, [&](const auto& one) WEFT_REQUIRES(mutex) {
+Status Failures::of_new(const GroupState& g) const {
+  if (broken_) return failure_;
+  for (const JobFailure& f : core_.job->failures(0))
+    if (concerns(f.scope, g)) return f.status;
+  return {};
+}
+
+void Failures::sweep_all(Clock::time_point now) {
+  if (now - swept_at_ < kSweepEvery) return;
+  swept_at_ = now;
+  std::erase_if(swept_, [&](const auto& one) WEFT_REQUIRES(core_held) {
     const auto& [id, until] = one;
-    const auto it = groups.find(id);
-    if (it == groups.end() || (it->second && it->second->broken)) forget_messages(id);
+    const auto it = core_.groups.all.find(id);
+    if (it == core_.groups.all.end() || (it->second && it->second->broken))
+      core_.groups.forget_messages(id);
     return now > until;
   });
 }
@@ -215,7 +225,7 @@ void Core::sweep(Clock::time_point now) {
 // before this one did. The control plane knows, and tells within milliseconds. Where ranks
 // disagree, rounds and messages may overtake each other: one of another size can be here before the
 // one that brings the peer's head.
-Status Core::cause_of(const Suspicion& suspicion, CoreLock& lock) {
+Status Failures::cause_of(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const Status why = task->failure();
   const std::vector<Rank> ranks = task->group->ranks;
@@ -226,12 +236,12 @@ Status Core::cause_of(const Suspicion& suspicion, CoreLock& lock) {
     if (disagree) {
       if (Status s = task->mismatch(); !s.ok()) return s;
       if (Status s = mismatch(suspicion.scope); !s.ok()) return s;
-      progress();
+      core_.tasks.progress();
     }
     lock.without([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
     hear();
     if (over(suspicion.scope)) return {};
-    for (const JobFailure& f : left)  // its connection closed since it has ended its World
+    for (const JobFailure& f : left_)  // its connection closed since it has ended its World
       if (f.scope.rank == why.rank()) return f.status;
   } while (Clock::now() < until);
   // Where rank 0 cannot tell, its silence does.
@@ -239,8 +249,8 @@ Status Core::cause_of(const Suspicion& suspicion, CoreLock& lock) {
   return silent.ok() ? why : silent;
 }
 
-Status Core::mismatch(const Scope& scope) const {
-  for (const Task* task : tasks)
+Status Failures::mismatch(const Scope& scope) const {
+  for (const Task* task : core_.tasks.all())
     if (concerns(scope, *task->group))
       if (Status s = task->mismatch(); !s.ok()) return s;
   return {};
@@ -251,20 +261,20 @@ Status Core::mismatch(const Scope& scope) const {
 // A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
 // recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
 // for.
-Core::Blame Core::blame(const Suspicion& suspicion, CoreLock& lock) {
+Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
-  const CallDescriptor& call = whole.record ? whole.what : task->what;
-  const std::string what =
-      fmt::format("{} did not finish within {} ms", name(call.collective), options.timeout.count());
+  const CallDescriptor call = whole.record ? whole.what : task->what();
+  const std::string what = fmt::format("{} did not finish within {} ms", name(call.collective),
+                                       core_.options.timeout.count());
   const std::uint64_t record = task->record;
   const auto moved_at = task->stall.moved_at();
   const Rank peer = task->waiting_for();
   const Blame found = inquire(what, suspicion.scope, std::vector(task->group->ranks), lock);
   if (over(suspicion.scope)) return {};
   // It may have come while the ranks were asked.
-  const auto here = std::ranges::find(tasks, task);
-  if (here == tasks.end() || task->record != record || task->moved ||
+  const auto here = std::ranges::find(core_.tasks.all(), task);
+  if (here == core_.tasks.all().end() || task->record != record || task->moved ||
       task->stall.moved_at() != moved_at)
     return {};
   if (!found.why.ok()) return found;
@@ -277,66 +287,72 @@ Core::Blame Core::blame(const Suspicion& suspicion, CoreLock& lock) {
 
 // A rank that waits on the control plane has the deadline of the ranks that exchange messages
 // meanwhile, and its time is up no later than theirs. So it inquires as they do.
-Status Core::gather_status(const Error& thrown) {
-  if (const Status known = job->failure(); !known.ok()) return known;
+Status Failures::gather_status(const Error& thrown) {
+  if (const Status known = core_.job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
-  CoreLock lock(mutex);
+  CoreLock lock(core_.mutex);
   const Status why = inquire(thrown.what(), {}, {}, lock).why;
   return why.ok() ? Status(Code::kPeerFailed, thrown.what()) : why;
 }
 
-Core::Blame Core::inquire(const std::string& what, const Scope& scope,
-                          const std::vector<Rank>& among, CoreLock& lock) {
+Failures::Blame Failures::inquire(const std::string& what, const Scope& scope,
+                                  const std::vector<Rank>& among, CoreLock& lock) {
   if (const Status cut = cut_off_status(what); !cut.ok()) return {cut};
   Diagnosis d;
   for (bool again = true; again;) {
-    telemetry->survey();
+    core_.telemetry->survey();
     std::vector<std::string> told;
-    const std::size_t before = job->heard();
+    const std::size_t before = core_.job->heard();
     lock.without([&] {
-      told = job->inquire(kInquiry);
-      if (job->heard() == before)
-        d = telemetry->diagnose(std::move(told), job->silent(silence_age()));
+      told = core_.job->inquire(kInquiry);
+      if (core_.job->heard() == before)
+        d = core_.telemetry->diagnose(std::move(told), core_.job->silent(silence_age()));
     });
-    again = job->heard() != before;  // an end of others ends the inquiry, too
+    again = core_.job->heard() != before;  // an end of others ends the inquiry, too
     hear();
-    if (scope.ends == Scope::Ends::kAll && job->failed()) return {job->failure()};
+    if (scope.ends == Scope::Ends::kAll && core_.job->failed()) return {core_.job->failure()};
     if (over(scope)) return {};
   }
   if (d.cause == Cause::kNone) return {silence_status(what, among)};
   std::string text = fmt::format("{}: {}", what, d.text);
   if (d.cause == Cause::kUnknown) {
     // Its heartbeats come, and they are short: what it has to say is not.
-    const auto host = [&](Rank r) { return topology->host_name(topology->host(r)); };
+    const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
     text += fmt::format(
-        ", although its heartbeats arrive: it is too busy to answer, or between hosts {} and {} "
-        "long messages are lost where short ones pass (check the MTU all along the path: `ping -M "
-        "do -s 1472`)",
-        host(job->rank()), host(d.rank));
+        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
+        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
+        "-s 1472`)",
+        host(core_.job->rank()), host(d.rank));
   }
   return {{code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank}, d.other_order};
 }
 
+std::chrono::milliseconds Failures::silence_age() const {
+  return std::max<std::chrono::milliseconds>(core_.options.timeout / 2,
+                                             std::chrono::milliseconds(100));
+}
+
 // Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
 // of them is to blame. Only rank 0 hears of all.
-Status Core::cut_off_status(const std::string& what) const {
-  const int here = topology->host(job->rank()), others = topology->nhosts() - 1;
-  if (job->rank() != 0 || others < 2) return {};
-  const std::vector<Rank> silent = job->silent(silence_age());
-  std::vector<bool> mute(static_cast<std::size_t>(job->size()));
+Status Failures::cut_off_status(const std::string& what) const {
+  const int here = core_.topology->host(core_.job->rank()), others = core_.topology->nhosts() - 1;
+  if (core_.job->rank() != 0 || others < 2) return {};
+  const std::vector<Rank> silent = core_.job->silent(silence_age());
+  std::vector<bool> mute(static_cast<std::size_t>(core_.job->size()));
   for (const Rank r : silent) mute[static_cast<std::size_t>(r)] = true;
-  for (Rank r = 0; r < job->size(); ++r)
-    if (topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
-  return {Code::kPeerFailed,
-          fmt::format("{}: no rank of the {} other hosts has responded for {} ms: host {} is cut "
-                      "off from them",
-                      what, others, silence_age().count(), topology->host_name(here))};
+  for (Rank r = 0; r < core_.job->size(); ++r)
+    if (core_.topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
+  return {
+      Code::kPeerFailed,
+      fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
+                  "off from them",
+                  what, others, silence_age().count(), core_.topology->host_name(here))};
 }
 
 // Names the rank that has been silent for the longest time: on a busy machine others may be late.
-Status Core::silence_status(const std::string& what, const std::vector<Rank>& among) const {
+Status Failures::silence_status(const std::string& what, const std::vector<Rank>& among) const {
   const auto silent_for = [&](std::chrono::milliseconds age) {
-    std::vector<Rank> ranks = job->silent(age);
+    std::vector<Rank> ranks = core_.job->silent(age);
     if (!among.empty()) std::erase_if(ranks, [&](Rank r) { return !has(among, r); });
     return ranks;
   };
@@ -353,7 +369,8 @@ Status Core::silence_status(const std::string& what, const std::vector<Rank>& am
   return {Code::kPeerFailed,
           fmt::format("{}: rank {} on host {} has not responded for {} ms (stopped, or its "
                       "host is cut off)",
-                      what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
+                      what, silent[0], core_.topology->host_name(core_.topology->host(silent[0])),
+                      age.count()),
           silent[0]};
 }
 

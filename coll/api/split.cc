@@ -1,117 +1,17 @@
-// Makes the communicators of a process: the fixed ones of every job, and the ones that split(),
-// duplicate() and subset() make.
+// split(), duplicate() and subset(): how ranks agree on the members, the id and the board of new
+// communicators. This file does not know what a communicator is made of (coll/runtime/groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <map>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "coll/runtime/board_task.h"
-#include "transport/offers.h"
+#include "coll/runtime/core.h"
 
 namespace weft {
-
-std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t number,
-                                             std::vector<Rank> ranks, const GroupState* whole) {
-  auto g = std::make_unique<GroupState>();
-  g->core = this;
-  g->id = id;
-  g->number = number;
-  g->whole = whole;
-  g->ranks = std::move(ranks);
-  const int n = static_cast<int>(g->ranks.size());
-  g->sends.assign(g->ranks.size(), 0);
-  g->recvs.assign(g->ranks.size(), 0);
-  g->sent_slices.assign(g->ranks.size(), 0);
-  g->received_slices.assign(g->ranks.size(), 0);
-  std::map<int, std::vector<Rank>> hosts;
-  g->one_machine = true;
-  for (Rank r = 0; r < n; ++r) {
-    const Rank world = g->ranks[static_cast<std::size_t>(r)];
-    if (world == job->rank()) g->me = r;
-    hosts[topology->host(world)].push_back(r);
-    g->one_machine = g->one_machine && shm_peer[static_cast<std::size_t>(world)];
-  }
-  g->shape.rank = g->me;
-  g->shape.deterministic = options.deterministic;
-  g->shape.nranks = n;
-  const std::vector<int> leaves = topology->leaves();
-  for (auto& [host, members] : hosts) {
-    g->shape.hosts.push_back(std::move(members));
-    if (!leaves.empty()) g->shape.leaf.push_back(leaves[static_cast<std::size_t>(host)]);
-  }
-  if (topology->nrails() > 1 && options.cross_rail != "allow")
-    for (const Rank r : g->ranks) g->shape.rail.push_back(topology->rail(r));
-  shape_ports(*g);
-
-  std::weak_ptr<GroupCache>& cache = caches[g->ranks];
-  g->cache = cache.lock();
-  if (!g->cache) cache = g->cache = std::make_shared<GroupCache>();
-  prove_rails(*g);
-  if (options.algorithm != "auto")
-    for (std::size_t c = 0; c < kCollectives; ++c) {
-      const Algorithm* a = find_algorithm(static_cast<Collective>(c), options.algorithm);
-      if (a && a->applies(g->shape) && check_rails(*g, *a, 0, true).ok()) g->forced[c] = a;
-    }
-  if (broken) g->failure = failure;
-  for (const JobFailure& f : job->failures(0))
-    if (g->failure.ok() && concerns(f.scope, *g)) g->failure = f.status;
-  g->broken = !g->failure.ok();
-  return g;
-}
-
-std::unique_ptr<GroupState> Core::make_companion(const GroupState& whole, std::uint32_t which,
-                                                 std::vector<Rank> ranks) {
-  auto g = make_group(whole.id | which << id_bits, whole.number, std::move(ranks), &whole);
-  groups[g->id] = g.get();
-  return g;
-}
-
-void Core::forget_messages(std::uint32_t id) {
-  constexpr std::uint64_t kMask = ~std::uint64_t{0} << kIdShift;
-  for (Transport* link : links) link->forget(static_cast<std::uint64_t>(id) << kIdShift, kMask);
-}
-
-void Core::forget_group(GroupState& g) {
-  for (const auto& companion : g.companions) forget_group(*companion);
-  g.board.reset();
-  forget_messages(g.id);
-  groups.erase(g.id);
-  if (g.cache.use_count() == 1) caches.erase(g.ranks);
-}
-
-namespace {
-
-// nullptr: this rank shares no memory with others, or checks what it shares.
-Boards* boards_of(const Core& core) {
-  core.mutex.assert_held();
-  if (core.shm_link < 0) return nullptr;
-  return core.links[static_cast<std::size_t>(core.shm_link)]->boards();
-}
-
-bool wants_board(const Core& core, const GroupState& g) {
-  return core.shm_link >= 0 && g.one_machine && g.ranks.size() > 1 &&
-         g.ranks.size() <= static_cast<std::size_t>(kMostOnBoard);
-}
-
-}  // namespace
-
-std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
-                                        std::vector<Rank> ranks) {
-  const CoreLock lock(core->mutex);
-  core->fixed_groups.resize(kFixedGroups);
-  std::unique_ptr<GroupState>& g = core->fixed_groups[id];
-  if (!g) {
-    g = core->make_group(id, id, std::move(ranks));
-    core->groups[id] = g.get();
-    Boards* const boards = boards_of(*core);
-    if (boards && wants_board(*core, *g)) g->board = boards->fixed(g->ranks, id);
-  }
-  return {core, g.get()};
-}
-
-// ---- split ---------------------------------------------------------------------------------
-
 namespace {
 
 enum class Kind : std::int64_t { kSplit, kDuplicate, kSubset };
@@ -144,18 +44,16 @@ class Making {
 
   ~Making() {
     const CoreLock lock(core_->mutex);
-    if (reserved_) core_->groups.erase(id_);
-    if (Boards* const boards = boards_of(*core_); mine_.board && boards)
-      boards->withdraw(static_cast<std::uint64_t>(mine_.board));
+    if (reserved_) core_->groups.all.erase(id_);
+    if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
   }
 
   // False: an id was taken, try again.
   bool agree(int attempt) {
     {
       const CoreLock lock(core_->mutex);
-      mine_.id = static_cast<std::int64_t>(core_->next_id_epoch++);
-      if (Boards* const boards = boards_of(*core_); boards && mine_.color >= 0)
-        mine_.board = static_cast<std::int64_t>(boards->offer());
+      mine_.id = static_cast<std::int64_t>(core_->groups.next_id_epoch++);
+      if (shm() && mine_.color >= 0) mine_.board = static_cast<std::int64_t>(shm()->offer_board());
     }
     const std::size_t n = parent_ranks_.size();
     wishes_.resize(n);
@@ -199,19 +97,19 @@ class Making {
       parts.push_back(static_cast<std::uint64_t>(wishes_[r].board));
     }
     const CoreLock lock(core_->mutex);
-    auto group = core_->make_group(id_, number_, std::move(ranks));
+    auto group = core_->groups.make(id_, number_, std::move(ranks));
     if (group->broken) throw Error(group->failure.to_string());
-    if (Boards* const boards = boards_of(*core_); boards && wants_board(*core_, *group)) {
-      group->board = boards->make(group->ranks, parts);
+    if (core_->groups.wants_board(*group)) {
+      group->board = shm()->board(group->ranks, parts);
       mine_.board = 0;  // taken over
     }
-    core_->groups[id_] = group.get();
+    core_->groups.all[id_] = group.get();
     reserved_ = false;
     return {group.release(), [core = core_](GroupState* g) {
               if (core->forked()) return;
               if (lane_thread) {
                 const CoreLock guard(core->mutex);
-                core->orphans.emplace_back(g);
+                core->groups.orphans.emplace_back(g);
                 return;
               }
               std::shared_ptr<DeviceLanes> lanes;
@@ -222,26 +120,29 @@ class Making {
               lanes.reset();  // what they have under way still needs the id
               {
                 const CoreLock guard(core->mutex);
-                core->forget_group(*g);
+                core->groups.forget(*g);
               }
               delete g;
             }};
   }
 
  private:
+  Transport* shm() const WEFT_REQUIRES(core_held) { return core_->links.shm(); }
+
   // Takes the id that all members come to; false when it is not free here.
   bool reserve(int attempt) {
     std::int64_t epoch = 0;
     for (const std::size_t r : members_) epoch = std::max(epoch, wishes_[r].id);
     if (attempt > 0) epoch += (parent_id_ * 7 + static_cast<unsigned>(attempt)) % 64;
     const CoreLock lock(core_->mutex);
-    core_->next_id_epoch = std::max(core_->next_id_epoch, static_cast<std::uint64_t>(epoch) + 1);
+    core_->groups.next_id_epoch =
+        std::max(core_->groups.next_id_epoch, static_cast<std::uint64_t>(epoch) + 1);
     number_ = static_cast<std::uint64_t>(epoch);
-    id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->id_bits) - 1);
+    id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->groups.id_bits) - 1);
     if (id_ < kFixedGroups) return false;
-    reserved_ = core_->groups.emplace(id_, nullptr).second;
+    reserved_ = core_->groups.all.emplace(id_, nullptr).second;
     // An id that comes again, after all others: what was sent to the one before is here by now.
-    if (reserved_ && epoch >> core_->id_bits != 0) core_->forget_messages(id_);
+    if (reserved_ && epoch >> core_->groups.id_bits != 0) core_->groups.forget_messages(id_);
     return reserved_;
   }
 
@@ -287,8 +188,8 @@ std::shared_ptr<GroupState> make_of(const Communicator& parent,
   }
   const CoreLock lock(core->mutex);
   throw Error(fmt::format("{}: no free id for a communicator in {} attempts; {} of {} are in use",
-                          kKindName[mine.kind], kAttempts, core->groups.size(),
-                          1u << core->id_bits));
+                          kKindName[mine.kind], kAttempts, core->groups.all.size(),
+                          1u << core->groups.id_bits));
 }
 
 }  // namespace

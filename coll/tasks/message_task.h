@@ -26,15 +26,16 @@ class MessageTask final : public Task {
 
   // Fixes the message's place among the messages of the pair. peer: a rank of the group. The
   // caller of both functions holds the core's mutex.
-  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type);
+  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type)
+      WEFT_REQUIRES(core_held);
   // Starts such a message with all its slices.
   static MessageTask* begin(GroupState& group, bool sends, Rank peer, void* data, std::size_t count,
-                            DType type);
+                            DType type) WEFT_REQUIRES(core_held);
 
   // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
-  void let_go(void* data, std::uint32_t end);
+  void let_go(void* data, std::uint32_t end) WEFT_REQUIRES(core_held);
   // A send: offers the message before its first let_go(), and returns at once.
-  void offer(const Offer& offer);
+  void offer(const Offer& offer) WEFT_REQUIRES(core_held);
   // A send: what the receiver says to the offer. kTaken: the task is over; kDeclined: let_go().
   // A receive: what it said.
   Answer answer() const { return answer_; }
@@ -44,7 +45,7 @@ class MessageTask final : public Task {
   const Offer* offered() const {
     return !sends_ && offered_ && answer_ == Answer::kNone ? &offer_ : nullptr;
   }
-  void answer(Answer answer);
+  void answer(Answer answer) WEFT_REQUIRES(core_held);
 
   bool under_way() const { return ready_ > 0 || (sends_ && offered_); }
   std::uint32_t slices_ready() const { return ready_; }
@@ -52,24 +53,26 @@ class MessageTask final : public Task {
   // Makes `over` get the number of each slice that ends.
   void tell_slices(std::vector<std::uint32_t>& over) { slices_over_ = &over; }
 
-  void start() override;
-  void complete(const Completion& transfer) override;
-  Step progress() override;
-  void done() override;
+  void start() override WEFT_REQUIRES(core_held);
+  void complete(const Completion& transfer) override WEFT_REQUIRES(core_held);
+  Step progress() override WEFT_REQUIRES(core_held);
+  void done() override WEFT_REQUIRES(core_held);
+  CallDescriptor what() const override;
   Rank waiting_for() const override { return peer_; }
   bool survey(Recorder::Stalled& how_far) const override;
-  Status failure() const override;
-  Status mismatch() const override;
+  Status failure() const override WEFT_REQUIRES(core_held);
+  Status mismatch() const override WEFT_REQUIRES(core_held);
   std::span<const Run::Traffic> traffic() override;
 
  private:
-  void post();
-  void post_aside(bool sends, bool answer);
+  void post() WEFT_REQUIRES(core_held);
+  void post_aside(bool sends, bool answer) WEFT_REQUIRES(core_held);
 
   Core& core_;
   const bool sends_;
   const Rank peer_;  // world rank
   const std::size_t bytes_;
+  std::uint64_t number_;  // of the messages to the peer, or from it
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;

@@ -1,6 +1,6 @@
 // Runs collectives by plans, a window of them per communicator at once, and keeps tasks set up.
 // This file does not know which algorithm a plan is of.
-#include "coll/runtime/schedule_task.h"
+#include "coll/tasks/schedule_task.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "coll/engine/signature.h"
-#include "coll/runtime/agreement.h"
+#include "coll/tasks/agreement.h"
 
 namespace weft {
 namespace {
@@ -26,65 +26,66 @@ constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 // Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
 // barrier and an all_reduce do, find what each of them set up. Long ones share one task's scratch.
-ScheduleTask* ScheduleTask::take(GroupState& group, const Prepared& prepared, const Call& call,
-                                 std::vector<std::size_t>&& blocks) {
-  Core& core = *group.core;
-  core.mutex.assert_held();
-  const Plan& plan = *prepared.plan;
-  auto& free = core.free_schedules;
-  const auto add = [&] {
-    core.mutex.assert_held();
-    core.schedules.push_back(std::make_unique<ScheduleTask>(core.scratch));
-    free.push_back(core.schedules.back().get());
+void ScheduleTask::find_free(SchedulePool& pool, const Plan& plan, std::size_t bytes) {
+  auto& free = pool.free;
+  const auto add = [&]() WEFT_REQUIRES(core_held) {
+    pool.all.push_back(std::make_unique<ScheduleTask>(pool.scratch));
+    free.push_back(pool.all.back().get());
   };
-  if (free.empty()) [[unlikely]]
+  if (free.empty()) add();
+  if (free.back()->run_.bound_to(plan)) return;
+  // Those used last; a burst of asynchronous calls leaves any number behind.
+  const std::span recent = std::span(free).last(std::min(kKeptSetUp, free.size()));
+  auto best = std::ranges::find_if(recent, [&](auto* t) { return t->run_.bound_to(plan); });
+  if (best == recent.end() && bytes > kLittleScratch)
+    best = std::ranges::max_element(recent, {}, [](auto* t) { return t->run_.scratch_bytes(); });
+  if (best != recent.end())
+    std::swap(*best, recent.back());
+  else if (pool.all.size() < kKeptSetUp && free.back()->number_ > 0)
     add();
-  if (!free.back()->run_.bound_to(plan)) [[unlikely]] {
-    // Those used last; a burst of asynchronous calls leaves any number behind.
-    const std::span recent = std::span(free).last(std::min(kKeptSetUp, free.size()));
-    auto best = std::ranges::find_if(recent, [&](auto* t) { return t->run_.bound_to(plan); });
-    if (best == recent.end() && call.total_bytes > kLittleScratch)
-      best = std::ranges::max_element(recent, {}, [](auto* t) { return t->run_.scratch_bytes(); });
-    if (best != recent.end())
-      std::swap(*best, recent.back());
-    else if (core.schedules.size() < kKeptSetUp && free.back()->plan_)
-      add();
-  }
+}
+
+ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared,
+                                  std::uint64_t number, std::uint64_t record, const Call& call,
+                                  std::vector<std::size_t>&& blocks) {
+  Core& core = *group.core;
+  auto& free = core.schedules.free;
+  if (free.empty() || !free.back()->run_.bound_to(*prepared->plan)) [[unlikely]]
+    find_free(core.schedules, *prepared->plan, call.total_bytes);
   ScheduleTask* const task = free.back();
   free.pop_back();
   task->group = &group;
+  task->prepared_ = prepared;
+  task->number_ = number;
+  task->record = record;
   task->call = call;
   if (call.is_vector) [[unlikely]]
     task->blocks_ = std::move(blocks);
-  task->plan_ = &plan;
-  task->slicing_ = prepared.slicing;
   // Where no rank knows how much all send, times of a size say nothing.
-  task->timing = {.algorithm = prepared.timed ? prepared.algorithm : nullptr};
+  task->timing = {.algorithm = prepared->timed ? prepared->algorithm : nullptr};
   task->over = task->moved = false;
   if (!task->status.ok()) [[unlikely]]
     task->status = {};
   task->receipts.reset();
   task->stall = {};
   task->look_after = kLookAfter;
+  core.tasks.submit(task);
   return task;
 }
 
 void ScheduleTask::release() {
-  Core& core = this->core();
-  core.mutex.assert_held();
-  auto& free = core.free_schedules;
-  if (free.size() < kWindow + kKeptSetUp) [[likely]]
-    return free.push_back(this);
+  SchedulePool& pool = group->core->schedules;
+  prepared_.drop();
+  if (pool.free.size() < kWindow + kKeptSetUp) [[likely]]
+    return pool.free.push_back(this);
   // Of a burst: what it was set up with is not needed again. Those that are set up come first.
   run_ = {};
-  run_.share_scratch(core.scratch);
+  run_.share_scratch(pool.scratch);
   blocks_ = {};
-  free.insert(free.begin(), this);
+  pool.free.insert(pool.free.begin(), this);
 }
 
 // ---- progress ------------------------------------------------------------------------------
-
-Core& ScheduleTask::core() const { return *group->core; }
 
 bool ScheduleTask::may_start() const {
   return group->running.empty() || start_ - group->running.front()->start_ < kWindow;
@@ -97,22 +98,22 @@ void ScheduleTask::start() {
 }
 
 void ScheduleTask::launch() {
-  Core& core = this->core();
-  core.mutex.assert_held();
+  Core& core = *group->core;
   group->running.push_back(this);
   moved = true;  // it did not stand still: it had no turn
-  core.enlist(this);
+  core.tasks.enlist(this);
   call.id_high = id;
-  for (const std::uint8_t link : plan_->links) core.use_link(link);
+  const Plan& plan = *prepared_->plan;
+  for (const std::uint8_t link : plan.links) core.links.use(link);
   compute_ = group->compute;
   const bool on_device = compute_ && compute_->on_device();
   call.streaming = call.total_bytes >= core.tuning.streaming_bytes && !on_device;
   call.copies_results = !call.streaming && !core.oversubscribed;
   core.telemetry->starting(*this);
-  run_.start(*plan_, call, compute_ ? slicing_for(*compute_, *plan_) : slicing_, core.links,
-             compute_);
-  if (compute_) core.ask(this);
-  if (run_.done()) core.stir(this);
+  run_.start(plan, call, compute_ ? slicing_for(*compute_, plan) : prepared_->slicing,
+             core.links.all, compute_);
+  if (compute_) core.tasks.ask(this);
+  if (run_.done()) core.tasks.stir(this);
 }
 
 Task::Step ScheduleTask::progress() {
@@ -124,11 +125,10 @@ Task::Step ScheduleTask::progress() {
 }
 
 void ScheduleTask::done() {
-  Core& core = this->core();
-  core.mutex.assert_held();
+  Core& core = *group->core;
   group->remember(call.tag, run_.head());
   // Of a burst of asynchronous calls few are under way at once, and all of them are kept.
-  if (core.schedules.size() > kKeptSetUp && run_.scratch_bytes() > kLittleScratch)
+  if (core.schedules.all.size() > kKeptSetUp && run_.scratch_bytes() > kLittleScratch)
     run_.leave_scratch();
   if (group->running.front() == this) [[likely]]
     group->running.pop_front();
@@ -141,7 +141,7 @@ void ScheduleTask::done() {
     next->launch();
   }
   if (const Status left = leftover_of_last(*group); !left.ok()) [[unlikely]]
-    core.suspect({.scope = core.scope_of(*group), .why = left});
+    core.failures.suspect({.scope = core.failures.scope_of(*group), .why = left});
 }
 
 void ScheduleTask::cancel() {
@@ -169,15 +169,14 @@ bool ScheduleTask::survey(Recorder::Stalled& how_far) const {
 }
 
 Status ScheduleTask::failure() const {
-  Core& core = this->core();
-  core.mutex.assert_held();
+  Core& core = *group->core;
   const Rank peer = run_.failed_peer();
-  const Status why = core.links[static_cast<std::size_t>(run_.failed_link())]->cause(peer);
+  const Status why = core.links.all[static_cast<std::size_t>(run_.failed_link())]->cause(peer);
   const bool names_rail = why.message().find(", rail ") != std::string::npos;
   return {run_.failure(),
-          fmt::format("{}: {} ({}{})", title(what),
+          fmt::format("{}: {} ({}{})", title(what()),
                       why.ok() ? fmt::format("rank {}", peer) : why.message(), run_.failed_step(),
-                      names_rail ? std::string() : core.rail_name(run_.failed_link())),
+                      names_rail ? std::string() : core.links.rail_name(run_.failed_link())),
           culprit(why, peer)};
 }
 

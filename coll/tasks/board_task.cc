@@ -2,7 +2,7 @@
 //
 // This runs the schedule "flat" (and the small cases of "direct") on the transport's board: one
 // store and n - 1 loads take the place of messages.
-#include "coll/runtime/board_task.h"
+#include "coll/tasks/board_task.h"
 
 #include <cstring>
 #include <numeric>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "coll/footprint.h"
-#include "coll/runtime/agreement.h"
+#include "coll/tasks/agreement.h"
 
 namespace weft {
 namespace {
@@ -135,17 +135,26 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 // ---- the task ------------------------------------------------------------------------------
 
+BoardTask* BoardTask::begin(GroupState& g, Collective collective, const PreparedRef& prepared,
+                            std::uint64_t number, std::uint64_t record, const Call& call,
+                            std::vector<std::size_t>&& blocks, bool published) {
+  auto* const task = new BoardTask(collective, prepared, number, std::move(blocks), published);
+  task->group = &g;
+  task->record = record;
+  task->call = call;
+  g.core->tasks.submit(task);
+  return task;
+}
+
 void BoardTask::start() {
-  group->core->mutex.assert_held();
   group->board_queue.push_back(this);
   if (first()) publish();
 }
 
 void BoardTask::publish() {
   Core& core = *group->core;
-  core.mutex.assert_held();
   if (!std::exchange(published_, true)) publish_on_board(*group, collective_, call, root_);
-  core.ask(this);
+  core.tasks.ask(this);
 }
 
 Task::Step BoardTask::progress() {

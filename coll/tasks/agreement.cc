@@ -4,7 +4,7 @@
 // disagreements end in a receive that gets another head than it expects. Where the ranks' plans
 // have different shapes, a rank may send to a peer that posts no receive; when nothing moves, the
 // peer searches for such messages.
-#include "coll/runtime/agreement.h"
+#include "coll/tasks/agreement.h"
 
 #include <algorithm>
 
@@ -34,19 +34,14 @@ std::span<const std::size_t> counts_of(const Run* run) {
   return run ? run->counts() : std::span<const std::size_t>();
 }
 
-Transport& link_to(const Core& core, Rank peer) {
-  core.mutex.assert_held();
-  return *core.links[static_cast<std::size_t>(core.link_of(core.job->rank(), peer))];
-}
-
 // What a peer sent for the collective of that tag, and nobody receives.
-Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
-                  const Run* run = nullptr) {
+Status unclaimed(const GroupState& g, std::uint64_t tag, const Head& usual,
+                 const Run* run = nullptr) WEFT_REQUIRES(core_held) {
   const Core& core = *g.core;
   for (const Rank peer : g.ranks) {
     if (peer == core.job->rank()) continue;
     Head theirs;
-    if (link_to(core, peer).unexpected(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
+    if (core.links.to(peer).unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
     const Head& mine = run ? run->head_for(peer, theirs) : usual;
     if (theirs.sign != mine.sign && !comes_later(mine, theirs))
       return differ(core, mine, peer, theirs, counts_of(run));
@@ -81,7 +76,7 @@ Status disputed_call(const GroupState& g, const Run& run) {
   for (const Rank peer : g.ranks) {
     if (peer == core.job->rank()) continue;
     Head theirs;
-    if (!link_to(core, peer).disputed(peer, theirs)) continue;
+    if (!core.links.to(peer).disputed(peer, theirs)) continue;
     const Head& mine = run.head_for(peer, theirs);
     if (theirs.sign != mine.sign) return differ(core, mine, peer, theirs, run.counts());
   }
@@ -90,7 +85,7 @@ Status disputed_call(const GroupState& g, const Run& run) {
 
 Status disputed_message(const Core& core, const Head& mine, Rank peer) {
   Head theirs;
-  return link_to(core, peer).disputed(peer, theirs) ? differ(core, mine, peer, theirs) : Status();
+  return core.links.to(peer).disputed(peer, theirs) ? differ(core, mine, peer, theirs) : Status();
 }
 
 Status unexpected_message(const Task& task, const Run* run) {
@@ -137,18 +132,16 @@ Status leftover_of_last(const GroupState& g) {
   const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
   if (past.head.sign == 0) return {};
   const Core& core = *g.core;
-  core.mutex.assert_held();
-  for (const std::size_t l : core.polled)
-    if (Status s = leftover(core, past, *core.links[l]); !s.ok()) return s;
+  for (const std::size_t l : core.links.polled)
+    if (Status s = leftover(core, past, *core.links.all[l]); !s.ok()) return s;
   return {};
 }
 
 Status leftover_of_all(const Core& core) {
-  core.mutex.assert_held();
-  for (const auto& [id, g] : core.groups) {
+  for (const auto& [id, g] : core.groups.all) {
     if (!g || g->broken) continue;
     for (const Past& past : g->past)
-      for (Transport* link : core.links)
+      for (Transport* link : core.links.all)
         if (past.head.sign)
           if (Status s = leftover(core, past, *link); !s.ok()) return s;
   }

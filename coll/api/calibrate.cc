@@ -13,7 +13,7 @@
 
 #include "coll/runtime/core.h"
 #include "coll/runtime/internals.h"
-#include "coll/runtime/message_task.h"
+#include "coll/tasks/message_task.h"
 
 namespace weft {
 namespace {
@@ -31,7 +31,7 @@ Status transfer(Core& core, GroupState& world, bool send, Rank peer, void* data,
     const CoreLock lock(core.mutex);
     task = MessageTask::begin(world, send, peer, data, bytes, DType::kUInt8);
   }
-  return core.wait(task);
+  return core.waiting.wait(task);
 }
 
 // Half a round trip in microseconds, the median of `times`.
@@ -111,7 +111,7 @@ Status calibrate(Core& core, GroupState& world) {
   const auto bytes_of = [](const std::array<double, 5>& numbers) {
     return std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
   };
-  core.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
+  core.waiting.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
     std::array<std::vector<double>, 5> all;
     for (const std::string& text : core.job->gather(bytes_of(mine))) {
       std::array<double, 5> theirs{};

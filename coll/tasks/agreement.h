@@ -8,17 +8,17 @@ namespace weft {
 
 // After a transfer of the run ended with kMismatch: looks for the peer whose message has another
 // head. Messages may overtake each other, so that head can come after the failure.
-Status disputed_call(const GroupState& g, const Run& run);
+Status disputed_call(const GroupState& g, const Run& run) WEFT_REQUIRES(core_held);
 // The same for a message, with head `mine`, to or from the world rank `peer`.
-Status disputed_message(const Core& core, const Head& mine, Rank peer);
+Status disputed_message(const Core& core, const Head& mine, Rank peer) WEFT_REQUIRES(core_held);
 // Searches for a message, on a link or on a board, of a call that this rank does not run. run: that
 // of a task with a schedule. The search takes long: it is for when nothing moves.
-Status unexpected_message(const Task& task, const Run* run = nullptr);
+Status unexpected_message(const Task& task, const Run* run = nullptr) WEFT_REQUIRES(core_held);
 // The call of the member whose message in the board's round differs from that of `task`.
-Status diverging_on_board(const Task& task, int member);
+Status diverging_on_board(const Task& task, int member) WEFT_REQUIRES(core_held);
 // After a collective of g: looks for a message of an earlier collective that is over here.
-Status leftover_of_last(const GroupState& g);
+Status leftover_of_last(const GroupState& g) WEFT_REQUIRES(core_held);
 // Looks for such messages of all communicators.
-Status leftover_of_all(const Core& core);
+Status leftover_of_all(const Core& core) WEFT_REQUIRES(core_held);
 
 }  // namespace weft

@@ -1,0 +1,148 @@
+// GroupState: what a communicator keeps on this rank. It knows no clock and no thread; the mutex of
+// Core guards it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coll/engine/plan.h"
+#include "coll/engine/signature.h"
+#include "coll/observe/counters.h"
+#include "coll/runtime/lock.h"
+#include "coll/runtime/prepared.h"
+#include "coll/schedule/algorithm.h"
+#include "topo/base/status.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class BoardTask;  // coll/tasks/board_task.h
+class Compute;    // coll/engine/compute.h
+struct Core;      // core.h
+struct GroupState;
+class ScheduleTask;  // coll/tasks/schedule_task.h
+struct Task;         // task.h
+
+// The tag of a transfer has, from the top: the communicator's id, one bit for point to point, and
+// then either a counter, or the collective's number, its round and its ordinal (engine.h).
+inline constexpr int kSequenceBits = 12;
+inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
+inline constexpr int kIdShift = kMessageBit + 1;
+
+// Bits above a communicator's id that name one of its companions (gpu/lane.h, codec/coded_task.h);
+// 0: the communicator.
+inline constexpr int kLaneBits = 4;
+
+// The ids of the communicators that every job has; groups without a common rank share an id.
+enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
+
+// The most ranks of a communicator with a board.
+inline constexpr int kMostOnBoard = 256;
+
+// A collective that is over on this rank, kept for a while: a message that arrives for it now shows
+// that ranks disagree.
+struct Past {
+  std::uint64_t tag = 0;
+  Head head;
+};
+
+struct DeviceLanes;  // gpu/lane.h
+struct CodedCalls;   // codec/coded_task.h
+// Whether this thread is a communicator's GPU lane, which cannot end the communicator.
+inline thread_local bool lane_thread = false;
+
+// Starts a collective of a companion on host memory, and returns its task, or null with `status`
+// where it is over already (coll/api/communicator.cc).
+Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status)
+    WEFT_REQUIRES(core_held);
+
+// A communicator on this rank. It lives as long as a Communicator or a task of it; the fixed ones
+// (FixedGroup) live as long as the core.
+struct GroupState {
+  Core* core = nullptr;
+  std::vector<Rank> ranks;  // world ranks
+  Rank me = 0;              // this rank's index in `ranks`
+  std::uint32_t id = 0;     // the same on every rank of the group
+  // As `id`, but never used again for a group of the same first rank.
+  std::uint64_t number = 0;
+  // Of a companion: the communicator, with which the companion fails; null: none.
+  const GroupState* whole = nullptr;
+  // The communicator is over: every call returns `failure`, which sticks.
+  std::atomic<bool> broken{false};
+  Status failure = {};
+  Shape shape;
+  bool one_machine = false;      // shm connects every pair of the group
+  std::unique_ptr<Board> board;  // null: the group has no board
+  std::uint32_t board_round = 0;
+  Counters::BoardTraffic* board_traffic = nullptr;  // null until a board carries data
+  std::deque<BoardTask*> board_queue;               // the first task is published, the others wait
+  // Tasks with schedules in the order of their calls: `running` ones have transfers, `next` ones
+  // wait for the window.
+  std::deque<ScheduleTask*> running, next;
+  std::uint64_t starts = 0;                                 // tasks with schedules so far
+  std::uint64_t sequence = 0;                               // collectives so far
+  std::vector<std::uint64_t> sends, recvs;                  // messages so far, by peer
+  std::vector<std::uint64_t> sent_slices, received_slices;  // slices of these messages, by peer
+  std::array<Past, 16> past;
+  std::uint32_t next_past = 0;
+  // Describes a call of this communicator that has the signature `head`.
+  CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
+                          std::uint64_t number) const;
+  // The head of the collective with that number, unsealed.
+  Head head_of(const Prepared& p, std::uint64_t number) const {
+    Head head = p.head;
+    head.about[1] = place_of(id, number);
+    if (part_of.record) [[unlikely]]
+      name_whole(head);
+    return head;
+  }
+  // Gives a part's head the description of the user's whole call, so that the error of ranks that
+  // disagree about a compressed call names that call. Parts of a GPU lane keep their arguments,
+  // which are those of the call.
+  void name_whole(Head& part) const;
+  // The tag of the collective before which there were `number`.
+  std::uint64_t tag_of(std::uint64_t number) const {
+    return static_cast<std::uint64_t>(id) << kIdShift | (number & ((1u << kSequenceBits) - 1))
+                                                            << (kRoundBits + kOrdinalBits);
+  }
+  void remember(std::uint64_t tag, const Head& head) {
+    past[next_past++ % past.size()] = {tag, head};
+  }
+  std::shared_ptr<GroupCache> cache;
+  std::array<const Algorithm*, kCollectives> forced{};
+  std::map<PickKey, const Algorithm*> picks;
+  // The pick and the plan of each collective's last call; the next call mostly needs the same.
+  struct Settled {
+    const std::pair<const PickKey, const Algorithm*>* pick = nullptr;
+    const std::pair<const PlanKey, std::unique_ptr<Plan>>* plan = nullptr;
+    bool by_name = false;  // the user named the algorithm
+  };
+  std::array<Settled, kCollectives> settled;
+  std::array<std::array<PreparedRef, kKeptRoots>, kCollectives> prepared;
+  PreparedRef& prepared_for(Collective c, Rank root) {
+    return prepared[static_cast<std::size_t>(c)][static_cast<unsigned>(root) % kKeptRoots];
+  }
+  const Algorithm* last = nullptr;
+  bool last_on_board = false;
+  std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream
+  std::shared_ptr<CodedCalls> coded;    // null until a call is compressed
+  std::vector<std::unique_ptr<GroupState>> companions;  // of compressed calls
+  // Of a companion: the user's call that the companion's tasks are a part of. record 0: none.
+  struct PartOf {
+    std::uint64_t record = 0, tag = 0;
+    GroupState* group = nullptr;
+    CallDescriptor what;
+    Head head = {};
+  } part_of;
+  // Of a lane: what runs the collectives that start now (engine/compute.h); null: the processor.
+  Compute* compute = nullptr;
+};
+
+}  // namespace weft

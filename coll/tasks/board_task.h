@@ -1,0 +1,68 @@
+// BoardTask: a collective of few bytes among ranks that share memory. Each rank publishes its data
+// on the board, and all ranks read it.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+// Publishes this rank's message on the group's board and begins a round of the board.
+void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
+// Whether every member has published its message of the board's current round.
+bool board_ready(const GroupState& g);
+// How a collective on the board ended on this rank.
+struct BoardOutcome {
+  int diverging = -1;  // a member whose call differs from this rank's; out is not written then
+  bool done() const { return diverging < 0; }
+};
+// Computes this rank's result from the members' messages, once board_ready().
+BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+
+class BoardTask final : public Task {
+ public:
+  // Starts the collective with that number, of that record. published: this rank's message is on
+  // the board already, which only the first task of the group can have done. blocks: what the spans
+  // of a vector call point into.
+  static BoardTask* begin(GroupState& g, Collective collective, const PreparedRef& prepared,
+                          std::uint64_t number, std::uint64_t record, const Call& call,
+                          std::vector<std::size_t>&& blocks, bool published)
+      WEFT_REQUIRES(core_held);
+  void start() override WEFT_REQUIRES(core_held);
+  Step progress() override WEFT_REQUIRES(core_held);
+  void done() override WEFT_REQUIRES(core_held);
+  void cancel() override WEFT_REQUIRES(core_held) { group->board_queue.clear(); }
+  CallDescriptor what() const override {
+    return group->part_of.record ? group->part_of.what : numbered(prepared_->what, number_);
+  }
+  Rank waiting_for() const override;
+  bool survey(Recorder::Stalled& how_far) const override;
+  Status failure() const override WEFT_REQUIRES(core_held) {
+    return {Code::kMismatch, title(what())};
+  }
+  Status mismatch() const override WEFT_REQUIRES(core_held);
+
+ private:
+  BoardTask(Collective collective, const PreparedRef& prepared, std::uint64_t number,
+            std::vector<std::size_t>&& blocks, bool published)
+      : collective_(collective),
+        root_(prepared->of.root),
+        prepared_(prepared),
+        number_(number),
+        blocks_(std::move(blocks)),
+        published_(published) {}
+  bool first() const { return group->board_queue.front() == this; }
+  void publish() WEFT_REQUIRES(core_held);
+
+  const Collective collective_;
+  const Rank root_;
+  const PreparedRef prepared_;
+  const std::uint64_t number_;
+  const std::vector<std::size_t> blocks_;
+  bool published_;
+  int diverging_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// A core of one rank, for tests of the objects that it owns.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "coll/runtime/core.h"
+#include "support/jobs/communicator_inside.h"
+#include "support/jobs/job_around.h"
+#include "support/jobs/ranks.h"
+
+namespace weft::testing {
+
+// A World of one rank. around: what stands in for the job; null: nothing.
+struct CoreOfOne {
+  explicit CoreOfOne(const std::function<std::unique_ptr<Job>(std::unique_ptr<Job>)>& around = {}) {
+    WorldOptions options;
+    options.timeout = std::chrono::seconds(20);
+    auto job = std::move(local_jobs(1)[0]);
+    if (around) job = around(std::move(job));
+    world = std::make_unique<World>(std::move(job), places({1})[0], options);
+    comm = world->world();
+  }
+  GroupState& group() { return CommunicatorInside::of(comm); }
+  Core& core() { return *group().core; }
+
+  std::unique_ptr<World> world;
+  Communicator comm;
+};
+
+// A task without transfers, which does what a test tells it.
+struct ToldTask : Task {
+  explicit ToldTask(GroupState& g) { group = &g; }
+  void start() override { ++starts; }
+  Step progress() override {
+    ++turns;
+    return next;
+  }
+  void done() override { ++dones; }
+  void cancel() override { ++cancels; }
+  void release() override {}
+  CallDescriptor what() const override { return {}; }
+  bool survey(Recorder::Stalled&) const override { return false; }
+  Status failure() const override { return {Code::kInvalidArgument, "told to fail"}; }
+
+  Step next = Step::kGoOn;
+  int starts = 0, turns = 0, dones = 0, cancels = 0;
+};
+
+}  // namespace weft::testing
