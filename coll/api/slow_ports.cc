@@ -13,11 +13,15 @@
 
 namespace weft {
 
-void Core::set_slow_ports(const char* what, const std::string& text) {
+PortNames Core::port_names() const {
   PortNames names;
   for (int h = 0; h < topology->nhosts(); ++h) names.hosts.push_back(topology->host_name(h));
   for (int r = 0; r < topology->nrails(); ++r) names.rails.push_back(topology->slot(r));
-  std::vector<PortRate> ports = parse_slow_ports(what, text, names);
+  return names;
+}
+
+void Core::set_slow_ports(const char* what, const std::string& text) {
+  std::vector<PortRate> ports = parse_slow_ports(what, text, port_names());
   const auto known = std::ranges::find(port_sets, ports);
   port_set = static_cast<std::uint32_t>(known - port_sets.begin());
   if (known == port_sets.end()) port_sets.push_back(std::move(ports));
@@ -36,11 +40,11 @@ void Core::set_slow_ports(const char* what, const std::string& text) {
 WorldOptions Core::options_for(const std::vector<Rank>& left) {
   const CoreLock lock(mutex);
   WorldOptions of = options;
-  of.slow_ports.clear();
-  for (const PortRate& p : port_sets[port_set])
-    if (std::ranges::any_of(left, [&](Rank r) { return topology->host(r) == p.host; }))
-      of.slow_ports += fmt::format("{}{}:{}={}", of.slow_ports.empty() ? "" : ",",
-                                   topology->host_name(p.host), topology->slot(p.rail), p.rate);
+  std::vector<PortRate> ports = port_sets[port_set];
+  std::erase_if(ports, [&](const PortRate& p) {
+    return std::ranges::none_of(left, [&](Rank r) { return topology->host(r) == p.host; });
+  });
+  of.slow_ports = text_of(ports, port_names());
   return of;
 }
 

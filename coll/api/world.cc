@@ -88,7 +88,7 @@ void Core::set_up(const Place& place) {
   }
   topology = std::make_unique<Topology>(std::move(places));
   const std::vector<Rank> memory_of = meet_machine(offers);
-  set_slow_ports("WEFT_SLOW_PORTS", options.slow_ports);
+  if (options.slow_ports != kMeasurePorts) set_slow_ports("WEFT_SLOW_PORTS", options.slow_ports);
   check_libraries(*topology, asked);
 
   // Who is reached how: decided from what all ranks have heard, so that all decide alike.
@@ -290,6 +290,7 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(Core::make(std::move(job), std::move(place), options)) {
   measure_costs();
   core_->set_out();
+  if (options.slow_ports == kMeasurePorts) measure_slow_ports();
 }
 
 void World::measure_costs() {

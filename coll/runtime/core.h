@@ -113,6 +113,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
                                          std::vector<Rank> ranks, const GroupState* whole = nullptr)
       WEFT_REQUIRES(mutex);
+  PortNames port_names() const;
   // Makes all communicators choose by these ports, and the plans of calls from now on
   // (coll/api/slow_ports.cc). Throws Error that names `what` and the text.
   void set_slow_ports(const char* what, const std::string& text) WEFT_REQUIRES(mutex);

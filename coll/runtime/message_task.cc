@@ -55,8 +55,9 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,
-                                std::size_t count, DType type) {
+                                std::size_t count, DType type, bool own_rail) {
   auto* const task = new MessageTask(group, sends, peer, count, type);
+  task->own_rail_ = own_rail;
   task->let_go(data, task->slices_);
   return task;
 }
@@ -115,6 +116,7 @@ void MessageTask::post() {
   Transfer t;
   t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer_;
+  t.own_rail = own_rail_;
   t.head = &call.head;
   const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
   core_.use_link(link);

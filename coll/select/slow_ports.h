@@ -18,6 +18,9 @@ struct PortRate {
   bool operator==(const PortRate&) const = default;
 };
 
+// In place of ports, where a job is told to measure them.
+inline constexpr std::string_view kMeasurePorts = "measure";
+
 // By what people name the ports of a job.
 struct PortNames {
   std::vector<std::string> hosts;  // by host; "": the host has a number only
@@ -30,6 +33,15 @@ struct PortNames {
 // that names `what` (the option or variable), the value and a remedy.
 std::vector<PortRate> parse_slow_ports(std::string_view what, std::string_view text,
                                        const PortNames& names);
+
+// The text from which parse_slow_ports() reads these ports.
+std::string text_of(const std::vector<PortRate>& ports, const PortNames& names);
+
+// The slow ports among those measured, relative to what most of them reach, where `before` were
+// known: the same as these unless rates say clearly otherwise. A rail that is slow on all hosts is
+// so by the others. In ascending order, as parse_slow_ports() returns them.
+std::vector<PortRate> slow_ports_of(const std::vector<PortRate>& measured,
+                                    const std::vector<PortRate>& before);
 
 // Takes out of the ports of `hosts` hosts what all hosts lack on a rail, and returns it: by rail,
 // the rate of its fastest port. A rail that is dead on all hosts stays as it is.
