@@ -57,6 +57,9 @@ struct Transfer {
   bool repeat : 1 = false;    // the message was sent before and arrived changed
                               // (integrity/checked.h)
   bool standing : 1 = false;  // kRecv: of a layer's own, posted ahead of need: nobody waits for it
+  // At both ends: the caller has divided its bytes between rails, so that the message keeps to its
+  // rail while that works (rails/rails.h).
+  bool own_rail : 1 = false;
   bool sums = false;          // at both ends: the head has the crc32c of the bytes, and must travel
   std::uint32_t crc = 0;
   Rank peer = kNoRank;  // world rank

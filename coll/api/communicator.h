@@ -67,7 +67,8 @@ struct WorldOptions {
   double rail_gbps = 0;  // declared rate of a rail in Gb/s, the same on every rank; 0: measured
   // Ports at a fraction of their rate, HOST:RAIL=FRACTION with commas between them:
   // "3:1=0.5,n7:*=0" (docs/performance.md). A host goes by its name, or by its number in the order
-  // of lowest ranks. The same on every rank. WEFT_SLOW_PORTS.
+  // of lowest ranks. "measure": those that measure_slow_ports() finds as the World begins. The same
+  // on every rank. WEFT_SLOW_PORTS.
   std::string slow_ports = {};
   // A reduction gives the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
@@ -335,6 +336,12 @@ class World {
   // calls it with the same text, with no task under way. Throws Error on every rank where the texts
   // differ or make no sense, and nothing changes; StatusError when the job has failed.
   void set_slow_ports(const std::string& ports);
+  // Measures the rates of the ports of ranks, relative to each other, by messages along each rail
+  // (some 0.1 s a rail, up to four times that where something has changed), and sets what it finds
+  // as set_slow_ports() does: ports that become slow, and those that are slow no more. Small
+  // differences change nothing. Returns the text, the same on all ranks; "": no port is slow. Every
+  // rank calls it, with no task under way. Throws StatusError.
+  std::string measure_slow_ports();
 
   // Ends every task on every rank, at once, with kAborted, this rank and the reason (its first 200
   // characters). Any thread may call it while the World lives, also in a signal handler. The

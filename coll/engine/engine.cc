@@ -266,6 +266,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   t.peer = n.peer;
   t.bytes = e.bytes;
   t.tag = l.tag | n.ordinal;
+  t.own_rail = plan_->own_rail;
   t.id = l.id | node;
   t.head = e.first && l.round == 0 && call_->head.sign ? head_of(n) : nullptr;
   switch (n.kind) {

@@ -147,6 +147,7 @@ Outline outline_of(Collective collective, const Shape& shape, bool split,
           &Outline::host_messages, &Outline::rail_chunks, &Outline::host_chunks,
           &Outline::reduced_chunks, &Outline::scratch_chunks})
       o.*count = std::max(o.*count, other.*count);
+    o.direct = o.direct || other.direct;
     o.least_scratch = std::min(o.least_scratch, other.least_scratch);
   }
   return o;

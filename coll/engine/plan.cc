@@ -91,6 +91,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.network = request.network;
+    plan_.own_rail = !plan_.schedule.weight.empty();
     plan_.premultiplied = request.premultiplied;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);

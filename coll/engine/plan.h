@@ -114,6 +114,7 @@ struct Plan {
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
   bool network = false, premultiplied = false;  // see PlanRequest
+  bool own_rail = false;  // chunks have the sizes that their rails can carry: Transfer::own_rail
   Outline outline;                              // the same on every rank; set after compile()
   int algorithm = -1;                           // index into algorithms(); -1: none of them
   std::uint32_t common = 0;                     // see common_hash() in signature.h

@@ -208,8 +208,7 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   // Only algorithms that keep to their rails, if there are any.
   for (const bool keeping : {true, false}) {
     for (const Algorithm& a : algorithms())
-      if (a.collective == collective && a.applies(shape) &&
-          (!keeping || !find_breach(a, shape)))
+      if (a.collective == collective && a.applies(shape) && (!keeping || !find_breach(a, shape)))
         all.emplace_back(Rated{&a, {}}).prediction.time_us = floor_us(a, shape, bytes, model);
     if (!all.empty()) break;
   }

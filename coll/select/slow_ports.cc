@@ -86,6 +86,17 @@ std::vector<PortRate> parse_slow_ports(std::string_view what, std::string_view t
   return ports;
 }
 
+std::string text_of(const std::vector<PortRate>& ports, const PortNames& names) {
+  std::string text;
+  for (const PortRate& p : ports) {
+    const std::string& name = names.hosts[static_cast<std::size_t>(p.host)];
+    text += fmt::format("{}{}:{}={}", text.empty() ? "" : ",",
+                        name.empty() ? std::to_string(p.host) : name,
+                        names.rails[static_cast<std::size_t>(p.rail)], p.rate);
+  }
+  return text;
+}
+
 std::vector<double> take_rail_rates(std::vector<PortRate>& ports, int hosts, int rails) {
   std::vector<double> rates(static_cast<std::size_t>(rails), 1.0);
   for (int rail = 0; rail < rails; ++rail) {

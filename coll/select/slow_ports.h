@@ -18,7 +18,10 @@ struct PortRate {
   bool operator==(const PortRate&) const = default;
 };
 
-// The names by which users specify the ports of a job.
+// In place of ports, where a job is told to measure them.
+inline constexpr std::string_view kMeasurePorts = "measure";
+
+// By what people name the ports of a job.
 struct PortNames {
   std::vector<std::string> hosts;  // by host; "": the host has only a number
   std::vector<int> rails;          // by rail: its number
@@ -31,8 +34,17 @@ struct PortNames {
 std::vector<PortRate> parse_slow_ports(std::string_view what, std::string_view text,
                                        const PortNames& names);
 
-// Divides the ports of each rail by the rate of its fastest port, which it returns by rail (1 if
-// some of the `hosts` hosts are not in `ports`). A rail that is dead on all hosts is unchanged.
+// The text from which parse_slow_ports() reads these ports.
+std::string text_of(const std::vector<PortRate>& ports, const PortNames& names);
+
+// The slow ports among those measured, relative to what most of them reach, where `before` were
+// known: the same as these unless rates say clearly otherwise. A rail that is slow on all hosts is
+// so by the others. In ascending order, as parse_slow_ports() returns them.
+std::vector<PortRate> slow_ports_of(const std::vector<PortRate>& measured,
+                                    const std::vector<PortRate>& before);
+
+// Takes out of the ports of `hosts` hosts what all hosts lack on a rail, and returns it: by rail,
+// the rate of its fastest port. A rail that is dead on all hosts stays as it is.
 std::vector<double> take_rail_rates(std::vector<PortRate>& ports, int hosts, int rails);
 
 // Converts to ports of ranks, as schedules see them. `hosts`: as in Shape::hosts.

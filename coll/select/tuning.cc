@@ -125,7 +125,14 @@ Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_
                   std::size_t chunks, const CostModel& model) {
   // Over sockets, slices keep to the measured constants.
   if (o.hops_known && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
-  return even_rounds(t, c, chunk_bytes, chunks, true);
+  Rounds r = even_rounds(t, c, chunk_bytes, chunks, true);
+  // Results come late where ports are slow: shorter rounds, of which more are under way.
+  if (const std::size_t shortest = t.rail_slice_min; o.direct && r.slicing.slice_bytes > shortest) {
+    r.slicing.rounds_in_flight *= static_cast<int>(r.slicing.slice_bytes / shortest);
+    r.slicing.slice_bytes = shortest;
+    r.rounds = std::max(1.0, std::ceil(chunk_bytes / static_cast<double>(shortest)));
+  }
+  return r;
 }
 
 Rounds rounds_in_host(const Tuning& t, Collective c, double chunk_bytes, std::size_t chunks) {

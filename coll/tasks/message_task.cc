@@ -59,8 +59,9 @@ CallDescriptor MessageTask::what() const {
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,
-                                std::size_t count, DType type) {
+                                std::size_t count, DType type, bool own_rail) {
   auto* const task = new MessageTask(group, sends, peer, count, type);
+  task->own_rail_ = own_rail;
   task->let_go(data, task->slices_);
   return task;
 }
@@ -112,6 +113,7 @@ void MessageTask::post() {
   Transfer t;
   t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer_;
+  t.own_rail = own_rail_;
   t.head = &call.head;
   Transport& link = core_.links.use_for(peer_);
   for (std::uint32_t& k = posted_; k < end; ++k) {

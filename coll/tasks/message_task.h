@@ -26,11 +26,10 @@ class MessageTask final : public Task {
 
   // Fixes the message's place among the messages of the pair. peer: a rank of the group. The
   // caller of both functions holds the core's mutex.
-  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type)
-      WEFT_REQUIRES(core_held);
-  // Starts such a message with all its slices.
+  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type);
+  // Starts such a message with all its slices. own_rail: of the slices (Transfer::own_rail).
   static MessageTask* begin(GroupState& group, bool sends, Rank peer, void* data, std::size_t count,
-                            DType type) WEFT_REQUIRES(core_held);
+                            DType type, bool own_rail = false);
 
   // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
   void let_go(void* data, std::uint32_t end) WEFT_REQUIRES(core_held);
@@ -77,6 +76,7 @@ class MessageTask final : public Task {
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;
   std::vector<std::uint32_t>* slices_over_ = nullptr;
+  bool own_rail_ = false;
   // A send has made an offer, or a receive has one.
   bool may_be_offered_, takes_offers_ = false, offered_ = false;
   Answer answer_ = Answer::kNone;

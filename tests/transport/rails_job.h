@@ -23,7 +23,8 @@ inline constexpr std::byte kFree{0xee};
 struct Setting {
   std::vector<int> host_of_rank = {0, 1};
   int rails = 2;
-  bool stalls = false;  // links that are down delay messages, as with TCP; otherwise they drop them
+  std::size_t own_rail = 0;  // every so many messages, one keeps to its rail; 0: none does
+  bool stalls = false;       // links that are down hold messages, as TCP does; else they lose them
   std::uint64_t seed = 1;
   std::size_t most_bytes = 40'000;
   std::uint64_t tags = UINT64_MAX;  // of a pair, before the first one is reused
@@ -164,6 +165,7 @@ class Job {
     Message& m = messages_[i];
     Transfer t;
     t.kind = sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+    t.own_rail = setting_.own_rail > 0 && i % setting_.own_rail == 0;
     t.peer = sends ? m.to : m.from;
     t.tag = m.tag;
     t.data = sends ? m.given.data() : m.received.data();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,6 +134,23 @@ TEST(ToldPorts, OfHostsThatAreLeftStayAfterShrink) {
     next->set_slow_ports("");
     EXPECT_NE(plan_of_sum(all, "hierarchical"), kept);
   });
+}
+
+// What is found here is as the machine happens to be; tests/lab/measured_ports_lab_test.cc knows.
+TEST(ToldPorts, ThatAreMeasuredAreThoseOfAllRanks) {
+  PlansOfRanks found(6);
+  std::mutex mutex;
+  std::set<std::string> texts;
+  run_ranks(places({2, 2, 2}, 2), told_of("measure"), [&](World& world) {
+    const std::string text = world.measure_slow_ports();
+    found.add(world, world.world());
+    world.set_slow_ports(text);
+    found.add(world, world.world());
+    const std::lock_guard lock(mutex);
+    texts.insert(text);
+  });
+  EXPECT_EQ(texts.size(), 1u);
+  EXPECT_EQ(found.all()[0], found.all()[1]) << "the text says what was set";
 }
 
 TEST(ToldPorts, ThatRanksDisagreeOnChangeNothing) {

@@ -81,7 +81,21 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), 100'000);
 }
 
-// The rails of pending messages, until these are acknowledged.
+TEST(Rails, DoesNotStripeMessagesThatKeepToTheirRail) {
+  Setting s;
+  s.own_rail = 1;
+  s.options.stripes = [](Rank, int home) { return std::vector<int>{home, 1 - home}; };
+  Job job(s);
+  for (int i = 0; i < 160; ++i) job.message(0, 1, i % 4 == 0 ? 1 : 0, 30'000, 0, 0);
+  ASSERT_TRUE(job.run(1e6));
+  job.check();
+  const auto bytes = job.rails().fabric().statistics().rail_bytes;
+  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{16, 16})) << "of other messages";
+  EXPECT_NEAR(static_cast<double>(bytes[0]), 120 * 30'000, 100'000);
+  EXPECT_NEAR(static_cast<double>(bytes[1]), 40 * 30'000, 100'000);
+}
+
+// What is under way, and where, until it has been acknowledged.
 TEST(Rails, TellsTheRailsThatMessagesAreOn) {
   Setting s;
   s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
@@ -214,6 +228,7 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
     Setting s;
     s.seed = seed;
     s.stalls = GetParam();
+    s.own_rail = seed % 4;
     s.rails = 2 + static_cast<int>(shape() % 2);
     s.host_of_rank.clear();
     const int hosts = 2 + static_cast<int>(shape() % 2), ppn = 1 + static_cast<int>(shape() % 2);
