@@ -83,7 +83,8 @@ void Core::set_up(const Place& place) {
   topology = std::make_unique<Topology>(std::move(places));
   links.place(job->rank(), *topology);
   const std::vector<Rank> memory_of = meet_machine(offers);
-  weft::set_slow_ports(*this, "WEFT_SLOW_PORTS", options.slow_ports);
+  if (options.slow_ports != kMeasurePorts)
+    weft::set_slow_ports(*this, "WEFT_SLOW_PORTS", options.slow_ports);
   check_libraries(*topology, asked);
 
   set_up_links(memory_of);
@@ -294,7 +295,7 @@ void Core::away() noexcept {
   if (!mutex.try_lock()) return;
   const CoreLock lock(mutex, std::adopt_lock);
   if (!usable || ending) return;
-  links.leave();
+  links.before_pause();
 }
 
 }  // namespace weft

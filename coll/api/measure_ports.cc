@@ -9,8 +9,9 @@
 
 #include "coll/runtime/calibrate.h"
 #include "coll/runtime/core.h"
-#include "coll/runtime/message_task.h"
+#include "coll/runtime/selector.h"
 #include "coll/select/slow_ports.h"
+#include "coll/tasks/message_task.h"
 #include "topo/base/log.h"
 
 namespace weft {
@@ -91,9 +92,9 @@ Status exchange(Core& core, GroupState& world, Rank to, Rank from, std::vector<s
     receives = MessageTask::begin(world, false, from, in.data(), in.size(), DType::kUInt8, true);
     sends = MessageTask::begin(world, true, to, out.data(), out.size(), DType::kUInt8, true);
   }
-  const Status came = core.wait(receives);
+  const Status came = core.waiting.wait(receives);
   const std::chrono::duration<double, std::micro> took = Clock::now() - start;
-  const Status went = core.wait(sends);
+  const Status went = core.waiting.wait(sends);
   rate = static_cast<double>(in.size()) / std::max(took.count(), 1e-3);
   return came.ok() ? went : came;
 }
@@ -125,7 +126,7 @@ std::string World::measure_slow_ports() {
     double rate = 0;
     exchange(core, *all.state_, rank_at(i + distance), from, out, in, rate).check();
     const CoreLock lock(core.mutex);
-    if (core.rails && !core.rails->up(from, rail)) return;  // it came over another rail
+    if (core.links.rails && !core.links.rails->up(from, rail)) return;  // it came over another rail
     rates.saw(t.host(rank()), rail, false, rate);
     rates.saw(t.host(from), rail, true, rate);
   };
@@ -147,7 +148,7 @@ std::string World::measure_slow_ports() {
     }
     last = now;
   }
-  const std::string text = text_of(found, core.port_names());
+  const std::string text = text_of(found, port_names(t));
   if (found == before) return text;
   if (rank() == 0)
     log().warn("weft: slow ports, as measured: {}", text.empty() ? "none any more" : text);

@@ -13,23 +13,21 @@
 
 namespace weft {
 
-PortNames Core::port_names() const {
+PortNames port_names(const Topology& topology) {
   PortNames names;
-  for (int h = 0; h < topology->nhosts(); ++h) names.hosts.push_back(topology->host_name(h));
-  for (int r = 0; r < topology->nrails(); ++r) names.rails.push_back(topology->slot(r));
+  for (int h = 0; h < topology.nhosts(); ++h) names.hosts.push_back(topology.host_name(h));
+  for (int r = 0; r < topology.nrails(); ++r) names.rails.push_back(topology.slot(r));
   return names;
 }
 
-void Core::set_slow_ports(const char* what, const std::string& text) {
-  std::vector<PortRate> ports = parse_slow_ports(what, text, port_names());
-  const auto known = std::ranges::find(port_sets, ports);
-  port_set = static_cast<std::uint32_t>(known - port_sets.begin());
-  if (known == port_sets.end()) port_sets.push_back(std::move(ports));
-  // All of them: which communicators still keep theirs is each rank's own affair.
-  for (const auto& [ranks, cache] : caches)
-    if (const auto kept = cache.lock()) kept->candidates.clear();
-  ++selection;
-  for (const auto& [id, g] : groups) {
+void set_slow_ports(Core& core, const char* what, const std::string& text) {
+  std::vector<PortRate> ports = parse_slow_ports(what, text, port_names(*core.topology));
+  const auto known = std::ranges::find(core.port_sets, ports);
+  core.port_set = static_cast<std::uint32_t>(known - core.port_sets.begin());
+  if (known == core.port_sets.end()) core.port_sets.push_back(std::move(ports));
+  core.groups.forget_candidates();
+  ++core.selection;
+  for (const auto& [id, g] : core.groups.all) {
     if (!g) continue;
     shape_ports(*g);
     g->picks.clear();
@@ -37,14 +35,15 @@ void Core::set_slow_ports(const char* what, const std::string& text) {
   }
 }
 
-WorldOptions Core::options_for(const std::vector<Rank>& left) {
-  const CoreLock lock(mutex);
-  WorldOptions of = options;
-  std::vector<PortRate> ports = port_sets[port_set];
+WorldOptions options_for(Core& core, const std::vector<Rank>& left) {
+  const CoreLock lock(core.mutex);
+  const Topology& topology = *core.topology;
+  WorldOptions of = core.options;
+  std::vector<PortRate> ports = core.port_sets[core.port_set];
   std::erase_if(ports, [&](const PortRate& p) {
-    return std::ranges::none_of(left, [&](Rank r) { return topology->host(r) == p.host; });
+    return std::ranges::none_of(left, [&](Rank r) { return topology.host(r) == p.host; });
   });
-  of.slow_ports = text_of(ports, port_names());
+  of.slow_ports = text_of(ports, port_names(topology));
   return of;
 }
 

@@ -45,7 +45,8 @@ class Making {
   ~Making() {
     const CoreLock lock(core_->mutex);
     if (reserved_) core_->groups.all.erase(id_);
-    if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
+    if (Boards* const boards = core_->links.boards(); mine_.board && boards)
+      boards->withdraw(static_cast<std::uint64_t>(mine_.board));
   }
 
   // False: an id was taken, try again.
@@ -53,7 +54,8 @@ class Making {
     {
       const CoreLock lock(core_->mutex);
       mine_.id = static_cast<std::int64_t>(core_->groups.next_id_epoch++);
-      if (shm() && mine_.color >= 0) mine_.board = static_cast<std::int64_t>(shm()->offer_board());
+      if (Boards* const boards = core_->links.boards(); boards && mine_.color >= 0)
+        mine_.board = static_cast<std::int64_t>(boards->offer());
     }
     const std::size_t n = parent_ranks_.size();
     wishes_.resize(n);
@@ -67,8 +69,8 @@ class Making {
         throw Error(fmt::format("rank {} called {} where rank {} called {}", r, kKindName[w.kind],
                                 me_, kKindName[mine_.kind]));
       if (w.color == kWrong && mine_.color != kWrong)
-        throw Error(fmt::format("{}: rank {} passed wrong arguments and got an error",
-                                kKindName[w.kind], r));
+        throw Error(
+            fmt::format("{}: rank {} passed wrong arguments and was told", kKindName[w.kind], r));
       if (w.color == mine_.color) members_.push_back(r);
     }
     if (mine_.color == kWrong) return true;  // the caller knows what is wrong
@@ -99,8 +101,8 @@ class Making {
     const CoreLock lock(core_->mutex);
     auto group = core_->groups.make(id_, number_, std::move(ranks));
     if (group->broken) throw Error(group->failure.to_string());
-    if (core_->groups.wants_board(*group)) {
-      group->board = shm()->board(group->ranks, parts);
+    if (Boards* const boards = core_->links.boards(); boards && core_->groups.wants_board(*group)) {
+      group->board = boards->make(group->ranks, parts);
       mine_.board = 0;  // taken over
     }
     core_->groups.all[id_] = group.get();
@@ -127,8 +129,6 @@ class Making {
   }
 
  private:
-  Transport* shm() const WEFT_REQUIRES(core_held) { return core_->links.shm(); }
-
   // Takes the id that all members come to; false when it is not free here.
   bool reserve(int attempt) {
     std::int64_t epoch = 0;

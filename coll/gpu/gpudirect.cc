@@ -1,4 +1,4 @@
-// Determines which ways between hosts are open, and takes the memory of their messages.
+// Finds the ways between hosts that are open, and the memory that their messages go through.
 #include "coll/gpu/gpudirect.h"
 
 #include <fmt/format.h>
@@ -18,14 +18,14 @@
 namespace weft {
 namespace {
 
-// Below this size, staging everything is as good or better: a message of device memory needs a
-// rendezvous, while one of host memory is just sent, by the best algorithm of the host. Not
-// measured.
+// Below, staging the whole is as good or better: a message of device memory is announced and
+// granted before it goes, where one of host memory just goes, by the best algorithm of the host.
+// Not measured.
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From this many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT). Throws Error
-// if that is neither a number nor a known word.
+// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
+// Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
@@ -68,7 +68,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   if (layout_.hosts.empty()) return 0;
   const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
   if (neighbours().size() == 1) return nics;
-  // A sum by hosts is not in rank order.
+  // A sum by hosts is not in the order of ranks.
   if (op.deterministic && reduces(op.collective)) return 0;
   if (op.collective == Collective::kAllToAll &&
       (op.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
@@ -93,7 +93,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   }
   const GroupState& g = lane_.group();
   if (!why.empty())
-    log().info("weft: rank {}: memory of {} is staged through host memory between hosts: {}",
+    log().info("weft: rank {}: memory of {} goes through host memory between hosts: {}",
                g.ranks[static_cast<std::size_t>(g.me)], lane_.device().describe(gpu), why);
 }
 
@@ -103,14 +103,14 @@ void GpuDirect::lay_out() {
   if (!no_layout_->empty()) layout_ = {};
 }
 
-// Returns an empty string if layout_ is known.
+// Empty: layout_ is known.
 std::string GpuDirect::why_no_layout() {
   const GroupState& g = lane_.group();
   const auto reads = [&](Rank r) {
     return g.core->links.shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
   if (g.one_machine) return "all ranks are on one host";
-  // A communicator may have its ranks in any order: those on one rail get the same place.
+  // A communicator may have them in any order: those on one rail come at one place.
   std::vector<std::vector<Rank>> hosts = g.shape.hosts;
   for (std::vector<Rank>& host : hosts)
     std::ranges::stable_sort(host, {}, [&](Rank r) {
@@ -119,8 +119,7 @@ std::string GpuDirect::why_no_layout() {
   const auto here = std::ranges::find_if(
       hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
   if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
-    if (!std::ranges::all_of(*here, reads))
-      return "not all ranks of this host can access each other's memory";
+    if (!std::ranges::all_of(*here, reads)) return "not all ranks of this host reach each other";
     for (const auto& host : hosts)
       if (host.size() != here->size())
         return fmt::format("hosts have different numbers of ranks, {} and {}", here->size(),
@@ -137,13 +136,14 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Returns why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without
-// memory, checks everything else.
+// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
+// empty says that nothing else speaks against NICs.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
   Core& core = *g.core;
-  if (!lane_.device().takes_remote_writes(gpu)) return "the driver cannot flush NIC writes";
+  if (!lane_.device().takes_remote_writes(gpu))
+    return "the driver cannot say when a NIC's writes are there to be read";
   const CoreLock lock(core.mutex);
   if (g.broken) return g.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
@@ -154,7 +154,9 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   }
   for (const int link : links) {
     Transport& rail = *core.links.all[static_cast<std::size_t>(link)];
-    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
+    DeviceMemory* const device = rail.device_memory();
+    if (!rail.caps().cuda ||
+        (memory && !(device && device->reaches_gpu(memory.get(), memory.size()))))
       return fmt::format("{}{} does not reach it", rail.caps().name, core.links.rail_name(link));
   }
   return {};

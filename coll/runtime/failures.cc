@@ -367,7 +367,7 @@ Status Failures::silence_status(const std::string& what, const std::vector<Rank>
     silent = std::move(fewer);
   }
   return {Code::kPeerFailed,
-          fmt::format("{}: rank {} on host {} has not responded for {} ms (stopped, or its "
+          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
                       "host is cut off)",
                       what, silent[0], core_.topology->host_name(core_.topology->host(silent[0])),
                       age.count()),

@@ -119,7 +119,8 @@ GroupState& GroupTable::fixed(std::uint32_t id, std::vector<Rank> ranks) {
   if (!g) {
     g = make(id, id, std::move(ranks));
     all[id] = g.get();
-    if (wants_board(*g)) g->board = core_.links.shm()->fixed_board(g->ranks, id);
+    Boards* const boards = core_.links.boards();
+    if (boards && wants_board(*g)) g->board = boards->fixed(g->ranks, id);
   }
   return *g;
 }

@@ -33,7 +33,7 @@ void Links::set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inne
                          std::function<std::string(int)> trouble) {
   if (inner.size() < 2 || !options_.failover) return;
   for (const auto& rail : inner)
-    if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
+    if (!rail->recovery()) return;  // the same on all ranks: they build alike
   std::string why;
   auto paths = make_udp_paths(job, *topology_, why);
   if (!paths && (paths = make_letter_paths(job, *topology_)))
@@ -111,9 +111,9 @@ bool Links::arm(std::vector<int>& fds) {
   return armed;
 }
 
-void Links::leave() {
+void Links::before_pause() {
   for (std::size_t l = 0; l < all.size(); ++l)
-    if (static_cast<int>(l) != shm_link) all[l]->leave();
+    if (static_cast<int>(l) != shm_link) all[l]->before_pause();
 }
 
 void Links::cancel(std::uint32_t id) {
@@ -125,7 +125,7 @@ void Links::forget(std::uint64_t tag, std::uint64_t mask) {
 }
 
 int Links::add(std::unique_ptr<Transport> transport) {
-  kinds.push_back({transport->caps().views});
+  kinds.push_back({transport->views() != nullptr});
   all.push_back(transport.get());
   transports_.push_back(std::move(transport));
   return static_cast<int>(all.size()) - 1;

@@ -17,6 +17,7 @@
 #include "coll/runtime/lock.h"
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
+#include "transport/offers.h"
 #include "transport/rails/rails.h"
 #include "transport/transport.h"
 
@@ -67,9 +68,9 @@ class Links {
   Transport& to(Rank peer) const WEFT_REQUIRES(core_held) {
     return *all[static_cast<std::size_t>(link_to(peer))];
   }
-  // Null where this process has no shared memory with others.
-  Transport* shm() const WEFT_REQUIRES(core_held) {
-    return shm_link < 0 ? nullptr : all[static_cast<std::size_t>(shm_link)];
+  // Null where this process has no shared memory with others, or checks its messages there.
+  Boards* boards() const WEFT_REQUIRES(core_held) {
+    return shm_link < 0 ? nullptr : all[static_cast<std::size_t>(shm_link)]->boards();
   }
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
@@ -97,8 +98,8 @@ class Links {
   bool arm(std::vector<int>& fds) WEFT_REQUIRES(core_held);
   // Polls the rails, so that peers get answers while no thread waits for a task.
   void poll_rails() noexcept WEFT_REQUIRES(core_held);
-  // Hands over to the kernel what completed sends of rails still owe (Transport::leave()).
-  void leave() WEFT_REQUIRES(core_held);
+  // Hands over to the kernel what completed sends of rails still owe (Transport::before_pause()).
+  void before_pause() WEFT_REQUIRES(core_held);
 
   // ---- ends
   void cancel(std::uint32_t id) WEFT_REQUIRES(core_held);

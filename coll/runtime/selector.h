@@ -24,6 +24,7 @@ void prove_rails(GroupState& g) WEFT_REQUIRES(core_held);
 Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name)
     WEFT_REQUIRES(core_held);
 
+PortNames port_names(const Topology& topology);
 // Makes all communicators choose by these ports, and the plans of calls from now on
 // (coll/api/slow_ports.cc). Throws Error that names `what` and the text.
 void set_slow_ports(Core& core, const char* what, const std::string& text) WEFT_REQUIRES(core_held);

@@ -35,13 +35,13 @@ std::span<const std::size_t> counts_of(const Run* run) {
 }
 
 // What a peer sent for the collective of that tag, and nobody receives.
-Status unclaimed(const GroupState& g, std::uint64_t tag, const Head& usual,
+Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
                  const Run* run = nullptr) WEFT_REQUIRES(core_held) {
   const Core& core = *g.core;
   for (const Rank peer : g.ranks) {
     if (peer == core.job->rank()) continue;
     Head theirs;
-    if (core.links.to(peer).unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
+    if (core.links.to(peer).unexpected(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
     const Head& mine = run ? run->head_for(peer, theirs) : usual;
     if (theirs.sign != mine.sign && !comes_later(mine, theirs))
       return differ(core, mine, peer, theirs, counts_of(run));

@@ -26,10 +26,11 @@ class MessageTask final : public Task {
 
   // Fixes the message's place among the messages of the pair. peer: a rank of the group. The
   // caller of both functions holds the core's mutex.
-  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type);
+  MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type)
+      WEFT_REQUIRES(core_held);
   // Starts such a message with all its slices. own_rail: of the slices (Transfer::own_rail).
   static MessageTask* begin(GroupState& group, bool sends, Rank peer, void* data, std::size_t count,
-                            DType type, bool own_rail = false);
+                            DType type, bool own_rail = false) WEFT_REQUIRES(core_held);
 
   // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
   void let_go(void* data, std::uint32_t end) WEFT_REQUIRES(core_held);

@@ -77,10 +77,12 @@ struct Rails::State {
   }
   bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
-  // Returns the bucket of a message; the first is the rail's own. Both ends must compute the same. This function spreads evenly
-  // the neighbours among tags that count in their low bits, or in the bits from the 14th on.
+  // Returns the bucket of a message; the first is the rail's own. Both ends must compute the same.
+  // This function spreads evenly the neighbours among tags that count in their low bits, or in the
+  // bits from the 14th on.
   int bucket(const Transfer& t) const {
-    return large(t) && !t.own_rail ? static_cast<int>((t.tag * 5 + (t.tag >> 14)) % kBuckets) : 0;
+    return large(t) && !t.own_rail ? static_cast<int>((t.tag * 5 + (t.tag >> 14)) % kRailBuckets)
+                                   : 0;
   }
   int out_rail(const Peer& p, const Slot& slot) const {
     return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
