@@ -130,6 +130,7 @@ TEST_F(DeviceTraining, TheNextSamplesComeWhileThisMicroBatchComputes) {
       if (action.op != PipeOp::kForward || action.microbatch != 1) return;
       if (begins) {
         context.wait();
+        context.mark(context.transfer()).wait();  // the samples of this micro-batch are there
         before = device.copies_done(context.gpu());
         device.hold(context.compute(), &word);
         return;
