@@ -40,6 +40,7 @@ class CodedTask final : public Task {
       WEFT_REQUIRES(core_held);
 
   void start() override WEFT_REQUIRES(core_held);
+  void complete(const Completion&) override {}  // only its parts have transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { calls_.queue.clear(); }

@@ -9,6 +9,11 @@ class GpuTask final : public Task {
  public:
   GpuTask(GroupState& g, const CallDescriptor& of) : what_(of) { group = &g; }
   CallDescriptor what() const override { return what_; }
+  // It has no transfers, and no turns.
+  void start() override {}
+  void complete(const Completion&) override {}
+  Step progress() override { return Step::kGoOn; }
+  void done() override {}
   bool survey(Recorder::Stalled&) const override { return false; }
   bool polled() const override { return false; }
 

@@ -35,16 +35,17 @@ struct Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  // ---- what the runtime tells the task
+  // ---- what the runtime tells the task. Pure functions: of a default GCC would guess, where it
+  // sees no kind of task, that all tasks have it.
   // Tasks::submit() has taken the task in: posts what can go at once.
-  virtual void start() WEFT_REQUIRES(core_held) {}
+  virtual void start() WEFT_REQUIRES(core_held) = 0;
   // A transfer of the task has ended.
-  virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) { (void)transfer; }
+  virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) = 0;
   // Moves along, after complete(), or in every turn of those who wait (Tasks::ask()).
   enum class Step : std::uint8_t { kGoOn, kDone, kFailed };
-  virtual Step progress() WEFT_REQUIRES(core_held) { return Step::kGoOn; }
+  virtual Step progress() WEFT_REQUIRES(core_held) = 0;
   // The task has succeeded; the next tasks of its group may go.
-  virtual void done() WEFT_REQUIRES(core_held) {}
+  virtual void done() WEFT_REQUIRES(core_held) = 0;
   // The task and the others of its group have failed: drops their order, and gives up what the task
   // holds. The runtime cancels its transfers.
   virtual void cancel() WEFT_REQUIRES(core_held) {}

@@ -31,6 +31,7 @@ class BoardTask final : public Task {
                           std::vector<std::size_t>&& blocks, bool published)
       WEFT_REQUIRES(core_held);
   void start() override WEFT_REQUIRES(core_held);
+  void complete(const Completion&) override {}  // it has no transfers
   Step progress() override WEFT_REQUIRES(core_held);
   void done() override WEFT_REQUIRES(core_held);
   void cancel() override WEFT_REQUIRES(core_held) { group->board_queue.clear(); }

@@ -34,6 +34,7 @@ struct CoreOfOne {
 struct ToldTask : Task {
   explicit ToldTask(GroupState& g) { group = &g; }
   void start() override { ++starts; }
+  void complete(const Completion&) override {}
   Step progress() override {
     ++turns;
     return next;
