@@ -1,13 +1,10 @@
 // World::measure_slow_ports(): a short exchange between the ports of each rail.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "coll/runtime/calibrate.h"
 #include "coll/runtime/core.h"
 #include "coll/runtime/selector.h"
 #include "coll/select/slow_ports.h"
