@@ -69,8 +69,8 @@ class Making {
         throw Error(fmt::format("rank {} called {} where rank {} called {}", r, kKindName[w.kind],
                                 me_, kKindName[mine_.kind]));
       if (w.color == kWrong && mine_.color != kWrong)
-        throw Error(
-            fmt::format("{}: rank {} passed wrong arguments and was told", kKindName[w.kind], r));
+        throw Error(fmt::format("{}: rank {} passed wrong arguments and got an error",
+                                kKindName[w.kind], r));
       if (w.color == mine_.color) members_.push_back(r);
     }
     if (mine_.color == kWrong) return true;  // the caller knows what is wrong

@@ -60,7 +60,7 @@ class World::Asking {
   Core* in_time() const { return core_.ending ? nullptr : &core_; }
   Core& core() const {
     if (Core* const core = in_time()) return *core;
-    throw Error("this World is no more: shrink() made another of it");
+    throw Error("this World was replaced: use the one that shrink() made");
   }
 
  private:

@@ -273,13 +273,12 @@ void stop_devices(Core& core) noexcept {
   {
     CoreLock lock(core.mutex);
     if (!idle && !core.failures.all_over())
-      core.failures.fail(
-          {Code::kAborted,
-           fmt::format("rank {} destroyed its World with tasks on device memory under "
-                       "way",
-                       core.job->rank()),
-           core.job->rank()},
-          nullptr, lock);
+      core.failures.fail({Code::kAborted,
+                          fmt::format("rank {} destroyed its World with tasks on device memory in "
+                                      "flight",
+                                      core.job->rank()),
+                          core.job->rank()},
+                         nullptr, lock);
   }
   for (const auto& lanes : all) {
     const MutexLock order(lanes->mutex);

@@ -93,7 +93,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   }
   const GroupState& g = lane_.group();
   if (!why.empty())
-    log().info("weft: rank {}: memory of {} goes through host memory between hosts: {}",
+    log().info("weft: rank {}: memory of {} is staged through host memory between hosts: {}",
                g.ranks[static_cast<std::size_t>(g.me)], lane_.device().describe(gpu), why);
 }
 
@@ -119,7 +119,8 @@ std::string GpuDirect::why_no_layout() {
   const auto here = std::ranges::find_if(
       hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
   if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
-    if (!std::ranges::all_of(*here, reads)) return "not all ranks of this host reach each other";
+    if (!std::ranges::all_of(*here, reads))
+      return "not all ranks of this host can access each other's memory";
     for (const auto& host : hosts)
       if (host.size() != here->size())
         return fmt::format("hosts have different numbers of ranks, {} and {}", here->size(),
@@ -142,8 +143,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
   Core& core = *g.core;
-  if (!lane_.device().takes_remote_writes(gpu))
-    return "the driver cannot say when a NIC's writes are there to be read";
+  if (!lane_.device().takes_remote_writes(gpu)) return "the driver cannot flush NIC writes";
   const CoreLock lock(core.mutex);
   if (g.broken) return g.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
@@ -157,7 +157,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
     DeviceMemory* const device = rail.device_memory();
     if (!rail.caps().cuda ||
         (memory && !(device && device->reaches_gpu(memory.get(), memory.size()))))
-      return fmt::format("{}{} does not reach it", rail.caps().name, core.links.rail_name(link));
+      return fmt::format("{}{} cannot access it", rail.caps().name, core.links.rail_name(link));
   }
   return {};
 }

@@ -319,9 +319,9 @@ Failures::Blame Failures::inquire(const std::string& what, const Scope& scope,
     // Its heartbeats come, and they are short: what it has to say is not.
     const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
     text += fmt::format(
-        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
-        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
-        "-s 1472`)",
+        ", although its heartbeats arrive: it is too busy to answer, or between hosts {} and {} "
+        "long messages are lost where short ones pass (check the MTU all along the path: `ping -M "
+        "do -s 1472`)",
         host(core_.job->rank()), host(d.rank));
   }
   return {{code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank}, d.other_order};
@@ -342,11 +342,10 @@ Status Failures::cut_off_status(const std::string& what) const {
   for (const Rank r : silent) mute[static_cast<std::size_t>(r)] = true;
   for (Rank r = 0; r < core_.job->size(); ++r)
     if (core_.topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
-  return {
-      Code::kPeerFailed,
-      fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
-                  "off from them",
-                  what, others, silence_age().count(), core_.topology->host_name(here))};
+  return {Code::kPeerFailed,
+          fmt::format("{}: no rank of the {} other hosts has responded for {} ms: host {} is cut "
+                      "off from them",
+                      what, others, silence_age().count(), core_.topology->host_name(here))};
 }
 
 // Names the rank that has been silent for the longest time: on a busy machine others may be late.
@@ -367,7 +366,7 @@ Status Failures::silence_status(const std::string& what, const std::vector<Rank>
     silent = std::move(fewer);
   }
   return {Code::kPeerFailed,
-          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
+          fmt::format("{}: rank {} on host {} has not responded for {} ms (stopped, or its "
                       "host is cut off)",
                       what, silent[0], core_.topology->host_name(core_.topology->host(silent[0])),
                       age.count()),

@@ -102,7 +102,7 @@ void Core::count_cores() {
     if (!topology->same_kernel(r, job->rank())) continue;
     const std::string& text = said[static_cast<std::size_t>(r)];
     if (text.size() != sizeof mine)
-      throw Error(fmt::format("rank {} speaks another version of weft", r));
+      throw Error(fmt::format("rank {} runs another version of weft", r));
     ++here;
     cpu_set_t theirs;
     std::memcpy(&theirs, text.data(), sizeof theirs);

@@ -269,7 +269,7 @@ void add_validate(CLI::App& app, int& exit_code) {
                       "write the nodes to drain, with reasons, to this file on every rank");
   command->add_option("--baseline", flags->baseline,
                       "store the rates in this file, or compare with the file that is there");
-  section(*command, "A fleet that is not there");
+  section(*command, "Simulated fleet");
   command->add_flag("--simulate", flags->simulate,
                     "test a simulated fleet of --hosts and --rails, in virtual time");
   command

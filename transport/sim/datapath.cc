@@ -25,7 +25,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
   const bool sending = t.kind == Transfer::Kind::kSend;
   const bool as_view = t.kind == Transfer::Kind::kView;
   if (!valid(t.peer)) return refuse(rank, t, fmt::format("no rank {} of {}", t.peer, nranks));
-  if (as_view && !opt.views) return refuse(rank, t, "no views here: views() is null");
+  if (as_view && !opt.views) return refuse(rank, t, "views are not supported: views() is null");
   if (opt.carry_data && !as_view && t.bytes > 0 && t.data == nullptr) {
     return refuse(rank, t, fmt::format("{} bytes at address null", t.bytes));
   }

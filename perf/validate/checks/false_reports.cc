@@ -128,10 +128,10 @@ Judged false_report(const Check& check, const Observed& observed) {
 constexpr Check kFalseReportRows[] = {
     {"false-report", CheckKind::kActive, Severity::kFail, "reports of hosts are plausible",
      "reports of all agents, and both ends of each flow", "no contradiction",
-     "A host reports what cannot be true: a text that is no report, a number that contradicts "
-     "itself or the other end of a flow, or a counter that runs backwards.",
-     "Trust no other number of this host. Compare its version of weft with the others', then look "
-     "at its memory (ECC), its clock and its NIC's driver.",
+     "A host sends impossible reports: a malformed text, a number that contradicts itself or the "
+     "other end of a flow, or a counter that runs backward.",
+     "Do not trust other numbers of this host. Compare its weft version with that of other hosts, "
+     "then check its memory (ECC), its clock and its NIC driver.",
      false_report},
 };
 

@@ -274,10 +274,10 @@ constexpr Check kFlowControlRows[] = {
     {"xmit-wait", CheckKind::kPassive, Severity::kWarn, "senders do not wait for credits",
      "port_xmit_wait", "< 5 % of the time",
      "The InfiniBand port had data and could not send for lack of credits: the receiver at the "
-     "other end, or a congested switch on the way, is too slow. The share of time is the least "
-     "that the counter can mean.",
+     "other end, or a congested switch on the way, is too slow. The fraction of time is a lower "
+     "bound from the counter.",
      "Look for the slow receiver: its PCIe width, its memory, a path at which flows meet. Clear "
-     "the counter (`perfquery -R`) where the report says that it stood at its ceiling.",
+     "the counter (`perfquery -R`) where the report says that it was saturated.",
      xmit_wait},
     {"pause-storm", CheckKind::kPassive, Severity::kFatal, "no pause storm",
      "tx_pause_storm_warning_events, tx_pause_storm_error_events", "0 in the run",

@@ -285,9 +285,7 @@ constexpr Check kTesterRows[] = {
      "is in use, a secret or a number of ranks that differs. The run does not assess the fabric.",
      "Do what the message says, and run again. Do not drain the host for this.", said_by_the_job},
     {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
-     "no rank is lost",
-     "A rank of the run died or does not answer any more, and took what it would have measured "
-     "with it.",
+     "no rank is lost", "A rank of the run died or is unresponsive, and its measurements are lost.",
      "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "
      "control network work.",
      said_by_the_job},

@@ -139,7 +139,7 @@ class FieldReader {
   FieldReader(const nlohmann::ordered_json& json, std::string path,
               Missing missing = Missing::kKeepsValue)
       : json_(json), path_(std::move(path)), missing_(missing) {
-    if (!json.is_object()) throw Error(fmt::format("{} is no object", where()));
+    if (!json.is_object()) throw Error(fmt::format("{} is not an object", where()));
   }
 
   template <typename T>

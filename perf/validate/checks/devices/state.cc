@@ -176,8 +176,8 @@ constexpr Check kStateRows[] = {
      "ethtool --show-fec; mlxlink", "as most ports of the rail",
      "The port corrects errors in another way (FEC) than the others of its rail: both ends of a "
      "link must agree, and a weaker code leaves errors for retransmission.",
-     "Set the port as the others are, at the NIC (`ethtool --set-fec DEV encoding rs`) and at the "
-     "switch.",
+     "Configure the port like the others, at the NIC (`ethtool --set-fec DEV encoding rs`) and at "
+     "the switch.",
      fec},
     {"module", CheckKind::kPassive, Severity::kWarn, "transceivers are within their limits",
      "hwmon of the card; ethtool -m (SFF-8636; CMIS: seen on hardware: no); mlxlink -m",

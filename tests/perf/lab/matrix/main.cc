@@ -198,7 +198,7 @@ void add_flags(CLI::App& matrix, MatrixFlags& flags) {
       ->capture_default_str();
   matrix
       .add_option("--stop-after-s", flags.stop_after_s,
-                  "begin no run after so many seconds; the same command goes on later")
+                  "start no run after this many seconds; the same command continues later")
       ->check(CLI::Range(0, 864000));
   matrix.add_option("--out", flags.out, "folder of the results (default: matrix-<lab>)");
   matrix.add_option("--page", flags.page, "write the results as a page (markdown)");

@@ -143,7 +143,7 @@ TEST(FabricFactsJson, RefusesAndNamesWhatIsWrong) {
   EXPECT_THAT(with("/ports/0/before", 7), HasSubstr("no object"));
   EXPECT_THAT(with("/ports/0/gids", "none"), HasSubstr("no list"));
   EXPECT_THAT(with("/ports/0/gids/0/index", nullptr), HasSubstr("ports[0].gids[0].index is null"));
-  EXPECT_THAT(with("/ports/0", 5), HasSubstr("ports[0] is no object"));
+  EXPECT_THAT(with("/ports/0", 5), HasSubstr("ports[0] is not an object"));
   EXPECT_THAT(with("/ports", nlohmann::ordered_json::object()), HasSubstr("no list"));
   EXPECT_THAT(with("/memlock_bytes", -1), HasSubstr("memlock_bytes is -1, and no whole number"));
   auto headless = good;
