@@ -27,7 +27,7 @@
 #include "perf/cli/names.h"
 #include "perf/cli/table.h"
 #include "perf/collective/exercise.h"
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 

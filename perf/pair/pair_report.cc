@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 #include "topo/base/text.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
 #include "perf/cli/table.h"
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 #include "topo/base/status.h"
 
 namespace weft {

@@ -23,10 +23,10 @@
 #include "perf/cli/names.h"
 #include "perf/cli/parse_errors.h"
 #include "perf/cli/table.h"
-#include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
 #include "perf/predict/model_flags.h"
 #include "perf/predict/sim_call.h"
+#include "perf/stats/stats.h"
 #include "transport/launch/failures.h"
 
 namespace weft {

@@ -9,8 +9,8 @@
 
 #include "coll/types.h"
 #include "perf/collective/rail_counts.h"
-#include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
+#include "perf/stats/stats.h"
 #include "topo/base/status.h"
 #include "topo/topology.h"
 

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 
 namespace weft {
 namespace {

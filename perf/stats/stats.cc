@@ -1,5 +1,5 @@
 // Computes percentiles, bandwidths and iteration counts. Does not measure.
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Percentiles, the slowest rank, and nccl-tests' bandwidths.
-#include "perf/collective/stats.h"
+#include "perf/stats/stats.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
