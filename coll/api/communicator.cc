@@ -40,7 +40,7 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// One in so many blocking calls of a communicator checks whether the job has failed: small calls
+// One in this many blocking calls of a communicator checks whether the job has failed: small calls
 // may never wait, and calls check otherwise only while they wait.
 constexpr std::uint64_t kLookEvery = 64;
 
@@ -192,7 +192,7 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   return ScheduleTask::begin(g, p, number, record, call, std::move(blocks));
 }
 
-// Who makes many calls that are over at once may make no others for long.
+// A loop of calls that complete at once would starve other tasks of progress.
 void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
   if (core.tasks.all().empty()) [[likely]]
     return;

@@ -94,7 +94,7 @@ void Core::set_up_links(const std::vector<Rank>& memory_of) {
   const auto& asked = options.transport;
   const int n = job->size();
   const Rank me = job->rank();
-  // Who is reached how: decided from what all ranks have heard, so that all decide alike.
+  // Choose the link to each rank from data that all ranks have, so that all choose alike.
   const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
   bool one_machine = true;
   for (Rank r = 0; r < n; ++r) one_machine = one_machine && machine(r) == machine(0);
@@ -194,7 +194,7 @@ void Core::close() noexcept {
            fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(), missed),
            job->rank()},
           nullptr, lock);
-    if (const Status left = failures.all_over() ? Status() : leftover_of_all(*this); !left.ok()) {
+    if (const Status left = failures.all_over() ? Status() : unexpected_at_end(*this); !left.ok()) {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
       failures.fail(left, nullptr, lock);
     }
@@ -239,7 +239,7 @@ void Core::close() noexcept {
         telemetry->align_clocks();
         leaving->all_gather("");
       });
-      // Who still looked at its rails would see those of the first that is gone break.
+      // A rank that still polled its rails would see them break when the first rank has left.
       if (links.rails) leaving->all_gather("");
     }
   } catch (const std::exception& e) {
@@ -283,7 +283,7 @@ void Core::share_profile() {
   log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
 }
 
-void Core::set_out() {
+void Core::finish_setup() {
   {
     const CoreLock lock(mutex);
     usable = true;

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Each port sends to, and gets from, so many others, one after the other: the best of them counts,
+// Each port exchanges with this many other ports, one after the other. The best rate counts,
 // so a slow partner makes no port slow.
 constexpr int kPartners = 3;
 constexpr int kPasses = 4;  // at most, until two have said the same

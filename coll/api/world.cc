@@ -33,7 +33,7 @@ std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(Core::make(std::move(job), std::move(place), options)) {
   measure_costs();
-  core_->set_out();
+  core_->finish_setup();
   if (options.slow_ports == kMeasurePorts) measure_slow_ports();
 }
 
@@ -110,7 +110,7 @@ std::unique_ptr<World> World::shrink() {
   }
   std::unique_ptr<Job> job = old.job->shrink();
   std::vector<Rank> former = job->former_ranks();
-  // Whoever went on has ended what was under way: nobody uses these transports any more.
+  // shrink() has ended all tasks of the old World: no thread uses these transports any more.
   old.close();
   std::shared_ptr<Core> next;
   while (!next) try {
@@ -125,7 +125,7 @@ std::unique_ptr<World> World::shrink() {
   next->machine = old.machine;
   next->costs = old.costs;
   next->profile = old.profile;  // and whether it is off
-  next->set_out();
+  next->finish_setup();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);
   return world;

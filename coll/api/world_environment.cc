@@ -118,7 +118,7 @@ std::unique_ptr<World> World::unmeasured(const WorldOptions& options) {
   const auto make = [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
     auto core = Core::make(std::move(job), std::move(place), o, 0, true);
     auto world = std::unique_ptr<World>(new World(std::move(core)));
-    world->core_->set_out();
+    world->core_->finish_setup();
     return world;
   };
   return join_job(options, launched_job, make);

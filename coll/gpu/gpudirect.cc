@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
+// From this many bytes on, NICs send device memory that they can access (WEFT_GPUDIRECT).
 // Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");

@@ -26,14 +26,14 @@ Status DeviceMessages::why_given_up() const {
 }
 
 bool DeviceMessages::MessageGroup::over(const MessagePart& leg) const {
-  if (!set_out || leg.op || !leg.copies.empty()) return false;
+  if (!started || leg.op || !leg.copies.empty()) return false;
   if (!status.ok()) return true;
   if (leg.message.sends) return leg.ready == leg.slices;
   return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed at its destination
 }
 
 bool DeviceMessages::MessageGroup::passed(const MessagePart& leg) const {
-  return over(leg) || (set_out && leg.message.sends && leg.ready == leg.slices);
+  return over(leg) || (started && leg.message.sends && leg.ready == leg.slices);
 }
 
 bool DeviceMessages::MessageGroup::over_for_caller() const {

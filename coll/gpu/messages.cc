@@ -194,7 +194,7 @@ bool DeviceMessages::take_arrivals() {
 bool DeviceMessages::turn() {
   bool moved = false;
   for (MessageGroup& f : flights_) {
-    if (!std::exchange(f.set_out, true)) set_out(f);
+    if (!std::exchange(f.started, true)) start(f);
     moved = look_at_device(f) || moved;
   }
   look_for_failure();
@@ -210,7 +210,7 @@ bool DeviceMessages::turn() {
 }
 
 // The stream has arrived.
-void DeviceMessages::set_out(MessageGroup& f) {
+void DeviceMessages::start(MessageGroup& f) {
   {
     const CoreLock lock(core_.mutex);
     if (given_up())

@@ -95,7 +95,7 @@ class DeviceMessages {
     StreamFence gate;
     Task* handle = nullptr;
     bool captured = false;
-    bool set_out = false;
+    bool started = false;
     bool open = false;  // its stream continues
     Status status;
     bool over(const MessagePart& leg) const;
@@ -117,7 +117,7 @@ class DeviceMessages {
     if (++looks_ % 64 == 0) core_.failures.notice();
   }
   bool turn();
-  void set_out(MessageGroup& f);
+  void start(MessageGroup& f);
   bool look_at_device(MessageGroup& f);
   bool look_at_transports(MessageGroup& f, bool clock) WEFT_REQUIRES(core_held);
   // ---- offers.cc

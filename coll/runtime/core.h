@@ -31,7 +31,7 @@
 
 namespace weft {
 
-// A thread makes so many empty polls before its first relax(): a message that is about to arrive
+// A thread makes this many empty polls before its first relax(): a message that is about to arrive
 // should not wait for the end of a pause.
 inline constexpr int kEager = 32;
 
@@ -68,7 +68,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // Reads the profile on rank 0 and gives it to all ranks.
   void share_profile();
   // Ends the set-up: weft's own threads may use the core from here on. Throws Error.
-  void set_out() WEFT_EXCLUDES(core_held);
+  void finish_setup() WEFT_EXCLUDES(core_held);
   // The control plane's thread calls this with every heartbeat. Where no call polls meanwhile, the
   // transports hand over to the kernel what completed sends still owe (Transport::before_pause()).
   void away() noexcept WEFT_EXCLUDES(core_held);
@@ -119,7 +119,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   std::atomic<int> asking{0};  // threads in calls of the World or judge(); close() waits for them
   std::atomic<bool> ending{false};
-  bool usable WEFT_GUARDED_BY(core_held) = false;  // set_out() was called
+  bool usable WEFT_GUARDED_BY(core_held) = false;  // finish_setup() was called
 };
 
 }  // namespace weft

@@ -98,7 +98,7 @@ class Failures {
   Status mismatch(const Scope& scope) const WEFT_REQUIRES(core_held);
   // Ok when none of these ranks has gone silent.
   Status silence_status(const std::string& what, const std::vector<Rank>& among) const;
-  // A rank counts as silent when nothing has been heard of it for this long.
+  // A rank counts as silent when no message of it has come for this long.
   std::chrono::milliseconds silence_age() const;
   // Ok when this host is not cut off.
   Status cut_off_status(const std::string& what) const;

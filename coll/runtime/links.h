@@ -58,7 +58,7 @@ class Links {
   }
 
   // ---- which link
-  // The index into `all` for a pair of world ranks, of which `b` is not this one.
+  // The index into `all` for a pair of world ranks; `b` is not this rank.
   int link_of(Rank a, Rank b) const {
     if (shm_peer[static_cast<std::size_t>(b)]) return shm_link;
     // Both ends must agree: the rail of the lower rank.

@@ -56,7 +56,7 @@ std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
        "WEFT_DETERMINISTIC and WorldOptions::deterministic"},
       {"failover of rails", on_off(options.failover), "WEFT_FAILOVER and WorldOptions::failover"},
       {"spreading over rails", on_off(options.spread), "WEFT_SPREAD and WorldOptions::spread"},
-      // Who is told a rate does not measure it.
+      // With a declared rate, calibrate() does not measure it.
       {"the declared rate of a rail in Gb/s (0: none)",
        fmt::format("{}", declared_rail_gbps(options.rail_gbps)),
        "WEFT_RAIL_GBPS and WorldOptions::rail_gbps"},

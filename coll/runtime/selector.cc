@@ -52,7 +52,7 @@ const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, R
 // Messages up to this are always faster on a board.
 constexpr std::size_t kBoardAlways = 1 << 10;
 
-// A time that learn() is told counts in the profile like so many calls.
+// A time passed to learn() counts in the profile like this many calls.
 constexpr std::uint64_t kLearntSamples = 5;
 
 // Whether ranks exchange whole messages on the board instead of running a schedule.
@@ -225,7 +225,7 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
   p.board =
       p.timed && !p.empty && on_board(g, core.tuning, c, given.forced, p.total_bytes, given.root);
   if (!p.board && !p.empty) {
-    // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
+    // A rank that forwards blocks must know their sizes; in a vector all_to_all only both ends do.
     p.algorithm = p.timed ? choose(g, c, given.forced, p.total_bytes, given.root)
                           : find_algorithm(c, "pairwise");
     p.plan = plan_for(g, c, *p.algorithm, call, given.root, given.in_place,

@@ -78,7 +78,7 @@ struct Task {
   Status status;
   std::optional<std::uint64_t> receipts;  // set when these, of Rails, are all that is missing
   bool moved = false;                     // the task has moved since the last check_deadline()
-  bool stirred = false;                   // in Tasks::stirred_
+  bool marked = false;                    // in Tasks::marked_
   bool asked = false;                     // in Tasks::asked_
   std::size_t at = kNowhere;              // index into Tasks::all()
   static constexpr std::size_t kNowhere = ~std::size_t{0};

@@ -71,15 +71,15 @@ bool Tasks::progress() {
       if (!task || task->id != id) continue;
       task->moved = true;
       task->complete(completions_[i]);
-      stir(task);
+      mark_ready(task);
     }
   }
   // Both lists may grow meanwhile.
-  for (std::size_t i = 0; i < stirred_.size(); ++i) {
-    stirred_[i]->stirred = false;
-    advance(stirred_[i]);
+  for (std::size_t i = 0; i < marked_.size(); ++i) {
+    marked_[i]->marked = false;
+    advance(marked_[i]);
   }
-  stirred_.clear();
+  marked_.clear();
   for (std::size_t i = 0; i < asked_.size();) {
     Task* const task = asked_[i];
     advance(task);
@@ -107,8 +107,8 @@ void Tasks::end_broken() {
   std::vector<Task*> failed;
   for (Task* task : tasks_)
     if (task->group->broken) failed.push_back(task);
-  std::erase_if(stirred_, [](Task* task) {
-    return task->group->broken && std::exchange(task->stirred, false);
+  std::erase_if(marked_, [](Task* task) {
+    return task->group->broken && std::exchange(task->marked, false);
   });
   for (Task* task : failed) {
     task->cancel();

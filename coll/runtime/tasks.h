@@ -31,8 +31,8 @@ class Tasks {
   // Gives the task the id of its transfers.
   void enlist(Task* task) WEFT_REQUIRES(core_held);
   // Makes progress() move the task along once.
-  void stir(Task* task) WEFT_REQUIRES(core_held) {
-    if (!std::exchange(task->stirred, true)) stirred_.push_back(task);
+  void mark_ready(Task* task) WEFT_REQUIRES(core_held) {
+    if (!std::exchange(task->marked, true)) marked_.push_back(task);
   }
   // Makes each progress() move the task along, until it is over.
   void ask(Task* task) WEFT_REQUIRES(core_held) {
@@ -71,9 +71,9 @@ class Tasks {
   Links& links_;
   Failures& failures_;
   const std::unique_ptr<Telemetry>& telemetry_;
-  std::vector<Task*> tasks_ WEFT_GUARDED_BY(core_held);    // under way
-  std::vector<Task*> stirred_ WEFT_GUARDED_BY(core_held);  // transfers of these have ended
-  std::vector<Task*> asked_ WEFT_GUARDED_BY(core_held);  // these may move without a transfer's end
+  std::vector<Task*> tasks_ WEFT_GUARDED_BY(core_held);   // under way
+  std::vector<Task*> marked_ WEFT_GUARDED_BY(core_held);  // transfers of these have ended
+  std::vector<Task*> asked_ WEFT_GUARDED_BY(core_held);   // these may move without a transfer's end
   // Of one poll; a local array would be cleared each time.
   std::array<Completion, 64> completions_ WEFT_GUARDED_BY(core_held);
   // The tasks with transfers by the lower bits of their id; the size is a power of two.

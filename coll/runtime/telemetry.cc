@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-// Who waits for less is not worth a look: a slow slice, a descheduled peer.
+// Shorter waits have harmless causes: a slow slice, a descheduled peer.
 constexpr std::chrono::milliseconds kStall{5};
 // From then on what has arrived has been told of, and what is under way stands still.
 constexpr std::chrono::milliseconds kSettled{200};

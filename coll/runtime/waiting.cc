@@ -16,9 +16,9 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-// Who waits for a lane looks this often whether something else is under way.
+// A thread that waits for a lane checks this often whether another task is in flight.
 constexpr std::chrono::milliseconds kLookAround{1};
-// Of so many turns that yield, one calls Waiting::while_waiting.
+// One in this many turns that yield calls Waiting::while_waiting.
 constexpr int kTurnsBetween = 8;
 // Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};

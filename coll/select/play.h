@@ -143,7 +143,7 @@ class Play {
   bool take(Member& member, bool force);
   void met(int turn, const Moment& at);
   void send(int turn);
-  void set_out(int turn, const Moment& at);
+  void start_turn(int turn, const Moment& at);
   Moment through_spine(int task, const Moment& at);
   bool changes_leaf(int task) const;
   std::pair<int, int> uplink_of(Rank r) const;

@@ -44,7 +44,7 @@ void Play::begin(Member& m, int round, const Moment& when) {
   for (int i = 0; i < static_cast<int>(m.schedule->steps.size()); ++i) {
     met(from + i, when);
     if (const int held = turns_[as_index(from + i)].held; held >= 0)
-      set_out(held, later(when, turns_[as_index(held)].ready));
+      start_turn(held, later(when, turns_[as_index(held)].ready));
   }
   for (const int task : unsent_)
     if (&ranks_[as_index(tasks_[as_index(task)].rank)] == &m)
@@ -143,7 +143,7 @@ void Play::send(int turn) {
       return;
     }
   }
-  set_out(turn, m.cpu);
+  start_turn(turn, m.cpu);
 }
 
 const LinkCost& Play::link_of(int task) const {
@@ -192,7 +192,7 @@ void Play::under_way(int turn, const Moment& there) {
 
 // A message starts to leave: it occupies its port and, if it changes rails, the spine, in the order
 // of arrival there. The receiver accounts for its bytes.
-void Play::set_out(int turn, const Moment& when) {
+void Play::start_turn(int turn, const Moment& when) {
   const int task = turn % steps();
   const Task& t = tasks_[as_index(task)];
   Member& m = ranks_[as_index(t.rank)];

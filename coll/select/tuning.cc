@@ -126,7 +126,7 @@ Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_
   // Over sockets, slices keep to the measured constants.
   if (o.hops_known && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
   Rounds r = even_rounds(t, c, chunk_bytes, chunks, true);
-  // Results come late where ports are slow: shorter rounds, of which more are under way.
+  // Results come late where ports are slow: more and shorter rounds are in flight.
   if (const std::size_t shortest = t.rail_slice_min; o.direct && r.slicing.slice_bytes > shortest) {
     r.slicing.rounds_in_flight *= static_cast<int>(r.slicing.slice_bytes / shortest);
     r.slicing.slice_bytes = shortest;

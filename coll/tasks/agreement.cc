@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// The bits of a tag that say which collective of which communicator.
+// The bits of a tag that identify the communicator and the collective.
 constexpr std::uint64_t kPlaceMask = ~((std::uint64_t{1} << (kRoundBits + kOrdinalBits)) - 1);
 
 // A rank that only sends may be thousands of collectives ahead, where the numbers in tags have come
@@ -36,7 +36,7 @@ std::span<const std::size_t> counts_of(const Run* run) {
 
 // What a peer sent for the collective of that tag, and nobody receives.
 Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
-                 const Run* run = nullptr) WEFT_REQUIRES(core_held) {
+                  const Run* run = nullptr) WEFT_REQUIRES(core_held) {
   const Core& core = *g.core;
   for (const Rank peer : g.ranks) {
     if (peer == core.job->rank()) continue;
@@ -62,7 +62,7 @@ Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool s
   return {};
 }
 
-Status leftover(const Core& core, const Past& past, Transport& of) {
+Status unexpected_after(const Core& core, const Past& past, Transport& of) {
   Head theirs;
   const Rank peer = of.unexpected(kNoRank, past.tag, kPlaceMask, theirs);
   if (peer == kNoRank || comes_later(past.head, theirs)) return {};
@@ -127,23 +127,23 @@ Status diverging_on_board(const Task& task, int member) {
   return differ(*g.core, task.call.head, peer, theirs, task.call.counts);
 }
 
-Status leftover_of_last(const GroupState& g) {
+Status unexpected_of_last(const GroupState& g) {
   // The last but one: what is left of it had the time of one collective to arrive.
   const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
   if (past.head.sign == 0) return {};
   const Core& core = *g.core;
   for (const std::size_t l : core.links.polled)
-    if (Status s = leftover(core, past, *core.links.all[l]); !s.ok()) return s;
+    if (Status s = unexpected_after(core, past, *core.links.all[l]); !s.ok()) return s;
   return {};
 }
 
-Status leftover_of_all(const Core& core) {
+Status unexpected_at_end(const Core& core) {
   for (const auto& [id, g] : core.groups.all) {
     if (!g || g->broken) continue;
     for (const Past& past : g->past)
       for (Transport* link : core.links.all)
         if (past.head.sign)
-          if (Status s = leftover(core, past, *link); !s.ok()) return s;
+          if (Status s = unexpected_after(core, past, *link); !s.ok()) return s;
   }
   return {};
 }

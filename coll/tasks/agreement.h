@@ -17,8 +17,8 @@ Status unexpected_message(const Task& task, const Run* run = nullptr) WEFT_REQUI
 // The call of the member whose message in the board's round differs from that of `task`.
 Status diverging_on_board(const Task& task, int member) WEFT_REQUIRES(core_held);
 // After a collective of g: looks for a message of an earlier collective that is over here.
-Status leftover_of_last(const GroupState& g) WEFT_REQUIRES(core_held);
+Status unexpected_of_last(const GroupState& g) WEFT_REQUIRES(core_held);
 // Looks for such messages of all communicators.
-Status leftover_of_all(const Core& core) WEFT_REQUIRES(core_held);
+Status unexpected_at_end(const Core& core) WEFT_REQUIRES(core_held);
 
 }  // namespace weft

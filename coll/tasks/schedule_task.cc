@@ -113,7 +113,7 @@ void ScheduleTask::launch() {
   run_.start(plan, call, compute_ ? slicing_for(*compute_, plan) : prepared_->slicing,
              core.links.all, compute_);
   if (compute_) core.tasks.ask(this);
-  if (run_.done()) core.tasks.stir(this);
+  if (run_.done()) core.tasks.mark_ready(this);
 }
 
 Task::Step ScheduleTask::progress() {
@@ -140,7 +140,7 @@ void ScheduleTask::done() {
     group->next.pop_front();
     next->launch();
   }
-  if (const Status left = leftover_of_last(*group); !left.ok()) [[unlikely]]
+  if (const Status left = unexpected_of_last(*group); !left.ok()) [[unlikely]]
     core.failures.suspect({.scope = core.failures.scope_of(*group), .why = left});
 }
 

@@ -44,7 +44,7 @@ struct PairOptions {
   int timeout_ms = 30000;        // without any progress
   int limit_s = 300;             // the longest time of one size
   std::uint32_t flow_label = 0;  // not a flag: of the first queue pair; 0: the device's own choice
-  // Not a flag: messages of so many bytes or more are sent with one bit changed (WEFT_FAULT).
+  // Not a flag: messages of this many bytes or more are sent with one bit changed (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 
   bool verbs() const { return op == "write" || op == "send" || op == "read"; }

@@ -41,7 +41,7 @@ PairDeadline::PairDeadline(const PairLink& link, const PairOptions& options, Job
     : link_(link), options_(options), job_(job), what_(std::move(what)) {}
 
 void PairDeadline::idle() {
-  // Who sleeps between two looks has the time to look at the clock.
+  // A loop that sleeps between two polls has time to read the clock.
   if (++idle_ % kLooks != 0 && !options_.events) return;
   if (job_.failed()) throw Error(job_.failure().to_string());
   yield_core();  // the other end may be waiting for this core

@@ -25,7 +25,7 @@ struct ReplayFabric {
   int hosts = 1, rails = 1;
 };
 
-// The fabric that the flags of `weft sim` describe, for so many ranks.
+// Returns the fabric that the flags of `weft sim` describe, for this many ranks.
 ReplayFabric fabric_of_flags(const SimFlags& flags, int ranks);
 // The fabric that a job is on, as it was measured. `ranks`: the first ones of the job.
 ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int ranks);

@@ -29,7 +29,7 @@ std::string call_words(const JobTrace& trace, const CallKey& key) {
 
 double share_exposed(const Row& row) { return row.time_us > 0 ? row.exposed_us / row.time_us : 0; }
 
-// What is largest first, so many.
+// Returns the largest entries in descending order, at most this many.
 template <class Map>
 std::vector<std::pair<std::string, std::uint64_t>> largest(const Map& map, std::size_t most) {
   std::vector<std::pair<std::string, std::uint64_t>> all(map.begin(), map.end());

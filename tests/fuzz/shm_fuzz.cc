@@ -23,7 +23,7 @@ void require(bool truth) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using weft::Transfer;
-  static const int limit = setenv("WEFT_UNCLAIMED_BYTES", "1000000", 1);
+  static const int limit = setenv("WEFT_UNEXPECTED_BYTES", "1000000", 1);
   require(limit == 0);
   weft::testing::RawShm raw(2);
   constexpr std::size_t kBytes = 1000, kGuard = 64;

@@ -20,7 +20,7 @@
 namespace weft::testing {
 
 // Rank 0 sends `messages` messages of `bytes` bytes, in total more than `limit`, the
-// WEFT_UNCLAIMED_BYTES of `two`.
+// WEFT_UNEXPECTED_BYTES of `two`.
 inline void expect_slowed_not_failed(Net& two, std::size_t limit, std::size_t bytes,
                                      std::uint64_t messages) {
   const std::size_t before = UnexpectedMemory::of_process();

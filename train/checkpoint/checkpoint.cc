@@ -237,7 +237,7 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
   const bool root = comm.rank() == 0;
   const auto me = static_cast<std::size_t>(comm.rank());
 
-  // Who writes what, and where to.
+  // The root names a new folder.
   std::string path;
   const std::string unable = fault_of([&] {
     if (root) path = new_folder(folder, step);

@@ -23,7 +23,8 @@ int evaluates_every(const TrainFlags& flags) {
 
 namespace {
 
-// Before a check of the sign, which lets "nan" pass; what is no number at all is left to that.
+// Runs before a check of the sign, which accepts "nan". That check rejects a text that is not a
+// number.
 CLI::Validator finite_number() {
   return CLI::Validator(
       [](const std::string& text) {

@@ -29,7 +29,7 @@ void multiply(const DeviceGemm& g) {
   const auto a = widened(g.a, a_rows, a_columns, g.a_stride);
   const auto b = widened(g.b, b_rows, b_columns, g.b_stride);
   S* c = static_cast<S*>(g.c);
-  // Where nothing is added, what is there may be no number.
+  // With beta 0 the output may hold NaN: BLAS must not read it.
   auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);
   gemm<V>(g.transpose_a, g.transpose_b, g.m, g.n, g.k, 1, a.data(), a_columns, b.data(), b_columns,
           static_cast<V>(g.beta), sum.data(), g.n);

@@ -31,8 +31,9 @@ class Server {
   }
 
   ServerReport run() {
-    while (std::any_of(workers_.begin(), workers_.end(),
-                       [&](const Worker& w) { return w.clock < options_.iterations || w.owed; })) {
+    while (std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) {
+      return w.clock < options_.iterations || w.unanswered;
+    })) {
       bool any = false;
       for (Worker& w : workers_) any = take(w) || any;
       if (options_.asynchronous)
@@ -51,7 +52,7 @@ class Server {
     std::vector<double> weights;  // on their way
     Request receiving, sending;
     bool listening = false;
-    bool owed = false;          // its gradient has come, its answer has not gone
+    bool unanswered = false;    // its gradient has come, its answer has not gone
     int clock = 0;              // gradients that have come
     std::uint64_t version = 0;  // updates in the weights that it has
     double answered_s = 0, came_s = 0;
@@ -72,7 +73,7 @@ class Server {
     if (!w.listening || !w.receiving.test()) return false;
     w.receiving.wait().check();
     w.listening = false;
-    w.owed = true;
+    w.unanswered = true;
     ++w.clock;
     w.came_s = now_s();
     report_of(w).worked_s += w.came_s - w.answered_s;
@@ -100,11 +101,12 @@ class Server {
   void answer_those_in_step() {
     const int least = slowest();
     for (Worker& w : workers_)
-      if (w.owed && w.clock <= least + options_.staleness) answer(w);
+      if (w.unanswered && w.clock <= least + options_.staleness) answer(w);
   }
 
   void end_iteration() {
-    if (!std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.owed; }))
+    if (!std::all_of(workers_.begin(), workers_.end(),
+                     [](const Worker& w) { return w.unanswered; }))
       return;
     std::fill(sum_.begin(), sum_.end(), 0.0);
     for (const Worker& w : workers_) {
@@ -123,7 +125,7 @@ class Server {
     w.weights = weights_;
     listen(w);
     w.sending = comm_.send_async(w.weights.data(), w.weights.size(), DType::kFloat64, rank_of(w));
-    w.owed = false;
+    w.unanswered = false;
     w.version = report_.updates;
     w.answered_s = now_s();
     report_of(w).waited_s += w.answered_s - w.came_s;

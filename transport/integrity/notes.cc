@@ -79,9 +79,9 @@ void CheckedTransport::say(Rank rank, Half half) {
 // the caller may not poll again soon.
 void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
   Peer& p = peer(rank);
-  if (p.owed.empty()) owing_.push_back(rank);
-  p.owed.push_back(tag);
-  if (p.owed.size() == kTags) {
+  if (p.to_acknowledge.empty()) owing_.push_back(rank);
+  p.to_acknowledge.push_back(tag);
+  if (p.to_acknowledge.size() == kTags) {
     std::erase(owing_, rank);
     send_acknowledgements(rank);
   } else if (!polling_) {
@@ -90,11 +90,11 @@ void CheckedTransport::acknowledge(Rank rank, std::uint64_t tag) {
 }
 
 void CheckedTransport::send_acknowledgements(Rank rank) {
-  std::vector<std::uint64_t>& owed = peer(rank).owed;
+  std::vector<std::uint64_t>& to_acknowledge = peer(rank).to_acknowledge;
   Half half;
-  half.number = static_cast<std::uint32_t>(owed.size());
-  std::ranges::copy(owed, half.tags.begin());
-  owed.clear();
+  half.number = static_cast<std::uint32_t>(to_acknowledge.size());
+  std::ranges::copy(to_acknowledge, half.tags.begin());
+  to_acknowledge.clear();
   say(rank, half);
 }
 

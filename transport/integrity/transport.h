@@ -146,8 +146,8 @@ class CheckedTransport final : public Transport,
     std::uint64_t notes_sent = 0, notes_posted = 0;
     std::uint32_t again = 0;
     std::array<Note, kWindow> in;
-    TagTable sends;                   // by tag: indices in messages_
-    std::vector<std::uint64_t> owed;  // tags of verified messages to be acknowledged
+    TagTable sends;                             // by tag: indices in messages_
+    std::vector<std::uint64_t> to_acknowledge;  // tags of verified messages to be acknowledged
     std::string corrupt;
   };
   struct Staged {
@@ -211,7 +211,7 @@ class CheckedTransport final : public Transport,
   TagTable by_id_;     // indices by the caller's id
   TagTable by_token_;  // indices of lent views `by_reader`
   bool polling_ = false;
-  std::vector<Rank> owing_;                                     // peers with `owed` tags
+  std::vector<Rank> owing_;                                     // peers with `to_acknowledge` tags
   std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by the repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;

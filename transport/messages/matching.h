@@ -123,9 +123,9 @@ class Matching {
   void count_in(std::size_t& all) { all_ = &all; }
   std::size_t unexpected() const { return unexpected_.size(); }
   // Returns whether an unexpected message of `memory` bytes may be stored, given this peer's
-  // `limit` and the process's unclaimed_total_limit().
+  // `limit` and the process's unexpected_total_limit().
   bool allows(std::size_t memory, std::size_t limit) const {
-    static const std::size_t total = unclaimed_total_limit();
+    static const std::size_t total = unexpected_total_limit();
     const std::size_t more = memory + sizeof(Unexpected);
     return memory <= limit && memory_.bytes() + sizeof(Unexpected) <= limit - memory &&
            UnexpectedMemory::of_process() + more <= total;
@@ -202,7 +202,7 @@ class Matching {
   };
 
   bool takes_half(std::size_t limit) const {
-    static const std::size_t total = unclaimed_total_limit();
+    static const std::size_t total = unexpected_total_limit();
     return memory_.bytes() >= limit / 2 || UnexpectedMemory::of_process() >= total / 2;
   }
 

@@ -13,18 +13,18 @@
 
 namespace weft {
 
-// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, book-keeping
-// included; 1 GiB where unset. Throws Error when the value is no number or out of range.
+// Returns WEFT_UNEXPECTED_BYTES, the most memory for a peer's unexpected messages, book-keeping
+// included; 1 GiB where unset. Throws Error when the value is not a number or out of range.
 inline std::size_t unexpected_limit() {
-  constexpr const char* kName = "WEFT_UNCLAIMED_BYTES";
+  constexpr const char* kName = "WEFT_UNEXPECTED_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-// Returns WEFT_UNCLAIMED_TOTAL_BYTES, the most memory for the unexpected messages of all peers;
+// Returns WEFT_UNEXPECTED_TOTAL_BYTES, the most memory for the unexpected messages of all peers;
 // default 8 GiB. Throws Error as above.
-inline std::size_t unclaimed_total_limit() {
-  constexpr const char* kName = "WEFT_UNCLAIMED_TOTAL_BYTES";
+inline std::size_t unexpected_total_limit() {
+  constexpr const char* kName = "WEFT_UNEXPECTED_TOTAL_BYTES";
   if (!is_set(kName)) return std::size_t{8} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
@@ -56,8 +56,8 @@ class UnexpectedMemory {
 inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
       "its unexpected messages exceed {} bytes, or those of all ranks exceed {}; raise "
-      "WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead",
-      limit, unclaimed_total_limit());
+      "WEFT_UNEXPECTED_BYTES (or WEFT_UNEXPECTED_TOTAL_BYTES), or let it run less far ahead",
+      limit, unexpected_total_limit());
 }
 
 }  // namespace weft

@@ -77,7 +77,7 @@ void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
 
 void Rails::State::say(Rank rank, std::string body, bool move) {
   Peer& p = peer(rank);
-  stir(rank, p);
+  activate(rank, p);
   if (p.notes.add(std::move(body), move)) send_note(rank, paths->now_us());
 }
 

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// A rail that nothing is expected from is polled every so many times.
+// A rail from which no message is expected is polled once in this many polls.
 constexpr std::uint64_t kSeldom = 16;
 
 using Slot = Rails::State::Slot;
@@ -47,7 +47,7 @@ Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
   p = std::make_unique<Peer>(inner.size());
   known.push_back(rank);
-  stir(rank, *p);
+  activate(rank, *p);
   for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
   p->in = p->out;
   return *p;
@@ -103,7 +103,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
     return;
   }
   if (!l.started) start(slot.t.peer, rail);
-  stir(slot.t.peer, p);
+  activate(slot.t.peer, p);
   slot.rail = static_cast<std::int8_t>(rail);
   slot.busy = true;
   slot.expects = slot.use != Use::kReceiptIn;

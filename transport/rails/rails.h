@@ -28,8 +28,8 @@
 namespace weft {
 
 struct RailsOptions {
-  // Rails copies a send of up to so many bytes, which completes when the rail's transport has sent
-  // it. A longer send completes with its receipt.
+  // Rails copies a send of up to this many bytes, which completes when the rail's transport has
+  // sent it. A longer send completes with its receipt.
   std::size_t copied_bytes = (8u << 10) - 1;
   // Rails spreads only longer messages over several rails, and measures only those. The value is at
   // least copied_bytes, and less than the shortest slice of a message that is cut
@@ -98,7 +98,7 @@ class Rails {
   // Posts the receipts of all long messages that have come: a peer may wait for them while this
   // rank does not poll. Returns the number of receipts posted so far, for receipts_sent().
   std::uint64_t tell_receipts() noexcept;
-  // Whether the inner transports have sent the first so many receipts.
+  // Whether the inner transports have sent the first receipts, this many.
   bool receipts_sent(std::uint64_t first) const noexcept;
 
   // Sends every peer its receipts. Call it after the last receive of this rank.

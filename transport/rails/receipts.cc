@@ -109,7 +109,7 @@ void Rails::State::receipt_came(const Slot& slot) {
   const std::size_t count = std::min<std::size_t>(receipt.count, Receipt::most(stream));
   for (std::size_t i = 0; i < count; ++i) acknowledged(rank, receipt.tags[i]);
   receipts.read(receipt);
-  stir(rank, peer(rank));
+  activate(rank, peer(rank));
   if (receipts.lags() && peer(rank).notes.moves() == 0) send_receipt(rank, rail, stream);
 }
 

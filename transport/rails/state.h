@@ -106,7 +106,7 @@ struct Rails::State {
   void look();
   void watch(Rank rank, std::int64_t now);
   // Looks at the peer's lanes from now on, until nothing is under way with it.
-  void stir(Rank rank, Peer& p) {
+  void activate(Rank rank, Peer& p) {
     if (!p.active) [[unlikely]] {
       p.active = true;
       active.push_back(rank);

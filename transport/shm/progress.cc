@@ -12,8 +12,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
       Peer& p = *one;
       drain(p, true);
       if (p.sent != p.done) collect_acks(p);
-      if (p.broken && !p.buried) [[unlikely]]
-        bury(p);
+      if (p.broken && !p.transfers_failed) [[unlikely]]
+        fail_transfers(p);
     }
     for (std::size_t i = 0; i < waiting_.size();) {
       Peer& p = peer_of(waiting_[i]);
@@ -35,8 +35,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return done_.hand_out(out);
 }
 
-void ShmTransport::bury(Peer& p) noexcept {
-  p.buried = true;
+void ShmTransport::fail_transfers(Peer& p) noexcept {
+  p.transfers_failed = true;
   p.matching.end_receives([&](std::uint64_t id) { complete(id, Code::kTransport); });
   p.matching.drop_if([](const Unexpected&) { return true; });
   for (const Waiting& x : p.backlog) {

@@ -121,8 +121,8 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     Kept kept;
     std::string error;
     bool broken = false;  // the peer violated the protocol or cannot be mapped: ignored from now on
-    bool buried = false;  // and its transfers have been failed
-    Head disputed;        // the peer's head that did not match the expected one
+    bool transfers_failed = false;  // and its transfers have been failed
+    Head disputed;                  // the peer's head that did not match the expected one
   };
 
   // Reads the members' hellos, and checks whether all can be attached to.
@@ -142,9 +142,9 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
     return rank < 0 || r >= member_of_.size() ? -1 : member_of_[r];
   }
   Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
-  // Marks the peer broken; the next poll() fails its transfers through bury().
+  // Marks the peer broken; the next poll() fails its transfers through fail_transfers().
   void breaks(Peer& p, std::string why) noexcept;
-  void bury(Peer& p) noexcept;
+  void fail_transfers(Peer& p) noexcept;
   bool try_send(Peer& p, Waiting& w) noexcept;
   Cell* next_cell(Peer& p) noexcept;
   void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;

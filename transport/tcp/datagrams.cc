@@ -32,7 +32,7 @@ void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number)
   header.number = number;
   header.all = s.heard.all();
   header.more = s.heard.more();
-  s.owed = 0;
+  s.unacknowledged = 0;
   s.told = true;
 }
 
@@ -134,9 +134,10 @@ void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
     s.kept.resize(ShortOnes::kMostKept);
   }
   if (header.number == 0) return;
-  ++s.owed;  // duplicates too: the peer may have missed the acknowledgment
+  ++s.unacknowledged;  // duplicates too: the peer may have missed the acknowledgment
   if (s.heard.first(header.number)) arrived(*peer, bytes.subspan(sizeof header));
-  if (s.owed >= kTellAt && peer->state == State::kUp) tell(*peer, tcp::Datagram::Asks::kNothing);
+  if (s.unacknowledged >= kTellAt && peer->state == State::kUp)
+    tell(*peer, tcp::Datagram::Asks::kNothing);
 }
 
 // Handles a message of a datagram, or of a datagram's copy.
@@ -226,7 +227,7 @@ void TcpTransport::tend_short_ones(Before what) {
     Peer& peer = *live_[i];
     ShortOnes& s = peer.short_ones;
     const bool told = std::exchange(s.told, false);
-    if (s.owed > 0 && !(turns && told)) tell(peer, tcp::Datagram::Asks::kNothing);
+    if (s.unacknowledged > 0 && !(turns && told)) tell(peer, tcp::Datagram::Asks::kNothing);
     if (!look || s.open == 0) continue;
     repeat(peer, what == Before::kLeave);
     if (!peer.out.empty() && !peer.full) flush(peer);

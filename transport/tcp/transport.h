@@ -148,11 +148,11 @@ class TcpTransport final : public Transport, private Recovery {
     int open = 0;            // entries of `kept` in use
     std::vector<Kept> kept;  // by number
     tcp::Heard heard;
-    int owed = 0;       // received datagrams not yet acknowledged
-    bool told = false;  // has sent an acknowledgment since the last check
+    int unacknowledged = 0;  // received datagrams not yet acknowledged
+    bool told = false;       // has sent an acknowledgment since the last check
     void forget_kept() {
       pass = asked = false;
-      owed = open = 0;
+      unacknowledged = open = 0;
       for (Kept& k : kept) k.bytes = 0;
     }
   };

@@ -38,7 +38,7 @@ std::string UcxTransport::reopen(Rank peer) noexcept {
 bool UcxTransport::connect(Rank rank, std::string_view theirs) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return false;
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  if (!peer.failure.ok() && !drop_leftovers(rank)) return false;
+  if (!peer.failure.ok() && !drop_unexpected(rank)) return false;
   if (!take_address(peer, theirs)) return false;
   peer.failure = {};
   peer.note = {};
@@ -48,7 +48,7 @@ bool UcxTransport::connect(Rank rank, std::string_view theirs) noexcept {
 
 // Drops unexpected messages of the old connection, which must not match a later receive. False if
 // UCX holds an incomplete message: then the worker must be destroyed.
-bool UcxTransport::drop_leftovers(Rank rank) noexcept {
+bool UcxTransport::drop_unexpected(Rank rank) noexcept {
   constexpr int kPolls = 10000;
   for (int quiet = 0, i = 0; quiet < 8 && i < kPolls; ++i)
     quiet = ucp_worker_progress(worker_.get()) == 0 ? quiet + 1 : 0;

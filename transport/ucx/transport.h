@@ -131,7 +131,7 @@ class UcxTransport final : public Transport, private Recovery {
   void abandon(const char* why) noexcept;
 
   // ucx/reconnect.cc
-  bool drop_leftovers(Rank rank) noexcept;
+  bool drop_unexpected(Rank rank) noexcept;
 
   // ucx/heads.cc
   void* send_with_head(const Transfer& t, Peer& peer, Request* request,

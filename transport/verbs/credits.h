@@ -66,7 +66,7 @@ class VerbsRecvCredits {
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
   // Whether enough slots are free that the peer is to be told of them now.
   bool tells() const { return covered_ - told_ >= (slots_ + 1) / 2; }
-  // Whether so many receive requests are due to be reposted.
+  // Whether this many receive requests are due to be reposted.
   bool due(int receives) const { return receives >= kAtOnce || owes(); }
   void reposted() { covered_ = taken_; }  // all of them
   std::uint16_t tell() {

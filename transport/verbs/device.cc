@@ -386,7 +386,7 @@ void VerbsCq::disarm() noexcept {
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) ++unacknowledged_;
-  // Acknowledging takes a lock, so many at once.
+  // Acknowledging takes a lock: acknowledge this many events at once.
   if (unacknowledged_ < 64) return;
   ibv_ack_cq_events(cq_, unacknowledged_);
   unacknowledged_ = 0;

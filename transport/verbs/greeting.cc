@@ -107,7 +107,7 @@ VerbsShape verbs_shape(const VerbsSettings& s, double rate_gbps, int nranks, int
   shape.slot_bytes = s.slot_bytes ? s.slot_bytes : slot_bytes_for(rate_gbps);
   const std::size_t budget = kVerbsMemory / 2 / static_cast<std::size_t>(std::max(1, nrails));
   const std::size_t slots = static_cast<std::size_t>(s.qps) * static_cast<std::size_t>(s.slots);
-  // The longest slots that so many places have room for.
+  // Returns the longest slots for which this many places have room.
   const auto fitting = [&](int places) {
     return budget / (static_cast<std::size_t>(places) * slots) / kLine * kLine;
   };

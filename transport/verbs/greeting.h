@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// What one rank says of itself to rank 0: so many bytes per rank and rail is all the set-up data.
+// The set-up data that one rank sends to rank 0, of fixed size per rank and rail.
 struct VerbsGreeting {
   std::uint32_t qps = 0, slots = 0, slot_bytes = 0, windows = 0;
   std::uint16_t pkey = 0;
@@ -40,7 +40,7 @@ struct VerbsShape {
   std::size_t slot_bytes = 0;
   std::size_t half = 0;  // verbs_half()
 };
-// Bytes of the rings of so many places, and as many of the staging for their peers' rings.
+// Returns the bytes of the rings of this many places and of the staging for their peers' rings.
 std::size_t verbs_half(const VerbsSettings& settings, int places, std::size_t slot_bytes);
 // All rails of a rank together register at most kVerbsMemory for slots, whatever the job's size.
 inline constexpr std::size_t kVerbsMemory = std::size_t{128} << 20;

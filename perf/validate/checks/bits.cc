@@ -22,7 +22,7 @@ Judged bit_errors(const Check& check, const Observed& observed) {
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     return judge_counters(
         check, observed, host, port,
-        {.names = kNames, .direction = Direction::kReceive, .owed = is_mlx5(port)});
+        {.names = kNames, .direction = Direction::kReceive, .required = is_mlx5(port)});
   });
 }
 
@@ -82,7 +82,7 @@ Judged crc_errors(const Check& check, const Observed& observed) {
     return judge_counters(check, observed, host, port,
                           {.names = kNames,
                            .direction = Direction::kReceive,
-                           .owed = is_mlx5(port),
+                           .required = is_mlx5(port),
                            .per_packet = true});
   });
 }
@@ -93,7 +93,7 @@ Judged icrc_errors(const Check& check, const Observed& observed) {
     return judge_counters(check, observed, host, port,
                           {.names = kNames,
                            .direction = Direction::kReceive,
-                           .owed = is_roce(port) && is_mlx5(port),
+                           .required = is_roce(port) && is_mlx5(port),
                            .per_packet = true});
   });
 }

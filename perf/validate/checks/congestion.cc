@@ -164,7 +164,7 @@ Judged cnp_ignored(const Check& check, const Observed& observed) {
     if (!expects_dcqcn(observed, port)) return std::nullopt;
     return judge_counters(
         check, observed, host, port,
-        {.names = kIgnored, .direction = Direction::kTransmit, .owed = is_mlx5(port)});
+        {.names = kIgnored, .direction = Direction::kTransmit, .required = is_mlx5(port)});
   });
 }
 

@@ -94,8 +94,8 @@ void set_rate(Finding& finding, double events, std::optional<double> packets, do
 }
 
 std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
-                             bool owed) {
-  if (moves.doubtful.empty() && !(owed && moves.present == 0)) return std::nullopt;
+                             bool required) {
+  if (moves.doubtful.empty() && !(required && moves.present == 0)) return std::nullopt;
   Finding finding = make_unknown(check, where);
   finding.unit = Unit::kText;
   finding.text = moves.doubtful.empty() ? "missing" : moves.doubtful.front().text;
@@ -122,7 +122,7 @@ Outcome judge_counters(const Check& check, const Observed& observed, const HostF
              observed.policy.thresholds.confidence);
     return std::vector{finding};
   }
-  if (auto unknown = doubt(check, where, moves, question.owed)) return std::vector{*unknown};
+  if (auto unknown = doubt(check, where, moves, question.required)) return std::vector{*unknown};
   if (moves.present == 0) return std::nullopt;
   return std::vector<Finding>{};
 }

@@ -34,7 +34,7 @@ std::optional<double> packets_of(const PortFacts& port, Direction direction);
 struct Question {
   Names names;
   Direction direction = Direction::kBoth;
-  bool owed = false;        // devices of this class must have such counters: without any, UNKNOWN
+  bool required = false;    // devices of this class must have such counters: without any, UNKNOWN
   bool per_packet = false;  // the value is a rate per packet, with an interval
 };
 Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
@@ -45,6 +45,7 @@ void set_rate(Finding& finding, double events, std::optional<double> packets, do
 
 // A finding that names the counters without a usable value; nullopt: all have one. Information only
 // if the counters were merely saturated before the run.
-std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves, bool owed);
+std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
+                             bool required);
 
 }  // namespace weft::fabric

@@ -182,9 +182,10 @@ Judged pause_storm(const Check& check, const Observed& observed) {
     static constexpr std::array<std::string_view, 1> kErrors = {"eth.tx_pause_storm_error_events"};
     static constexpr std::array<std::string_view, 2> kAll = {"eth.tx_pause_storm_error_events",
                                                              "eth.tx_pause_storm_warning_events"};
-    Outcome outcome = judge_counters(
-        check, observed, host, port,
-        {.names = kAll, .direction = Direction::kReceive, .owed = is_roce(port) && is_mlx5(port)});
+    Outcome outcome = judge_counters(check, observed, host, port,
+                                     {.names = kAll,
+                                      .direction = Direction::kReceive,
+                                      .required = is_roce(port) && is_mlx5(port)});
     // After a warning the NIC may stop pausing; after an error it has stopped.
     if (outcome && moves_of(host, port, kErrors).events <= 0)
       for (Finding& finding : *outcome)

@@ -43,7 +43,7 @@ Judged link_state(const Check& check, const Observed& observed) {
 }
 
 // The declared rate, or else the port's maximum; nullopt: neither is known.
-std::optional<double> rate_owed(const Observed& observed, const PortFacts& port) {
+std::optional<double> required_rate(const Observed& observed, const PortFacts& port) {
   const std::optional<double> declared = observed.policy.declared_gbps(port.rail);
   return declared ? declared : port.most_rate_gbps;
 }
@@ -59,16 +59,16 @@ Outcome judge_link_rate(const Check& check, const Observed& observed, const Host
     if (!port.rdma) return std::nullopt;
     return std::vector{make_unknown(check, where)};
   }
-  const std::optional<double> owed = rate_owed(observed, port);
-  const bool short_of_owed = owed && *port.rate_gbps < kRateTolerance * *owed;
+  const std::optional<double> required = required_rate(observed, port);
+  const bool below_required = required && *port.rate_gbps < kRateTolerance * *required;
   const bool short_of_baseline =
       !observed.policy.rate_gbps && *port.rate_gbps < kRateTolerance * baseline_gbps;
-  if (!short_of_owed && !short_of_baseline) return std::vector<Finding>{};
+  if (!below_required && !short_of_baseline) return std::vector<Finding>{};
   Finding finding = make_finding(check, where);
-  if (!short_of_owed) finding.severity = of_a_kind ? Severity::kInfo : Severity::kWarn;
+  if (!below_required) finding.severity = of_a_kind ? Severity::kInfo : Severity::kWarn;
   finding.unit = Unit::kGbps;
   finding.value = *port.rate_gbps;
-  finding.expected = short_of_owed ? *owed : baseline_gbps;
+  finding.expected = below_required ? *required : baseline_gbps;
   if (port.width_lanes)
     finding.evidence.push_back(
         number_evidence("width_lanes", where, *port.width_lanes, 0, Unit::kCount));
@@ -104,7 +104,7 @@ Judged link_flaps(const Check& check, const Observed& observed) {
       "hw.link_downed"};
   return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
     Outcome outcome =
-        judge_counters(check, observed, host, port, {.names = kNames, .owed = is_mlx5(port)});
+        judge_counters(check, observed, host, port, {.names = kNames, .required = is_mlx5(port)});
     if (!outcome) return outcome;
     // All counters count the same events; carrier_changes also counts link-up.
     for (Finding& finding : *outcome) {

@@ -259,7 +259,7 @@ Judged timeouts(const Check& check, const Observed& observed) {
     return judge_counters(check, observed, host, port,
                           {.names = kTimeouts,
                            .direction = Direction::kTransmit,
-                           .owed = is_mlx5(port),
+                           .required = is_mlx5(port),
                            .per_packet = true});
   });
 }
@@ -281,7 +281,7 @@ Judged rnr(const Check& check, const Observed& observed) {
     return judge_counters(check, observed, host, port,
                           {.names = kNames,
                            .direction = Direction::kReceive,
-                           .owed = is_mlx5(port),
+                           .required = is_mlx5(port),
                            .per_packet = true});
   });
 }
@@ -312,9 +312,11 @@ Outcome judge_rdma_discards(const Check& check, const Observed& observed, const 
   const Question in_class = {.names = names, .direction = Direction::kReceive, .per_packet = true};
   Outcome lost = judge_counters(check, observed, host, port, in_class);
   if (lost && !lost->empty()) return lost;
-  Outcome any = judge_counters(
-      check, observed, host, port,
-      {.names = kAny, .direction = Direction::kReceive, .owed = is_mlx5(port), .per_packet = true});
+  Outcome any = judge_counters(check, observed, host, port,
+                               {.names = kAny,
+                                .direction = Direction::kReceive,
+                                .required = is_mlx5(port),
+                                .per_packet = true});
   if (!any) return lost;
   // If the counters of the lossless class show no loss, the drops were of other traffic.
   if (lost || !must_be_lossless(observed, port))

@@ -103,8 +103,8 @@ Judged loopback(const Check& check, const Observed& observed) {
   const SlowByItself slow(observed, Probe::kLoopback);
   // The declared rate; undeclared ports are expected to be alike.
   const auto owed_to = [&](const FlowSample& sample) {
-    const double owed = expected_gbps(observed, sample.flow);
-    return owed > 0 ? owed : 1;
+    const double expected = expected_gbps(observed, sample.flow);
+    return expected > 0 ? expected : 1;
   };
   double best = 0;
   for (const FlowSample* sample : flows)

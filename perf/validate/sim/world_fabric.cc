@@ -272,11 +272,11 @@ void WorldFabric::step(const Round& round, std::vector<Running>& flows, double t
     const bool cut = std::ranges::any_of(flow.links, is_cut);
     const bool tcp = world_.recovery == Recovery::kTcp;
     // The reverse path of TCP's acknowledgments: without it nothing is sent, but nothing is lost.
-    const bool deaf =
+    const bool unresponsive =
         tcp && (is_cut(port_link(ends.to, true, 0)) || is_cut(port_link(ends.from, false, 0)));
     // Packets in flight are lost, and the flow stalls until a timer expires, which TCP starts at
     // the loss.
-    if (cut || deaf) {
+    if (cut || unresponsive) {
       const bool begins = time_s >= flow.silent_until_s;
       if (cut && begins)
         flow.lost += world_.gbps(ends.from) / flow.streams * 2 * kSwitch_us * 1e3 / 8 / kPacket;

@@ -22,8 +22,8 @@ TEST(Tasks, MoveOnceWhenStirredAndAlwaysWhenAsked) {
   EXPECT_EQ(task.starts, 1);
   tasks.progress();
   EXPECT_EQ(task.turns, 0);
-  tasks.stir(&task);
-  tasks.stir(&task);
+  tasks.mark_ready(&task);
+  tasks.mark_ready(&task);
   tasks.progress();
   tasks.progress();
   EXPECT_EQ(task.turns, 1);

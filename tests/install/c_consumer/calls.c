@@ -262,7 +262,7 @@ static void bad_input(weft_comm_t* comm, int n) {
   FAILS(weft_world_from_environment(&options, &world), WEFT_INVALID_ARGUMENT, "WEFT_OPTIONS_INIT");
   options.size = sizeof options;
   options.version = 900;
-  FAILS(weft_world_from_environment(&options, &world), WEFT_VERSION_MISMATCH, "version 0.9.0");
+  FAILS(weft_world_from_environment(&options, &world), WEFT_VERSION_MISMATCH, "weft.h 0.9.0");
   options.version = WEFT_VERSION;
   options.integrity = 7;
   FAILS(weft_world_from_environment(&options, &world), WEFT_INVALID_ARGUMENT, "integrity is 7");

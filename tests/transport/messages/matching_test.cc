@@ -328,28 +328,28 @@ TEST(Matching, WhatIsDroppedCountsNoMore) {
 }
 
 TEST(Matching, TheLimitIsAVariableAndTheErrorNamesIt) {
-  const char* const of_the_user = std::getenv("WEFT_UNCLAIMED_BYTES");
+  const char* const of_the_user = std::getenv("WEFT_UNEXPECTED_BYTES");
   const std::string before = of_the_user ? of_the_user : "";
-  unsetenv("WEFT_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNEXPECTED_BYTES");
   EXPECT_EQ(unexpected_limit(), std::size_t{1} << 30);
-  setenv("WEFT_UNCLAIMED_BYTES", "4096", 1);
+  setenv("WEFT_UNEXPECTED_BYTES", "4096", 1);
   EXPECT_EQ(unexpected_limit(), 4096u);
   for (const char* const wrong : {"4095", "much", "-1", "2251799813685248"}) {
-    setenv("WEFT_UNCLAIMED_BYTES", wrong, 1);
+    setenv("WEFT_UNEXPECTED_BYTES", wrong, 1);
     try {
       (void)unexpected_limit();
       ADD_FAILURE() << wrong;
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("WEFT_UNCLAIMED_BYTES"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("WEFT_UNEXPECTED_BYTES"), std::string::npos)
           << error.what();
     }
   }
-  before.empty() ? unsetenv("WEFT_UNCLAIMED_BYTES")
-                 : setenv("WEFT_UNCLAIMED_BYTES", before.c_str(), 1);
+  before.empty() ? unsetenv("WEFT_UNEXPECTED_BYTES")
+                 : setenv("WEFT_UNEXPECTED_BYTES", before.c_str(), 1);
   EXPECT_EQ(
       too_far_ahead(4096),
       "its unexpected messages exceed 4096 bytes, or those of all ranks exceed 8589934592; raise "
-      "WEFT_UNCLAIMED_BYTES (or WEFT_UNCLAIMED_TOTAL_BYTES), or let it run less far ahead");
+      "WEFT_UNEXPECTED_BYTES (or WEFT_UNEXPECTED_TOTAL_BYTES), or let it run less far ahead");
 }
 
 // The memory of a finished message is reused: the new message must not inherit any state.

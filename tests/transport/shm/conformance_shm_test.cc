@@ -47,9 +47,9 @@ INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach
 
 TEST(ShmMessages, OfAPeerThatIsFarAheadWaitInItsMemory) {
   constexpr std::size_t kLimit = 2 << 20;
-  setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
+  setenv("WEFT_UNEXPECTED_BYTES", std::to_string(kLimit).c_str(), 1);
   Net two(maker("", "slots").make(2));
-  unsetenv("WEFT_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNEXPECTED_BYTES");
   expect_slowed_not_failed(two, kLimit, 48 << 10, 1000);
 }
 

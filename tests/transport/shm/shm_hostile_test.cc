@@ -47,9 +47,9 @@ using shm::Kind;
 class ShmHostile : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("WEFT_UNCLAIMED_BYTES", "65536", 1);
+    setenv("WEFT_UNEXPECTED_BYTES", "65536", 1);
     raw_ = std::make_unique<RawShm>(3);
-    unsetenv("WEFT_UNCLAIMED_BYTES");
+    unsetenv("WEFT_UNEXPECTED_BYTES");
   }
   // Rank 1's pending transfers fail and name it; rank 2 continues.
   void expect_end(std::string_view why) {
@@ -163,7 +163,7 @@ TEST_F(ShmHostile, NorIsMemoryTakenForOneThatIsEndless) {
   for (int i = 0; i < 8; ++i) raw_->say(1, 100, "fill");
   raw_->write(1, Kind::kCma, 101, std::uint64_t{1} << 60, 4096);
   raw_->poll();
-  expect_end("WEFT_UNCLAIMED_BYTES");
+  expect_end("WEFT_UNEXPECTED_BYTES");
 }
 
 // Region, serial and offset also come from the peer. (Here the directory is this process's own.)

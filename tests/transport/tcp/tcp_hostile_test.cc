@@ -22,14 +22,14 @@ class TcpHostile : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("WEFT_TCP_DATAGRAMS", "1", 1);
-    setenv("WEFT_UNCLAIMED_BYTES", "65536", 1);
+    setenv("WEFT_UNEXPECTED_BYTES", "65536", 1);
     socket_ = tcp::open_socket("lo", "127.0.0.1", true);
     const auto says = [this](Rank, const std::string& right) {
       return with_port(right, port_of(socket_.get()));
     };
     raw_ = std::make_unique<RawPeer>(says, 3);
     unsetenv("WEFT_TCP_DATAGRAMS");
-    unsetenv("WEFT_UNCLAIMED_BYTES");
+    unsetenv("WEFT_UNEXPECTED_BYTES");
     for (const Rank r : {1, 2}) {
       streams_[r] = Fd::from([&] { return raw_->connect_as_peer(r); });
       raw_->poll();

@@ -51,11 +51,11 @@ TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
 // memory limit.
 TEST(TcpMessages, OfAPeerThatIsFarAheadWaitInTheKernel) {
   constexpr std::size_t kLimit = 2 << 20, kBytes = 48 << 10, kMessages = 1000;
-  setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
+  setenv("WEFT_UNEXPECTED_BYTES", std::to_string(kLimit).c_str(), 1);
   Net two(make_in_threads(2, [](Job& job, Rank) {
     return make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
   }));
-  unsetenv("WEFT_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNEXPECTED_BYTES");
   expect_slowed_not_failed(two, kLimit, kBytes, kMessages);
 }
 

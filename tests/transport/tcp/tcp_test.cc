@@ -174,9 +174,9 @@ TEST(TcpStrangers, APeerCannotWritePastAReceive) {
 // memory. Messages that are received do not count.
 TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
   for (const auto kind : {tcp::FrameKind::kEager, tcp::FrameKind::kAnnounce}) {
-    setenv("WEFT_UNCLAIMED_BYTES", "8192", 1);
+    setenv("WEFT_UNEXPECTED_BYTES", "8192", 1);
     RawPeer raw;
-    unsetenv("WEFT_UNCLAIMED_BYTES");
+    unsetenv("WEFT_UNEXPECTED_BYTES");
     const int peer = raw.connect_as_peer();
     raw.poll(10000);  // otherwise a receive would connect to the peer
     char word = 0;

@@ -2,7 +2,6 @@
 // without other effects. tests/fuzz/verbs_fuzz.cc covers the rest.
 // ctest: alone
 #include "support/fakes/verbs_peer.h"
-#include "transport/offers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +15,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "transport/offers.h"
 
 namespace weft::testing {
 namespace {
@@ -187,9 +188,9 @@ TEST_F(VerbsPeer, SaysWhatMakesSense) {
 }
 
 TEST(VerbsPeers, AreNotEndlesslyAhead) {
-  setenv("WEFT_UNCLAIMED_BYTES", "8192", 1);
+  setenv("WEFT_UNEXPECTED_BYTES", "8192", 1);
   VerbsPeers net(2);
-  unsetenv("WEFT_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNEXPECTED_BYTES");
   Completion out[1];
   VerbsMessageFront front;
   front.bytes = 8;
@@ -210,7 +211,7 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
   }
   EXPECT_LT(sent, 1200);
   EXPECT_THAT(net.transport->cause(1).to_string(),
-              AllOf(HasSubstr("host1"), HasSubstr("8192"), HasSubstr("WEFT_UNCLAIMED_BYTES")));
+              AllOf(HasSubstr("host1"), HasSubstr("8192"), HasSubstr("WEFT_UNEXPECTED_BYTES")));
 }
 
 // A long message needs so many requests that they are posted in two parts, and the first one fails

@@ -50,7 +50,7 @@ class VerbsSever : public OnVerbs {
     }
   }
   // Updates the ends' state: pending transfers with the peer will never complete.
-  static void sever(Net& net, Rank a, Rank b, std::uint32_t id_high) {
+  static void disconnect_both(Net& net, Rank a, Rank b, std::uint32_t id_high) {
     net[a].transport().recovery()->disconnect(b);
     net[b].transport().recovery()->disconnect(a);
     net[a].cancel(id_high);
@@ -87,7 +87,7 @@ TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
     Buffer waits(kSlot);
     both[0].recv(1, next_tag_++, waits, kBefore);
     for (int i = 0; i < round * 3; ++i) both.poll_all();
-    sever(both, 0, 1, kBefore);
+    disconnect_both(both, 0, 1, kBefore);
     for (Buffer& b : to) b.wipe();
     for (Buffer& b : from) b.wipe();
     ASSERT_NO_FATAL_FAILURE(open_again(both, 0, 1));
@@ -110,7 +110,7 @@ TEST_F(VerbsSever, OtherPeersGoOn) {
   from.fill(5);
   three[0].send(2, 1000, from);
   for (int i = 0; i < 20; ++i) three.poll_all();
-  sever(three, 0, 1, 99);
+  disconnect_both(three, 0, 1, 99);
   three[2].recv(0, 1000, to);
   ASSERT_TRUE(three.finish());
   EXPECT_TRUE(has_pattern(to.data(), kLong, 5));
@@ -129,7 +129,7 @@ TEST_F(VerbsSever, OtherPeersGoOn) {
 TEST_F(VerbsSever, MayBeOpenedSeveralTimes) {
   Net both = net(2);
   exchange(both, 0, 1);
-  sever(both, 0, 1, 99);
+  disconnect_both(both, 0, 1, 99);
   for (int i = 0; i < 5; ++i) {
     EXPECT_FALSE(both[0].transport().recovery()->reopen(1).empty());
     EXPECT_FALSE(both[1].transport().recovery()->reopen(0).empty());

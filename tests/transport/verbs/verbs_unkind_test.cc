@@ -262,9 +262,9 @@ TEST_F(VerbsUnkind, APortThatIsDownIsNotWaitedForWhereAnotherRailIs) {
 
 TEST_F(VerbsUnkind, AMessageOfAPeerThatIsFarAheadWaitsForASlot) {
   constexpr std::size_t kLimit = 2 << 20;
-  setenv("WEFT_UNCLAIMED_BYTES", std::to_string(kLimit).c_str(), 1);
+  setenv("WEFT_UNEXPECTED_BYTES", std::to_string(kLimit).c_str(), 1);
   Net two = net(2);
-  unsetenv("WEFT_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNEXPECTED_BYTES");
   expect_slowed_not_failed(two, kLimit, 12 << 10, 1000);
 }
 

@@ -193,7 +193,7 @@ Named name_fault(const LabFault& fault, const Seen& seen, const MatrixLab& lab) 
   // What comes and goes in both directions need not be there while the second one is measured.
   const bool one_will_do = comes_and_goes(fault) && fault.place == FaultPlace::kPort;
   if (!is_loosely_placed(fault)) named.place = one_will_do ? !covered.empty() : covered == exact;
-  // Whoever does not know has named nothing.
+  // A report without a place has named nothing.
   if (seen.verdict == "unknown" && !is_word_of(row->verdicts, seen.verdict)) return {};
   return named;
 }

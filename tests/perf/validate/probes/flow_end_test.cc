@@ -216,9 +216,9 @@ TEST(TcpEnd, WhoeverIsNotThereIsAnErrorAndNoWait) {
   const auto alone = make_tcp_end(order_of(Probe::kRate, true), loopback());
   alone->connect("127.0.0.1 1 42");
   EXPECT_THAT(alone->run().error, HasSubstr("connect: "));
-  const auto deaf = make_tcp_end(order_of(Probe::kRate, true), loopback());
-  deaf->connect("");
-  EXPECT_THAT(deaf->run().error, HasSubstr("could not listen"));
+  const auto alone = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  alone->connect("");
+  EXPECT_THAT(alone->run().error, HasSubstr("could not listen"));
 }
 
 TEST(TcpEnd, AStrangerIsTurnedAway) {
