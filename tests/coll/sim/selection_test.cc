@@ -1,8 +1,8 @@
 // `auto` against every fixed algorithm, in simulation, over a grid of jobs and sizes.
 //
 // The whole grid takes hours, and resumes after an interruption:
-//   WEFT_SELECTION_GRID=grid.txt build/release/tests/coll_sim_tests \
-//     --gtest_filter=Selection.OverTheWholeGrid
+//   export WEFT_SELECTION_GRID=grid.txt
+//   build/release/tests/coll_sim_tests --gtest_filter=Selection.OverTheWholeGrid
 // A line of the file is a cell: collective, hosts, ranks per host, bytes; the choice of `auto` and
 // its time, the best algorithm and its time, the bound (us).
 // labels: sim

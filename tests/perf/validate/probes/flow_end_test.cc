@@ -213,12 +213,12 @@ TEST(EndSample, OfSeveralStreamsHasSumsAndMeans) {
 }
 
 TEST(TcpEnd, WhoeverIsNotThereIsAnErrorAndNoWait) {
-  const auto alone = make_tcp_end(order_of(Probe::kRate, true), loopback());
-  alone->connect("127.0.0.1 1 42");
-  EXPECT_THAT(alone->run().error, HasSubstr("connect: "));
-  const auto alone = make_tcp_end(order_of(Probe::kRate, true), loopback());
-  alone->connect("");
-  EXPECT_THAT(alone->run().error, HasSubstr("could not listen"));
+  const auto refused = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  refused->connect("127.0.0.1 1 42");
+  EXPECT_THAT(refused->run().error, HasSubstr("connect: "));
+  const auto no_peer = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  no_peer->connect("");
+  EXPECT_THAT(no_peer->run().error, HasSubstr("could not listen"));
 }
 
 TEST(TcpEnd, AStrangerIsTurnedAway) {
