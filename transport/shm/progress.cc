@@ -17,10 +17,7 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
     }
     for (std::size_t i = 0; i < waiting_.size();) {
       Peer& p = peer_of(waiting_[i]);
-      std::size_t gone = 0;
-      for (; gone < p.backlog.size() && try_send(p, p.backlog[gone]); ++gone)
-        if (p.backlog[gone].held >= 0) drop_slot(p.backlog[gone].held);
-      p.backlog.erase(p.backlog.begin(), p.backlog.begin() + static_cast<std::ptrdiff_t>(gone));
+      send_backlog(p);
       if (p.backlog.empty())
         waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
       else
@@ -33,6 +30,22 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
     }
   }
   return done_.hand_out(out);
+}
+
+// A message that waits for a slot holds up those behind it, except staged ones: they have theirs,
+// and it may be one of those that the first message waits for.
+void ShmTransport::send_backlog(Peer& p) noexcept {
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < p.backlog.size(); ++i) {
+    Waiting& w = p.backlog[i];
+    if ((left == 0 || w.held >= 0) && try_send(p, w)) {
+      if (w.held >= 0) drop_slot(w.held);
+    } else {
+      if (left != i) p.backlog[left] = w;
+      ++left;
+    }
+  }
+  p.backlog.resize(left);
 }
 
 void ShmTransport::fail_transfers(Peer& p) noexcept {

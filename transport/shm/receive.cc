@@ -329,15 +329,19 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
   return kept;
 }
 
-// Views of all receivers together never hold all slots of a class, since the sender may need one to
-// send what they wait for. Beyond a receiver's share the bytes are copied out at once.
+// Receivers together never hold all slots of a class, as views or as unexpected messages, since the
+// sender may need one to send what they wait for. Beyond a receiver's share the bytes are copied
+// out at once. A short message may lie in a longer slot, so the slot's own class counts.
 bool ShmTransport::keep(Peer& p, const Message& m, std::uint32_t cell) noexcept {
   std::int8_t& kept = p.kept.cells[cell % kRing];
   if (m.kind != Kind::kSlot || kept) return true;
   int size = 0;
-  while (size + 1 < kSlotClasses && m.bytes > kSlots[size].bytes) ++size;
-  const int others = std::max(1, static_cast<int>(peers_.size()) - 1);
-  if (p.kept.slots[size] >= kSlots[size].count / others) return false;
+  while (size + 1 < kSlotClasses && m.address >= slot_base_[size + 1]) ++size;
+  // A rank that sends to itself has no share.
+  const int others = &p == &peers_[static_cast<std::size_t>(me_)]
+                         ? kAllSlots
+                         : std::max(1, static_cast<int>(peers_.size()) - 1);
+  if (p.kept.slots[size] >= (kSlots[size].count - 1) / others) return false;
   ++p.kept.slots[size];
   kept = static_cast<std::int8_t>(size + 1);
   return true;

@@ -146,6 +146,7 @@ class ShmTransport final : public Transport, private Boards, private Views, priv
   void breaks(Peer& p, std::string why) noexcept;
   void fail_transfers(Peer& p) noexcept;
   bool try_send(Peer& p, Waiting& w) noexcept;
+  void send_backlog(Peer& p) noexcept;
   Cell* next_cell(Peer& p) noexcept;
   void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
   Code agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,

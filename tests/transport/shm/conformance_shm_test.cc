@@ -11,11 +11,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/jobs/processes.h"
@@ -59,6 +62,77 @@ TEST(ShmMessages, ThatWereLateLeaveNoMemoryBehind) {
     expect_memory_comes_back(two, 20 << 20, 20);
     expect_memory_comes_back(two, 48 << 10, 4000);
   }
+}
+
+// Receivers hold slots as views and as unexpected messages. What they wait for still comes.
+TEST(ShmSlots, HeldByReceiversLeaveOneForWhatTheyWaitFor) {
+  for (const int n : {2, 3}) {
+    Net net(maker("", "slots").make(n));
+    constexpr std::uint64_t kViews = 50, kUnexpected = 10, kEach = 100;
+    std::deque<Buffer> from, to;
+    std::vector<std::pair<int, std::uint64_t>> lent;
+    std::uint64_t tag = 0;
+    for (const std::size_t bytes : {60000, 100000, 200000}) {
+      for (int r = 1; r < n; ++r)
+        for (std::uint64_t i = 0; i < kViews; ++i)
+          lent.emplace_back(r, net[r].post(Transfer::Kind::kView, 0, tag + i, nullptr, bytes));
+      for (std::uint64_t i = 0; i < kViews + kUnexpected; ++i) {
+        from.emplace_back(bytes).fill(tag + i);
+        for (int r = 1; r < n; ++r) net[0].send(r, tag + i, from.back());
+      }
+      from.emplace_back(bytes).fill(tag + kEach - 1);
+      for (int r = 1; r < n; ++r) {
+        net[0].send(r, tag + kEach - 1, from.back());
+        const auto got = net[r].recv(0, tag + kEach - 1, to.emplace_back(bytes));
+        ASSERT_TRUE(net.until([&] { return net[r].done(got); })) << bytes << " bytes";
+        EXPECT_TRUE(has_pattern(to.back().data(), bytes, tag + kEach - 1));
+      }
+      tag += kEach;
+    }
+    ASSERT_TRUE(net.until([&] { return net[0].idle(); }));
+    for (const auto& [r, id] : lent) net[r].transport().views()->release(net[r].result(id).token);
+    tag = 0;
+    for (const std::size_t bytes : {60000, 100000, 200000}) {
+      for (int r = 1; r < n; ++r)
+        for (std::uint64_t i = kViews; i < kViews + kUnexpected; ++i)
+          net[r].recv(0, tag + i, to.emplace_back(bytes));
+      tag += kEach;
+    }
+    ASSERT_TRUE(net.finish());
+  }
+}
+
+// A message that waits for a slot is queued before staged messages, which have all the others.
+TEST(ShmSlots, OfStagedMessagesBehindOneThatWaitsComeFree) {
+  Net net(maker("", "slots").make(2));
+  constexpr std::size_t kBytes = 200000;
+  Staging* const staging = net[0].transport().staging();
+  std::vector<void*> staged;
+  while (void* const one = staging->stage(kBytes)) staged.push_back(one);
+  ASSERT_FALSE(staged.empty());
+  const auto lent =
+      net[1].post(Transfer::Kind::kView, 0, 100, nullptr, kBytes);  // holds the last slot
+  Buffer first(kBytes), second(kBytes), to(kBytes);
+  second.fill(2);
+  net[0].send(1, 100, first);
+  ASSERT_TRUE(net.until([&] { return net[1].done(lent); }));
+  net[0].send(1, 101, second);
+  std::deque<Buffer> into;
+  for (std::size_t i = 0; i < staged.size(); ++i) {
+    Buffer source(kBytes);
+    source.fill(10 + i);
+    std::memcpy(staged[i], source.data(), kBytes);
+    net[0].post(Transfer::Kind::kSend, 1, i, staged[i], kBytes);
+    staging->unstage(staged[i]);
+    net[1].recv(0, i, into.emplace_back(kBytes));
+  }
+  const auto got = net[1].recv(0, 101, to);
+  ASSERT_TRUE(net.until([&] { return net[1].done(got); }));
+  EXPECT_TRUE(has_pattern(to.data(), kBytes, 2));
+  for (std::size_t i = 0; i < staged.size(); ++i)
+    EXPECT_TRUE(has_pattern(into[i].data(), kBytes, 10 + i)) << i;
+  net[1].transport().views()->release(net[1].result(lent).token);
+  ASSERT_TRUE(net.finish());
 }
 
 // If one rank cannot open a file of shared memory, all ranks report this and name the rank. They
