@@ -237,7 +237,7 @@ void VerbsTransport::flush() noexcept {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
       tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
-    ring_doorbell(lane);
+    if (lane.chained > 0) ring_doorbell(lane);
     lane.touched = false;
   }
   touched_.clear();

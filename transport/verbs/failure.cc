@@ -60,6 +60,7 @@ void VerbsTransport::end_lane(Lane& lane) noexcept {
   lane.writing.clear();
   lane.writes.clear();
   lane.chained = lane.receives = 0;
+  lane.signal = false;
   lane.done = lane.signalled = lane.payload = lane.posted;
 }
 

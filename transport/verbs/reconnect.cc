@@ -173,6 +173,7 @@ void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
   Peer& peer = peer_in(c);
   for (Lane* lane : peer.lanes) {
     lane->chained = 0;
+    lane->signal = false;
     lane->drained = !lane->qp;
     if (lane->qp) lane->qp->stop();
   }
