@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// For the top command, before others are added: these inherit it.
+// Set it on the top command before subcommands are added, since they inherit it.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 }  // namespace weft
