@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank that was asked to end has for its last words.
+// Time between SIGTERM and SIGKILL, for a rank's last messages.
 constexpr std::chrono::seconds kLastWords{5};
 
 void bind_to_core(int number) {
@@ -35,7 +35,7 @@ void bind_to_core(int number) {
   CPU_ZERO(&one);
   for (int c = 0; c < CPU_SETSIZE; ++c)
     if (CPU_ISSET(c, &all) && skip-- == 0) CPU_SET(c, &one);
-  sched_setaffinity(0, sizeof one, &one);  // a wish: without it the rank is only slower
+  sched_setaffinity(0, sizeof one, &one);  // best effort: only performance depends on it
 }
 
 sigset_t guarded_signals() {
@@ -60,7 +60,7 @@ pid_t spawn(const RankCommand& command, int stdout_fd, int death_signal) {
   const pid_t pid = fork();
   if (pid < 0) throw Error(fmt::format("fork: {}", std::strerror(errno)));
   if (pid > 0) {
-    setpgid(pid, pid);  // here and in the child: whoever comes first
+    setpgid(pid, pid);  // in parent and child: either may run first
     return pid;
   }
   setpgid(0, 0);
@@ -156,7 +156,7 @@ int run_ranks(const std::vector<RankCommand>& commands, std::chrono::millisecond
       std::erase_if(running, [&](pid_t pid) {
         int status = 0;
         if (waitpid(pid, &status, WNOHANG) != pid) return false;
-        // What the lab itself ended says nothing about the command.
+        // Ignore the status of ranks that the lab itself ended.
         if (!asked_to_end) worst = std::max(worst, exit_code_of(status));
         return true;
       });
