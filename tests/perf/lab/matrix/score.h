@@ -22,12 +22,11 @@ struct ScoreRow {
 };
 
 struct Score {
-  std::vector<ScoreRow> rows;  // in order of first appearance
-  std::vector<ScoreRow>
-      kinds;        // runs with one fault, by its kind, if it has rows by place
-  ScoreRow faults;  // all runs with one fault, together
+  std::vector<ScoreRow> rows;   // in order of first appearance
+  std::vector<ScoreRow> kinds;  // runs with one fault, by its kind, if it has rows by place
+  ScoreRow faults;              // all runs with one fault, together
   // How often a single fault of the first kind was reported as the second; "nothing": no claim,
-  // "-": no report. Only the first claim of a run counts, since reports list the heaviest one first.
+  // "-": no report. Only the first claim of a run counts: reports list the heaviest one first.
   std::map<std::string, std::map<std::string, int>> confusion;
 };
 
