@@ -1,4 +1,4 @@
-// The look of --help: at most 100 columns, a type and a default for every option.
+// Formats --help: at most 100 columns, with a type and a default for every option.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -52,9 +52,9 @@ void replace_fd(int from, int to) {
   }
 }
 
-// The child has a process group of its own: a signal to the group reaches what it starts, and the
-// terminal's Ctrl-C reaches weft alone, which passes it on. `stdout_fd` -1 leaves standard output
-// as it is; `death_signal` 0 lets the child outlive this process.
+// The child gets its own process group: a signal to the group also reaches its children, and the
+// terminal's Ctrl-C reaches only weft, which forwards it. `stdout_fd` -1 inherits standard output;
+// `death_signal` 0 lets the child outlive this process.
 pid_t spawn(const RankCommand& command, int stdout_fd, int death_signal) {
   const pid_t parent = getpid();
   const pid_t pid = fork();

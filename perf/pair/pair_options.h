@@ -18,7 +18,7 @@ struct PairOptions {
   std::string device;        // empty: the first rail
   int device_port = 0;       // 0: the first active port
   int tcp_port = 18515;
-  std::string size;  // of a message; empty: 64K for bandwidth, 2 for latency
+  std::string size;  // per message; empty: 64K for bandwidth, 2 for latency
   bool all_sizes = false;
   int iterations = 0;  // 0: 1000, and 5000 for the bandwidth of writes
   double seconds = 0;  // > 0: duration of a test, instead of iterations

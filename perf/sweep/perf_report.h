@@ -95,7 +95,7 @@ bool has_in_place(Collective collective);
 // The out-of-place half if there is one, otherwise the in-place half.
 const PerfHalf& first_half(const PerfRow& row);
 
-const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" where nothing reduces
+const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" if nothing is reduced
 double algbw(const PerfRow& row, const PerfHalf& half);
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
 // The busbw of one group of a split run.
