@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kUnits = "KMGT";
-// What a process can address; times ranks, or with what surrounds a buffer, it is still below 2^64.
+// A process's address space (128 TiB): the product with a number of ranks still fits 64 bits.
 constexpr std::uint64_t kMost = std::uint64_t{128} << 40;
 
 }  // namespace

@@ -41,7 +41,7 @@ Json to_json(const CLI::Option& option) {
           {"required", option.get_required()}};
 }
 
-// All that may follow the path: commands, options, and collectives where one is wanted.
+// Returns the words that may follow a command: subcommands, options, and names of collectives.
 std::vector<std::string> words_after(const CLI::App& command) {
   std::vector<std::string> words;
   for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))

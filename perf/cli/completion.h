@@ -1,4 +1,4 @@
-// `weft completion`: what a shell, or a test, wants to know of all commands and options.
+// `weft completion`: lists all commands and options, for shells and tests.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ nlohmann::ordered_json options_of(const CLI::App& app);
 // Returns a script for bash, made from the definitions of the options.
 std::string bash_completion(const CLI::App& app);
 
-// Adds `weft completion bash|json`, which prints one or the other. To be called last.
+// Adds `weft completion bash|json`. Call this after all other commands were added.
 void add_completion(CLI::App& app, int& exit_code);
 
 }  // namespace weft

@@ -21,7 +21,7 @@ class Help : public CLI::Formatter {
     return wrapped(option->get_description(), kColumns - kNameColumns);
   }
 
-  // The type and the default; what a value may be is said by the description.
+  // The type and the default; the description lists the allowed values.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const std::string all = option->get_type_name();
@@ -36,7 +36,7 @@ class Help : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override {
     std::istringstream lines(app->get_footer());
     std::string text;
-    for (std::string line; std::getline(lines, line);)  // a line that fits may be of a table
+    for (std::string line; std::getline(lines, line);)  // may be a table row
       text += (line.size() <= kColumns ? line : wrapped(line, kColumns)) + "\n";
     return text;
   }

@@ -1,4 +1,4 @@
-// The look of --help: at most 100 columns, a type and a default for every option.
+// Formats --help: at most 100 columns, with a type and a default for every option.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// For the top command, before others are added: these inherit it.
+// Set it on the top command before subcommands are added, since they inherit it.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 }  // namespace weft

@@ -53,7 +53,7 @@ void add_launch(CLI::App& app, int& exit_code) {
   command->add_flag("--bind,!--no-bind", a->options.bind,
                     "give each rank its share of the cores (default)");
   command->add_flag("--tag", a->options.tag, "put [rank] before each line of output");
-  // Behind "--" everything is the program's, also what looks like an option of ours.
+  // Everything after "--" belongs to the program, even if it looks like an option of weft.
   command
       ->add_option("program", a->command,
                    "what to run, and its arguments, after --; `weft` is this binary")

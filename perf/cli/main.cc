@@ -25,15 +25,15 @@
 
 namespace {
 
-// Started without one of the three streams, a program would hand out its number to the next file or
-// socket, and print into that.
+// If a standard stream is closed, the next file or socket would get its descriptor, and output
+// would be written there.
 void open_missing_streams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
   }
 }
 
-// A report that a full disk cut off must not pass for a whole one.
+// Fails if standard output could not be written, such as to a full disk.
 int after_output(int exit_code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
@@ -42,7 +42,7 @@ int after_output(int exit_code) {
   return weft::kExitError;
 }
 
-// The version, and what is loaded where a machine has it.
+// The version, and for each optional library its file or why it could not be loaded.
 std::string version() {
   std::string text = "weft " WEFT_VERSION;
   for (const weft::LibraryState& l : weft::libraries())
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return weft::kExitError;
   }
-  if (argv[1][0] != '-') {  // CLI11 would only say that a command is missing
+  if (argv[1][0] != '-') {  // CLI11's error would not name the word
     const auto commands = app.get_subcommands([](CLI::App*) { return true; });
     if (std::ranges::none_of(commands, [&](const auto* c) { return c->check_name(argv[1]); })) {
       std::fprintf(stderr, "weft: %s\n", weft::no_command(app, argv[1]).c_str());

@@ -1,4 +1,4 @@
-// Looks at the words before the mark. Does not know the commands.
+// Checks the words before the mark. Does not know the commands.
 #include "perf/cli/mark.h"
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-// The mark "--", behind which everything is another program's.
+// Keeps the "--" that separates weft's options from the command line of the program it starts.
 #pragma once
 
 #include <vector>
 
 namespace weft {
 
-// CLI11 takes the first "--" after an option that may have a value for the end of its values: where
-// "--json [FILE]" is followed by "-- PROGRAM", the mark is said twice.
+// CLI11 consumes a "--" that follows an option with an optional value, as the end of its values.
+// This function doubles the "--" in "--json -- PROGRAM", so that one remains.
 void keep_mark(std::vector<char*>& arguments);
 
 }  // namespace weft

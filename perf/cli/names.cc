@@ -58,7 +58,7 @@ std::vector<DType> dtypes_named(std::string_view flag, std::string_view text) {
 
 std::vector<RedOp> redops_named(std::string_view flag, std::string_view text) {
   if (text == "all") return {std::begin(kAllRedOps), std::end(kAllRedOps)};
-  if (text == "mulsum") return {RedOp::kPreMulSum};  // as nccl-tests calls it
+  if (text == "mulsum") return {RedOp::kPreMulSum};  // nccl-tests' name
   if (const auto found = redop_from(text)) return {*found};
   throw Error(fmt::format("{} {}: there is no such operator{}; there are {}, all", flag, text,
                           did_you_mean(text, words(kAllRedOps)), redop_names()));

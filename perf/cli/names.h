@@ -29,7 +29,7 @@ void check_algorithm(Collective collective, std::string_view algorithm);
 void check_applies(Collective collective, std::string_view algorithm, const Shape& shape);
 
 Shape shape_of(const Topology& topology, Rank rank, Rank root);
-// The ranks are dealt to the hosts in blocks of equal size (the first hosts have one more).
+// Ranks are assigned to hosts in contiguous blocks of equal size (the first hosts have one more).
 Shape shape_of(int ranks, int hosts, Rank rank, Rank root);
 
 }  // namespace weft

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-// "--algo" for "--algoo"; empty where nothing is like it.
+// "--algo" for "--algoo"; empty if no option is similar.
 std::string option_like(const CLI::App& command, const std::string& typed) {
   if (!typed.starts_with("--")) return "";
   std::vector<std::string> names;
@@ -46,8 +46,8 @@ std::string short_of(const std::string& number) {
   return number.substr(0, number[last] == '.' ? last : last + 1);
 }
 
-// The library's wording of a value that a check refused, with the value in front; and a range
-// whose other end is the largest number there is without that end.
+// Rewords CLI11's message about a refused value: puts the value first, and does not print the
+// largest number of a type as the end of a range.
 std::string reworded(const std::string& text) {
   std::smatch m;
   static const std::regex range(R"(^(\S+): Value (.*) not in range (\S+) to (\S+)$)");
@@ -101,7 +101,7 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   if (const CLI::Option* collective = command->get_option_no_throw("collective");
       collective != nullptr && collective->count() > 0) {
     const std::string typed = collective->results().front(), here = command_for(typed);
-    if (!here.empty() && !collective_from(typed))  // its options are another program's
+    if (!here.empty() && !collective_from(typed))  // a foreign program, whose options do not apply
       return fmt::format("{}: {}: it is `{}` here", name, typed, here);
   }
   const std::vector<std::string> extras = app.remaining(true);
@@ -147,7 +147,7 @@ void refuse_given(const CLI::App& command, std::initializer_list<const char*> op
 }
 
 void warn(const std::vector<std::string>& warnings, bool about_command_line) {
-  constexpr const char* kWarned = "_WEFT_WARNED";  // no setting: told to the ranks
+  constexpr const char* kWarned = "_WEFT_WARNED";  // internal: inherited by the ranks
   static bool warned_here = false;
   if (about_command_line && !warned_here && std::getenv(kWarned) != nullptr) return;
   for (const char* name : {"WEFT_RANK", "PMIX_RANK", "PMI_RANK", "RANK"})

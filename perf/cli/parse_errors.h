@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Returns one line, which begins with "weft" and the command as far as that was parsed. `app` is
-// the whole command line.
+// Returns one line that begins with "weft" and the part of the command that was parsed. `app` is
+// the top command.
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
 // Returns "no command 'valdate'; did you mean validate?; there are: ...".
@@ -20,12 +20,12 @@ std::string no_command(const CLI::App& command, const std::string& typed);
 // checks let nan pass.
 void refuse_what_is_not_finite(CLI::App& app);
 
-// Throws Error where one of the options was given, which the run would ignore for this reason.
+// Throws Error if one of the options was given; `why` says why the run would ignore it.
 void refuse_given(const CLI::App& command, std::initializer_list<const char*> options,
                   std::string_view why);
 
-// Prints "weft: warning: ..." for each, on one process of a job that a launcher started. Where they
-// are about the command line, the ranks that this process starts do not repeat them.
+// Prints "weft: warning: ..." for each, on one process of a launched job. With about_command_line,
+// the ranks that this process starts do not repeat them.
 void warn(const std::vector<std::string>& warnings, bool about_command_line = true);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The table of foreign spellings of options, and what is done with each.
+// The table of options of other tools, and how weft handles each.
 #include "perf/cli/spellings.h"
 
 #include <fmt/format.h>
@@ -15,19 +15,19 @@
 namespace weft {
 namespace {
 
-// What a command does with an option that it does not have.
+// How a command handles an option that it does not have.
 enum class Way {
-  kAnswered,     // it is an error, which says what to type
-  kTaken,        // it is `here`, with the same meaning
-  kIgnored,      // it goes on without it and its value, and warns
-  kFlagIgnored,  // the same, of an option without a value
+  kAnswered,     // an error that says what to type
+  kTaken,        // replaced by `here`, which means the same
+  kIgnored,      // dropped with its value, with a warning
+  kFlagIgnored,  // dropped with a warning; has no value
 };
 using enum Way;
 
 struct Spelling {
   std::string_view command;  // the last word of the command, or kPair; empty: every command
   std::string_view typed;    // with its hyphens
-  std::string_view here;     // the option in its place; empty: there is none, `about` says why
+  std::string_view here;     // weft's option; empty: none, and `about` says why
   std::string_view about = "";
   Way way = kAnswered;
 };
@@ -54,7 +54,7 @@ constexpr std::string_view kNoLimit = "rates are not limited";
 constexpr Spelling kSpellings[] = {
     {"", "-n", "-N", "ranks"},
     {"", "--np", "-N", "ranks"},
-    // nccl-tests; its short options without a line here are options of `weft perf COLLECTIVE`
+    // nccl-tests; `weft perf COLLECTIVE` has its other short options
     {"perf", "--minbytes", "--begin", "", kTaken},
     {"perf", "--maxbytes", "--end", "", kTaken},
     {"perf", "--stepbytes", "--step", "", kTaken},
@@ -206,8 +206,7 @@ std::string spelling_here(const CLI::App& command, const std::string& typed) {
 
 namespace {
 
-// The line for what was typed, which may have its value behind "=" or, where the option is a
-// letter, at once.
+// Returns the row for a typed option, which may include a value: "--option=value" or "-Ovalue".
 const Spelling* known(std::string_view command, std::string_view word) {
   const auto* const found = std::ranges::find_if(kSpellings, [&](const Spelling& s) {
     if (s.way == kAnswered || !of_command(s, command) || !word.starts_with(s.typed)) return false;
@@ -228,7 +227,7 @@ constexpr std::string_view kOfNcclTests = "iIKmazuSMJTR";
 }  // namespace
 
 std::vector<std::string> take_foreign(std::vector<char*>& arguments) {
-  static std::list<std::string> kept;  // what `arguments` points to
+  static std::list<std::string> kept;  // owns the new words in `arguments`
   std::vector<std::string> warnings;
   const auto word = [&](std::size_t i) { return std::string_view(arguments[i]); };
   if (arguments.size() < 3 || word(1) != "perf") return warnings;

@@ -97,7 +97,7 @@ std::string format_GBps(double GBps) {
 
 bool obeys_escapes() {
   const std::string term = environment("TERM");
-  // A PMIx server's standard output may be a file: it gives the ranks a terminal in any case.
+  // mpirun gives its ranks a pseudo-terminal even if its own standard output is a file.
   return isatty(STDOUT_FILENO) != 0 && !term.empty() && term != "dumb" && !is_set("PMIX_RANK");
 }
 

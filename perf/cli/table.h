@@ -33,21 +33,21 @@ class Table {
   int gap_;
 };
 
-// Formats rows that are all known: every column is as wide as its widest cell, two spaces separate
-// columns, and no line ends in blanks. A last cell that would exceed kColumns goes on below itself.
+// Formats a complete table: every column is as wide as its widest cell, two spaces separate
+// columns, and no line ends in blanks. A last cell that would exceed kColumns is wrapped.
 std::string align(const std::vector<std::vector<std::string>>& rows);
 
 std::string format_us(double us);      // "0.52", "17.3", "8124"
 std::string format_GBps(double GBps);  // "0.047", "12.31"
 
 // Returns whether standard output is a terminal that obeys escape sequences: TERM is set and not
-// "dumb", and the terminal is not one that mpirun made to read from.
+// "dumb", and the terminal is not the pseudo-terminal of an mpirun.
 bool obeys_escapes();
 // Returns whether text on standard output may have colours: obeys_escapes(), and NO_COLOR is unset
 // or empty (no-color.org).
 bool colours();
 
-// Colours the text where colours() says so.
+// Colours the text if colours() is true.
 enum class Paint { kGood, kWarn, kBad, kDim, kBold };
 std::string paint(Paint paint, std::string_view text);
 

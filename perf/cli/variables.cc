@@ -11,7 +11,7 @@
 namespace weft {
 
 std::span<const std::string> weft_variables() {
-  // Without their common beginning.
+  // Without the prefix "WEFT_".
   static const std::vector<std::string> names = {"BUDGET_S",
                                                  "COUNTERS",
                                                  "CROSS_RAIL",

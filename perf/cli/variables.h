@@ -10,8 +10,8 @@ namespace weft {
 // Every variable that weft, its library and its scripts read.
 std::span<const std::string> weft_variables();
 
-// Returns a warning for each variable of `environment` ("NAME=value", ended by a null pointer) that
-// nothing reads and that is like one that is read. A variable like none is the user's own.
+// Returns a warning for each variable in `environment` ("NAME=value", ended by a null pointer) that
+// weft does not read but that resembles one of weft_variables().
 std::vector<std::string> misspelt_variables(const char* const* environment);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // `weft lab netlab`: runs a command as the ranks of several hosts, which are network namespaces.
-// Tells the ranks who they are and reports the bytes that crossed the ports. Does not know how the
+// Sets the ranks' environment and reports the bytes that crossed the ports. Does not know how the
 // script tests/lab/netlab makes the hosts.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-// Rank 0 listens here, in a network namespace that nobody else uses.
+// Rank 0 listens on this port; its network namespace has no other users.
 constexpr int kRootPort = 7100;
 
 struct LabOptions {
@@ -30,7 +30,7 @@ struct LabOptions {
   bool keep = false;
 };
 
-// A lab for as long as this object lives: made here and removed at the end, or one that was up.
+// A lab: either created and removed by this object, or one that was already up.
 class Lab {
  public:
   explicit Lab(const LabOptions& options) : script_(find_script("tests/lab/netlab")) {
@@ -104,7 +104,7 @@ int run_lab(const LabOptions& options) {
   return code;
 }
 
-// The script's own list, so that the two cannot differ.
+// Asks the script, so that the help cannot differ from it.
 std::string faults() {
   std::string list;
   try {

@@ -1,4 +1,4 @@
-// Starts the ranks of a lab, and reports what crossed its ports.
+// Starts the ranks of a lab, and reports the bytes that crossed its ports.
 #include "perf/lab/lab_job.h"
 
 #include <fmt/core.h>
@@ -66,7 +66,7 @@ nlohmann::ordered_json lab_json(const LabJob& job, const LabFacts& facts,
   return json;
 }
 
-// A table on standard error.
+// Prints a table to standard error.
 void print_ports(const std::vector<LabPort>& ports) {
   fmt::print(stderr, "\n{:<6} {:<7} {:>12} {:>12} {:>18}\n", "host", "rail", "tx MB", "rx MB",
              "of the host's tx");
@@ -142,7 +142,7 @@ void add_job_options(CLI::App& lab, LabJob& job) {
 
 std::vector<RankCommand> ranks_of(const LabJob& job, const std::vector<std::string>& rates,
                                   const LabHosts& hosts) {
-  // Of unequal rails the mean: rails x rate is then still what a host can send.
+  // With unequal rails, declare the mean, so that rails x rate remains the rate of a host.
   double gbps = 0;
   for (std::size_t r = 0; r < std::min(rates.size(), static_cast<std::size_t>(job.rails)); ++r)
     gbps += lab_gbps_of(rates[r]) / job.rails;
@@ -167,7 +167,7 @@ std::vector<RankCommand> ranks_of(const LabJob& job, const std::vector<std::stri
           {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},
       };
       if (gbps > 0) rank.environment.emplace_back("WEFT_RAIL_GBPS", fmt::format("{:.6g}", gbps));
-      rank.core = h;  // a host is a core here: its ranks share it, as they share the host's memory
+      rank.core = h;  // one core per host, shared by its ranks
       ranks.push_back(std::move(rank));
     }
   }

@@ -1,5 +1,5 @@
-// The part that both labs share: who the ranks are, the bytes that crossed the ports, and the
-// report. Does not know how a lab is made.
+// The part that both labs share: the ranks, the bytes that crossed the ports, and the report. Does
+// not know how a lab is made.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,10 +17,10 @@ struct LabPort {
   std::int64_t tx_bytes = 0, rx_bytes = 0;
 };
 
-// The description that a lab's script gives of a lab that is up.
+// A running lab, as its script describes it.
 struct LabFacts {
   int hosts = 0, rails = 0;
-  std::vector<std::string> rates;  // of each rail, as tc writes them; empty where not shaped
+  std::vector<std::string> rates;  // of each rail, in tc's format; empty if not shaped
 };
 
 // Returns the Gb/s of a rate as tc writes it, "400mbit". Throws Error on anything else.
@@ -32,7 +32,7 @@ std::vector<std::string> split_list(const std::string& list);  // at commas
 LabFacts parse_facts(const std::string& text);
 std::vector<LabPort> parse_ports(const std::string& text);
 
-// What both labs run: a command on every rank, with the bytes that crossed the ports meanwhile.
+// The job of a lab: a command for every rank, and where to report the bytes that crossed the ports.
 struct LabJob {
   int hosts = 2, ranks_per_host = 1, rails = 1;
   std::vector<std::string> command;
@@ -42,19 +42,19 @@ struct LabJob {
 };
 void add_job_options(CLI::App& lab, LabJob& job);  // all but hosts, ranks and rails
 
-// Names and places of a lab's hosts, 0, 1 and so on.
+// Names and addresses of a lab's hosts, by index.
 struct LabHosts {
   std::string root;  // the address at which rank 0 listens
   std::function<std::string(int host)> name;
   std::function<std::string(int host, int rail)> rail;
   std::function<std::vector<std::string>(int host)> enter;  // words before the command; may be {}
 };
-// The ranks of the job. `rates` are of the rails, as tc writes them; empty: nobody knows.
+// The ranks of the job. `rates`: of the rails, in tc's format; empty: unknown.
 std::vector<RankCommand> ranks_of(const LabJob& job, const std::vector<std::string>& rates,
                                   const LabHosts& hosts);
-// Runs ranks, and returns their exit code. Writes the report (weft.lab/1) and the summary where
-// the job asks for them. Needs a SignalGuard. Throws Error where the report cannot be written,
-// before anything runs.
+// Runs the ranks, and returns their exit code. Writes the report (weft.lab/1) and the summary if
+// the job asks for them. Needs a SignalGuard. Throws Error, before anything runs, if the report
+// cannot be written.
 int run_counted(const LabJob& job, const LabFacts& facts, const std::vector<RankCommand>& ranks,
                 const std::function<std::vector<LabPort>()>& counters);
 

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank that was asked to end has for its last words.
+// Time between SIGTERM and SIGKILL, for a rank's last messages.
 constexpr std::chrono::seconds kLastWords{5};
 
 void bind_to_core(int number) {
@@ -35,7 +35,7 @@ void bind_to_core(int number) {
   CPU_ZERO(&one);
   for (int c = 0; c < CPU_SETSIZE; ++c)
     if (CPU_ISSET(c, &all) && skip-- == 0) CPU_SET(c, &one);
-  sched_setaffinity(0, sizeof one, &one);  // a wish: without it the rank is only slower
+  sched_setaffinity(0, sizeof one, &one);  // best effort: only performance depends on it
 }
 
 sigset_t guarded_signals() {
@@ -52,15 +52,15 @@ void replace_fd(int from, int to) {
   }
 }
 
-// The child has a process group of its own: a signal to the group reaches what it starts, and the
-// terminal's Ctrl-C reaches weft alone, which passes it on. `stdout_fd` -1 leaves standard output
-// as it is; `death_signal` 0 lets the child outlive this process.
+// The child gets its own process group: a signal to the group also reaches its children, and the
+// terminal's Ctrl-C reaches only weft, which forwards it. `stdout_fd` -1 inherits standard output;
+// `death_signal` 0 lets the child outlive this process.
 pid_t spawn(const RankCommand& command, int stdout_fd, int death_signal) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw Error(fmt::format("fork: {}", std::strerror(errno)));
   if (pid > 0) {
-    setpgid(pid, pid);  // here and in the child: whoever comes first
+    setpgid(pid, pid);  // in parent and child: either may run first
     return pid;
   }
   setpgid(0, 0);
@@ -156,7 +156,7 @@ int run_ranks(const std::vector<RankCommand>& commands, std::chrono::millisecond
       std::erase_if(running, [&](pid_t pid) {
         int status = 0;
         if (waitpid(pid, &status, WNOHANG) != pid) return false;
-        // What the lab itself ended says nothing about the command.
+        // Ignore the status of ranks that the lab itself ended.
         if (!asked_to_end) worst = std::max(worst, exit_code_of(status));
         return true;
       });

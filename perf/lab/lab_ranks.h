@@ -1,5 +1,5 @@
-// Starts the processes of a lab together, waits for them, and ends them in every case. Knows no
-// hosts and rails. The caller has one thread: children change their environment after fork.
+// Starts the processes of a lab together, waits for them, and always ends them. Knows no hosts and
+// rails. The caller must be single-threaded: children change their environment after fork.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@ namespace weft {
 
 struct RankCommand {
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment;  // on top of this process's own
+  std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
   int core = -1;  // >= 0: an index, modulo their number, into the cores this process may use
 };
 
-// While a guard lives, signals that ask this process to end wait until run_ranks() or the guard's
-// destructor lets them through, so that the lab is always tidied up.
+// Blocks the signals that ask this process to end, until run_ranks() handles them or the guard's
+// destructor unblocks them, so that the lab is always removed.
 class SignalGuard {
  public:
   SignalGuard();
@@ -25,8 +25,8 @@ class SignalGuard {
   SignalGuard& operator=(const SignalGuard&) = delete;
 };
 
-// Runs a program to its end, out of reach of the terminal's Ctrl-C, and returns its exit code (128
-// + signal when a signal ended it). The program's standard output goes to `*output` unless null.
+// Runs a program to its end, shielded from the terminal's Ctrl-C, and returns its exit code (128 +
+// signal when a signal ended it). The program's standard output goes to `*output` unless null.
 int run_helper(const std::vector<std::string>& argv, std::string* output = nullptr);
 
 // Runs all commands at once, with no standard input, and returns the highest exit code, or 128 +

@@ -1,6 +1,6 @@
 // `weft lab softroce`: runs a command as the ranks of several hosts with RDMA devices, in the guest
-// of the script tests/lab/softroce. Outside the guest it boots one that runs this command line
-// again; inside it starts the ranks. Does not know how the scripts make the lab.
+// of the script tests/lab/softroce. Outside a guest, it boots one that runs the same command line;
+// inside, it starts the ranks. Does not know how the scripts make the lab.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -18,9 +18,9 @@
 namespace weft {
 namespace {
 
-// Rank 0 listens here; the guest is nobody else's.
+// Rank 0 listens on this port; the guest has no other users.
 constexpr int kGuestRootPort = 7100;
-// A guest that was asked to end has this long before it is ended.
+// Time between the request to shut the guest down and its kill.
 constexpr std::chrono::seconds kGuestGrace{10};
 
 struct SoftroceOptions {
@@ -63,7 +63,7 @@ int run_inside(const SoftroceOptions& options) {
   return run_counted(job, facts, ranks, [] { return parse_ports(ask_guest("counters")); });
 }
 
-// The same command line, in a guest of its own.
+// Runs the same command line in a new guest.
 int run_in_new_guest(const SoftroceOptions& options) {
   for (const std::string& rate : split_list(options.rate)) lab_gbps_of(rate);
   std::vector<std::string> argv = {find_script("tests/lab/softroce"), "run"};

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Refuses what the ends, or the ranks of a launched job, would not look at.
+// Refuses options that this kind of pair test would ignore.
 void refuse_ignored(const CLI::App& command, const PairOptions& options) {
   if (options.op == "read") refuse_given(command, {"--inline_size"}, "a read brings nothing along");
   if (options.server.empty() && launched()) {

@@ -1,5 +1,5 @@
-// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. Knows
-// nothing of clocks, rounds and reports.
+// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. Does not
+// know clocks, rounds and reports.
 //
 // Both ends: offer() -> exchange -> connect(); then for each size prepare() -> wait for the other
 // end -> messages -> wait for the other end -> check(). A call that fails throws Error with a
@@ -20,35 +20,35 @@
 namespace weft {
 
 struct PairProgress {
-  int sent = 0;        // messages of this end that have completed
-  int arrived = 0;     // messages of the other end, where this end gets completions for them
-  bool ended = false;  // the other end's last message has arrived, and all before it
+  int sent = 0;        // completed messages of this end
+  int arrived = 0;     // messages of the other end, if this end gets completions for them
+  bool ended = false;  // all messages of the other end have arrived
 };
 
-// The part that an end has in a test.
+// The role of an end in a test.
 struct PairRole {
   std::size_t bytes = 0;
   bool latency = false;
-  bool sends = false;     // this end starts messages (of a latency test: goes first)
+  bool sends = false;     // this end starts messages (in a latency test: goes first)
   bool receives = false;  // the other end starts messages
 };
 
-// The settings that a link uses, which may be less than the options ask for.
+// The settings that a link uses, which may be lower than the options ask for.
 struct PairUse {
-  int depth = 0;          // messages under way of a queue pair
-  int inline_bytes = -1;  // -1: the link has no such setting, here and below
-  int moderation = -1;    // of the size that is prepared
+  int depth = 0;          // outstanding messages per queue pair
+  int inline_bytes = -1;  // -1: not a setting of this link; likewise below
+  int moderation = -1;    // for the prepared size
 };
 
 class PairLink {
  public:
   virtual ~PairLink() = default;
-  virtual std::string offer() = 0;  // the argument for connect() of the other end
+  virtual std::string offer() = 0;  // the argument of the other end's connect()
   virtual void connect(const std::string& theirs) = 0;
-  virtual std::string path() const = 0;  // in words
+  virtual std::string path() const = 0;  // for people
   virtual PairUse use() const = 0;
 
-  // Whether the end that does not start messages has nothing to do.
+  // Whether only the end that starts messages takes part.
   virtual bool one_sided() const = 0;
   virtual void prepare(const PairRole& role) = 0;
 
@@ -56,11 +56,11 @@ class PairLink {
   // Starts up to `most` messages and returns how many; 0 when there is no room.
   virtual int post(int most) = 0;
   virtual int last() const = 0;
-  // Starts the last() last messages, or none; returns how many.
+  // Starts the last last() messages, or none; returns how many.
   virtual int post_last() = 0;
   virtual PairProgress poll() = 0;
-  // Of the queue pairs of a stream: messages that have completed, and the UDP source port that the
-  // options' label asks of the device (0: none). Empty where the link has no queue pairs.
+  // State of a stream's queue pairs: completed messages, and the UDP source port that the options'
+  // flow label requests (0: none). Empty if the link has no queue pairs.
   struct Queue {
     std::uint64_t sent = 0;
     int port = 0;
@@ -71,16 +71,16 @@ class PairLink {
 
   // Ping-pong: sends message `turn` = 1, 2, ... of this end.
   virtual void ping(std::uint64_t turn) = 0;
-  // Looks for a short time whether the other end's message has arrived (one-sided: this end's).
+  // Polls briefly; returns whether the other end's message (one-sided: this end's) has arrived.
   virtual bool arrived(std::uint64_t turn) = 0;
-  // Whether this end's messages arrive without further calls. Both ends call it after ping-pongs
-  // until it is true: where only calls drive a transport, the end that answers waits for the other
-  // end's word that the last answer came.
+  // Whether this end's messages will arrive without further calls. Both ends call it after
+  // ping-pongs until it is true: without a progress thread, the answering end waits for the other
+  // end's confirmation of the last answer.
   virtual bool settled() { return true; }
 
-  // Where the options ask for events: sleeps until a completion may have come, or a moment.
+  // With options.events: sleeps until a completion may have arrived, or for a short time.
   virtual void sleep() {}
-  // After a test: says in words what is wrong with the bytes that arrived; empty for nothing.
+  // After a test: describes the first error in the received bytes; empty if there is none.
   virtual std::string check() = 0;
 };
 
@@ -92,9 +92,9 @@ class Transport;
 std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transport& transport,
                                               Rank me, Rank peer, std::size_t most_bytes);
 
-// Fills memory with bytes that depend on the sender's key, so that stale or misplaced bytes show.
+// Fills memory with bytes that depend on the sender's key, to detect stale or misplaced bytes.
 void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key);
-// Fills memory with the pattern, damaged as the options say.
+// Fills memory with the pattern, corrupted if options.damage_from says so.
 void fill_source(const PairOptions& options, std::byte* data, std::size_t bytes, std::uint64_t key);
 // Compares memory with the pattern: returns "" or "byte 17 is 0x03, expected 0xa1".
 std::string compare_pattern(const std::byte* data, std::size_t bytes, std::uint64_t key);

@@ -16,10 +16,10 @@
 namespace weft {
 namespace {
 
-// perftest's: beyond this, every message has a completion of its own.
+// As in perftest: above this size, every message is signaled.
 constexpr std::uint64_t kModeratedBytes = 8192;
 constexpr std::uint64_t kLargestOfAll = 8 << 20;
-constexpr int kLatencyModeration = 32;  // pings for one completion
+constexpr int kLatencyModeration = 32;  // pings per completion
 
 }  // namespace
 

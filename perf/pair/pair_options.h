@@ -1,4 +1,4 @@
-// The options of `weft perf bw` and `weft perf lat`: perftest's flags, and a few more.
+// The options of `weft perf bw` and `weft perf lat`: perftest's flags, and additional ones.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,16 +14,16 @@ enum class PairTest { kBandwidth, kLatency };
 struct PairOptions {
   PairTest test = PairTest::kBandwidth;
   std::string op = "write";  // write, send, read (verbs); tcp, shm, ucx (transports)
-  std::string server;        // empty: this process is the server, or a launcher started the ranks
+  std::string server;        // empty: this process is the server, or a rank of a launched job
   std::string device;        // empty: the first rail
   int device_port = 0;       // 0: the first active port
   int tcp_port = 18515;
-  std::string size;  // of a message; empty: 64K for bandwidth, 2 for latency
+  std::string size;  // per message; empty: 64K for bandwidth, 2 for latency
   bool all_sizes = false;
   int iterations = 0;  // 0: 1000, and 5000 for the bandwidth of writes
-  double seconds = 0;  // > 0: the time of a test, in place of iterations
+  double seconds = 0;  // > 0: duration of a test, instead of iterations
   int qps = 1;
-  int depth = 128;        // messages under way of a queue pair
+  int depth = 128;        // outstanding messages per queue pair
   int list = 1;           // requests per post
   int moderation = 0;     // messages per completion; 0: 100 (lat: 32), and 1 above 8 KiB
   int inline_bytes = -1;  // -1: 220 for latency, else none
@@ -31,20 +31,20 @@ struct PairOptions {
   bool both_ways = false;
   int mtu = 0;
   int gid_index = -1;
-  int service_level = -1;  // -1: from WEFT_VERBS_*, here and below
+  int service_level = -1;  // -1: from WEFT_VERBS_*; likewise below
   int traffic_class = -1;
   bool gbits = false;
   int gpu = -1;  // >= 0: messages in the memory of this GPU
   std::string json;
   bool validate = false;
-  bool ports = false;                    // what their counters did, below each row
+  bool ports = false;                    // print changes of port counters below each row
   double min_rate = 0, min_msgrate = 0;  // in the table's unit, and Mpps; 0: none
   std::string pairs = "all";
   std::uint64_t seed = 1;
-  int timeout_ms = 30000;        // without any progress
-  int limit_s = 300;             // the longest time of one size
-  std::uint32_t flow_label = 0;  // not a flag: of the first queue pair; 0: the device's own choice
-  // Not a flag: messages of this many bytes or more are sent with one bit changed (WEFT_FAULT).
+  int timeout_ms = 30000;        // without progress
+  int limit_s = 300;             // per size
+  std::uint32_t flow_label = 0;  // not a flag; of the first queue pair; 0: chosen by the device
+  // Not a flag: flips one bit of messages of at least this many bytes (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 
   bool verbs() const { return op == "write" || op == "send" || op == "read"; }
@@ -58,8 +58,8 @@ struct PairOptions {
 const char* name(PairTest test);
 
 void add_pair_flags(CLI::App& command, PairOptions& options);
-// Throws Error naming the flag where flags exclude each other, do not apply to the operation, or
-// need something that this build lacks.
+// Throws Error naming the flag if flags exclude each other, do not apply to the operation, or need
+// a library that this build lacks.
 void check(const PairOptions& options);
 
 }  // namespace weft

@@ -24,7 +24,7 @@ double number(const nlohmann::ordered_json& j, const char* key) {
   return j.contains(key) ? j[key].get<double>() : 0;
 }
 
-// Both directions together.
+// The sum of both directions.
 double both(const PairRow& row, const char* key) {
   return number(row.at_client, key) + number(row.at_server, key);
 }
@@ -45,7 +45,7 @@ const char* unit(const PairOptions& o) {
   return o.gbits ? "Gb/sec" : "MB/sec";
 }
 
-// Of seven characters up to ten seconds.
+// At most seven characters below ten seconds.
 std::string usec(double us) {
   return fmt::format("{:.{}f}", us, us < 1e3 ? 3 : us < 1e4 ? 2 : us < 1e5 ? 1 : 0);
 }
@@ -183,7 +183,7 @@ std::vector<bool> slow_pairs(const PairOptions& o, const std::vector<const PairR
   return out_of_line(values, o.test == PairTest::kLatency);
 }
 
-// Clients down, servers across.
+// A matrix with clients as rows and servers as columns.
 std::string pair_table(const PairOptions& o, const std::vector<const PairRow*>& group,
                        const std::vector<bool>& slow) {
   std::map<int, std::map<int, std::string>> cells;

@@ -30,15 +30,15 @@ struct PairRow {
   std::string client_host, server_host;
 };
 
-// With `named`, each line begins with the pair.
+// With `named`, the lines name the pair first.
 std::string pair_header(const PairOptions& options, bool named);
 std::string pair_line(const PairOptions& options, const PairRow& row, bool named);
-// Returns lines about the faults of either end; empty for none.
+// Returns lines about faults of either end; empty if there are none.
 std::string pair_remarks(const PairRow& row);
-// Returns a line for each counter of either end's port that moved, for --ports.
+// Returns a line for each port counter that changed at either end, for --ports.
 std::string pair_ports(const PairRow& row);
-// Names the slowest, the middle and the fastest of many pairs at one size, and those that are
-// slower than the others differ; of all pairs of few ranks, also their table.
+// Names the slowest, median and fastest of many pairs at one size, and slow outliers; for all pairs
+// of few ranks, also prints their matrix.
 std::string pair_summary(const PairOptions& options, const std::vector<PairRow>& rows);
 
 // Returns a line for each pair that did not reach --min-rate or --min-msgrate at its best size.

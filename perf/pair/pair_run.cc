@@ -1,4 +1,4 @@
-// Times streams and ping-pongs over a PairLink. Does not know what carries the messages.
+// Times streams and ping-pongs over a PairLink. Does not know how messages are transported.
 #include "perf/pair/pair_run.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Looks between two looks at the clock.
+// Polls between two reads of the clock.
 constexpr std::uint64_t kLooks = 256;
 
 std::int64_t now_ns() {
@@ -51,7 +51,7 @@ void PairDeadline::idle() {
     bytes_ = link_.moved_bytes();
   }
   if (now - since_ <= options_.timeout_s()) return;
-  // A long message takes its time on a slow path.
+  // On a slow path, a long message takes longer than the timeout: check for moved bytes.
   const auto bytes = link_.moved_bytes();
   if (bytes != bytes_) {
     since_ = now;

@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Measures bytes over time, and the best and worst windows of 100 ms or a little more. A window
-// ends with the first completion after 100 ms; a shorter last window does not count.
+// Measures the average rate, and the best and worst windows of about 100 ms: a window ends with
+// the first completion after 100 ms, and a shorter last window does not count.
 class RateMeter {
  public:
   static constexpr double kWindowSeconds = 0.1;
@@ -31,13 +31,13 @@ class RateMeter {
   double best_ = 0, worst_ = 0;
 };
 
-// Throws Error when no byte has moved for options.timeout_ms (where the link does not count bytes:
-// no message has ended), or when the job has failed.
+// Throws Error if no byte has moved for options.timeout_ms (if the link does not count bytes: no
+// message has completed), or if the job has failed.
 class PairDeadline {
  public:
   PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
   void moved() { since_ = 0; }
-  void idle();  // call it when a poll found nothing
+  void idle();  // to be called after a poll that found nothing
 
  private:
   const PairLink& link_;
@@ -45,20 +45,20 @@ class PairDeadline {
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
-  double since_ = 0;                    // when idle() was first called since moved(); 0: not yet
-  std::optional<std::uint64_t> bytes_;  // that had moved then
+  double since_ = 0;                    // time of the first idle() since moved(); 0: none yet
+  std::optional<std::uint64_t> bytes_;  // moved bytes at that time
 };
 
 struct StreamResult {
   std::uint64_t sent = 0;
   bool cut = false;  // --limit-s ended the stream
-  RateMeter meter;   // of the bytes that this end sent
+  RateMeter meter;   // of this end's sent bytes
 };
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);
 
-// Runs `turns` round trips from turn `first` on, and returns their seconds. The first one is not
-// timed. The end that starts adds to `times` each whole round trip (of reads), or half of it.
+// Runs `turns` round trips from turn `first` on, and returns their total time in seconds. The end
+// that starts adds each of them but the first to `times`: the round trip for reads, otherwise half.
 double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
                      std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job);
 

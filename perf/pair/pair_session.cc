@@ -27,12 +27,12 @@
 namespace weft {
 
 std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
-  const int seats = n + n % 2;  // with an odd number, one sits out each round
+  const int seats = n + n % 2;  // with odd n, one rank pauses per round
   std::vector<std::vector<std::pair<Rank, Rank>>> rounds;
   for (int round = 0; round + 1 < seats; ++round) {
     auto& pairs = rounds.emplace_back();
     for (int i = 0; i < seats / 2; ++i) {
-      // The last seat stays, the others move around it.
+      // The last seat stays fixed, and the others rotate.
       const int a = i == 0 ? seats - 1 : (round + i) % (seats - 1);
       const int b = i == 0 ? round : (round + seats - 1 - i) % (seats - 1);
       if (a < n && b < n) pairs.emplace_back(std::min(a, b), std::max(a, b));
@@ -47,9 +47,8 @@ using Json = nlohmann::ordered_json;
 using Rounds = std::vector<std::vector<RankPair>>;
 
 constexpr int kWarmUp = 10;  // round trips
-// Of round trips between two looks at the clock and the others. On a machine that is busy with
-// other things a batch may take many times as long as the one before, and then -D is late by so
-// much.
+// Target duration of a batch of round trips, after which ranks synchronize and check the time. -D
+// overruns by up to one batch, which may take much longer than the one before on a busy machine.
 constexpr double kBatchSeconds = 0.1;
 
 class PairSession {
@@ -70,10 +69,10 @@ class PairSession {
     }
     if (!launched_) place.rails.resize(1);
     if (!launched_) (void)rail_for(o_, place.rails.front());
-    // Last: what this end lacks is said without waiting for the other one.
+    // Last, so that errors of this end do not wait for the other end.
     JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
     if (spec.size < 2) throw UsageError("one rank has no peer to send to: start two or more");
-    // The other end may be silent as long as a size takes.
+    // The other end may send nothing while a size is measured.
     spec.timeout = std::chrono::milliseconds(1000 * o_.limit_s + o_.timeout_ms);
     const auto end = std::chrono::steady_clock::now() + spec.timeout;
     try {
@@ -113,8 +112,8 @@ class PairSession {
       } else if (!launched_ || me_ == speaker(failure.rank())) {
         fmt::print(stderr, "weft perf {}: {}{}\n", name(o_.test), failure.to_string(), counted_);
       }
-      // Not the fabric failed, but what was asked for: of this end, or of the one that says so
-      // first.
+      // A wrong command line, of this end or of the end that reported first, is not a failure of
+      // the fabric.
       const bool asked = usage || failure.code() == Code::kInvalidArgument;
       return asked ? kExitError : kExitCritical;
     }
@@ -169,7 +168,7 @@ class PairSession {
     }
     if (writes() && !o_.json.empty())
       write_report(o_.json, to_json(o_, rows_, pairs_).dump(2) + "\n");
-    job_->all_gather("");  // nobody leaves while another still reads
+    job_->all_gather("");  // no rank leaves while others still read
     job_->leave();
     const auto either = [&](const char* key) {
       return std::ranges::any_of(rows_, [key](const PairRow& row) {
@@ -189,7 +188,7 @@ class PairSession {
     Rank peer = kNoRank;
     const std::uint64_t most = o_.sizes().back();
     if (mine != round.end()) {
-      // Rails may be networks of their own: both ends use the client's.
+      // Rails may be separate networks, so both ends use the client's rail.
       if (launched_ && o_.device.empty() && o_.verbs()) {
         rail_number_ = topology_->rail(mine->client);
         rail_ =
@@ -214,7 +213,7 @@ class PairSession {
     link_.reset();
   }
 
-  // The pairs of a round, and what their links do.
+  // Records and prints the pairs of a round and the settings of their links.
   void announce(const std::vector<RankPair>& round) {
     const PairUse use = link_ ? link_->use() : PairUse{};
     const auto uses = job_->all_gather(Json{
@@ -266,7 +265,7 @@ class PairSession {
         const StreamResult stream = run_stream(*link_, o_, role, *job_);
         if (role.sends) result = EndResult::of_stream(stream, bytes);
       }
-      job_->all_gather("");  // all bytes of this size have come
+      job_->all_gather("");  // all bytes of this size have arrived
     } catch (...) {
       counted_ = evidence(rail, where, signs_of_trouble(counted()));
       if (!counted_.empty()) counted_ = "; " + counted_;
@@ -293,8 +292,8 @@ class PairSession {
     }
   }
 
-  // In batches, after each of which the clients say how many more; all ranks stay together. `cut`:
-  // this end's were ended by --limit-s.
+  // Runs round trips in batches. After each batch, the clients announce how many follow, and all
+  // ranks synchronize. Sets `cut` if --limit-s ended this end's.
   Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role, bool& cut) {
     Histogram times, warm_up;
     std::uint64_t turn = 1;
@@ -334,15 +333,15 @@ class PairSession {
   std::unique_ptr<Job> job_;
   std::unique_ptr<Topology> topology_;
   Rank me_ = 0;
-  Nic rail_;  // of this rank, at the moment
+  Nic rail_;  // that this rank uses currently
   int rail_number_ = 0;
   bool named_ = false;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PairLink> link_;
   std::vector<PairRow> rows_;
   std::vector<Json> pairs_;
-  std::string pair_;     // of many, the one that this rank is in: "; pair 3->1: host ..."
-  std::string counted_;  // at this end's port until an error: "; rail 0 ..."
+  std::string pair_;     // this rank's pair, in a launched job: "; pair 3->1: host ..."
+  std::string counted_;  // counter changes of this end's port before an error: "; rail 0 ..."
 };
 
 Rounds ring(int n) {
@@ -372,7 +371,7 @@ Rounds at_random(int n, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Rank> ranks(static_cast<std::size_t>(n));
   for (int r = 0; r < n; ++r) ranks[static_cast<std::size_t>(r)] = r;
-  // std::shuffle may differ from library to library, and all ranks must come to the same.
+  // Not std::shuffle: its result depends on the library, and all ranks must agree.
   for (std::size_t i = ranks.size() - 1; i > 0; --i) std::swap(ranks[i], ranks[random() % (i + 1)]);
   Rounds rounds(1);
   for (std::size_t i = 0; i + 1 < ranks.size(); i += 2)

@@ -16,11 +16,11 @@ struct RankPair {
   bool operator==(const RankPair&) const = default;
 };
 
-// Returns every pair of n once, in rounds of pairs that share no member (circle method).
+// Returns every pair of n ranks once, in rounds of disjoint pairs (circle method).
 std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 
-// Chooses the pairs of `pairs` ("all", "ring", "rail", "random") in rounds; a round has each rank
-// at most once. Every rank computes the same rounds. Throws Error where there are no pairs.
+// Returns the pairs for `pairs` ("all", "ring", "rail", "random") in rounds that have each rank at
+// most once. Deterministic: every rank computes the same. Throws Error if there are no pairs.
 std::vector<std::vector<RankPair>> choose_pairs(const std::string& pairs, std::uint64_t seed,
                                                 const Topology& topology);
 

@@ -1,4 +1,4 @@
-// Runs a pair over a Transport (shm, ucx, tcp), and makes the bytes that pairs of all kinds send.
+// Runs a pair over a Transport (shm, ucx, tcp), and generates the payload of all kinds of pairs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMemory = 256 << 20;  // of messages under way, each way
+constexpr std::size_t kMemory = 256 << 20;  // of outstanding messages per direction
 
 class TransportPair final : public PairLink {
  public:
@@ -50,7 +50,7 @@ class TransportPair final : public PairLink {
   std::optional<std::uint64_t> moved_bytes() const override { return transport_.moved_bytes(); }
 
   void prepare(const PairRole& role) override {
-    transport_.cancel(test_);  // receives that nothing came for
+    transport_.cancel(test_);  // unmatched receives
     ++test_;
     bytes_ = role.bytes;
     latency_ = role.latency;
@@ -94,7 +94,7 @@ class TransportPair final : public PairLink {
     return 1;
   }
 
-  // The last message counts as sent when the other end says that all have come.
+  // The last message counts as sent when the other end confirms that all have arrived.
   PairProgress poll() override {
     PairProgress progress;
     step(progress);
@@ -122,7 +122,7 @@ class TransportPair final : public PairLink {
   bool arrived(std::uint64_t turn) override {
     PairProgress progress;
     step(progress);
-    // The own message's memory is written by nobody, so it may be under way still.
+    // This end's message may still be in flight: its memory is never written.
     return arrived_ >= turn;
   }
   bool settled() override {
@@ -149,7 +149,7 @@ class TransportPair final : public PairLink {
   static constexpr std::uint32_t kRecvBit = 1U << 31;
   static constexpr int kKindShift = 29, kSequenceBits = 29;
 
-  // 48 bits, as UCX takes: the test, the kind, the number of the message.
+  // 48 bits, the limit of UCX: test, kind, and message number.
   std::uint64_t tag(Kind kind, std::uint64_t sequence) const {
     return std::uint64_t{test_ & 0xff} << 40 | std::uint64_t{kind} << 38 |
            (sequence & ((std::uint64_t{1} << 38) - 1));
@@ -205,7 +205,7 @@ class TransportPair final : public PairLink {
         received(lowest_ + ((low - lowest_) & ((1U << kSequenceBits) - 1)));
         ++progress.arrived;
       } else if (kind == kData) {
-        // The last one waits for the confirmation, whichever of them it is that is over.
+        // Keep one completion back until the other end has confirmed the last message.
         if (!last_posted_ || out_ > 1) {
           --out_;
           ++progress.sent;
@@ -216,9 +216,9 @@ class TransportPair final : public PairLink {
         (recv ? confirmed_ : answer_over_) = true;
       }
     }
-    // A stream's receiver keeps its window open; of a ping-pong one receive waits ahead.
+    // A stream keeps `depth_` receives posted, a ping-pong keeps one.
     const std::uint64_t ahead = latency_ ? 1 : static_cast<std::uint64_t>(depth_);
-    // The word of the end may overtake messages.
+    // The message with the total may overtake others.
     while (receiving_ahead() < ahead && posted_recvs_ < total_) receive_next();
   }
   std::uint64_t receiving_ahead() const {
@@ -227,7 +227,7 @@ class TransportPair final : public PairLink {
 
   void received(std::uint64_t number) {
     ++arrived_;
-    // Messages may come in any order; a slot is used again when all before it have come.
+    // Messages may arrive in any order; a slot is reused when all earlier ones have arrived.
     came_[number % came_.size()] = true;
     for (; came_[lowest_ % came_.size()]; ++lowest_) came_[lowest_ % came_.size()] = false;
     if (!o_.validate || !wrong_.empty() || bytes_ == 0) return;
@@ -254,10 +254,10 @@ class TransportPair final : public PairLink {
   int out_ = 0;
   std::uint64_t sent_ = 0, arrived_ = 0, posted_recvs_ = 0;
   std::uint64_t total_ = kUnknown, my_total_ = 0, their_total_ = 0, confirmation_ = 0, answer_ = 0;
-  std::uint64_t lowest_ = 0;  // the first message that has not come
+  std::uint64_t lowest_ = 0;  // the first message that has not arrived
   std::vector<bool> came_;
-  bool last_posted_ = false, confirmed_ = false;  // of the stream that is sent
-  bool answered_ = false, answer_over_ = false;   // of the one that comes
+  bool last_posted_ = false, confirmed_ = false;  // of the sent stream
+  bool answered_ = false, answer_over_ = false;   // of the received stream
   bool starts_ = false, settling_ = false;        // of a ping-pong
   std::uint64_t settled_ = 0;                     // batches of ping-pongs
 };
@@ -284,7 +284,7 @@ void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key) {
 void fill_source(const PairOptions& options, std::byte* data, std::size_t bytes,
                  std::uint64_t key) {
   fill_pattern(data, bytes, key);
-  // Not the last byte, which is the turn's in a latency test.
+  // Spare the last byte, which holds the turn in a latency test.
   if (bytes > 0 && bytes >= options.damage_from) data[(bytes - 1) / 2] ^= std::byte{0x10};
 }
 

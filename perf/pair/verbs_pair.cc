@@ -1,4 +1,4 @@
-// Sets up a pair over RDMA verbs, and checks its bytes: writes, sends and reads as in perftest.
+// Sets up a pair over RDMA verbs, and checks its payload: writes, sends and reads as in perftest.
 #include "perf/pair/verbs_pair.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kVerbsPage = 4096;
-constexpr std::size_t kCheckedBytes = 64 << 20;  // of receives whose bytes are all compared
+constexpr std::size_t kCheckedBytes = 64 << 20;  // of receive buffers, if all bytes are compared
 constexpr int kReadsUnderWay = 16;
 
 std::string to_hex(const std::string& bytes) {
@@ -29,7 +29,7 @@ std::string to_hex(const std::string& bytes) {
 std::string from_hex(const std::string& text) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    unsigned char byte = 0;  // where it is none: VerbsPort::decode() knows a port when it sees one
+    unsigned char byte = 0;  // not hex: VerbsPort::decode() will report it
     std::from_chars(text.data() + i, text.data() + i + 2, byte, 16);
     bytes += static_cast<char>(byte);
   }
@@ -60,7 +60,7 @@ VerbsPair::VerbsPair(const PairOptions& options, const Nic& rail, std::size_t mo
                             device_.where(), device_.max_message()));
   const int most = device_.limits().max_qp_wr;
   depth_ = std::min({o_.depth, most, (sends_.depth() - 1) / o_.qps});
-  if (send_) {  // no more under way than receives wait for
+  if (send_) {  // no more outstanding sends than posted receives
     recv_depth_ = std::min({std::max(kRecvDepth, o_.depth), most, (recvs_.depth() - 1) / o_.qps});
     if (o_.validate && o_.gpu < 0) {
       const auto fit = static_cast<int>(std::clamp<std::size_t>(kCheckedBytes / stride_, 8, 32768));
@@ -117,7 +117,7 @@ void VerbsPair::prepare(const PairRole& role) {
   receives_ = role.receives;
   arrived_ = ended_ = 0;
   wrong_.clear();
-  // Of a latency test each read is waited for.
+  // A latency test waits for each read, so each one is signaled.
   moderation_ = latency_ && read_ ? 1 : std::min(o_.moderation_for(bytes_), depth_);
   expected_.resize(bytes_);
   fill_pattern(expected_.data(), bytes_, their_key_ ^ bytes_);
@@ -125,7 +125,7 @@ void VerbsPair::prepare(const PairRole& role) {
   std::memset(host_.get() + target(0, 0), 0, stride_ * static_cast<std::size_t>(o_.qps * slots_));
   if (mirror_) mirror_->upload();
   if (!send_) return;
-  // Receives of the test before are still there: each takes a message of any of the sizes.
+  // Receives of the previous test are still posted, and fit messages of all sizes.
   for (int q = 0; q < o_.qps; ++q) {
     for (int i = queues_[static_cast<std::size_t>(q)].receives; i < recv_depth_; ++i)
       spare_.push_back({q, i % slots_});
@@ -154,21 +154,21 @@ void VerbsPair::allocate() {
   }
 }
 
-// ---- what came -------------------------------------------------------------------------------
+// ---- received bytes --------------------------------------------------------------------------
 
 std::string VerbsPair::check() {
   if (!o_.validate || !wrong_.empty()) return wrong_;
-  if (send_ && !mirror_) return wrong_;  // each message was compared
+  if (send_ && !mirror_) return wrong_;  // every message was compared
   const bool mine = read_ ? sent_any_ : receives_;
   if (!mine && !(latency_ && mirror_)) return wrong_;
-  if (latency_ && !read_ && !mirror_) return wrong_;  // each turn was compared
+  if (latency_ && !read_ && !mirror_) return wrong_;  // every turn was compared
   if (mirror_) mirror_->download();
   for (int q = 0; q < o_.qps && wrong_.empty(); ++q)
     wrong_ = compare_pattern(at(target(q, 0)), bytes_, their_key_ ^ bytes_);
   return wrong_;
 }
 
-// Of a latency test the last byte is the turn's.
+// In a latency test, the last byte holds the turn.
 bool VerbsPair::same(const std::byte* data, std::uint64_t turn) const {
   const std::size_t whole = latency_ ? bytes_ - 1 : bytes_;
   return std::memcmp(data, expected_.data(), whole) == 0 &&

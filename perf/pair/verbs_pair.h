@@ -1,5 +1,5 @@
-// The class behind make_verbs_pair (pair_link.h). verbs_pair.cc sets a pair up and checks the bytes
-// that came; verbs_pair_datapath.cc sends and receives messages.
+// The implementation of make_verbs_pair (pair_link.h). verbs_pair.cc sets up a pair and checks the
+// received bytes; verbs_pair_datapath.cc sends and receives messages.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Returns the settings of the flags; WEFT_VERBS_* give those of absent flags.
+// Returns the settings from the flags, and from WEFT_VERBS_* for absent flags.
 VerbsSettings settings_of(const PairOptions& options);
 
 class VerbsPair final : public PairLink {
@@ -40,13 +40,13 @@ class VerbsPair final : public PairLink {
   void sleep() override;
 
  private:
-  static constexpr int kRecvDepth = 512;  // as perftest has it
+  static constexpr int kRecvDepth = 512;  // as in perftest
 
   struct FreeMemory {
     void operator()(unsigned char* p) const { std::free(p); }
   };
   struct Queue {
-    int out = 0;  // posted messages without a completion
+    int out = 0;  // posted messages that have not completed
     int unsignalled = 0;
     int receives = 0;  // posted receives
     std::uint64_t sent = 0;
@@ -55,7 +55,7 @@ class VerbsPair final : public PairLink {
     int q, slot;
   };
 
-  // Offsets into the memory: a source for each queue pair, then the targets of each queue pair.
+  // Offsets into the memory: one source per queue pair, then the targets of each queue pair.
   std::size_t source(int q) const { return stride_ * static_cast<std::size_t>(q); }
   std::size_t target(int q, int slot) const {
     return stride_ * static_cast<std::size_t>(o_.qps + q * slots_ + slot);
@@ -64,7 +64,7 @@ class VerbsPair final : public PairLink {
     return reinterpret_cast<std::byte*>(host_.get() + offset);
   }
   std::byte* last_byte(std::size_t offset) const { return at(offset) + bytes_ - 1; }
-  // Returns a byte that changes from turn to turn and is never 0, the byte of fresh memory.
+  // Returns a byte that differs between successive turns and is never 0, the byte of fresh memory.
   static std::byte stamp(std::uint64_t turn) { return static_cast<std::byte>(1 + turn % 255); }
 
   // ---- verbs_pair.cc

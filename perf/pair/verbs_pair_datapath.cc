@@ -1,4 +1,4 @@
-// Posts and polls the messages of a pair over RDMA verbs. Knows nothing of set-up and reports.
+// Posts and polls the messages of a pair over RDMA verbs. Does not know set-up and reports.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 2000;  // looks at the memory between looks elsewhere
+constexpr int kSpins = 2000;  // polls of the memory between polls of the CQ
 constexpr int kBatch = 32;
 constexpr int kMostList = 1024;
 
@@ -77,21 +77,21 @@ bool VerbsPair::arrived(std::uint64_t turn) {
     if (queues_[0].out >= moderation_) poll_sends();
     return arrived_ >= turn;
   }
-  // As perftest does: the last byte tells. (Where packets may overtake each other the others may
-  // be late; --check waits for them.)
+  // As in perftest, the last byte signals arrival. (If packets are reordered, other bytes may be
+  // late; --check waits for them.)
   const std::atomic_ref<std::byte> byte(*last_byte(target(0, 0)));
   for (int i = 0; i < kSpins; ++i) {
     if (byte.load(std::memory_order_acquire) != stamp(turn)) continue;
     if (o_.validate) compare_late(at(target(0, 0)), turn);
     return true;
   }
-  poll_sends();  // what has failed says so
+  poll_sends();  // throws if a message has failed
   return false;
 }
 
 void VerbsPair::sleep() {
   if (!o_.events) return;
-  if (!armed_) {  // the caller looks once more before it comes back
+  if (!armed_) {  // the caller polls once more before it sleeps
     armed_ = sends_.arm() && recvs_.arm();
     return;
   }
@@ -139,7 +139,7 @@ void VerbsPair::post_to(int number, int n, bool last) {
       wr.opcode = last ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     } else {
       wr.opcode = read_ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-      // Both ends have the same flags, so the same layout.
+      // Both ends have the same flags and thus the same layout.
       wr.wr.rdma.remote_addr = their_address_ + (read_ ? source(number) : target(number, 0));
       wr.wr.rdma.rkey = their_rkey_;
     }
@@ -149,7 +149,7 @@ void VerbsPair::post_to(int number, int n, bool last) {
   ibv_send_wr* bad = nullptr;
   const int error = qps_[static_cast<std::size_t>(number)]->post(wrs_.data(), &bad);
   if (error) {
-    (void)poll_sends();  // throws where the queue pair has failed: that says more
+    (void)poll_sends();  // throws the queue pair's error, which is more precise
     throw Error(fmt::format("{}: {} of {} bytes cannot be posted: {}", path_, o_.op, bytes_,
                             std::strerror(error)));
   }
@@ -196,7 +196,7 @@ int VerbsPair::poll_recvs() {
 void VerbsPair::post_receives() {
   std::vector<ibv_recv_wr>& wrs = recv_wrs_;
   std::size_t first = 0;
-  while (first < spare_.size()) {  // a chain for each queue pair
+  while (first < spare_.size()) {  // one chain per queue pair
     const int q = spare_[first].q;
     std::size_t end = first;
     while (end < spare_.size() && spare_[end].q == q) ++end;

@@ -23,7 +23,7 @@ bool same(const TraceNode& a, const TraceNode& b) {
   return all(a) == all(b);
 }
 
-// Gives every file its rank: all files say theirs, or none does and their order counts.
+// Assigns a rank to every file: either all files state theirs, or they are numbered in order.
 void number_files(std::vector<RankTrace>& files) {
   std::set<int> seen;
   const bool said = std::ranges::all_of(files, [](const RankTrace& f) { return f.rank >= 0; });
@@ -36,7 +36,7 @@ void number_files(std::vector<RankTrace>& files) {
   std::ranges::sort(files, {}, &RankTrace::rank);
 }
 
-// A lone file's messages name ranks that do something else.
+// A single file stands for all ranks, so its messages to particular ranks cannot be played.
 void drop_messages(JobTrace& trace, Program& nodes) {
   for (TraceNode& node : nodes)
     if (node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
@@ -47,8 +47,8 @@ void drop_messages(JobTrace& trace, Program& nodes) {
     }
 }
 
-// The ranks of one list, and those that do the same beside it: lists of the same length and steps
-// that cover all ranks. Throws Error where they cannot.
+// Extends one list of ranks to lists of the same length and strides that together cover all ranks.
+// Throws Error if that is impossible.
 std::vector<std::vector<Rank>> tiled(const std::string& file, const std::string& name,
                                      const std::vector<Rank>& list, int ranks) {
   const int size = static_cast<int>(list.size()), step = size > 1 ? list[1] - list[0] : 1;
@@ -111,7 +111,7 @@ class GroupTable {
   }
 
   void add(const std::string& file, const std::string& name, std::vector<Rank> ranks) {
-    if (ranks.empty()) return;  // all ranks, as PyTorch writes its default group
+    if (ranks.empty()) return;  // PyTorch's default group: all ranks
     for (const Rank r : ranks)
       if (r < 0 || r >= trace_.ranks)
         throw Error(fmt::format("{}: group '{}': there is no rank {}; the trace has {} ranks", file,
@@ -127,7 +127,7 @@ class GroupTable {
           if (std::ranges::find(other, r) != other.end())
             throw Error(
                 fmt::format("{}: group '{}' has other ranks than another file says", file, name));
-      lists.push_back(std::move(ranks));  // PyTorch gives the groups of an axis one name
+      lists.push_back(std::move(ranks));  // PyTorch uses one name for all groups of an axis
       return;
     }
     const auto titled = titles_.find(name);
@@ -197,14 +197,13 @@ int ranks_of(const std::vector<RankTrace>& files, int asked) {
                   more ? fmt::format(" and {} more", more) : ""));
 }
 
-// Calls whose blocks have another size on each rank (all_to_allv) are played with the mean, which
-// moves as many bytes in all.
+// Gives calls whose bytes differ between ranks (all_to_allv) the mean, which keeps the total.
 void even_out(JobTrace& trace, std::vector<RankTrace>& files) {
   struct Sum {
     std::uint64_t bytes = 0, ranks = 0;
     bool differ = false;
   };
-  std::map<std::pair<const std::vector<Rank>*, int>, Sum> sums;  // by list and number of the call
+  std::map<std::pair<const std::vector<Rank>*, int>, Sum> sums;  // by list and index of the call
   const auto each = [&](const auto& visit) {
     for (RankTrace& file : files) {
       std::map<int, int> calls;  // by group
@@ -229,7 +228,7 @@ void even_out(JobTrace& trace, std::vector<RankTrace>& files) {
         "calls with another size on each rank, which are played with the mean: {}", calls));
 }
 
-// The root or peer of a node that counts ranks within its group, as a rank of the job.
+// Translates a root or peer that is a rank within the node's group to a rank of the job.
 void name_ranks(const JobTrace& trace, const GroupTable& table, const RankTrace& file,
                 TraceNode& node) {
   const int group = table.index(file.file, node, file.rank);

@@ -1,4 +1,4 @@
-// Simulates each distinct call of a trace once. Knows no program of a rank.
+// Simulates each distinct call of a trace once. Does not know the ranks' programs.
 #include "perf/replay/costs.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace weft::replay {
 namespace {
 
-// About how long a call may run here before the cost model answers instead, and what a message and
-// a chunk of a rank take (as `weft sim` estimates it).
+// Calls whose simulation would take longer use the cost model. The estimate is that of `weft sim`:
+// CPU time per message and per chunk of a rank.
 constexpr double kLongest_s = 2, kMessage_s = 2e-6, kChunk_s = 0.05e-6, kStep_s = 0.4e-6;
 
 // Elements of the message, or of a block.
@@ -42,7 +42,7 @@ ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int
     o.rail_of_rank.push_back(topology.rail(r));
   }
   fabric.machine = machine;
-  // Of the ranks that play: a trace of two ranks may stay inside one of several hosts.
+  // Count only hosts with ranks: a trace of two ranks may use one of several hosts.
   fabric.hosts =
       static_cast<int>(std::set<int>(o.host_of_rank.begin(), o.host_of_rank.end()).size());
   fabric.rails = topology.nrails();
@@ -137,7 +137,7 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   }
   o.rail.gbps /= sharing;
   o.spine.gbps /= sharing;
-  // Slow rails get less to carry, where all hosts have the same ranks on the same rails.
+  // Shares follow the rails' rates if all hosts have the same ranks on the same rails.
   const bool slow = std::ranges::any_of(o.rail_scale, [](double s) { return s != 1; });
   const bool equal = std::ranges::all_of(
       shape.hosts, [&](const auto& host) { return host.size() == shape.hosts[0].size(); });
@@ -148,7 +148,7 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   const std::size_t count = count_of(node, shape.nranks);
   const std::size_t blocks = by_blocks(node.collective) ? places.size() : 1;
   const std::size_t bytes = count * size_of(node.type) * blocks;
-  // A job that runs keeps its algorithms when a rail becomes slow.
+  // Algorithms are chosen for healthy rails: a running job keeps them when a rail becomes slow.
   SimFabricOptions healthy = o;
   healthy.rail_scale.clear();
   Shape equal_rails = shape;
@@ -185,7 +185,7 @@ CallCosts::Cost CallCosts::collective(const TraceNode& node, const Kind& kind, d
   return cost;
 }
 
-// All ranks pass at once: the slowest pair counts, and groups on the same rails share them.
+// All ranks send at once: the slowest pair determines the time, and groups share their rails.
 CallCosts::Cost CallCosts::shift(const TraceNode& node, const std::vector<Rank>& ranks) {
   Cost slowest;
   for (std::size_t i = 0; i < ranks.size(); ++i) {

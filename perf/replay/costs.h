@@ -1,5 +1,5 @@
-// What a call of a trace takes alone on a fabric: simulated by the engine in virtual time where
-// that ends soon, else by the cost model. Knows no trace but its nodes and groups.
+// The time of a call of a trace that runs alone on a fabric: simulated by the engine in virtual
+// time or, for large calls, from the cost model. Knows only nodes and groups of a trace.
 #pragma once
 
 #include <map>
@@ -27,9 +27,9 @@ struct ReplayFabric {
 
 // Returns the fabric that the flags of `weft sim` describe, for this many ranks.
 ReplayFabric fabric_of_flags(const SimFlags& flags, int ranks);
-// The fabric that a job is on, as it was measured. `ranks`: the first ones of the job.
+// Returns the measured fabric of a job, for its first `ranks` ranks.
 ReplayFabric fabric_of_job(const Topology& topology, const Machine& machine, int ranks);
-// The same with rail 0 at half of its rate.
+// Returns the fabric with rail 0 at half its rate.
 ReplayFabric with_half_a_rail(ReplayFabric fabric);
 
 class CallCosts {
@@ -39,7 +39,7 @@ class CallCosts {
 
   CallCost operator()(const TraceNode& node, const std::vector<Rank>& ranks);
 
-  // The port, core or kind of link that was the busiest in the last call of a key; "".
+  // The busiest port, core or kind of link in the last call of a key; "": unknown.
   const std::string& limiting(const CallKey& key) const;
   int by_model() const { return by_model_; }  // calls that were too large to simulate
 
@@ -48,7 +48,7 @@ class CallCosts {
     CallCost call;
     std::string limiting;
   };
-  // Collective, bytes, type, root; where the ranks are: (host, rail) each, hosts numbered anew.
+  // Collective, bytes, type, root, sharing, and (host, rail) of each rank, with hosts renumbered.
   using Kind = std::tuple<int, std::uint64_t, int, int, double, std::vector<std::pair<int, int>>>;
 
   Cost collective(const TraceNode& node, const Kind& kind, double sharing);

@@ -33,7 +33,7 @@ void fold_alike(JobTrace& trace, int ranks) {
 }
 
 void fold_others(JobTrace& trace, const JobTrace& whole, int ranks) {
-  std::map<Rank, Rank> as;  // by rank of the job: who plays it
+  std::map<Rank, Rank> as;  // by rank of the job: the rank that plays it
   for (Rank r = 0; r < ranks; ++r)
     as[static_cast<Rank>(static_cast<std::int64_t>(r) * whole.ranks / ranks)] = r;
   for (TraceGroup& group : trace.groups) {
@@ -53,7 +53,7 @@ void fold_others(JobTrace& trace, const JobTrace& whole, int ranks) {
     for (TraceNode& node : program) {
       if (node.kind == NodeKind::kCollective) {
         const std::vector<Rank>* list = trace.list_of(node.group, now);
-        const auto root = as.find(node.root);  // else the first rank stands in
+        const auto root = as.find(node.root);  // otherwise, use the first rank
         node.root = root != as.end() ? root->second : list != nullptr ? (*list)[0] : 0;
       } else if (node.kind != NodeKind::kCompute) {
         if (const auto peer = as.find(node.peer); peer != as.end()) {

@@ -7,12 +7,12 @@
 
 namespace weft::replay {
 
-// Returns the trace for `ranks` ranks; the same trace where it has no more.
+// Returns the trace for `ranks` ranks; unchanged if it has no more than that.
 //
-// A job whose ranks are all alike keeps its groups' kinds: each is cut to the largest size that
-// divides `ranks`, neighbours stay neighbours, and others take the widest steps. Otherwise rank r
-// plays rank r * N / ranks of the job's N: groups keep the ranks that are played, and messages
-// with others are counted and left out. Messages keep their bytes.
+// If all ranks of the job are alike, every group is cut to the largest size that divides `ranks`:
+// groups of neighbors stay neighbors, and others take the widest stride. Otherwise rank r plays
+// rank r * N / ranks of the job's N: groups keep the played ranks, and messages with other ranks
+// are counted and left out. Messages keep their bytes.
 JobTrace fold(const JobTrace& trace, int ranks);
 
 // Cuts messages of more than `most` bytes to `most`.

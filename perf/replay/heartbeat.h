@@ -1,5 +1,4 @@
-// Says, every two seconds that a long command is busy, what it does and how far it is.
-// Knows no trace.
+// Prints the current phase and progress of a long command every two seconds. Knows no trace.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +18,7 @@ namespace weft::replay {
 
 class Heartbeat {
  public:
-  // wanted: false for ranks that leave the talking to rank 0.
+  // wanted: false on ranks other than 0, which print nothing.
   explicit Heartbeat(bool wanted, std::FILE* out = stderr,
                      std::chrono::milliseconds silence = std::chrono::seconds(2))
       : out_(out), silence_(silence) {
@@ -32,7 +31,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // What is done from now on, in `of` parts (0: nobody can say); `what` is a literal.
+  // Begins a phase of `of` parts (0: unknown); `what` must be a string literal.
   void phase(const char* what, std::uint64_t of = 0) {
     of_ = of;
     done_ = 0;

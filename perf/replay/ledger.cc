@@ -1,4 +1,4 @@
-// Adds up what calls took. Knows no clock: callers say what time it is.
+// Adds up the times of calls. Knows no clock: callers pass the time.
 #include "perf/replay/ledger.h"
 
 #include <algorithm>

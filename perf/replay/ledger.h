@@ -1,8 +1,7 @@
-// What one rank's time went into while a trace was played, in real or in virtual time.
+// Accounts for one rank's time while a trace is played, in real or in virtual time.
 //
-// A call is exposed while it is posted, not done, and the rank computes nothing. Where several
-// calls are, each one's `alone_us` gets its part of that time, so that the parts add up to the
-// step.
+// A call is exposed while it is posted, not done, and the rank does not compute. If several calls
+// are exposed, that time is divided among their `alone_us`, so that the parts add up to the step.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ class Ledger {
   explicit Ledger(const std::vector<CallKey>& keys) : keys_(&keys), tallies_(keys.size()) {}
 
   void compute(bool computes, double now_us);
-  // Returns the number of the call, for done().
+  // Returns a handle for done().
   int post(const CallKey& key, double now_us);
   void done(int call, double now_us);
 
@@ -42,21 +41,21 @@ class Ledger {
   int next_ = 0;
   bool computes_ = false;
   double at_us_ = 0, compute_us_ = 0;
-  double idle_us_ = 0;   // without computing, so far
-  double share_us_ = 0;  // the same, over the calls that were open
+  double idle_us_ = 0;   // time without computation so far
+  double share_us_ = 0;  // the sum of that time / open calls
 };
 
 // A row of the report: a collective and size in a group.
 struct Row {
   CallKey key;
-  double calls = 0;  // of the job: a collective of all its ranks is one, a message too
-  double time_us = 0, exposed_us = 0;  // of a call, mean over calls and ranks
-  double share_of_step = 0;            // of a rank's step, exposed; mean over ranks
+  double calls = 0;  // in the job: a collective or message counts once for all its ranks
+  double time_us = 0, exposed_us = 0;  // per call: mean over calls and ranks
+  double share_of_step = 0;            // exposed fraction of a rank's step; mean over ranks
 };
 
 struct Played {
   double step_us = 0;     // of the slowest rank
-  double compute_us = 0;  // of a rank, mean
+  double compute_us = 0;  // mean over ranks
   std::vector<Row> rows;  // one per key, in the order of keys_of()
 };
 
@@ -65,7 +64,7 @@ struct Played {
 Played summarize(const std::vector<CallKey>& keys, const std::vector<Tally>& sums, int ranks,
                  double compute_us, double step_us, const std::vector<double>& calls_of_job);
 
-// How many calls of each key a job has: a collective of a list of ranks counts once.
+// Returns the number of calls of each key in a job; a collective of a list of ranks counts once.
 std::vector<double> calls_of(const JobTrace& trace, const std::vector<CallKey>& keys);
 
 }  // namespace weft::replay

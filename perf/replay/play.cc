@@ -1,4 +1,4 @@
-// One rank's part of a trace over communicators. Knows no file format and no simulation.
+// Plays one rank's part of a trace over communicators. Knows no file format and no simulation.
 #include "perf/replay/play.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 
-// Where a call reads and writes; calls under way have places of their own.
+// The memory of a call; concurrent calls use separate buffers.
 struct Buffers {
   std::vector<char> in, out;
 };
@@ -52,7 +52,7 @@ class RankPlay {
     }
   }
 
-  // Plays a step, and returns its time. The ledger gets what calls took.
+  // Plays a step and returns its time. Records the times of calls in the ledger.
   double step(Ledger& ledger) {
     require(all_.barrier());
     if (options_.heartbeat != nullptr && plays())
@@ -71,19 +71,19 @@ class RankPlay {
  private:
   struct Open {
     int node;
-    int call;  // of the ledger
+    int call;  // handle of the ledger
     std::vector<Request> requests;
     Buffers buffers;
   };
 
   bool plays() const { return me_ < trace_.ranks; }
 
-  // weft's messages of a pair arrive in the order in which they were sent, whatever their tags are:
-  // receives are issued in the order in which the peer's program sends.
+  // weft delivers the messages of a pair in the order in which they were sent, regardless of tags:
+  // so receives are issued in the order of the sends in the peer's program.
   void order_calls() {
     const Program& program = trace_.program(me_);
     std::map<std::pair<Rank, std::int64_t>, std::vector<int>>
-        sent;  // by peer and tag: places in its order
+        sent;  // by peer and tag: positions in its program
     std::set<Rank> peers;
     for (const TraceNode& n : program)
       if (n.kind == NodeKind::kRecv && peers.insert(n.peer).second) {
@@ -93,7 +93,7 @@ class RankPlay {
             sent[{n.peer, theirs.tag}].push_back(place++);
       }
     std::map<std::pair<Rank, std::int64_t>, std::size_t> received;
-    std::vector<std::pair<int, int>> order;  // place among the calls, node
+    std::vector<std::pair<int, int>> order;  // position among the calls, node
     for (std::size_t i = 0; i < program.size(); ++i) {
       const TraceNode& n = program[i];
       if (n.kind == NodeKind::kCompute) continue;
@@ -111,15 +111,15 @@ class RankPlay {
     return std::chrono::duration<double, std::micro>(SteadyTime::now() - start_).count();
   }
 
-  // How far a step is, by node.
+  // The progress of a step, by node.
   struct Progress {
     std::vector<int> missing;
     std::vector<bool> ready, posted, arrived;
-    // Calls of a group are issued in the order of the program, as on the other ranks; messages of
-    // a pair in the order of its sender.
+    // Calls of a group are issued in program order, which is the same on all its ranks; messages of
+    // a pair in the order of the sender.
     std::map<std::pair<NodeKind, int>, std::queue<int>> issue;
     std::priority_queue<int, std::vector<int>, std::greater<>> compute;
-    std::queue<int> over;  // ended, and their successors are due
+    std::queue<int> over;  // ended nodes whose successors must be updated
     std::size_t left = 0;
   };
 
@@ -171,7 +171,7 @@ class RankPlay {
     p.ready[at(i)] = true;
     const bool receives = node(i).kind == NodeKind::kRecv;
     std::queue<int>& line = p.issue[whom(node(i))];
-    // A message that comes before the one that is wanted is taken early, as MPI would keep it.
+    // A receive first posts those before it in the sender's order: their messages arrive first.
     for (; !line.empty() && (receives ? !p.posted[at(i)] : p.ready[at(line.front())]); line.pop()) {
       const int next = line.front();
       p.posted[at(next)] = true;
@@ -188,7 +188,7 @@ class RankPlay {
       if (--p.missing[static_cast<std::size_t>(n)] == 0) make_ready(p, n, ledger);
   }
 
-  // Ends the nodes of calls that are over. Returns whether any call is.
+  // Completes the nodes of calls that are done. Returns whether any call was.
   bool look(Progress& p, Ledger& ledger) {
     bool some = false;
     for (auto open = open_.begin(); open != open_.end();) {
@@ -209,8 +209,7 @@ class RankPlay {
     return some;
   }
 
-  // Waits in a call that is under way, which moves all of them; without one, until `us` have
-  // passed.
+  // Waits in an open call, which drives all of them; without one, sleeps for about `us`.
   void wait_a_little(double us) {
     constexpr double kTurnUs = 200, kOversleptUs = 100;
     const double most = us > 0 ? std::min(us, kTurnUs) : kTurnUs;
@@ -302,7 +301,7 @@ class RankPlay {
   Communicator all_;
   std::vector<Communicator> comms_;  // by group
   std::vector<std::vector<int>> next_;
-  std::vector<int> issue_order_;  // of calls
+  std::vector<int> issue_order_;  // nodes
   const SteadyTime::time_point start_ = SteadyTime::now();
   int step_ = 0;
   std::vector<Buffers> spare_;
@@ -316,14 +315,14 @@ Played play(World& world, const JobTrace& trace, const PlayOptions& options) {
   const std::vector<CallKey>& keys = rank.keys();
   {
     Ledger unused(keys);
-    rank.step(unused);  // connections, registrations, choices
+    rank.step(unused);  // sets up connections, registrations and choices
   }
   std::vector<Ledger> ledgers;
   std::vector<double> steps;
   for (int i = 0; i < options.steps; ++i) steps.push_back(rank.step(ledgers.emplace_back(keys)));
   require(rank.all().all_reduce(steps.data(), steps.data(), steps.size(), DType::kFloat64,
                                 RedOp::kMax));
-  // All that is reported is of one step, so that its parts add up to it.
+  // Report the median step alone, so that its parts add up to its time.
   std::vector<std::size_t> by_time(steps.size());
   std::iota(by_time.begin(), by_time.end(), 0);
   std::ranges::sort(by_time, {}, [&](std::size_t i) { return steps[i]; });

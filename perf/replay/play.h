@@ -1,4 +1,5 @@
-// Plays a trace for real: the ranks of a World make its calls and wait as long as it computes.
+// Plays a trace in real time: the ranks of a World make its calls, and wait or spin for its
+// computations.
 #pragma once
 
 #include "coll/api/communicator.h"
@@ -10,18 +11,17 @@ namespace weft::replay {
 
 struct PlayOptions {
   double compute_scale = 1;
-  bool busy = false;  // the core computes: calls move only as they do beside a program's own work
-  int steps = 3;      // that are timed, after one that is not
-  Heartbeat* heartbeat = nullptr;  // nullptr: nobody listens
+  bool busy = false;  // spin during computations, as a program that computes on its core
+  int steps = 3;      // timed steps, after one that is not
+  Heartbeat* heartbeat = nullptr;  // nullptr: none
 };
 
-// Plays the trace, whose ranks are the World's first ones; others wait. Every rank calls play(),
-// and gets the same result: the median step (of the slowest rank), and what the calls of that step
-// took. Throws
-// JobFailed.
+// Plays the trace on the first ranks of the World; the other ranks wait. Collective: every rank
+// calls play() and gets the same result: the median step (of the slowest rank) and the times of the
+// calls in that step. Throws JobFailed.
 Played play(World& world, const JobTrace& trace, const PlayOptions& options);
 
-// Throws UsageError on all ranks where one rank has read another trace.
+// Throws UsageError on all ranks if one rank has read a different trace.
 void check_same_trace(World& world, const JobTrace& trace);
 
 }  // namespace weft::replay

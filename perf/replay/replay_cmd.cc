@@ -1,4 +1,4 @@
-// `weft replay`: plays the traffic of a trace, on the ranks that there are or in virtual time.
+// `weft replay`: plays the traffic of a trace, on the ranks of a job or in virtual time.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,7 @@
 namespace weft {
 namespace {
 
-using namespace replay;  // NOLINT: the command is of this room
+using namespace replay;  // NOLINT: the command belongs to this room
 
 struct ReplayFlags {
   JobFlags job;
@@ -43,7 +43,7 @@ struct ReplayFlags {
   bool simulates = false, compare = false;
 };
 
-// The trace in virtual time, also with a slow rail.
+// Plays the trace in virtual time, with healthy rails and with a slow rail.
 Replay simulate_trace(const JobTrace& trace, const ReplayFabric& fabric, double compute_scale,
                       int& by_model) {
   Replay result;
@@ -56,7 +56,7 @@ Replay simulate_trace(const JobTrace& trace, const ReplayFabric& fabric, double 
   by_model = costs.by_model();
   if (fabric.hosts > 1) {
     CallCosts slow(trace, with_half_a_rail(fabric));
-    // What waits in another order may end a little sooner; no job is faster for a slower rail.
+    // A different order of waits may end slightly sooner, but a slower rail speeds up no job.
     result.half_rail_us =
         std::max(result.played.step_us, play_virtually(trace, cost(slow), compute_scale).step_us);
   }
@@ -124,7 +124,7 @@ int play_job(const ReplayFlags& flags, World& world) {
   if (world.rank() != 0) return kExitOk;
   report.measured = Replay{std::move(played), 0, {}};
   heartbeat.phase("simulates the trace");
-  // The half of a rail is always simulated; what else is, --compare sets beside what was measured.
+  // The slow rail is always simulated; --compare shows the whole simulation beside the measurement.
   Replay simulated = simulate_trace(trace, fabric, flags.play.compute_scale, report.by_model);
   if (flags.compare) {
     report.simulated = std::move(simulated);
@@ -152,7 +152,7 @@ int run_replay(const ReplayFlags& flags) {
                       flags.job.ranks));
     return simulate_job(flags);
   }
-  // One message about a bad or empty file, before ranks are started.
+  // Report a bad or empty file once, before ranks are started.
   if (!launched()) {
     Heartbeat heartbeat(true);
     heartbeat.phase("reads the trace");

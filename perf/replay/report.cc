@@ -1,4 +1,4 @@
-// Formats what was played. Runs nothing.
+// Formats the results of a replay. Runs nothing.
 #include "perf/replay/report.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::string call_words(const JobTrace& trace, const CallKey& key) {
 
 double share_exposed(const Row& row) { return row.time_us > 0 ? row.exposed_us / row.time_us : 0; }
 
-// Returns the largest entries in descending order, at most this many.
+// Returns at most `most` entries, the largest first.
 template <class Map>
 std::vector<std::pair<std::string, std::uint64_t>> largest(const Map& map, std::size_t most) {
   std::vector<std::pair<std::string, std::uint64_t>> all(map.begin(), map.end());
@@ -74,7 +74,7 @@ void add_table(std::string& out, const Report& report) {
   out += align(table);
 }
 
-// Whether a rank's calls take longer together than the step: then several are under way at once.
+// Whether the calls of a rank take longer in total than the step, so that some run concurrently.
 bool calls_overlap(const JobTrace& trace, const Played& played) {
   double us = 0;
   for (const Row& row : played.rows) {

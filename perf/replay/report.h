@@ -1,4 +1,4 @@
-// What `weft replay` says: a text for people, a JSON text for programs.
+// The report of `weft replay`: text for people, JSON for programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace weft::replay {
 struct Replay {
   Played played;
   double half_rail_us = 0;            // the step with rail 0 at half rate; simulated; 0: no rails
-  std::vector<std::string> limiting;  // by row: the port or link that is busiest; simulated
+  std::vector<std::string> limiting;  // by row: the busiest port or link; simulated
 };
 
 struct Report {
@@ -26,7 +26,7 @@ struct Report {
   int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
 };
 
-// "computation 61 %, exposed all_reduce of 4M 30 %, ...": what the step consists of, largest first.
+// "computation 61 %, exposed all_reduce of 4M 30 %, ...": the parts of the step, largest first.
 std::string limits(const JobTrace& trace, const Replay& replay);
 
 std::string text(const Report& report);

@@ -1,4 +1,4 @@
-// What a trace answers, and the order of its nodes. Knows no file format and no time.
+// Queries of a trace, and the order of its nodes. Knows no file format and no time.
 #include "perf/replay/trace.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace weft::replay {
 namespace {
 
-// A node on a circle of nodes that wait for each other, and the next ones on it.
+// Describes a cycle of nodes that wait for each other.
 std::string circle(const Program& nodes, const std::vector<std::vector<int>>& after,
                    const std::vector<int>& missing) {
   std::size_t at = 0;

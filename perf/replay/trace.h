@@ -1,8 +1,8 @@
-// The traffic of a job, whatever wrote it down: for every rank a list of nodes (computation,
-// collectives, messages) that wait for each other, and the groups of ranks they name.
+// The traffic of a job, independent of the trace format: for every rank a list of nodes
+// (computation, collectives, messages) with dependencies, and the groups of ranks that they name.
 //
-// Readers give a RankTrace per file; assemble() joins them, proves that the job can end, and throws
-// Error naming the file, the node and the value that make it impossible. Knows no file format.
+// Readers return a RankTrace per rank; assemble() joins them, proves that the job can end, and
+// throws Error naming the file, the node and the value that prevent it. Knows no file format.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace weft::replay {
 
 enum class NodeKind : std::uint8_t { kCompute, kCollective, kSend, kRecv };
 
-// Ranks of a job that readers believe: a file of a few bytes can claim any number.
+// The most ranks that readers accept: a file of a few bytes can claim any number.
 inline constexpr int kMostRanks = 1 << 20;
 
 struct TraceNode {
   NodeKind kind = NodeKind::kCompute;
-  std::uint64_t id = 0;  // in its file
+  std::uint64_t id = 0;  // unique in its file
   std::string name;
   double compute_us = 0;
-  // kSendRecv: every rank of the group passes `bytes` to the next one, the last one to the first.
+  // kSendRecv: every rank of the group sends `bytes` to the next rank, the last one to the first.
   Collective collective = Collective::kAllReduce;
-  bool back = false;  // of kSendRecv: to the one before
+  bool back = false;  // kSendRecv: to the preceding rank instead
   DType type = DType::kFloat32;
-  // Of the whole message, as `weft perf` counts it. !is_whole: what a rank puts in, of which
-  // assemble() makes the whole.
+  // Size of the whole message, as `weft perf` counts it. !is_whole: size of a rank's input, from
+  // which assemble() computes the whole.
   std::uint64_t bytes = 0;
   bool is_whole = true;
   bool may_differ = false;      // ranks may have different `bytes`; assemble() takes the mean
@@ -38,34 +38,34 @@ struct TraceNode {
   int group = 0;                // index into JobTrace::groups, set by assemble()
   Rank root = 0;                // of a rooted collective: a rank of the job
   Rank peer = kNoRank;          // of a message: a rank of the job
-  bool ranks_of_group = false;  // root and peer count within the group; assemble() ends it
-  std::int64_t tag = 0;         // of a message: it meets only those of its tag
+  bool ranks_of_group = false;  // root and peer are ranks of the group; cleared by assemble()
+  std::int64_t tag = 0;         // of a message: it matches only the same tag
   std::vector<std::uint64_t> after_ids;  // nodes that must end first, by id
   std::vector<int> after;                // the same by index, set by assemble()
 };
 
 std::string words_of(const TraceNode& node);  // "node 7 (aten::mm)"
 
-// What one file says, of one rank.
+// The trace of one rank, from one file.
 struct RankTrace {
   std::string file;
-  int rank = -1;                 // -1: the file does not say
-  int job_ranks = 0;             // 0: the file does not say
-  std::vector<TraceNode> nodes;  // in the order in which the rank issued them
+  int rank = -1;                 // -1: not in the file
+  int job_ranks = 0;             // 0: not in the file
+  std::vector<TraceNode> nodes;  // in issue order
   std::map<std::string, std::vector<Rank>> groups;
-  std::map<std::string, int> member_of;  // groups that the rank is in, and how many ranks they have
-  std::map<std::string, int> group_sizes;         // of groups whose ranks may not be said
-  std::map<std::string, std::string> titles;      // of groups: what people call them ("tensor")
+  std::map<std::string, int> member_of;           // sizes of the groups that the rank is in
+  std::map<std::string, int> group_sizes;         // of groups whose ranks may be unlisted
+  std::map<std::string, std::string> titles;      // of groups: descriptive names ("tensor")
   bool sends_are_eager = false;                   // see JobTrace
-  std::map<std::string, std::uint64_t> left_out;  // what is not played, by name
-  std::uint64_t untimed = 0;                      // computations whose time the file does not state
+  std::map<std::string, std::uint64_t> left_out;  // nodes that are not played, by name
+  std::uint64_t untimed = 0;                      // computations without a time in the file
 };
 
-// Disjoint lists of ranks that do the same: one list, or one for each value of the other axes.
+// Disjoint lists of ranks with the same role: one list, or one for each value of the other axes.
 struct TraceGroup {
   std::string name;
   std::vector<std::vector<Rank>> lists;
-  bool neighbours = true;  // the ranks of a list follow each other
+  bool neighbours = true;  // the ranks of a list are consecutive
 };
 
 using Program = std::vector<TraceNode>;
@@ -73,46 +73,45 @@ using Program = std::vector<TraceNode>;
 struct JobTrace {
   std::string format;  // "chakra", "param", "simai", "goal"
   int ranks = 0;
-  // A send is over for its rank when it is posted, as in Chakra and GOAL, whether or not the peer
-  // has posted its receive.
+  // A send completes for its rank when it is posted, as in Chakra and GOAL, even before the peer
+  // posts its receive.
   bool sends_are_eager = false;
   std::vector<TraceGroup> groups;  // [0]: all ranks
-  std::vector<Program> programs;   // a node's `after` are nodes before it
+  std::vector<Program> programs;   // a node's `after` precede it
   std::vector<int> program_of;     // by rank
   std::map<std::string, std::uint64_t> left_out;
   std::uint64_t untimed = 0;
-  std::vector<std::string> notes;  // what was assumed or changed
+  std::vector<std::string> notes;  // assumptions and changes, for the user
 
   const Program& program(Rank r) const {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(r)])];
   }
-  // Whether all ranks do the same without messages, so that one of them shows it all.
+  // Whether all ranks have the same program without messages, so that one represents all.
   bool alike() const;
-  // Whether there is nothing to play: neither a call nor a computation that takes time.
+  // Whether the trace has neither a call nor a computation that takes time.
   bool empty() const;
   // The list of the group that rank r is in; nullptr: none.
   const std::vector<Rank>* list_of(int group, Rank r) const;
 };
 
-// Joins the files of a job. `ranks`: of the job, where a single file stands for all; 0: as the file
-// says. `groups`: further groups, by name. Throws Error.
+// Joins the files of a job. `ranks`: of the job, if a single file stands for all; 0: from the file.
+// `groups`: additional groups, by name. Throws Error.
 JobTrace assemble(std::string format, std::vector<RankTrace> files, int ranks = 0,
                   const std::map<std::string, std::vector<Rank>>& groups = {});
 
-// Puts the nodes into an order in which each one comes after those it waits for, as near to the
-// list's own order as can be, and sets `after`. Returns how many dependencies name a node that the
-// file does not have: traces that begin or end in the middle of a job have such. Throws Error
-// naming a cycle.
+// Sorts the nodes topologically, with as few changes to the order as possible, and sets `after`.
+// Returns the number of dependencies on nodes that the file lacks, as in traces that begin or end
+// in the middle of a job. Throws Error naming a cycle.
 std::uint64_t put_in_order(const std::string& file, Program& nodes);
 
-// Plays the job without times: throws Error where calls of a group differ from rank to rank, where
-// messages find no partner, or where ranks wait for each other in a circle.
+// Plays the job without times. Throws Error if calls of a group differ between ranks, if messages
+// have no partner, or if ranks wait for each other in a cycle.
 void check_that_it_ends(const JobTrace& trace);
 
-// Turns the calls of groups with one rank into nothing, and counts them in left_out.
+// Removes calls of groups with one rank, and counts them in left_out.
 void drop_lonely_calls(JobTrace& trace);
 
-// One collective and size in one group; messages of a size are one key, whoever sends them.
+// One collective and size in one group; messages of a size have one key for all ranks.
 struct CallKey {
   NodeKind kind = NodeKind::kCollective;
   Collective collective = Collective::kAllReduce;
@@ -121,7 +120,7 @@ struct CallKey {
   auto operator<=>(const CallKey&) const = default;
 };
 CallKey key_of(const TraceNode& node);
-// All keys of a trace, ascending: the same on every rank that reads the same files.
+// All keys of a trace, ascending, and thus the same on every rank that reads the same files.
 std::vector<CallKey> keys_of(const JobTrace& trace);
 const char* word_of(const CallKey& key);  // "all_reduce", "send", "recv"
 

@@ -20,11 +20,11 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The order in which a program's nodes may start: dependencies, and calls of a group in one order.
+// Constraints on a program's nodes: dependencies, and the issue order of the calls of a group.
 struct Order {
-  std::vector<std::vector<int>> next;  // nodes that wait for this one's end
-  std::vector<int> issued_after;       // the call that must be posted before; -1: none
-  std::vector<int> issues;             // the call that may be posted after; -1: none
+  std::vector<std::vector<int>> next;  // nodes that wait for this one to end
+  std::vector<int> issued_after;       // the call that must be posted first; -1: none
+  std::vector<int> issues;             // the call that may be posted next; -1: none
 };
 
 Order order_of(const Program& program) {
@@ -32,8 +32,8 @@ Order order_of(const Program& program) {
   order.next.resize(program.size());
   order.issued_after.assign(program.size(), -1);
   order.issues.assign(program.size(), -1);
-  // By kind, group or peer, and tag: receives of other tags need not wait for each other. Sends do,
-  // since weft's messages of a pair arrive in their order.
+  // By kind, group or peer, and tag. Receives of different tags are independent; sends are not,
+  // since weft delivers the messages of a pair in order.
   std::map<std::tuple<NodeKind, int, std::int64_t>, int> last;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const TraceNode& node = program[i];
@@ -66,7 +66,7 @@ class VirtualPlay {
   }
 
   Played run() {
-    // Posting a call makes the next one of its group ready: the list is made before.
+    // Posting a call makes the next one of its group ready, so collect the first nodes beforehand.
     std::vector<std::pair<Rank, int>> first;
     for (std::size_t r = 0; r < members_.size(); ++r)
       for (std::size_t i = 0; i < members_[r].program.size(); ++i)
@@ -113,7 +113,7 @@ class VirtualPlay {
     std::vector<int> missing, calls;
     std::set<int> to_compute;
     bool computes = false;
-    int rails = 0, inside = 0;                                     // calls under way
+    int rails = 0, inside = 0;                                     // active calls
     std::map<int, int> issued;                                     // by group: calls so far
     std::map<std::tuple<bool, Rank, std::int64_t>, int> messages;  // by direction, peer and tag
   };
@@ -125,10 +125,10 @@ class VirtualPlay {
       return std::tie(at_us, rank) > std::tie(o.at_us, o.rank);
     }
   };
-  // A list of a group, or two ranks of a message and its tag, and the number of the call among
-  // them.
+  // Identifies a call: a list of a group, or the sender, receiver and tag of a message; and the
+  // index of the call among those of the list or message.
   using Place = std::tuple<const void*, Rank, Rank, std::int64_t, int>;
-  // A call that some of its ranks have posted.
+  // A call that only some of its ranks have posted.
   struct Waiting {
     std::vector<std::pair<Rank, int>> posted;  // rank and node
     std::size_t wanted = 0;
@@ -140,7 +140,7 @@ class VirtualPlay {
     double speed = 1;
     std::optional<Place> eager = {};  // the message that its sender does not wait for
   };
-  // A message whose sender does not wait: who has posted it so far, and whether it has arrived.
+  // An eager message: the ranks that have posted it, and whether it has arrived.
   struct Message {
     std::optional<std::pair<Rank, int>> sent, received;
     bool arrived = false;
@@ -208,7 +208,7 @@ class VirtualPlay {
     if (const int next = m.order.issues[static_cast<std::size_t>(i)]; next >= 0) met(r, next);
   }
 
-  // The bytes leave when they are sent, and the receive ends when they are there.
+  // The transfer starts when the send is posted, and the receive ends when it has arrived.
   void post_message(Rank r, int i, const TraceNode& node, const Place& place,
                     const std::vector<Rank>& ranks) {
     Message& message = messages_[place];
@@ -271,7 +271,7 @@ class VirtualPlay {
     for (auto a = active_.begin(); a != active_.end();) {
       const double rest = a->left_us - passed * a->speed;
       a->left_us = rest;
-      // Rounding leaves parts of picoseconds.
+      // Rounding leaves fractions of a picosecond.
       if (rest > 1e-6) {
         ++a;
         continue;
@@ -308,7 +308,7 @@ class VirtualPlay {
     }
   }
 
-  // Of a message that only one of its two ranks knows, once the job is over or cannot go on.
+  // The error for a message that only one of its two ranks has posted at the end or in a deadlock.
   std::string why_unmet() const {
     for (const auto& [place, message] : messages_) {
       if (message.sent && message.received) continue;
@@ -354,8 +354,8 @@ class VirtualPlay {
   double now_us_ = 0;
   std::priority_queue<Computing, std::vector<Computing>, std::greater<>> computing_;
   std::map<Place, Waiting> waiting_;
-  std::map<Place, Message> messages_;      // of senders that do not wait
-  std::queue<std::pair<Rank, int>> over_;  // nodes that ended at once, whose successors are due
+  std::map<Place, Message> messages_;      // eager
+  std::queue<std::pair<Rank, int>> over_;  // nodes whose successors must be updated
   std::list<Active> active_;
 };
 

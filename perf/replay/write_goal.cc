@@ -1,5 +1,5 @@
-// Writes a job as GOAL: messages and computations as they are, and each collective as the messages
-// of the algorithm that `auto` takes for it. Knows no engine.
+// Writes a job as GOAL: messages and computations unchanged, and each collective as the messages
+// of the algorithm that `auto` selects for it. Knows no engine.
 #include "perf/replay/write_goal.h"
 
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ class GoalWriter {
                after);
   }
 
-  // Of calls whose messages meet on all ranks of the list: the number of the call among them.
+  // The first tag of a call's messages, equal on all ranks of the list: by the index of the call.
   std::int64_t tag_of(const std::vector<Rank>* list, int call) {
     const auto [it, first] = tags_.try_emplace(
         {list, call}, first_tag_ + static_cast<std::int64_t>(tags_.size()) * kChannels);
@@ -118,7 +118,7 @@ class GoalWriter {
     const auto key = std::tuple{node.collective, node.bytes, shape.root, shape.hosts};
     const Algorithm*& chosen = chosen_[key];
     if (chosen == nullptr) {
-      shape.rank = 0;  // all ranks take the same
+      shape.rank = 0;  // so that all ranks select the same
       chosen =
           pick(node.collective, shape, std::max<std::uint64_t>(node.bytes, 1), model_).algorithm;
     }
@@ -128,8 +128,8 @@ class GoalWriter {
     return *chosen;
   }
 
-  // A step waits for the last one that wrote a chunk of it, and, where it writes, for those that
-  // read it since.
+  // Adds the steps of a schedule. A step depends on the last writers of its chunks and, if it
+  // writes, on the readers since then.
   int steps(const Schedule& schedule, const TraceNode& node, const std::vector<Rank>& list,
             std::int64_t tag, const std::vector<int>& after) {
     const auto chunks = static_cast<std::size_t>(schedule.nchunks);
@@ -166,7 +166,7 @@ class GoalWriter {
     return add("calc 0", all);
   }
 
-  // All chunks together are the message; of an all_to_all they are the messages of all ranks.
+  // The bytes of the chunks `at` of `bytes` (of an all_to_all: the bytes of all ranks' blocks).
   static std::uint64_t bytes_of(const Schedule& schedule, Chunks at, std::uint64_t bytes) {
     const auto n = static_cast<std::uint64_t>(schedule.nchunks);
     const auto upto = [&](int chunk) { return bytes * static_cast<std::uint64_t>(chunk) / n; };

@@ -1,4 +1,4 @@
-// A job's messages as GOAL, the text that LogGOPSim and ATLAHS simulate.
+// Writes a job's messages as GOAL, the input of the simulators LogGOPSim and ATLAHS.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace weft::replay {
 
-// Throws Error where the text would be too long.
+// Throws Error if the text would be too long.
 std::string goal_of(const JobTrace& trace, const ReplayFabric& fabric);
 
 }  // namespace weft::replay

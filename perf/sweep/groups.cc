@@ -1,4 +1,4 @@
-// Reads the split of nccl-tests. Does not split communicators.
+// Parses nccl-tests' split variables. Does not split communicators.
 #include "perf/sweep/groups.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kSplit = "NCCL_TESTS_SPLIT";
 constexpr const char* kMask = "NCCL_TESTS_SPLIT_MASK";
 
-// The number that the text is; -1 where it is none.
+// Parses a number; -1 if the text is not one.
 long number(std::string_view text, int base) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   if (text.starts_with("0x") || text.starts_with("0X"))

@@ -1,5 +1,5 @@
-// Writes nccl-tests' JSON. The names and kinds of the fields are those of its src/util.cu: truth
-// is text there, and the root is a text of six columns.
+// Writes nccl-tests' JSON. Field names and types follow its src/util.cu: booleans are strings, and
+// the root is a string padded to six columns.
 #include "perf/sweep/nccl_json.h"
 
 #include <fmt/format.h>

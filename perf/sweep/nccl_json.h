@@ -18,15 +18,15 @@ struct NcclDevice {
 
 struct NcclRun {
   std::string started, ended;                              // "2026-11-26 14:03:59"
-  std::vector<NcclDevice> devices;                         // of each rank
-  std::uint64_t begin = 0, end = 0, factor = 0, step = 0;  // step > 0: in place of the factor
+  std::vector<NcclDevice> devices;                         // by rank
+  std::uint64_t begin = 0, end = 0, factor = 0, step = 0;  // step > 0 replaces factor
   int warm_up = -1, checks = 1, blocking = 0;
 };
 
-// `args` and `env` are those of this process. Of the environment, only variables of weft, of NCCL
-// and of launchers are told, and never WEFT_SECRET: reports are passed on.
+// `args` and `env` describe this process. `env` has only variables of weft, NCCL and launchers, and
+// never WEFT_SECRET, since reports are shared.
 nlohmann::ordered_json to_nccl_json(const PerfReport& report, const NcclRun& run);
 
-std::string time_stamp();  // of now, as nccl-tests writes it
+std::string time_stamp();  // the current time, in nccl-tests' format
 
 }  // namespace weft

@@ -150,8 +150,8 @@ void add_output(CLI::App& command, PerfFlags& flags) {
       ->check(CLI::PositiveNumber);
 }
 
-// Refuses what this collective would not look at. What scripts for nccl-tests pass to all of its
-// programs is only warned of.
+// Refuses options that this collective ignores. Options that scripts pass to every program of
+// nccl-tests only cause a warning.
 void refuse_ignored(const CLI::App& command, const PerfFlags& flags,
                     std::vector<std::string>& warnings) {
   const Collective c = collective_named(flags.collective);
@@ -255,7 +255,7 @@ PerfPlan plan_of(const PerfFlags& flags) {
   } else if (flags.root >= 0) {
     plan.roots = {flags.root};
   }
-  // `all` leaves out what means nothing; what is asked for by name does not.
+  // `all` skips undefined combinations; a named one is an error.
   if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
     throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
   if (flags.compress != "none") {

@@ -1,4 +1,4 @@
-// The options of `weft perf COLLECTIVE`: weft's own, and those of nccl-tests by its letters.
+// The options of `weft perf COLLECTIVE`: weft's own, and the letters of nccl-tests.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,12 +16,12 @@ struct PerfFlags {
   std::string collective, begin = "8", end = "64M", step, type = "float", op = "sum";
   std::uint64_t factor = 4;
   int root = 0;                       // -1: each in turn
-  int warm_up = -1, iterations = -1;  // -1: by the time an operation takes
+  int warm_up = -1, iterations = -1;  // -1: chosen from an operation's time
   std::string algorithm = "auto", buffers = "malloc", compress = "none", json;
   bool in_place = false, out_of_place = false;  // this half only
   bool percentiles = false, back_to_back = false, ports = false;
   double min_busbw = 0, expect = 0;
-  // As nccl-tests has them.
+  // Values of nccl-tests' options.
   int check = 1, gpus = 1, threads = 1, aggregate = 1, cycles = 1, average = 3, blocking = 3;
   int per_iteration = 0, skip_iterations = 0, unalign = 0, timestamps = 0, memory = 0,
       registered = 0;
@@ -29,11 +29,11 @@ struct PerfFlags {
   std::string nccl_json;
 };
 
-// The flags, understood. Throws Error on what cannot be.
+// The parsed flags.
 struct PerfPlan {
   Collective collective;
   std::vector<std::uint64_t> sizes;
-  std::uint64_t step = 0;  // bytes; 0: by the factor
+  std::uint64_t step = 0;  // bytes; 0: sizes grow by `factor`
   std::vector<DType> types;
   std::vector<RedOp> ops;
   std::vector<Rank> roots;  // empty: all ranks
@@ -41,8 +41,8 @@ struct PerfPlan {
 
 void add_perf_flags(CLI::App& command, PerfFlags& flags);
 
-// Gives the letters of nccl-tests their meaning, and refuses what this collective would not look
-// at. Returns a warning for each option that does not do all that it does there.
+// Interprets the letters of nccl-tests, and refuses options that this collective ignores. Returns a
+// warning for each option that does less than in nccl-tests.
 std::vector<std::string> settle(const CLI::App& command, PerfFlags& flags);
 
 PerfPlan plan_of(const PerfFlags& flags);

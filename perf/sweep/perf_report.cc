@@ -46,7 +46,7 @@ std::string verdict(const PerfReport& report) {
   return fmt::format("# all results exact\n");
 }
 
-// What makes short messages slow on any fabric.
+// Names placements of ranks that slow short messages on any fabric.
 std::string place_in_words(const PerfReport& report) {
   if (report.ranks_here > report.cores)
     return fmt::format("# {} ranks share {} {}: they wait for each other's turns\n",
@@ -57,7 +57,7 @@ std::string place_in_words(const PerfReport& report) {
   return "";
 }
 
-// No run is faster than its bound, unless the bound was taken from something slower.
+// A run faster than its bound means that the bound was measured on slower links.
 std::string above_bound(const PerfReport& report) {
   double most = 0;
   for_each_half(report, [&](const PerfRow&, const PerfHalf& half) {
@@ -73,13 +73,13 @@ std::string above_bound(const PerfReport& report) {
   return fmt::format("# of_bound is up to {:.2f}: {}\n", most, why);
 }
 
-// As nccl-tests ends.
+// The last line of nccl-tests.
 std::string average(const PerfReport& report) {
   if (report.rows.empty() || report.collective == Collective::kBarrier) return "";
   return fmt::format("# Avg bus bandwidth    : {:.4g}\n", average_busbw(report));
 }
 
-// "1048576 bytes of float sum, in place" for a line about one half.
+// "1048576 bytes of float sum, in place", for a message about one half.
 std::string named(const PerfReport& report, const PerfRow& row, const PerfHalf& half) {
   const bool in_place = row.in_place && &half == &*row.in_place;
   return fmt::format("{} bytes of {}{}{}", row.bytes, name(row.type),
@@ -95,7 +95,7 @@ std::string ranks_in_words(const std::vector<Rank>& ranks) {
   return text + (ranks.size() > kMost ? ",..." : "");
 }
 
-// What each group of a split run reached at the largest size, slow ones marked.
+// Lists the bandwidth of each group of a split run at the largest size, and marks slow groups.
 std::string groups_in_words(const PerfReport& report) {
   if (report.groups.empty() || report.rows.empty()) return "";
   const PerfRow& row = report.rows.back();
@@ -221,7 +221,7 @@ std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& un
           half.algorithm, share, limits.share));
     }
   });
-  constexpr double kOfAverage = 0.9;  // as nccl-tests judges
+  constexpr double kOfAverage = 0.9;  // nccl-tests' threshold
   if (limits.average_busbw > 0 && !(average_busbw(report) >= kOfAverage * limits.average_busbw))
     lines.push_back(
         fmt::format("the average bus bandwidth, {:.4g} GB/s, is below 0.9 of "
@@ -297,7 +297,7 @@ std::string port_lines(const PerfRow& row) {
 
 namespace {
 
-// The fields of a half that are the same in a row and in its "in_place".
+// Adds the fields that a row and its "in_place" object share.
 void add_half(nlohmann::ordered_json& json, const PerfReport& report, const PerfRow& row,
               const PerfHalf& half) {
   json["algorithm"] = half.algorithm;
@@ -349,7 +349,7 @@ nlohmann::ordered_json to_json(const PerfReport& report) {
                                 {"op", op_name(report, row)},
                                 {"root", row.root}};
     add_half(r, report, row, first_half(row));
-    if (report.out_of_place && report.in_place) {  // null: there is no such form
+    if (report.out_of_place && report.in_place) {  // null: the form does not exist
       r["in_place"] = nullptr;
       if (row.in_place) add_half(r["in_place"], report, row, *row.in_place);
     }

@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// What was measured of a case, out of place or in place.
+// The measurements of a case, out of place or in place.
 struct PerfHalf {
   std::string algorithm;
   Summary time_us;
@@ -24,8 +24,8 @@ struct PerfHalf {
   double predicted_us = 0;  // by the cost model, for --expect; 0: not predicted
   int iterations = 0;
   std::optional<std::uint64_t> wrong;        // empty: not checked
-  std::vector<std::vector<double>> rank_us;  // of each rank's iterations, with --per-iteration
-  std::vector<double> group_us;              // of a split run: the median of each group
+  std::vector<std::vector<double>> rank_us;  // per rank and iteration, with --per-iteration
+  std::vector<double> group_us;              // in a split run: the median of each group
 };
 
 struct PerfRow {
@@ -36,7 +36,7 @@ struct PerfRow {
   Rank root = kNoRank;
   std::optional<PerfHalf> out_of_place, in_place;  // at least one
   std::string finished;                            // "2026-11-26 14:03:59"
-  std::vector<RailCount> ports;                    // what they counted meanwhile, with --ports
+  std::vector<RailCount> ports;                    // counted during the row, with --ports
 };
 
 // One group of a split run (NCCL_TESTS_SPLIT), with its own time in a row.
@@ -45,7 +45,7 @@ struct PerfGroup {
   std::vector<Rank> ranks;
 };
 
-// What a run must reach; 0: nothing.
+// The limits that a run must reach; 0: no limit.
 struct PerfLimits {
   double busbw = 0;          // GB/s at the largest size (--min-busbw)
   double share = 0;          // of the predicted speed at every size (--expect)
@@ -56,23 +56,23 @@ struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
   bool emulated = false;                      // several hosts on one machine
-  int ranks_here = 1, cores = 1;              // of rank 0's machine
+  int ranks_here = 1, cores = 1;              // on rank 0's machine
   bool unbound = false;                       // a rank may move from core to core
   std::string transport;                      // "auto", "shm", "tcp", "ucx", "verbs"
   std::string between_hosts = "tcp";          // with "auto"
   bool memory_shared = true;                  // by the ranks of each host
   std::string buffers;                        // "malloc", "weft", "cuda"
   std::string compress = "none";              // "none", "int8", "fp8"
-  bool out_of_place = true, in_place = true;  // the halves that are asked for
+  bool out_of_place = true, in_place = true;  // the requested halves
   bool back_to_back = false;
   OfRanks of_ranks = OfRanks::kMost;
   int aggregate = 1;        // operations that are timed together
-  int skip_iterations = 0;  // of --per-iteration, before its statistics begin
+  int skip_iterations = 0;  // excluded from the statistics of --per-iteration
   bool per_iteration = false, timestamps = false, ports = false;
   PerfLimits limits;
   std::string split;              // "NCCL_TESTS_SPLIT=MOD 2"; empty: one group
   std::vector<PerfGroup> groups;  // of a split run; the first is rank 0's
-  std::string memory;             // what --memory says; empty: not asked for
+  std::string memory;             // the text of --memory; empty: not requested
   RailRate rail;
   // Hosts that are emulated over shared memory have no rails, unless the user declares a rate.
   bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
@@ -81,8 +81,8 @@ struct PerfReport {
   Status failure;
 };
 
-// Whether the ranks of each host share memory. They do not where they run in separate containers or
-// as several users: then they use the rails.
+// Whether the ranks of each host share memory. Ranks in separate containers or of different users
+// do not, and use the rails.
 bool hosts_share_memory(const Topology& topology);
 
 // Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.
@@ -92,21 +92,21 @@ std::string transports_in_words(const std::string& transport, int ranks, int hos
 // Whether the collective can be called with one buffer for input and output.
 bool has_in_place(Collective collective);
 
-// The half out of place, else the one in place.
+// The out-of-place half if there is one, otherwise the in-place half.
 const PerfHalf& first_half(const PerfRow& row);
 
-const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" where nothing reduces
+const char* op_name(const PerfReport& report, const PerfRow& row);  // "none" if nothing is reduced
 double algbw(const PerfRow& row, const PerfHalf& half);
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half);
-// Of one group of a split run.
+// The busbw of one group of a split run.
 double busbw(const PerfReport& report, const PerfRow& row, const PerfHalf& half, std::size_t group);
-// Empty where no bound is known.
+// Empty if the bound is unknown.
 std::optional<double> of_bound(const PerfHalf& half);
 double average_busbw(const PerfReport& report);
-// What --per-iteration says of a half, without the first iterations that it skips.
+// The statistics of --per-iteration, without the skipped first iterations.
 IterationStats statistics(const PerfReport& report, const PerfHalf& half);
 
-// A line for each limit that was not reached; `unknown` of them could not be judged.
+// Returns a line for each limit that was missed or, counted in `unknown`, could not be judged.
 std::vector<std::string> missed_limits(const PerfReport& report, std::size_t& unknown);
 
 std::string header(const PerfReport& report);  // '#' lines before the table's header

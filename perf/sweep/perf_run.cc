@@ -1,4 +1,4 @@
-// Runs the cases of `weft perf` in turn. Does not lay out rows and reports.
+// Runs the cases of `weft perf` in turn. Does not format rows and reports.
 #include "perf/sweep/perf_run.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@
 namespace weft {
 namespace {
 
-constexpr int kWarmUp = 10;  // operations, of short messages
+constexpr int kWarmUp = 10;  // operations, for short messages
 
 std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
@@ -114,7 +114,7 @@ void PerfRun::describe() {
                              t.host_name(t.host(r)), fmt::format("{} memory", flags_.buffers)});
 }
 
-// On every rank for every group, so that all of them refuse.
+// Every rank checks every group, so that all ranks fail together.
 void PerfRun::check_roots() {
   std::size_t smallest = lead_.size();
   for (const int color : groups_.names())
@@ -171,14 +171,14 @@ int PerfRun::run() {
                                                : PerfLines::kRows;
   const PerfTable table(report_, {largest_, plan_.types, plan_.ops}, lines);
   if (!quiet) fmt::print("{}{}", header(report_), table.header());
-  std::fflush(stdout);  // whoever waits for the first row sees what it is
+  std::fflush(stdout);  // show the header before the first row is measured
   const auto show = [&](const PerfRow& row) {
     progress_.clear();
     if (!quiet) fmt::print("{}{}", table.row(row), report_.ports ? port_lines(row) : "");
     std::fflush(stdout);
   };
   for (int cycle = 0; flags_.cycles == 0 || cycle < flags_.cycles; ++cycle) {
-    if (flags_.cycles == 0) report_.rows.clear();  // nobody will see them
+    if (flags_.cycles == 0) report_.rows.clear();  // endless run: no final report
     for (DType type : plan_.types)
       for (RedOp op : plan_.ops)
         for (const Rank root : plan_.roots)
@@ -195,7 +195,7 @@ int PerfRun::run() {
 
 void PerfRun::sweep(DType type, RedOp op, Rank root,
                     const std::function<void(const PerfRow&)>& show) {
-  std::uint64_t last = ~std::uint64_t{0};  // sizes too small to divide come out equal
+  std::uint64_t last = ~std::uint64_t{0};  // skip sizes that round to the same count
   for (std::uint64_t size : plan_.sizes) {
     Case what{plan_.collective, type, op, root};
     what.codec = codec_from(flags_.compress).value_or(Codec::kNone);
@@ -212,7 +212,7 @@ void PerfRun::sweep(DType type, RedOp op, Rank root,
   }
 }
 
-// As rank 0 says, which the rows are about.
+// Rank 0, whose group the rows show, decides.
 int PerfRun::exit_code() const {
   std::uint64_t wrong = 0;
   for (const PerfRow& row : report_.rows)
@@ -268,7 +268,7 @@ PerfHalf PerfRun::measure_half(const Case& what) {
     half.iterations = std::max(iterations_for(once_us, kBudgetUs) / m, 1);
   }
   Rhythm rhythm{m, !flags_.back_to_back};
-  // Back to back: each of ten batches.
+  // Back to back, times are taken of ten batches.
   if (flags_.back_to_back && !flags_.per_iteration)
     rhythm = {std::max(half.iterations / 10, 1) * m, true};
   Times times = time(exercise, label, half.iterations * m, rhythm);
@@ -281,7 +281,7 @@ PerfHalf PerfRun::measure_half(const Case& what) {
   if (flags_.per_iteration) half.rank_us = std::move(times);
   half.algorithm = plan_.collective == Collective::kSendRecv ? "p2p" : comm_.last_algorithm();
   if (flags_.expect > 0) half.predicted_us = predicted_us(what, half.algorithm);
-  // Again, now that slots, credits and caches have been round many times.
+  // Check again, after slots, credits and caches have been reused many times.
   count_wrong_of_runs();
   return half;
 }
@@ -293,7 +293,7 @@ PerfRun::Times PerfRun::time(Exercise& exercise, const std::string& label, int r
   });
 }
 
-// Of rank 0's group; all ranks measure together.
+// Returns the bound of rank 0's group; all ranks take part in the measurement.
 double PerfRun::bound_us(const Case& of_this_group) {
   const Case what = with_bytes(of_this_group, of_this_group.bytes, report_.ranks);
   if (what.collective == Collective::kBarrier) return 0;
@@ -302,7 +302,7 @@ double PerfRun::bound_us(const Case& of_this_group) {
     return rail_bound_us(what.collective, lead_shape(what.root),
                          compressed ? coded_bytes(what.bytes / sizeof(float)) : what.bytes,
                          report_.rails, report_.rail);
-  if (compressed) return 0;  // nobody knows how fast the processor quantises
+  if (compressed) return 0;  // the cost of quantization is unknown
   if (flags_.buffers == "cuda")
     return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
                            measure_device_copy_us(world_, what.bytes));

@@ -21,14 +21,14 @@ namespace weft {
 
 class PerfRun {
  public:
-  // All must outlive the PerfRun. `report` and `nccl` are filled in; they are whole on rank 0.
+  // All arguments must outlive the PerfRun. `report` and `nccl` are outputs, complete on rank 0.
   PerfRun(World& world, const PerfFlags& flags, PerfReport& report, NcclRun& nccl);
 
   // Prints rows as they are measured, on rank 0. Returns the exit code. Throws JobFailed, Error.
   int run();
 
  private:
-  using Times = std::vector<std::vector<double>>;  // of each rank of the job
+  using Times = std::vector<std::vector<double>>;  // by rank of the job
 
   void split();
   void describe();
@@ -41,25 +41,25 @@ class PerfRun {
   double bound_us(const Case& what);
   double predicted_us(const Case& what, const std::string& algorithm) const;
   std::string memory_in_words();
-  // Adds what is wrong on all ranks; rank 0 tells of the first.
+  // Returns the number of wrong elements on all ranks; rank 0 prints the first one.
   std::uint64_t count_wrong(const Exercise& exercise, const Case& what);
   int exit_code() const;
   bool speaks() const { return world_.rank() == 0; }
   Shape lead_shape(Rank root) const { return shape_of(world_.topology(), lead_, 0, root); }
 
   World& world_;
-  Communicator all_, comm_;  // of the job, and of this rank's group
+  Communicator all_, comm_;  // all ranks, and this rank's group
   const PerfFlags& flags_;
   PerfPlan plan_;
   PerfReport& report_;
   NcclRun& nccl_;
   Groups groups_;
-  std::vector<Rank> lead_;  // the group of rank 0, which the rows are about
+  std::vector<Rank> lead_;  // rank 0's group, which the rows show
   Progress progress_;
   std::uint64_t largest_ = 0;  // bytes
   std::unique_ptr<Memory> memory_;
-  std::vector<std::int64_t> resident_;  // bytes: at the start, with buffers
-  std::map<std::pair<std::uint64_t, int>, MemoryRate> memory_rates_;  // of bytes and writers
+  std::vector<std::int64_t> resident_;  // bytes of resident memory: at the start, with buffers
+  std::map<std::pair<std::uint64_t, int>, MemoryRate> memory_rates_;  // by bytes and writers
 };
 
 }  // namespace weft

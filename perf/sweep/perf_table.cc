@@ -100,7 +100,7 @@ std::string PerfTable::header() const {
   return titles.substr(0, titles.find_last_not_of(' ') + 1) + "\n" + lines;
 }
 
-// Of a line: algbw and busbw.
+// The cells algbw and busbw of a line.
 Cells PerfTable::rates(const PerfRow& row, const PerfHalf& half) const {
   return {rate_cell(algbw(row, half)), rate_cell(busbw(report_, row, half))};
 }

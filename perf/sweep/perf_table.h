@@ -11,19 +11,19 @@
 
 namespace weft {
 
-// What is measured, from which the widths of the columns follow.
+// The extent of the measurements, which determines the column widths.
 struct PerfExtent {
   std::uint64_t largest = 0;  // bytes
   std::span<const DType> types;
   std::span<const RedOp> ops;
 };
 
-// A row has one line, as nccl-tests has it, or one for each half: with min, p50 and p99, or with
-// nccl-tests' columns of --per-iteration.
+// A row has one line, as in nccl-tests, or one per half: with min, p50 and p99, or with the
+// nccl-tests columns of --per-iteration.
 enum class PerfLines { kRows, kPercentiles, kIterations };
 
-// Rows of at most 100 columns, time stamps not counted. Both halves: nccl-tests' columns. One half:
-// these of the half, the algorithm and of_bound.
+// Formats rows of at most 100 columns, without time stamps. With both halves, they have nccl-tests'
+// columns; with one half, its columns, the algorithm and of_bound.
 class PerfTable {
  public:
   PerfTable(const PerfReport& report, const PerfExtent& extent, PerfLines lines);
@@ -40,7 +40,7 @@ class PerfTable {
   Table table_;
 };
 
-// The '#' lines about algorithms and of_bound of a table without these columns.
+// The '#' lines that give algorithms and of_bound below a table without these columns.
 std::string algorithms_in_words(const PerfReport& report);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Measures what a core takes to reduce and to copy bytes that lie in memory: the rates of the
-// machine "cpu" (coll/machine.cc). Medians of repetitions that alternate:
+// Measures how fast a core reduces and copies bytes from memory: the rates of the machine "cpu"
+// (coll/machine.cc). Use medians of interleaved repetitions:
 //   weft_bench_core --benchmark_repetitions=15 --benchmark_enable_random_interleaving=true
 #include <benchmark/benchmark.h>
 
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// In all twice what the caches hold, in slices as the engine has them.
+// The total is twice the size of the caches; slices have the engine's size.
 constexpr std::size_t kAll = std::size_t{128} << 20, kSlice = std::size_t{64} << 10;
 
 template <class Body>

@@ -1,5 +1,5 @@
-// Measures the engine's own cost per step of a schedule: to look the step up, to post it, and to
-// find the steps it frees. The transport completes every transfer at once and moves no bytes.
+// Measures the engine's own cost per step of a schedule: looking the step up, posting it, and
+// finding the steps it enables. The transport completes every transfer at once and moves no bytes.
 #include <benchmark/benchmark.h>
 
 #include <array>

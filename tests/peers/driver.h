@@ -1,6 +1,6 @@
-// The part that the drivers of all peers share: the command line, the check of the result, and the
-// timing. The timing is that of `weft perf`: a barrier precedes each operation, the operation's
-// time is the maximum over ranks, and the median over iterations counts.
+// Shared by the drivers of all peers: the command line, the check of the result, and the timing.
+// Timing is as in `weft perf`: a barrier precedes each operation, its time is the maximum over
+// ranks, and the result is the median over iterations.
 //
 //   DRIVER COLLECTIVE [--in-place] [--back-to-back] [--budget SECONDS] BYTES:ITERATIONS...
 //
@@ -29,10 +29,10 @@ struct Options {
   bool back_to_back = false;
   double budget_s = 2;  // for the iterations of one size
   std::vector<std::pair<std::size_t, int>> sizes;
-  std::vector<std::string> own;  // words that only this driver understands
+  std::vector<std::string> own;  // options that only this driver has
 };
 
-// Throws std::runtime_error saying what the command line lacks.
+// Throws std::runtime_error naming the missing part of the command line.
 inline Options parse(int argc, char** argv) {
   Options options;
   if (argc < 2) throw std::runtime_error("which collective?");
@@ -66,9 +66,9 @@ class Peer {
   virtual void barrier() = 0;
   // Replaces each value by its maximum over ranks, on every rank.
   virtual void max_over_ranks(std::vector<double>& values) = 0;
-  // Makes an operation that is called many times. The whole buffer has `count` floats, a multiple
-  // of size() for all_gather, reduce_scatter and all_to_all; a rank has part `rank` of it. in ==
-  // out means in place. Throws std::runtime_error when the library has no such collective.
+  // Returns an operation that can be called many times. The whole buffer has `count` floats, a
+  // multiple of size() for all_gather, reduce_scatter and all_to_all; a rank has part `rank` of it.
+  // in == out means in place. Throws std::runtime_error if the library lacks the collective.
   virtual std::function<void()> prepare(const std::string& collective, float* in, float* out,
                                         std::size_t count) = 0;
 };
@@ -83,7 +83,7 @@ inline float value(int rank, std::size_t i) {
   return static_cast<float>(rank + 1) + static_cast<float>(i % 7);
 }
 
-// The buffers of one size: the places where each collective reads and writes, and the result check.
+// The buffers of one size: the input and output of each collective, and the result check.
 class Buffers {
  public:
   Buffers(const Options& options, const Peer& peer, std::size_t count)
@@ -92,7 +92,7 @@ class Buffers {
     const bool scatter = options.collective == "reduce_scatter";
     in_.resize(gather ? part_ : count);
     out_.resize(scatter ? part_ : count);
-    // In place, only the whole buffer is used, and the part is its part `rank`.
+    // In place uses only the whole buffer; the part is its part `rank`.
     if (gather || scatter) whole_ = gather ? &out_ : &in_;
   }
 
@@ -119,7 +119,7 @@ class Buffers {
     return wrong;
   }
 
-  // Zeros stay zeros, however often they are summed in place.
+  // Zeros remain zeros under repeated in-place sums.
   void clear() {
     std::fill(in_.begin(), in_.end(), 0.0F);
     std::fill(out_.begin(), out_.end(), 0.0F);
@@ -190,7 +190,7 @@ inline double run_all(Peer& peer, const Options& options) {
     wrong_in_all += wrong;
     peer.barrier();
     buffers.clear();
-    // The warm-up tells how many iterations fit the budget; every rank comes to the same number.
+    // The warm-up determines how many iterations fit the budget, the same number on every rank.
     const int warm_up = std::max(2, std::min(wanted / 10, 100));
     const auto first = measure(peer, run, false, 2);
     const double fits = options.budget_s * 1e6 / std::max(first[0], 0.01);

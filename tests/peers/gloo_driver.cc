@@ -1,6 +1,6 @@
-// Drives Gloo over TCP. Two options are its own: --algo NAME (ring, bcube, ring_chunked,
+// Drives Gloo over TCP. Additional options: --algo NAME (ring, bcube, ring_chunked,
 // halving_doubling; all_reduce only), and -n RANKS to fork ranks on loopback. Without -n, the ranks
-// are those of `weft lab netlab`, each on its own rail, and --store names a folder they share.
+// are those of `weft lab netlab`, each on its own rail, and --store names a shared folder.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -75,7 +75,7 @@ class Gloo : public peers::Peer {
           static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
       return [options] { gloo::allreduce(*options); };
     }
-    // The older algorithms know only in place: out of place costs their user a copy.
+    // The older algorithms work only in place: out of place requires a copy.
     std::shared_ptr<gloo::Algorithm> algorithm;
     const std::vector<float*> pointers = {out};
     const int n = static_cast<int>(count);
@@ -139,7 +139,7 @@ int number(const char* name) {
   return std::atoi(text);
 }
 
-// The rail of this rank: local ranks take turns.
+// Local ranks are assigned to rails round-robin.
 Place place_from_environment(const std::string& store) {
   Place place{number("WEFT_RANK"), number("WEFT_SIZE"), "", store};
   std::string rails = std::getenv("WEFT_RAILS") != nullptr ? std::getenv("WEFT_RAILS") : "";

@@ -1,6 +1,6 @@
-/* Times collectives of MPI, blocking and not: one line per call and size, "name bytes
-   microseconds", the mean of the ranks. Roots rotate; counts of reduce_scatter differ where they
-   cannot be equal. mpi_calls.py runs it with and without libweft_mpi.so in turns. */
+/* Times MPI collectives, blocking and nonblocking: prints "name bytes microseconds" per call and
+   size, with the mean over ranks. Roots rotate; counts of reduce_scatter differ if they
+   cannot be equal. mpi_calls.py alternates runs with and without libweft_mpi.so. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

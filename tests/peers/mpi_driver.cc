@@ -1,4 +1,4 @@
-// Drives an MPI library: each library's own compiler wrapper compiles this file once.
+// Drives an MPI library; compiled once with each library's compiler wrapper.
 #include <mpi.h>
 
 #include "driver.h"

@@ -1,6 +1,6 @@
-/* The least that a collective takes among processes of one host: shared lines and one copy, without
-   a library, matching or checks. One line per call and size, "name bytes microseconds", as
-   mpi_calls.c has them. Usage: shm_floor PROCESSES */
+/* A lower bound for collectives among processes of one host: shared cache lines and one copy,
+   without a library, matching or checks. Prints "name bytes microseconds" per call and size, like
+   mpi_calls.c. Usage: shm_floor PROCESSES */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
@@ -45,14 +45,14 @@ static double await(int who, long round) {
   return l->value;
 }
 
-/* Everybody publishes and reads all: a barrier, an allgather, an allreduce. */
+/* Every process publishes, and reads all lines: a barrier, an allgather, an allreduce. */
 static void all(long round) {
   publish(round);
   for (int i = 0; i < n; ++i) (void)await(i, round);
 }
 
-/* The root publishes and waits for nobody, the others wait for the root. Every half of the slots,
-   all wait for all, so that nobody overwrites what is not read. */
+/* The root publishes without waiting, and the other processes wait for it. After every half of the
+   slots, all wait for all, so that no unread slot is overwritten. */
 static void bcast(long round) {
   if (round % (slots / 2) == 0) return all(round);
   if (round % n == me)
@@ -61,14 +61,14 @@ static void bcast(long round) {
     (void)await((int)(round % n), round);
 }
 
-/* Everybody else copies what the root has; then all wait for all. */
+/* The other processes copy the root's bytes; then all wait for all. */
 static void bcast_large(long round) {
   static char to[kLarge];
   publish(round);
   if (round % n != me) {
     await((int)(round % n), round);
     memcpy(to, shared->large, kLarge);
-    __asm__ volatile("" : : "r"(to) : "memory"); /* somebody may read it */
+    __asm__ volatile("" : : "r"(to) : "memory"); /* keep the copy */
   }
   publish(round + 1);
   for (int i = 0; i < n; ++i) await(i, round + 1);
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   memset(shared->large, 1, kLarge);
   for (int i = 1; i < n && me == 0; ++i)
     if (fork() == 0) me = i;
-  if (n <= sysconf(_SC_NPROCESSORS_ONLN)) { /* a core each, as mpirun does it */
+  if (n <= sysconf(_SC_NPROCESSORS_ONLN)) { /* bind to cores, as mpirun does */
     cpu_set_t core;
     CPU_ZERO(&core);
     CPU_SET(me, &core);
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   }
   long round = measure("barrier", 0, all, 1, n > 2 ? 10000 : 100000, 1);
   round = measure("allgather", 8, all, round, n > 2 ? 10000 : 100000, 1);
-  all(round++); /* all have read what the slots held */
+  all(round++); /* all slots were read */
   slots = kSlots;
   round = measure("bcast", 8, bcast, round, n > 2 ? 10000 : 100000, 1);
   measure("bcast", kLarge, bcast_large, round, 60, 2);

@@ -1,4 +1,4 @@
-// Unpacks by libarchive; built only where that was found.
+// Unpacks files with libarchive; built only if it was found.
 #include "perf/replay/formats/archive_files.h"
 
 #include <archive.h>
@@ -12,7 +12,7 @@
 
 namespace weft::replay {
 
-// A packed file of a few MB may hold any size.
+// Limits the unpacked size: a small archive can expand to any size.
 constexpr std::size_t kMostBytes = std::size_t{16} << 30;
 
 std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
                                                                   archive_read_free);
   const auto check = [&](int code) {
     if (code < ARCHIVE_WARN) {
-      const char* why = archive_error_string(in.get());  // null: libarchive does not say
+      const char* why = archive_error_string(in.get());  // may be null
       throw Error(fmt::format("{}: cannot be unpacked: {}", path, why ? why : "damaged"));
     }
     return code;

@@ -1,4 +1,4 @@
-// Files out of gzip and tar, by libarchive.
+// Unpacks gzip and tar with libarchive.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weft::replay {
 
-// Returns the name (of a lone gzipped file: empty) and the bytes of each file that is packed in
-// `bytes`. Throws Error naming `path` where the archive is damaged or cut off.
+// Returns the name and contents of each file packed in `bytes`; a single gzipped file has no name.
+// Throws Error naming `path` if the archive is damaged or truncated.
 std::vector<std::pair<std::string, std::string>> unpack(const std::string& path,
                                                         const std::string& bytes);
 

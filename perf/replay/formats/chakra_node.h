@@ -1,4 +1,4 @@
-// A node of a Chakra trace, out of protobuf or JSON, and what weft plays of it.
+// A node of a Chakra trace, read from protobuf or JSON, and its translation for weft.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct ChakraNode {
   std::vector<std::uint64_t> after;
   std::map<std::string, std::int64_t, std::less<>> numbers;  // attributes
   std::map<std::string, std::string, std::less<>> texts;
-  std::string inputs;  // of a metadata node: process groups, as PyTorch writes them
+  std::string inputs;  // of a metadata node: process groups, in PyTorch's format
 };
 
-// Adds the node to the trace, or counts in left_out what weft does not play of it. Throws Error.
+// Adds the node to the trace, or counts it in left_out if weft does not play it. Throws Error.
 void add_chakra_node(const ChakraNode& node, RankTrace& trace);
 
-// Takes the groups out of the text of a "process_group:init" node, a JSON list.
+// Reads the groups from the text of a "process_group:init" node, a JSON list.
 void add_process_groups(const std::string& text, RankTrace& trace);
 
 }  // namespace weft::replay

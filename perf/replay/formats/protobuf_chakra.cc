@@ -1,4 +1,4 @@
-// Reads Chakra execution traces; built only where protobuf was found. Knows no other format.
+// Reads Chakra execution traces; built only if protobuf was found. Knows no other format.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 
-// A message with its length in front. Returns false at the end of the file.
+// Reads a length-prefixed message. Returns false at the end of the file.
 bool read_delimited(CodedInputStream& in, const TraceFile& file,
                     google::protobuf::MessageLite& message) {
   const int at = in.CurrentPosition(), size = static_cast<int>(file.bytes.size());
@@ -76,7 +76,7 @@ std::string version_of(const chakra::Metadata& metadata) {
   return "";
 }
 
-// A file that states no version is read: Chakra's own feeder looks at none.
+// Accepts files without a version: Chakra's own feeder does not check versions.
 void check_version(const TraceFile& file, const chakra::Metadata& metadata) {
   const std::string version = version_of(metadata);
   std::array<int, 3> number = {0, 0, 4};
@@ -124,7 +124,7 @@ RankTrace read_chakra(const TraceFile& file) {
       const std::string group = a.name().substr(chakra::kMember.size());
       trace.member_of[group] = static_cast<int>(number(a).value_or(0));
     }
-  // weft 0.2.0 wrote what computation waits for as ctrl_deps.
+  // weft 0.2.0 wrote the dependencies of computations as ctrl_deps.
   const bool ours = !trace.member_of.empty();
   chakra::Node from;
   while (read_delimited(in, file, from)) add_chakra_node(plain(from, ours), trace);

@@ -1,4 +1,4 @@
-// Unpacks trace files and tells formats apart. Knows no format's contents.
+// Unpacks trace files and selects the readers of their formats. Knows no format's contents.
 #include "perf/replay/formats/read.h"
 
 #include <fmt/format.h>
@@ -23,14 +23,15 @@
 namespace weft::replay {
 namespace {
 
-// Without folders and archives.
+// The name without folders and archives.
 std::string base_of(const std::string& name) {
   const std::string base = name.substr(name.find_last_of('/') + 1);
   const auto inside = base.rfind(": ");
   return inside == base.npos ? base : base.substr(inside + 2);
 }
 
-// The numbers of a name that stand between marks or follow "rank": of "et_2_of_4.json" 2 and 4.
+// The numbers in a name that are delimited by punctuation or follow "rank": 2 and 4 for
+// "et_2_of_4.json".
 std::vector<int> numbers_in(const std::string& name) {
   const std::string base = base_of(name);
   if (static const std::regex rank(R"(rank[._-]?(\d{1,7})(?!\d))", std::regex::icase); true) {
@@ -81,7 +82,7 @@ const char* word_of(Format format) {
   return "";
 }
 
-// The ranks that a file of this format describes.
+// Reads the ranks that a file of this format describes.
 std::vector<RankTrace> read_as(Format format, const TraceFile& file) {
   switch (format) {
     case Format::kParam:
@@ -105,14 +106,14 @@ std::vector<RankTrace> read_as(Format format, const TraceFile& file) {
 #endif
 }
 
-// What an archive or folder holds beside traces: PyTorch's kernels, say, or what macOS adds.
+// Whether a file in an archive or folder is not a trace, such as PyTorch's kernels or macOS files.
 bool beside_traces(const TraceFile& file) {
   const std::string base = base_of(file.name);
   return file.found && (base.starts_with("._") || file.name.find("_resources/") != file.name.npos);
 }
 
-// Where an archive or folder has two files of a rank, they are of several jobs, whose files have
-// names of their own: keeps the job with the most bytes. Returns what to say of it.
+// If an archive or folder has several files of one rank, they belong to several jobs, which differ
+// in their names: keeps the job with the most bytes, and returns notes for the user.
 std::vector<std::string> keep_one_job(std::vector<TraceFile>& files, std::vector<Format>& formats) {
   std::set<int> ranks;
   const bool once = std::ranges::all_of(files, [&](const TraceFile& file) {
@@ -153,8 +154,8 @@ void number_by_names(std::vector<TraceFile>& files) {
     places = std::min(places, numbers.back().size());
   }
   if (files.empty() || places == 0) return;
-  // The last place whose numbers differ from file to file; of places before the end, as "of_4" is
-  // the same in all.
+  // Use the last position whose number differs between all files: a suffix such as "of_4" is equal
+  // in all of them.
   for (std::size_t place = places; place-- > 0;) {
     std::set<int> different;
     for (const auto& of_file : numbers) different.insert(of_file[place]);

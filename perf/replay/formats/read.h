@@ -1,5 +1,5 @@
-// Opens the files of a trace, whatever they are packed in, and hands them to the reader of their
-// format. Knows no format's contents.
+// Opens the files of a trace, packed or not, and calls the reader of their format. Does not know
+// the contents of formats.
 #pragma once
 
 #include <string>
@@ -10,41 +10,40 @@
 
 namespace weft::replay {
 
-// A file, or one of a tar, unpacked.
+// An unpacked file.
 struct TraceFile {
   std::string name;  // "ranks.tar.gz: rank.0.json"
   std::string bytes;
-  int rank = -1;       // as the name says: "x.3.et", "rank-3.json.gz"; -1: it does not say
-  bool found = false;  // in a folder or archive, which may hold other files: those are left out
+  int rank = -1;       // from the name: "x.3.et", "rank-3.json.gz"; -1: unknown
+  bool found = false;  // in a folder or archive: skipped if it is not a trace
 };
 
-// Reads a file, or all files of a folder; gzipped ones and tars by libarchive, where weft was built
-// with it. Throws Error.
+// Reads a file, or all files of a folder; gzip and tar need a build with libarchive. Throws Error.
 std::vector<TraceFile> open_trace(const std::string& path);
-// The same of a file's bytes.
+// Unpacks the contents of a file.
 std::vector<TraceFile> unpack_trace(const std::string& path, std::string bytes);
 
 struct ReadOptions {
-  int ranks = 0;       // of the job, where one file stands for all; 0: as the file says
+  int ranks = 0;       // of the job, if one file stands for all; 0: from the file
   std::string groups;  // a JSON file {"name": [ranks], ...}; empty: none
 };
 // Reads the files of a job, all of one format. Throws Error naming the file and what is wrong.
 JobTrace read_job(const std::vector<std::string>& paths, const ReadOptions& options = {});
-// The same of files that are open.
+// Reads files that open_trace() or unpack_trace() returned.
 JobTrace read_files(std::vector<TraceFile> files, const ReadOptions& options = {});
 
-// Whether weft was built with what these need.
+// Whether weft was built with the libraries for these.
 bool reads_packed_files();
 bool reads_chakra_traces();
 
 // The readers. Each throws Error.
 RankTrace read_chakra(const TraceFile& file);       // protobuf
-RankTrace read_chakra_json(const TraceFile& file);  // as Chakra's feeder reads it
+RankTrace read_chakra_json(const TraceFile& file);  // the form that Chakra's feeder reads
 RankTrace read_param(const TraceFile& file);
 RankTrace read_simai(const TraceFile& file);
 std::vector<RankTrace> read_goal(const TraceFile& file);  // all ranks of the job
 
-// Gives each file the number in its name by which the names differ: "et_2_of_4.json" is of rank 2.
+// Sets each file's rank from the number in which the names differ: 2 for "et_2_of_4.json".
 void number_by_names(std::vector<TraceFile>& files);
 
 // Returns the collective that a trace calls "ALLREDUCE", "_allgather_base", "all_to_allv",

@@ -1,4 +1,4 @@
-// What the nodes of a Chakra trace say, and the JSON form of such a trace. Knows no protobuf.
+// Interprets the nodes of a Chakra trace, and reads its JSON form. Knows no protobuf.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -30,7 +30,7 @@ std::optional<std::uint64_t> find(const ChakraNode& node, std::string_view name,
   return static_cast<std::uint64_t>(it->second);
 }
 
-// Of a message: Chakra's generator gives tensor_size alone.
+// The size of a message. Chakra's generator writes only tensor_size.
 std::optional<std::uint64_t> size_of(const ChakraNode& node, const RankTrace& trace) {
   const auto size = find(node, chakra::kCommSize, trace);
   return size ? size : find(node, chakra::kTensorSize, trace);
@@ -43,7 +43,7 @@ std::string group_of(const ChakraNode& node) {
   return number == node.numbers.end() ? "" : std::to_string(number->second);
 }
 
-// Returns whether the call is played; else its time stays, as that of a computation.
+// Returns whether the call is played; if not, its time is kept as a computation.
 bool read_collective(const ChakraNode& from, RankTrace& trace, TraceNode& node) {
   const auto type = find(from, chakra::kCommType, trace);
   const auto size = find(from, chakra::kCommSize, trace);
@@ -100,7 +100,7 @@ void read_type(const ChakraNode& from, TraceNode& node) {
 
 void add_process_groups(const std::string& text, RankTrace& trace) {
   const auto list = nlohmann::json::parse(text, nullptr, false);
-  if (!list.is_array()) {  // PyTorch cuts long texts off
+  if (!list.is_array()) {  // PyTorch truncates long texts
     ++trace.left_out["list of process groups that is cut off: --groups FILE names groups"];
     return;
   }

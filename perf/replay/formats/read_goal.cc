@@ -1,5 +1,5 @@
-// Reads and writes GOAL, the schedules of LogGOPSim and ATLAHS: one text for all ranks of a job, of
-// sends, receives and computations by the nanosecond. Knows no other format.
+// Reads GOAL, the schedules of LogGOPSim and ATLAHS: one text with the sends, receives and
+// computations (in nanoseconds) of all ranks of a job. Knows no other format.
 //
 //   num_ranks 2
 //   rank 0 {
@@ -21,7 +21,7 @@
 namespace weft::replay {
 namespace {
 
-// The words of a line, without comments; "{", "}" and ":" are words.
+// Splits a line into words, without comments; "{", "}" and ":" are words.
 std::vector<std::string> words_of(std::string_view line, bool& in_comment) {
   std::vector<std::string> words;
   std::string word;
@@ -179,7 +179,7 @@ class GoalReader {
       if (node.tag < 0 || node.tag > UINT32_MAX)
         fail(fmt::format("the tag {} has over 32 bits", tag));
     }
-    if (node.bytes == 0) {  // it orders the ranks all the same
+    if (node.bytes == 0) {  // it still orders the ranks
       ++now_->left_out["bytes of a message of 0 bytes: it is played as one of 1 byte"];
       node.bytes = 1;
     }
@@ -196,7 +196,7 @@ class GoalReader {
     at_ = 3;
   }
 
-  // "a irequires b": a waits until b has begun, which is when all that b waits for is over.
+  // "a irequires b": a waits until b has begun, that is, until the dependencies of b have ended.
   void end_of_rank() {
     for (const auto& [later, before] : starts_) {
       const std::vector<std::uint64_t> ids =

@@ -1,7 +1,7 @@
 // Reads PARAM / PyTorch execution traces, one JSON text per rank. Knows no other format.
 //
-// A rank's operators are played in the order of their numbers, in which the process issued them: a
-// call waits for the computation before it, and what comes after a "wait" waits for its call.
+// A rank's operators are played in the order of their ids, in which the process issued them: a call
+// waits for the computation before it, and operators after a "wait" wait for its call.
 #include <fmt/format.h>
 
 #include <map>
@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// A node's attributes by name: fields of the node (older schemas), or of its list "attrs".
+// Returns a node's attribute: a field of the node (older schemas) or an entry of its list "attrs".
 json attribute(const json& node, const char* name) {
   if (const auto attrs = node.find("attrs"); attrs != node.end() && attrs->is_array())
     for (const json& a : *attrs)
@@ -36,10 +36,10 @@ std::uint64_t number_of(const json& value) {
              : 0;
 }
 
-// PyTorch's names of types. Types that weft has not (complex, fp8) are moved as bytes.
+// PyTorch's names of types. Types that weft lacks (complex, fp8) are moved as bytes.
 struct TypeOf {
   DType type;
-  std::uint64_t scale = 1;  // elements of `type` for one of the trace's
+  std::uint64_t scale = 1;  // elements of `type` per element in the trace
 };
 TypeOf type_of(const std::string& file, std::uint64_t node, const std::string& word) {
   static const std::map<std::string_view, TypeOf> known = {{"Float", {DType::kFloat32}},
@@ -60,15 +60,15 @@ TypeOf type_of(const std::string& file, std::uint64_t node, const std::string& w
                                                            {"ComplexFloat", {DType::kFloat32, 2}},
                                                            {"ComplexDouble", {DType::kFloat64, 2}}};
   if (const auto it = known.find(word); it != known.end()) return it->second;
-  // Float8_e4m3fn, Float4_e2m1fn_x2, QInt8, Bits8 and their kin take a byte.
+  // Float8_e4m3fn, Float4_e2m1fn_x2, QInt8, Bits8 and similar types have one byte.
   for (const char* start : {"Float8", "Float4", "QInt8", "QUInt8", "Bits8", "Bits4x2"})
     if (word.starts_with(start)) return {DType::kUInt8};
   throw Error(
       fmt::format("{}: node {}: dtype '{}' is not a type that weft supports", file, node, word));
 }
 
-// The bytes of tensors, [id, storage, offset, elements, bytes of an element, device], or of lists
-// of them.
+// The bytes of a tensor, [id, storage, offset, elements, bytes per element, device], or of a nested
+// list of tensors.
 std::uint64_t bytes_of(const json& value) {
   if (!value.is_array()) return 0;
   if (value.size() >= 6 && value[3].is_number() && value[4].is_number() && value[5].is_string())
@@ -78,13 +78,13 @@ std::uint64_t bytes_of(const json& value) {
   return bytes;
 }
 
-// What the inputs of record_param_comms say: tensors (not of a wait or a barrier), the number of
-// the call (or [number, is a message]), the group ([name, words], or an address), the rank (of a
-// rooted call the root's, of a message the peer's), the collective, the sizes that all_to_allv
-// splits by, and later the group's first rank, step and size.
+// The inputs of record_param_comms: tensors (except for a wait or a barrier), the sequence number
+// (or [number, is a message]), the group ([name, description], or an address), the rank (for a
+// rooted call the root, for a message the peer), the collective, the split sizes of all_to_allv,
+// and in later versions the group's first rank, stride and size.
 struct Recorded {
   std::uint64_t bytes = 0, group_size = 0;
-  std::int64_t first = -1, step = -1;  // of the group's ranks
+  std::int64_t first = -1, step = -1;  // first rank and stride of the group
   std::string number, group, word;
   std::optional<Rank> rank;
   bool by_address = false;
@@ -94,7 +94,7 @@ Recorded recorded(const json& values) {
   std::size_t at = 3;
   while (at < values.size() && !(values[at].is_string() && values[at - 1].is_number_integer()))
     ++at;
-  if (at >= values.size()) {  // written by hand, without the call
+  if (at >= values.size()) {  // hand-written, without a collective's name
     for (const json& v : values)
       if (v.is_number_integer()) {
         r.number = v.dump();
@@ -235,12 +235,12 @@ class ParamReader {
     call.after_ids = added.after_ids;
     added = std::move(call);
     calls_[said.number] = calls_[said.group + "/" + said.number] = id;
-    // PyTorch's default group lists no ranks: its size is that of the job.
+    // PyTorch's default group lists no ranks: its size is the job's size.
     if (!trace_.groups.contains(added.group_name))
       trace_.job_ranks = std::max(trace_.job_ranks, static_cast<int>(group_size(node, said, 0)));
   }
 
-  // What comes after a wait waits for its call, which the wait names by group and number.
+  // Makes later nodes wait for the call that the wait names by group and number.
   void wait(std::uint64_t id, const Recorded& said) {
     auto it = calls_.find(said.group + "/" + said.number);
     if (it == calls_.end()) it = calls_.find(said.number);
@@ -253,7 +253,7 @@ class ParamReader {
     if (!said.by_address && !said.group.empty() && said.first >= 0 && said.step > 0 &&
         said.group_size > 1 && last_of(said) < kMostRanks &&
         !trace_.group_sizes.contains(said.group)) {
-      // The file has no list of groups, or it was cut off.
+      // The file has no list of groups, or a truncated one.
       const auto size = static_cast<int>(said.group_size);
       trace_.group_sizes[said.group] = size;
       std::vector<Rank>& ranks = trace_.groups[said.group];
@@ -276,7 +276,7 @@ class ParamReader {
     return false;
   }
 
-  // The size and type of the whole message: by the attributes, else by the tensors.
+  // Sets the size and type of the whole message from the attributes, or else from the tensors.
   void measure(std::uint64_t id, const json& node, const Recorded& said, TraceNode& call) const {
     const json elements_in = attribute(node, "in_msg_nelems"),
                elements_out = attribute(node, "out_msg_nelems");
@@ -289,7 +289,7 @@ class ParamReader {
       try {
         type = type_of(file_, id, word);
       } catch (const Error&) {
-        // The tensors say how large an element is.
+        // Derive the size of an element from the tensors.
         const std::uint64_t bytes = std::max(put_in, taken_out);
         if (bytes == 0 || elements == 0 || bytes % elements != 0) throw;
         type.scale = bytes / elements;
@@ -326,7 +326,7 @@ class ParamReader {
   const std::string file_;
   RankTrace trace_;
   std::map<std::string, std::uint64_t> calls_;  // by number, and by group/number: node
-  std::vector<std::uint64_t> last_;             // what the next node waits for
+  std::vector<std::uint64_t> last_;             // dependencies of the next node
 };
 
 }  // namespace

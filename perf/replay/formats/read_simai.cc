@@ -1,5 +1,5 @@
-// Reads SimAI workloads: one text for all ranks of a job, which all do alike, layer by layer.
-// Knows no other format.
+// Reads SimAI workloads: one text for all ranks of a job, which run the same layers. Knows no other
+// format.
 #include <fmt/format.h>
 
 #include <array>
@@ -17,14 +17,14 @@
 namespace weft::replay {
 namespace {
 
-// Messages of a rank's pipeline, per direction, that a reader believes.
+// Limit of the messages of a rank's pipeline, per direction.
 constexpr std::size_t kMostPieces = 1u << 20;
 
 struct Axes {
   std::int64_t all = 0, tp = 0, ep = 1, pp = 1;
 };
 
-// AICB writes some whole numbers as Python's floats: "65536.0".
+// AICB writes some integers as Python floats: "65536.0".
 std::uint64_t number_in(const std::string& file, std::size_t line, const std::string& what,
                         const std::string& word) {
   const char *begin = word.data(), *end = begin + word.size();
@@ -151,15 +151,15 @@ class SimaiJob {
       const std::uint64_t sent = call(*it, it->input, "TP");
       compute(*it, it->weight, last_);
       (void)call(*it, it->weight, "DP");
-      if (sent) last_.push_back(sent);  // the layer before waits for it, the weights' call overlaps
+      if (sent) last_.push_back(sent);  // the next pass waits for it; the weights' call overlaps
       pass_on(*it, it->input, ++done);
     }
   }
 
  private:
-  // The layers are those of all micro-batches: cut into as many equal pieces, with the stage's
-  // values passed on after each. Where `done` layers of a direction end pieces, adds their
-  // messages.
+  // The layers of all micro-batches are divided evenly into one piece per micro-batch, followed by
+  // a message to the next stage. Adds the messages of the pieces that end with layer number `done`
+  // of a direction.
   void pass_on(const Layer& layer, const Pass& pass, std::size_t done) {
     if (passed_ == 0) return;
     const std::size_t before = (done - 1) * pieces_ / layers_.size();
@@ -184,7 +184,7 @@ class SimaiJob {
     after = {node.id};
   }
 
-  // Returns the call's number; 0: there is none.
+  // Adds the call and returns its node id; 0: there is no call.
   std::uint64_t call(const Layer& layer, const Pass& pass, const char* otherwise) {
     if (pass.call == "NONE") return 0;
     std::string word = pass.call, group = otherwise;
@@ -222,7 +222,7 @@ class SimaiJob {
   std::size_t pieces_ = 0;    // per direction
   std::uint64_t passed_ = 0;  // bytes of a message of the pipeline; 0: none
   std::vector<Layer> layers_;
-  std::vector<std::uint64_t> last_;  // what the next computation waits for
+  std::vector<std::uint64_t> last_;  // dependencies of the next computation
 };
 
 }  // namespace

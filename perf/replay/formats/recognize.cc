@@ -1,4 +1,4 @@
-// Recognizes formats by what each one begins with, or which keys it has. Reads none of them.
+// Recognizes formats by their first bytes or their keys. Reads none of them.
 #include "perf/replay/formats/recognize.h"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace weft::replay {
 namespace {
 
-// The keys of a JSON text's outermost object, or of the first object of its outermost list, also
-// where the text is damaged behind them.
+// Collects the keys of a JSON text's outermost object, or of the first object of its outermost
+// list, even if the text is damaged after them.
 class Keys : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::set<std::string> found;
 
-  // Goes on until a key decides: traces are long.
+  // Stops parsing at a key that decides the format, since traces are long.
   bool key(string_t& name) override {
     if (depth_ != 1) return true;
     found.insert(name);
@@ -76,11 +76,11 @@ Recognized recognize_json(std::string_view bytes) {
     return {Format::kNone,
             "results of nccl-tests, which are of calls alone and not of a job; `weft perf` runs "
             "the same calls, and a job's trace is what its framework writes (docs/replay.md)"};
-  if (has("schema")) return {Format::kParam, ""};  // whose reader names the schema
+  if (has("schema")) return {Format::kParam, ""};  // its reader checks the schema
   return {Format::kNone, "JSON without \"nodes\" (PyTorch, PARAM) or \"workload_graph\" (Chakra)"};
 }
 
-// Python's pickles begin with their protocol, 2 to 5.
+// Python pickles begin with their protocol version, 2 to 5.
 bool is_pickle(std::string_view bytes) {
   return bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
 }

@@ -1,4 +1,4 @@
-// Tells by its content what a file is: a trace that weft reads, or what people take for one.
+// Recognizes a file by its content: a trace that weft reads, or a file commonly mistaken for one.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ enum class Format { kChakra, kChakraJson, kParam, kSimai, kGoal, kNone };
 
 struct Recognized {
   Format format = Format::kNone;
-  std::string instead;  // kNone: what the file is, and what to give instead
+  std::string instead;  // kNone: describes the file, and what to pass instead
 };
 
 Recognized recognize(std::string_view bytes);

@@ -7,7 +7,7 @@
 namespace weft::fabric {
 
 template <>
-struct EnumWords<Severity> {  // one word for both that fail a run
+struct EnumWords<Severity> {  // both failing severities have one word
   static constexpr std::string_view words[] = {"info", "warn", "critical", "critical"};
 };
 template <>
@@ -34,13 +34,13 @@ void fields(A& a, T& w) {
   a("device", w.device);
 }
 
-// The end of a key that holds such a number.
+// The suffix of a key whose number has this unit.
 inline std::string suffix_of(Unit unit) {
   const std::string_view word = word_of(unit);
   return word.empty() ? "" : "_" + std::string(word);
 }
 
-// Value and expectation, of a finding also the interval, or the text in their place.
+// Value, expectation and, for a finding, the interval; or a text instead of these.
 template <typename A, typename T>
 void value_fields(A& a, T& to) {
   if constexpr (!std::is_const_v<T>) {

@@ -122,7 +122,7 @@ bool any_meet(const Observed& observed) {
   return std::ranges::any_of(rates_of(observed).chances, &Chance::meet);
 }
 
-// Sums of rounds in which the fleet sends all at once, against what its ports reach alone.
+// Compares the total rate of rounds in which the whole fleet sends with its ports' rates alone.
 template <Probe probe>
 Judged judge_sums(const Check& check, const Observed& observed) {
   const Alone alone(observed);
@@ -130,7 +130,7 @@ Judged judge_sums(const Check& check, const Observed& observed) {
   for (const FlowSample* sample : flows_of(observed, probe))
     rounds[sample->round].push_back(sample);
   Judged all;
-  std::map<std::pair<Port, Port>, std::optional<Finding>> runs;  // by the first flow: the best
+  std::map<std::pair<Port, Port>, std::optional<Finding>> runs;  // by first flow: the best run
   for (const auto& [round, group] : rounds) {
     ++all.total;
     if (any_starved(group)) continue;

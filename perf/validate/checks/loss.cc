@@ -248,7 +248,7 @@ Judged judge_losses(const Check& check, const Observed& observed) {
   return all;
 }
 
-constexpr int kLeastIncasts = 2;  // one may have met a machine that stood still
+constexpr int kLeastIncasts = 2;  // a single one may have hit a stalled machine
 
 // Ports that lose far more than others in incasts.
 std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {

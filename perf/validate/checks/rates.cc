@@ -118,8 +118,8 @@ Judged drift(const Check& check, const Observed& observed) {
   return all;
 }
 
-// What a stream reaches is a property of the hosts: where as many as a flow may have do not fill a
-// port, the port is not known to be slow.
+// The rate of one stream is a property of the hosts: if even the most streams per flow do not fill
+// a port, the port is not known to be slow.
 void excuse_by_streams(const Observed& observed, Finding& finding) {
   const double one = observed.samples.one_stream_gbps;
   if (one <= 0) return;

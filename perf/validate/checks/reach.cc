@@ -19,7 +19,7 @@ bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   });
 }
 
-// Many paths at fault are one finding of the fleet, that has the first ones as evidence.
+// Merges many faulty paths into one finding of the fleet, with the first ones as evidence.
 void merge_paths(const Check& check, Judged& all) {
   if (all.findings.size() <= kMostPaths) return;
   Finding whole = make_finding(check, {});
@@ -55,7 +55,7 @@ void merge_ends(const Observed& observed, const std::set<std::pair<Port, Port>>&
   }
 }
 
-// Findings of paths without a cause: `judge(sample, finding)` sets what is wrong with a flow.
+// Findings of paths without a cause. `judge(sample, finding)` fills in the problem of a flow.
 template <typename Judge>
 Judged each_path(const Check& check, const Observed& observed, CauseKind kind, Judge judge) {
   Judged all;
@@ -112,7 +112,7 @@ Judged unreachable(const Check& check, const Observed& observed) {
         if (sample.reached) return true;
         finding = make_finding(check, at_path(observed, sample.flow.from, sample.flow.to));
         if (arrived.contains({sample.flow.from, sample.flow.to}))
-          finding->severity = Severity::kFail;  // now and then
+          finding->severity = Severity::kFail;  // intermittent
         finding->unit = Unit::kText;
         finding->text = sample.error;
         return true;

@@ -11,7 +11,7 @@
 namespace weft::fabric {
 namespace {
 
-// The job itself says so, where and when it knows: its findings join those of the checks.
+// A check without its own judgment: the job adds these findings when it detects them.
 Judged said_by_the_job(const Check&, const Observed&) { return {}; }
 
 Judged job_failed(const Check&, const Observed& observed) {

@@ -35,8 +35,8 @@ std::vector<const FlowSample*> best_flows_of(const Observed& observed, Probe pro
 }
 
 // Separates ways that are slow by themselves from those that collided on an uplink or were measured
-// during a slowdown. On a rail where this is common, a way counts as slow only after more slow
-// samples alone than a healthy way has by chance.
+// during a slowdown. On a rail where that is common, a way counts as slow only after more slow
+// samples, taken alone, than a healthy way has by chance.
 class SlowByItself {
  public:
   SlowByItself(const Observed& observed, Probe probe) : chances_(rates_of(observed).chances) {

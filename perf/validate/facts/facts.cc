@@ -5,7 +5,7 @@
 
 namespace weft::fabric {
 
-// A value, or the word for why there is none.
+// A value, or a word for the reason why it is missing.
 template <>
 struct JsonValue<Reading> {
   static constexpr std::string_view what = "a counter";

@@ -1,8 +1,8 @@
-// Writes structs to JSON and reads them back by one list of their fields.
+// Writes structs to JSON and reads them back, from a single list of their fields.
 //
-// fields(archive, value), a function beside the struct, calls archive("key", value.member) for
-// every member; an archive is a FieldWriter or a FieldReader. Numbers that are not finite are
-// written as null.
+// fields(archive, value), a function in the struct's namespace, calls archive("key", value.member)
+// for every member; an archive is a FieldWriter or a FieldReader. Non-finite numbers are written as
+// null.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,9 +28,9 @@ template <typename T, typename Struct>
 concept Of = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <typename E>
-struct EnumWords;  // of an enumeration: `words`, by value
-// Of a struct that is a single JSON value: written(value), taken(json, value), which returns false
-// where the JSON is no such value, and `what` for the error: "a counter".
+struct EnumWords;  // specialized for enumerations: `words`, by value
+// Specialized for structs that are a single JSON value: written(value), taken(json, value), which
+// returns false if the JSON has a different type, and `what` for the error: "a counter".
 template <typename T>
 struct JsonValue;
 
@@ -38,7 +38,7 @@ template <typename T>
 inline constexpr bool kIsOptional = requires(const T& value) {
   value.has_value();
 };
-// A map, or a list of pairs: an object in JSON.
+// A map or a list of pairs, which is an object in JSON.
 template <typename T>
 inline constexpr bool kIsKeyed = requires {
   typename T::value_type::second_type;
@@ -50,9 +50,9 @@ inline constexpr bool kIsList =
 };
 
 enum class Empty {
-  kLeftOut,    // empty texts, lists, maps and optionals are left out
-  kTextsStay,  // the same, but for texts
-  kNull,       // the same, but empty optionals are null
+  kLeftOut,    // omits empty texts, lists, maps and optionals
+  kTextsStay,  // likewise, but writes empty texts
+  kNull,       // likewise, but writes empty optionals as null
 };
 
 class FieldWriter {
@@ -66,12 +66,12 @@ class FieldWriter {
     else if (kIsOptional<T> && empty_ == Empty::kNull)
       json_[key] = nullptr;
   }
-  // Leaves the field out where it has this value.
+  // Omits the field if it has the default value.
   template <typename T>
   void operator()(const char* key, const T& value, const T& usual) {
     if (value != usual) (*this)(key, value);
   }
-  // Writes the field though it is empty.
+  // Writes the field even if it is empty.
   template <typename T>
   void always(const char* key, const T& value) {
     json_[key] = write(value);
@@ -127,13 +127,13 @@ class FieldWriter {
   nlohmann::ordered_json json_ = nlohmann::ordered_json::object();
 };
 
-// What an object may lack.
+// Which fields an object may lack.
 enum class Missing {
-  kKeepsValue,  // any field, which then keeps its value
-  kIsRefused,   // optionals and lists only: another process of this version wrote the object
+  kKeepsValue,  // any: the member keeps its value
+  kIsRefused,   // only optionals and lists: the writer has the same version
 };
 
-// Reads fields from an object. Throws Error that names the field and the value that is wrong.
+// Reads fields from an object. Throws Error naming the field and the wrong value.
 class FieldReader {
  public:
   FieldReader(const nlohmann::ordered_json& json, std::string path,

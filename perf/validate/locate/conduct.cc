@@ -158,7 +158,7 @@ void Conductor::measure_left_out() {
   locate_and_test();
 }
 
-// Updates the plan's summary with what was actually measured.
+// Updates the plan's summary with the actual measurements.
 void Conductor::settle_plan() {
   std::set<Probe> planned, ran;
   std::set<std::tuple<int, int, int>> paths;

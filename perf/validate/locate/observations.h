@@ -66,7 +66,7 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
                                            const Ignored& ignored = none_ignored);
-// Slow flows at full speed that may have met others on a link, where flows meet.
+// Slow flows at full speed that may have collided with others, on rails with collisions.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops the losses of these flows: collisions lose packets by design.
@@ -86,7 +86,7 @@ bool clean_at_full_speed(const Shape& shape, const std::vector<Observation>& ful
 // A port that lost far more packets than others in each incast to it.
 struct OddIncast {
   Port target;
-  int round = 0, rounds = 0;  // the first; their number
+  int round = 0, rounds = 0;  // the first one, and their number
   double lost = 0, packets = 0;
   double baseline = 0;  // losses per packet at the other targets
 };
@@ -106,10 +106,10 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
                                             const Samples& samples,
                                             const Ignored& ignored = none_ignored);
-// Whether the flow moved next to nothing for 20 ms and more beyond its ends' waits for a core, as
-// where a packet, or all acknowledgements, are lost and a timer has to end.
+// Whether the flow moved almost nothing for at least 20 ms beyond its ends' waits for a core, as
+// when a packet, or all acknowledgments, are lost and a timer must expire.
 bool waited_for_timer(const FlowSample& sample);
-// Whether nothing arrived in the last window, although the ends had their cores.
+// Whether nothing arrived in the last window although neither end waited for a core.
 bool ended_still(const FlowSample& sample);
 // Whether waited_for_timer(), or the flow moved less than a tenth of its best for at least 60 ms.
 bool stood_still(const FlowSample& sample);

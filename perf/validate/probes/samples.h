@@ -137,7 +137,7 @@ struct Samples {
   // Rate of one stream if even the most streams per flow do not fill a port; 0: they do.
   double one_stream_gbps = 0;
 
-  std::optional<Probe> probe_of(const FlowSample& sample) const;  // empty: of no round here
+  std::optional<Probe> probe_of(const FlowSample& sample) const;  // empty: not of these rounds
 };
 
 nlohmann::ordered_json to_json(const FlowSample& sample);

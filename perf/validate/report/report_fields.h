@@ -52,7 +52,7 @@ void fields(A& a, T& c) {
   a("expected", c.expected);
   a("low", c.low);
   a("high", c.high);
-  a("score", c.confidence);  // no probability: docs/statistics.md
+  a("score", c.confidence);  // not a probability: docs/statistics.md
   a("flows", c.samples);
   a("loaded_only", c.loaded_only);
   if (c.kind != CauseKind::kUnstable) return;
@@ -141,7 +141,7 @@ void fields(A& a, T& p) {
   a("received_lost_per_packet", p.received_lost);
 }
 
-// All but the rounds.
+// All fields but the rounds.
 template <typename A, Of<Plan> T>
 void fields(A& a, T& p) {
   a("time_s", p.seconds);
@@ -153,7 +153,7 @@ void fields(A& a, T& p) {
   a("measured_paths_of_rails", p.measured_paths);
 }
 
-// What stands for itself at the top of the document.
+// The fields at the top level of the document.
 template <typename A, Of<Report> T>
 void fields(A& a, T& r) {
   a("schema", r.schema);

@@ -74,7 +74,7 @@ Lines Screen::head() const {
 // Gb/s, and 3 like it [loopback]".
 Lines Screen::also(const Fault& fault, std::string_view indent) const {
   constexpr std::size_t kMostKinds = 3;
-  std::vector<std::pair<const Finding*, std::size_t>> kinds;  // the first of a check, and how many
+  std::vector<std::pair<const Finding*, std::size_t>> kinds;  // first of a check, and count
   for (const Finding* f : fault.also) {
     const auto known =
         std::ranges::find_if(kinds, [&](const auto& k) { return k.first->id == f->id; });

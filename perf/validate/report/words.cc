@@ -280,8 +280,8 @@ std::string left_out_in_words(const Report& report) {
   return text;
 }
 
-// Remedies: the registry's names all possible reasons of a check; these keep only what a finding
-// leaves open.
+// Remedies: the registry's text names all possible reasons for a check's failure; these keep only
+// the reasons that a finding leaves open.
 namespace {
 
 struct Remedy {

@@ -24,7 +24,7 @@ constexpr double kPayload = 0.975;         // fraction of a rate: headers of pac
 constexpr double kSwitch_us = 5;           // one way, through one switch
 constexpr double kThreeSwitches_us = 1.5;  // added by two more switches
 constexpr double kPings = 1000;
-constexpr double kCongestionLoss = 2e-5;  // TCP finds the rate of a link by losses
+constexpr double kCongestionLoss = 2e-5;  // TCP probes the rate of a link by losses
 constexpr int kPacket = 4096;             // bytes
 
 // A sender that lost its last packet waits for a timer: TCP's minimum, or 67 ms.

@@ -20,7 +20,7 @@ constexpr std::string_view kPlaceLetters = "trphRxlo";
 constexpr std::string_view kPlaceNames[] = {"transmit", "receive", "port", "host",
                                             "rail",     "path",    "leaf", "other"};
 
-// Ids of findings by what they have in common.
+// Groups of ids of findings.
 #define WEFT_RATE_IDS "port-rate host-rate path-rate rail-rate switch-rate fleet-rate"
 #define WEFT_LOSS_IDS "loss retransmits timeouts"
 #define WEFT_REACH_IDS "unreachable link-state timeouts"
@@ -28,7 +28,7 @@ constexpr std::string_view kPlaceNames[] = {"transmit", "receive", "port", "host
 #define WEFT_JOB_IDS "job-failed rank-lost deadline-passed"
 
 constexpr FaultRow kRows[] = {
-    // Shares of the lab's rate. 90 % is a WARN, what is less is CRITICAL.
+    // Shares of the lab's rate. 90 % is a WARN, less is CRITICAL.
     {"rate", "rate", "rate", "trphR", "30% 50% 70% 85%", WEFT_RATE_IDS, "critical", false, true},
     {"rate-90", "rate", "rate", "trp", "90%", WEFT_RATE_IDS, "warn", false, false},
     {"loss", "loss", "loss", "trphR", "1e-2 1e-3 1e-4", WEFT_LOSS_IDS, "critical", false, true},
@@ -50,8 +50,7 @@ constexpr FaultRow kRows[] = {
     {"flap", "flap", "flap", "p", "200ms", "link-flaps", "critical", true, true},
     {"blackhole", "blackhole", "blackhole", "x", "", WEFT_REACH_IDS, "critical", false, true},
     {"leaf", "leaf", "leaf", "l", "50%", WEFT_RATE_IDS " bisection", "critical", false, false},
-    // What comes and goes, and what is of some flows only: the tester may see it as a rate or as a
-    // loss.
+    // Intermittent faults, and faults of some flows only: the tester may report a rate or a loss.
     {"spell", "spell", "spell", "trp", "10%:500ms/2s 20%:1s/3s 50%:1s/2s",
      WEFT_RATE_IDS " unstable-rate", "critical warn", false, false},
     {"cut", "cut", "cut", "trp", "20ms/500ms 30ms/1s 50ms/3s",
@@ -78,7 +77,7 @@ std::vector<std::string> words_of(std::string_view text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-// Draws by hand: std::uniform_int_distribution differs between libraries.
+// Draws without std::uniform_int_distribution, whose results differ between libraries.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : random_(seed) {}
@@ -92,7 +91,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// Rank 0 writes the report, and faults of the whole process may not take that away.
+// Rank 0 writes the report, so faults that end or stop a process must spare its host.
 bool spares_the_first_host(std::string_view kind) {
   return kind == "dead-rank" || kind == "stopped-rank";
 }
@@ -116,7 +115,7 @@ LabFault draw_fault(const FaultRow& row, FaultPlace place, const MatrixLab& lab,
   if (place == FaultPlace::kPath || place == FaultPlace::kOther)
     fault.peer = another_host(lab, fault.host, draw);
   if (place == FaultPlace::kLeaf) {
-    // Two hosts at least, and at least as many outside.
+    // At least two hosts, and at least as many outside.
     const std::size_t size = std::max<std::size_t>(2, lab.hosts.size() / 2);
     for (std::size_t i = hosts.size(); i > 1; --i)
       std::swap(hosts[i - 1], hosts[static_cast<std::size_t>(draw.below(i))]);
@@ -124,7 +123,7 @@ LabFault draw_fault(const FaultRow& row, FaultPlace place, const MatrixLab& lab,
     std::sort(hosts.begin(), hosts.end());
     fault.hosts = hosts;
   }
-  // What stands on rail 0 of a job's control plane would take the report away with it.
+  // The job's control plane uses rail 0: these faults there would prevent the report.
   if ((fault.kind == "duplicate" || fault.kind == "down" || fault.kind == "blackhole" ||
        fault.kind == "flap") &&
       fault.rail == 0 && lab.rails > 1)
@@ -136,7 +135,7 @@ bool in_lab(const FaultRow& row, const MatrixLab& lab) {
   return !(lab.name == "netlab" ? row.netlab : row.softroce).empty();
 }
 
-// One row and one of its places: what gets `runs` runs.
+// One row and one of its places, for which `runs` runs are drawn.
 struct Cell {
   const FaultRow* row;
   FaultPlace place;
@@ -173,7 +172,7 @@ std::vector<Cell> cells_of(const MatrixOptions& options) {
   return cells;
 }
 
-// Two faults that can be told apart: of different hosts, and not a rail that holds the other port.
+// Whether two faults are distinguishable: on different hosts, or a rail without the other's port.
 bool apart(const LabFault& a, const LabFault& b) {
   if (a.host.empty() || b.host.empty()) return a.rail >= 0 && b.rail >= 0 && a.rail != b.rail;
   return a.host != b.host && a.peer != b.host && b.peer != a.host;
@@ -197,8 +196,7 @@ Trial draw_pair(const std::vector<Cell>& cells, const MatrixLab& lab, Draw& draw
 
 double draw_moment(Draw& draw) { return 1.0 + draw.below(40) / 10.0; }
 
-// Each run has a seed of its own, so that other --faults, --runs or --repeat do not change what is
-// drawn for this one.
+// Seeds each run by its id, so that its faults do not depend on --faults, --runs and --repeat.
 Trial draw_run(const Cell& cell, int run, const MatrixOptions& options) {
   Trial trial;
   trial.id = fmt::format("{}/{}", cell.name(), run);
@@ -211,7 +209,7 @@ Trial draw_run(const Cell& cell, int run, const MatrixOptions& options) {
   return trial;
 }
 
-// A run of every kind, then another one of every kind; the places of a kind take turns.
+// Draws rounds with one run of every kind; the places of a kind take turns.
 std::vector<Trial> draw_kinds_in_turn(const std::vector<Cell>& cells,
                                       const MatrixOptions& options) {
   std::vector<std::vector<Cell>> kinds;
@@ -307,7 +305,7 @@ std::vector<Trial> draw_trials(const MatrixOptions& options) {
   Draw pairs(options.seed + 0x9e3779b97f4a7c15);
   for (int pair = 0; pair < options.pairs; ++pair) {
     Trial trial = draw_pair(cells, options.lab, pairs);
-    if (trial.faults.empty()) break;  // of these faults no two can be together
+    if (trial.faults.empty()) break;  // no two of these faults can be combined
     trial.id = fmt::format("pair/{}", pair);
     trial.inject_after_s = draw_moment(pairs);
     faulty.push_back(std::move(trial));

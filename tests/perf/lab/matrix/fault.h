@@ -1,5 +1,5 @@
-// The faults that `weft lab matrix` injects, and the runs of a matrix drawn from a seed. Pure: does
-// not know how a lab is broken, nor what a validation says.
+// The faults that the matrix injects, and the runs of a matrix drawn from a seed. Pure: does not
+// know how faults are injected, nor how validations report them.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 namespace weft {
 
 enum class FaultPlace {
-  kTransmit,  // what one port sends
-  kReceive,   // what one port receives
+  kTransmit,  // packets sent by one port
+  kReceive,   // packets received by one port
   kPort,
   kHost,
   kRail,
-  kPath,   // what one port sends to one peer
+  kPath,   // packets from one port to one peer
   kLeaf,   // some ports of a rail
-  kOther,  // one port, by means of another host
+  kOther,  // one port, through another host
 };
 
-// A kind of fault: what can be drawn of it, and what a good report says of it.
+// A kind of fault: the variants that can be drawn, and the correct reports.
 struct FaultRow {
   std::string_view name;       // "rate"; the word of --faults
-  std::string_view netlab;     // the fault's word in tests/lab/netlab_faults; empty: not there
-  std::string_view softroce;   // the word in the Soft-RoCE guest; empty: not there
-  std::string_view places;     // letters of the places that are drawn, see fault.cc
-  std::string_view strengths;  // words, separated by blanks
-  std::string_view ids;        // of findings that name the kind, separated by blanks
-  std::string_view verdicts;   // that are right, separated by blanks
+  std::string_view netlab;     // the fault's word in tests/lab/netlab_faults; empty: unsupported
+  std::string_view softroce;   // the word in the Soft-RoCE guest; empty: unsupported
+  std::string_view places;     // letters of possible places, see fault.cc
+  std::string_view strengths;  // separated by blanks
+  std::string_view ids;        // of findings that identify the kind, separated by blanks
+  std::string_view verdicts;   // correct ones, separated by blanks
   bool in_mid_run;             // injected while the validation runs
-  bool in_pairs;               // can be together with a second fault
+  bool in_pairs;               // can be combined with a second fault
 };
 std::span<const FaultRow> fault_rows();
 const FaultRow* find_fault_row(std::string_view name);  // nullptr: none
@@ -49,7 +49,7 @@ struct LabFault {
 };
 // "rate 50% of h2r1:tx", for people.
 std::string in_words(const LabFault& fault);
-// The place as the labs' scripts have places: "h2r1:tx", "h2", "rail1", "h2r1,h3r1".
+// The place in the syntax of the labs' scripts: "h2r1:tx", "h2", "rail1", "h2r1,h3r1".
 std::string place_word(const LabFault& fault);
 nlohmann::ordered_json to_json(const LabFault& fault);
 LabFault fault_from_json(const nlohmann::ordered_json& json);  // throws nlohmann's exceptions
@@ -66,24 +66,24 @@ struct MatrixOptions {
   MatrixLab lab;
   std::uint64_t seed = 1;
   int runs = 10;   // of each kind of fault and class of place
-  int repeat = 0;  // in place of `runs`: runs of each kind, whose classes of place take turns
+  int repeat = 0;  // overrides `runs`: runs of each kind, whose places take turns
   int pairs = 0;   // runs with two faults
-  int clean = 10;  // runs without one, spread evenly among the others
+  int clean = 10;  // runs without faults, spread evenly among the others
   bool busy_core = false;
-  std::vector<std::string> faults;  // rows' names; empty: all that the lab has
+  std::vector<std::string> faults;  // rows' names; empty: all that the lab supports
 };
 
 // One run of the matrix: no fault, one or two.
 struct Trial {
-  std::string id;  // "rate-transmit/3", "clean/0", "pair/7"; "busy/" before it with a busy core
+  std::string id;  // "rate-transmit/3", "clean/0", "pair/7"; prefix "busy/" with a busy core
   std::vector<LabFault> faults;
-  double inject_after_s = 0;  // of faults in mid-run
+  double inject_after_s = 0;  // for faults in mid-run
   bool busy_core = false;
 };
 
-// Draws all runs: a round of every kind after the other, so that a matrix that is cut off has seen
-// all kinds. Equal options give equal runs. Throws Error naming a fault that is unknown, or that
-// the lab does not have.
+// Draws all runs in rounds over all kinds, so that an interrupted matrix has covered all kinds.
+// Equal options give equal runs. Throws Error naming a fault that is unknown or that the lab does
+// not support.
 std::vector<Trial> draw_trials(const MatrixOptions& options);
 
 }  // namespace weft

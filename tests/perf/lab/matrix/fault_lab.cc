@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The words after the script's name, which both labs have alike: KIND PLACE STRENGTH.
+// The arguments of the script, the same in both labs: KIND PLACE STRENGTH.
 Command words_of_fault(const LabFault& fault, std::string_view kind) {
   if (kind == "flip") return {};
   const std::string strength = fault.peer.empty() ? fault.strength : fault.peer;
@@ -51,7 +51,7 @@ class Softroce final : public FaultLab {
   Command inject(const LabFault& fault) const override {
     Command words = words_of_fault(fault, find_fault_row(fault.kind)->softroce);
     if (words.empty()) return {};
-    // Without a word for the direction, the guest loses only what a port sends.
+    // Without a direction, the guest loses only packets that a port sends.
     if (fault.kind == "loss" && words[1].find(':') == std::string::npos) words[1] += ":both";
     Command command = {"softroce"};
     command.insert(command.end(), words.begin(), words.end());
@@ -83,7 +83,7 @@ std::string in_shell(const Command& command) {
   return line;
 }
 
-// The rank whose messages lose a bit, as WEFT_FAULT has it; a host has one rank.
+// WEFT_FAULT for the rank whose messages are corrupted; a host has one rank.
 std::string environment_of(const Trial& trial, const MatrixLab& lab) {
   for (const LabFault& fault : trial.faults) {
     if (fault.kind != "flipped-bit") continue;

@@ -1,5 +1,5 @@
-// `weft_matrix`: breaks a lab again and again, validates it each time, and counts how often the
-// report names what was broken. Knows neither how faults are made nor how reports are judged.
+// `weft_matrix`: repeatedly injects faults into a lab, validates it, and counts how often the
+// report names the fault. Knows neither how faults are injected nor how reports are judged.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ bool in_the_guest() {
   return guest != nullptr && std::string(guest) == "softroce";
 }
 
-// A lab of network namespaces, as long as this object lives.
+// Creates a lab of network namespaces, and removes it in the destructor.
 class NetlabForMatrix {
  public:
   NetlabForMatrix(int hosts, int rails, const std::string& rate)
@@ -86,7 +86,7 @@ int in_guest(const std::vector<Trial>& trials, const MatrixFlags& flags) {
   return run_trials(trials, *lab, plan_of(flags)) ? kExitOk : kExitUnknown;
 }
 
-// The same command in a guest, which shows its /out in the folder of --out.
+// Runs the same command in a guest, whose /out is the folder of --out.
 int in_a_new_guest(const MatrixFlags& flags) {
   Command argv = {find_script("tests/lab/softroce"), "run"};
   const auto add = [&argv](std::initializer_list<std::string> words) {
@@ -94,7 +94,7 @@ int in_a_new_guest(const MatrixFlags& flags) {
   };
   add({"--hosts", std::to_string(flags.hosts), "--rails", std::to_string(flags.options.lab.rails)});
   add({"--out", flags.out, "--rate", flags.rate});
-  // The guest ends a while after the last run that may begin.
+  // Allow the last run to end, and a minute more.
   add({"--timeout",
        flags.stop_after_s > 0 ? std::to_string(flags.stop_after_s + flags.limit_s + 60) : "86400"});
   const MatrixOptions& options = flags.options;

@@ -1,4 +1,4 @@
-// Compares places by the atoms that they consist of: a direction of a port, a path, a host itself.
+// Compares places as sets of atoms: a direction of a port, a path, a host itself.
 #include "perf/lab/matrix/match.h"
 
 #include <fmt/core.h>
@@ -58,7 +58,7 @@ Atoms atoms_of(const Claim& claim, const MatrixLab& lab) {
   return atoms;
 }
 
-// What a good report names, exactly.
+// The exact place of the fault, which a good report names.
 Atoms atoms_of(const LabFault& fault, const MatrixLab& lab) {
   Atoms atoms;
   switch (fault.place) {
@@ -88,41 +88,41 @@ Atoms atoms_of(const LabFault& fault, const MatrixLab& lab) {
   return atoms;
 }
 
-// Faults of a host's processor or processes: no port may be blamed for them.
+// Faults of a host's processor or processes, which must not be attributed to a port.
 bool is_of_the_host_itself(const LabFault& fault) {
   return fault.kind == "slow-cpu" || fault.kind == "stall" || fault.kind == "dead-rank" ||
          fault.kind == "stopped-rank" || fault.kind == "flipped-bit";
 }
 
-// Faults that come and go at a port.
+// Intermittent faults of a port.
 bool comes_and_goes(const LabFault& fault) { return fault.kind == "spell" || fault.kind == "cut"; }
 
-// Kinds of which a report can name the place, but not more than the host and rail of one end.
+// Kinds whose place a report can narrow down only to the host and rail of one end.
 bool is_loosely_placed(const LabFault& fault) {
   return fault.kind == "duplicate" || fault.kind == "swapped" || fault.kind == "leaf" ||
          fault.kind == "congestion" || fault.kind == "latency" || fault.kind == "jitter" ||
          fault.kind == "reorder" || fault.kind == "ecmp" || is_of_the_host_itself(fault);
 }
 
-// Faults after which the job itself fails, and says so in words.
+// Faults that make the job itself fail with a message.
 bool is_of_a_rank(const LabFault& fault) {
   return fault.kind == "dead-rank" || fault.kind == "stopped-rank" || fault.kind == "flipped-bit";
 }
 
-// A host has one rank, and the ranks have the order of the hosts.
+// Assumes one rank per host, in the order of the hosts.
 bool names_the_rank(const std::string& text, const LabFault& fault, const MatrixLab& lab) {
   const auto rank = std::find(lab.hosts.begin(), lab.hosts.end(), fault.host) - lab.hosts.begin();
   const std::regex name(fmt::format("\\b(rank {}|{})\\b", rank, fault.host));
   return std::regex_search(text, name);
 }
 
-// Where a claim may be that is a consequence of the fault.
+// The places at which claims may be consequences of the fault.
 Atoms neighbourhood(const LabFault& fault, const MatrixLab& lab) {
   if (is_of_the_host_itself(fault)) return {"host " + fault.host};
   Atoms atoms = atoms_of(fault, lab);
   atoms.insert("host " + fault.host);
   if (fault.place == FaultPlace::kOther) add_port(atoms, fault.peer, fault.rail, "both");
-  // A slow uplink parts the ports of a rail; both parts look alike.
+  // A slow uplink splits the ports of a rail into two parts, which look alike.
   if (fault.place == FaultPlace::kLeaf)
     for (const std::string& host : lab.hosts) add_port(atoms, host, fault.rail, "both");
   if (fault.kind == "ecmp" || comes_and_goes(fault)) {
@@ -133,7 +133,7 @@ Atoms neighbourhood(const LabFault& fault, const MatrixLab& lab) {
   } else if (is_loosely_placed(fault) && fault.place != FaultPlace::kLeaf) {
     add_ports(atoms, fault.host, fault.rail, "both", lab);
   }
-  // The paths that begin or end at the ports.
+  // Add the paths that begin or end at the ports.
   for (const std::string& from : lab.hosts) {
     for (const std::string& to : lab.hosts) {
       for (int r = 0; r < lab.rails; ++r) {
@@ -157,7 +157,7 @@ bool is_within(const Atoms& inner, const Atoms& outer) {
 
 bool is_right_loose_place(const LabFault& fault, const Claim& claim, const Atoms& claimed,
                           const Atoms& near) {
-  // Members are between the port and the rail: the port is as right as the switch.
+  // Members of a bond are between port and rail: either place is correct.
   if (fault.kind == "ecmp" && claim.place == "port")
     return claim.host == fault.host && claim.rail == fault.rail;
   if (fault.kind == "ecmp")
@@ -190,10 +190,10 @@ Named name_fault(const LabFault& fault, const Seen& seen, const MatrixLab& lab) 
     claimed.erase("host " + claim.host);
     if (is_within(claimed, exact)) covered.insert(claimed.begin(), claimed.end());
   }
-  // What comes and goes in both directions need not be there while the second one is measured.
+  // An intermittent fault of both directions may be absent while one of them is measured.
   const bool one_will_do = comes_and_goes(fault) && fault.place == FaultPlace::kPort;
   if (!is_loosely_placed(fault)) named.place = one_will_do ? !covered.empty() : covered == exact;
-  // A report without a place has named nothing.
+  // An unexpected "unknown" verdict names nothing.
   if (seen.verdict == "unknown" && !is_word_of(row->verdicts, seen.verdict)) return {};
   return named;
 }
@@ -248,7 +248,7 @@ Match match(const Trial& trial, const Seen& seen, const MatrixLab& lab) {
       result.false_alarms.push_back(in_words(claim));
   if (trial.faults.empty() && seen.verdict == "unknown")
     result.false_alarms.push_back("verdict unknown");
-  // Of several faults the heaviest has the verdict.
+  // The heaviest of several faults determines the verdict.
   std::string right = trial.faults.empty() ? "ok" : "";
   for (const LabFault& fault : trial.faults)
     right += " " + std::string(find_fault_row(fault.kind)->verdicts);

@@ -1,5 +1,5 @@
-// Reads what a validation found from its report (weft.validate/3), and compares that with the
-// faults that were there. Pure: does not know how the lab was broken.
+// Reads the findings of a validation from its report (weft.validate/3), and compares them with the
+// injected faults. Pure: does not know how faults are injected.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,9 +19,9 @@ struct Claim {
   int rail = -1;          // -1: all
   std::string direction;  // "both", "transmit", "receive"
   std::string peer;
-  bool unknown = false;    // says that something could not be known
-  bool explained = false;  // by another finding: no fault of its own
-  std::string text;        // of findings whose value is one: an error, verbatim
+  bool unknown = false;    // a finding that something is unknown
+  bool explained = false;  // by another finding: not a separate fault
+  std::string text;        // of findings whose value is a text, such as an error
 };
 
 struct Seen {
@@ -29,11 +29,11 @@ struct Seen {
   std::vector<Claim> claims;
 };
 
-// Throws Error naming what is missing where the report is not of the schema weft.validate/3.
+// Throws Error naming the missing field if the report does not have the schema weft.validate/3.
 Seen seen_from_json(const nlohmann::ordered_json& report);
 
-// How well the report named one fault. A report with the verdict "unknown" names no fault, unless
-// "unknown" is the right verdict for the fault.
+// How well the report identified one fault. A report with the verdict "unknown" names no fault,
+// unless "unknown" is a correct verdict for it.
 struct Named {
   bool kind = false;   // a claim at the fault's place, or near it, names the kind
   bool place = false;  // such claims cover host, rail and direction, no more and no less
@@ -41,7 +41,7 @@ struct Named {
 
 struct Match {
   std::vector<Named> faults;              // as in the trial
-  bool verdict = false;                   // is one of those that are right
+  bool verdict = false;                   // is a correct one
   std::vector<std::string> false_alarms;  // "port-rate at port h3r1:tx": claims away from every
                                           // fault; "verdict unknown" where there was none
 };

@@ -1,4 +1,4 @@
-// The loop of a matrix: heal, break, validate, compare, note.
+// The loop of a matrix: heal the lab, inject faults, validate, compare, record.
 #include "perf/lab/matrix/matrix_run.h"
 
 #include <fmt/core.h>
@@ -28,10 +28,10 @@ void write_text(const std::string& path, const std::string& text) {
 
 namespace {
 
-// The exit code of a lab's script for what this machine does not have.
+// The exit code of a lab's script for faults that this machine does not support.
 constexpr int kScriptMissing = 3;
 
-// Appends to the results; a file of another matrix is refused, so that figures are not mixed.
+// Appends to the results. Refuses a file of a different matrix.
 class ResultsFile {
  public:
   ResultsFile(const std::string& folder, const MatrixHead& head) : path_(results_file(folder)) {
@@ -45,7 +45,7 @@ class ResultsFile {
       done_.insert(run.trial.id);
       text += to_json(run).dump() + "\n";
     }
-    write_text(path_, text);  // without a line that was cut off
+    write_text(path_, text);  // drops a truncated line
   }
   bool has(const std::string& id) const { return done_.contains(id); }
   void add(const TrialResult& result) {
@@ -60,7 +60,7 @@ class ResultsFile {
   std::set<std::string> done_;
 };
 
-// Breaks the lab, except by what comes in mid-run. Nothing where this machine cannot.
+// Injects all faults but those in mid-run. Returns false if this machine does not support one.
 bool inject(const Trial& trial, const FaultLab& lab) {
   for (const LabFault& fault : trial.faults) {
     const Command command = lab.inject(fault);
@@ -102,7 +102,7 @@ TrialResult validate_once(const Trial& trial, const FaultLab& lab, const MatrixP
   return result;
 }
 
-// Prints one line, and removes the files of a run in which nothing is to be looked into.
+// Prints one line, and removes the files of a run without errors.
 void tell(const TrialResult& result, const MatrixPlan& plan) {
   bool right = result.problem.empty() && result.match.verdict && result.match.false_alarms.empty();
   std::string faults, named;
@@ -129,7 +129,7 @@ void tell(const TrialResult& result, const MatrixPlan& plan) {
 bool run_trials(const std::vector<Trial>& trials, const FaultLab& lab, const MatrixPlan& plan) {
   const auto start = std::chrono::steady_clock::now();
   ResultsFile file(plan.out, plan.head);
-  std::set<std::string> missing;  // kinds of faults that this machine does not have
+  std::set<std::string> missing;  // kinds of faults that this machine does not support
   for (const Trial& trial : trials) {
     if (file.has(trial.id)) continue;
     const auto spent = std::chrono::steady_clock::now() - start;
@@ -142,7 +142,7 @@ bool run_trials(const std::vector<Trial>& trials, const FaultLab& lab, const Mat
     const TrialResult result = validate_once(trial, lab, plan);
     if (result.exit_code > 128 && result.exit_code <= 128 + 15 && !result.problem.empty() &&
         result.exit_code != 128 + 9)
-      return false;  // this command was asked to end
+      return false;  // terminated by a signal
     file.add(result);
     tell(result, plan);
   }

@@ -101,7 +101,7 @@ MatrixResults read_results(const std::string& path, const MatrixHead& head_of_a_
         results.runs.push_back(result_from(json, results.head.lab));
       }
     } catch (const std::exception& error) {
-      if (number > 1 && file.peek() == EOF) break;  // cut off while being written
+      if (number > 1 && file.peek() == EOF) break;  // a truncated last line
       throw Error(fmt::format("{}:{}: {}", path, number, error.what()));
     }
   }

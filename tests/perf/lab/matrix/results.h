@@ -1,5 +1,5 @@
-// The results of a matrix as a file of JSON lines: a head that says which matrix this is, and a
-// line for each run that is over. A matrix that was cut off goes on where the file ends.
+// The results of a matrix as a file of JSON lines: a head that identifies the matrix, and a line
+// for each completed run. An interrupted matrix is continued at the end of the file.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace weft {
 struct TrialResult {
   Trial trial;
   Seen seen;
-  Match match;          // made anew whenever results are read
+  Match match;          // recomputed when results are read
   int exit_code = 0;    // of the validation
   double seconds = 0;   // from the start of the validation to its end
-  std::string problem;  // why there is no report: "no report (exit code 4)"
+  std::string problem;  // reason for a missing report: "no report (exit code 4)"
 };
 
-// What must be equal for results to belong together.
+// Identifies a matrix: results with different heads are not combined.
 struct MatrixHead {
   MatrixLab lab;
   std::uint64_t seed = 1;
   std::string rate;      // of the lab: "400mbit"
-  std::string validate;  // further words of the validation: "--budget 20s"
+  std::string validate;  // additional options of the validation: "--budget 20s"
   bool operator==(const MatrixHead&) const = default;
 };
 
@@ -38,8 +38,8 @@ struct MatrixResults {
 nlohmann::ordered_json to_json(const MatrixHead& head);
 nlohmann::ordered_json to_json(const TrialResult& result);
 
-// Reads the file; no runs where there is no file. A last line that was cut off is left out. Throws
-// Error naming the file and the line that is wrong.
+// Reads the file; returns no runs if it does not exist. Ignores a truncated last line. Throws
+// Error naming the file and the malformed line.
 MatrixResults read_results(const std::string& path, const MatrixHead& head_of_a_new_file);
 
 }  // namespace weft

@@ -28,7 +28,7 @@ std::string told_as(const TrialResult& result) {
   return "nothing";
 }
 
-// The row of this name, a new one where there is none.
+// Returns the row of this name, or adds it.
 ScoreRow& row_of(std::vector<ScoreRow>& rows, const std::string& name) {
   const auto row = std::find_if(rows.begin(), rows.end(),
                                 [&](const ScoreRow& other) { return other.name == name; });

@@ -1,4 +1,4 @@
-// The score of a matrix for people: a table on a terminal, and the page of the docs.
+// Formats the score of a matrix: a table for a terminal, and the page for the docs.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -37,7 +37,7 @@ bool went_wrong(const TrialResult& result) {
                       [](const Named& named) { return named.kind && named.place; });
 }
 
-// All rows, those of kinds with several places, and the one of all, called `last`.
+// Returns all rows, then those of kinds with several places, then the total, named `last`.
 std::vector<ScoreRow> rows_to_show(const Score& score, const std::string& last) {
   std::vector<ScoreRow> rows = score.rows;
   for (const ScoreRow& kind : score.kinds) rows.emplace_back(kind).name = "all of " + kind.name;
