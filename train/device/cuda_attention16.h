@@ -20,7 +20,7 @@ inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f, kMasked = -1e30
 using Word = std::uint32_t;  // two adjacent numbers, or an address in shared memory
 using Number = std::uint16_t;
 
-// Rows of a streamed tile: limited by the registers left beside a thread's sums.
+// Rows of a streamed tile: limited by the registers that a thread's sums leave free.
 template <int kD>
 inline constexpr int kPassing = kD <= 64 ? 64 : 32;
 

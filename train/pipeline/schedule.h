@@ -65,19 +65,19 @@ PipelineAction receive_of(const PipelineAction& send);
 // Returns "F2", "send F2" or, with several stages per rank, "B0.3": micro-batch and stage.
 std::string describe(const PipelineAction& action, const PipelineShape& shape);
 
-// Makes the named schedule:
+// Constructs the schedule `name`:
 //
 // sequential   one micro-batch at a time: model parallelism without pipelining
 // dataflow     F(i, s) in step i + s, B(i, s) in step i + 2p - 1 - s; m + 2p - 1 steps
 // gpipe        all F, then all B
-// 1f1b         as many F as stages follow, then F and B in turn
-// interleaved  1f1b over several stages per rank (Megatron-LM's order); m a multiple of p
-// zero-bubble  1f1b with W put off into the bubble of 1f1b (ZB-H1: no rank needs more memory than
+// 1f1b         one F per stage that follows, then F and B alternate
+// interleaved  1f1b over several stages per rank (Megatron-LM's order); m is a multiple of p
+// zero-bubble  1f1b with W delayed into the bubble of 1f1b (ZB-H1: no rank needs more memory than
 //              rank 0 of 1f1b)
 //
-// All schedules add up the gradients of a stage in the order of micro-batches, so that gradients
-// have the same bits. A rank receives messages of another rank in the order of their sends, as late
-// as that order permits. Throws Error that lists the names, or says what the shape lacks.
+// All schedules add a stage's gradients in micro-batch order, so that gradients have the same bits.
+// A rank receives messages from another rank in send order, as late as that order permits. Throws
+// Error with the list of names, or the requirement that the shape violates.
 PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineShape& shape);
 const std::vector<std::string>& pipeline_schedule_names();
 
