@@ -1,4 +1,4 @@
-// Differences of a step's counts. This file does not know where counts come from.
+// StepMeter takes differences of counters. This file does not know who counts.
 #include "train/step_meter.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// StepMeter: times and bytes of one step of a rank, for its report. The meter does not know what a
-// step computes.
+// StepMeter measures the times and bytes of one step of a rank, for its report. It does not know
+// what a step computes.
 #pragma once
 
 #include <functional>
@@ -9,32 +9,32 @@
 
 namespace weft::train {
 
-// The figures of one step. Seconds and bytes are this rank's.
+// The results of one step. Seconds and bytes are those of this rank.
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
-  bool skipped = false;  // a gradient was infinite or NaN; the weights are unchanged
-  // Number of consecutive skipped steps, up to this one, that a smaller scale cannot cure: the
-  // unscaled loss is not finite either, or nothing is scaled. The weights may be ruined.
+  bool skipped = false;  // a gradient was inf or NaN; the weights are unchanged
+  // Number of consecutive skipped steps, up to this one, that a smaller loss scale cannot prevent:
+  // the unscaled loss is inf or NaN too, or there is no loss scaling. The weights may be lost.
   int lost = 0;
   double loss_scale = 1;                             // the scale of this step
-  double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor peers, for stages
+  double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor ranks, for stages
   double gradient_seconds = 0, exposed_seconds = 0;  // gradients in flight; waits for gradients
-  // The rank that computed longest between its waits, and its time over the mean of all ranks.
+  // The rank with the longest time between its waits, and that time / the mean over all ranks.
   Rank straggler = 0;
   double straggler_ratio = 1;
   std::vector<double> busy_seconds;  // of each rank, without its waits
-  double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
-  std::uint64_t offloaded = 0;  // bytes written by offloads and read back
-  AxisBytes sent;  // bytes sent, without the few of loss and norm; TrainOptions::count_bytes
+  double bubble = 0;                 // share of time in which the ranks of this pipeline were idle
+  std::uint64_t offloaded = 0;       // bytes written by offloads and read back
+  AxisBytes sent;  // bytes sent, without those of loss and norm; needs count_bytes
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
   }
 };
 
-// What a rank's parts have counted since they were made.
+// Totals since the parts of the rank were constructed.
 struct StepCounts {
-  // Waits for tensor peers and for stages; gradients in flight; waits for gradients, and for those
+  // Waits for tensor ranks and for stages; gradients in flight; waits for gradients, and for those
   // that are reduced in order.
   double tensor = 0, pipeline = 0, gradients = 0, exposed = 0, in_order = 0;
   std::uint64_t offloaded = 0;
@@ -42,14 +42,14 @@ struct StepCounts {
 
 class StepMeter {
  public:
-  // sent: the bytes that the rank has sent so far; empty: bytes do not count.
+  // sent: returns the bytes that the rank has sent so far; null: bytes are not counted.
   StepMeter(std::function<StepCounts()> read, std::function<AxisBytes()> sent)
       : read_(std::move(read)), sent_(std::move(sent)) {}
 
   void begin();
-  void pause();  // bytes do not count until resume()
+  void pause();  // bytes are not counted until resume()
   void resume();
-  // Seconds since begin() in which the rank did not wait.
+  // Seconds since begin() in which the rank was not waiting.
   double busy_seconds() const;
   // Fills the report's seconds and bytes.
   void end(StepReport& report);

@@ -1,4 +1,4 @@
-// The text of options, and what contradicts itself in them. This file starts nothing.
+// The text of options, and the check for contradictions between them.
 #include "train/train_options.h"
 
 #include <fmt/format.h>
@@ -32,8 +32,8 @@ TrainOptions with_described(TrainOptions options, const std::string& text) {
   return options;
 }
 
-// Ranks that disagree about sizes would wait for messages that nobody sends; those that disagree
-// about the update would part without a word.
+// If ranks disagreed on sizes, they would wait for messages that are never sent. If they disagreed
+// on the update, their weights would diverge without an error.
 void agree(World& world, const std::string& mine) {
   const auto all = job_of(world).all_gather(mine);
   for (std::size_t r = 1; r < all.size(); ++r) {
@@ -76,14 +76,14 @@ void check(const TrainOptions& o) {
             fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
                         "depend on the groups; leave one out",
                         o.zero, o.mesh.shard));
-      // Its gradient leaves once per step, all micro-batches together.
+      // The tied embedding's gradient is sent once per step, for all micro-batches together.
       if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
         throw Error(
             fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
                         "would depend on --dp; use --untied or --zero 1",
                         o.zero, o.mesh.pipeline));
     }
-    // Nobody would add up the gradients of a tied embedding's two copies: see Mesh::ends.
+    // No axis would add the gradients of a tied embedding's two copies: see Mesh::ends.
     if (o.chunks > 1 && o.mesh.pipeline == 1)
       throw Error(fmt::format(
           "--chunks {} with --pp 1: there is no pipeline whose ranks could have several "

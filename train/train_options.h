@@ -1,4 +1,4 @@
-// TrainOptions: all that a trainer is told, and the text of what its ranks must agree on.
+// TrainOptions: the options of a trainer, and the text that all ranks must agree on.
 #pragma once
 
 #include <string>
@@ -18,29 +18,29 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   RateSchedule rate;
   Index batch = 8;        // samples per step, over all replicas
-  Index micro_batch = 1;  // samples that pass the model together
+  Index micro_batch = 1;  // samples of one forward pass
   std::string schedule = "1f1b";
   int chunks = 1;  // stages per rank (interleaved schedules)
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   std::string compress = "none";         // codec of gradients between replicas: none, int8, fp8
-  bool parameter_server = false;         // in place of the all-reduce of gradients
+  bool parameter_server = false;         // instead of the all-reduce of gradients
   bool seed_style = false;               // GptParallel::seed_style
-  std::string embed = "vocab-parallel";  // of kEmbeds
-  // Folder to which activations and optimizer state are offloaded, or "host": pinned memory, for a
-  // device. Empty: no offload.
+  std::string embed = "vocab-parallel";  // one of kEmbeds
+  // Folder to which activations and optimizer state are offloaded, or "host": pinned host memory,
+  // for a device. Empty: no offload.
   std::string offload;
-  double clip = 1;        // largest norm of the gradient; 0: no limit
-  double loss_scale = 0;  // first scale of dynamic loss scaling; 0: no scaling
+  double clip = 1;        // largest norm of the gradients; 0: no clipping
+  double loss_scale = 0;  // initial scale of dynamic loss scaling; 0: no scaling
   std::uint64_t seed = 1;
-  int straggler_us = 0;     // for tests: the last rank sleeps this long in each step
-  bool count_bytes = true;  // StepReport::sent, which costs time where there are many ranks
+  int straggler_us = 0;     // for tests: delay of the last rank in each step
+  bool count_bytes = true;  // fill StepReport::sent, which costs time with many ranks
 };
 
-// Calls visit(name, value) for every option that all ranks must agree on, in the order of their
-// text. `straggler_us` and `count_bytes` are not among them, and of `offload` only the kind is:
-// each rank may name a folder of its own.
+// Calls visit(name, value) for every option that all ranks must agree on, in the order of
+// describe(). `straggler_us` and `count_bytes` are excluded. `offload` is reduced to its kind,
+// because each rank may have its own folder.
 template <class Options, class Visit>
 void for_each_option(Options& o, Visit visit) {
   std::string offload =
@@ -88,20 +88,20 @@ void for_each_option(Options& o, Visit visit) {
   visit("compress", o.compress);
 }
 
-// The options of for_each_option() as text, names and values in turn. Checkpoints hold this text.
+// Returns the options as text: "name value name value ...". Checkpoints contain this text.
 std::string describe(const TrainOptions& options);
 
-// Returns `options` with the values that such a text names, but for `offload`.
+// Returns `options` with the values that a text of describe() contains, except `offload`.
 TrainOptions with_described(TrainOptions options, const std::string& text);
 
-// A collective call; `mine` is such a text. Throws UsageError on every rank; its message names the
-// first value in which a rank differs from rank 0.
+// Collective. `mine` is a text of describe(). Throws UsageError on every rank if texts differ;
+// the message names the first value in which a rank differs from rank 0.
 void agree(World& world, const std::string& mine);
 
-// The tensor parallelism that the options ask for, without ranks.
+// Returns the tensor parallelism of the options, without a communicator.
 GptParallel parallel_of(const TrainOptions& options);
 
-// Throws UsageError where options contradict each other.
+// Throws UsageError if options contradict each other.
 void check(const TrainOptions& options);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Trainer: one step, told in order. This file knows neither buckets nor operators.
+// Trainer: the phases of one step. This file knows neither buckets nor operators.
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -23,13 +23,13 @@ namespace weft::train {
 
 namespace {
 
-// While it lives, gradients move on between the pieces of operators too, not only between units.
+// During its lifetime, gradients advance between the pieces of an operator, not only between units.
 struct PollBetweenPieces {
   explicit PollBetweenPieces(std::function<void()> poll) {
     set_between_pieces([poll = std::move(poll)] {
       try {
         poll();
-      } catch (const std::exception&) {  // the next poll between units says it again
+      } catch (const std::exception&) {  // the next poll between units throws it again
       }
     });
   }
@@ -115,8 +115,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 template <class T>
 Trainer<T>::~Trainer() = default;
 
-// Micro-batch m of replica d is number m x replicas + d of its step (see deterministic.h). An
-// evaluation takes its text's first items.
+// Micro-batch m of replica d has number m x replicas + d in its step (see deterministic.h). An
+// evaluation uses the first items of its text.
 template <class T>
 void Trainer<T>::bring_samples() {
   const auto all = static_cast<std::uint64_t>(micro_batches_);
@@ -127,7 +127,7 @@ void Trainer<T>::bring_samples() {
   };
   for (auto& stage : stages_) {
     if (!stage->first() && !stage->last()) continue;
-    stage->batch(micro_batches_ - 1);  // makes them all
+    stage->batch(micro_batches_ - 1);  // allocates all of them
     feeds_.push_back(std::make_unique<SampleFeed<T>>(
         first_sample, options_.seed, options_.micro_batch, options_.model.positions));
     stage->on_forward = [this, &feed = *feeds_.back(), &of = *stage](int m, bool begins) {
@@ -139,7 +139,7 @@ void Trainer<T>::bring_samples() {
   }
 }
 
-// The sum of squares of all gradients, with the same bits in every layout.
+// Returns the sum of squares of all gradients. Its bits do not depend on the layout.
 template <class T>
 double Trainer<T>::exact_squares() {
   double largest = 0;
@@ -155,7 +155,7 @@ double Trainer<T>::exact_squares() {
   return ExactSum{both[0], both[1]}.value(shift);
 }
 
-// What the meter takes differences of.
+// The counters whose differences StepMeter reports.
 template <class T>
 StepCounts Trainer<T>::counts() const {
   StepCounts now{.tensor = mesh_->tensor.seconds(),
@@ -170,7 +170,7 @@ StepCounts Trainer<T>::counts() const {
   return now;
 }
 
-// Forward and backward passes of all micro-batches; gradients leave meanwhile.
+// Runs forward and backward passes of all micro-batches, and sends gradients meanwhile.
 template <class T>
 void Trainer<T>::run_passes() {
   const PollBetweenPieces polls([this] {
@@ -184,7 +184,7 @@ void Trainer<T>::run_passes() {
   for (auto& feed : feeds_) std::ranges::copy(feed->take_records(), std::back_inserter(brought_));
 }
 
-// The loss of each micro-batch of the step, by its number: each from one rank, others are left.
+// Sets the loss of each micro-batch at its number, on one rank each; other elements stay.
 template <class T>
 void Trainer<T>::take_losses(std::span<double> by_number) {
   for (auto& stage : stages_) {
@@ -196,8 +196,8 @@ void Trainer<T>::take_losses(std::span<double> by_number) {
   }
 }
 
-// Sums, over the ranks, the losses of all micro-batches by their number, the squares of the
-// gradients, and the busy seconds of each rank: each number from one rank.
+// All-reduces (sum) the loss of each micro-batch, the squares of the gradients, and the busy
+// seconds of each rank; exactly one rank contributes each number.
 template <class T>
 void Trainer<T>::agree_on_numbers(StepReport& report) {
   const auto total = static_cast<std::size_t>(micro_batches_ * options_.mesh.data);
@@ -213,7 +213,7 @@ void Trainer<T>::agree_on_numbers(StepReport& report) {
   compare_ranks({busy, numbers.end()}, report);
 }
 
-// Whether the step is skipped. All ranks find the same.
+// Decides whether the step is skipped. All ranks have the same numbers, so they decide alike.
 template <class T>
 void Trainer<T>::judge(StepReport& report) {
   report.loss_scale = loss_scale();
@@ -251,7 +251,7 @@ StepReport Trainer<T>::step() {
   meter_->pause();
   if (mesh_->pipeline.size() > 1)
     report.bubble = measured_bubble(runtime_->last(), mesh_->pipeline.comm());
-  agree_on_numbers(report);  // from here on, without ZeRO, no rank needs another
+  agree_on_numbers(report);  // from here on, without ZeRO, no rank needs another rank
   judge(report);
   meter_->resume();
 
@@ -279,7 +279,7 @@ double Trainer<T>::evaluate(const Text& text) {
         std::make_unique<PipelineRuntime<T>>(make_forward_schedule(runtime_->schedule().shape),
                                              mesh_->pipeline.comm(), std::move(stages));
   }
-  struct Forget {  // the caller's text, whatever happens
+  struct Forget {  // on every exit: feeds must not keep the caller's text
     std::vector<std::unique_ptr<SampleFeed<T>>>& feeds;
     ~Forget() {
       for (auto& feed : feeds) feed->forget();
@@ -308,7 +308,7 @@ void Trainer<T>::restored() {
   for (auto& store : stores_) store->restored();
 }
 
-// One replica sends its parts to rank 0, tensor by tensor, after saying what they are.
+// Gathers the parts of replica 0 on rank 0, tensor by tensor; an all-gather first describes them.
 template <class T>
 std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
   using H = HostOf<T>;

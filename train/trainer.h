@@ -1,4 +1,4 @@
-// Trainer: a GPT on a mesh of ranks, one step at a time.
+// Trainer: trains a GPT on a mesh of ranks, one step at a time.
 #pragma once
 
 #include <map>
@@ -19,18 +19,18 @@ namespace weft::train {
 template <class T>
 class Trainer {
  public:
-  // A collective call. Throws UsageError where options contradict each other or differ between
-  // ranks, or the text is too short. `world` and `text` must outlive the trainer.
+  // Collective. Throws UsageError if options contradict each other or differ between ranks, or the
+  // text is too short. `world` and `text` must outlive the trainer.
   Trainer(World& world, const TrainOptions& options, const Text& text);
   ~Trainer();
 
   StepReport step();
-  // Returns the mean loss of a batch of `text`, in nats per byte: always of the same samples, and
-  // the same on every rank. Changes no weight. A collective call; `text` is the same on every rank.
+  // Collective, with the same `text` on every rank. Returns the mean loss of a batch of `text` in
+  // nats per byte, the same on every rank, always of the same samples. Changes no weights.
   double evaluate(const Text& text);
-  // After a step() that threw, where another rank has done that step: does the update from that
-  // rank's loss and norm. Without ZeRO the gradients are there: no rank has the loss of a step
-  // before all have summed theirs. Calls no other rank.
+  // Completes a step whose step() threw on this rank but succeeded on another: applies the update
+  // with the loss and norm of that rank. Needs ZeRO 0, where local gradients are complete: no rank
+  // has the loss before all have reduced their gradients. Not collective.
   void complete_step(double loss, double norm);
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
@@ -38,16 +38,16 @@ class Trainer {
   int micro_batches() const { return micro_batches_; }  // per replica and step
   LossScaler& scaler() { return scaler_; }              // for restore() from a checkpoint
   PipelineRuntime<T>& pipeline() { return *runtime_; }
-  // When the samples of the last step were brought to the first and the last stage, where this rank
-  // has them. Item step x micro_batches() + m is micro-batch m of a step, steps from 0. On a device
-  // those whose end was seen in the last step.
+  // When the samples of the last step were loaded for the first and the last stage, if this rank
+  // has them. Item step x micro_batches() + m is micro-batch m of a step, from step 0. On a device:
+  // the loads whose end was observed in the last step.
   const std::vector<BroughtSamples>& brought() const { return brought_; }
 
-  // Weights and optimizer state of this rank, for checkpoints.
+  // Returns weights and optimizer state of this rank, for checkpoints.
   std::vector<TensorPart<HostOf<T>>> pieces();
-  // Must follow a load into pieces(): every rank gets the weights it needs. A collective call.
+  // Collective. Call after a load into pieces(): gives every rank the weights that it needs.
   void restored();
-  // Returns every logical tensor, whole, on rank 0, and nothing elsewhere. A collective call.
+  // Collective. Returns every whole logical tensor on rank 0, and an empty map elsewhere.
   std::map<std::string, std::vector<HostOf<T>>> collect();
 
  private:
@@ -66,15 +66,15 @@ class Trainer {
   const Text& text_;
   std::unique_ptr<Mesh> mesh_;
   int micro_batches_;                                     // per replica and step
-  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` stages
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each stage
-  std::vector<std::unique_ptr<SampleFeed<T>>> feeds_;     // of each first and last stage
+  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` model chunks
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // one per stage
+  std::vector<std::unique_ptr<SampleFeed<T>>> feeds_;     // one per first or last stage
   std::vector<BroughtSamples> brought_;
-  struct Passes {  // the passes under way: their text, their first item, and where items end
+  struct Passes {  // the passes that run: text, first item, end of items
     const Text* text;
     std::uint64_t first, end;
   } passes_{};
-  std::unique_ptr<PipelineRuntime<T>> runtime_, evaluation_;  // evaluation_: made when first used
+  std::unique_ptr<PipelineRuntime<T>> runtime_, evaluation_;  // evaluation_: made on first use
   std::optional<StepMeter> meter_;
   int step_ = 0;
   int lost_ = 0;

@@ -1,4 +1,4 @@
-// Options and texts that cannot be, and ranks that differ in them, are named on every rank.
+// Invalid options and texts, and ranks that differ in them, are reported on every rank.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ TEST(Options, OptionsThatCannotBeAreNamed) {
   refused(o, "--chunks 2 with --pp 1");
 }
 
-// A rank with another value is named, on every rank, and nobody waits: not even for an update that
-// would be another one there.
+// A rank with a different value is reported on every rank without deadlock, even if only the update
+// would differ.
 TEST(Options, RanksThatDifferAreNamed) {
   struct Difference {
     std::function<void(TrainOptions&)> make;
@@ -112,7 +112,7 @@ TEST(Options, RanksThatDifferAreNamed) {
   }
 }
 
-// Element types and texts are no options; the trainer compares them too.
+// Element types and texts are not options; the trainer compares them too.
 TEST(Options, RanksOfAnotherTypeOrTextAreNamed) {
   const Text data = text(), other("another text, long enough", "other");
   std::atomic<int> named{0};
@@ -140,7 +140,7 @@ TEST(Options, RanksOfAnotherTypeOrTextAreNamed) {
   EXPECT_EQ(named, 4);
 }
 
-// In the middle of a pipeline too, where no sample is read.
+// Also in the middle of a pipeline, where no sample is read.
 TEST(Options, ATextThatIsTooShortIsRefusedOnEveryRank) {
   const Text eight("12345678", "eight");
   std::atomic<int> refused{0};

@@ -7,16 +7,16 @@
 
 namespace weft::train {
 
-// The uses of memory, as docs/training/what-travels.md has them.
+// Categories of memory, as in docs/training/what-travels.md.
 enum class Use {
   kWeights,
-  kWeightedSums,     // z: what goes into GELU, softmax and attention
-  kActivations,      // y: what layers pass on and keep
+  kWeightedSums,     // z: inputs of GELU, softmax and attention
+  kActivations,      // y: outputs of layers, saved for the backward pass
   kErrors,           // gradients of activations
   kGradients,        // gradients of this rank's samples
-  kRemoteGradients,  // sums that arrived from other ranks
-  kFirstMoment,      // Adam's, or SGD's momentum: the next change of each weight (delta w)
-  kSecondMoment,     // Adam's, which sets the learning rate of each weight
+  kRemoteGradients,  // sums received from other ranks
+  kFirstMoment,      // Adam's m, or SGD's momentum: next change of a weight (delta w)
+  kSecondMoment,     // Adam's v, which scales the learning rate of each weight
   kMasterWeights,    // in fp32; the 16-bit weights are rounded copies
   kWorkspace         // scratch memory of an operator
 };
@@ -28,7 +28,7 @@ inline const char* name(Use use) {
   return kNames[static_cast<int>(use)];
 }
 
-// Each thread has a ledger (of_this_rank()), since a rank may be a thread.
+// One ledger per thread (of_this_rank()), since a rank may be a thread.
 struct MemoryLedger {
   std::array<std::size_t, kUses> now{}, peak{};
   std::size_t total = 0, peak_total = 0;

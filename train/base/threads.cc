@@ -1,4 +1,4 @@
-// The threads of a rank: a team that takes pieces from a ticket. This file does not know operators.
+// The thread pool of a rank: threads take pieces from a ticket. This file does not know operators.
 #include "train/base/threads.h"
 
 #include <atomic>
@@ -14,11 +14,11 @@ namespace weft::train {
 namespace {
 
 std::atomic<int> g_threads{1};
-thread_local bool t_inside = false;  // a piece: pieces of a piece are a loop
+thread_local bool t_inside = false;  // inside a piece: a nested in_pieces() is a plain loop
 thread_local std::function<void()> t_between;
 thread_local std::chrono::steady_clock::time_point t_last;
 
-// A link of 10 GB/s moves a slice in less; a call of poll() takes a few us.
+// A link of 10 GB/s moves a slice in less time than this; a call of poll() takes a few us.
 constexpr std::chrono::microseconds kBetween{300};
 
 void between_pieces() {
@@ -26,7 +26,7 @@ void between_pieces() {
   const auto now = std::chrono::steady_clock::now();
   if (now - t_last < kBetween) return;
   auto f = std::exchange(t_between, nullptr);
-  f();  // in the middle of a round its own pieces are a loop, as t_inside says
+  f();  // t_inside is set inside a round, so f's own pieces run as a loop
   t_between = std::move(f);
   t_last = std::chrono::steady_clock::now();
 }
@@ -37,9 +37,9 @@ void pause() {
 #endif
 }
 
-// The helpers of one rank. Between two operators they watch for the next one for a moment, as one
-// follows the other, and sleep after that. A helper that is not given a core holds nobody up,
-// unless it has taken a piece. Only the rank's thread calls run().
+// The helper threads of one rank. After an operator they spin for a moment, since the next one
+// usually follows at once, and then sleep. A helper without a core delays the round only if it has
+// taken a piece. Only the rank's thread calls run().
 class Team {
  public:
   explicit Team(int threads) {
@@ -76,11 +76,11 @@ class Team {
     for (auto& t : helpers_) t.join();
   }
 
-  // About 50 us: operators follow each other much faster, other ranks' messages take longer.
+  // About 50 us: longer than the gap between operators, shorter than most waits for other ranks.
   static constexpr int kTries = 2000;
 
-  // A ticket is how many pieces there are, and which is next: one number, so that a helper that
-  // comes late cannot mix up two rounds. f_ is that of the round as long as a piece is not done.
+  // A ticket is the number of pieces and the index of the next one, in one atomic, so that a late
+  // helper cannot mix up two rounds. f_ is valid as long as a piece of the round is not done.
   void work(std::size_t worker) {
     t_inside = true;
     for (;;) {
@@ -109,7 +109,7 @@ class Team {
   std::atomic<std::size_t> done_{0};
   std::atomic<unsigned> round_{0};
   std::atomic<bool> stop_{false};
-  std::vector<std::thread> helpers_;  // last: they use the others
+  std::vector<std::thread> helpers_;  // last: its threads use the members above
 };
 
 Team& team(int threads) {

@@ -1,4 +1,4 @@
-// Threads of one rank that share the work of an operator. The shape alone decides how work is cut
+// Threads of one rank that share the work of an operator. Only the shape decides how work is split
 // into pieces, so results have the same bits with any number of threads.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace weft::train {
 
-// Sets the number of threads of each rank's operators, for the whole process: ranks of a machine
-// share its cores.
+// Sets the number of threads for the operators of each rank, process-wide: ranks of a machine share
+// its cores.
 void set_operator_threads(int threads);
 int operator_threads();
 
@@ -18,8 +18,8 @@ int operator_threads();
 // piece, and with one thread, in_pieces() is a loop. f must not throw.
 void in_pieces(std::size_t pieces, const std::function<void(std::size_t, std::size_t)>& f);
 
-// Sets the calling thread's function f, which the thread calls between its pieces, every 300 us at
-// most, to advance messages while operators run. f must not throw; null: no calls.
+// Sets the function f of the calling thread, which calls f between its pieces, at most every 300
+// us, to advance messages while operators run. f must not throw; null: no calls.
 void set_between_pieces(std::function<void()> f);
 
 // Calls f(begin, end) over [0, count) in pieces of `piece` elements.

@@ -1,5 +1,5 @@
-// Element types that say where their numbers are. A model of `float` computes on the processor, a
-// model of OnDevice<Bf16> on a GPU. Both have the same layers; overload resolution finds the
+// Element types that name the memory of their numbers. A model of `float` computes on the CPU, a
+// model of OnDevice<Bf16> on a GPU. Both use the same layers; overload resolution selects the
 // operators (operators/operators.h). The host never reads an OnDevice element.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// An element: its stored type in device memory, the type that kernels compute with, and its DType.
+// An element: its type in device memory, the type in which kernels compute, and its DType.
 struct Fp64 {
   using Stored = double;
   using Value = double;
@@ -46,7 +46,7 @@ struct OnProcessor {
   typename E::Stored stored;
 };
 
-// The element of numbers that 16 bits cannot hold: statistics, losses, master weights, moments.
+// The element for numbers that need more than 16 bits: statistics, losses, master weights, moments.
 template <class V>
 struct WideOnDevice {
   V stored;
@@ -56,8 +56,8 @@ template <class T>
 struct Placement {  // elements in host memory
   static constexpr bool kOnDevice = false;
   static constexpr DType kType = sizeof(T) == 8 ? DType::kFloat64 : DType::kFloat32;
-  using Wide = T;  // element of statistics and state
-  using Host = T;  // number type of files, text samples and tests
+  using Wide = T;  // element of statistics and optimizer state
+  using Host = T;  // element of files, text samples and tests
 };
 template <class E>
 struct Placement<OnProcessor<E>> {
@@ -89,7 +89,7 @@ template <class T>
 using Wide = typename Placement<T>::Wide;
 template <class T>
 using HostOf = typename Placement<T>::Host;
-// A V in the same memory as the elements T.
+// V in the same memory space as T.
 template <class T, class V>
 using Beside = std::conditional_t<kOnDevice<T>, WideOnDevice<V>, V>;
 template <class T>
@@ -103,7 +103,7 @@ template <class T>
 constexpr std::size_t wide_room(std::size_t count) {
   return count * (sizeof(Wide<T>) / sizeof(T));
 }
-// Returns such memory as Wide<T>.
+// Returns this memory as Wide<T>.
 template <class T>
 Wide<T>* as_wide(T* room) {
   return reinterpret_cast<Wide<T>*>(room);
@@ -113,11 +113,11 @@ const Wide<T>* as_wide(const T* room) {
   return reinterpret_cast<const Wide<T>*>(room);
 }
 
-// Calls X(T) for each T that models compute with on a device, and on the processor and a device.
+// Calls X(T) for each T of models: on a device, and on CPU and device.
 #define WEFT_DEVICE_TYPES(X) X(OnDevice<Fp64>) X(OnDevice<Fp32>) X(OnDevice<Bf16>) X(OnDevice<Fp16>)
 #define WEFT_TYPES(X) \
   X(float) X(double) X(OnProcessor<Bf16>) X(OnProcessor<Fp16>) WEFT_DEVICE_TYPES(X)
-// Instantiates a class template for all of them.
+// Instantiates a class template for all T of WEFT_TYPES.
 #define WEFT_INSTANTIATE(Class)            \
   template class Class<float>;             \
   template class Class<double>;            \

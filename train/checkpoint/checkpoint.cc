@@ -1,4 +1,4 @@
-// Saves and loads checkpoints over all ranks, and agrees on failures. This file knows no model.
+// Saves and loads checkpoints over all ranks, which agree on failures. Independent of any model.
 #include "train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ using nlohmann::json;
 
 constexpr const char* kSchema = "weft.checkpoint/1";
 
-// What every rank says, in the order of ranks.
+// All-gathers a text of each rank, in rank order.
 std::vector<std::string> all_gather_text(Communicator& comm, const std::string& mine) {
   const auto n = static_cast<std::size_t>(comm.size());
   std::uint64_t size = mine.size();
@@ -42,7 +42,7 @@ std::vector<std::string> all_gather_text(Communicator& comm, const std::string& 
   return texts;
 }
 
-// Every rank calls this with what went wrong on it, or nothing. The first, with its rank.
+// Collective. `fault`: the error of this rank, or empty. Returns the first error, with its rank.
 std::string first_fault(Communicator& comm, const std::string& fault) {
   const auto faults = all_gather_text(comm, fault);
   for (std::size_t r = 0; r < faults.size(); ++r)
@@ -65,7 +65,7 @@ std::string fault_of(F f) {
 template <class T>
 constexpr const char* kTypeName = sizeof(T) == 8 ? "float64" : "float32";
 
-// The manifest, when there is a commit that fits it.
+// Returns the manifest if the commit matches it; otherwise throws Damaged or Error.
 json read_committed(const std::string& path) {
   const std::string commit = read_whole(path + "/commit");
   const std::string text = read_whole(path + "/manifest.json");
@@ -82,7 +82,7 @@ std::string folder_name(long step, long again) {
   return fmt::format("step-{:08}{}", step, again != 0 ? fmt::format(".{}", again) : "");
 }
 
-// Folders named step-N or step-N.K, by (N, K).
+// Returns the folders named step-N or step-N.K, in the order of (N, K).
 std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const std::string& folder) {
   std::vector<std::pair<std::pair<long, long>, std::string>> all;
   std::error_code error;
@@ -93,7 +93,7 @@ std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const st
   for (const auto& entry : entries) {
     long step = 0, again = 0;
     const std::string name = entry.path().filename();
-    // As new_folder() names them: "step-00000100.best" is a user's own.
+    // Only names of new_folder(): "step-00000100.best" is a user's own folder.
     if (std::sscanf(name.c_str(), "step-%ld.%ld", &step, &again) >= 1 &&
         name == folder_name(step, again))
       all.push_back({{step, again}, entry.path()});
@@ -102,7 +102,7 @@ std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const st
   return all;
 }
 
-// Whether it is a checkpoint; nothing where that cannot be told.
+// Returns whether the folder is a committed checkpoint; nullopt if it cannot be read.
 std::optional<bool> committed(const std::string& path) {
   try {
     read_committed(path);
@@ -115,8 +115,8 @@ std::optional<bool> committed(const std::string& path) {
   }
 }
 
-// A folder of this step that is not there yet: an interrupted save may have left one, and a resumed
-// job comes by the same step again.
+// Creates a new folder for this step. One may exist already: from an interrupted save, or because a
+// resumed job reaches the same step again.
 std::string new_folder(const std::string& folder, int step) {
   fs::create_directories(folder);
   for (int again = 0;; ++again) {
@@ -127,7 +127,7 @@ std::string new_folder(const std::string& folder, int step) {
   }
 }
 
-// The commit goes first: a checkpoint that is removed by half is none.
+// Removes the commit first: a partially removed checkpoint must not count.
 void remove_folder(const std::string& path) {
   std::error_code ignored;
   fs::remove(path + "/commit", ignored);
@@ -137,7 +137,7 @@ void remove_folder(const std::string& path) {
 
 void remove_old(const std::string& folder, const std::string& newest, int keep) try {
   auto all = step_folders(folder);
-  // The newest is not the one with the highest step where a run went on after an older one.
+  // `newest` is not the highest step if a run resumed from an older checkpoint.
   int kept = 1;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     if (it->second == newest) continue;
@@ -146,7 +146,7 @@ void remove_old(const std::string& folder, const std::string& newest, int keep) 
     if (good && !*good) remove_folder(it->second);
   }
 } catch (const std::exception& e) {
-  log().warn("{}", e.what());  // the new one is there
+  log().warn("{}", e.what());  // not fatal: the new checkpoint is complete
 }
 
 template <class T>
@@ -175,7 +175,7 @@ void fill(const std::string& path, const json& manifest, const std::vector<Tenso
   const bool wide = manifest.at("type") == "float64";
   std::map<std::string, std::vector<const IndexEntry*>> stored;
   for (const IndexEntry& e : entries) stored[e.logical.name].push_back(&e);
-  std::map<std::string, std::vector<const TensorPart<T>*>> wanted;  // each tensor is read once
+  std::map<std::string, std::vector<const TensorPart<T>*>> wanted;  // reads each tensor once
   for (const TensorPart<T>& p : pieces)
     if (p.count > 0) wanted[p.logical.name].push_back(&p);
   for (const auto& [name, parts] : wanted) {
@@ -237,14 +237,14 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
   const bool root = comm.rank() == 0;
   const auto me = static_cast<std::size_t>(comm.rank());
 
-  // The root names a new folder.
+  // Rank 0 creates a new folder.
   std::string path;
   const std::string unable = fault_of([&] {
     if (root) path = new_folder(folder, step);
   });
   agree_that_it_worked(comm, unable);
   path = all_gather_text(comm, path)[0];
-  // Nothing of a save that failed stays: on a full disk it would take all that was left.
+  // Removes the folder of a failed save, which could otherwise fill the disk.
   bool done = false;
   const auto agree_or_remove = [&](const std::string& mine) {
     const std::string first = first_fault(comm, mine);
@@ -257,7 +257,7 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
     of_rank.push_back(entries_from(json::parse(text)));
   const auto writes = share_out(of_rank);
 
-  // This rank's pieces, one after the other.
+  // Writes this rank's pieces, one after the other.
   std::vector<IndexEntry> written;
   std::string fault = fault_of([&] {
     std::vector<std::span<const std::byte>> parts;
@@ -288,7 +288,7 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
     require_whole(all);
     const json manifest = {{"schema", kSchema},    {"step", step},           {"type", kTypeName<T>},
                            {"ranks", comm.size()}, {"pieces", to_json(all)}, {"extra", extra}};
-    // Of what the trainer puts in, the name of a file may hold any bytes.
+    // Only a file name in `extra` may contain bytes that are not UTF-8.
     const std::string text = manifest.dump(1, ' ', false, json::error_handler_t::replace);
     write_whole(path + "/manifest.json", text);
     point("manifest");
@@ -304,8 +304,8 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
 
 namespace {
 
-// Folders to load from, as rank 0 sees them: the newest first. left_out: those that were committed
-// and are no more what they were.
+// Returns the folders to load from, as rank 0 sees them, newest first. left_out: errors of
+// checkpoints that were committed but are damaged.
 std::vector<std::string> choices(const std::string& folder, int step,
                                  std::vector<std::string>& left_out) {
   std::vector<std::string> all;
@@ -325,7 +325,7 @@ std::vector<std::string> choices(const std::string& folder, int step,
   return all;
 }
 
-// What one rank found in a checkpoint.
+// The result of one rank's load of one checkpoint.
 struct Attempt {
   std::string damage, fault, commit;
 };
@@ -354,7 +354,7 @@ template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<TensorPart<T>>& pieces, int step,
                            const std::function<void(const Checkpoint&)>& accept) {
-  // Rank 0 chooses; all have to see the same files.
+  // Rank 0 chooses; all ranks must see the same files.
   Checkpoint chosen;
   std::string list;
   const std::string unable = fault_of([&] {
@@ -367,7 +367,7 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
     const Attempt mine = attempt(chosen, pieces, accept);
     agree_that_it_worked(comm, mine.fault);
     const std::string damage = first_fault(comm, mine.damage);
-    if (!damage.empty()) {  // what was read of it is overwritten by the next
+    if (!damage.empty()) {  // the next attempt overwrites what was read
       chosen.left_out.push_back(damage);
       continue;
     }

@@ -1,13 +1,13 @@
-// Checkpoints: all ranks write logical tensors in shards at once; a job of any other layout can
-// read the checkpoint.
+// Checkpoints: all ranks write shards of logical tensors in parallel; a job with any other layout
+// can load them.
 //
 //   FOLDER/step-00000100/rank-00000.shard ...   the parts that each rank wrote, one after the other
 //   FOLDER/step-00000100/manifest.json          tensors; file, offset and crc32c of each part
 //   FOLDER/step-00000100/commit                 crc32c of the manifest; written last
 //
-// A rank writes every file beside its name, syncs and renames it. A checkpoint counts only with a
-// commit that fits: after an interrupted save the previous checkpoint loads. One rank writes a part
-// that several ranks have. Checkpoints know no model and no optimizer.
+// A rank writes each file under a temporary name, syncs and renames it. A checkpoint is valid only
+// with a matching commit: after an interrupted save, the previous one loads. One rank writes a
+// replicated part. Checkpoints are independent of model and optimizer.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@
 namespace weft::train {
 
 struct CheckpointOptions {
-  int keep = 2;  // newest committed checkpoints to keep; a save removes older and interrupted ones
-  // For tests: a save calls this at each point where a rank may die.
+  int keep = 2;  // committed checkpoints to keep; a save removes older and interrupted ones
+  // For tests: a save calls this at each point where a rank may fail.
   std::function<void(const char* point)> at_point = {};
 };
 
@@ -30,35 +30,34 @@ struct Checkpoint {
   int step = 0;
   nlohmann::json extra;  // the trainer's description of the run
   std::string path;      // the checkpoint's folder
-  // Newer checkpoints that a load left out, each with its fault. On rank 0.
+  // Rank 0 only: newer checkpoints that the load skipped, each with its error.
   std::vector<std::string> left_out = {};
 };
 
-// Writes the pieces of all ranks as the checkpoint of this step. A collective call; all ranks see
-// the same file system. Throws Error on every rank, with the first cause, when a write fails or
-// when the pieces of all ranks do not make whole tensors.
+// Collective. Writes the pieces of all ranks as the checkpoint of this step; all ranks must share a
+// file system. Throws Error on every rank, with the first cause, if a write fails or the pieces of
+// all ranks do not cover whole tensors.
 template <class T>
 Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
                            const std::vector<TensorPart<T>>& pieces,
                            const nlohmann::json& extra = {}, const CheckpointOptions& options = {});
 
-// Fills the pieces of all ranks from the newest checkpoint, or from that of one step (step >= 0),
-// for any number and layout of ranks that wrote it; float and double convert. Where a file is
-// missing, short or damaged, left_out names it and the previous checkpoint loads. A collective
-// call. Throws Error on every rank where no whole checkpoint is found, or a tensor is missing or
-// has another shape. accept(step, extra, path) runs before tensors are read; its exception becomes
-// the Error of every rank.
+// Collective. Fills the pieces of all ranks from the newest checkpoint, or from that of one step
+// (step >= 0), written by any number and layout of ranks; float and double convert. If a file is
+// missing, short or damaged, the previous checkpoint loads and left_out has the error. Throws Error
+// on every rank if no complete checkpoint is found, or a tensor is missing or has another shape.
+// accept(checkpoint) runs before tensors are read; its exception becomes the Error of every rank.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<TensorPart<T>>& pieces, int step = -1,
                            const std::function<void(const Checkpoint&)>& accept = {});
 
-// Returns whether rank 0 sees a checkpoint in the folder: the same answer on every rank. Throws
-// Error on every rank where rank 0 cannot read the folder, since a run that began anew would remove
-// the checkpoints in it. A collective call.
+// Collective. Returns whether rank 0 finds a checkpoint in the folder, the same on every rank.
+// Throws Error on every rank if rank 0 cannot read the folder, since a new run would remove the
+// checkpoints in it.
 bool checkpoint_there(Communicator comm, const std::string& folder);
-// Throws UsageError on every rank where the folder has a checkpoint: a new run's checkpoints would
-// be mixed with it. A collective call.
+// Collective. Throws UsageError on every rank if the folder has a checkpoint: a new run would mix
+// its checkpoints with it.
 void require_no_checkpoint(Communicator comm, const std::string& folder);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// Files that exist as a whole or not at all, for checkpoints. All functions throw Error with the
-// path, the system's reason and a remedy.
+// Atomic file writes for checkpoints: a file is complete or does not exist. All functions throw
+// Error with the path, the system's reason and a remedy.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace weft::train {
 
-// Bytes are missing, or differ from the written ones.
+// Bytes are missing, or differ from those that were written.
 struct Damaged : Error {
   using Error::Error;
 };
 
-// A file cannot be read now, and may be whole.
+// The file cannot be read now, but may be intact.
 struct Unreadable : Damaged {
   using Damaged::Damaged;
 };
@@ -25,14 +25,14 @@ struct Unreadable : Damaged {
 // Writes path.tmp, syncs it, renames it to path and syncs the folder.
 void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_whole(const std::string& path, const std::string& text);
-// Makes new entries of the folder survive a power failure.
+// fsync of a folder, so that new entries survive a power failure.
 void sync_folder(const std::string& path);
-// Reads a file. Throws Damaged where the file is missing, Unreadable where the system refuses.
+// Reads a file. Throws Damaged if it is missing, Unreadable if the system refuses.
 std::string read_whole(const std::string& path);
-// Reads `bytes` bytes at `offset`. Throws as read_whole(), and Damaged where the file is shorter.
+// Reads `bytes` bytes at `offset`. Throws like read_whole(), and Damaged if the file is shorter.
 std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);
 
-// Returns the name of this machine, which signs files.
+// Returns the name of this machine, which identifies the writer of a file.
 std::string host_name();
 // Returns eight digits, such as "c0ffee12".
 std::string hex(std::uint32_t value);

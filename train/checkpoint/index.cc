@@ -1,4 +1,4 @@
-// Entries of the index as JSON, their extents and writers. This file opens no file.
+// Entries of the index as JSON, their extents and writers. Opens no file.
 #include "train/checkpoint/index.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-// How the elements of a part lie in its tensor: blocks of `mine`, one in every `whole`.
+// Layout of a shard in its tensor: a block of `mine` elements out of every `whole`.
 struct Lie {
   explicit Lie(const Logical& l) {
     std::size_t inner = 1;
@@ -79,7 +79,7 @@ std::vector<Extent> find_extents(const Logical& wanted, std::size_t begin, std::
                                  const std::vector<const IndexEntry*>& stored) {
   std::vector<Extent> extents;
   const Lie to(wanted);
-  std::size_t last = 0;  // where the element before was found
+  std::size_t last = 0;  // index of the previous element's entry
   for (std::size_t at = begin; at < begin + count;) {
     const std::size_t logical = wanted.logical_index(at);
     std::size_t found = stored.size(), local = 0;

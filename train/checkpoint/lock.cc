@@ -1,4 +1,4 @@
-// The lock of a folder, by flock(). This file does not know checkpoints.
+// The lock of a folder, with flock(). Independent of checkpoints.
 #include "train/checkpoint/lock.h"
 
 #include <fcntl.h>
@@ -17,13 +17,13 @@
 namespace weft::train {
 
 FolderLock::FolderLock(Communicator comm, const std::string& folder) {
-  char holder[256] = {};  // empty: it is free
+  char holder[256] = {};  // empty: nobody holds the lock
   if (comm.rank() == 0) {
     const std::string path = folder + "/lock";
-    std::error_code ignored;  // what cannot be made cannot be opened
+    std::error_code ignored;  // open() below reports the error
     std::filesystem::create_directories(folder, ignored);
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    // Another user's, in a folder of a group: who may read it may lock it, but not sign it.
+    // A lock file of another user, in a shared folder: can be locked, but not written.
     const bool signs = fd_ >= 0 || errno != EACCES;
     if (!signs) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) {

@@ -1,5 +1,5 @@
-// FolderLock: gives a folder of checkpoints to one job at a time. Each save removes older
-// checkpoints, so two jobs would remove each other's. The lock does not know checkpoints.
+// FolderLock: lets one job at a time save in a folder. Each save removes older checkpoints, so two
+// jobs would remove each other's. Independent of checkpoints.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace weft::train {
 
-// Rank 0 holds the lock on FOLDER/lock until the destructor runs or the process ends in any way.
+// Rank 0 holds the lock on FOLDER/lock until the destructor runs or the process ends.
 class FolderLock {
  public:
-  // Makes the folder and takes the lock. A collective call; throws UsageError on every rank, with
-  // the holder's process and host, where another job holds the lock. A file system without locks
-  // gives a warning, and no lock.
+  // Collective. Creates the folder and takes the lock. Throws UsageError on every rank, with the
+  // holder's process and host, if another job holds the lock. On a file system without locks:
+  // warns, and takes no lock.
   FolderLock(Communicator comm, const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

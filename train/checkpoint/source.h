@@ -14,7 +14,7 @@
 
 namespace weft::train {
 
-// The numbers of one stored piece; the first copy() reads the file and checks the crc. Throws
+// The data of one stored piece; the first copy() reads the file and verifies the crc. Throws
 // Damaged.
 template <class T>
 class Source {

@@ -1,4 +1,4 @@
-// Files that say which processes wait to join a job. This file starts no process.
+// Files of processes that wait to join a job. This file starts no process.
 #include "train/checkpoint/waiting_room.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kLook = 10ms;  // between two looks for an invitation
+constexpr auto kLook = 10ms;  // poll interval for an invitation
 constexpr const char* kInvited = ".invited";
 
 }  // namespace
@@ -43,7 +43,7 @@ void WaitingRoom::close() const {
   std::ofstream(folder_ + "/over") << "\n";
 }
 
-// A process that died while it waited holds no lock.
+// Counts only locked files: a process that died while waiting holds no lock.
 std::vector<std::string> WaitingRoom::waiting() const {
   std::vector<std::string> all;
   std::error_code ignored;
@@ -64,7 +64,7 @@ void WaitingRoom::invite(const std::string& name, Rank rank, int size,
   write_whole(folder_ + "/" + name + kInvited, fmt::format("{} {} {}", rank, size, id));
 }
 
-// The lock's file names its holder; a holder on another host counts as alive.
+// The lock file names its holder; a holder on another host counts as alive.
 bool WaitingRoom::job_lives() const {
   std::ifstream file(save_ + "/lock");
   std::string text((std::istreambuf_iterator<char>(file)), {});

@@ -1,7 +1,7 @@
-// WaitingRoom: files in FOLDER/waiting by which processes that want to join a job, and the job's
-// rank 0, find each other. The room knows no replicas.
+// WaitingRoom: processes that want to join a job, and the job's rank 0, find each other by files in
+// FOLDER/waiting. Independent of replicas.
 //
-//   NAME          a process waits, and holds a lock on it
+//   NAME          a process waits, and holds the lock of this file
 //   NAME.invited  "rank size id": the World that it joins
 //   over          the job has ended
 #pragma once
@@ -26,15 +26,15 @@ class WaitingRoom {
   // Takes the folder of --save.
   explicit WaitingRoom(const std::string& folder) : save_(folder), folder_(folder + "/waiting") {}
 
-  // Rank 0 calls these: at the begin of a job it empties the room, at the end it sends all home.
+  // Rank 0 calls these: open() clears the folder at the start of a job, close() ends all waits.
   void open() const;
   void close() const;
-  // Returns the names of the processes that wait, in their order.
+  // Returns the names of the waiting processes, sorted.
   std::vector<std::string> waiting() const;
   void invite(const std::string& name, Rank rank, int size, const std::string& id) const;
 
-  // Waits for an invitation; nothing where the job has ended. Throws Error where the process that
-  // holds the lock of the checkpoints is gone for longer than `timeout`.
+  // Waits for an invitation; nullopt if the job has ended. Throws Error if the process that holds
+  // the checkpoint lock is dead for longer than `timeout`.
   std::optional<Invitation> wait(std::chrono::milliseconds timeout) const;
 
  private:

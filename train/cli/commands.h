@@ -1,4 +1,4 @@
-// The trainer's subcommands of `weft`; each subcommand sets the exit code of the program.
+// The trainer's subcommands of `weft`; each sets the program's exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// `weft bench kernels`: times the kernels of the device backend. Nothing is trained.
+// `weft bench kernels`: times the kernels of the device backend. Trains nothing.
 #include <CLI/CLI.hpp>
 #include <memory>
 

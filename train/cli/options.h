@@ -1,5 +1,5 @@
-// Adds options to a command of the trainer; help shows their defaults. OptionTable has them in rows
-// that also say what ranks must agree on, and what makes no sense together.
+// Adds options to a command of the trainer; the help shows their defaults. Rows of an OptionTable
+// also declare the values that ranks must agree on, and invalid combinations.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,14 +19,14 @@ class OptionAdder {
   explicit OptionAdder(CLI::App& command) : command_(command) {
     command.option_defaults()->always_capture_default();
   }
-  // checks: validators, called in their order. `value` must outlive the command.
+  // checks: validators, called in order. `value` must outlive the command.
   template <class V, class... Checks>
   CLI::Option* operator()(const char* name, V& value, const char* about, Checks... checks) const {
     CLI::Option* option = command_.add_option(name, value, about);
     (option->check(checks), ...);
     return option;
   }
-  // The same for an option whose default the help does not show.
+  // Like operator(), but the help does not show the default.
   template <class V, class... Checks>
   CLI::Option* unset(const char* name, V& value, const char* about, Checks... checks) const {
     return (*this)(name, value, about, checks...)->default_str("");
@@ -36,32 +36,31 @@ class OptionAdder {
   CLI::App& command_;
 };
 
-// A function names all rows of a command. It is called once to add the options, and once after they
-// were read, to refuse what was given in vain and to collect what ranks must agree on.
+// One function lists all rows of a command. It is called once to add the options, and once after
+// parsing, to reject options without effect and to collect the values that ranks must agree on.
 class OptionTable : OptionAdder {
  public:
-  // The rows add options. The command must outlive the table.
+  // Rows add options. The command must outlive the table.
   explicit OptionTable(CLI::App& command) : OptionAdder(command) {}
-  // The rows of the same function check the options that were read, and write names and values to
-  // `agreed`, for train::agree().
+  // Rows check the parsed options, and append names and values to `agreed`, for train::agree().
   OptionTable(CLI::App& command, std::string& agreed) : OptionAdder(command), agreed_(&agreed) {}
 
-  // Whether the options were read, and the rows check them.
+  // Whether the options are parsed, so that rows check them.
   bool checks() const { return agreed_ != nullptr; }
 
   struct Row {
     const OptionTable& table;
     CLI::Option* option;
     std::string name, value;
-    // All ranks must have the same value, or the same `said` in its place.
+    // Requires the same value on all ranks, or the same `said` instead.
     const Row& agreed() const { return agreed(value); }
     const Row& agreed(const std::string& said) const {
       if (table.agreed_ != nullptr)
         *table.agreed_ += (std::ostringstream() << name << " " << std::quoted(said) << " ").str();
       return *this;
     }
-    // Throws UsageError where the option was given although `vain`. `why` goes on after its name
-    // and value, and says what to do instead.
+    // Throws UsageError if the option was given although it has no effect (`vain`). The message is
+    // its name and value followed by `why`, which has the remedy.
     const Row& refused(bool vain, const std::string& why) const {
       if (table.agreed_ == nullptr || !vain || option->count() == 0) return *this;
       const bool flag = option->get_expected_min() == 0;
@@ -82,7 +81,7 @@ class OptionTable : OptionAdder {
     return row(name.substr(0, name.find('{')), value,
                [&] { command_.add_flag(name, value, about); });
   }
-  // The row of an option that was added before.
+  // Returns the row of an option that was added before.
   Row row(const char* name) const { return {*this, command_.get_option(name), name, ""}; }
 
  private:

@@ -1,5 +1,5 @@
-// `weft pipeline explain` prints the steps of a pipeline's schedule, `weft pipeline bubbles`
-// measures how long its stages wait. Nothing is trained.
+// `weft pipeline explain` prints the steps of a pipeline schedule, `weft pipeline bubbles` measures
+// idle time. Trains nothing.
 #include <fmt/format.h>
 
 #include <memory>
@@ -24,7 +24,7 @@ struct ExplainPipelineFlags {
   int stages = 4, micro_batches = 0, chunks = 1;
 };
 
-// The run's own plan, of its trace. What is given beside --of must agree with it.
+// Sets the flags to the plan in the run's trace. Flags given in addition to --of must match it.
 void read_plan(const CLI::App& command, ExplainPipelineFlags& flags, const std::string& trace) {
   const auto plan = train::plan_of_trace(trace);
   if (!plan) return;

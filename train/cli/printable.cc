@@ -1,4 +1,4 @@
-// Tells text of UTF-8 from other bytes.
+// Distinguishes UTF-8 text from other bytes.
 #include "train/cli/printable.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ std::string printable(std::string_view bytes) {
                                                              : 0;
     bool text = more > 0 || first == '\n' || first == '\t' || (first >= ' ' && first < 0x7f);
     for (std::size_t k = 1; k <= more; ++k) text = text && (at(k) & 0xc0u) == 0x80u;
-    // Overlong forms, surrogates, numbers beyond Unicode, and the control characters above 0x7f.
+    // Not text: overlong forms, surrogates, numbers beyond Unicode, control characters above 0x7f.
     text = text && !(first == 0xc2 && at(1) < 0xa0) && !(first == 0xe0 && at(1) < 0xa0) &&
            !(first == 0xed && at(1) >= 0xa0) && !(first == 0xf0 && at(1) < 0x90) &&
            !(first == 0xf4 && at(1) >= 0x90);

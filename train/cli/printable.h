@@ -1,4 +1,4 @@
-// Bytes that a model wrote, for a terminal.
+// Makes bytes that a model generated safe for a terminal.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// The bytes with what is not text of UTF-8, or could move the cursor, as \xNN.
+// Returns the bytes with \xNN for bytes that are not UTF-8 text, or could move the cursor.
 std::string printable(std::string_view bytes);
 
 }  // namespace weft

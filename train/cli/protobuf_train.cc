@@ -1,4 +1,4 @@
-// Writes a Chakra trace; built only where protobuf was found. Knows no trainer.
+// Writes a Chakra trace; compiled only with protobuf. Independent of the trainer.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -26,9 +26,9 @@ struct Operation {
   std::string name, word, type, group;
   std::uint64_t bytes = 0;
   int members = 0;
-  Rank root = 0;  // a rank of the job; of a message: the peer
+  Rank root = 0;  // a world rank; for a message: the peer
 };
-// A group as PyTorch describes one; Chakra's name is a number, since ASTRA-sim takes no other.
+// A group as PyTorch describes it; Chakra's name is a number, as ASTRA-sim requires.
 struct NamedGroup {
   std::string name;
   std::vector<Rank> ranks;
@@ -36,7 +36,7 @@ struct NamedGroup {
 struct Operations {
   std::vector<Operation> list;
   std::map<std::string, NamedGroup> named;  // by Chakra's name
-  std::map<std::string, int> unnamed;       // how many ranks they have
+  std::map<std::string, int> unnamed;       // number of ranks per group
 };
 
 Operations operations_of(const std::string& file) {
@@ -75,7 +75,7 @@ Operations operations_of(const std::string& file) {
         o.root = group.ranks.at(static_cast<std::size_t>(o.root));
         result.named[o.group] = group;
       } else if (o.members == about.at("ranks")) {
-        o.group = "0";  // all ranks, to ASTRA-sim and PyTorch
+        o.group = "0";  // all ranks, for ASTRA-sim and PyTorch
       } else {
         o.group = fmt::format("{}.{}.{}", number, leader, o.members);
         o.root = leader;
@@ -94,7 +94,7 @@ chakra::Attribute& add(chakra::Node& node, std::string_view name) {
   return attribute;
 }
 
-// Chakra's feeder reads each attribute from the field of one type, and takes others for 0.
+// Chakra's feeder reads each attribute from the field of one type only, and reads 0 from others.
 void describe(const Operation& o, chakra::Node& node) {
   using chakra::Type;
   node.set_name(o.name);
@@ -123,7 +123,7 @@ void describe(const Operation& o, chakra::Node& node) {
     add(node, chakra::kRoot).set_uint64_val(static_cast<std::uint64_t>(o.root));
 }
 
-// The groups in the form of PyTorch's converter, which ASTRA-sim reads: ['[{...}, ...]'].
+// The groups in the format of PyTorch's converter, which ASTRA-sim reads: ['[{...}, ...]'].
 chakra::Node groups_of(const Operations& operations, std::uint64_t id) {
   auto list = nlohmann::json::array();
   for (const auto& [number, group] : operations.named)
@@ -178,7 +178,7 @@ void write_chakra_trace(const std::string& path, Rank rank) {
     };
     std::vector<Open> open;
     for (const Operation& o : operations.list) {
-      // The computation before the operation waits for what was over by then.
+      // The computation before the operation depends on the operations that had ended by then.
       chakra::Node between;
       between.set_id(++id);
       between.set_name("computation");

@@ -1,5 +1,5 @@
-// `weft spiral`: trains a small network with fp64, on workers kept together by an all-reduce or by
-// a parameter server. This file computes nothing.
+// `weft spiral`: trains a small network in fp64, on workers synchronized by an all-reduce or a
+// parameter server. Computes nothing itself.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ struct SpiralFlags {
   train::SpiralOptions options;
   std::string log, trace;
   bool deterministic = false;
-  int threads = 0;  // workers that are threads of one process; 0: workers are processes
+  int threads = 0;  // workers as threads of one process; 0: workers are processes
 };
 
 nlohmann::json to_json(const train::SpiralPoint& p) {
@@ -55,7 +55,7 @@ nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions&
 void spiral_rows(CLI::App& command, const OptionTable& add, SpiralFlags& flags) {
   auto& o = flags.options;
   const bool server = o.sync != "allreduce";
-  const int workers = !add.checks() ? 0  // the environment may be wrong for every command
+  const int workers = !add.checks() ? 0  // adding rows must not throw
                       : launched()  ? job_from_environment().size
                                     : std::max({flags.job.ranks, flags.threads, 1});
   section(command, "Training");
@@ -113,7 +113,7 @@ int run_workers(const SpiralFlags& flags, train::SpiralResult& seen) {
   });
 }
 
-// Trains on one thread, then on all, and compares: time, and the operations of a worker.
+// Trains on one thread, then on all, and compares times and operations per worker.
 int compare_threads(SpiralFlags& flags) {
   flags.job.threads = true;
   const int server = flags.options.sync == "allreduce" ? 0 : 1;
@@ -133,7 +133,7 @@ int compare_threads(SpiralFlags& flags) {
 }
 
 int train_spiral(SpiralFlags& flags, CLI::App& command) {
-  std::string agreed;  // each rank has its own log and trace
+  std::string agreed;  // log and trace may differ between ranks
   const auto check = [&] { spiral_rows(command, OptionTable(command, agreed), flags); };
   if (const int code = one_rank_tells(check); code != kExitOk) return code;
   check_train_folders("", flags.trace);

@@ -1,4 +1,4 @@
-// The name of a Chakra trace, and what is done where weft was built without protobuf.
+// The name of a Chakra trace, and the stub for builds without protobuf.
 #include "train/cli/train_chakra.h"
 
 #include <fmt/format.h>

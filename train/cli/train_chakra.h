@@ -1,4 +1,4 @@
-// The traffic of a training run as a Chakra trace, which `weft replay` and simulators read.
+// Exports the traffic of a training run as a Chakra trace, for `weft replay` and simulators.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace weft::train {
 
-// Reads the trace of a rank that WEFT_TRACE made, and writes its operations to "<path>.<rank>.et":
-// one collective or message each, and the time between them as computation. An operation waits for
-// those that were over when it began. Throws Error where a file cannot be read or written. Without
-// protobuf it does nothing.
+// Reads the rank's trace (WEFT_TRACE), and writes its operations to "<path>.<rank>.et": one
+// collective or message per node, and the time between them as computation. An operation depends on
+// those that had ended when it began. Throws Error if a file cannot be read or written. No-op
+// without protobuf.
 void write_chakra_trace(const std::string& path, Rank rank);
 
-// "run.json" of rank 3: "run.3.et"
+// Returns "run.3.et" for "run.json" and rank 3.
 std::string chakra_file(const std::string& path, Rank rank);
 
 }  // namespace weft::train

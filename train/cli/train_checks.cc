@@ -1,4 +1,4 @@
-// Rows of several commands, and checks that are no option's. This file starts nothing.
+// Rows of several commands, and checks that belong to no single option. Starts nothing.
 #include "train/cli/train_checks.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `weft train`: what its jobs are started with.
+// `weft train`: completes the flags and starts the jobs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 namespace weft {
 namespace {
 
-// OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
-// unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
+// OpenBLAS up to 0.3.21 does not recognize new AMD processors and uses only half of their vector
+// width. Ranks started by this process load it anew. Keeps an OPENBLAS_CORETYPE of the user.
 void prefer_wide_products() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -35,13 +35,13 @@ void prefer_wide_products() {
 #endif
 }
 
-// The sizes of the mesh and of the job, each from the other where one is not given.
+// Derives the size of the mesh from that of the job, or vice versa, if one is not given.
 void complete(TrainFlags& flags, bool dp_given) {
   auto& mesh = flags.options.mesh;
   const int others = mesh.tensor * mesh.pipeline;
   int ranks = flags.job.ranks;
   if (launched()) ranks = job_from_environment().size;
-  if (flags.restart.elastic && restarted() && launched()) {  // fewer than the command line says
+  if (flags.restart.elastic && restarted() && launched()) {  // fewer ranks than on the command line
     flags.job.ranks = flags.job.hosts = 0;
     mesh.data = ranks / others;
     return;
@@ -50,7 +50,7 @@ void complete(TrainFlags& flags, bool dp_given) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
 }
 
-// The next smaller number of replicas, if there is one.
+// Selects the next smaller number of replicas. Returns false if there is none.
 bool fewer_replicas(TrainFlags& flags) {
   auto& o = flags.options;
   const int fewer = replicas_that_fit(o, o.mesh.data - 1);
@@ -61,7 +61,7 @@ bool fewer_replicas(TrainFlags& flags) {
   return true;
 }
 
-// What --backend and --type are, where one of them is not said.
+// Sets --backend auto, and --type if it is not given.
 void choose_backend(TrainFlags& flags) {
   if (flags.backend == "auto") flags.backend = device() != nullptr ? "cuda" : "cpu";
   const bool cuda = flags.backend == "cuda";
@@ -81,13 +81,13 @@ int train_gpt(TrainFlags& flags) {
   o.rate.steps = flags.steps;
   o.rate.floor = o.rate.peak / 10;
   o.parameter_server = flags.sync == "ps";
-  // A device's streams may stand at a collective that will never come.
+  // Not on a device: its streams may wait for a collective that never completes.
   flags.job.outlives_killed = flags.restart.elastic && flags.backend != "cuda";
   if (flags.job.outlives_killed) flags.job.replacements = flags.restart.restarts;
   if (std::getenv(kReplaces) != nullptr)
     flags.job.join = [&](const WorldOptions&) { return wait_to_join(elasticity(flags)); };
   const auto run = [&] {
-    Rank me = kNoRank;  // nobody, where the ranks are other processes
+    Rank me = kNoRank;  // kNoRank if the ranks are other processes
     const int code = run_job("train", flags.job, [&](World& world) {
       me = world.rank();
       return run_as(world, flags);
@@ -99,7 +99,7 @@ int train_gpt(TrainFlags& flags) {
   return run_again(flags.restart, flags.job, run, [&] { return fewer_replicas(flags); });
 }
 
-// Three emulated hosts of two rails, unless a launcher brings its own.
+// Three emulated hosts with two rails, unless a launcher sets them.
 int train_ffn(TrainFlags& flags, const CLI::App& command) {
   if (const int code = one_rank_tells([&] { check_ffn_flags(command); }); code != kExitOk)
     return code;

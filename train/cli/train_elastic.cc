@@ -1,5 +1,5 @@
-// Decides which ranks go on after one died, and which processes join. This file does not know what
-// a step computes.
+// Decides which ranks continue after a rank died, and which processes join. Independent of the
+// computation of a step.
 #include "train/cli/train_elastic.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-// Replicas none of whose ranks is gone, in order, as many as fit.
+// Returns the replicas without lost ranks, in order, limited by replicas_that_fit().
 std::vector<int> whole_replicas(const train::TrainOptions& o, const std::vector<Rank>& left) {
   std::map<int, int> ranks;
   for (const Rank r : left) ++ranks[coordinates(o.mesh, r).data];
@@ -33,30 +33,30 @@ std::vector<int> whole_replicas(const train::TrainOptions& o, const std::vector<
   return whole;
 }
 
-// Returns how many replicas `ranks` ranks make, at most `most`; 0: none.
+// Returns how many replicas `ranks` ranks can form, at most `most`; 0: none.
 int most_replicas(const train::TrainOptions& o, std::size_t ranks, int most) {
   const int there = static_cast<int>(ranks) / (o.mesh.tensor * o.mesh.pipeline);
   return replicas_that_fit(o, std::min(most, there));
 }
 
-// What rank 0 decides and all execute: who is in the next World, in the order of its ranks.
+// Decided on rank 0, executed by all: the members of the next World, in rank order.
 struct Plan {
-  std::vector<Rank> members;        // of the World before
-  std::vector<std::string> guests;  // processes that wait
-  bool anew = false;                // a World is made; else all stay in this one
+  std::vector<Rank> members;        // ranks of the previous World
+  std::vector<std::string> guests;  // waiting processes
+  bool anew = false;                // construct a World; otherwise all stay in this one
   bool in_memory = false;
-  std::string fault;  // there is no next World
+  std::string fault;  // the reason if there is no next World
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Plan, members, guests, anew, in_memory, fault)
 
-// What rank 0 has planned, on all ranks of the World.
+// Returns rank 0's plan on all ranks of the World.
 Plan agreed(World& world, const Plan& mine) {
   const auto all = job_of(world).all_gather(nlohmann::json(mine).dump());
   return nlohmann::json::parse(all[0]).get<Plan>();
 }
 
-// A World of `ranks` ranks: those of this one, as far as needed, then the first that wait.
+// Plans a World of `ranks` ranks: those of this one, as far as needed, then waiting ones.
 Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiting) {
   Plan plan;
   plan.members.resize(std::min(here, ranks));
@@ -67,11 +67,11 @@ Plan plan_of(std::size_t here, std::size_t ranks, std::vector<std::string> waiti
   return plan;
 }
 
-// Plans a World of the ranks that are left and of processes that wait, or come to wait meanwhile.
+// Plans a World of the remaining ranks and of processes that wait, now or until the deadline.
 Plan new_replicas(const train::TrainOptions& o, const Elasticity& how, std::size_t left) {
   const train::WaitingRoom room(how.folder);
   const auto each = static_cast<std::size_t>(o.mesh.tensor * o.mesh.pipeline);
-  // The other ranks wait for this one, as long as the timeout.
+  // The other ranks wait for this one, up to the timeout.
   const auto deadline = std::chrono::steady_clock::now() + how.options.timeout / 2;
   for (;;) {
     const auto waiting = how.gains ? room.waiting() : std::vector<std::string>();
@@ -88,8 +88,8 @@ Plan new_replicas(const train::TrainOptions& o, const Elasticity& how, std::size
   }
 }
 
-// The plan's World, which its first member makes; null: the plan has no place for this rank. All
-// ranks of the World before call this.
+// Collective over the previous World. Constructs the plan's World, with an id from its first
+// member. Returns null if the plan does not include this rank.
 std::unique_ptr<World> follow(const Plan& plan, World& before, const Elasticity& how) {
   const Rank first = plan.members.front();
   const auto size = static_cast<int>(plan.members.size() + plan.guests.size());
@@ -127,13 +127,13 @@ int replicas_that_fit(const train::TrainOptions& o, int most) {
 Regrouped go_on_without_lost(World& world, const train::TrainOptions& o, const Elasticity& how,
                              int step, double loss, double norm) {
   Regrouped s;
-  // A rank that waits in a group without the one that died has not heard of it.
+  // Ranks blocked in a group without the dead rank have not detected its death.
   world.abort("a rank of another group died");
   std::unique_ptr<World> left = world.shrink();
   const auto all = job_of(*left).all_gather(fmt::format("{} {} {}", step, loss, norm));
   for (const std::string& text : all) {
     std::istringstream in(text);
-    std::string their_loss, their_norm;  // "nan" and "inf" are numbers to stod() only
+    std::string their_loss, their_norm;  // only stod() parses "nan" and "inf"
     int done = 0;
     in >> done >> their_loss >> their_norm;
     if (done > s.step) s = {nullptr, false, done, std::stod(their_loss), std::stod(their_norm)};
@@ -170,7 +170,7 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
   if (!plan.anew) return nullptr;
   try {
     return follow(plan, world, how);
-  } catch (const std::exception& e) {  // a rank is gone; whose, this World finds out
+  } catch (const std::exception& e) {  // a rank died; if of this World, it fails next
     if (world.rank() == 0)
       fmt::print(stderr, "weft train: warning: {} ranks did not join: {}\n", plan.guests.size(),
                  e.what());
@@ -181,7 +181,7 @@ std::unique_ptr<World> take_in(World& world, const train::TrainOptions& o, const
 std::unique_ptr<World> wait_to_join(const Elasticity& how) {
   while (const auto invited = train::WaitingRoom(how.folder).wait(how.options.timeout)) try {
       return World::from_id(invited->id, invited->rank, invited->size, how.options);
-    } catch (const std::exception& e) {  // another rank is gone: until the next invitation
+    } catch (const std::exception& e) {  // another rank died: wait again
       fmt::print(stderr, "weft train: warning: rank {} did not join: {}\n", invited->rank,
                  e.what());
     }

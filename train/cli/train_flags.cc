@@ -1,4 +1,4 @@
-// The rows of `weft train`: flags, their help, and what they refuse. This file starts nothing.
+// The rows of `weft train`: flags, their help, and their checks. Starts nothing.
 #include "train/cli/train_flags.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ int evaluates_every(const TrainFlags& flags) {
 
 namespace {
 
-// Runs before a check of the sign, which accepts "nan". That check rejects a text that is not a
+// Runs before the check of the sign, which accepts "nan". That check rejects text that is not a
 // number.
 CLI::Validator finite_number() {
   return CLI::Validator(
@@ -73,7 +73,7 @@ void checkpoint_rows(const OptionTable& add, TrainFlags& flags) {
 void train_rows(CLI::App& command, const OptionTable& add, TrainFlags& flags) {
   auto& o = flags.options;
   const auto& mesh = o.mesh;
-  // Nobody has chosen the layout of a job that has become smaller (--elastic).
+  // The user did not choose the layout of a job that became smaller (--elastic).
   const bool chosen = !restarted(), alone = chosen && mesh.data == 1;
   const bool async = flags.sync == "ps-async";
   const auto positive = CLI::PositiveNumber, at_least_0 = CLI::NonNegativeNumber;

@@ -1,4 +1,4 @@
-// TrainLog: the file of `weft train --log`, a line of JSON per step.
+// TrainLog: the file of `weft train --log`, one JSON line per step.
 #pragma once
 
 #include <fstream>
@@ -11,7 +11,7 @@ namespace weft::train {
 
 nlohmann::json to_json(const StepReport& report, double tokens_per_s);
 
-// The file of a trace's pipeline: "run.json" -> "run.pipeline.json".
+// Returns the pipeline file of a trace: "run.json" -> "run.pipeline.json".
 std::string pipeline_file(const std::string& trace);
 
 }  // namespace weft::train
@@ -22,11 +22,11 @@ double resident_bytes();
 
 class TrainLog {
  public:
-  // Opens the file to append lines; an empty path: no log. Throws Error where the file does not
-  // open.
+  // Opens the file to append lines; an empty path: no log. Throws Error if the file cannot be
+  // opened.
   explicit TrainLog(std::string path);
   bool on() const { return !path_.empty(); }
-  // Writes the line to the file before returning. Throws Error where the write fails.
+  // Writes and flushes the line. Throws Error if the write fails.
   void write(const nlohmann::json& line);
 
  private:

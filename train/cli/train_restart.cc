@@ -1,4 +1,4 @@
-// Restarts of local jobs, and --kill. This file does not know checkpoints.
+// Restarts of local jobs, and --kill. Independent of checkpoints.
 #include "train/cli/train_restart.h"
 
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// Set by the process that can start a job again, for its ranks: how often it has.
+// Number of restarts; set for the ranks by the process that restarts the job.
 constexpr char kStarts[] = "WEFT_TRAIN_STARTS";
 
-// --kill rank:step, whose form was checked.
+// Parses --kill rank:step, whose format was checked.
 std::pair<long, long> rank_and_step(const std::string& kill) {
   return {std::atol(kill.c_str()), std::atol(&kill[kill.find(':') + 1])};
 }

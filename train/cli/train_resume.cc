@@ -1,4 +1,4 @@
-// Descriptions of runs in checkpoints: made, compared, restored. This file reads no tensors itself.
+// Writes, compares and restores descriptions of runs in checkpoints. Reads no tensors itself.
 #include "train/cli/train_resume.h"
 
 #include <fmt/format.h>
@@ -8,14 +8,14 @@
 namespace weft::train {
 namespace {
 
-// The options of the checkpoint's run. What it does not say, a run of something else than a GPT
-// says nothing, is as in `mine`.
+// Returns the options of the checkpoint's run. Options that it does not contain (all, if it was not
+// a GPT run) are those of `mine`.
 TrainOptions options_of(const Checkpoint& c, const TrainOptions& mine) {
   const bool there = c.extra.is_object() && c.extra.contains("options");
   return there ? with_described(mine, c.extra.at("options").get<std::string>()) : mine;
 }
 
-// Why this checkpoint is not for these options, or nothing.
+// Returns why this checkpoint cannot resume with these options; empty: it can.
 std::string refusal(const Checkpoint& c, const TrainOptions& options) {
   const bool adam = options_of(c, options).optimizer.adam;
   if (adam == options.optimizer.adam) return "";
@@ -30,7 +30,7 @@ std::string refusal(const Checkpoint& c, const TrainOptions& options) {
 
 nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
                             const std::string& type) {
-  // The scale also where nothing is scaled: steps are skipped there too, and a later run may scale.
+  // Also without loss scaling: steps are skipped there too, and a later run may scale.
   return {{"options", describe(options)},
           {"type", type},
           {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}},
@@ -58,7 +58,7 @@ Checkpoint load_run(Communicator comm, const std::string& folder,
 void restore(const Checkpoint& from, LossScaler& scaler) {
   if (!from.extra.is_object() || !from.extra.contains("loss_scale")) return;
   const auto& state = from.extra.at("loss_scale");
-  const double scale = state.at("scale");  // 0: nothing was scaled
+  const double scale = state.at("scale");  // 0: no loss scaling
   scaler.restore(scale > 0 ? scale : scaler.scale(), state.at("good_steps"),
                  state.value("skipped_steps", 0));
 }
@@ -79,7 +79,7 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
   differ("clip", options.clip, theirs.clip, kOtherCurve);
   differ("lr", options.rate.peak, theirs.rate.peak, kOtherCurve);
   differ("warm-up", options.rate.warm_up, theirs.rate.warm_up, kOtherCurve);
-  // More steps are no other curve where the rate has not begun to fall.
+  // More steps do not change the curve if the rate has not begun to decay.
   if (options.rate.peak == theirs.rate.peak && options.rate.warm_up == theirs.rate.warm_up)
     if (const double was = theirs.rate.at(from.step), is = options.rate.at(from.step); was != is)
       differ("steps", options.rate.steps, theirs.rate.steps,
@@ -87,7 +87,7 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
   if (options.loss_scale > 0 && theirs.loss_scale > 0)
     differ("loss-scale", options.loss_scale, theirs.loss_scale,
            "it goes on with the scale that this one had reached");
-  // The files hold floats for 16-bit weights, too, so that nothing else tells.
+  // Files contain floats also for 16-bit weights, so only this entry shows the type.
   if (from.extra.is_object()) differ("type", type, from.extra.value("type", type), kOtherCurve);
   if (from.extra.is_object() && from.extra.contains("text")) {
     const auto& t = from.extra.at("text");

@@ -1,5 +1,5 @@
-// The description of a run in its checkpoints: each save writes the description, and a resumed run
-// compares its own. Layouts, ZeRO and schedules may differ between both runs.
+// The description of a run in its checkpoints: each save writes it, and a resumed run compares it
+// with its own. Layout, ZeRO stage and schedule may differ.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,23 +11,22 @@
 
 namespace weft::train {
 
-// Returns `extra` for save_checkpoint(): options, text, state of the loss scale, and the element
+// Returns `extra` for save_checkpoint(): options, text, state of the loss scaler, and the element
 // type ("float", "bf16").
 nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
                             const std::string& type);
 
-// Calls load_checkpoint() for a run with these options. Throws UsageError on every rank where the
-// checkpoint is of another optimizer, whose moments mean something else.
+// Calls load_checkpoint() for a run with these options. Throws UsageError on every rank if the
+// checkpoint is of another optimizer, whose moments are incompatible.
 template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
                     const std::vector<TensorPart<T>>& pieces, const TrainOptions& options);
 
-// Restores the scaler's scale and counts from the checkpoint; a checkpoint without a scale leaves
-// the scale unchanged.
+// Restores the scaler's scale and counters; keeps the scale if the checkpoint has none.
 void restore(const Checkpoint& from, LossScaler& scaler);
 
-// Returns the differences to the checkpoint's run as warnings: the run resumes, but along another
-// curve.
+// Returns the differences from the checkpoint's run as warnings: the run resumes, but its loss
+// curve changes.
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
                                      const Text& text, const std::string& type);
 

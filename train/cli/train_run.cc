@@ -1,5 +1,5 @@
-// The run of one rank of `weft train`: set-up, steps, evaluations, checkpoints, progress. This file
-// does not compute a step.
+// The run of one rank of `weft train`: setup, steps, evaluations, checkpoints, progress. A step is
+// computed elsewhere.
 #include "train/cli/train_run.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ namespace {
 using train::Trainer;
 using train::TrainOptions;
 
-// Ranks of a machine share its cores; a rank that is bound has its share already.
+// Divides a machine's cores among its ranks; a rank with a CPU affinity uses the cores it has.
 int operator_threads(const World& world) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -61,7 +61,7 @@ int gpu_of(const World& world) {
   return found == nullptr ? 0 : gpu_of_rank(world.topology(), world.rank(), *found);
 }
 
-// Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
+// Returns the peak of all GPUs of the job together, in FLOP/s; 0 if unknown.
 double peak_of_all(World& world, const TrainFlags& flags) {
   const train::DeviceContext& context = train::DeviceContext::of_this_rank();
   const auto all = job_of(world).all_gather(device()->identity(context.gpu()));
@@ -72,14 +72,14 @@ double peak_of_all(World& world, const TrainFlags& flags) {
   return each * 1e12 * static_cast<double>(gpus.size());
 }
 
-// Tensors of a step come and go; pages that the system took back would be cleared again each time.
+// Keeps freed memory: each step allocates its tensors again, and new pages would have to be zeroed.
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Weights that are numbers no more go on like that for ever: a job that gets no further ends,
-// before its checkpoints take the place of those that were good.
+// Weights that are NaN stay NaN: ends a job without progress, before its checkpoints replace the
+// last good ones.
 void require_steps(const train::StepReport& r, int steps) {
   constexpr int kMostLost = 20;
   if (r.lost == 0 || (r.lost < kMostLost && r.step < steps)) return;
@@ -90,9 +90,8 @@ void require_steps(const train::StepReport& r, int steps) {
       r.step, r.loss, r.norm, r.step - r.lost + 1));
 }
 
-// The text that a run evaluates, which it is not trained on; empty: none.
-// A part of the text is set aside also by a run that is too short to evaluate it: runs of any
-// length are trained on the same text.
+// Returns the text to evaluate, which is not trained on; empty: none. Short runs also hold out this
+// part without evaluating it, so that runs of any length train on the same text.
 std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text& text) {
   if (flags.eval_every == 0) return {};
   std::optional<train::Text> test;
@@ -108,7 +107,7 @@ std::optional<train::Text> text_to_evaluate(const TrainFlags& flags, train::Text
   return test;
 }
 
-// Of the first replica's tensor-parallel group, whose rank 0 prints it.
+// Collective over the first replica's tensor-parallel group, whose rank 0 prints the sample.
 template <class T>
 void write_sample(train::Inference<T>& model, const TrainFlags& flags, bool speaks) {
   const double begin = now_s();
@@ -118,14 +117,14 @@ void write_sample(train::Inference<T>& model, const TrainFlags& flags, bool spea
   if (speaks) fmt::print("# sample, {:.0f} tokens/s:\n{}\n", rate, printable(text));
 }
 
-// The layout of inference: that of training without the parallelism of replicas and sequences.
+// Returns the layout of inference: that of training without data and sequence parallelism.
 train::GptParallel in_group(const TrainOptions& options, train::Mesh& mesh) {
   train::GptParallel parallel = parallel_of(options);
   parallel.tensor = &mesh.tensor;
   return parallel;
 }
 
-// --steps 0: the newest checkpoint is evaluated, and writes a sample, on the ranks of --tp.
+// --steps 0: evaluates the newest checkpoint, and writes a sample, on the ranks of --tp.
 template <class T>
 int infer(World& world, const TrainFlags& flags, const std::optional<train::Text>& test) {
   const TrainOptions& o = flags.options;
@@ -147,17 +146,17 @@ int infer(World& world, const TrainFlags& flags, const std::optional<train::Text
   return kExitOk;
 }
 
-// What a rank takes along into the next World.
+// State that a rank keeps when it moves to the next World.
 template <class T>
 struct Carried {
   std::unique_ptr<World> world;
-  // Where the state is: as the flags say, in memory, or in the newest checkpoint.
+  // Source of the state: as the flags select, in memory, or the newest checkpoint.
   enum { kByFlags, kInMemory, kInCheckpoint } from = kByFlags;
-  bool waits = false;  // the rank is not needed now, and may be later
+  bool waits = false;  // the rank is not needed now, but may be later
   int step = 0;
   double loss = 0, norm = 0;  // of that step
   train::LossScaler scaler{0};
-  std::vector<std::vector<train::HostOf<T>>> state;  // of Trainer::pieces()
+  std::vector<std::vector<train::HostOf<T>>> state;  // data of Trainer::pieces()
 
   void take(Trainer<T>& trainer) {
     step = trainer.steps_done();
@@ -165,7 +164,7 @@ struct Carried {
     for (const auto& piece : trainer.pieces())
       state.emplace_back(piece.data, piece.data + piece.count);
   }
-  // The ranks of a replica are cut as before, so that a rank's pieces are the same.
+  // A replica's sharding is unchanged, so a rank has the same pieces.
   void give(Trainer<T>& trainer) {
     auto from = state.begin();
     for (const auto& piece : trainer.pieces()) std::ranges::copy(*from++, piece.data);
@@ -176,8 +175,8 @@ struct Carried {
   }
 };
 
-// Trains in this World to the end, or until ranks are lost that the others can do without, or new
-// ones join: then `carried` has the World to go on in, or none for a rank that is not needed.
+// Trains in this World to the end, or until ranks are lost and the others can continue, or new ones
+// join: `carried` then has the next World, or null if this rank is not needed.
 template <class T>
 int run_in(World& world, const TrainFlags& flags, const train::Text& text,
            const std::optional<train::Text>& test, double peak, Carried<T>& carried) {
@@ -208,7 +207,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     if (speaks)
       fmt::print("# a replica is lost: {} go{} on after step {}, with what is in memory\n",
                  mesh.data, mesh.data == 1 ? "es" : "", carried.step);
-    // Perhaps nobody who is left had to say it.
+    // The ranks that printed and logged this step may be lost.
     if (log.on() && carried.step > 0)
       log.write({{"step", carried.step}, {"loss", carried.loss}, {"gradient_norm", carried.norm}});
   } else if (flags.resume || restarted() || !first) {
@@ -231,7 +230,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   } else if (!flags.save.empty()) {
     train::require_no_checkpoint(checkpoint, flags.save);
   }
-  const auto memory = [] {  // of the rank: on its GPU, where it has one
+  const auto memory = [] {  // of this rank, on its GPU if it has one
     if constexpr (train::kOnDevice<T>)
       return static_cast<double>(train::DeviceContext::of_this_rank().reserved());
     else
@@ -253,7 +252,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
     const std::string exposed =
         r.gradient_seconds > 0
             ? fmt::format("{:.0f} %", 100 * r.exposed_seconds / r.gradient_seconds)
-            : "-";  // no gradient travels, as with one replica
+            : "-";  // no gradients are sent, as with one replica
     fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:>7}  {:4.0f} %  {:4.0f} MB\n",
                r.step, r.loss, r.norm, rate, 100 * r.communication_share(), exposed, 100 * r.bubble,
                memory() / 1e6);
@@ -276,7 +275,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       std::optional<double> test_loss;
       if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
         test_loss = trainer.evaluate(*test);
-      // Before it is saved: a job that goes on would not say it again.
+      // Show before saving: a resumed job does not show this step again.
       if (speaks) show(r, test_loss);
       require_steps(r, flags.steps);
       due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
@@ -298,7 +297,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
       try {
         left = go_on_without_lost(world, options, elasticity(flags), trainer.steps_done(), r.loss,
                                   r.norm);
-      } catch (const Error& e) {  // the caller has this World only, which is no more
+      } catch (const Error& e) {  // caller only has this failed World
         fmt::print(stderr, "weft train: {}\n", e.what());
         return kExitCritical;
       }
@@ -336,7 +335,7 @@ int run_in(World& world, const TrainFlags& flags, const train::Text& text,
   return kExitOk;
 }
 
-// --sync ps-async: a line for the first steps and each tenth of the run, then the server's report.
+// --sync ps-async: prints the first steps and each 10 % of the run, then the server's report.
 template <class T>
 int serve_asynchronously(World& world, const TrainFlags& flags, const train::Text& text) {
   const bool speaks = world.rank() == 0;
@@ -354,7 +353,7 @@ int serve_asynchronously(World& world, const TrainFlags& flags, const train::Tex
 
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
-  const bool joins = static_cast<bool>(flags.job.join);  // a job that has agreed before
+  const bool joins = static_cast<bool>(flags.job.join);  // the job agreed before this rank joined
   if (!joins) train::agree(world, flags.agreed);
   check_restart(flags.restart, world, flags.steps);
   double peak = 0;
@@ -380,7 +379,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
           carried.waits ? wait_to_join(elasticity(flags)) : std::move(carried.world);
       carried.waits = false;
       if (next) code = run_in<T>(*next, flags, text, test, peak, carried);
-    } catch (const std::exception& e) {  // the caller has the first World only, which is no more
+    } catch (const std::exception& e) {  // the caller only has the first World, now failed
       fmt::print(stderr, "weft train: {}\n", e.what());
       return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;
     }

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// Trains a GPT on this rank, as complete flags say; returns the exit code.
+// Trains a GPT on this rank. `flags` must be complete. Returns the exit code.
 int run_as(World& world, const TrainFlags& flags);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Times kernels and products, and prints the table. This file does not know models.
+// Times kernels and products, and prints the table. Independent of models.
 #include "train/device/bench.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ template <class X>
 Tensor<X> filled(Index n) {
   Tensor<X> t(n, Use::kWorkspace);
   std::vector<float> numbers(n);
-  for (Index i = 0; i < n; ++i)  // no two neighbours alike; about 1
+  for (Index i = 0; i < n; ++i)  // neighbors differ; values of about 1
     numbers[i] =
         static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) / 32768;
   from_host(t.data(), numbers.data(), n);
@@ -34,7 +34,7 @@ class Table {
     fmt::print("{:<24} {:>12} {:>10} {:>10} {:>8}\n", "kernel", "moved or done", "us", "rate",
                "of peak");
   }
-  // bytes: read and written once each, as few as can be. flops: of a product; else 0.
+  // bytes: the minimum, each read and written once. flops: of a product; otherwise 0.
   void row(const char* name, double bytes, double flops, const std::function<void()>& run) {
     run();
     rank_device().wait();
@@ -98,7 +98,7 @@ void bench_kernels(const KernelBench& b) {
     table.row("embed", mb(2 * n), 0, [&] {
       embed(y.data(), wte.data(), tokens.data(), 0, b.vocabulary, b.rows, b.width);
     });
-    table.row("embed_grad", mb(3 * n), 0, [&] {  // with the host's sorting
+    table.row("embed_grad", mb(3 * n), 0, [&] {  // including the host's sort
       embed_grad(wte.data(), y.data(), tokens.data(), 0, b.vocabulary, b.rows, b.width);
     });
   }
@@ -110,13 +110,13 @@ void bench_kernels(const KernelBench& b) {
     });
   }
   {
-    const Index parameters = b.rows * 5184;  // by default those of the blocks of the 124M model
+    const Index parameters = b.rows * 5184;  // default: the blocks of the 124M model
     auto weights = filled<T>(parameters);
     auto gradient = filled<OnDevice<Fp32>>(parameters);
     auto master = filled<W>(parameters), m = filled<W>(parameters);
     auto v = Tensor<W>::zeros(parameters, Use::kWorkspace);
     const Update u{true, {.rate = 1e-4}, 0, 1};
-    table.row("adamw", static_cast<double>(parameters) * (7 * 4 + 4 + 2), 0, [&] {  // and rounding
+    table.row("adamw", static_cast<double>(parameters) * (7 * 4 + 4 + 2), 0, [&] {  // + rounding
       update_weights(reinterpret_cast<OnDevice<Fp32>*>(master.data()), m.data(), v.data(),
                      gradient.data(), parameters, u);
       narrow(weights.data(), master.data(), parameters);
@@ -128,7 +128,7 @@ void bench_kernels(const KernelBench& b) {
   {
     const AttentionShape s{b.rows / positions, positions, b.heads, b.width / b.heads};
     Tensor<W> kept(s.numbers(), Use::kWorkspace);
-    // Two products of 2 T T d each, five for the gradient, by the causal mask half of each.
+    // Two products of 2 T T d FLOPs, five for the gradient, each halved by the causal mask.
     const double flops = 2.0 * static_cast<double>(s.numbers() * s.positions * s.head_width);
     table.row("attention", 0, flops, [&] { attention(y.data(), kept.data(), x.data(), s); });
     table.row("attention_grad", 0, 2.5 * flops,

@@ -1,4 +1,4 @@
-// Streams, device memory and pinned memory of a rank. This file does not know operators.
+// Streams, device memory and pinned memory of a rank. Independent of operators.
 #include "train/device/context.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ namespace weft::train {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-// Memory is taken from the GPU in chunks of this size, or larger: few of them, as ranks that share
-// a GPU map each other's.
+// Minimum size of an allocation from the GPU: few large chunks, because ranks that share a GPU map
+// each other's memory.
 constexpr std::size_t kChunk = std::size_t{64} << 20;
 
 std::size_t rounded(std::size_t bytes) {
@@ -48,7 +48,7 @@ DeviceContext& DeviceContext::make(int gpu) {
 DeviceContext& DeviceContext::of_this_rank() { return mine ? *mine : make(0); }
 
 DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gpu) {
-  // All kernels: what is loaded with the first launch may wait for the stream of a collective.
+  // Loads all kernels now: lazy loading at the first launch may wait for a collective's stream.
   DeviceWork all;
   all.title = kernels::kAllKernels;
 #ifdef WEFT_HAVE_CUDA
@@ -67,7 +67,7 @@ DeviceContext::~DeviceContext() {
   try {
     settle();
     for (char* chunk : chunks_) device_.free(chunk);
-  } catch (const Error& e) {  // the GPU failed before; what failed was reported then
+  } catch (const Error& e) {  // already reported when the GPU failed
     log().debug("weft train: giving back GPU {}: {}", gpu_, e.what());
   }
   uploads_.clear();
@@ -84,7 +84,7 @@ DeviceContext::~DeviceContext() {
   device_.free_stream(compute_);
 }
 
-// ---- device memory: best fit, neighbours are joined ----------------------------------------
+// ---- device memory: best fit, adjacent free pieces are merged --------------------------------
 
 void DeviceContext::add_free(char* at, std::size_t bytes) {
   auto next = free_.lower_bound(at);
@@ -138,7 +138,7 @@ void DeviceContext::release(void* memory) noexcept {
   in_use_.erase(found);
 }
 
-// Streams that wait for a collective are let go at its deadline: so this ends.
+// Terminates: streams that wait for a collective are released at its deadline.
 void DeviceContext::settle() {
   const DeviceMark computed = mark(compute_), communicated = mark(communication_),
                    transferred = mark(transfer_);
@@ -150,12 +150,11 @@ void DeviceContext::look() {
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-// CUDA holds some 1,000 commands of a stream. A launch that finds no place waits in the driver,
-// with a lock that the kernels of a collective need; the stream may stand at that collective, and
-// then nothing moves. So the host stays less far ahead: far enough that the device never waits for
-// it.
+// CUDA queues about 1,000 commands per stream. A launch into a full queue blocks in the driver,
+// with a lock that the kernels of a collective need; if the stream waits for that collective, this
+// is a deadlock. So the host limits its lead, but leaves the device enough queued work.
 void DeviceContext::stay_near() {
-  constexpr std::size_t kAhead = 256;  // twice that at most, and what collectives put between
+  constexpr std::size_t kAhead = 256;  // lead of at most twice this, plus commands of collectives
   if (++launches_ % kAhead != 0) return;
   while (!lately_.passed()) look();
   lately_ = mark(compute_);
@@ -170,7 +169,7 @@ void* DeviceContext::product_scratch() {
 
 PinnedMemory DeviceContext::pinned(std::size_t bytes) {
   reclaim_uploads();
-  // Powers of two from a page, then whole megabytes: sizes vary little, and are used again.
+  // Powers of two from a page up to 1 MB, then whole megabytes: few sizes, so blocks are reused.
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   std::size_t size = 4096;
   while (size < bytes && size < kLarge) size *= 2;
@@ -238,11 +237,11 @@ bool DeviceMark::passed() const { return event_ == nullptr || context_->device_.
 void DeviceMark::before(void* stream) const {
   if (event_ != nullptr) context_->device_.wait_event(stream, event_);
 }
-// Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
+// Terminates: kernels end, and streams that wait for a collective are released at its deadline.
 void DeviceMark::wait() const {
   if (event_ == nullptr) return;
   ++context_->waits_;
-  constexpr int kYields = 1000;  // then it takes long: leave the processor to others
+  constexpr int kYields = 1000;  // a long wait after that: yield the core to other ranks
   for (int turn = 0; !passed(); ++turn)
     if (turn < kYields)
       std::this_thread::yield();

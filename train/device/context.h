@@ -1,9 +1,9 @@
-// DeviceContext: one rank's GPU, with streams for operators, for communication and for samples, and
-// memory that follows the order of the compute stream. The context uses transport/gpu/device.h, so
-// the fake device works too.
+// DeviceContext: one rank's GPU, with streams for compute, communication and transfers of samples,
+// and a stream-ordered memory allocator (compute stream). It uses transport/gpu/device.h, so the
+// fake device works too.
 //
-// Operators return at once; they read and write in the order of the compute stream. Only later work
-// of that stream uses released memory again, so release() does not wait.
+// Operators are asynchronous; they read and write in the order of the compute stream. Only later
+// work of that stream reuses released memory, so release() does not block.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace weft::train {
 
 class DeviceContext;
 
-// A point in the order of a stream's work. An empty mark is passed.
+// An event on a stream. An empty mark has passed.
 class DeviceMark {
  public:
   DeviceMark() = default;
@@ -35,16 +35,16 @@ class DeviceMark {
     return *this;
   }
   ~DeviceMark();
-  bool passed() const;              // does not wait
-  void wait() const;                // the host waits; see DeviceContext::waits()
-  void before(void* stream) const;  // later work of the stream starts after the mark
+  bool passed() const;              // does not block
+  void wait() const;                // blocks the host; see DeviceContext::waits()
+  void before(void* stream) const;  // later work of the stream waits for the mark
 
  private:
   DeviceContext* context_ = nullptr;
   void* event_ = nullptr;
 };
 
-// Pinned host memory, which returns to its context's pool.
+// Pinned host memory; the deleter returns it to the context's pool.
 struct Unpin {
   DeviceContext* context = nullptr;
   void operator()(void* memory) const noexcept;
@@ -53,8 +53,8 @@ using PinnedMemory = std::unique_ptr<void, Unpin>;
 
 class DeviceContext {
  public:
-  // Makes the context of the calling thread, which is a rank, at the thread's first call. Throws
-  // Error where the machine has no device (the text says why) or no such GPU.
+  // Returns the context of the calling thread (a rank); the first call constructs it. Throws Error
+  // if the machine has no device (the message has the reason) or no such GPU.
   static DeviceContext& make(int gpu);
   static DeviceContext& of_this_rank();
   ~DeviceContext();
@@ -67,11 +67,11 @@ class DeviceContext {
   void* communication() { return communication_; }
   void* transfer() { return transfer_; }
 
-  // Returns device memory aligned to 256 bytes, also for 0 bytes. Throws Error when the GPU is
-  // full.
+  // Returns device memory aligned to 256 bytes, also for 0 bytes. Throws Error if the GPU is out of
+  // memory.
   void* allocate(std::size_t bytes);
   void release(void* memory) noexcept;
-  std::size_t reserved() const { return reserved_; }  // bytes taken from the GPU
+  std::size_t reserved() const { return reserved_; }  // bytes allocated from the GPU
   std::size_t used() const { return used_; }
 
   void launch(const DeviceWork& work) {
@@ -81,29 +81,29 @@ class DeviceContext {
   void copy(void* to, const void* from, std::size_t bytes) {  // device to device
     device_.copy(to, from, bytes, gpu_, compute_);
   }
-  // Reads `from` before returning; the device's copy is in the order of the compute stream.
+  // Asynchronous: copies `from` before it returns; the device copy is on the compute stream.
   void upload(void* to, const void* from, std::size_t bytes);
-  // Reads `from` before returning; the device's copy is in the order of the transfer stream.
+  // Asynchronous: copies `from` before it returns; the device copy is on the transfer stream.
   void bring(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
-  void wait() { mark(compute_).wait(); }  // waits until the compute stream is empty
+  void wait() { mark(compute_).wait(); }  // blocks until the compute stream is empty
   DeviceMark mark(void* stream);          // after the work now on the stream
-  // Waits until all streams are empty, so that none stands at a collective. Called before what may
-  // wait for all streams of the GPU: taking memory, and the first product of a shape, for which
-  // cuBLASLt loads a kernel. (While it waits it holds a lock of the driver that the collective's
-  // kernel needs.) A step takes what it needs when it first runs.
+  // Blocks until all streams are empty, so that none waits for a collective. Call it before
+  // operations that may synchronize all streams of the GPU: memory allocation, and the first
+  // product of a shape, for which cuBLASLt loads a kernel. (While they wait they hold a driver lock
+  // that the collective's kernel needs.) After the first step these are rare.
   void settle();
-  // settle() calls this while it waits: what other ranks wait for goes on. May be empty.
+  // settle() calls this while it waits, so that messages for other ranks advance. May be empty.
   std::function<void()> meanwhile;
-  std::size_t waits() const { return waits_; }  // times that the rank waited for its device
+  std::size_t waits() const { return waits_; }  // times the host blocked on the device
 
-  // The communication stream, whose later work starts after the work now on the compute stream.
+  // Returns the communication stream, after it waits for the work now on the compute stream.
   void* communication_after_compute() {
     mark(compute_).before(communication_);
     return communication_;
   }
 
-  // Returns pinned host memory, for messages and uploads, from a pool of earlier blocks.
+  // Returns pinned host memory, for messages and uploads, from a pool.
   PinnedMemory pinned(std::size_t bytes);
   // Releases `memory` once the compute stream has passed the work now on it, such as a copy from
   // `memory`.
@@ -115,7 +115,7 @@ class DeviceContext {
     unpin_in_order(std::move(memory));
   }
 
-  // Returns the scratch memory of matrix products, which run one at a time on the compute stream.
+  // Returns the workspace of matrix products, which run one at a time on the compute stream.
   static constexpr std::size_t kProductScratch = std::size_t{32} << 20;
   void* product_scratch();
 
@@ -133,8 +133,8 @@ class DeviceContext {
   const int gpu_;
   void *compute_ = nullptr, *communication_ = nullptr, *transfer_ = nullptr;
 
-  // Chunks from the device, and their pieces: free ones by address and by size, and those in use.
-  std::set<char*> chunks_;  // first addresses; free pieces of two chunks never merge
+  // Chunks from the device, and their pieces: free ones by address and by size, and used ones.
+  std::set<char*> chunks_;  // first addresses; free pieces are not merged across chunks
   std::map<char*, std::size_t> free_;
   std::set<std::pair<std::size_t, char*>> free_by_size_;
   std::map<void*, std::size_t> in_use_;
@@ -145,8 +145,8 @@ class DeviceContext {
   std::map<void*, std::size_t> pinned_in_use_;
   std::vector<void*> spare_events_;
   std::size_t launches_ = 0;
-  DeviceMark lately_;  // of the launch that the device must have done before the host goes on
-  // Memory that a stream may still read, and the end of its reading.
+  DeviceMark lately_;  // the launch that must complete before the host goes on
+  // Memory that a stream may still read, and the mark after that read.
   std::deque<std::pair<PinnedMemory, DeviceMark>> uploads_;
 };
 

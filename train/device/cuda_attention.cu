@@ -1,4 +1,4 @@
-// The GPU's code of attention, which takes a compiler as long as all other kernels together. See
+// GPU code of attention, which takes as long to compile as all other kernels together. See
 // device/cuda_launch.h.
 #include "train/device/cuda_attention16.h"
 #include "train/device/cuda_launch.h"

@@ -1,9 +1,9 @@
-// Attention of 16-bit numbers on a GPU's tensor cores: the kernels of kernels_attention.h, with the
-// same parameters and results. A block of four warps has 64 rows of one head; tiles of the other
-// side pass through shared memory in two stages (cp.async), and warps read fragments of PTX's
-// mma.m16n8k16 from there (ldmatrix). FlashAttention-2 (Dao, arXiv 2307.08691); each number has one
-// writer and one order of sums, so a repeated pass has the same bits. Only a GPU runs this file:
-// tests without one run kernels_attention.h, and CudaOperators.Attention compares both with fp64.
+// Attention in 16 bits on tensor cores: the kernels of kernels_attention.h, with the same
+// parameters and results. A block of four warps computes 64 rows of one head; tiles of keys and
+// values (or queries) stream through shared memory in two stages (cp.async), and warps load
+// fragments for PTX's mma.m16n8k16 from there (ldmatrix). FlashAttention-2 (Dao, arXiv 2307.08691);
+// each number has one writer and one summation order, so repeated passes have the same bits. Needs
+// a GPU: other tests run kernels_attention.h, and CudaOperators.Attention compares both with fp64.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,12 +15,12 @@
 namespace weft::train::kernels::attention16 {
 
 inline constexpr int kWarps = 4, kBlock = kWarps * kLanes;
-inline constexpr int kRows = 16 * kWarps;  // rows that a block writes
+inline constexpr int kRows = 16 * kWarps;  // rows that a block computes
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f, kMasked = -1e30f;
-using Word = std::uint32_t;  // two neighbours, or an address in shared memory
+using Word = std::uint32_t;  // two adjacent numbers, or an address in shared memory
 using Number = std::uint16_t;
 
-// Rows of the tiles that pass by: what the registers of a thread hold beside its sums.
+// Rows of a streamed tile: limited by the registers that a thread's sums leave free.
 template <int kD>
 inline constexpr int kPassing = kD <= 64 ? 64 : 32;
 
@@ -61,15 +61,15 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const Word (&a)[4], 
 }
 
 // ---- tiles in shared memory -----------------------------------------------------------------
-// A tile's rows have kD numbers, in chunks of 8; chunk c of row r is at place c ^ r % 8, so that
-// the 8 rows that ldmatrix reads at once are in different banks.
+// A tile's rows have kD numbers, in chunks of 8; chunk c of row r is at index c ^ r % 8 (swizzle),
+// so that the 8 rows of an ldmatrix are in different banks.
 
 template <int kD>
 __device__ __forceinline__ Word chunk_at(Word tile, int row, int chunk) {
   return tile + static_cast<Word>(row * kD * 2 + ((chunk ^ (row & 7)) << 4));
 }
 
-// Begins to copy kCount rows; those from `rows` on and columns from `width` on become zero.
+// Starts the copy of kCount rows; rows from `rows` on and columns from `width` on are zero-filled.
 template <int kD, int kCount>
 __device__ __forceinline__ void fetch(Word tile, const Number* from, Index stride, Index rows,
                                       Index width) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void load_turned(Word (&x)[4], Word at) {
                : "memory");
 }
 
-// c[16 x N] += a b^T; a: the warp's 16 rows of a tile, b: N rows of another.
+// c[16 x N] += a b^T; a: the warp's 16 rows of a tile, b: N rows of another tile.
 template <class E, int kD, int kN>
 __device__ __forceinline__ void rows_by_rows(float (&c)[kN / 8][4], Word a, Word b, int lane) {
   const int row = static_cast<int>(threadIdx.x) / kLanes * 16 + lane % 16;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void rows_by_rows(float (&c)[kN / 8][4], Word a, Word
   }
 }
 
-// c[16 x kD] += a b; a[16 x N] is in registers, as products leave it, b: N rows of a tile.
+// c[16 x kD] += a b; a[16 x N]: accumulators of a product in registers, b: N rows of a tile.
 template <class E, int kD, int kN>
 __device__ __forceinline__ void by_columns(float (&c)[kD / 8][4], const float (&a)[kN / 8][4],
                                            Word b, int lane) {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void clear(float (&c)[kTiles][4]) {
   for (int j = 0; j < 4; ++j) c[i][j] = 0;
 }
 
-// Writes the warp's 16 rows; `to` is the block's first row.
+// Writes the warp's 16 rows; `to` points to the block's first row.
 template <class E, int kD>
 __device__ __forceinline__ void write_rows(Number* to, const float (&c)[kD / 8][4], Index stride,
                                            Index rows, Index width, int lane) {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void write_rows(Number* to, const float (&c)[kD / 8][
   }
 }
 
-// Where a block finds its rows. Blocks of a head follow each other; those with more work are first.
+// Position of a block's rows. Blocks of a head are consecutive; those with more work run first.
 struct Place {
   Index qkv, out, number, first;
   __device__ Place(const Heads& h, bool late_first) {
@@ -190,8 +190,8 @@ __device__ __forceinline__ Word shared_memory() {
 template <int kD>
 inline constexpr Word kTile = kRows* kD * 2;  // bytes of a tile of the block's rows
 template <int kD>
-inline constexpr Word kStage = kPassing<kD>* kD * 2;  // of one that passes by
-// Two tiles of the block, two stages of two tiles.
+inline constexpr Word kStage = kPassing<kD>* kD * 2;  // bytes of a streamed tile
+// Two tiles of the block, two stages of two streamed tiles.
 template <int kD>
 inline constexpr Word kMemory = 2 * kTile<kD> + 4 * kStage<kD>;
 
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kBlock)
     clear(score);
     rows_by_rows<E, kD, kN>(score, query, key, lane);
     const Index first_key = t * kN + static_cast<Index>(lane % 4 * 2);
-    const bool whole = t * kN + kN - 1 <= at.first;  // no key is later than a row
+    const bool whole = t * kN + kN - 1 <= at.first;  // all keys are visible to all rows
     float now[2] = {most[0], most[1]};
     WEFT_UNROLL
     for (int n = 0; n < kN / 8; ++n) WEFT_UNROLL
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kBlock)
   write_rows<E, kD>(k.out + at.out + at.first * h.row(), sums, h.row(), rows, h.width, lane);
 }
 
-// The rows are queries; keys and values pass by.
+// The block's rows are queries; keys and values stream.
 template <class E, Index kWidth>
 __global__ void __launch_bounds__(kBlock)
     grad_queries(const __grid_constant__ AttentionGradQueriesOf<E, kWidth> k) {
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(kBlock)
   fetch<kD, kRows>(grad, grad_out, h.row(), rows, h.width);
   fetch_stage(0);
 
-  {  // of each row the product of out and its gradient, by two threads
+  {  // dot product of out and its gradient per row, by two threads
     const Index row = threadIdx.x / 2;
     float product = 0;
     if (row < rows)
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(kBlock)
   write_rows<E, kD>(k.grad_qkv + at.qkv + at.first * stride, sums, stride, rows, h.width, lane);
 }
 
-// The rows are keys and values; queries and the gradients of their results pass by.
+// The block's rows are keys and values; queries and output gradients stream.
 template <class E, Index kWidth>
 __global__ void __launch_bounds__(kBlock)
     grad_keys(const __grid_constant__ AttentionGradKeysOf<E, kWidth> k) {
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kBlock)
   const Index stride = 3 * h.row(), rows = rest(h.positions, at.first);
   const Number *q = k.qkv + at.qkv, *keys = q + h.row(), *values = keys + h.row();
   const Word key = shared_memory(), value = key + kTile<kD>, stages = value + kTile<kD>;
-  // The first tile of queries that see the block's first key.
+  // The first tile with queries that see the block's first key.
   const Index begin = at.first / kN, tiles = (h.positions + kN - 1) / kN;
   const auto fetch_stage = [&](Index t) {
     const Word to = stages + static_cast<Word>(t % 2) * 2 * kStage<kD>;
@@ -457,7 +457,7 @@ auto kernel_of(const AttentionGradKeysOf<E, kWidth>*) {
 
 namespace weft::train::kernels {
 
-// Loads the kernel of 16-bit numbers, which wants more shared memory than is usual.
+// Loads the 16-bit kernel, and allows it more shared memory than the default limit.
 template <template <class, Index> class K, class E, Index kWidth>
 requires(sizeof(typename E::Stored) == 2) cudaError_t
     load_for_tensor_cores(const K<E, kWidth>* kernel) {
@@ -466,7 +466,7 @@ requires(sizeof(typename E::Stored) == 2) cudaError_t
                               attention16::kMemory<static_cast<int>(kWidth)>);
 }
 
-// Launches it. False, and nothing is launched: rows do not begin at 16 bytes.
+// Launches the kernel. Returns false, without a launch, if rows are not aligned to 16 bytes.
 template <template <class, Index> class K, class E, Index kWidth>
 requires(sizeof(typename E::Stored) == 2) bool launch_on_tensor_cores(const K<E, kWidth>& kernel,
                                                                       cudaStream_t stream) {

@@ -1,8 +1,8 @@
-// Matrix products by cuBLASLt; this file does not know operators.
+// Matrix products with cuBLASLt. Independent of operators.
 //
-// The first product loads the library, so that a program built with CUDA also runs without CUDA.
-// Each thread keeps the description (types, sizes, alignment) and the chosen algorithm of every
-// product, since each step repeats the same products.
+// The library is loaded with the first product, so that a program built with CUDA also runs without
+// it. Each thread caches the description (types, sizes, alignment) and the selected algorithm of
+// each product, since every step repeats the same products.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 namespace weft::train {
 namespace {
 
-// The functions of the library: X(name here, name there).
+// The functions of the library: X(member of Library, symbol).
 #define WEFT_CUBLASLT(X)                              \
   X(create, cublasLtCreate)                           \
   X(matmul, cublasLtMatmul)                           \
@@ -95,13 +95,13 @@ cudaDataType_t type_of(DType type) {
   }
 }
 
-// The library has columns first: c^T = b^T a^T, so its first operand is b.
+// cuBLASLt is column-major: c^T = b^T a^T, so its first operand is b.
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t way{};
 };
-struct Planner {  // of a thread; ends with the process
+struct Planner {  // per thread; never freed
   cublasLtHandle_t handle = nullptr;
   std::map<ProductKey, Plan> plans;
 };
@@ -131,7 +131,7 @@ Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
   }
   const auto layout = [&](cublasLtMatrixLayout_t& to, std::size_t rows, std::size_t columns,
                           std::size_t stride) {
-    // Our rows are the library's columns.
+    // Our rows are cuBLASLt's columns.
     check(l.make_layout(&to, type, columns, rows, static_cast<std::int64_t>(stride)),
           "cublasLtMatrixLayoutCreate", g);
   };
@@ -147,7 +147,7 @@ Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
          static_cast<std::uint64_t>(DeviceContext::kProductScratch));
-  // Else parts of a sum may be rounded to 16 bits before they are added.
+  // Otherwise split-K partial sums may be rounded to 16 bits before they are added.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b_aligned);
@@ -175,7 +175,7 @@ int launch_gemm(const void* args, void* stream) {
   const DeviceGemm& g = *static_cast<const DeviceGemm*>(args);
   if (g.m == 0 || g.n == 0) return 0;
   const Library& l = library();
-  // The GPU of a thread never changes (DeviceContext), so neither does that of its handle.
+  // The GPU of a thread never changes (DeviceContext), so its handle stays valid.
   thread_local Planner planner;
   if (planner.handle == nullptr) check(l.create(&planner.handle), "cublasLtCreate", g);
   const ProductKey key = key_of(g);

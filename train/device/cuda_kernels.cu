@@ -1,4 +1,4 @@
-// The GPU's code of the kernels but attention. See device/cuda_launch.h.
+// GPU code of all kernels except attention. See device/cuda_launch.h.
 #include "train/device/cuda_launch.h"
 #include "train/device/kernels.h"
 

@@ -1,7 +1,7 @@
-// Launches kernels on a GPU: a thread per item, a warp per team, in strides of the whole grid. For
-// the CUDA sources, which instantiate launch_on_gpu() for their kernels; they compute nothing, as
-// tests run the kernels on the processor. A kernel for which a source
-// defines launch_on_tensor_cores() is launched by that, where its arguments allow.
+// Launches kernels on a GPU: a thread per item, a warp per team, in grid-stride loops. For the CUDA
+// sources, which only instantiate launch_on_gpu() for their kernels, since tests run the kernels on
+// the CPU. If a source defines launch_on_tensor_cores() for a kernel, that function launches it
+// when its arguments allow.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ namespace weft::train::kernels {
 
 inline constexpr int kThreads = 256;
 inline constexpr std::size_t kTeamsOfBlock = kThreads / kLanes;
-// Full multiprocessors, twice: the second half fills the gaps at the end of the first.
+// Twice the occupancy: the second half fills the gaps at the end of the first.
 inline constexpr std::size_t kBlocksPerMultiprocessor = 16;
 
 template <class K>
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K 
     k.team(team, i);
 }
 
-// Asking for a kernel's attributes loads it. `local` becomes the largest local memory of a thread.
+// Querying a kernel's attributes loads it. `local`: updated to the largest local memory per thread.
 template <class K>
 cudaError_t load(std::size_t& local) {
   const auto see = [&](const void* kernel) {
@@ -50,8 +50,8 @@ cudaError_t load(std::size_t& local) {
     return see(reinterpret_cast<const void*>(&run_items<K>));
 }
 
-// The driver takes more local memory for the first launch that needs it, and waits for all streams,
-// of which one may stand at a collective that needs this thread: so it is taken before.
+// Reserves local memory in advance: otherwise the first launch that needs more makes the driver
+// wait for all streams, and one may wait for a collective that needs this thread.
 inline cudaError_t reserve_local(std::size_t bytes) {
   std::size_t now = 0;
   const cudaError_t error = cudaDeviceGetLimit(&now, cudaLimitStackSize);

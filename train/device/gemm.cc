@@ -1,4 +1,4 @@
-// Products as device work, and on the fake device. This file does not know cuBLASLt.
+// Products as device work, and on the fake device. Independent of cuBLASLt.
 #include "train/device/gemm.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ void multiply(const DeviceGemm& g) {
   const auto a = widened(g.a, a_rows, a_columns, g.a_stride);
   const auto b = widened(g.b, b_rows, b_columns, g.b_stride);
   S* c = static_cast<S*>(g.c);
-  // With beta 0 the output may hold NaN: BLAS must not read it.
+  // With beta 0 the output may contain NaN: BLAS must not read it.
   auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);
   gemm<V>(g.transpose_a, g.transpose_b, g.m, g.n, g.k, 1, a.data(), a_columns, b.data(), b_columns,
           static_cast<V>(g.beta), sum.data(), g.n);
@@ -65,7 +65,7 @@ void multiply_on_host(const DeviceGemm& g) {
   }
 }
 
-// The library adds it for the types that models train in; a vector is read in 16 bytes at a time.
+// cuBLASLt adds the bias for 16-bit types, and reads the vector in 16-byte words.
 bool gemm_adds_bias(const DeviceGemm& g) {
   return (g.type == DType::kBFloat16 || g.type == DType::kFloat16) &&
          reinterpret_cast<std::uintptr_t>(g.bias) % 16 == 0;

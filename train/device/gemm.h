@@ -1,5 +1,5 @@
-// Matrix products on a device: by cuBLASLt on a GPU (cuda_gemm.cc), by OpenBLAS on the fake device
-// and for 16-bit elements of the processor.
+// Matrix products on a device: cuBLASLt on a GPU (cuda_gemm.cc), OpenBLAS on the fake device and
+// for 16-bit elements on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace weft::train {
 
-// c = a b + beta c + bias, row-major, as gemm() of operators.h. Products accumulate 16-bit numbers
-// in fp32, and fp32 without TF32.
+// c = a b + beta c + bias, row-major, like gemm() of operators.h. 16-bit products accumulate in
+// fp32, fp32 products do not use TF32.
 struct DeviceGemm {
   DType type = DType::kFloat32;
   bool transpose_a = false, transpose_b = false;
@@ -21,16 +21,16 @@ struct DeviceGemm {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  // n numbers, added to every row; null: none
+  const void* bias = nullptr;  // n elements, added to every row; null: none
   std::size_t a_stride = 0, b_stride = 0, c_stride = 0;
   void* scratch = nullptr;  // DeviceContext::product_scratch()
 };
 
-// Returns whether the launched product adds the bias; if not, the caller must add it.
+// Returns whether the launched product adds the bias; otherwise the caller must add it.
 bool gemm_adds_bias(const DeviceGemm& gemm);
 
-// What cuBLASLt chooses its kernel by: type, sizes, strides, and how far the memory is aligned.
-// Products with one key run the same kernel.
+// Everything that cuBLASLt's choice of a kernel depends on: type, sizes, strides, alignment.
+// Products with equal keys run the same kernel.
 using ProductKey =
     std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
                std::size_t, bool, std::uint32_t, std::uint32_t, std::uint32_t>;
@@ -39,7 +39,7 @@ ProductKey key_of(const DeviceGemm& gemm);
 // Returns the work of a product. `gemm` must outlive the returned work; launching copies `gemm`.
 DeviceWork device_work(const DeviceGemm& gemm);
 
-// Computes the product in memory of the host, and adds the bias.
+// Computes the product in host memory, and adds the bias.
 void multiply_on_host(const DeviceGemm& gemm);
 
 namespace detail {

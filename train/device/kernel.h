@@ -1,10 +1,10 @@
-// The means to write a kernel once for the GPU and for the processor.
+// Support for kernels that are written once for GPU and CPU.
 //
 // A kernel is a struct whose members are its parameters. It has either items() and item(i), for
-// independent work, or teams() and team(t, i), where the 32 lanes of a warp do a row together.
+// independent work, or teams() and team(t, i), where the 32 lanes of a warp compute a row together.
 // pointers(f) calls f for every pointer into device memory, so that the fake device can translate
-// them. On the processor a team is a loop over lanes: tests without a GPU run every line of a
-// kernel. Only the launches in cuda_launch.h need a GPU.
+// it. On the CPU a team is a loop over lanes: tests without a GPU run every line of a kernel. Only
+// the launches in cuda_launch.h need a GPU.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ template <>
 struct Codec<Bf16> : device_arithmetic::BFloat {};
 template <>
 struct Codec<Fp16> : device_arithmetic::Half {};
-// The element of statistics and state of an E.
+// The element of statistics and optimizer state for E.
 template <class E>
 struct WideOf {
   using Element = Fp32;
@@ -37,7 +37,7 @@ struct WideOf<Fp64> {
   using Element = Fp64;
 };
 
-// Number of elements that a thread reads and writes at once: 16 bytes of the model's element.
+// Number of elements per vector access: 16 bytes of the model's element.
 template <class E>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(typename E::Stored));
 
@@ -47,7 +47,7 @@ WEFT_HD bool aligned(const S* p) {
 }
 
 // Loads x[0, n) from p, n <= N, and sets the rest of x to zero. A pack of a wider E takes several
-// accesses of 16 bytes.
+// 16-byte accesses.
 template <class E, int N, class V>
 WEFT_HD void load(V (&x)[N], const typename E::Stored* p, Index n) {
   using S = typename E::Stored;
@@ -140,10 +140,10 @@ WEFT_HD double times_power_of_two(double x, int power) { return std::ldexp(x, po
 
 inline constexpr int kLanes = 32;
 
-// A team on the processor: a value per lane is an array, and each() is a loop. join() combines the
-// values of each group of kGroup neighbours, in the order of the GPU's butterfly, so that sums have
-// the same bits; every lane has its group's value then, and join() returns the caller's (of lane
-// 0).
+// A team on the CPU: a value per lane is an array, and each() is a loop. join() reduces each group
+// of kGroup adjacent lanes in the order of the GPU's butterfly shuffle, so that sums have the same
+// bits. Afterwards every lane has the result of its group, and join() returns that of the calling
+// lane (here lane 0).
 struct HostTeam {
   template <class V>
   struct PerLane {
@@ -199,7 +199,7 @@ struct Larger {
   }
 };
 
-// Joins what f(lane) returns.
+// Reduces the results of f(lane).
 template <class V, class Team, class F, class Join>
 WEFT_HD V joined(Team& t, F f, Join together) {
   typename Team::template PerLane<V> x;
@@ -227,7 +227,7 @@ struct Types {
   static WEFT_HD Index packs(Index width) { return (width + kP - 1) / kP; }
 };
 
-// Begins each kernel: declares its types, and its name in traces.
+// At the start of each kernel: declares its types, and its name in traces.
 #define WEFT_KERNEL(title)            \
   using T = Types<E>;                 \
   using S = typename T::S;            \
@@ -243,11 +243,11 @@ struct Types {
   }                        \
   static_assert(true)
 
-// Makes independent work of packs: pack(first, n) does elements [first, first + n) of `count`.
+// Work items are packs: pack(first, n) computes elements [first, first + n) of `count`.
 #define WEFT_PACKS(count)                                 \
   WEFT_HD Index items() const { return T::packs(count); } \
   WEFT_HD void item(Index i) const { pack(i* kN, least(kN, (count)-i* kN)); }
-// The same of rows: pack(row, column, n) does elements [column, column + n) of a row of `width`.
+// Packs of rows: pack(row, column, n) computes elements [column, column + n) of a row of `width`.
 #define WEFT_PACKS_OF_ROWS(rows, width)                           \
   WEFT_HD Index items() const { return (rows)*T::packs(width); }  \
   WEFT_HD void item(Index i) const {                              \
@@ -262,7 +262,7 @@ concept HasTeams = requires(const K& k) {
   k.teams();
 };
 
-// Returns the number of the kernel's teams or items.
+// Returns the number of teams or items of the kernel.
 template <class K>
 std::size_t size_of(const K& k) {
   if constexpr (HasTeams<K>)
@@ -284,7 +284,7 @@ void run_on_host(const K& k, std::size_t begin, std::size_t end) {
 // Launches the kernel at `args` (cuda_launch.h).
 template <class K>
 int launch_on_gpu(const void* args, void* stream);
-int load_on_gpu();  // loads all kernels but attention's
+int load_on_gpu();  // loads all kernels except attention
 int load_attention_on_gpu();
 // The title of the work that loads all kernels.
 inline constexpr const char* kAllKernels = "of the trainer";

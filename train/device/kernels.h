@@ -1,7 +1,7 @@
-// The kernels of the device backend; device/kernel.h says how to write one. E is the model's
-// element, W the element of statistics and state; sums use the value type of both.
+// The kernels of the device backend; see device/kernel.h. E is the model's element, W the element
+// of statistics and optimizer state; sums use the value type of both.
 //
-// Sums over rows have two steps and no atomic additions, so that a repeated sum has the same bits.
+// Sums over rows have two steps and no atomic additions, so that repeated sums have the same bits.
 #pragma once
 
 #include "train/device/kernels_attention.h"
@@ -9,7 +9,7 @@
 #include "train/device/kernels_loss.h"
 #include "train/device/kernels_rows.h"
 
-// Every kernel but attention's for one element: X(kernel, element).
+// All kernels except attention, for one element: X(kernel, element).
 // clang-format off
 #define WEFT_DEVICE_KERNELS(X, E)                                                                \
   X(Add, E) X(Scale, E) X(SetZero, E) X(Narrow, E) X(Widen, E) X(Gelu, E) X(GeluGrad, E)         \

@@ -1,17 +1,17 @@
-// Causal attention without a matrix of scores. A team has one row of one head and goes through the
-// rows on the other side, with a softmax that corrects itself (FlashAttention-2, Dao, arXiv
-// 2307.08691). Of each row the forward pass keeps the logarithm of the sum of exp(score); the
-// backward pass computes scores again. Two kernels compute gradients, one for the queries and one
-// for keys and values, so that each number has one writer and a repeated pass has the same bits.
-// In 16 bits a GPU runs device/cuda_attention16.h instead. See device/kernels.h.
+// Causal attention without a score matrix. A team computes one row of one head and loops over the
+// rows of the other side with an online softmax (FlashAttention-2, Dao, arXiv 2307.08691). The
+// forward pass saves log(sum of exp(score)) per row; the backward pass recomputes scores. Two
+// kernels compute gradients, one for queries and one for keys and values, so that each number has
+// one writer and repeated passes have the same bits. In 16 bits a GPU runs
+// device/cuda_attention16.h instead. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"
 
 namespace weft::train::kernels {
 
-// Where teams find their rows in qkv[rows][3][heads][width], in out[rows][heads][width], and in
-// numbers of [batch][heads][positions].
+// Positions of a team's rows in qkv[rows][3][heads][width], in out[rows][heads][width], and in
+// arrays of [batch][heads][positions].
 struct Heads {
   Index batch, positions, heads, width;
   struct Place {
@@ -20,7 +20,7 @@ struct Heads {
   };
   WEFT_HD Index row() const { return heads * width; }
   WEFT_HD Index teams() const { return batch * heads * positions; }
-  // Later rows have more keys: they are first, so that the last teams are short ones.
+  // Later rows have more keys and run first, so that the last teams have little work.
   WEFT_HD Place place(Index team) const {
     const Index both = team / positions, sample = both / heads, head = both % heads;
     return {sample * positions * 3 * row() + head * width,
@@ -31,7 +31,7 @@ struct Heads {
 
 WEFT_HD Index rest(Index all, Index from) { return all > from ? all - from : 0; }
 
-// A vector of up to kWidth numbers: each lane has numbers lane, lane + 32, ...; zeros past the end.
+// A vector of up to kWidth numbers, where a lane has elements lane, lane + 32, ...; zero-padded.
 template <class Team, class V, Index kWidth>
 struct HeadVector {
   static constexpr int kOwn = static_cast<int>(kWidth) / kLanes;
@@ -40,7 +40,7 @@ struct HeadVector {
   };
   typename Team::template PerLane<Own> all;
 
-  // Calls f(number, column) for each of this lane's numbers.
+  // Calls f(number, column) for each element of this lane.
   template <class F>
   WEFT_HD void each(Team& t, F f) {
     t.each([&](int lane) {
@@ -80,7 +80,7 @@ struct HeadVector {
   }
 };
 
-// kWidth: most numbers of a head, which a team holds in registers.
+// kWidth: maximum head width, which a team holds in registers.
 template <class E, Index kWidth>
 struct AttentionOf {
   WEFT_KERNEL("attention");
@@ -115,8 +115,8 @@ struct AttentionOf {
   }
 };
 
-// Writes the gradient of the queries, and of each row the product of out and its gradient, which
-// AttentionGradKeysOf reads.
+// Writes the gradient of the queries, and per row the dot product of out and its gradient, for
+// AttentionGradKeysOf.
 template <class E, Index kWidth>
 struct AttentionGradQueriesOf {
   WEFT_KERNEL("attention_grad_queries");
@@ -199,11 +199,11 @@ struct Attention {
   template <class E>
   using GradKeys = AttentionGradKeysOf<E, kWidth>;
 };
-inline constexpr Index kWidestHead = 128;  // what a thread's registers hold
+inline constexpr Index kWidestHead = 128;  // limited by a thread's registers
 
 }  // namespace weft::train::kernels
 
-// Attention's kernels for one element, for heads of up to 64 and up to 128 numbers.
+// Attention's kernels for one element, for heads of width up to 64 and up to 128.
 #define WEFT_ATTENTION_KERNELS(X, E) \
   X(Attention<64>::Of, E)            \
   X(Attention<64>::GradQueries, E)   \

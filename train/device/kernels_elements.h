@@ -1,4 +1,4 @@
-// Kernels that work element by element: sums, GELU, embedding, biases. See device/kernels.h.
+// Elementwise kernels: sums, GELU, embedding, biases. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -53,7 +53,7 @@ struct SetZero {
   }
 };
 
-// Rounds master weights to the model's weights, or back.
+// Rounds master weights to the model's weights, or widens.
 template <class E, bool kWidens>
 struct Convert {
   WEFT_KERNEL(kWidens ? "widen" : "narrow");
@@ -118,7 +118,7 @@ struct GeluGrad {
   }
 };
 
-// out = x + y + table[(first + row) % positions] in each row; a null x or table counts as zero.
+// out = x + y + table[(first + row) % positions] in each row; x and table may be null (zero).
 template <class E>
 struct AddRows {
   WEFT_KERNEL("add_rows");
@@ -127,7 +127,7 @@ struct AddRows {
   const S* y;
   const S* table;
   Index rows, width;
-  Index first = 0, positions = 1;  // unless given, the table is one row: a bias
+  Index first = 0, positions = 1;  // by default the table has one row: a bias
   WEFT_POINTERS(f(out), f(x), f(y), f(table));
   WEFT_PACKS_OF_ROWS(rows, width)
   WEFT_HD void pack(Index row, Index column, Index n) const {
@@ -145,7 +145,7 @@ struct AddRows {
   }
 };
 
-// to[row][columns] = from[row][columns]; strides are the distances of rows in elements.
+// to[row][columns] = from[row][columns]; strides in elements.
 template <class E>
 struct CopyColumns {
   WEFT_KERNEL("copy_columns");
@@ -173,14 +173,14 @@ struct Embed {
   WEFT_POINTERS(f(out), f(table), f(tokens));
   WEFT_PACKS_OF_ROWS(rows, width)
   WEFT_HD void pack(Index row, Index column, Index n) const {
-    const Index token = static_cast<Index>(tokens[row]) - first;  // wraps around below first
+    const Index token = static_cast<Index>(tokens[row]) - first;  // wraps around if < first
     V a[kN] = {};
     if (token < count) load<E>(a, table + token * width + column, n);
     store<E>(out + row * width + column, a, n);
   }
 };
 
-// Sums the gradients of segments: at most kSegment rows of one token each, listed in `order`.
+// Sums the gradients of each segment: up to kSegment rows with the same token, listed in `order`.
 inline constexpr Index kSegment = 32;
 template <class E>
 struct EmbedSegments {
@@ -201,14 +201,14 @@ struct EmbedSegments {
     store<W>(sums + segment * width + column, sum, n);
   }
 };
-// Adds the segments of each occurring token to the token's row of the table.
+// Adds the segments of each token in the batch to its row of the table.
 template <class E>
 struct EmbedGrad {
   WEFT_KERNEL("embed_grad");
   S* grad_table;
   const V* sums;
   const std::uint32_t* token;  // row of the table
-  const std::uint32_t* begin;  // first segment of each token, tokens + 1 of them
+  const std::uint32_t* begin;  // first segment of each token; tokens + 1 elements
   Index tokens, width;
   WEFT_POINTERS(f(grad_table), f(sums), f(token), f(begin));
   WEFT_PACKS_OF_ROWS(tokens, width)
@@ -249,9 +249,9 @@ struct PositionsGrad {
 
 // ---- columns --------------------------------------------------------------------------------
 
-// Most slabs: with 768 columns their threads fill a GPU of 132 multiprocessors.
+// Maximum number of slabs: with 768 columns their threads fill a GPU of 132 multiprocessors.
 inline constexpr Index kSlabs = 512;
-// Sums each column of y over slabs of rows; with x, also the products of y and the normalised x.
+// Sums each column of y over slabs of rows; with x, also the products of y and normalized x.
 template <class E>
 struct ColumnSlabs {
   WEFT_KERNEL("column_slabs");
@@ -261,7 +261,7 @@ struct ColumnSlabs {
   const S* x;
   const V* mean;
   const V* rstd;
-  Index rows, width, slab;  // rows of a slab
+  Index rows, width, slab;  // slab: rows per slab
   WEFT_POINTERS(f(sums), f(products), f(y), f(x), f(mean), f(rstd));
   WEFT_HD Index slabs() const { return (rows + slab - 1) / slab; }
   WEFT_PACKS_OF_ROWS(slabs(), width)

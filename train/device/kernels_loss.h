@@ -32,8 +32,8 @@ struct RowMaximum {
   }
 };
 
-// Computes each row's sum of exp(logit - maximum), and the target's logit - maximum. The logits
-// stay: 16-bit exponentials would lose digits, so CrossEntropyGrad computes them again.
+// Computes the sum of exp(logit - maximum) per row, and the target's logit - maximum. Keeps the
+// logits: 16-bit exponentials would lose precision, so CrossEntropyGrad recomputes them.
 template <class E>
 struct RowSum {
   WEFT_KERNEL("row_sum");
@@ -91,8 +91,8 @@ struct CrossEntropyGrad {
   }
 };
 
-// The cross-entropy in one kernel, for a rank with the whole vocabulary: writes sum and target for
-// the loss, and the gradient in place of the logits.
+// The whole cross-entropy in one kernel, for an unsharded vocabulary: writes sum and target for the
+// loss, and replaces the logits by the gradient.
 template <class E>
 struct FusedCrossEntropy {
   WEFT_KERNEL("cross_entropy");
@@ -130,10 +130,10 @@ struct FusedCrossEntropy {
 
 // ---- sums over all elements ----------------------------------------------------------------
 
-// Sums squares in double, in two steps: kParts teams, then one (AddParts).
+// Sums squares in double, in two steps: kParts teams, then one team (AddParts).
 inline constexpr Index kParts = 1024;
 
-// Calls f(number) for this lane's numbers among `count`: lanes and teams take packs in turn.
+// Calls f(number) for this lane's elements of `count`: packs are dealt round-robin to all lanes.
 template <class E, class F>
 WEFT_HD void each_of_part(Index part, int lane, const typename E::Stored* x, Index count, F f) {
   constexpr Index kN = static_cast<Index>(kPack<E>);
@@ -141,7 +141,7 @@ WEFT_HD void each_of_part(Index part, int lane, const typename E::Stored* x, Ind
   const Index first = (part * kLanes + static_cast<Index>(lane)) * kN;
   for (Index at = first; at < count; at += kParts * kLanes * kN) {
     load<E>(a, x + at, least(kN, count - at));
-    for (const auto each : a) f(static_cast<double>(each));  // zero past the end
+    for (const auto each : a) f(static_cast<double>(each));  // zero-padded
   }
 }
 
@@ -184,7 +184,7 @@ struct LossParts {
 template <class E>
 struct AddParts {
   WEFT_KERNEL("add_parts");
-  double* total;  // AddParts adds to it
+  double* total;  // accumulated
   const double* parts;
   WEFT_POINTERS(f(total), f(parts));
   WEFT_HD Index teams() const { return 1; }
@@ -200,11 +200,11 @@ struct AddParts {
   }
 };
 
-// Computes the largest |x| of each team's numbers; infinity where a number is not finite.
+// Computes the largest |x| of each team's elements; infinity if an element is inf or NaN.
 template <class E>
 struct LargestParts {
   WEFT_KERNEL("largest_parts");
-  double* parts;  // [kParts]: the maxima so far
+  double* parts;  // [kParts]: running maxima
   const S* x;
   Index count;
   WEFT_POINTERS(f(parts), f(x));
@@ -223,11 +223,11 @@ struct LargestParts {
     once(t, [&] { parts[i] = Larger()(parts[i], all); });
   }
 };
-// ExactSum::add_squares() on a device: integer sums are the same in any order.
+// ExactSum::add_squares() on a device: integer sums do not depend on the order.
 template <class E>
 struct ExactSquareParts {
   WEFT_KERNEL("exact_square_parts");
-  std::int64_t* parts;  // [2][kParts]: sums of high and low so far
+  std::int64_t* parts;  // [2][kParts]: running sums of high and low
   const S* x;
   Index count;
   int shift;

@@ -1,4 +1,4 @@
-// Kernels that work row by row: layer norm, and the sums of a softmax. See device/kernels.h.
+// Row-wise kernels: layer norm, and the sums of a softmax. See device/kernels.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -63,7 +63,7 @@ struct LayerNorm {
   }
 };
 
-// Adds to grad_x; ColumnSlabs sums the gradients of gain and bias.
+// Accumulates in grad_x; ColumnSlabs computes the gradients of gain and bias.
 template <class E>
 struct LayerNormGrad {
   WEFT_KERNEL("layer_norm_grad");
@@ -88,7 +88,7 @@ struct LayerNormGrad {
         load<E>(g, grad + c, n);
         load<E>(w, gain + c, n);
         for (int k = 0; k < kN; ++k) {
-          const V each = g[k] * w[k];  // zero past the end
+          const V each = g[k] * w[k];  // zero-padded
           s += each;
           p += each * (a[k] - mu) * scale;
         }
@@ -112,8 +112,8 @@ struct LayerNormGrad {
   }
 };
 
-// The maximum of a row and the sum of exponentials relative to the maximum, in one pass: a larger
-// maximum rescales the sum so far (Milakov and Gimelshein, arXiv 1805.02867).
+// Online softmax: maximum of a row and sum of exponentials relative to it, in one pass; a larger
+// maximum rescales the sum (Milakov and Gimelshein, arXiv 1805.02867).
 template <class V>
 struct Online {
   V most, sum;

@@ -1,5 +1,5 @@
-// Launches kernels of device/kernels.h on elements of base/types.h, for the sources of the
-// device's operators.
+// Launches kernels of device/kernels.h on elements of base/types.h, for the sources of the device's
+// operators.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// Returns the pointer to stored numbers that kernels take for a T*.
+// Returns the pointer to stored numbers, as kernels use it, for a T*.
 template <class T>
 auto raw(T* p) {
   if constexpr (!requires { p->stored; })
@@ -34,7 +34,7 @@ using ElementOf = typename ElementOfType<T>::Type;
 template <class T>
 using ValueOf = HostOf<T>;
 
-// Runs a kernel of elements T: on this rank's device, or on its threads.
+// Runs a kernel on elements T: on this rank's device, or on its threads.
 template <class T, class K>
 void launch(const K& kernel) {
   constexpr std::size_t kPiece = 64;
@@ -47,8 +47,8 @@ void launch(const K& kernel) {
     });
 }
 
-// Runs the kernel K of the elements T on these arguments; pointers to elements become pointers to
-// their stored numbers.
+// Runs the kernel K for elements T with these arguments; pointers to elements are converted to
+// pointers to stored numbers.
 template <template <class> class K, class T, class... Args>
 void launch_of(Args... args) {
   const auto stored = [](auto arg) {

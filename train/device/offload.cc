@@ -1,4 +1,4 @@
-// The queue from pinned memory to the file. This file does not know tensors.
+// The queue from pinned memory to the file. Independent of tensors.
 #include "train/device/offload.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 
-// Pinned memory on the way to a file: enough for copies to run while a write is under way.
+// Maximum pinned memory queued for the file: enough to overlap copies with a write.
 constexpr std::size_t kOnTheWay = std::size_t{64} << 20;
 
 }  // namespace
@@ -22,13 +22,13 @@ DeviceOffload::DeviceOffload(const std::string& where) {
 
 DeviceOffload::~DeviceOffload() {
   try {
-    DeviceContext::of_this_rank().wait();  // copies may still write to what is given back
-  } catch (const Error& e) {               // the GPU failed before; what failed was reported then
+    DeviceContext::of_this_rank().wait();  // pending copies may still write to memory freed below
+  } catch (const Error& e) {               // already reported when the GPU failed
     log().debug("weft train: offload: {}", e.what());
   }
 }
 
-// Until no more than `most` bytes are on the way, also what has not arrived yet.
+// Writes arrived blocks to the file; waits for copies while more than `most` bytes are queued.
 void DeviceOffload::write_what_arrived(std::size_t most) {
   for (; !queue_.empty(); queue_.pop_front()) {
     Stay& stay = stays_.at(queue_.front());

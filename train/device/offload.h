@@ -1,7 +1,7 @@
 // DeviceOffload: moves device memory to pinned host memory, or through it to a file, and back.
-// Copies in both directions run in the order of the compute stream, so write() does not wait and
-// released device memory serves later work at once. The next call writes completed copies to the
-// file. read() of a block that is still in pinned memory does not wait either.
+// Copies in both directions run on the compute stream, so write() does not block and later work can
+// reuse released device memory at once. The next call writes completed copies to the file. read()
+// of a block that is still in pinned memory does not block either.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ namespace weft::train {
 
 class OffloadFile;
 
-// Only the rank's own thread may call a DeviceOffload.
+// Not thread-safe: for the rank's own thread only.
 class DeviceOffload {
  public:
-  // where: a folder, or kHost. Throws Error where the folder does not allow an unnamed file.
+  // where: a folder, or kHost. Throws Error if no unnamed file can be created in the folder.
   explicit DeviceOffload(const std::string& where);
   ~DeviceOffload();
   DeviceOffload(const DeviceOffload&) = delete;
@@ -28,16 +28,16 @@ class DeviceOffload {
 
   static constexpr const char* kHost = "host";
 
-  std::uint64_t write(const void* from, std::size_t bytes);     // returns the place
-  void read(std::uint64_t place, void* to, std::size_t bytes);  // frees the place
+  std::uint64_t write(const void* from, std::size_t bytes);     // returns the block's id
+  void read(std::uint64_t place, void* to, std::size_t bytes);  // frees the block
   void release(std::uint64_t place, std::size_t bytes);
   std::uint64_t bytes_moved() const { return moved_; }
 
  private:
   struct Stay {
     PinnedMemory memory;   // null once the block is in the file
-    DeviceMark arrived;    // after the copy from the device, for blocks in the queue
-    std::uint64_t at = 0;  // place in the file
+    DeviceMark arrived;    // after the copy from the device, for queued blocks
+    std::uint64_t at = 0;  // offset in the file
     std::size_t bytes = 0;
   };
   void write_what_arrived(std::size_t most);
@@ -45,7 +45,7 @@ class DeviceOffload {
 
   std::unique_ptr<OffloadFile> file_;  // null: all blocks stay in pinned memory
   std::map<std::uint64_t, Stay> stays_;
-  std::deque<std::uint64_t> queue_;  // places that wait to be written to the file, in order
+  std::deque<std::uint64_t> queue_;  // blocks to write to the file, in order
   std::size_t queued_ = 0;           // bytes in the queue
   std::uint64_t next_ = 0, moved_ = 0;
 };

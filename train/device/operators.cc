@@ -1,5 +1,5 @@
-// Operators made of kernels and products: on a GPU, and for 16-bit elements of the processor, which
-// show what mixed precision keeps and sends, and are not fast. This file does not know layers.
+// Operators built from kernels and products: on a GPU, and for 16-bit elements on the CPU, which
+// demonstrate mixed precision and are not fast. Independent of layers.
 #include "train/operators/operators.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,7 @@ namespace weft::train {
 
 namespace {
 
-// Numbers of the host where kernels of T read them: in device memory, unless they were brought
-// before.
+// Host numbers for kernels of T: copied to device memory, unless the caller has a device copy.
 template <class T, class V>
 class ForKernels {
   static_assert(sizeof(V) == sizeof(float));
@@ -77,7 +76,7 @@ void add_column_sums(T* to, T* to_products, const T* y, const T* x, const Wide<T
 
 }  // namespace
 
-void zero_on_device(void* to, std::size_t bytes) {  // every element has a multiple of 2 bytes
+void zero_on_device(void* to, std::size_t bytes) {  // sizes of all elements are even
   launch<OnDevice<Bf16>>(kernels::SetZero<Bf16>{static_cast<std::uint16_t*>(to), bytes / 2});
 }
 
@@ -100,7 +99,7 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
 
 namespace {
 
-// Calls f with the kernels of heads of this width.
+// Calls f with the attention kernels for this head width.
 template <class F>
 void with_attention(const AttentionShape& s, F f) {
   if (s.head_width > kernels::kWidestHead)
@@ -140,7 +139,7 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>*
   });
 }
 
-// On the processor by fp32's attention, which takes heads of any width.
+// On the CPU: converts to fp32 and uses its attention, for heads of any width.
 template <HalfElement T>
 void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s) {
   const Index n = s.rows() * s.width();
@@ -227,7 +226,7 @@ void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index ro
   launch_of<kernels::Embed, T>(out, table, here.data(), first, n, rows, width);
 }
 
-// Rows are sorted by their token here, so that no two threads add to the same number.
+// Sorts rows by token on the host, so that no two threads add to the same number.
 template <KernelElement T>
 void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
                 Index rows, Index width) {

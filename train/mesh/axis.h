@@ -1,6 +1,6 @@
-// Axis: this rank's group along one axis of the mesh (data, tensor, pipeline ...), and the time
-// that the rank waits for the group. A group of one rank costs nothing and sends nothing. Calls on
-// device memory do not wait: they run on a stream, in order with the operators.
+// Axis: the communicator of this rank along one axis of the mesh (data, tensor, pipeline ...), and
+// the time that the rank waits in it. An axis of one rank sends nothing. Calls on device memory do
+// not block: they run on a stream, in order with the operators.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ class Axis {
   int size() const { return size_; }
   int rank() const { return rank_; }
   Communicator& comm() { return comm_; }
-  // The communicator for calls on memory of T that run in the order of the operators.
+  // Returns the communicator for calls on memory of T in stream order with the operators.
   template <class T>
   Communicator in_order() const {
     if constexpr (kOnDevice<T>) return comm_.on(rank_device().compute());
     return comm_;
   }
-  // The communicator for calls on memory of T that run beside the operators to come.
+  // Returns the communicator for calls on memory of T that overlap with the operators that follow.
   template <class T>
   Communicator beside() const {
     if constexpr (kOnDevice<T>) return comm_.on(rank_device().communication_after_compute());
@@ -46,7 +46,7 @@ class Axis {
     run([&] { return in_order<T>().all_gather(all + me() * count, all, count, kDType<T>); });
     if (after_gather && size_ > 1) after_gather(all, count * sizeof(T));
   }
-  // x of the group's rank 0 becomes x of every rank.
+  // Copies x of the group's rank 0 to all ranks.
   template <class T>
   void broadcast(T* x, std::size_t count) {
     run([&] { return in_order<T>().broadcast(x, x, count, kDType<T>, 0); });
@@ -58,7 +58,7 @@ class Axis {
       return in_order<T>().reduce_scatter(all, all + me() * count, count, kDType<T>, RedOp::kSum);
     });
   }
-  // Makes a call that returns a Status, and counts its time. Throws JobFailed where the call fails.
+  // Runs a call that returns a Status, and adds its time. Throws JobFailed if the call fails.
   template <class Call>
   void run(Call call) {
     if (size_ == 1) return;
@@ -67,7 +67,7 @@ class Axis {
     seconds_ += now_s() - start;
   }
   double seconds() const { return seconds_; }
-  // For tests: all_gather() calls this with its result, blocks of `bytes` each.
+  // For tests: all_gather() passes its result to this function, blocks of `bytes` each.
   std::function<void(void* all, std::size_t bytes)> after_gather;
 
  private:

@@ -1,4 +1,4 @@
-// Coordinates, groups and bytes of the mesh. This file does not know what an axis carries.
+// Coordinates, groups and byte counts of the mesh. This file does not know what an axis sends.
 #include "train/mesh/mesh.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ const MeshShape& checked(const MeshShape& shape, const World& world) {
   return shape;
 }
 
-// Of all-reduces, and of the other collectives where they have one of that name.
+// Sets the algorithm of all-reduces, and of those other collectives that have an algorithm `name`.
 void choose_algorithm(Axis& axis, const std::string& name) {
   if (name == "auto" || axis.size() == 1) return;
   axis.comm().set_algorithm(Collective::kAllReduce, name);
@@ -45,7 +45,7 @@ void choose_algorithm(Axis& axis, const std::string& name) {
        {Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast})
     try {
       axis.comm().set_algorithm(c, name);
-    } catch (const Error&) {  // it has none of that name
+    } catch (const Error&) {  // no algorithm of that name
     }
 }
 

@@ -1,4 +1,4 @@
-// Deals blocks of equal cost out to the stages of a pipeline. This file does not know what a block
+// Distributes blocks of equal cost over pipeline stages. This file does not know what a block
 // computes.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace weft::train {
 
-// Returns how many of `blocks` consecutive blocks each stage gets, so that the slowest stage is as
-// fast as can be. beside: what else each stage computes (embedding, head), in blocks. Each stage
-// gets one block at least; of equal stages the first ones get more.
+// Returns the number of consecutive blocks of each stage that minimizes the time of the slowest
+// stage. beside: the cost of the stage's other layers (embedding, head), in blocks. Each stage gets
+// at least one block; of equal stages the first get more.
 inline std::vector<std::size_t> balance_blocks(std::size_t blocks, std::vector<double> beside) {
   std::vector<std::size_t> counts(beside.size(), 1);
   for (double& cost : beside) ++cost;

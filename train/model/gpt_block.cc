@@ -1,5 +1,5 @@
 // A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file does not know
-// where the weights lie.
+// where the weights are stored.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -51,7 +51,7 @@ class Block : public BlockParts<T> {
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = this->rows_of(batch);
-    // The feed-forward half. The gradient of all rows goes through the parallel region.
+    // Feed-forward network. The gradient of all rows enters the tensor-parallel region.
     Tensor<T> whole = regions_.gathered(grad, rows * h());
     Tensor<T> g(rows * 4 * part(), Use::kErrors);
     linear_grad_input(g.data(), whole.data(), value(kShrink), rows, 4 * part(), h());
@@ -80,7 +80,7 @@ class Block : public BlockParts<T> {
   void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = this->rows_of(batch);
     const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
-      // The biases after an all-reduce are the same on all ranks: each adds them on its own rows.
+      // Biases added after an all-reduce are replicated: each rank adds up its own rows.
       const bool bias_here = at == kQkv || at == kGrow;
       const T* g = kept[static_cast<Index>(grad_at)].data();
       linear_grad_weight(gradient(at), bias_here ? gradient(at + 1) : nullptr, g,
@@ -98,7 +98,7 @@ class Block : public BlockParts<T> {
   }
 
  private:
-  // qkv is split by heads, proj and shrink by inputs: all along dimension 1.
+  // qkv is sharded by heads, proj and shrink by inputs: all along dimension 1.
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list,
         Shard split)
       : Base(shape, parallel, number, list, split, split, split) {}
@@ -107,7 +107,7 @@ class Block : public BlockParts<T> {
   AttentionShape attention_shape(const Batch& batch) const {
     return {batch.samples, shape_.positions, heads(), h() / shape_.heads};
   }
-  // x + what the region gives: the sum over the ranks of in w^T, and the bias once.
+  // Returns x + the region's output: the sum of in w^T over the ranks, plus the bias once.
   Tensor<T> region_out(const Tensor<T>& in, int weight, Index in_width, Index rows,
                        const Tensor<T>& x) {
     Tensor<T> whole(rows * h(), Use::kWorkspace);

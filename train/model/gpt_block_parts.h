@@ -1,5 +1,5 @@
-// BlockParts: the parameters and sizes that both forms of a transformer block (gpt_block.cc,
-// gpt_block_seed.cc) share.
+// BlockParts: the parameters and sizes that both forms of a transformer block have in common
+// (gpt_block.cc, gpt_block_seed.cc).
 #pragma once
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@ namespace weft::train {
 
 namespace gpt_block {
 
-// Parameters in the order of their declaration; each bias follows its weight.
+// Indices of parameters in declaration order; each bias follows its weight.
 enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
-// Places in SavedForBackward.
+// Indices in SavedForBackward.
 enum {
   kX,
   kMean1,
@@ -38,7 +38,7 @@ enum {
   kGradGrow,
   kGradProj,
   kGradQkv,
-  kCache,  // qkv of all rows so far, in inference
+  kCache,  // KV cache: qkv of all rows so far, in inference
   kPlaces
 };
 
@@ -49,7 +49,7 @@ class BlockParts : public RegionLayer<T> {
  protected:
   using RegionLayer<T>::h, RegionLayer<T>::regions_, RegionLayer<T>::value;
 
-  // qkv, proj, shrink: the shards of those weights; `grow` is split by outputs.
+  // qkv, proj, shrink: shards of these weights; `grow` is sharded by outputs.
   BlockParts(const GptShape& shape, GptParallel parallel, Index number,
              std::vector<Parameter<T>>& list, Shard qkv, Shard proj, Shard shrink)
       : RegionLayer<T>(shape, parallel, list) {
@@ -57,7 +57,7 @@ class BlockParts : public RegionLayer<T> {
     const Index h = shape.width, d = h / shape.heads;
     const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
     const Shard whole{}, rows{0, me, t};
-    // deviation 0: the parameter is a vector of zeros or ones, without weight decay.
+    // deviation 0: a vector of zeros or ones, without weight decay.
     const auto declare = [&](const char* part, std::vector<Index> s, Shard shard, double deviation,
                              bool ones = false) {
       list.push_back({.logical = {fmt::format("h{}.{}", number, part), std::move(s), shard},
@@ -83,7 +83,7 @@ class BlockParts : public RegionLayer<T> {
   }
 
   Index part() const { return h() / regions_.size(); }
-  // Attention of the batch's rows, from their qkv; in inference also to the rows before.
+  // Attention of the batch's rows, from their qkv; in inference also over the cached rows.
   void attend(Tensor<T>& out, const Tensor<T>& qkv, const Batch& batch, const AttentionShape& shape,
               SavedForBackward<T>& kept) {
     if (batch.rows == 0)
@@ -96,7 +96,7 @@ class BlockParts : public RegionLayer<T> {
       attention_of_rows(out.data(), cache.data(), batch.begin, batch.rows, shape);
     }
   }
-  // Adds to `grad` the gradient that comes back through the region that began with norm(x).
+  // Backward pass of the region that starts with norm(x): adds its input gradient to `grad`.
   void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
                  int x, int mean, int gain, SavedForBackward<T>& kept) {
     Tensor<T> whole(rows * h(), Use::kErrors);

@@ -1,9 +1,9 @@
 // A transformer block in the source documents' tensor-parallel form (docs/training/topics.md):
-// every product is split by outputs, and each result is gathered whole. Attention: each rank has a
-// fragment of every head's Q, K and V; Q and K are gathered, so that every rank has all scores and
-// multiplies them with its fragment of V. The backward pass gathers Q and K again, and sums their
-// gradients over the ranks. The form is here so that its cost can be measured:
-// 20 (t-1)/t bsh elements per layer where gpt_block.cc sends 8.
+// every product is sharded by outputs, and each result is all-gathered. Attention: each rank has a
+// slice of every head's Q, K and V; Q and K are all-gathered, so that every rank has all scores and
+// multiplies them with its slice of V. The backward pass gathers Q and K again, and sums their
+// gradients over the ranks. This form exists to measure its cost: 20 (t-1)/t bsh elements per
+// layer, against 8 in gpt_block.cc.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -70,7 +70,7 @@ class SeedBlock : public BlockParts<T> {
     kept[kGradProj] = copied(grad);
     Tensor<T> context(n * h(), Use::kErrors);
     linear_grad_input(context.data(), grad.data(), value(kProj), n, h(), h());
-    // Of this rank's fragment of V; what that gives for Q and K is one term of a sum over the
+    // From this rank's slice of V; the resulting gradients of Q and K are partial sums over the
     // ranks.
     const Tensor<T> fragment = own_columns(context, f(), n * shape_.heads);
     context.fill_zero();
@@ -109,7 +109,7 @@ class SeedBlock : public BlockParts<T> {
  private:
   Index size() const { return static_cast<Index>(axis_.size()); }
   Index me() const { return static_cast<Index>(axis_.rank()); }
-  Index f() const { return part() / shape_.heads; }  // columns of a fragment of a head
+  Index f() const { return part() / shape_.heads; }  // columns of a rank's slice of a head
   AttentionShape attention_shape(const Batch& batch) const {
     return {batch.samples, shape_.positions, shape_.heads, h() / shape_.heads};
   }
@@ -119,7 +119,7 @@ class SeedBlock : public BlockParts<T> {
     return to;
   }
 
-  // Q and K of all ranks, gathered; of V this rank's fragment among zeros.
+  // Returns Q and K gathered from all ranks, and this rank's slice of V; other columns of V are 0.
   Tensor<T> whole_qkv(const Tensor<T>& mine, Index n) {
     Tensor<T> whole(n * 3 * h(), Use::kWorkspace), own(n * part(), Use::kWorkspace);
     const auto put = [&](Index which, const Tensor<T>& matrix) {
@@ -134,8 +134,8 @@ class SeedBlock : public BlockParts<T> {
     return whole;
   }
 
-  // All columns of a matrix of which each rank has `columns` of each of `groups` parts of a row;
-  // rows of `mine` are `stride` apart.
+  // Returns all columns of a matrix whose rows have `groups` parts, where each rank has `columns`
+  // of each part; rows of `mine` are `stride` apart.
   Tensor<T> gather_columns(const T* mine, Index stride, Index columns, Index n, Index groups) {
     const Index own = n * groups * columns;
     Tensor<T> blocks(own * size(), Use::kWorkspace), whole(own * size(), Use::kActivations);
@@ -146,7 +146,7 @@ class SeedBlock : public BlockParts<T> {
                    n * groups, columns);
     return whole;
   }
-  // This rank's columns of the sum over the ranks of a matrix [rows][size() x columns].
+  // Returns this rank's columns of a matrix [rows][size() x columns] that is summed over ranks.
   Tensor<T> sum_columns(const Tensor<T>& whole, Index columns, Index rows) {
     Tensor<T> blocks(whole.count(), Use::kWorkspace), mine(rows * columns, Use::kErrors);
     for (Index b = 0; b < size(); ++b)
@@ -156,7 +156,7 @@ class SeedBlock : public BlockParts<T> {
     copy(mine.data(), blocks.data() + me() * mine.count(), mine.count());
     return mine;
   }
-  // This rank's columns of such a matrix, and back into it.
+  // Copy this rank's columns out of an unsharded matrix, and back into it.
   Tensor<T> own_columns(const Tensor<T>& whole, Index columns, Index rows) {
     Tensor<T> mine(rows * columns, Use::kErrors);
     copy_columns(mine.data(), columns, whole.data() + me() * columns, size() * columns, rows,

@@ -1,5 +1,5 @@
-// The two ends of the model: the embedding, and the head with its loss, on the ranks that Embed
-// names. This file does not know the blocks between.
+// The embedding, and the head with its loss, on the ranks that Embed selects. This file does not
+// know the blocks.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 
-// Declares this rank's part of a table over the vocabulary.
+// Declares this rank's shard of a table over the vocabulary.
 template <class T>
 Parameter<T> vocabulary_table(std::string name, const GptShape& shape, const GptParallel& p) {
   Parameter<T> table{.logical = {std::move(name), {shape.vocabulary, shape.width}, {}},
@@ -102,7 +102,7 @@ class Head : public RegionLayer<T> {
       table_ = list.size();
       list.push_back(vocabulary_table<T>(name, shape, parallel));
     };
-    if (shape.tied && tied_to < 0) {  // the tied copy comes first, as in the embedding
+    if (shape.tied && tied_to < 0) {  // first the tied copy, as in the embedding
       add_table("wte");
       if (parallel.has_tables()) list.back().tied_copy = true;
     }
@@ -123,7 +123,7 @@ class Head : public RegionLayer<T> {
     Tensor<T> logits(rows * n, Use::kWeightedSums);
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h(), n);
 
-    // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
+    // With a sharded vocabulary, all-reduces three numbers per row: maximum, sum, target's logit.
     cross_entropy(logits.data(), {batch.targets.data(), batch.device_targets}, first, n, rows,
                   !spread() || regions_.size() == 1,
                   batch.gradient_scale / static_cast<double>(rows), losses_.data() + batch.number,
@@ -165,7 +165,7 @@ class Head : public RegionLayer<T> {
     const Tensor<T> normal = this->norm(x, rows, kMean, norm_, forgotten);
     const Index n = vocabulary_range(shape_, regions_.parallel).count,
                 ranks = shape_.vocabulary / n;
-    Tensor<T> blocks(rows * shape_.vocabulary, Use::kWorkspace);  // of each rank's columns
+    Tensor<T> blocks(rows * shape_.vocabulary, Use::kWorkspace);  // one per rank: its columns
     T* mine = blocks.data() +
               (ranks > 1 ? static_cast<Index>(regions_.parallel.tensor->rank()) : 0) * rows * n;
     if (regions_.parallel.has_tables())
@@ -184,8 +184,8 @@ class Head : public RegionLayer<T> {
   bool spread() const { return regions_.parallel.embed == Embed::kVocabParallel; }
 
   Tensor<LossSum<T>>& losses_;
-  Index table_;  // in the list
-  int norm_;     // number of the gain among the head's parameters
+  Index table_;  // in list_
+  int norm_;     // index of the gain among the head's parameters
 };
 
 }  // namespace

@@ -3,10 +3,10 @@
 //
 //   block:  x + proj(attention(qkv(norm(x)))),  then  x + shrink(gelu(grow(norm(x))))
 //
-// qkv and grow are split by outputs ("column parallel"), attention by heads, proj and shrink by
-// inputs ("row parallel"): an all-reduce follows proj and shrink, and in the backward pass one
-// precedes each norm. Sequence parallelism also splits the rows between those regions and turns the
-// all-reduce into a reduce-scatter and an all-gather: the same bytes, less memory.
+// qkv and grow are sharded by outputs ("column parallel"), attention by heads, proj and shrink by
+// inputs ("row parallel"): an all-reduce follows proj and shrink, and precedes each norm in the
+// backward pass. Sequence parallelism also shards the rows between these regions and replaces the
+// all-reduce by a reduce-scatter and an all-gather: equal bytes, less memory.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ namespace weft::train {
 
 struct GptShape {
   Index vocabulary = 256, positions = 64, width = 64, heads = 4, layers = 4;
-  bool tied = true;  // the head uses the embedding's weight
+  bool tied = true;  // the head and the embedding share a weight
 };
 
-// Which tensor-parallel ranks have the embedding and the head: each a block of the vocabulary, each
-// all of it, or the first rank alone, which broadcasts what the others need.
+// Placement of embedding and head on tensor-parallel ranks: each rank has a block of the
+// vocabulary, or the first rank has all of it and broadcasts its results.
 enum class Embed { kVocabParallel, kOwner };
 
 struct GptParallel {
@@ -40,17 +40,17 @@ struct GptParallel {
 // One micro-batch of a step.
 struct Batch {
   Index samples = 1;
-  std::vector<Token> tokens, targets;  // samples x positions; tokens for the first stage, targets
-                                       // for the last
-  const Token *device_tokens = nullptr, *device_targets = nullptr;  // their copies, or null
+  std::vector<Token> tokens, targets;  // samples x positions; tokens in the first stage,
+                                       // targets in the last
+  const Token *device_tokens = nullptr, *device_targets = nullptr;  // device copies, or null
   double gradient_scale = 1;  // factor of the gradient of the mean loss
-  Index number = 0;           // which of the step's micro-batches on this rank
+  Index number = 0;           // index among this rank's micro-batches of the step
   // Inference with a KV cache: the tokens are rows [begin, begin + rows) of one sample, and the
-  // blocks have saved keys and values of the rows before. rows 0: all rows, as in training.
+  // keys and values of earlier rows are cached. rows 0: all rows, as in training.
   Index begin = 0, rows = 0;
 };
 
-// The tensors that a layer saves of one micro-batch; each layer names their places.
+// The tensors that a layer saves per micro-batch; each layer defines the indices.
 template <class T>
 using SavedForBackward = std::vector<Tensor<T>>;
 
@@ -58,8 +58,8 @@ template <class T>
 class Layer {
  public:
   virtual ~Layer() = default;
-  // x: [local rows][width], empty for the embedding. Returns an output of that shape, empty for the
-  // head.
+  // x: [local rows][width], empty for the embedding. Returns an output of the same shape, empty for
+  // the head.
   virtual Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) = 0;
   // Returns the gradient of x. Frees the saved tensors that backward_weight() does not need.
   virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch,
@@ -79,27 +79,27 @@ std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel
 template <class T>
 std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel, Index number,
                                           std::vector<Parameter<T>>& list);
-// Final norm, logits, loss. tied_to: the embedding's index in the list; -1: the list has none.
-// forward() writes the sum of a micro-batch's losses at Batch::number of `losses`, which must
+// Final norm, logits, loss. tied_to: the embedding's index in the list; -1: not in this list.
+// forward() writes the summed loss of a micro-batch to `losses` at Batch::number; `losses` must
 // outlive the layer.
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
                                     std::vector<Parameter<T>>& list, Tensor<LossSum<T>>& losses);
-// Returns the logits of `rows` rows, [rows][vocabulary], on every rank. x as in forward().
+// Returns the logits of `rows` rows, [rows][vocabulary], on every rank; x as in forward().
 template <class T>
 Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows);
 
-// Number of rows that this rank has between the tensor-parallel regions.
+// Returns the number of rows on this rank outside the tensor-parallel regions.
 inline Index local_rows(const GptShape& s, const GptParallel& p, Index samples) {
   const Index rows = samples * s.positions;
   return p.sequence ? rows / static_cast<Index>(p.tensor->size()) : rows;
 }
 
-// Throws Error that names the size which the ranks do not divide. Ignores parallel.tensor.
+// Throws Error with the size that is not divisible by the ranks. Ignores parallel.tensor.
 void check_shape(const GptShape& shape, int tensor_ranks, int pipeline_ranks, Index samples,
                  const GptParallel& parallel);
 
-// Number of parameters of a block, and of the whole model.
+// Returns the number of parameters of a block, and below, of the model.
 inline std::size_t block_parameters(const GptShape& shape) {
   return 12 * shape.width * shape.width + 13 * shape.width;
 }

@@ -1,6 +1,5 @@
-// The borders of a tensor-parallel region, and what layers with such regions share. Outside a
-// region a rank has all rows (the same on every rank) or, with sequence parallelism, its block of
-// the rows.
+// The borders of a tensor-parallel region, and the base class of layers with such regions. Outside
+// a region a rank has all rows (replicated) or, with sequence parallelism, its block of the rows.
 #pragma once
 
 #include <utility>
@@ -15,19 +14,19 @@ struct Regions {
   GptParallel parallel;
 
   Index size() const { return static_cast<Index>(parallel.tensor->size()); }
-  // The rank's own share of `rows` outside a region.
+  // Number of `rows` that this rank has outside a region.
   Index local(Index rows) const { return parallel.sequence ? rows / size() : rows; }
   // Index of this rank's first element among all rows; `count`: elements per rank.
   Index offset(Index count) const {
     return parallel.sequence ? static_cast<Index>(parallel.tensor->rank()) * count : 0;
   }
-  // Enters a region: collects the rows of all ranks in `whole`. Without sequence parallelism every
-  // rank has all rows already, and the call does nothing.
+  // Enters a region: all-gathers the rows in `whole`. Does nothing without sequence parallelism,
+  // where every rank already has all rows.
   template <class T>
   void gather(T* whole, Index count) const {
     if (parallel.sequence) parallel.tensor->all_gather(whole, count / size());
   }
-  // Leaves a region: sums `whole` over the ranks; with sequence parallelism only this rank's rows.
+  // Leaves a region: all-reduces `whole`; with sequence parallelism, reduce-scatters its rows.
   template <class T>
   void sum(T* whole, Index count) const {
     if (parallel.sequence)
@@ -35,7 +34,7 @@ struct Regions {
     else
       parallel.tensor->all_reduce(whole, count);
   }
-  // Enters the end of a region in the backward pass: returns the gradient of all rows, a copy.
+  // Enters a region in the backward pass: returns a copy of the gradient of all rows.
   template <class T>
   Tensor<T> gathered(const Tensor<T>& mine, Index count) const {
     Tensor<T> whole(count, Use::kErrors);
@@ -45,7 +44,7 @@ struct Regions {
   }
 };
 
-// A layer with its parameters in the stage's list, and with norms at the borders of its regions.
+// A layer with parameters in the stage's list and norms at the borders of its regions.
 template <class T>
 class RegionLayer : public Layer<T> {
  protected:
@@ -57,12 +56,12 @@ class RegionLayer : public Layer<T> {
   Index rows_of(const Batch& batch) const {
     return batch.rows > 0 ? batch.rows : batch.samples * shape_.positions;
   }
-  // Of the layer's parameter number `at`.
+  // Weights and gradient of the layer's parameter `at`.
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 
-  // Enters a region: normalises this rank's rows x and returns the normalised `rows` of all ranks.
-  // Statistics are saved at `mean` and mean + 1; the norm's bias follows its gain.
+  // Enters a region: normalizes this rank's rows x and returns the normalized `rows` of all ranks.
+  // Saves statistics at `mean` and mean + 1; the norm's bias follows its gain.
   Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, SavedForBackward<T>& kept) {
     const auto m = static_cast<Index>(mean);
     const Index local = x.count() / h();
@@ -74,7 +73,7 @@ class RegionLayer : public Layer<T> {
     regions_.gather(normal.data(), normal.count());
     return normal;
   }
-  // Adds to `grad` the gradient of the norm's input, from that of all rows of its result.
+  // Adds the gradient of the norm's input to `grad`; `whole` is the output gradient, all rows.
   void norm_grad(Tensor<T>& grad, const Tensor<T>& whole, int x, int mean, int gain,
                  SavedForBackward<T>& kept) {
     const auto m = static_cast<Index>(mean);

@@ -1,4 +1,4 @@
-// GptStage: layers, units, offload, recomputation. This file does not know where the weights lie.
+// GptStage: layers, units, offload, recomputation. Independent of where weights are stored.
 #include "train/model/gpt_stage.h"
 
 #include <algorithm>
@@ -36,12 +36,12 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   if (shape.tied && options.stages > 1 && (first() || last()) && parallel.has_tables())
     shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
 
-  // On a device each begins where memory does: products of the same shape are then the same
-  // product, with the same bits, in every layout.
+  // On a device, every parameter starts at an aligned address: products of equal shape then run the
+  // same kernel, with the same bits, in every layout.
   const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
   const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
-  // A tied embedding begins its unit in both stages, and both units are equally long: ranks that
-  // share a unit then hold the same part of the tensor in both stages.
+  // A tied embedding starts its unit in both stages, and both units have equal length: ranks that
+  // shard a unit then have the same part of the tensor in both stages.
   const std::size_t beside_embedding =
       std::max(rounded(shape.positions * shape.width, aligned), 2 * rounded(shape.width, aligned));
   std::size_t offset = 0;
@@ -54,7 +54,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
     if (static_cast<int>(units_.size()) == shared_unit_ && options.multiple > 1)
       offset =
           unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_embedding;
-    // A unit without parameters (Embed::kOwner) is one block long: collectives carry no nothing.
+    // A unit without parameters (Embed::kOwner) has one block: collectives need an element.
     offset = rounded(std::max(offset, unit.begin + 1), std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);
@@ -109,8 +109,8 @@ bool GptStage<T>::ties(int unit) const {
   return shape_.tied && first() && last() && unit == static_cast<int>(layers_.size()) - 1;
 }
 
-// What the pass needs after this unit. The head keeps its weights from its forward to its backward
-// pass; the embedding's backward pass needs none.
+// Prefetches the weights for the next unit of the pass. The head keeps its weights from forward to
+// backward; the embedding's backward pass needs none.
 template <class T>
 void GptStage<T>::expect_after(int unit, bool backward) {
   const int next = backward ? unit - 1 : unit + 1, end = static_cast<int>(layers_.size());
@@ -140,7 +140,7 @@ Tensor<T> GptStage<T>::forward(int microbatch, Tensor<T> x) {
     } else {
       x = layers_[u]->forward(std::move(x), m.batch, m.kept[u]);
     }
-    // The head's weights stay: its backward pass is next, at least in the last stage of 1F1B.
+    // The head keeps its weights: its backward pass follows, at least in the last stage of 1F1B.
     if (!evaluates_ && last() && u + 1 == layers_.size()) continue;
     store_->release_weights(unit);
     if (evaluates_ && ties(unit)) store_->release_weights(0);
@@ -150,7 +150,7 @@ Tensor<T> GptStage<T>::forward(int microbatch, Tensor<T> x) {
   return x;
 }
 
-// What a unit keeps, or its input where the rest is computed again.
+// Offloads the saved tensors of a unit, or its input if the unit is recomputed.
 template <class T>
 void GptStage<T>::send_away(int microbatch, int unit) {
   if (!offload_) return;
@@ -173,8 +173,8 @@ void GptStage<T>::bring_back(int microbatch, int unit) {
   }
 }
 
-// Gradients of a micro-batch become part of the sums together, in its W: between B and W others may
-// come, more or fewer of them with other numbers of replicas.
+// All gradients of a micro-batch are added in its W. Parameter::early gradients wait from B to W,
+// since the number of other micro-batches in between depends on the number of replicas.
 template <class T>
 Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad,
                                            bool with_weights) {

@@ -1,5 +1,5 @@
-// GptStage: the layers of a GPT on one rank of the pipeline, as a Stage. Its units (embedding, each
-// block, head) are gathered and their gradients are sent as wholes.
+// GptStage: the layers of a GPT on one pipeline rank, as a Stage. Each of its units (embedding,
+// every block, head) is gathered, and its gradients are sent, as a whole.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace weft::train {
 
-// WeightStore gives a stage a unit's weights and gradients while needed (data_parallel.h).
+// WeightStore provides a unit's weights and gradients while they are needed (data_parallel.h).
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
-  // The unit's weights are wanted next: the store may fetch them already.
+  // The stage needs the unit's weights next: the store may prefetch them.
   virtual void expect_weights(int) {}
   virtual void want_weights(int unit) = 0;
   virtual void release_weights(int unit) = 0;
   virtual void want_gradients(int unit) = 0;
-  // The gradients of one more micro-batch have been added to the unit's. The backward pass calls
-  // this from the last unit to the first.
+  // The gradients of one more micro-batch are added to the unit's gradients. The backward pass
+  // calls this from the last unit to the first.
   virtual void gradients_done(int unit) = 0;
 };
 
@@ -35,7 +35,7 @@ class GptStage : public Stage<T> {
   struct Options {
     int stage = 0, stages = 1;
     Index samples = 1;       // of a micro-batch
-    bool recompute = false;  // keep only the inputs of blocks (activation checkpointing)
+    bool recompute = false;  // save only the inputs of blocks (activation checkpointing)
     std::size_t multiple = 1;
     std::string offload =
         {};  // folder to which activations are offloaded, or "host"; empty: no offload
@@ -45,23 +45,23 @@ class GptStage : public Stage<T> {
   void set_store(WeightStore* store) { store_ = store; }
   const std::vector<Unit>& units() const { return units_; }
   std::size_t flat_count() const { return units_.back().end; }
-  // Points the unit's parameters into these flat buffers. Null: leaves those pointers unchanged.
+  // Points the unit's parameters into these flat buffers. Null: leaves the pointers unchanged.
   void bind(int unit, T* weights, T* gradients);
-  // Index of the unit with the copy of a tied embedding that another stage has too; -1: none.
+  // Index of the unit with a tied embedding whose copy is in another stage; -1: none.
   int shared_unit() const { return shared_unit_; }
   bool first() const { return options_.stage == 0; }
   bool last() const { return options_.stage + 1 == options_.stages; }
   const GptShape& shape() const { return shape_; }
 
-  // forward() of the first and of the last stage reads the micro-batch's batch, which the caller
-  // fills before, or in on_forward. The caller asks for the last one before the first forward().
+  // Input of forward() in the first and the last stage: the caller fills it before, or in
+  // on_forward. Allocates up to this one: ask for the last before the first forward().
   Batch& batch(int microbatch);
-  // forward() calls this at its begin and at its end. May be empty.
+  // forward() calls this when it starts and when it ends. May be empty.
   std::function<void(int microbatch, bool begins)> on_forward;
-  // While set, forward() keeps nothing, and no backward pass may follow.
+  // While on, forward() saves no activations, and no backward pass may follow.
   void evaluate(bool on) { evaluates_ = on; }
-  // Of the last stage: returns the mean loss of each micro-batch of the step. On a device one copy
-  // that waits for the compute stream.
+  // Last stage only: returns the mean loss of each micro-batch of the step. On a device: one copy,
+  // which synchronizes with the compute stream.
   std::vector<double> take_losses();
 
   std::size_t input_count() const override { return first() ? 0 : boundary_; }
@@ -77,22 +77,22 @@ class GptStage : public Stage<T> {
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
-  // Returns the logits at positions `begin` and after of one sample, which ends with `tokens`, for
-  // a stage that is the whole model. Keys and values of the positions before are those that earlier
-  // calls left (KV cache).
+  // Returns the logits from position `begin` on, of one sample that ends with `tokens`. The stage
+  // must be the whole model. Keys and values of earlier positions come from earlier calls (KV
+  // cache).
   Tensor<T> logits(std::vector<Token> tokens, Index begin = 0);
 
  private:
   struct MicroBatch {
     Batch batch;
     std::vector<SavedForBackward<T>> kept;  // by unit
-    std::vector<Tensor<T>> inputs;          // by unit, where the unit is recomputed
-    // By unit: gradients of Parameter::early, where W is not part of B.
+    std::vector<Tensor<T>> inputs;          // by unit, if the unit is recomputed
+    // By unit: gradients of Parameter::early, if B and W are separate.
     std::vector<SavedForBackward<T>> early;
   };
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;
-  bool ties(int unit) const;  // the unit is a head that uses this stage's embedding
+  bool ties(int unit) const;  // the unit is a head tied to this stage's embedding
   void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
@@ -115,8 +115,8 @@ class GptStage : public Stage<T> {
   std::vector<SavedForBackward<T>> cached_;  // by unit, in inference
 };
 
-// Returns the number of blocks of each stage. The last stage gets fewer, as `heads` times a rank's
-// part of the head, which tensor-parallel ranks may split or repeat, computes beside them.
+// Returns the number of blocks per stage. The last stage gets fewer, since it also computes the
+// head: `heads` times a rank's part, as tensor ranks may shard or replicate it.
 std::vector<Index> blocks_of_stages(const GptShape& shape, int stages, double heads = 1);
 
 }  // namespace weft::train

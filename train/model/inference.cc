@@ -1,4 +1,4 @@
-// Losses and samples of a trained model. This file does not know training.
+// Loss and text generation of a trained model. This file does not know training.
 #include "train/model/inference.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::vector<TensorPart<T>> Inference<T>::pieces() {
 template <class T>
 void Inference<T>::set(const std::map<std::string, std::vector<T>>& weights) {
   Axis alone;
-  GptStage<T> names(model_.shape(), {&alone}, {});  // of all tensors, in one order for all ranks
+  GptStage<T> names(model_.shape(), {&alone}, {});  // all names, in one order for all ranks
   for (const Parameter<T>& whole : names.parameters()) {
     std::vector<T> all(whole.logical.count());
     if (group_->rank() == 0) all = weights.at(whole.logical.name);
@@ -62,12 +62,12 @@ std::string Inference<T>::generate(const std::string& prompt, int bytes, double 
                                    std::uint64_t seed, bool cached) {
   const GptShape& shape = model_.shape();
   std::mt19937_64 dice(seed);
-  // Something has to come before the first byte.
+  // The model needs at least one byte of context.
   std::string text = prompt.empty() ? "\n" : prompt;
   Index known = 0;  // positions whose keys and values are cached
   for (int b = 0; b < bytes; ++b) {
     const std::size_t seen = std::min<std::size_t>(text.size(), shape.positions);
-    if (!cached || seen < text.size()) known = 0;  // every byte has another position than before
+    if (!cached || seen < text.size()) known = 0;  // the positions of all bytes changed
     std::vector<Token> tokens;
     for (std::size_t i = text.size() - seen + known; i < text.size(); ++i)
       tokens.push_back(static_cast<unsigned char>(text[i]));

@@ -7,17 +7,17 @@
 
 namespace weft::train {
 
-// The rate grows with the batch: 0.1 per 256 samples (Goyal et al., arXiv 1706.02677).
+// Linear scaling rule: the rate is 0.1 per 256 samples (Goyal et al., arXiv 1706.02677).
 inline double linear_scaling(double batch, double base = 0.1, double base_batch = 256) {
   return base * batch / base_batch;
 }
 
-// The rate rises linearly from `start` to `peak`, then falls along a cosine to `floor` or stays.
+// Linear warm-up from `start` to `peak`, then cosine decay to `floor`, or constant.
 struct RateSchedule {
   double peak = 3e-4;
   int warm_up = 0;   // steps
   double start = 0;  // rate before the first step
-  int steps = 0;     // step at which the rate reaches `floor`; 0: it stays at the peak
+  int steps = 0;     // step at which the rate reaches `floor`; 0: constant peak
   double floor = 0;
 
   double at(int step) const {  // step counts from 1
@@ -28,23 +28,23 @@ struct RateSchedule {
   }
 };
 
-// Dynamic loss scaling (Micikevicius et al., arXiv 1710.03740): the scale doubles after a number of
-// good steps; it halves, and the step is skipped, where a gradient is infinite or NaN.
+// Dynamic loss scaling (Micikevicius et al., arXiv 1710.03740): doubles the scale after
+// `growth_steps` good steps; halves it and skips the step if a gradient is inf or NaN.
 class LossScaler {
  public:
   explicit LossScaler(double scale = 65536, int growth_steps = 2000)
       : scale_(scale), growth_steps_(growth_steps) {}
   double scale() const { return scale_; }
-  int good_steps() const { return good_; }  // since the last skipped step, or the begin
-  int skipped() const { return skipped_; }  // steps without an update of the weights
-  // Takes over the state of an earlier run's scaler.
+  int good_steps() const { return good_; }  // since the last skipped step, or the start
+  int skipped() const { return skipped_; }  // steps without a weight update
+  // Restores the state of an earlier run's scaler.
   void restore(double scale, int good_steps, int skipped) {
     scale_ = scale;
     good_ = good_steps;
     skipped_ = skipped;
   }
-  void skip() { ++skipped_; }  // counts a skipped step of a run without scaling
-  // norm: that of all ranks' scaled gradients. Returns whether the optimizer may take the step.
+  void skip() { ++skipped_; }  // a skipped step without loss scaling
+  // norm: of all ranks' scaled gradients. Returns whether to apply the optimizer step.
   bool step(double norm) {
     if (!std::isfinite(norm)) {
       scale_ = std::max(1.0, scale_ / 2);

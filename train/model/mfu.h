@@ -1,10 +1,10 @@
-// Model FLOPs utilisation (MFU) of a training step (PaLM, arXiv 2204.02311, appendix B). It counts
-// the operations that the model needs; an implementation may do more (recomputation).
+// Model FLOPs utilization (MFU) of a training step (PaLM, arXiv 2204.02311, appendix B): counts the
+// operations that the model needs, not those of recomputation.
 //
 //   FLOPs per token = 6 N + 12 L d T     N parameters, L layers, d width, T positions
 //   MFU = tokens/s x FLOPs per token / (GPUs x peak)
 //
-// 12 L d T counts attention without its causal mask; 6 L d T would give lower figures. The peak is
+// 12 L d T counts attention without the causal mask; 6 L d T would give a lower MFU. The peak is
 // that of dense bf16 matrix products. The trainer, the planner and the balance of stages use these
 // functions.
 #pragma once
@@ -18,7 +18,7 @@ inline double flops_per_token(const GptShape& s) {
          12.0 * static_cast<double>(s.layers * s.width * s.positions);
 }
 
-// The part of a block, and the products of the head over the vocabulary in such parts.
+// FLOPs of one block, and below, of the head's products in units of one block.
 inline double block_flops_per_token(const GptShape& s) {
   return 6.0 * static_cast<double>(block_parameters(s)) +
          12.0 * static_cast<double>(s.width * s.positions);

@@ -1,4 +1,4 @@
-// Cuts samples on a thread and copies them to a device. This file does not know what reads them.
+// Cuts samples on a thread and copies them to a device. Independent of the model.
 #include "train/model/sample_feed.h"
 
 #include <chrono>
@@ -32,7 +32,7 @@ typename SampleFeed<T>::Samples SampleFeed<T>::cut(const Text& text, std::uint64
   return all;
 }
 
-// Takes what the thread has cut, which depends on nobody, and lets it cut the next item.
+// Takes the item that the thread has prefetched, and starts the next one on the thread.
 template <class T>
 typename SampleFeed<T>::Samples SampleFeed<T>::receive() {
   Samples all = coming_.valid() ? coming_.get() : cut(*text_, received_);
@@ -42,8 +42,8 @@ typename SampleFeed<T>::Samples SampleFeed<T>::receive() {
   return all;
 }
 
-// Begins the copy of an item to the device, which waits for those who read the slot before, and for
-// nothing that computes now.
+// Starts the copy of an item to the device. The copy waits only for the operators that read the
+// slot's previous item.
 template <class T>
 void SampleFeed<T>::send() {
   if constexpr (kOnDevice<T>) {
@@ -53,7 +53,7 @@ void SampleFeed<T>::send() {
     const Index rows = samples_ * positions_;
     if (slot.memory.empty()) {
       slot.memory = Tensor<Beside<T, float>>(2 * rows, Use::kWorkspace);
-      slot.read = context.mark(context.compute());  // by whoever had this memory
+      slot.read = context.mark(context.compute());  // by the previous user of this memory
     }
     slot.read.before(context.transfer());
     context.bring(slot.memory.data(), slot.samples.tokens.data(), rows * sizeof(Token));
@@ -110,7 +110,7 @@ void SampleFeed<T>::forget() {
   text_ = nullptr;
   copying_.clear();
   for (Slot& slot : slots_)
-    if (!slot.memory.empty()) {  // before others get this memory
+    if (!slot.memory.empty()) {  // before the memory is reused
       slot.filled.before(rank_device().compute());
       slot.memory = {};
     }

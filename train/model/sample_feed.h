@@ -1,5 +1,5 @@
-// SampleFeed: brings the samples of the next micro-batch while this one computes. A thread cuts
-// them from the text; for a device, a stream of its own copies them to device memory.
+// SampleFeed: prefetches the samples of the next micro-batch while this one computes. A thread cuts
+// them from the text; for a device, a dedicated stream copies them to device memory.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace weft::train {
 
-// When one micro-batch was brought, on the monotonic clock: from the first byte that was read to
-// the last that was written. On a device: to when the host, which does not wait, saw the copy end.
+// Load time of a micro-batch on the monotonic clock: from the first byte read to the last written.
+// On a device, end_ns is when the host (which does not block) observed the end of the copy.
 struct BroughtSamples {
   std::uint64_t item;
   std::int64_t begin_ns, end_ns;
@@ -25,7 +25,7 @@ struct BroughtSamples {
 template <class T>
 class SampleFeed {
  public:
-  // Item i is the `samples` samples of `positions` positions from number first_sample(i) on.
+  // Item i: the `samples` samples of `positions` positions, starting at sample first_sample(i).
   SampleFeed(std::function<std::uint64_t(std::uint64_t item)> first_sample, std::uint64_t seed,
              Index samples, Index positions)
       : first_sample_(std::move(first_sample)),
@@ -34,15 +34,15 @@ class SampleFeed {
         positions_(positions) {}
   ~SampleFeed() { forget(); }
 
-  // Fills the batch's tokens and targets with the item, and begins with the next one where it is
-  // less than `end`. Waits where the item is not the one that was expected. The caller calls done()
-  // after the operators that read the device's copies. Throws Error where memory does not suffice,
-  // and as Text::sample() does. `text` must live until its last item is filled, or until forget().
+  // Fills the batch's tokens and targets with the item, and prefetches the next one if it is less
+  // than `end`. Blocks if the item was not prefetched. Call done() after the operators that read
+  // the device copies. Throws Error if memory does not suffice, and like Text::sample(). `text`
+  // must live until its last item is filled, or until forget().
   void fill(Batch& batch, const Text& text, std::uint64_t item, std::uint64_t end);
   void done();
-  // Drops what was brought ahead, and waits for the thread.
+  // Drops prefetched items, and waits for the thread.
   void forget();
-  // Returns the items that were brought since the last call, in their order.
+  // Returns the items loaded since the last call, in order.
   std::vector<BroughtSamples> take_records();
 
  private:
@@ -52,7 +52,7 @@ class SampleFeed {
   };
   struct Slot {  // of device memory: tokens, then targets
     Tensor<Beside<T, float>> memory;
-    DeviceMark read, filled;  // the ends of the operators that read it, and of the copy
+    DeviceMark read, filled;  // end of the operators that read it; end of the copy
     Samples samples;
   };
 
@@ -65,11 +65,11 @@ class SampleFeed {
   const std::uint64_t seed_;
   const Index samples_, positions_;
   const Text* text_ = nullptr;
-  // The items to be filled, to be received from the thread, and the first that does not exist.
+  // The next item to fill, the next one to take from the thread, and the end of the items.
   std::uint64_t item_ = 0, received_ = 0, end_ = 0;
   std::future<Samples> coming_;
-  std::array<Slot, 2> slots_;                                  // of even and odd items, on a device
-  std::deque<std::pair<BroughtSamples, DeviceMark>> copying_;  // until the host has seen the end
+  std::array<Slot, 2> slots_;                                  // even and odd items, on a device
+  std::deque<std::pair<BroughtSamples, DeviceMark>> copying_;  // until the host observed their end
   std::vector<BroughtSamples> records_;
 };
 

@@ -1,5 +1,5 @@
-// Stage: consecutive layers of a model on one rank of the pipeline. The pipeline's runtime drives
-// stages, and checkpoints hold their parameters. A stage does not know its neighbours.
+// Stage: consecutive layers of a model on one pipeline rank. The pipeline runtime executes stages,
+// and checkpoints contain their parameters. A stage does not know its neighbors.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace weft::train {
 
-// The part of a logical tensor that a rank has: block `index` of `of` along dimension `dim`.
-// of == 1: the whole tensor, the same on every rank of the axis.
+// A rank's shard of a logical tensor: block `index` of `of` along dimension `dim`. of == 1: the
+// whole tensor, replicated on the axis.
 struct Shard {
   int dim = 0;
   int index = 0, of = 1;
 };
 
-// A part of a logical tensor; `shape` is the shape of the whole tensor.
+// A shard of a logical tensor; `shape` is the shape of the whole tensor.
 struct Logical {
   std::string name;
   std::vector<std::size_t> shape;
@@ -32,7 +32,7 @@ struct Logical {
     return n;
   }
   std::size_t count() const { return logical_count() / static_cast<std::size_t>(shard.of); }
-  // Index in the logical tensor of this part's element i (both in row-major order).
+  // Maps this shard's element i to its index in the logical tensor (both row-major).
   std::size_t logical_index(std::size_t i) const {
     std::size_t inner = 1;  // elements of one index of the sharded dimension
     for (std::size_t d = static_cast<std::size_t>(shard.dim) + 1; d < shape.size(); ++d)
@@ -43,7 +43,7 @@ struct Logical {
   }
 };
 
-// A parameter of this rank. Its pointers change where ZeRO gathers weights unit by unit.
+// A parameter of this rank. Its pointers change when ZeRO 3 gathers weights.
 template <class T>
 struct Parameter {
   Logical logical;
@@ -51,21 +51,21 @@ struct Parameter {
   bool ones = false;
   bool decays = false;     // weight decay: matrices only
   bool tied_copy = false;  // a second copy of a tensor that another stage owns
-  bool early = false;      // backward_input() makes the gradient, not backward_weight()
+  bool early = false;      // gradient computed in backward_input(), not backward_weight()
   std::size_t offset = 0;  // index in the stage's flat weights
   T* value = nullptr;      // logical.count() elements
   T* gradient = nullptr;
 };
 
-// The unit that checkpoints write and read: elements [begin, begin + count) of a part of a logical
-// tensor. The optimizer's state has names like "h0.qkv.weight/m".
+// The unit of checkpoints: elements [begin, begin + count) of a shard of a logical tensor.
+// Optimizer state has names like "h0.qkv.weight/m".
 template <class T>
 struct TensorPart {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
-  // Another stage has the same tensor, cut in other places, and writes it: checkpoints only read
-  // this part. Equal parts of several ranks need no such mark.
+  // Another stage has the same tensor, sharded differently, and writes it: checkpoints only read
+  // this part. Replicated parts need no such flag.
   bool duplicate = false;
 };
 
@@ -73,20 +73,20 @@ template <class T>
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Elements of the input tensor per micro-batch; 0 for the first stage, which has the samples.
+  // Elements of the input tensor per micro-batch; 0 for the first stage, which reads samples.
   virtual std::size_t input_count() const = 0;
   // Elements of the output tensor per micro-batch; 0 for the last stage, whose output is a loss.
   virtual std::size_t output_count() const = 0;
-  // Every micro-batch, numbered from 0, passes forward(), backward_input() and backward_weight()
-  // once, in this order; different micro-batches interleave in any order. A stage takes the tensor
-  // that arrived and returns the one that is sent, so that no message is copied. A tensor is empty
-  // where its count is 0. forward() returns the output, the others the gradient of the input.
+  // Every micro-batch, numbered from 0, runs forward(), backward_input() and backward_weight()
+  // once, in this order; micro-batches may interleave. A stage takes the received tensor and
+  // returns the tensor to send, so that no message is copied. Tensors with count 0 are empty.
+  // forward() returns the output, the others return the gradient of the input.
   virtual Tensor<T> forward(int microbatch, Tensor<T> input) = 0;
   virtual Tensor<T> backward_input(int microbatch, Tensor<T> grad_output) = 0;
-  // Adds to the gradients of the parameters. Frees the tensors saved for this micro-batch.
+  // Accumulates parameter gradients. Frees the tensors saved for this micro-batch.
   virtual void backward_weight(int microbatch) = 0;
-  // backward_input() and backward_weight() in one pass; a stage may go layer by layer, which needs
-  // less memory.
+  // backward_input() and backward_weight() in one pass; a stage may do both layer by layer, which
+  // needs less memory.
   virtual Tensor<T> backward(int microbatch, Tensor<T> grad_output) {
     Tensor<T> grad_input = backward_input(microbatch, std::move(grad_output));
     backward_weight(microbatch);

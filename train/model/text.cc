@@ -1,4 +1,4 @@
-// Text: loads a file or a text of this machine, and cuts samples. This file knows no model.
+// Text: reads a file or a text of this machine, and cuts samples. Independent of the model.
 #include "train/model/text.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ std::string read_text(const std::string& path, const char* flag) {
   std::vector<char> some(1 << 16);
   while (in.read(some.data(), static_cast<std::streamsize>(some.size())) || in.gcount() > 0)
     all.append(some.data(), static_cast<std::size_t>(in.gcount()));
-  if (in.bad())  // else a disk that fails would leave a shorter text, and nobody would know
+  if (in.bad())  // otherwise a disk error would silently shorten the text
     throw UsageError(fmt::format("{} {}: cannot be read beyond byte {}: {}; is its disk well?",
                                  flag, path, all.size(), std::strerror(errno)));
   return all;

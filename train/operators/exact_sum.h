@@ -1,6 +1,6 @@
-// ExactSum: a sum of squares whose bits depend neither on the order of the terms nor on the ranks
-// that hold them. Each square is rounded to a fixed point, which follows from the largest number of
-// all ranks, and the sum adds integers.
+// ExactSum: a sum of squares whose bits depend neither on the order of terms nor on the
+// distribution over ranks. Each square is rounded to a fixed point, which depends on the largest
+// number of all ranks, and the integers are added.
 #pragma once
 
 #include <cmath>
@@ -11,10 +11,10 @@
 namespace weft::train {
 
 struct ExactSum {
-  // The sum is high * 2^31 + low, for up to 2^31 terms. Ranks may add both by an all-reduce.
+  // The sum is high * 2^31 + low, for up to 2^31 terms. An all-reduce may add both.
   std::int64_t high = 0, low = 0;
 
-  // Returns the shift that keeps squares below 2^62. largest: of all |x| of all ranks; finite, > 0.
+  // Returns the shift that keeps squares below 2^62. largest: |x| over all ranks; finite, > 0.
   static int shift(double largest) {
     int exponent;
     std::frexp(largest, &exponent);
@@ -23,7 +23,7 @@ struct ExactSum {
   template <class T>
   void add_squares(const T* x, std::size_t count, int shift) {
     for (std::size_t i = 0; i < count; ++i) {
-      // The number is shifted before it is squared: squares of doubles may be infinite.
+      // Shifts before squaring, because squares of doubles may overflow.
       const double below = std::ldexp(static_cast<double>(x[i]), shift / 2);
       const auto fixed = static_cast<std::int64_t>(below * below);
       high += fixed >> 31;
@@ -35,7 +35,7 @@ struct ExactSum {
   }
 };
 
-// Returns the largest |x|; infinity where an element is not finite.
+// Returns the largest |x|; infinity if an element is inf or NaN.
 template <class T>
 double largest_of(const T* x, std::size_t count) {
   double most = 0;

@@ -1,4 +1,4 @@
-// What is said where memory ends. This file knows no tensors.
+// The out-of-memory error. Independent of tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Allocates, copies and clears memory for elements of a type, in host or device memory as the type
-// says (base/types.h). For host memory these functions use the standard library.
+// Allocates, copies and clears memory for elements of a type, in the host or device memory of the
+// type (base/types.h). For host memory these functions use the standard library.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace weft::train {
 inline DeviceContext& rank_device() { return DeviceContext::of_this_rank(); }
 void zero_on_device(void* to, std::size_t bytes);
 
-// Throws Error that names the size and the flags that need less memory.
+// Throws Error with the size and the flags that reduce memory.
 [[noreturn]] void out_of_memory(std::size_t count, std::size_t bytes_of_each);
 
 template <class T>
@@ -61,7 +61,7 @@ void set_zero(T* to, std::size_t count) {
     std::memset(to, 0, count * sizeof(T));
 }
 
-// Copies elements to numbers of the host.
+// Copies elements to host numbers. Blocks.
 template <class T>
 void to_host(HostOf<T>* to, const T* from, std::size_t count) {
   if constexpr (std::is_same_v<T, HostOf<T>>)
@@ -78,7 +78,7 @@ void to_host(HostOf<T>* to, const T* from, std::size_t count) {
       to[i] = kernels::Codec<typename T::Element>::widen(stored[i].stored);
   }
 }
-// Copies numbers of the host to elements; rounds where T has fewer digits.
+// Copies host numbers to elements, rounded if T has fewer bits.
 template <class T>
 void from_host(T* to, const HostOf<T>* from, std::size_t count) {
   if constexpr (std::is_same_v<T, HostOf<T>>)

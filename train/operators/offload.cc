@@ -1,4 +1,4 @@
-// The unnamed file of offloads. This file does not know tensors.
+// The unnamed file of offloads. Independent of tensors.
 #include "train/operators/offload.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-// Moves all bytes, however many the kernel takes at once.
+// Repeats partial reads or writes until all bytes are transferred.
 template <class Move>
 void all_of(std::size_t bytes, const char* what, const std::string& folder, Move move) {
   for (std::size_t done = 0; done < bytes;) {

@@ -1,7 +1,7 @@
 // Offload: moves tensors from memory to an unnamed file and back: activations between forward and
-// backward pass, optimizer state between two steps. The file ends with the process. Calls block
-// while the file is written or read (mostly the kernel's page cache). For device tensors,
-// DeviceOffload takes the file's place.
+// backward pass, optimizer state between steps. The file is deleted when the process ends. Calls
+// block for the file I/O (mostly the kernel's page cache). For device tensors, DeviceOffload
+// replaces the file.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@
 
 namespace weft::train {
 
-// OffloadFile: blocks of bytes in an unnamed file; freed places are used again for blocks of the
-// same size.
+// OffloadFile: blocks of bytes in an unnamed file; freed blocks are reused for blocks of equal
+// size.
 class OffloadFile {
  public:
-  // Throws Error where the folder does not allow such a file.
+  // Throws Error if no such file can be created in the folder.
   explicit OffloadFile(const std::string& folder);
   ~OffloadFile();
   OffloadFile(const OffloadFile&) = delete;
   OffloadFile& operator=(const OffloadFile&) = delete;
 
-  std::uint64_t write(const void* data, std::size_t bytes);       // returns the place
-  void read(std::uint64_t place, void* data, std::size_t bytes);  // frees the place
+  std::uint64_t write(const void* data, std::size_t bytes);       // returns the offset
+  void read(std::uint64_t place, void* data, std::size_t bytes);  // frees the block
   void release(std::uint64_t place, std::size_t bytes) { free_[bytes].push_back(place); }
   std::uint64_t bytes_moved() const { return moved_; }
 
@@ -34,7 +34,7 @@ class OffloadFile {
   std::string folder_;
   int fd_ = -1;
   std::uint64_t end_ = 0, moved_ = 0;
-  std::map<std::size_t, std::vector<std::uint64_t>> free_;  // free places by size
+  std::map<std::size_t, std::vector<std::uint64_t>> free_;  // free offsets by size
 };
 
 template <class T>
@@ -42,7 +42,7 @@ class Offload {
  public:
   explicit Offload(const std::string& folder) : file_(folder) {}
 
-  // Writes the tensors, frees their memory and empties the list. Replaces earlier tensors of `key`.
+  // Writes the tensors, frees their memory and clears the list. Replaces earlier tensors of `key`.
   void put(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
     std::vector<Place>& places = away_[key];
     for (const Place& p : places)
@@ -53,7 +53,7 @@ class Offload {
           {t.empty() ? 0 : file_.write(t.data(), t.bytes()), t.count(), t.use(), t.empty()});
     tensors.clear();
   }
-  // Reads the tensors of `key` back and forgets the key; without such tensors does nothing.
+  // Reads the tensors of `key` back and removes the key; does nothing if there are none.
   void get(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
     const auto node = away_.extract(key);
     if (node.empty()) return;

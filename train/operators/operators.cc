@@ -1,4 +1,4 @@
-// Operators on the CPU besides matrix products and optimizers. This file knows shapes, no ranks.
+// Operators on the CPU besides matrix products and optimizers. Knows shapes, no ranks.
 #include "train/operators/operators.h"
 
 #include <bit>
@@ -12,12 +12,12 @@
 namespace weft::train {
 namespace {
 
-// Sums in lanes (simd) are the same for the same count, wherever the numbers lie.
+// SIMD sums depend only on the count, not on the alignment of the data.
 
 double exponential(double x) { return std::exp(x); }
-// Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorise; 2 units in the last
-// place. NaN stays NaN by r; its power of two is that of `at`, since no integer is NaN. GCC takes
-// `at` for a vector's maximum, and leaves a loop alone that compares a number with itself.
+// Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorize; 2 ulp. NaN propagates
+// through r; the power of two uses `at`, as NaN has no integer. GCC recognizes `at` as a vector
+// maximum, but does not vectorize a loop that compares a number with itself.
 inline float exponential(float x) {
   x = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
   const float at = x > -87.3f ? x : -87.3f;
@@ -68,10 +68,10 @@ T exp_and_sum(T* x, T shift, Index n) {
 constexpr double kGeluScale = 0.7978845608028654;  // sqrt(2 / pi)
 constexpr double kGeluCube = 0.044715;
 
-constexpr Index kRowElements = 16384;  // of a piece of rows: some 10 us
-constexpr Index kElements = 32768;     // of a piece of elements
+constexpr Index kRowElements = 16384;  // elements in a piece of rows: about 10 us
+constexpr Index kElements = 32768;     // elements in an elementwise piece
 
-// Columns: with all their rows; a cache line at least.
+// Columns of a piece, with all their rows; at least a cache line.
 Index columns_of_piece(Index width) { return std::max<Index>(64, (width + 7) / 8); }
 Index rows_of_piece(Index width) { return 1 + (kRowElements - 1) / std::max<Index>(width, 1); }
 
@@ -116,7 +116,7 @@ WEFT_WIDE void norm_rows_grad(T* grad_x, const T* grad_y, const T* x, const T* m
       grad_x[i] += (grad_y[i] * gain[i] - sum - (x[i] - mu) * s * projection) * s;
   }
 }
-// Columns [begin, end), over all rows.
+// Computes columns [begin, end), over all rows.
 template <class T>
 WEFT_WIDE void norm_columns_grad(T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
                                  const T* mean, const T* rstd, Index rows, Index width, Index begin,
@@ -131,7 +131,7 @@ WEFT_WIDE void norm_columns_grad(T* grad_gain, T* grad_bias, const T* grad_y, co
   }
 }
 
-// Rows [first, first + rows) of one head: scores of `seen` keys become probabilities.
+// Rows [first, first + rows) of one head: converts the scores of `seen` keys to probabilities.
 template <class T>
 WEFT_WIDE void softmax_rows(T* p, T* log_sum, Index first, Index rows, Index seen) {
   for (Index i = 0; i < rows; ++i, p += seen) {
@@ -143,7 +143,7 @@ WEFT_WIDE void softmax_rows(T* p, T* log_sum, Index first, Index rows, Index see
     std::memset(p + keys, 0, (seen - keys) * sizeof(T));
   }
 }
-// Turns scores p into probabilities and their gradients g into those of the scores.
+// Converts scores p to probabilities, and gradients g of probabilities to gradients of scores.
 template <class T>
 WEFT_WIDE void softmax_rows_grad(T* g, T* p, const T* log_sum, const T* grad_out, const T* out,
                                  Index out_stride, Index width, Index first, Index rows, Index seen,
@@ -234,10 +234,10 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
 
 namespace {
 
-// Rows of a head whose scores a thread computes at once, with the keys up to the last row.
+// Rows of a head per block of scores, with all keys up to the last row.
 constexpr Index kAttentionRows = 128;
 
-// Calls f(first row, rows, keys) for all rows of a head, the last ones first.
+// Calls f(first row, rows, keys) for all row blocks of a head, last block first.
 template <class F>
 void in_row_blocks(Index positions, F f) {
   for (Index end = positions; end > 0;) {
@@ -314,7 +314,7 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>*
     T *to = grad_qkv + at, *p = scores.data() + 2 * worker * most, *g = p + most;
     in_row_blocks(n, [&](Index first, Index rows, Index seen) {
       const T *go = grad_out + place + first * w, *qi = q + first * stride;
-      const T old = seen == n ? T(0) : T(1);  // the first call sees all keys
+      const T old = seen == n ? T(0) : T(1);  // the first block sees all keys
       gemm<T>(false, true, rows, seen, d, factor, qi, stride, k, stride, 0, p, seen);
       gemm<T>(false, true, rows, seen, d, 1, go, w, v, stride, 0, g, seen);
       softmax_rows_grad(g, p, log_sum + piece * n + first, go, out + place + first * w, w, d, first,
@@ -342,7 +342,7 @@ void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
 template <class T>
 void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width) {
   for (Index r = 0; r < rows; ++r) {
-    const Index i = static_cast<Index>(tokens[r]) - first;  // wraps around below first
+    const Index i = static_cast<Index>(tokens[r]) - first;  // wraps around if less than `first`
     if (i < n)
       std::memcpy(out + r * width, table + i * width, width * sizeof(T));
     else
@@ -440,7 +440,7 @@ requires(!kOnDevice<T>) void sum_losses(LossSum<T>* loss, const Wide<T>* sum, co
   for (Index r = 0; r < rows; ++r) *loss += static_cast<double>(std::log(sum[r]) - target[r]);
 }
 
-// Sums each piece, then adds the pieces in their order.
+// Sums each piece, then adds the sums in order: the bits do not depend on the threads.
 template <class T>
 void add_squares(Beside<T, double>* total, const T* x, Index count) {
   std::vector<double> sums((count + kElements - 1) / kElements);

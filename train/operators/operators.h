@@ -1,14 +1,12 @@
-// The operators of both backends. An operator is declared for elements of the processor (float,
-// double: operators.cc) and, by the lists at the end, for those that kernels compute
-// (device/operators.cc): 16-bit elements of the processor, and those of a device; the type of the
-// numbers selects. On the processor OpenBLAS computes matrix products, loops do the rest, on the
-// threads of base/threads.h. On a device operators return at once and run in the order of the
-// compute stream (device/context.h). Operators know shapes only; gpt_layers.h knows which rank
-// holds which part.
+// The operators of both backends. An operator is declared for elements on the CPU (float, double:
+// operators.cc) and, by the lists at the end, for those computed by kernels (device/operators.cc):
+// 16-bit elements on the CPU, and elements on a device; overload resolution selects. On the CPU
+// OpenBLAS computes matrix products and loops the rest, on the threads of base/threads.h. On a
+// device operators are asynchronous and run on the compute stream (device/context.h). Operators
+// know shapes only; gpt_layers.h knows how ranks shard tensors.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. An operator
-// that "adds" adds its result to the destination. rows = samples x positions. Wide<T> is T on the
-// processor.
+// that "adds" accumulates in its destination. rows = samples x positions. Wide<T> is T on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +24,7 @@ namespace weft::train {
 using Token = std::int32_t;
 using Index = std::size_t;
 
-// Tokens or targets in host memory; `device`: their copy in device memory, null: there is none yet.
+// Tokens or targets in host memory; `device`: their copy in device memory, or null.
 struct Tokens {
   Tokens(const Token* host_, const Token* device_ = nullptr) : host(host_), device(device_) {}
   Token operator[](Index i) const { return host[i]; }
@@ -37,12 +35,12 @@ template <class T>
 concept DeviceElement = kOnDevice<T>;
 template <class T>
 concept HalfElement = kHasMaster<T> && !kOnDevice<T>;
-// Elements whose operators are made of kernels (device/operators.cc).
+// Elements whose operators are built from kernels (device/operators.cc).
 template <class T>
 concept KernelElement = DeviceElement<T> || HalfElement<T>;
 
-// On the processor only: c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements
-// from row to row.
+// CPU only: c[m][n] = alpha a b + beta c, where a or b may be transposed. Strides are elements
+// between rows.
 template <class T>
 void gemm(bool transpose_a, bool transpose_b, Index m, Index n, Index k, T alpha, const T* a,
           Index a_stride, const T* b, Index b_stride, T beta, T* c, Index c_stride);
@@ -53,7 +51,7 @@ void linear(T* y, const T* x, const T* w, const T* bias, Index rows, Index in, I
 // grad_x = grad_y w
 template <class T>
 void linear_grad_input(T* grad_x, const T* grad_y, const T* w, Index rows, Index in, Index out);
-// Adds to grad_w and, unless null, to grad_bias.
+// Accumulates in grad_w and, unless null, in grad_bias.
 template <class T>
 void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, Index rows, Index in,
                         Index out);
@@ -62,7 +60,7 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
 template <class T>
 void layer_norm(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const T* gain, const T* bias,
                 Index rows, Index width);
-// Adds to all three gradients.
+// Accumulates in all three gradients.
 template <class T>
 void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
                      const Wide<T>* mean, const Wide<T>* rstd, const T* gain, Index rows,
@@ -74,26 +72,26 @@ struct AttentionShape {
   Index rows() const { return batch * positions; }
   Index numbers() const { return batch * heads * positions; }
 };
-// out[rows][heads x head_width] from qkv[rows][3][heads x head_width]; causal, scores scaled by
-// 1 / sqrt(head_width). Also writes the logarithm of each row's sum of exp(score),
-// log_sum[batch][heads][positions]: all that attention_grad() needs of the scores.
+// out[rows][heads x head_width] from qkv[rows][3][heads x head_width]; causal, scores scaled by 1 /
+// sqrt(head_width). Also writes log(sum of exp(score)) per row, log_sum[batch][heads][positions],
+// the only statistics that attention_grad() needs.
 template <class T>
 void attention(T* out, Wide<T>* log_sum, const T* qkv, const AttentionShape& s);
-// The same for rows [begin, begin + rows) of one sample, each to all rows up to it: out has those
-// rows, and `cache`, qkv of all rows so far, is a KV cache. On the processor only.
+// CPU only: attention with a KV cache, for rows [begin, begin + rows) of one sample, each over all
+// rows up to it. `cache`: qkv of all rows so far; out: the new rows.
 template <class T>
 void attention_of_rows(T* out, const T* cache, Index begin, Index rows, const AttentionShape& s);
 template <class T>
 void attention_grad(T* grad_qkv, const T* grad_out, const T* out, const Wide<T>* log_sum,
                     const T* qkv, const AttentionShape& s);
 
-// y = gelu(x), by GPT-2's approximation with tanh.
+// y = gelu(x), GPT-2's tanh approximation.
 template <class T>
 void gelu(T* y, const T* x, Index count);
 template <class T>
 void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count);  // grad_x may be grad_y
 
-// out[row] = table[tokens[row] - first], zeros for a token that is not in [first, first + n).
+// out[row] = table[tokens[row] - first], or zeros if the token is not in [first, first + n).
 template <class T>
 void embed(T* out, const T* table, Tokens tokens, Index first, Index n, Index rows, Index width);
 // Adds each row of grad_out to its token's row of grad_table.
@@ -116,36 +114,36 @@ void scale(T* x, HostOf<T> factor, Index count);
 // out = x + y + bias in each row.
 template <class T>
 void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width);
-// Adds every row of x to `to`, in their order.
+// Adds the rows of x to `to`, in order.
 template <class T>
 void add_columns(T* to, const T* x, Index rows, Index width);
-// to[row][columns] = from[row][columns]; strides are the distances of rows in elements.
+// to[row][columns] = from[row][columns]; strides in elements.
 template <class T>
 void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
                   Index columns);
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
-// It has three steps, since the vocabulary may be split over ranks: a rank has columns [first,
-// first + n). cross_entropy() reduces maximum, sum and target over the ranks between the steps.
-// This first step writes the maximum of each row.
+// Three steps, since the vocabulary may be sharded over ranks: a rank has columns [first, first +
+// n). Between the steps, cross_entropy() reduces maximum, sum and target over the ranks. This first
+// step writes the maximum of each row.
 template <class T>
 void row_maximum(Wide<T>* maximum, const T* logits, Index rows, Index n);
-// sum = the row's sum of exp(logit - maximum); target = the target's logit - maximum, or 0 where
-// another rank has the target's column. The processor keeps the exponentials in place of the
-// logits; on a device 16 bits would lose digits.
+// Second step: sum of exp(logit - maximum) per row; target = the target's logit - maximum, or 0 if
+// another rank has the target's column. On the CPU the exponentials replace the logits; on a device
+// 16 bits would lose precision.
 template <class T>
 void row_exp(T* logits, Wide<T>* sum, Wide<T>* target, const Wide<T>* maximum, Tokens targets,
              Index first, Index n, Index rows);
-// logits = scale (softmax - one_hot(target)), after row_exp().
+// Third step, after row_exp(): logits = scale (softmax - one_hot(target)).
 template <class T>
 void cross_entropy_grad(T* logits, const Wide<T>* maximum, const Wide<T>* sum, Tokens targets,
                         Index first, Index n, Index rows, HostOf<T> scale);
-// All three for a rank with the whole vocabulary.
+// All three steps for an unsharded vocabulary.
 template <class T>
 void whole_cross_entropy(T* logits, Wide<T>* sum, Wide<T>* target, Tokens targets, Index n,
                          Index rows, HostOf<T> scale);
-// *loss = the sum of the rows' log(sum) - target. No argument tells T.
+// *loss = the sum over rows of log(sum) - target. T cannot be deduced.
 template <class T>
 requires(!kOnDevice<T>) void sum_losses(LossSum<T>* loss, const Wide<T>* sum, const Wide<T>* target,
                                         Index rows);
@@ -170,7 +168,7 @@ struct AdamW {
   double rate, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
   int step = 1;  // from 1
 };
-// One step of the optimizer, in fp32 or fp64. Moments that the optimizer lacks are null.
+// One optimizer step, in fp32 or fp64. Moments that the optimizer does not have are null.
 struct Update {
   bool adam = true;
   AdamW how{};  // SGD uses rate and decay
@@ -180,7 +178,7 @@ template <class T>
 void update_weights(T* w, Wide<T>* moment1, Wide<T>* moment2, const T* gradient, Index count,
                     const Update& u);
 
-// Rounds numbers to elements, and back; where these are not the same.
+// Rounds master elements to 16 bits, and widens.
 template <KernelElement T>
 void narrow(T* to, const Wide<T>* from, Index count);
 template <KernelElement T>
@@ -234,9 +232,8 @@ WEFT_OPTIMIZER(template <DeviceElement T>, T)
 // ---- what is made of operators ---------------------------------------------------------------
 
 // *loss = the sum of the rows' losses. Replaces the logits by the gradient of that sum times
-// `scale`. The rank has columns [first, first + n); reduce(numbers, count, operator) reduces
-// numbers over the ranks that share the vocabulary. whole: the rank has all columns and does not
-// reduce.
+// `scale`. The rank has columns [first, first + n); reduce(numbers, count, op) all-reduces over the
+// ranks that shard the vocabulary. whole: the rank has all columns, and reduce is not called.
 template <class T, class Reduce>
 void cross_entropy(T* logits, Tokens targets, Index first, Index n, Index rows, bool whole,
                    double scale, LossSum<T>* loss, Reduce reduce) {
@@ -260,7 +257,7 @@ template <class T>
 class SquareSum {
  public:
   void add(const T* x, Index count) { add_squares(total_.data(), x, count); }
-  double value() {  // waits for the device
+  double value() {  // synchronizes with the device
     double sum = 0;
     to_host(&sum, total_.data(), 1);
     return sum;
@@ -270,18 +267,18 @@ class SquareSum {
   Tensor<Beside<T, double>> total_ = Tensor<Beside<T, double>>::zeros(1, Use::kWorkspace);
 };
 
-// Exact sum of squares of several pieces: the same bits for any cut into pieces (exact_sum.h).
+// Exact sum of squares of several pieces, with the same bits for any partition (exact_sum.h).
 template <class T>
 class ExactSquares {
  public:
   void see(const T* x, Index count) { see_largest(most_.data(), x, count); }
   void add(const T* x, Index count, int shift) { add_exact_squares(sums_.data(), x, count, shift); }
-  double largest() {  // waits for the device
+  double largest() {  // synchronizes with the device
     std::vector<double> parts(most_.count());
     to_host(parts.data(), most_.data(), parts.size());
     return *std::max_element(parts.begin(), parts.end());
   }
-  ExactSum sum() {  // waits for the device
+  ExactSum sum() {  // synchronizes with the device
     std::vector<std::int64_t> parts(sums_.count());
     to_host(parts.data(), sums_.data(), parts.size());
     const auto half = parts.begin() + kExactParts<T>;

@@ -1,5 +1,5 @@
-// Matrix products. The rank's threads share the tiles of a product; OpenBLAS computes a tile on one
-// thread. OpenBLAS's own threads would spin against the rank's and meet at every product.
+// Matrix products. The rank's threads share the tiles of a product; OpenBLAS computes each tile on
+// one thread, because its own threads would compete with the rank's and synchronize per product.
 #include <cblas.h>
 
 #include <bit>
@@ -10,12 +10,12 @@
 namespace weft::train {
 namespace {
 
-// Tiles along a side: about 512 long, at most 16, so that packing the other side again for each
-// costs little. By the shape alone, so that the bits do not depend on the number of threads.
+// Tiles along a side: about 512 long, at most 16, so that repacking the other side per tile is
+// cheap. Depends only on the shape, so the bits do not depend on the number of threads.
 Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) / 640), 16); }
 
-constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads at once: 25 us
-constexpr Index kWorthSplitting = 1 << 21;  // multiply-adds: 20 us of one core
+constexpr Index kOfRowPiece = 1 << 16;      // elements that a thread reads per piece: 25 us
+constexpr Index kWorthSplitting = 1 << 21;  // multiply-adds: 20 us on one core
 
 template <class T>
 void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k, T alpha,
@@ -30,8 +30,8 @@ void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k,
                 beta, c, i(c_stride));
 }
 
-// A row times a transposed matrix, as of a single token: memory gives the matrix once, and that is
-// all the time it takes. A tile of one row would pack the matrix first.
+// A row times a transposed matrix (inference of one token). Memory-bound: reads the matrix once,
+// where a one-row GEMM would pack it first.
 template <class T>
 void one_row(Index n, Index k, T alpha, const T* a, const T* b, Index b_stride, T beta, T* c) {
   in_ranges(n, 16 + kOfRowPiece / (k + 1), [=](Index begin, Index end) {

@@ -1,4 +1,4 @@
-// AdamW and SGD on the CPU, element by element. This file does not know which rank has which part.
+// AdamW and SGD on the CPU, element by element. Independent of sharding.
 #include <cmath>
 
 #include "train/operators/operators.h"
@@ -7,7 +7,7 @@
 namespace weft::train {
 namespace {
 
-constexpr Index kUpdatePiece = 16384;  // elements: some 10 us
+constexpr Index kUpdatePiece = 16384;  // elements: about 10 us
 
 template <class T>
 WEFT_WIDE void adamw_part(T* w, T* m, T* v, const T* gradient, Index count, T b1, T b2, T step,

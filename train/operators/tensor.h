@@ -1,5 +1,5 @@
-// Tensor: an owning buffer of T, in host or device memory as T says. The ledger counts its bytes
-// under the tensor's Use. A tensor does not know its shape.
+// Tensor: an owning buffer of T, in the host or device memory of T. The ledger counts its bytes
+// under the tensor's Use. A tensor has no shape.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace weft::train {
 
-// Movable. A tensor must end on the thread that made it, whose ledger counts its bytes.
+// Movable. Must be destroyed on the thread that constructed it, whose ledger counts its bytes.
 template <class T>
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(std::size_t count, Use use)  // not initialised
+  Tensor(std::size_t count, Use use)  // not initialized
       : data_(allocate<T>(count)), count_(count), use_(use) {
     MemoryLedger::of_this_rank().add(use_, count_ * sizeof(T));
   }

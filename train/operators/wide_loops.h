@@ -1,6 +1,6 @@
-// WEFT_WIDE compiles a function twice, for AVX2 and for all other processors; the loader picks one.
-// Neither fuses a product with a sum, but sums have different lanes, so bits may differ between
-// processors. Sanitizers do not work with the loader's choice.
+// WEFT_WIDE compiles a function twice, for AVX2 and for other CPUs; the loader selects one (ifunc).
+// Neither uses FMA, but sums have different numbers of lanes, so bits may differ between CPUs.
+// Sanitizers do not support ifuncs.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

@@ -1,5 +1,5 @@
-// Memory, norm, update and tensor parts of a stage; gradient_buckets.cc sends gradients. This file
-// knows neither the layers nor what a mode sends.
+// Memory, norm, update and checkpoint parts of a stage; gradient_buckets.cc sends gradients. This
+// file knows neither the layers nor what a mode sends.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ DataParallel<T>::~DataParallel() {
   stage_.set_store(nullptr);
 }
 
-// Buckets follow the backward pass, from the end of the flat buffer. The shared unit has buckets of
-// its own, which the stage with the other copy cuts alike.
+// Buckets follow the backward pass, from the end of the flat buffer. The shared unit has separate
+// buckets, so that the stage with the other copy has the same ones.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
   most = std::max(most / shards() * shards(), shards());
@@ -62,7 +62,7 @@ void DataParallel<T>::make_buckets(std::size_t most) {
     const int shared = stage_.shared_unit();
     std::size_t end = unit.end;
     if (!buckets_.empty() && u != shared && buckets_.back().unit != shared) {
-      // Fills up the bucket of the units before.
+      // Extends the bucket of the previous units.
       Bucket& open = buckets_.back();
       const std::size_t more = std::min(most - std::min(open.count(), most), end - unit.begin);
       open.begin -= more;
@@ -145,7 +145,7 @@ void DataParallel<T>::each_piece(const std::function<void(const Parameter<T>&, s
   }
 }
 
-// What counts in the norm: an element that several ranks have counts on one of them.
+// Visits the gradients that count in the norm: one rank counts an element that several ranks have.
 template <class T>
 template <class See>
 void DataParallel<T>::each_gradient(See see) const {
@@ -208,7 +208,7 @@ void DataParallel<T>::update(int step, double rate, double scale) {
   forget_gradients();
 }
 
-// Time only counts where ranks share.
+// Adds the time only if there are other ranks.
 template <class T>
 void DataParallel<T>::timed_share() {
   const double start = now_s();
@@ -226,7 +226,7 @@ void DataParallel<T>::forget_gradients() {
 
 template <class T>
 std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
-  state_.bring_back();  // stays until the next update
+  state_.bring_back();  // stays in memory until the next update
   copies_.clear();
   std::vector<TensorPart<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {

@@ -1,5 +1,5 @@
-// DataParallel: keeps the weights, gradients and optimizer state of a stage, and sums gradients
-// over all replicas while the backward pass still runs.
+// DataParallel: has the weights, gradients and optimizer state of a stage, and sums gradients over
+// all replicas while the backward pass still runs.
 //
 // clang-format off
 //   ZeRO  weights  gradients  optimizer  sent per step (n ranks, Psi parameters, one micro-batch)
@@ -9,11 +9,11 @@
 //   3     1/s      1/s        1/s        + all-gathers of weights     3 (n-1)/n Psi
 // clang-format on
 //
-// (Rajbhandari et al., arXiv 1910.02054.) s: the number of ranks of Mesh::shard, n unless in groups
-// (MiCS).
+// (Rajbhandari et al., arXiv 1910.02054.) s: the size of Mesh::shard, which is n except with shard
+// groups (MiCS).
 //
-// This class is the common base, and by itself ZeRO 0: buckets, sums, norm, update. Each other mode
-// is a short file that overrides what differs:
+// This class is the base class and implements ZeRO 0: buckets, sums, norm, update. Each other mode
+// is a short file with the overrides:
 //
 //   zero1.h             reduce-scatter and all-gather, groups of replicas
 //   zero2.h             gradients of a unit leave after each micro-batch; a rank keeps its part
@@ -25,9 +25,8 @@
 // Gradients are sent in buckets: parts of the flat buffer of at most bucket_bytes, from the
 // buffer's end, where the backward pass begins.
 //
-// 16-bit gradients of a micro-batch are added to sums in fp32, which travel and which the update
-// reads: 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments
-// 8).
+// 16-bit gradients of a micro-batch accumulate in fp32 sums, which are sent and used by the update:
+// 20 bytes per parameter without ZeRO (weight 2, gradient 2, sum 4, master weight 4, moments 8).
 #pragma once
 
 #include <deque>
@@ -48,31 +47,31 @@ struct DataParallelOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true;
-  // The sum over micro-batches has one order for any number of replicas: see deterministic.h.
+  // Sums micro-batches in one order for any number of replicas: see deterministic.h.
   bool deterministic = false;
   int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
   std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
   bool server = false;  // the first replica is a parameter server, with ZeRO 0
-  int stages = 1;       // stages of this rank, each with a DataParallel
-  // How gradients in fp32 are written on their way, with error feedback; ZeRO 0 only.
+  int stages = 1;       // model chunks of this rank, each with a DataParallel
+  // Codec of fp32 gradients in the all-reduce, with error feedback; ZeRO 0 only.
   Codec codec = Codec::kNone;
 };
 
 template <class T>
 class DataParallel : public WeightStore {
  public:
-  // Of ZeRO 0; make_data_parallel() makes the other modes. `stage` and `mesh` must outlive this
-  // object. The length of the stage's flat buffer is a multiple of mesh.shard.size().
+  // For ZeRO 0; make_data_parallel() constructs the other modes. `stage` and `mesh` must outlive
+  // this object. The length of the stage's flat buffer is a multiple of mesh.shard.size().
   DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
                const OptimizerOptions& optimizer);
   ~DataParallel() override;
 
   // Sets every weight from the seed, the tensor's name and the index in the logical tensor, so that
-  // all layouts begin with the same model.
+  // all layouts start with the same model.
   void initialise(std::uint64_t seed);
-  // Sets every weight of this rank to value(parameter, index); all of the rank's threads call
-  // value.
+  // Sets every weight of this rank to value(parameter, index). Threads of the rank call `value`
+  // concurrently.
   void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
   void want_weights(int) override { poll(); }
@@ -82,25 +81,25 @@ class DataParallel : public WeightStore {
   // Advances the buckets in flight. The trainer calls this between operators.
   virtual void poll();
 
-  // Must follow the last micro-batch: waits until this rank's part of the gradients is the sum over
+  // Call after the last micro-batch: waits until this rank's part of the gradients is reduced over
   // all replicas.
   virtual void finish();
   // Returns the sum of squares of this rank's part of the gradients. An element that several ranks
-  // have counts on one of them.
+  // have counts on only one of them.
   double squares() const;
   // Returns the largest |gradient| of this rank's part, for ExactSum::shift (deterministic mode).
   double largest() const;
-  // Adds the squares of this rank's part; the sum has the same bits for any cut into parts.
+  // Adds the squares of this rank's part; the bits of the sum do not depend on how it is split.
   void add_squares(ExactSum& sum, int shift) const;
-  // Takes the optimizer's step number `step` (from 1) with gradients times `scale`. Afterwards
-  // every rank has the weights it needs, and the gradients are zero.
+  // Performs optimizer step `step` (from 1) with gradients times `scale`. Afterwards every rank has
+  // the weights that it needs, and the gradients are zero.
   void update(int step, double rate, double scale);
   void forget_gradients();  // a skipped step calls this instead of update()
 
-  // Returns this rank's part of weights, master weights and optimizer state; for a device, copies
-  // in host memory.
+  // Returns this rank's part of weights, master weights and optimizer state; on a device, copies in
+  // host memory.
   std::vector<TensorPart<HostOf<T>>> pieces();
-  // Must follow a load into pieces(): every rank gets the weights it needs.
+  // Call after a load into pieces(): gives every rank the weights that it needs.
   void restored();
   // Calls see(parameter) unit by unit, with all weights of the unit gathered.
   void visit(const std::function<void(const Parameter<T>&)>& see);
@@ -121,28 +120,27 @@ class DataParallel : public WeightStore {
   struct BucketInFlight {
     const Bucket* bucket;
     Sum* data;            // of the whole bucket
-    Tensor<Sum> own;      // the bucket's memory, where the unit gave up its gradients
+    Tensor<Sum> own;      // the bucket's memory, if moved from the unit
     Tensor<Sum> blocks;   // every rank's block of this rank's part (deterministic mode)
-    Request handle;       // of the call under way
-    Request first_half;   // on a device, where both halves are called together
-    bool second = false;  // `handle` belongs to the second half
+    Request handle;       // of the pending call
+    Request first_half;   // on a device, where both halves are enqueued together
+    bool second = false;  // `handle` is that of the second half
   };
 
-  // What a mode decides.
+  // Customization points of a mode.
   // Begins to sum a bucket over the replicas.
   virtual void begin(BucketInFlight& b);
-  // Begins a second call where the bucket needs one. Returns false when the sum is complete.
+  // Starts a second call if the bucket needs one. Returns false when the sum is complete.
   virtual bool second_half(BucketInFlight&) { return false; }
-  // The bucket's sum is complete.
+  // Called when the bucket's sum is complete.
   virtual void arrived(BucketInFlight&) {}
-  // Sets the bucket's data: the gradients of this rank.
+  // Sets the bucket's data: the local gradients.
   virtual void take(BucketInFlight& b) { b.data = sums() + b.bucket->begin; }
-  // Adds what a micro-batch has left in a unit's gradients to sums in more digits, if there are
-  // any.
+  // Accumulates a unit's gradients of one micro-batch in wider sums, if the mode has them.
   virtual void add_to_sums(int unit);
-  // The sums of this rank's gradients of a unit.
+  // Returns the local gradient sums of a unit.
   virtual Sum* sums_of(int unit) { return sums() + unit_at(unit).begin; }
-  // Whether a unit's gradients leave after `done` micro-batches; else finish() sends them.
+  // Whether to send a unit's gradients after `done` micro-batches; otherwise finish() sends them.
   virtual bool leaves(int unit, int done) const {
     return !sent_last(unit) && done == options_.micro_batches;
   }
@@ -150,9 +148,9 @@ class DataParallel : public WeightStore {
     return unit == stage_.shared_unit() || !options_.overlap;
   }
   virtual void send_unit(int unit);
-  // Sums gradients that no bucket holds: of the whole buffer, in the order of the operators.
+  // Reduces the whole gradient buffer, without buckets, in stream order with the operators.
   virtual void sum_whole(Sum* all, std::size_t count) { mesh_.data.all_reduce(all, count); }
-  // Every rank gets the weights that others have updated.
+  // Distributes updated weights to the ranks that did not update them.
   virtual void share_weights() {}
 
   const Unit& unit_at(int unit) const { return stage_.units()[static_cast<std::size_t>(unit)]; }
@@ -162,7 +160,7 @@ class DataParallel : public WeightStore {
   Sum* own_part(const BucketInFlight& b) const {
     return b.data + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.bucket->count());
   }
-  // Where the gradients are that are complete after finish().
+  // The gradients that are complete after finish().
   Tensor<Sum>& summed() {
     if constexpr (kHasMaster<T>)
       return sums_;
@@ -171,13 +169,13 @@ class DataParallel : public WeightStore {
   }
   const Tensor<Sum>& summed() const { return const_cast<DataParallel*>(this)->summed(); }
   Sum* sums() { return summed().data(); }
-  // Sums the gradients of unsharded parameters over tensor ranks: with sequence parallelism each
-  // rank saw its rows only.
+  // All-reduces the gradients of unsharded parameters over tensor ranks: with sequence parallelism
+  // each rank computed them from its own rows only.
   template <class G>
   void sum_partial(int unit, G* gradients);
   // sums += a widened copy of the gradients, which become zero.
   void widen_and_add(Sum* sums, T* gradients, std::size_t count);
-  void take_front();  // of in_flight_: waits until it has arrived
+  void take_front();  // waits until the first bucket of in_flight_ is reduced
   template <class Call>
   void timed(Call call) {  // the call's time is exposed
     const double start = now_s();
@@ -189,12 +187,12 @@ class DataParallel : public WeightStore {
   Mesh& mesh_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
-  // What this rank has as a whole; else it has its part.
+  // Whether this rank has all weights and gradients, or only its part.
   const bool whole_weights_, whole_gradients_;
-  // Sums are apart from the gradients of a micro-batch: of 16-bit gradients, and in the
-  // deterministic mode where all ranks have all gradients.
+  // Sums are separate from the gradients of a micro-batch: with 16-bit gradients, and in
+  // deterministic mode if all ranks have all gradients.
   const bool separate_sums_;
-  const bool updates_;           // this rank takes the optimizer's step
+  const bool updates_;           // this rank runs the optimizer
   std::vector<Bucket> buckets_;  // from the end of the flat buffer
   Tensor<T> weights_, gradients_;
   Tensor<Sum> sums_;             // as long as the gradients
@@ -213,7 +211,7 @@ class DataParallel : public WeightStore {
   void set_master();  // sets the master weights from the weights
   template <class See>
   void each_gradient(See see) const;
-  // Index in the flat buffer of this rank's part of the bucket.
+  // Returns the index in the flat buffer of this rank's part of the bucket.
   std::size_t mine(const Bucket& b) const {
     return b.begin + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.count());
   }
@@ -234,10 +232,10 @@ class DataParallel : public WeightStore {
   };
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<int> done_;  // micro-batches, by unit
-  double since_ = 0;       // when the first bucket in flight left
+  double since_ = 0;       // when the first bucket in flight was sent
 };
 
-// Makes the mode that the options name.
+// Constructs the mode that the options select.
 template <class T>
 std::unique_ptr<DataParallel<T>> make_data_parallel(GptStage<T>& stage, Mesh& mesh,
                                                     const DataParallelOptions& options,

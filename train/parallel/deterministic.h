@@ -1,15 +1,15 @@
-// The deterministic mode: sums whose bits are the same for every number of replicas. Micro-batches
-// are dealt out in turn: of n replicas, replica r has number r, r + n, r + 2n, ...; the sum adds
-// them in the order of their numbers.
+// The deterministic mode: sums with the same bits for every number of replicas. Micro-batches are
+// assigned round-robin: replica r of n computes numbers r, r + n, r + 2n, ...; the sum adds them in
+// the order of their numbers.
 #pragma once
 
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {
 
-// With all gradients on each rank (Base: ZeRO 0, 1, the parameter server). After each micro-batch a
-// round adds the gradients of n more micro-batches to the sum, in the order of ranks: replica 0
-// adds the sum so far to its own before the all-reduce, which adds in the order of ranks.
+// For modes with all gradients on each rank (Base: ZeRO 0, 1, the parameter server). After each
+// micro-batch, a round adds the gradients of n more micro-batches to the sum: replica 0 adds the
+// sum so far to its own, then an all-reduce adds in rank order.
 template <class T, class Base>
 class InOrder : public Base {
  public:
@@ -44,8 +44,8 @@ class InOrder : public Base {
   }
 };
 
-// With a part of the gradients on each rank (Base: ZeRO 2, 3). Every rank sends each other rank the
-// block that is its part; the owner adds the blocks in the order of ranks.
+// For modes with a part of the gradients on each rank (Base: ZeRO 2, 3). An all-to-all sends each
+// block to its owner, which adds the blocks in rank order.
 template <class T, class Base>
 class InOrderOfParts : public Base {
  public:

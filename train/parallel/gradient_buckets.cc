@@ -75,7 +75,7 @@ void DataParallel<T>::begin(BucketInFlight& b) {
   b.handle = replicas.all_reduce_async(b.data, b.data, n, kDType<Sum>, RedOp::kSum);
 }
 
-// Returns true when the bucket's sum is complete; with `wait` it always does.
+// Returns true when the bucket's sum is complete; with `wait`, blocks until it is.
 template <class T>
 bool DataParallel<T>::advance(BucketInFlight& b, bool wait) {
   if (mesh_.data.size() == 1) return true;
@@ -101,16 +101,16 @@ void DataParallel<T>::take_front() {
   pop_front();
 }
 
-// Buckets advance in the order of their sends: second halves must not overtake each other.
+// Buckets advance in send order: second halves must not overtake each other.
 template <class T>
 void DataParallel<T>::poll() {
-  if (adding_) return;  // called while arrived() adds up the first bucket
+  if (adding_) return;  // called by arrived(), which is adding the first bucket
   while (!in_flight_.empty() && advance(in_flight_.front(), false)) pop_front();
 }
 
 // Adds the gradients of a tied embedding's two copies, in the first and in the last stage: this
-// rank's part, which both stages cut alike. The sum over the stages comes last, after those over
-// replicas: a sum of two numbers has the same bits in either order.
+// rank's part, which is the same in both stages. The sum over stages follows the sum over replicas:
+// a sum of two numbers has the same bits in either order.
 template <class T>
 void DataParallel<T>::sum_tied_gradients() {
   if (stage_.shared_unit() < 0) return;
@@ -125,13 +125,13 @@ void DataParallel<T>::sum_tied_gradients() {
 
 template <class T>
 void DataParallel<T>::finish() {
-  double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
+  double start = now_s() - mesh_.tensor.seconds();  // sum_partial() counts its own waits
   for (int u = static_cast<int>(done_.size()) - 1; u >= 0; --u)
     if (sent_last(u)) send_unit(u);
   std::fill(done_.begin(), done_.end(), 0);
   start += mesh_.tensor.seconds();
   if (kOnDevice<T> && mesh_.data.size() > 1) {
-    rank_device().wait();  // until here it computed
+    rank_device().wait();  // waits for the compute until here
     start = now_s();
   }
   while (!in_flight_.empty()) take_front();
@@ -139,7 +139,7 @@ void DataParallel<T>::finish() {
   sum_tied_gradients();  // the axis counts the time
 }
 
-// Members of a class that is instantiated in data_parallel.cc, and those that modes call.
+// Explicit instantiation: members that data_parallel.cc does not define, and those that modes call.
 #define WEFT_BUCKETS(T)                                                \
   template void DataParallel<T>::gradients_done(int);                  \
   template void DataParallel<T>::widen_and_add(Sum*, T*, std::size_t); \

@@ -1,5 +1,5 @@
 // OptimizerState: moments and master weights of a rank's part of a stage, which may be offloaded
-// between two steps.
+// between steps.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ struct OptimizerOptions {
 
 template <class T>
 struct OptimizerState {
-  OptimizerState() = default;  // of a rank that takes no step: nothing
-  // offload: a folder, or "host"; empty: the state stays.
+  OptimizerState() = default;  // empty: of a rank that does not run the optimizer
+  // offload: a folder, or "host"; empty: no offload.
   OptimizerState(std::size_t count, const OptimizerOptions& optimizer, const std::string& offload) {
     if (optimizer.adam || optimizer.momentum != 0)
       moment1 = Tensor<Wide<T>>::zeros(count, Use::kFirstMoment);
@@ -40,7 +40,7 @@ struct OptimizerState {
     if (!offload_) return;
     std::vector<Tensor<Wide<T>>> state;
     offload_->get(0, state);
-    if (state.empty()) return;  // never left
+    if (state.empty()) return;  // never offloaded
     moment1 = std::move(state[0]);
     moment2 = std::move(state[1]);
     master = std::move(state[2]);
@@ -48,7 +48,7 @@ struct OptimizerState {
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
   Tensor<Wide<T>> moment1, moment2;
-  Tensor<Wide<T>> master;  // the weights in all digits, where T has fewer
+  Tensor<Wide<T>> master;  // fp32 weights, if T has 16 bits
 
  private:
   std::unique_ptr<Offload<Wide<T>>> offload_;

@@ -1,4 +1,4 @@
-// The server's loop, a worker's push and pull, the report. This file knows no model or optimizer.
+// The server's loop, a worker's push and pull, the report. Independent of model and optimizer.
 #include "train/parallel/parameter_server.h"
 
 #include <fmt/format.h>
@@ -11,10 +11,10 @@
 namespace weft::train {
 namespace {
 
-// How long the server sleeps while nothing comes.
+// Timeout of the server's wait when no worker has sent anything.
 constexpr std::chrono::microseconds kNap{100};
 
-// Workers are 0 .. n - 1 here; their ranks are one more.
+// Workers are numbered 0 .. n - 1; the rank of worker w is w + 1.
 class Server {
  public:
   Server(Communicator comm, const ServerOptions& options, std::size_t gradient_count,
@@ -49,12 +49,12 @@ class Server {
  private:
   struct Worker {
     std::vector<double> gradient;
-    std::vector<double> weights;  // on their way
+    std::vector<double> weights;  // being sent
     Request receiving, sending;
     bool listening = false;
-    bool unanswered = false;    // its gradient has come, its answer has not gone
-    int clock = 0;              // gradients that have come
-    std::uint64_t version = 0;  // updates in the weights that it has
+    bool unanswered = false;    // its gradient has arrived, the weights are not yet sent
+    int clock = 0;              // number of gradients received
+    std::uint64_t version = 0;  // number of updates in its weights
     double answered_s = 0, came_s = 0;
   };
   Rank rank_of(const Worker& w) const { return static_cast<Rank>(&w - workers_.data()) + 1; }
@@ -121,7 +121,7 @@ class Server {
 
   void answer(Worker& w) {
     w.sending.wait_for(std::chrono::nanoseconds(0));
-    if (!w.weights.empty()) w.sending.wait().check();  // the answer before has long gone
+    if (!w.weights.empty()) w.sending.wait().check();  // the previous send completed long ago
     w.weights = weights_;
     listen(w);
     w.sending = comm_.send_async(w.weights.data(), w.weights.size(), DType::kFloat64, rank_of(w));
@@ -131,7 +131,7 @@ class Server {
     report_of(w).waited_s += w.answered_s - w.came_s;
   }
 
-  // Moves everything while it waits a little for one that computes.
+  // Waits up to kNap for one worker; the wait makes progress for all.
   void nap() {
     for (Worker& w : workers_)
       if (w.listening) {

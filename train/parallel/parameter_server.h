@@ -8,7 +8,7 @@
 // 2013).
 //
 // Between a pull and the next push of a worker, each other worker pushes at most 2 * staleness + 1
-// times: the bound of ServerReport::staleness is (workers - 1) times that number.
+// times: ServerReport::staleness is at most (workers - 1) times that number.
 #pragma once
 
 #include <cstdint>
@@ -28,39 +28,39 @@ struct ServerOptions {
   int staleness = 0;
 };
 
-// The server's record of its workers.
+// Statistics of the server.
 struct ServerReport {
   std::uint64_t updates = 0;
-  // staleness[k]: number of gradients whose weights were k updates old when they were applied.
+  // staleness[k]: number of gradients that were applied with weights k updates old.
   std::vector<std::uint64_t> staleness;
   int most_ahead = 0;  // iterations between the fastest and the slowest worker, at most
   struct PerWorker {
-    std::uint64_t last = 0;  // iterations in which this worker's gradient came last (synchronous)
+    std::uint64_t last = 0;  // iterations in which this worker's gradient was last (synchronous)
     double waited_s = 0;     // from each gradient's arrival to the server's answer
     double worked_s = 0;     // from each answer to the worker's next gradient
   };
   std::vector<PerWorker> workers;
 };
 
-// Runs the server, on rank 0. Each push has gradient_count elements; `apply` changes `weights` by
+// Runs the server, on rank 0. Each push has gradient_count elements; `apply` updates `weights` with
 // the gradient, which it may overwrite. Returns when every worker has pushed `iterations` times.
-// Throws Error when the communicator fails.
+// Throws Error if the communicator fails.
 ServerReport serve(Communicator comm, const ServerOptions& options, std::size_t gradient_count,
                    std::vector<double>& weights,
                    const std::function<void(std::span<double> gradient)>& apply);
 
-// A worker's side, on the other ranks.
+// The client of a worker, on the other ranks.
 class ServerClient {
  public:
   explicit ServerClient(Communicator comm) : comm_(std::move(comm)) {}
-  // Sends the gradient and waits for the server's weights.
+  // Sends the gradient and receives the server's weights. Blocks.
   void push_and_pull(const std::vector<double>& gradient, std::vector<double>& weights);
 
  private:
   Communicator comm_;
 };
 
-// Prints a histogram of staleness, and the waiting times of workers.
+// Formats a histogram of staleness, and the waiting times of workers.
 std::string to_text(const ServerReport& report);
 
 }  // namespace weft::train

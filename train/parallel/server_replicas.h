@@ -1,8 +1,7 @@
-// A parameter server (--sync ps) takes the place of the all-reduce: the first rank of each
-// data-parallel group computes like the others, and alone has the optimizer's state. Gradients are
-// reduced to it, bucket by bucket while the backward pass runs; it takes the step and broadcasts
-// its weights. Results are those of the all-reduce. Each stage of a pipeline and each rank of a
-// tensor-parallel group has a server of its own.
+// A parameter server (--sync ps) replaces the all-reduce: the first rank of each data-parallel
+// group computes like the others, and alone has optimizer state. Gradients are reduced to it,
+// bucket by bucket while the backward pass runs; it updates and broadcasts the weights. Results
+// equal those of the all-reduce. Each pipeline stage and each tensor rank has its own server.
 #pragma once
 
 #include "train/parallel/data_parallel.h"

@@ -1,7 +1,6 @@
-// ZeRO 1: each rank of a shard group updates its part of the weights. A reduce-scatter brings it
-// the sum of its part of each bucket, an all-gather brings all ranks the new weights. Where there
-// are several groups (MiCS), an all-reduce between them adds their sums up: 2 (r-1)/r Psi/s more
-// bytes.
+// ZeRO 1: each rank of a shard group updates its part of the weights. A reduce-scatter gives it the
+// sum of its part of each bucket, an all-gather gives all ranks the new weights. With several
+// groups (MiCS), an all-reduce between groups adds their sums: 2 (r-1)/r Psi/s more bytes.
 #pragma once
 
 #include "train/parallel/data_parallel.h"
@@ -29,14 +28,14 @@ class Zero1 : public DataParallel<T> {
     }
     b.handle = mesh_.shard.template beside<T>().reduce_scatter_async(
         b.data, this->own_part(b), this->part(b.bucket->count()), kDType<Sum>, RedOp::kSum);
-    // A stream takes its calls in turn, so they must come in the same order on every rank: not when
-    // a rank happens to see that the first half is over.
+    // Calls on a stream must have the same order on every rank, so the second half is enqueued here
+    // and not when a rank observes that the first half is complete.
     if (kOnDevice<T> && mesh_.replica.size() > 1) {
       b.first_half = std::move(b.handle);
       second_half(b);
     }
   }
-  // Every rank of the group has the sum of its part; the groups add these up.
+  // The all-reduce between groups, once each rank of a group has the sum of its part.
   bool second_half(BucketInFlight& b) override {
     if (b.second || mesh_.replica.size() == 1) return false;
     b.second = true;
@@ -51,8 +50,8 @@ class Zero1 : public DataParallel<T> {
   }
 
  private:
-  // A duplicate of the replica axis for second halves, which follow first halves in this stage's
-  // order: stages of a rank on one communicator could order their calls differently per rank.
+  // A duplicate of the replica axis for second halves, which follow the first halves of this stage:
+  // with one communicator for all model chunks, ranks could order the calls differently.
   Axis between_groups_;
 };
 

@@ -1,5 +1,5 @@
-// ZeRO 2: a unit's gradients leave after each micro-batch, as one bucket, from memory that ends
-// with their arrival. A rank keeps the sum of its part only.
+// ZeRO 2: a unit's gradients are sent after each micro-batch, as one bucket, from memory that is
+// freed when their sum is complete. A rank keeps the sum of its part only.
 #pragma once
 
 #include <utility>
@@ -42,7 +42,7 @@ class Zero2 : public Zero1<T> {
       u.gradients = {};
     }
   }
-  // The gradients of a unit wait in memory of their own: of one unit, while the next one computes.
+  // Limits gradients in flight to one unit, in its own memory, while the next unit computes.
   void send_unit(int unit) override {
     Zero1<T>::send_unit(unit);
     if (kOnDevice<T>) return;
@@ -58,8 +58,8 @@ class Zero2 : public Zero1<T> {
 
  private:
   struct OfUnit {
-    Tensor<T> gradients;  // of the micro-batches that have not left
-    Tensor<Sum> sum;      // of the gradients, where these have 16 bits
+    Tensor<T> gradients;  // of the micro-batches that are not sent yet
+    Tensor<Sum> sum;      // of the gradients, if these have 16 bits
   };
   OfUnit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
   Tensor<Sum>& sum_at(int unit) {

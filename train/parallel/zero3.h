@@ -1,5 +1,5 @@
-// ZeRO 3: a rank keeps its part of the weights too. All weights of a unit are gathered before the
-// unit computes, while the unit before it computes, and freed afterwards.
+// ZeRO 3: a rank has only its part of the weights too. All weights of a unit are gathered before
+// the unit computes, while the previous unit computes, and freed afterwards.
 #pragma once
 
 #include <deque>
@@ -55,19 +55,19 @@ class Zero3 : public Zero2<T> {
   }
 
  protected:
-  void share_weights() override {}  // the next gathers do
+  void share_weights() override {}  // the next all-gathers do
 
  private:
   struct OfUnit {
-    Tensor<T> weights;  // all of them, while needed
+    Tensor<T> weights;  // all of them, gathered, while needed
     int wanted = 0;
     std::optional<Request> fetch;
-    DeviceMark fetched;  // the end of that gather, on a device
+    DeviceMark fetched;  // end of `fetch` on the device
     double since = 0, arrived = 0;
   };
   OfUnit& at(int unit) { return units_[static_cast<std::size_t>(unit)]; }
 
-  // Begins to gather all weights of a unit.
+  // Starts the all-gather of a unit's weights.
   void fetch(int unit) {
     OfUnit& u = at(unit);
     const Unit& place = this->unit_at(unit);
@@ -84,7 +84,7 @@ class Zero3 : public Zero2<T> {
   }
 
   std::vector<OfUnit> units_;
-  // Gathers that the device waits for, not the host, and when they began.
+  // All-gathers that the device waits for, not the host, and their start times.
   std::deque<std::pair<Request, double>> fetches_;
 };
 

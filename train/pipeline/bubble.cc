@@ -1,4 +1,4 @@
-// Measures bubbles of stages that sleep in the real runtime. This file knows no model.
+// Measures bubbles of the real runtime with stages that sleep. Independent of any model.
 #include "train/pipeline/bubble.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kElements = 1024;  // of a message
 
-// Has no parameters and computes nothing, for a fixed time.
+// A stage without parameters that only sleeps.
 class SleepingStage : public Stage<float> {
  public:
   SleepingStage(int stage, int stages, std::size_t elements, std::chrono::microseconds time)

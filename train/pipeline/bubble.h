@@ -1,4 +1,4 @@
-// Measures the bubble of every schedule over stages that take a fixed time, for comparison with the
+// Measures the bubble of every schedule with stages of a fixed time, for comparison with the
 // simulator and the formulas.
 #pragma once
 
@@ -17,12 +17,12 @@ struct BubbleRow {
   double formula;  // -1: no formula for this shape
 };
 
-// Runs every schedule with 1, 2, 4 ... 32 micro-batches where the schedule allows that
-// (interleaved: multiples of the number of ranks). op_us: sleep of each F, B and W, split among the
-// two stages of interleaved ranks. A collective call; returns the same rows on every rank.
+// Collective. Runs every schedule with 1, 2, 4 ... 32 micro-batches, except where the schedule does
+// not allow the number (interleaved: multiples of the ranks). op_us: time of each F, B and W,
+// halved for the two model chunks of interleaved ranks. Returns the same rows on every rank.
 std::vector<BubbleRow> measure_bubbles(Communicator comm, int op_us);
 
-// The rows as a table.
+// Formats the rows as a table.
 std::string to_text(const std::vector<BubbleRow>& rows);
 
 }  // namespace weft::train

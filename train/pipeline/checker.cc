@@ -1,4 +1,4 @@
-// Checks each rank alone, then the channels, then that the simulator gets to the end.
+// Checks each rank, then the channels, then that the simulator completes the schedule.
 #include "train/pipeline/checker.h"
 
 #include <fmt/format.h>
@@ -20,9 +20,9 @@ std::string where(const PipelineSchedule& s, Rank r, std::size_t i) {
                      describe(s.of_rank[static_cast<std::size_t>(r)][i], s.shape));
 }
 
-// One rank on its own: what it has when it does something.
+// The state of one rank: the actions that it has done.
 struct RankState {
-  std::map<Key, int> times[7];  // of each action
+  std::map<Key, int> times[7];  // count of each action
   std::map<int, int> next_weight;
 
   bool has(PipeOp op, int stage, int microbatch) const {

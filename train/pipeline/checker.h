@@ -1,5 +1,5 @@
-// Proves that a pipeline schedule computes a training step on all ranks together. The checker knows
-// schedules only.
+// Verifies that a pipeline schedule computes a complete training step. The checker knows only
+// schedules.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace weft::train {
 
-// Returns an empty text when the schedule is right, else one sentence about the first fault: rank,
-// action, and the expected action. The checker proves that
+// Returns an empty string if the schedule is correct, otherwise one sentence about the first error:
+// rank, action, and the expected action. The checker verifies that
 //   - every rank does F, B, W of every micro-batch on each of its stages exactly once, in this
-//     order, after their inputs have arrived or been computed, and nothing else;
-//   - W of a stage are in the order of micro-batches, so that gradients have the same bits in all
-//     schedules;
-//   - every result is sent once, after its computation; the i-th receive from a rank names that
+//     order, after their inputs are received or computed, and nothing else;
+//   - the Ws of a stage are in the order of micro-batches, so that gradients have the same bits in
+//     all schedules;
+//   - every result is sent once, after its computation; the i-th receive from a rank matches that
 //     rank's i-th send;
-//   - no rank waits for ever, where the runtime holds what was sent until it is received.
+//   - no rank deadlocks if the runtime buffers sent messages until they are received.
 std::string check(const PipelineSchedule& schedule);
 
-// Returns for each rank the most pairs of micro-batch and stage that it keeps between F and W.
+// Returns, per rank, the maximum number of (micro-batch, stage) pairs between F and W.
 std::vector<int> peak_held(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Prints schedules step by step. This file does not know how schedules are made.
+// Prints schedules step by step. This file does not know how schedules are constructed.
 #include "train/pipeline/explain.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-// What is sent at the end of a step: "0>1 F2".
+// The messages sent at the end of a step: "0>1 F2".
 std::string sent_in(const PipelineSchedule& s, const PipelineStep& step) {
   std::vector<std::string> all;
   const int last = s.shape.stages() - 1;

@@ -1,4 +1,4 @@
-// Prints a pipeline schedule as a table for people.
+// Prints a pipeline schedule as a table.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace weft::train {
 
-// Returns one line per step of the logical clock: each rank's computation, the messages sent after
-// it, and the share of active ranks. Below follow the bubble by the simulator and by the formula,
-// the micro-batches that each rank holds, and the checker's result. The text ends with a newline.
+// Returns one line per step of the logical clock: the computation of each rank, the messages sent
+// after it, and the share of active ranks. Then the bubble by simulator and formula, the number of
+// micro-batches that each rank holds, and the checker's result. Ends with a newline.
 std::string explain_pipeline(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Executes one rank's actions and keeps messages in flight. This file knows no model.
+// Executes one rank's actions and keeps messages in flight. Independent of any model.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@
 namespace weft::train {
 namespace {
 
-// Receives that are under way at once: the next while the last one is used. More cost memory and
-// bring nothing where stages take equally long.
+// Number of receives posted at once: the next one is in flight while the last one is used. More
+// would cost memory, and gain nothing if stages take equally long.
 constexpr std::size_t kReceivesAhead = 2;
 
-// How long a wait for a peer leaves what the device makes for others unseen.
+// Interval between checks of the device during a wait for a peer.
 constexpr std::chrono::microseconds kLook{20};
 
 std::int64_t now_ns() {
@@ -26,7 +26,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-// FNV-1a over all that ranks have to agree on.
+// FNV-1a over everything that ranks must agree on.
 std::uint64_t fingerprint(const PipelineSchedule& s) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
@@ -41,7 +41,7 @@ std::uint64_t fingerprint(const PipelineSchedule& s) {
   return hash;
 }
 
-// While it lives, DeviceContext::settle() does this.
+// During its lifetime, DeviceContext::settle() calls `what`.
 template <class T>
 class Meanwhile {
  public:
@@ -73,7 +73,7 @@ PipelineRuntime<T>::PipelineRuntime(PipelineSchedule schedule, Communicator comm
 template <class T>
 PipelineRuntime<T>::~PipelineRuntime() = default;
 
-// Every rank says what it has; all of them look at all of it, so that all throw the same.
+// All-gathers the facts of each rank; all ranks check all facts, so that all throw the same error.
 template <class T>
 void PipelineRuntime<T>::agree() const {
   const PipelineShape& x = schedule_.shape;
@@ -125,8 +125,8 @@ std::size_t PipelineRuntime<T>::message_count(const PipelineAction& a) {
              : stage(a.stage).input_count();
 }
 
-// Posts receives in the order of the schedule, so that the i-th meets the i-th send. A receive is
-// never ahead of one that the schedule has before it, so asking early cannot block anybody.
+// Posts receives in schedule order, so that the i-th receive matches the i-th send. Early posts
+// cannot deadlock, since receives never overtake each other.
 template <class T>
 void PipelineRuntime<T>::post_receives(std::size_t from) {
   const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
@@ -171,7 +171,7 @@ void PipelineRuntime<T>::send(const PipelineAction& a) {
   poll();
 }
 
-// The device does its work in order: what waits for it begins where the action before ends.
+// The device executes in order: an action starts when the previous one ends.
 template <class T>
 void PipelineRuntime<T>::see_ends() {
   while (!computing_.empty() && computing_.front().end.passed()) {
@@ -188,7 +188,7 @@ void PipelineRuntime<T>::see_ends() {
   }
 }
 
-// Moves what is under way, and lets go of what has gone. Sends keep their order.
+// Makes progress on messages in flight, and frees completed ones. Sends keep their order.
 template <class T>
 void PipelineRuntime<T>::poll() {
   see_ends();
@@ -197,7 +197,7 @@ void PipelineRuntime<T>::poll() {
   for (Send& s : sending_) {
     if (s.called) continue;
     if (!s.data.ready()) break;
-    see_ends();  // no message leaves before its action has ended, in the records too
+    see_ends();  // record the end of an action before its message is sent
     s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, s.to);
     s.called = true;
   }
@@ -207,7 +207,7 @@ void PipelineRuntime<T>::poll() {
   }
 }
 
-// Until the device has done all actions, and all messages are delivered.
+// Waits until the device has done all actions, and all messages are delivered.
 template <class T>
 void PipelineRuntime<T>::finish() {
   for (; device_owes(); poll()) std::this_thread::sleep_for(kLook);
@@ -225,11 +225,11 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
     s.backward_weight(a.microbatch);
   } else {
     Tensor<T> in = take(forward ? activations_in_ : gradients_in_, a.stage, a.microbatch);
-    const bool ends = a.stage == (forward ? x.stages() - 1 : 0);  // nobody needs the result
+    const bool ends = a.stage == (forward ? x.stages() - 1 : 0);  // the result has no receiver
     Tensor<T> out = forward        ? s.forward(a.microbatch, std::move(in))
                     : with_weights ? s.backward(a.microbatch, std::move(in))
                                    : s.backward_input(a.microbatch, std::move(in));
-    // Stages of a rank alone hand over in memory.
+    // Stages of a single rank pass tensors in memory.
     auto& to = alone ? (forward ? activations_in_ : gradients_in_)
                      : (forward ? activations_out_ : gradients_out_);
     const int next = alone ? (forward ? 1 : -1) : 0;
@@ -249,7 +249,7 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
 template <class T>
 const PipelineRun& PipelineRuntime<T>::run() {
   const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
-  // The device may wait for ranks that wait for a message of this one.
+  // The device may wait for ranks that wait for a message from this rank.
   const Meanwhile<T> sends_go_on([this] { poll(); });
   run_ = {};
   run_.begin_ns = now_ns();
@@ -282,7 +282,7 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
   std::int64_t busy = run.compute_ns;
   comm.all_reduce(most, most, std::size(most), DType::kInt64, RedOp::kMax).check();
   comm.all_reduce(&busy, &busy, 1, DType::kInt64, RedOp::kSum).check();
-  // No rank ends before all have begun, as it needs their messages.
+  // No rank ends before all have begun, because it needs their messages.
   const bool one_clock = most[2] <= -most[3];
   const std::int64_t time = one_clock ? most[0] + most[1] : most[4];
   return 1 -

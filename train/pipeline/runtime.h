@@ -1,6 +1,5 @@
-// PipelineRuntime executes a pipeline schedule over the stages of this rank: the schedule says what
-// to do, Stage computes, a Communicator moves the bytes. The runtime knows no particular model and
-// no particular schedule.
+// PipelineRuntime executes a pipeline schedule on the stages of this rank: the schedule lists
+// actions, Stage computes, a Communicator moves the bytes. Independent of model and schedule.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +17,15 @@
 
 namespace weft::train {
 
-// One executed F, B or W, on the monotonic clock. A W that runs in one pass with its B has length
-// 0. On a device with several ranks an action begins when the host has launched it and the device
-// has done the one before, and ends when the host, which does not wait, has seen its end.
+// One executed F, B or W, on the monotonic clock. A W in one pass with its B has length 0. On a
+// device with several ranks, an action begins when the host has launched it and the device has
+// completed the previous one, and ends when the host (which does not block) observes its end.
 struct PipelineRecord {
   PipelineAction action;
   std::int64_t begin_ns, end_ns;
 };
 
-// Figures of the last run() on this rank.
+// Results of the last run() on this rank.
 struct PipelineRun {
   std::vector<PipelineRecord> records;
   std::int64_t begin_ns = 0, end_ns = 0;
@@ -38,25 +37,24 @@ struct PipelineRun {
 template <class T>
 class PipelineRuntime {
  public:
-  // comm: the ranks of this pipeline in pipeline order. stages: this rank's, chunk after chunk
-  // (stage rank, rank + ranks, ...); they must outlive the runtime. A collective call: throws Error
-  // on every rank where ranks disagree about the schedule, or neighbours about the size of their
-  // messages.
+  // Collective. comm: the ranks of this pipeline in pipeline order. stages: this rank's, chunk by
+  // chunk (stage rank, rank + ranks, ...); they must outlive the runtime. Throws Error on every
+  // rank if ranks disagree on the schedule, or neighbors on the size of their messages.
   PipelineRuntime(PipelineSchedule schedule, Communicator comm, std::vector<Stage<T>*> stages);
   ~PipelineRuntime();
   PipelineRuntime(const PipelineRuntime&) = delete;
   PipelineRuntime& operator=(const PipelineRuntime&) = delete;
 
-  // Executes F, B and W of all micro-batches once. The runtime keeps sent messages until they are
-  // delivered, and posts receives early, so that messages arrive during earlier actions. Throws
-  // Error when the communicator fails (the communicator's deadline holds in every wait).
+  // Executes F, B and W of all micro-batches once. Keeps sent messages until delivery, and posts
+  // receives early, so that messages arrive during earlier actions. Throws Error if the
+  // communicator fails; its deadline applies to every wait.
   const PipelineRun& run();
-  // run() calls this before and after every F, B and W: before F to set the samples of a
-  // micro-batch, say. May be empty.
+  // run() calls this before and after every F, B and W, for example to set the samples of a
+  // micro-batch before F. May be empty.
   std::function<void(const PipelineAction&, bool before)> on_action;
 
   const PipelineRun& last() const { return run_; }
-  // Time of all runs in which this rank computed nothing.
+  // Total time of all runs in which this rank did not compute.
   double waited_seconds() const { return static_cast<double>(waited_ns_) * 1e-9; }
   const PipelineSchedule& schedule() const { return schedule_; }
 
@@ -65,16 +63,16 @@ class PipelineRuntime {
   struct Receive {
     PipelineAction action;
     StageMessage<T> data;
-    bool called = false;  // the device leaves the memory, and `handle` moves the message
+    bool called = false;  // posted: the device no longer uses the memory
     Request handle{};
   };
   struct Send {
     StageMessage<T> data;
     Rank to;
-    bool called = false;  // the device has made the message, and `handle` moves it
+    bool called = false;  // sent: the device has computed the message
     Request handle{};
   };
-  // Records of run_ from `first` on whose action the device has not done.
+  // Records of run_ from `first` on whose action the device has not completed.
   struct Computing {
     std::size_t first;
     DeviceMark end;
@@ -87,7 +85,7 @@ class PipelineRuntime {
   void receive(const PipelineAction& a);
   void send(const PipelineAction& a);
   void compute(const PipelineAction& a, bool with_weights);
-  bool device_owes() const {  // the host has to look whether the device has done something
+  bool device_owes() const {  // the host must poll the device for pending work
     return !computing_.empty() || (!sending_.empty() && !sending_.back().called) ||
            (!posted_.empty() && !posted_.back().called);
   }
@@ -104,14 +102,14 @@ class PipelineRuntime {
   std::deque<Send> sending_;
   std::deque<Computing> computing_;
   std::int64_t waited_ns_ = 0;
-  std::int64_t device_end_ns_ = 0;  // when the device has last been seen to end an action
-  // Tensors that arrived and wait for their F or B, and tensors that wait to be sent.
+  std::int64_t device_end_ns_ = 0;  // when the host last observed the end of an action
+  // Received tensors that wait for their F or B, and computed tensors that wait to be sent.
   std::map<Key, Tensor<T>> activations_in_, activations_out_, gradients_in_, gradients_out_;
 };
 
-// Returns the share of time in which the ranks of this pipeline computed nothing in the last run,
-// the same on every rank. The time is from the first rank's begin to the last rank's end; between
-// machines, whose clocks have nothing in common, it is the slowest rank's. A collective call.
+// Collective. Returns the share of time in which the ranks of this pipeline were idle in the last
+// run, the same on every rank. Time counts from the first rank's begin to the last rank's end;
+// between machines, whose clocks are unrelated, it is that of the slowest rank.
 double measured_bubble(const PipelineRun& run, Communicator comm);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// Makes the order of F, B and W for each schedule, and the messages between stages. This file does
-// not know how long an action takes.
+// Constructs the order of F, B and W for each schedule, and the messages between stages. This file
+// does not know the time of an action.
 #include "train/pipeline/schedule.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Actions = std::vector<PipelineAction>;
 
-// Micro-batches and stages of one rank, in the order of F and of B.
+// The actions of one rank in order; without `split`, W directly follows B.
 class Order {
  public:
   explicit Order(bool split) : split_(split) {}
@@ -71,11 +71,11 @@ Actions one_f_one_b(const PipelineShape& x, Rank r, bool puts_off) {
   return o.out;
 }
 Actions one_f_one_b(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, false); }
-// Rank r puts each W off by r micro-batches: with the p - r that 1f1b holds there, no rank holds
-// more than p, and the ranks behind answer sooner.
+// Rank r delays each W by r micro-batches: with the p - r that 1f1b holds, no rank holds more than
+// p, and the ranks before it receive gradients sooner.
 Actions zero_bubble(const PipelineShape& x, Rank r) { return one_f_one_b(x, r, true); }
 
-// The k-th forward pass of a rank takes p micro-batches through its first stage, then the same p
+// The k-th forward pass of a rank: p micro-batches go through its first stage, then the same p
 // through its second, and so on; backward from the last stage.
 Actions interleaved(const PipelineShape& x, Rank r) {
   Order o(false);
@@ -108,12 +108,12 @@ bool follows(const Actions& all, std::size_t i, PipeOp op) {
          all[i + 1].microbatch == all[i].microbatch;
 }
 
-// Adds sends after what makes a message (after W where it directly follows B: one pass), then
-// receives before what needs it. The i-th receive from a rank must be its i-th send, so a receive
-// takes those along that were sent before.
+// Adds a send after the action that computes a message (after W if it directly follows B: one
+// pass), then a receive before the action that needs it. Receives from a rank must be in the order
+// of its sends, so earlier messages of that rank are received first.
 void add_messages(PipelineSchedule& s) {
   const PipelineShape& x = s.shape;
-  if (x.ranks == 1) return;  // stages hand over in memory
+  if (x.ranks == 1) return;  // stages pass tensors in memory
   const int last = x.stages() - 1;
   for (Actions& mine : s.of_rank) {
     Actions out;
@@ -129,7 +129,7 @@ void add_messages(PipelineSchedule& s) {
     }
     mine = std::move(out);
   }
-  std::map<std::pair<Rank, Rank>, Actions> sent;  // by (from, to), as its receiver names it
+  std::map<std::pair<Rank, Rank>, Actions> sent;  // by (from, to), as receive actions
   for (Rank r = 0; r < x.ranks; ++r)
     for (const PipelineAction& a : s.of_rank[static_cast<std::size_t>(r)])
       if (sends(a.op)) sent[{r, s.peer(a)}].push_back(receive_of(a));

@@ -1,6 +1,6 @@
-// Pipeline schedules as data: for each rank the list of its actions, in order. Schedules know no
-// tensors, clock or communicator. runtime.h executes a schedule, checker.h proves it, simulator.h
-// times it, explain.h prints it.
+// Pipeline schedules as data: the ordered list of actions of each rank. Schedules know no tensors,
+// clock or communicator. runtime.h executes a schedule, checker.h verifies it, simulator.h times
+// it, explain.h prints it.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace weft::train {
 
-// F: the forward pass of a micro-batch through a stage. B: the gradient of the stage's input. W:
-// the gradients of the stage's weights. A B directly followed by its W is one backward pass.
+// F: forward pass of a micro-batch through a stage. B: gradient of the stage's input. W: gradients
+// of the stage's weights. A B directly followed by its W is one backward pass.
 enum class PipeOp : unsigned char {
   kForward,
   kBackwardInput,
@@ -30,7 +30,7 @@ inline bool receives(PipeOp op) {
   return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGradient;
 }
 
-// `stage` is the stage that computes, that made the sent tensor, or that needs the received one.
+// `stage`: the stage that computes, whose result is sent, or that needs the received tensor.
 struct PipelineAction {
   PipeOp op;
   int microbatch;
@@ -38,8 +38,8 @@ struct PipelineAction {
   bool operator==(const PipelineAction&) const = default;
 };
 
-// Stage s is on rank s % ranks: with chunks > 1 a rank has several stages that do not follow each
-// other ("virtual stages").
+// Stage s is on rank s % ranks: with chunks > 1 a rank has several non-adjacent stages ("virtual
+// stages", model chunks).
 struct PipelineShape {
   int ranks = 1, microbatches = 1, chunks = 1;
   int stages() const { return ranks * chunks; }
@@ -50,44 +50,44 @@ struct PipelineShape {
 struct PipelineSchedule {
   std::string name;
   PipelineShape shape;
-  // In a step of this schedule's logical clock a rank may do both an F and a B (data flow).
+  // A rank may do both an F and a B in one step of the logical clock (data flow).
   bool dataflow_steps = false;
-  bool forward_only = false;  // no B, no W: the model is evaluated
+  bool forward_only = false;  // evaluation: no B, no W
   std::vector<std::vector<PipelineAction>> of_rank;
 
   // Returns the receiver of a send, or the sender of a receive.
   Rank peer(const PipelineAction& a) const;
 };
 
-// Returns the receive of the message that this action sends.
+// Returns the receive action that matches this send.
 PipelineAction receive_of(const PipelineAction& send);
 
-// Returns "F2", "send F2" or, where a rank has several stages, "B0.3": micro-batch and stage.
+// Returns "F2", "send F2" or, with several stages per rank, "B0.3": micro-batch and stage.
 std::string describe(const PipelineAction& action, const PipelineShape& shape);
 
-// Makes the named schedule:
+// Constructs the schedule `name`:
 //
 // sequential   one micro-batch at a time: model parallelism without pipelining
 // dataflow     F(i, s) in step i + s, B(i, s) in step i + 2p - 1 - s; m + 2p - 1 steps
 // gpipe        all F, then all B
-// 1f1b         as many F as stages follow, then F and B in turn
-// interleaved  1f1b over several stages per rank (Megatron-LM's order); m a multiple of p
-// zero-bubble  1f1b with W put off into the bubble of 1f1b (ZB-H1: no rank needs more memory than
+// 1f1b         one F per stage that follows, then F and B alternate
+// interleaved  1f1b over several stages per rank (Megatron-LM's order); m is a multiple of p
+// zero-bubble  1f1b with W delayed into the bubble of 1f1b (ZB-H1: no rank needs more memory than
 //              rank 0 of 1f1b)
 //
-// All schedules add up the gradients of a stage in the order of micro-batches, so that gradients
-// have the same bits. A rank receives messages of another rank in the order of their sends, as late
-// as that order permits. Throws Error that lists the names, or says what the shape lacks.
+// All schedules add a stage's gradients in micro-batch order, so that gradients have the same bits.
+// A rank receives messages from another rank in send order, as late as that order permits. Throws
+// Error with the list of names, or the requirement that the shape violates.
 PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineShape& shape);
 const std::vector<std::string>& pipeline_schedule_names();
 
-// Makes the schedule "forward": each rank does F of one micro-batch after the other, and of each
-// micro-batch the rank's stages in order. For any shape.
+// Constructs the schedule "forward", for any shape: each rank does F of one micro-batch after
+// another, each through its stages in order.
 PipelineSchedule make_forward_schedule(const PipelineShape& shape);
 
-// Returns the literature's share of time in which ranks wait, for F, B, W of equal length on every
-// stage and messages that take no time: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble
-// (m >= p, F = B = W) (p-1)/(3m+p-1). Returns -1 where the literature has no formula.
+// Returns the bubble in the literature, for F, B, W of equal length on every stage and messages
+// that take no time: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble (m >= p, F = B =
+// W) (p-1)/(3m+p-1). Returns -1 if there is no formula.
 double bubble_formula(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

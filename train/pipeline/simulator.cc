@@ -1,4 +1,4 @@
-// Simulates all ranks of a schedule on a virtual clock. This file makes no schedules.
+// Simulates all ranks of a schedule on a virtual clock. This file constructs no schedules.
 #include "train/pipeline/simulator.h"
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 namespace weft::train {
 namespace {
 
-// Visits the actions of all ranks in an order in which each comes after what it waits for: `visit`
-// returns false where that is not there yet.
+// Visits the actions of all ranks in a topological order: `visit` returns false if an input of the
+// action is not available yet. Throws Error on deadlock.
 template <class Visit>
 void in_order(const PipelineSchedule& s, Visit visit) {
   std::vector<std::size_t> at(s.of_rank.size(), 0);
@@ -81,7 +81,7 @@ std::vector<PipelineStep> steps_of(const PipelineSchedule& s) {
   const std::size_t p = s.of_rank.size();
   struct Clock {
     int last[3] = {-1, -1, -1};  // step of the last F, B, W
-    int needs = 0;               // what arrived permits no earlier step
+    int needs = 0;               // first step that its received inputs permit
   };
   std::vector<Clock> clocks(p);
   std::map<Message, std::pair<std::vector<int>, std::size_t>> channels;

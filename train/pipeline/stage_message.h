@@ -1,5 +1,5 @@
-// StageMessage: a message between ranks of a pipeline. The tensor itself is the message, wherever
-// it is: between GPUs of a host no byte passes host memory. The host waits for no copy.
+// StageMessage: a message between pipeline ranks. The tensor itself is the buffer, in its memory:
+// between GPUs of a host no byte passes through host memory. The host never blocks on a copy.
 #pragma once
 
 #include <utility>
@@ -12,8 +12,8 @@ template <class T>
 class StageMessage {
  public:
   StageMessage() = default;
-  // Makes a message to send, or to receive in `tensor`, once it is ready(): when the device has
-  // made it, or has done what used its memory before.
+  // A message to send from, or to receive into, `tensor` once ready(): when the device has computed
+  // it, or no longer uses its memory.
   explicit StageMessage(Tensor<T> tensor) : tensor_(std::move(tensor)) {
     if constexpr (kOnDevice<T>) free_ = rank_device().mark(rank_device().compute());
   }

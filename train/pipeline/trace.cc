@@ -1,4 +1,4 @@
-// Writes and reads traces as JSON. This file does not know how a schedule is executed.
+// Writes and reads traces as JSON. This file does not know how schedules are executed.
 #include "train/pipeline/trace.h"
 
 #include <fmt/format.h>
@@ -74,7 +74,7 @@ struct Event {
 struct RankTrace {
   std::vector<Rank> pipeline;
   std::optional<PipelinePlan> plan;
-  std::vector<Event> events;  // F, B and W, as they were done
+  std::vector<Event> events;  // F, B and W in executed order
 };
 
 RankTrace read_rank(const std::string& path) {
@@ -146,7 +146,7 @@ PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedu
                       file, done.size(), wanted, planned.name, planned.shape.microbatches));
     for (const Event& e : done) events[{e.action.op, {e.action.microbatch, e.action.stage}}] = e;
   }
-  // What each needs from another stage had ended when it began: all on one machine's clock.
+  // Inputs from another stage must end before the action begins (one machine, one clock).
   for (const auto& [key, e] : events) {
     const bool forward = e.action.op == PipeOp::kForward;
     const int other = forward ? e.action.stage - 1 : e.action.stage + 1;

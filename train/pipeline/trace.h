@@ -1,5 +1,5 @@
-// Traces of a pipeline: writes the F, B and W of a step as Chrome trace events, and reads them as a
-// schedule again.
+// Traces of a pipeline: writes the F, B and W of a step as Chrome trace events, and reads them back
+// as a schedule.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,9 @@
 
 namespace weft::train {
 
-// Writes this rank's F, B and W, and when the samples of each F were brought (schema weft.trace/1;
-// `weft trace merge` joins the files of all ranks), and the name and shape of the schedule.
-// pipeline: the ranks of this rank's pipeline, from the first stage on. Throws Error where the file
-// cannot be written.
+// Writes this rank's F, B and W, the load times of the samples, and the name and shape of the
+// schedule (schema weft.trace/1; `weft trace merge` joins the files of all ranks). pipeline: the
+// ranks of this rank's pipeline, first stage first. Throws Error if the file cannot be written.
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
                           std::string_view schedule, const PipelineShape& shape,
                           const std::vector<PipelineRecord>& records,
@@ -26,13 +25,13 @@ struct PipelinePlan {
   PipelineShape shape;
 };
 
-// Returns the plan of the run that wrote file_of_rank(path, 0), nullopt where the file does not
-// tell it (a weft of before 2026-11-27). Throws Error where the file cannot be read.
+// Returns the plan of the run that wrote file_of_rank(path, 0); nullopt if the file has none
+// (written by weft before 2026-11-27). Throws Error if the file cannot be read.
 std::optional<PipelinePlan> plan_of_trace(const std::string& path);
 
 // Returns the planned schedule with F, B and W in the order in which the ranks of rank 0's pipeline
-// executed them, according to their files file_of_rank(path, rank). Throws Error where a file is
-// missing or of another schedule, or where an action began before its input was ready.
+// executed them, from their files file_of_rank(path, rank). Throws Error if a file is missing or of
+// another schedule, or an action began before its input was ready.
 PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedule& planned);
 
 }  // namespace weft::train

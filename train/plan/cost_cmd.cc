@@ -1,4 +1,4 @@
-// weft cost: the energy and the price of a run, and the price of repeating a part of the run.
+// weft cost: energy and price of a run, and the price of repeating work after a restart.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@ int cost(const Arguments& a) {
   const double megawatt = static_cast<double>(a.gpus) * a.watts * a.overhead / 1e6;
   const double hours = 24 * a.days, megawatt_hours = megawatt * hours;
   const double dollars = megawatt_hours * 1e3 * a.price, hour = dollars / hours;
-  // Failures come at any time: half an interval is lost.
+  // A failure loses half a checkpoint interval on average.
   const double lost = hour * a.checkpoint_min / 60 / 2;
   if (!a.json.empty()) {
     const nlohmann::json j = {{"schema", "weft.cost/1"},

@@ -1,4 +1,4 @@
-// Known models, and the formulas of model_facts.h. This file knows no cluster.
+// Known models, and the formulas of model_facts.h. Independent of the cluster.
 #include "train/plan/model_facts.h"
 
 #include <fmt/format.h>
@@ -74,7 +74,7 @@ std::int64_t ModelShape::attention_parameters() const {
   const std::int64_t out = heads * value_size() * h();
   const AttentionParts& a = attention;
   if (a.kv_rank == 0) return h() * q_width() + h() * kv_width() + out;
-  // Down to the two vectors, their norms, and up to the heads.
+  // Down-projections to the two latent vectors, their norms, up-projections to the heads.
   return h() * a.q_rank + a.q_rank + a.q_rank * q_width() + h() * (a.kv_rank + a.rope_size) +
          a.kv_rank + a.kv_rank * heads * (key_size() - a.rope_size + value_size()) + out;
 }
@@ -108,7 +108,7 @@ double ModelShape::block_flops() const {
   return 6 * active / layers +
          6.0 * heads * static_cast<double>(key_size() + value_size()) * sequence;
 }
-// An embedding that is no head multiplies nothing.
+// An untied embedding has no FLOPs.
 double ModelShape::flops() const {
   if (gpt()) return flops_per_token(shape());
   return layers * block_flops() + 6.0 * vocabulary * hidden;
@@ -139,7 +139,7 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
   ModelShape m;
   m.sequence = sequence;
   m.asked = parameters;
-  // 12 L h^2 parameters in the blocks.
+  // The blocks have 12 L h^2 parameters.
   m.layers =
       layers > 0 ? layers
       : hidden > 0
@@ -156,7 +156,7 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
   if (m.hidden % m.heads != 0)
     throw Error(fmt::format("hidden {} is no multiple of {} heads: say another --heads", m.hidden,
                             m.heads));
-  // Also with a vocabulary and a sequence of any size.
+  // Must not overflow with any vocabulary and sequence.
   if (12.0 * m.layers * m.hidden * m.hidden + 0x1p32 * m.hidden > 9e18)
     throw Error(fmt::format("{} layers of hidden size {} are more parameters than can be counted",
                             m.layers, m.hidden));

@@ -1,4 +1,4 @@
-// Predicts memory and time of a layout, and searches for the best one. This file prints nothing.
+// Predicts memory and time of a layout, and searches for the best layout. Prints nothing.
 #include "train/plan/plan.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@
 namespace weft::train {
 namespace {
 
-// Messages one after another in a gather or reduction among n: by halving or doubling, which moves
+// Sequential messages of a gather or reduction among n ranks: by halving or doubling, which moves
 // no more bytes than a ring; a ring has n - 1. An all-reduce is one of each.
 double messages(double n) { return std::ceil(std::log2(std::max(1.0, n))); }
 
-// A pipeline is regular after its first micro-batches: two short simulations give the long one.
+// A pipeline is periodic after its first micro-batches: extrapolates from two short simulations.
 double pipeline_seconds(const Layout& l, const PipelineCosts& costs) {
   const auto of = [&](int m) {
     return simulate(make_pipeline_schedule(l.schedule, {l.pp, m, l.chunks}), costs).time;
@@ -31,7 +31,7 @@ double pipeline_seconds(const Layout& l, const PipelineCosts& costs) {
   return b + (b - a) / (more - few) * (m - more);
 }
 
-// Memory and bytes, from the ranks that need and send the most.
+// Sets memory and bytes to those of the rank that needs, and the rank that sends, the most.
 void take_facts(const ModelShape& model, const Cluster& cluster, Layout& l) {
   double most = -1;
   for (const RankFacts& rank : rank_facts(model, l)) {
@@ -59,27 +59,27 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double bsh = tokens * model.hidden * l.precision.element;
   const double rate = c.gpu_tflops() * 1e12 * c.efficiency;
   const int m = l.microbatches;
-  // Of a block and micro-batch: B and W cost as much as F each; F again where it is recomputed.
+  // Per block and micro-batch: B and W cost one F each; recomputation one more F.
   const double third = tokens * model.block_flops() / l.tp / 3 / rate;
 
   const bool tp_inside = l.tp <= c.gpus_per_host;
   const double tp_rate = (tp_inside ? c.host_GBps() : c.rail_GBps()) * 1e9;
   const double reduces_forward = 2, reduces_backward = 2, again = l.recompute ? 2 : 0;
   const double tp_latency =
-      2 * messages(l.tp) * (tp_inside ? c.host_us() : c.rail_us()) * 1e-6;  // of one each
+      2 * messages(l.tp) * (tp_inside ? c.host_us() : c.rail_us()) * 1e-6;  // reduce + gather
   const double tp_one = 2.0 * (l.tp - 1) / l.tp * bsh / tp_rate + tp_latency;
   const double tp_forward = reduces_forward * tp_one;
   const double tp_backward = (reduces_backward + again) * tp_one;
 
-  // Experts and rings: neighbours of the tensor-parallel ranks, inside the host as far as these
-  // fit.
+  // Expert and context parallelism use ranks next to the tensor-parallel ranks, inside the host if
+  // they fit.
   const auto seconds = [&](double bytes, int n) {
     const bool inside = l.tp * n <= c.gpus_per_host;
     return bytes / ((inside ? c.host_GBps() : c.rail_GBps()) * 1e9);
   };
   l.ep_s = seconds(l.ep_bytes, l.ep);
   l.cp_s = seconds(l.cp_bytes, l.cp);
-  const double beside = (l.ep_s + l.cp_s) / m / std::max(1, l.blocks);  // of a block
+  const double beside = (l.ep_s + l.cp_s) / m / std::max(1, l.blocks);  // per block
 
   const bool pp_inside = l.ranks() <= c.gpus_per_host;
   PipelineCosts costs;
@@ -92,7 +92,7 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
                      (pp_inside ? c.host_us() : c.rail_us()) * 1e-6;
   const double pipeline = pipeline_seconds(l, costs);
 
-  std::vector<double> of_rank(static_cast<std::size_t>(l.pp), 0.0);  // blocks, with the head
+  std::vector<double> of_rank(static_cast<std::size_t>(l.pp), 0.0);  // blocks, including the head
   for (std::size_t s = 0; s < costs.weight_of_stage.size(); ++s)
     of_rank[s % of_rank.size()] += costs.weight_of_stage[s];
   const double slowest = *std::max_element(of_rank.begin(), of_rank.end());
@@ -104,23 +104,23 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.tp_s = (tp_forward + tp_backward) * m * l.blocks;
   l.tp_latency_s = (reduces_forward + reduces_backward + again) * tp_latency * m * l.blocks;
 
-  // Inside the host among k ranks, then along the rail among d / k, each with a k-th.
+  // Inside the host among k ranks, then along the rail among d / k, each with 1/k of the bytes.
   const int d = l.replicas();
   const int k = std::clamp(c.gpus_per_host / std::max(1, l.tp), 1, d);
   const double hosts = static_cast<double>(d) / k;
-  const double sent = d > 1 ? l.dp_bytes * d / (d - 1) : 0;  // were there no own part
+  const double sent = d > 1 ? l.dp_bytes * d / (d - 1) : 0;  // including this rank's own part
   l.dp_rail_bytes = sent * (hosts - 1) / hosts / k;
   const double inside = sent * (k - 1) / k / (c.host_GBps() * 1e9);
-  // Gathers and reductions: per block with ZeRO 3, and reductions with ZeRO 2, for every
-  // micro-batch; else bucket by bucket.
+  // Number of gathers and reductions: with ZeRO 3 all, with ZeRO 2 the reductions, run per block
+  // and micro-batch; otherwise per bucket.
   const double buckets = std::ceil(l.parameters * l.precision.wide / kBucket);
   const double times = l.zero >= 3   ? 3.0 * m * l.blocks
                        : l.zero == 2 ? static_cast<double>(m) * l.blocks + buckets
                                      : 2 * buckets;
   l.dp_latency_s = times * 1e-6 * (messages(k) * c.host_us() + messages(hosts) * c.rail_us());
   l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps() * 1e9)) + l.dp_latency_s;
-  // Gradients can go from the last micro-batch's backward pass on, those of ZeRO 2 and 3 behind all
-  // backward passes, gathers behind all computing.
+  // Gradients overlap with the last micro-batch's backward pass, those of ZeRO 2 and 3 with all
+  // backward passes, gathers with all compute.
   const double backward = (costs.backward_input + costs.backward_weight) * slowest;
   const double behind = l.zero >= 3 ? l.compute_s : l.zero == 2 ? m * backward : backward;
   l.dp_exposed_s = std::max(0.0, l.dp_s - behind);
@@ -139,8 +139,8 @@ struct Choice {
   int chunks;
 };
 
-// The schedule that is asked for, or those worth trying. Without a pipeline all are the same, but
-// for the micro-batches that they keep.
+// Returns the requested schedule, or the candidates. Without a pipeline, schedules differ only in
+// the micro-batches that they hold.
 std::vector<Choice> choices(const Wanted& w, int p) {
   const std::string& asked = w.schedule;
   if (p > 1 && asked == "interleaved") return {{asked, 2}, {asked, 4}};
@@ -149,7 +149,7 @@ std::vector<Choice> choices(const Wanted& w, int p) {
   return {{"1f1b", 1}, {"zero-bubble", 1}, {"interleaved", 2}, {"interleaved", 4}};
 }
 
-// Whether the schedule does not go with the layout; `why` then says it, with what would.
+// Returns whether the schedule cannot run with the layout; `why` then has the reason and a remedy.
 bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
   if (l.schedule != "interleaved") return false;
   const int stages = l.pp * l.chunks;
@@ -170,7 +170,7 @@ bool why_not(const ModelShape& model, const Layout& l, std::string& why) {
   return true;
 }
 
-// why: the last reason for which a schedule was left out.
+// why: the reason why the last schedule was skipped.
 std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const Wanted& w,
                                std::string& why) {
   std::vector<Layout> all;
@@ -218,7 +218,7 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
   return all;
 }
 
-// Which strategy for which size.
+// Returns the recommended strategy for the model's size.
 std::string advise(const Plan& plan) {
   const double state = plan.model.stated() * kStateBytes, room = plan.cluster.gpu_memory();
   const std::string size = fmt::format(
@@ -228,7 +228,7 @@ std::string advise(const Plan& plan) {
   if (plan.layouts.empty()) {
     Wanted free;
     free.batch = plan.wanted.batch;
-    if (plan.wanted != free) {  // what is fixed may be the reason
+    if (plan.wanted != free) {  // the user's choices may be the reason
       const Plan other = make_plan(plan.model, plan.cluster, free);
       if (!other.layouts.empty()) {
         const Layout& l = other.layouts.front();
@@ -278,7 +278,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
     else if (plan.closest.empty() || predicted.memory.total() < plan.closest[0].memory.total())
       plan.closest = {predicted};
   }
-  // To 10 us: of equally fast ones the simplest first, with the least memory.
+  // To 10 us: of equally fast layouts the simplest first, with the least memory.
   const auto rank = [](const Layout& l) {
     return std::make_tuple(std::llround(l.step_s * 1e5), l.zero, l.recompute, l.tp, l.pp,
                            l.memory.total());

@@ -1,4 +1,4 @@
-// weft plan: reads the flags and prints the ranked layouts. This file knows no formula.
+// weft plan: parses the flags and prints the ranked layouts. Contains no formula.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-constexpr int kNothingFits = 1;  // exit code, as a warning has it
+constexpr int kNothingFits = 1;  // exit code, the same as for a warning
 
 struct PlanArguments {
   std::string model, params, memory, type = "bf16";

@@ -1,4 +1,4 @@
-// find_mistakes(): the usual mistakes of a layout, each with its cost. This file prints nothing.
+// find_mistakes(): common mistakes of a layout, each with its cost. Prints nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         fmt::format("ZeRO 3 gathers the weights for every micro-batch: {:.2f} GB per step "
                     "and GPU, with one micro-batch {:.2f} GB",
                     l.dp_bytes / 1e9, l.dp_bytes / 1e9 / l.microbatches));
-  // As many sequences in as many steps: where they can be shared out at all.
+  // The same batch and number of steps, if the batch is divisible by the GPUs.
   if (state < 0.5 * c.gpu_memory() && plan.wanted.batch % c.gpus == 0 &&
       std::max(plan.wanted.tp, 1) * std::max(plan.wanted.pp, 1) > 1) {
     Layout simple = l;

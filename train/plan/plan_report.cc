@@ -1,4 +1,4 @@
-// Prints a plan as text and as JSON. This file computes no figure.
+// Prints a plan as text and as JSON. Computes nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 double gb(double bytes) { return bytes / 1e9; }
 
-// GB to four digits, or all digits of a whole number.
+// GB with four digits, or all digits from 1000 on.
 std::string digits(double bytes) {
   return gb(bytes) < 1000 ? fmt::format("{:.4g}", gb(bytes)) : fmt::format("{:.0f}", gb(bytes));
 }
@@ -25,14 +25,14 @@ std::string millions(std::int64_t value) {
   return fmt::format("{}.{:02}", with_commas(hundredths / 100), hundredths % 100);
 }
 
-// "advice    ...", whose further lines begin below the first.
+// "advice    ...", with wrapped lines indented below the first.
 std::string titled(const char* title, const std::string& text) {
   constexpr std::size_t kTitle = 10;
   return fmt::format("{:<{}}{}", title, kTitle,
                      wrapped(text, kColumns - kTitle, std::string(kTitle, ' ')));
 }
 
-// What a model has that GPT has not.
+// Describes the differences of a model from GPT.
 std::string beside_gpt(const ModelShape& m) {
   if (m.gpt()) return "";
   std::string text;

@@ -1,4 +1,4 @@
-// The formulas of rank_facts.h. Each names the tensors of train/model that it counts.
+// The formulas of rank_facts.h. Each lists the tensors of train/model that it counts.
 #include "train/plan/rank_facts.h"
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 namespace weft::train {
 namespace {
 
-// What the order of a schedule's actions decides.
+// Facts that depend on the order of a schedule's actions.
 struct HeldFacts {
-  std::vector<int> pairs;   // most pairs of micro-batch and stage that a rank keeps, by rank
-  int heads = 0;            // most micro-batches that the last stage keeps
-  bool head_stays = false;  // the head's weights are never released between two micro-batches
+  std::vector<int> pairs;   // most (micro-batch, stage) pairs held, by rank
+  int heads = 0;            // most micro-batches that the last stage holds
+  bool head_stays = false;  // the head's weights are never released between micro-batches
 };
 
-// A pipeline is regular after its first micro-batches: a short one tells.
+// A pipeline is periodic after its first micro-batches, so a short schedule suffices.
 const HeldFacts& held_of(const Layout& l) {
   static std::map<std::tuple<std::string, int, int, int>, HeldFacts> known;
   const int m = l.schedule == "gpipe" ? l.microbatches : std::min(l.microbatches, 3 * l.pp);
@@ -43,7 +43,7 @@ const HeldFacts& held_of(const Layout& l) {
   return facts;
 }
 
-// Sizes of one micro-batch and one unit, for all ranks of a layout.
+// Sizes per micro-batch and unit, for all ranks of a layout.
 struct LayoutSizes {
   LayoutSizes(const ModelShape& m, const Layout& layout)
       : l(layout),
@@ -55,26 +55,26 @@ struct LayoutSizes {
         d(l.replicas()) {
     const double positions = m.gpt() ? m.sequence * h : 0, norms = m.gpt() ? 2 * h : h;
     table = m.vocabulary * h / t;
-    // Of the mean block: the experts are shared by ep of the replicas.
+    // Of the mean block: ep replicas shard the experts.
     const double share = static_cast<double>(m.moe_layers()) / m.layers;
     const double all = static_cast<double>(m.expert_parameters()) * m.moe.experts * share;
     experts = all / t / l.ep;
     const double rest = static_cast<double>(m.blocks()) / m.layers - all;
     block =
         m.gpt() ? padded(12 * h * h / t + 7 * h / t + 6 * h) : padded(rest / t + 2 * h) + experts;
-    const bool alike = m.gpt() && stages > 1 && l.zero > 0 && d > 1;  // both ends, to be cut alike
+    const bool alike = m.gpt() && stages > 1 && l.zero > 0 && d > 1;  // both end units equally long
     embedding = padded(table + (alike ? std::max(positions, 2 * h) : positions));
     head = alike ? embedding : padded(norms + (stages > 1 || !m.gpt() ? table : 0));
-    // Attention keeps a number per row and head, and no scores. Backward, a device has one more
-    // such number, and the processor two blocks of scores.
+    // Attention saves one number per row and head, and no scores. In the backward pass, a device
+    // needs one more such number, the CPU two blocks of scores.
     kept_sums = rows * m.heads / t * (l.precision.wide / l.precision.element);
     scratch = l.precision.has_master()
                   ? kept_sums
                   : 2.0 * static_cast<double>(std::min<Index>(128, m.sequence)) *
                         static_cast<double>(m.sequence);
     logits = rows * m.vocabulary / t;
-    // Beside x, two norms and the middle: q k v, attention's result, and of the feed-forward
-    // network two (GELU) or three (SwiGLU) results of its width; of experts, what they get, too.
+    // In addition to x, two norms and the middle: q k v, attention's result, and of the FFN two
+    // (GELU) or three (SwiGLU) results of its width; with experts also their inputs.
     const double value = static_cast<double>(m.heads * m.value_size());
     const double kv =
         m.attention.kv_rank > 0
@@ -90,16 +90,16 @@ struct LayoutSizes {
   double padded(double elements) const {
     return l.zero == 0 ? elements : std::ceil(elements / d) * d;
   }
-  // Of a block, until its backward pass has begun: x, two norms, the middle; results; four numbers
+  // Bytes saved per block until its backward pass: x, two norms, the middle; results; four numbers
   // per row.
   double saved() const {
     return l.precision.element * (4 * rows * h + results * rows / t + kept_sums) +
            4 * rows * l.precision.wide;
   }
   double kept() const { return l.recompute ? bsh() : saved(); }
-  // Of a block between B and W: inputs of four products and gradients of their results.
+  // Bytes held per block between B and W: inputs of four products and gradients of their results.
   double between() const { return l.precision.element * (4 * rows * h + results * rows / t); }
-  // Of the head, beside its logits.
+  // Bytes held by the head, in addition to the logits.
   double head_kept() const { return 2 * bsh() + 2 * rows * l.precision.wide; }
   double bsh() const { return rows * h * l.precision.element; }
 
@@ -107,18 +107,18 @@ struct LayoutSizes {
   int stages;
   bool tied;
   double h, t, rows, d;
-  // Elements; experts: of `block`, those of experts. Of a micro-batch and block: results per row,
-  // keys and values that go around a ring, what goes to experts.
+  // Elements; experts: the part of `block` in experts. Per micro-batch and block: results per row,
+  // keys and values sent around a ring, inputs sent to experts.
   double table, experts, block, embedding, head, kept_sums, scratch, logits;
   double results, sent_keys, dispatched;
 };
 
-// The peak of the step: the backward pass of the head, or of a block.
+// The peak of the step: in the backward pass of the head, or of a block.
 RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
                      const HeldFacts& held) {
   const Layout& l = x.l;
   const double e = l.precision.element, bsh = x.bsh(), d = x.d, sums = l.precision.wide;
-  const double experts = rank.blocks * x.experts;  // ep of the d ranks share them already
+  const double experts = rank.blocks * x.experts;  // already sharded over ep of the d ranks
   const double share =
       l.zero >= 1 ? (rank.parameters - experts) / d + experts * l.ep / d : rank.parameters;
   RankMemory memory;
@@ -131,8 +131,8 @@ RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
   const int late = l.schedule == "zero-bubble" ? std::min(place, pairs - 1) : 0;
   const double layers = static_cast<double>(rank.blocks) / l.chunks;
   memory.activations = layers * ((pairs - late) * x.kept() + late * x.between());
-  // Beside them on a rank of a pipeline: the message that arrives, the one that leaves, and those
-  // that the runtime is ready to receive.
+  // In addition, in a pipeline: the message received, the one being sent, and those that the
+  // runtime has posted receives for.
   const double messages = bsh * ((rank.first ? 0 : 1) + (l.pp > 1 ? 2 : 0));
   RankMemory head = memory, block = memory;
   const int heads = rank.last ? held.heads : 0, others = std::max(0, heads - 1);
@@ -143,15 +143,15 @@ RankMemory memory_of(const LayoutSizes& x, const RankFacts& rank, int place,
   block.logits = others * x.logits * e;
   block.working = messages + (l.recompute ? x.saved() : 0) + 2 * bsh +
                   e * (4 * x.rows * x.h / x.t + x.scratch) + (rank.last ? 0 : bsh);
-  const double ends = rank.first ? x.embedding : rank.last ? x.head : 0;  // the tied table's unit
-  if (l.zero >= 2) {  // gradients of a unit while it computes, and the same on its way
+  const double ends = rank.first ? x.embedding : rank.last ? x.head : 0;  // unit of the tied table
+  if (l.zero >= 2) {  // gradients of a unit while it computes, and of one in flight
     const bool apart = l.schedule == "zero-bubble" && place > 0;
-    // Where there are few blocks, the first on its way follows on what it kept.
+    // With few blocks, the gradients of the first block in flight replace its saved tensors.
     const double way = layers > (l.zero == 2 && l.recompute ? 1 : 2) ? sums : 0;
     block.working += apart ? e * rank.parameters + way * x.block : (e + way) * x.block + e * ends;
     head.working += e * (x.head + (rank.first ? x.embedding : 0));
   }
-  if (l.zero >= 3 && d > 1) {  // weights of a unit and of the next one
+  if (l.zero >= 3 && d > 1) {  // weights of a unit and of the next one (prefetch)
     block.working += std::min(2.0, layers) * e * x.block;
     head.working += e * (x.block + x.head + (rank.first ? x.embedding : 0));
   }
@@ -176,7 +176,7 @@ void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
     unit(x.block - x.experts, false, 2 * n, x.d);
     if (x.experts > 0) unit(x.experts, false, 2 * n, x.d / l.ep);
   }
-  // To the experts and back; keys and values around the ring, backward with their gradients.
+  // Dispatch to experts and back; keys and values around the ring, backward with their gradients.
   rank.ep_bytes = rank.blocks * n * (l.recompute ? 6 : 4) * x.dispatched * e * (l.ep - 1) / l.ep;
   rank.cp_bytes = rank.blocks * n * (l.recompute ? 4 : 3) * x.sent_keys * e * (l.cp - 1);
   rank.tp_bytes = rank.blocks * n * all_reduce * bsh * (l.recompute ? 6 : 4);
@@ -193,7 +193,7 @@ void add_sent(const LayoutSizes& x, RankFacts& rank, bool head_stays) {
   if (x.tied && (rank.first || rank.last)) rank.pp_bytes += x.table * g / (l.zero == 0 ? 1 : x.d);
 }
 
-// As weft train cuts its models.
+// Splits blocks over stages as weft train does.
 std::vector<std::size_t> blocks_of(const ModelShape& model, const Layout& l) {
   std::vector<double> beside(static_cast<std::size_t>(l.pp * l.chunks), 0.0);
   beside.back() = model.head_blocks();

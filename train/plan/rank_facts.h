@@ -1,5 +1,5 @@
-// RankFacts: what a rank of a layout has, keeps and sends in a step, to the byte as weft train does
-// it (tests/train/plan/plan_and_run_test.cc compares them). Formulas of a layout's sizes; no time.
+// RankFacts: the memory and traffic of a rank of a layout per step, exact to the byte for weft
+// train (tests/train/plan/plan_and_run_test.cc compares them). Formulas of sizes only, no times.
 #pragma once
 
 #include <vector>
@@ -8,20 +8,20 @@
 
 namespace weft::train {
 
-// Figures of the ranks at one place of the pipeline.
+// Facts of the ranks of one pipeline stage.
 struct RankFacts {
   bool first = false, last = false;  // has the embedding, the head
   int blocks = 0;                    // of all its stages
   double parameters = 0;             // elements
   RankMemory memory;                 // at its peak
-  // Bytes sent per step, by axis: the mean over the ranks at this place.
+  // Bytes sent per step and axis: the mean over the ranks of this stage.
   double tp_bytes = 0, pp_bytes = 0, dp_bytes = 0, ep_bytes = 0, cp_bytes = 0;
 };
 
-// Returns the facts by place in the pipeline.
+// Returns the facts by pipeline rank.
 std::vector<RankFacts> rank_facts(const ModelShape& model, const Layout& layout);
 
-// Returns what each stage of the layout computes in a step, in blocks: its blocks, and the head.
+// Returns the work of each stage per step, in blocks: its blocks, and the head.
 std::vector<double> stage_weights(const ModelShape& model, const Layout& layout);
 
 }  // namespace weft::train

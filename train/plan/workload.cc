@@ -1,4 +1,4 @@
-// Turns a layout of the planner into a workload: the same formulas as predict() in plan.cc, per
+// Converts a layout of the planner to a workload, with the formulas of predict() in plan.cc, per
 // call instead of per step.
 #include "train/plan/workload.h"
 
@@ -13,12 +13,12 @@
 namespace weft::train {
 namespace {
 
-// A collective as SimAI spells it, and the bytes of its message.
+// A collective in SimAI's spelling, and the bytes of its message.
 struct Call {
   const char* name = "NONE";
   std::int64_t bytes = 0;
 };
-// A pass of a line: its time, and the call that follows it.
+// A pass of a line: its time, and the call after it.
 struct Pass {
   double ns = 0;
   Call call = {};
@@ -57,11 +57,11 @@ std::string simai_workload(const ModelShape& model, const Layout& l) {
   };
   const Call gather = of_data("ALLGATHER_DP", elements * e / l.blocks);
   const Call scatter = of_data("REDUCESCATTER_DP", elements * sums / l.blocks);
-  // A third of a block's time is its forward pass, of which each of its halves has a half.
+  // The forward pass is a third of a block's time; attention and FFN each take half of it.
   const double pass_ns = l.compute_s * 1e9 / (l.recompute ? 4 : 3) / l.microbatches / l.blocks / 2;
 
   Workload workload;
-  // The backward pass goes from the last line to the first, so what ends the step comes first.
+  // The backward pass runs from the last line to the first, so the end of the step comes first.
   const double buckets = std::ceil(elements * sums / kBucket);
   for (double bucket = 0; l.dp > 1 && l.zero > 0 && l.zero < 3 && bucket < buckets; ++bucket)
     workload.line("weights", {}, {}, {0, of_data("ALLGATHER_DP", elements * e / buckets)});

@@ -1,4 +1,4 @@
-// Writes what the planner says that ranks send each other as a workload that `weft replay` plays.
+// Writes the predicted traffic of a layout as a workload for `weft replay`.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace weft::train {
 
-// Returns one step of the layout as a SimAI workload: a text that stands for all ranks. A line is a
-// half of a block (attention, feed-forward) of one micro-batch: the time of its forward pass, its
-// input gradient and its weight gradient in ns, each with the call that follows it. Sizes are those
-// of predict(), of the rank that sends the most; the embedding and the head are left out. Throws
-// Error where one rank is the whole job. Format: AICB of https://github.com/aliyun/SimAI.
+// Returns one step of the layout as a SimAI workload, one text for all ranks. A line is half a
+// block (attention, feed-forward) of one micro-batch: the times in ns of forward pass, input
+// gradient and weight gradient, each with the call after it. Sizes are those of predict(), of the
+// rank that sends the most, without embedding and head. Throws Error for a job of one rank. Format:
+// AICB of https://github.com/aliyun/SimAI.
 std::string simai_workload(const ModelShape& model, const Layout& layout);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// The server's update and a worker's step. This file knows no layers.
+// The server's update and a worker's step. Independent of layers.
 #include "train/server/async_server.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace weft::train {
 namespace {
 
-// Micro-batches of a worker in a step. Throws UsageError where they do not divide.
+// Returns the micro-batches per worker and step. Throws UsageError if they are not divisible.
 int checked(World& world, const TrainOptions& o) {
   const auto refuse = [](const std::string& why) { throw UsageError("--sync ps-async: " + why); };
   if (o.mesh.tensor * o.mesh.pipeline > 1 || o.zero > 0)
@@ -29,7 +29,7 @@ int checked(World& world, const TrainOptions& o) {
   return static_cast<int>(all / workers);
 }
 
-// All weights and gradients of the model on this rank.
+// All weights and gradients of the model, on this rank.
 template <class T>
 struct Model {
   Model(World& world, const TrainOptions& o, int micro_batches)
@@ -44,7 +44,7 @@ struct Model {
     for (const auto& p : stage.parameters()) n += p.logical.count();
     return n;
   }
-  // Calls see(elements of the stage, numbers on their way, count) for each parameter.
+  // Calls see(elements of the stage, elements of the message, count) for each parameter.
   template <class See>
   void each(T* Parameter<T>::*which, double* numbers, See see) {
     for (auto& p : stage.parameters()) {
@@ -65,7 +65,7 @@ struct Model {
   DataParallel<T> store;
 };
 
-// Micro-batch m of worker w is number m x workers + w of the step, as with replicas.
+// Micro-batch m of worker w is number m x workers + w of the step, as in data parallelism.
 template <class T>
 void work(World& world, const TrainOptions& o, const Text& text, int steps, int micro_batches,
           Model<T>& model) {

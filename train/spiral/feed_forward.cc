@@ -1,4 +1,4 @@
-// The layer's passes, the run, and what it sent. This file does not know GPT.
+// The layer's passes, the run, and its traffic. Independent of GPT.
 #include "train/spiral/feed_forward.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kServers = FeedForwardShape::kServers, kRails = FeedForwardShape::kRails;
 constexpr int kMicroBatches = FeedForwardShape::kMicroBatches;
 
-// Of a rank in the figure: rail A or B, and the number of its server.
+// Name of a rank in the figure: rail A or B, and the number of its server.
 std::string gpu_name(Rank rank) {
   return fmt::format("{}{}", rank % kRails == 0 ? 'A' : 'B', rank / kRails + 1);
 }
@@ -62,7 +62,7 @@ Tensor<double> NeuronLayer::forward(int m, Tensor<double> input) {
   k.x = std::move(input);
   k.z = Tensor<double>(kRows * own_, Use::kWeightedSums);
   linear(k.z.data(), k.x.data(), weights_.data(), bias(weights_), kRows, in_, own_);
-  // Each GPU's results, block by block, gathered inside the server.
+  // All-gathers the results of the server's GPUs, a block per GPU.
   Tensor<double> blocks(kRows * out_, Use::kActivations), whole(kRows * out_, Use::kActivations);
   double* mine = blocks.data() + me() * k.z.count();
   if (last_)
@@ -128,7 +128,7 @@ std::vector<FeedForwardStep> train_feed_forward(World& world, int steps) {
   };
   std::vector<FeedForwardStep> all(static_cast<std::size_t>(steps));
   for (FeedForwardStep& step : all) {
-    add_sent(step, ~std::uint64_t{0});  // minus
+    add_sent(step, ~std::uint64_t{0});  // minus, modulo 2^64
     runtime.run();
     layer.update();
     add_sent(step, 1);
@@ -145,7 +145,7 @@ void show_feed_forward(World& world, int steps) {
     mine += fmt::format("{:>4}  {:>4}  {:<12}  {:>6}  {}\n", gpu_name(world.rank()),
                         gpu_name(where.first), where.second, bytes,
                         what_is_sent(world.rank(), where.first));
-  if (world.rank() + kRails == world.size()) {  // A3, which has the loss
+  if (world.rank() + kRails == world.size()) {  // A3 has the loss
     mine += "# step      loss\n";
     for (int s = 0; s < steps; ++s)
       if (s % std::max(1, steps / 4) == 0 || s + 1 == steps)

@@ -1,7 +1,7 @@
 // The source documents' feed-forward network on six GPUs (their figure 8-19): layers of 6, 4 and 2
-// neurons, each on a server of its own and split over its two GPUs. Results are gathered inside the
-// server, and each GPU sends them on along its rail. The layer is written here; what joins layers
-// (mesh, pipeline, collectives, operators) is the trainer's.
+// neurons, each on its own server and sharded over its two GPUs. Results are gathered inside the
+// server, and each GPU sends them along its rail. Only the layer is implemented here; mesh,
+// pipeline, collectives and operators are the trainer's.
 #pragma once
 
 #include <map>
@@ -18,14 +18,14 @@ namespace weft::train {
 
 struct FeedForwardShape {
   static constexpr int kServers = 3, kRails = 2;
-  static constexpr Index kWidths[] = {8, 6, 4, 2};  // of a context vector, and of each layer
-  static constexpr Index kRows = 16;                // context vectors of a micro-batch
+  static constexpr Index kWidths[] = {8, 6, 4, 2};  // width of a context vector, and of each layer
+  static constexpr Index kRows = 16;                // context vectors per micro-batch
   static constexpr int kMicroBatches = 4;
   static constexpr double kRate = 0.5;
 };
 
-// One layer, split by neurons over the GPUs of its server. Its inputs, targets and first weights
-// are fixed.
+// One layer, sharded by neurons over the GPUs of its server. Its inputs, targets and initial
+// weights are fixed.
 class NeuronLayer : public Stage<double> {
  public:
   NeuronLayer(int layer, Axis& server);  // `server` must outlive the layer
@@ -37,7 +37,7 @@ class NeuronLayer : public Stage<double> {
   Tensor<double> backward_input(int m, Tensor<double> grad_output) override;
   void backward_weight(int m) override;
   void update();       // SGD
-  double take_loss();  // the mean loss since the last call, in the last layer
+  double take_loss();  // last layer: mean loss since the previous call
 
  private:
   static constexpr Index kRows = FeedForwardShape::kRows;
@@ -50,7 +50,7 @@ class NeuronLayer : public Stage<double> {
   Axis& server_;
   bool first_, last_;
   Index in_, out_, own_;
-  std::vector<double> weights_, gradients_;  // of this GPU's neurons; then their biases
+  std::vector<double> weights_, gradients_;  // of this GPU's neurons; biases at the end
   std::vector<Parameter<double>> parameters_;
   std::map<int, Kept> kept_;
   double loss_ = 0;
@@ -61,12 +61,12 @@ struct FeedForwardStep {
   std::map<std::pair<Rank, std::string>, std::uint64_t> sent;  // bytes by peer and link
 };
 
-// Trains the network; a collective call of six ranks on three hosts with two rails. Throws Error
-// for other jobs. Returns this rank's steps.
+// Collective, for six ranks on three hosts with two rails; throws UsageError for other jobs. Trains
+// the network and returns this rank's steps.
 std::vector<FeedForwardStep> train_feed_forward(World& world, int steps);
 
 // Trains, and prints on rank 0 the losses and the bytes that each GPU sent in a step, by peer and
-// link, named as in the figure: GPU A2 is on server 2 and rail 1.
+// link, with the figure's names: GPU A2 is on server 2 and rail A.
 void show_feed_forward(World& world, int steps);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// The spiral's points and network. This file does not know other ranks.
+// The spiral's points and network. Independent of other ranks.
 #include "train/spiral/spiral.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace weft::train {
 namespace {
 
-// Normal numbers that are the same everywhere: splitmix64 and Box-Muller.
+// A normal distribution that is reproducible on all platforms: splitmix64 and Box-Muller.
 class Normal {
  public:
   explicit Normal(std::uint64_t seed) : state_(seed) {}
@@ -27,7 +27,7 @@ class Normal {
   std::uint64_t state_;
 };
 
-constexpr std::size_t kBlock = 16;  // samples that are added one by one
+constexpr std::size_t kBlock = 16;  // samples summed sequentially
 
 }  // namespace
 
@@ -46,7 +46,7 @@ SpiralData make_spiral(const SpiralOptions& o) {
   return d;
 }
 
-// weights: from x to hidden, from y to hidden, biases of hidden; for each arm from hidden; biases.
+// weights: x to hidden, y to hidden, biases of hidden; hidden to each arm; biases of arms.
 SpiralNet::SpiralNet(const SpiralOptions& o)
     : hidden_(static_cast<std::size_t>(o.hidden)),
       arms_(static_cast<std::size_t>(o.arms)),
@@ -71,8 +71,8 @@ void SpiralNet::scores(const SpiralData& data, std::size_t i, double* hidden, do
   }
 }
 
-// Halves of halves: the sum of two workers with half of the samples each is then, to the bit, that
-// of one worker with all.
+// Pairwise summation by halves: two workers with half of the samples each get the same bits as one
+// worker with all.
 double SpiralNet::add_gradient(const SpiralData& data, std::size_t begin, std::size_t end,
                                std::size_t total, std::span<double> gradient) const {
   if (end - begin <= kBlock) return add_block(data, begin, end, total, gradient);
@@ -93,7 +93,7 @@ double SpiralNet::add_block(const SpiralData& data, std::size_t begin, std::size
   double *gx = gradient.data(), *gy = gx + n, *gb = gy + n, *g2 = gb + n, *gb2 = g2 + arms_ * n;
   double loss = 0;
   for (std::size_t i = begin; i < end; ++i) {
-    operations_ += n * (5 + 3 * arms_);  // scores: 2 + arms; below: 2 arms, 3
+    operations_ += n * (5 + 3 * arms_);  // forward: 2 + arms; backward: 2 arms + 3
     scores(data, i, hidden.data(), out);
     const double most = *std::max_element(out, out + arms_);
     double sum = 0;

@@ -1,5 +1,4 @@
-// run_spiral(): workers, synchronisation, the curve. This file does not compute the
-// network's gradient.
+// run_spiral(): workers, synchronization, the curve. The network's gradient is in spiral.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
         "{} iterations, {} hidden units, {} points per arm, staleness {}, {} arms: at "
         "least 1, 1, 1, 0, and 2 to {} arms",
         o.iterations, o.hidden, o.points_per_arm, o.staleness, o.arms, SpiralOptions::kMostArms));
-  // All ranks must mean the same run, or they wait for each other in vain.
+  // Ranks with different options would wait for each other forever.
   const std::uint64_t mine = std::hash<std::string>()(
       fmt::format("{} {} {} {} {} {} {} {} {}", o.iterations, o.hidden, o.points_per_arm, o.arms,
                   o.staleness, o.seed, o.rate, o.regularisation, o.sync));
@@ -38,7 +37,7 @@ void require_sane(const Communicator& comm, const SpiralOptions& o) {
       refuse(fmt::format("rank {} was given other options than rank {}", r, comm.rank()));
 }
 
-// One worker: its samples, its gradient (the last element is the loss).
+// One worker: its samples and its gradient, whose last element is the loss.
 struct Worker {
   Worker(const SpiralOptions& o, int index, int workers)
       : data(make_spiral(o)), net(o), index(index), workers(workers), gradient(net.size() + 1) {
@@ -114,8 +113,8 @@ class Run {
     }
   }
 
-  // An asynchronous update has one worker's part of the gradient: as many per iteration as there
-  // are workers. The regularisation is spread over them in the same way.
+  // An asynchronous update uses one worker's part of the gradient, so an iteration has one update
+  // per worker, each with its share of the regularization.
   void serve_workers() {
     ServerOptions options;
     options.iterations = o_.iterations;
@@ -133,8 +132,8 @@ class Run {
     net().weights = serving.weights;
   }
 
-  // Update number `update`, of `parts` per iteration, by the sum of gradients. Where it is one
-  // worker's only, its loss stands for all.
+  // Applies update `update`, of `parts` per iteration, with the sum of gradients. If this is the
+  // gradient of one worker, its loss times `parts` estimates the total.
   void apply(SpiralNet& net, int update, int parts, std::span<double> gradient) {
     const double penalty = net.add_regularisation(gradient.first(net.size()));
     const bool show = o_.report_every > 0 && update % (o_.report_every * parts) == 0;

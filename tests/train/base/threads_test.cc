@@ -1,5 +1,5 @@
-// Pipelines of a mesh. Threads of an operator: every piece once, and the same bits with any number
-// of threads.
+// Ranks of a mesh's pipelines. Operator threads: every piece runs once, and results have the same
+// bits with any number of threads.
 #include "train/base/threads.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_F(Parallel, EveryPieceOnce) {
   }
 }
 
-// Where some of the helpers had begun already, it ended the process.
+// Regression: it terminated the process if some helper threads had already started.
 TEST_F(Parallel, WithoutThreadsAnErrorThatNamesTheLimit) {
   set_operator_threads(4);
   const auto piece = [](std::size_t, std::size_t) {};
@@ -103,7 +103,7 @@ TEST_F(Parallel, RanksThatAreThreadsHaveTheirOwnHelpers) {
   EXPECT_EQ(sum, 4 * 200 * 100);
 }
 
-// On the thread that asked, not from within itself, and not after it was taken back.
+// Called on the registering thread only, not recursively, and not after it was unset.
 TEST_F(Parallel, SomethingIsCalledBetweenPieces) {
   const auto work = [] {
     in_pieces(4, [](std::size_t, std::size_t) {
@@ -121,7 +121,7 @@ TEST_F(Parallel, SomethingIsCalledBetweenPieces) {
     });
     for (int i = 0; i < 5; ++i) work();
     EXPECT_LE(calls, 20);
-    if (threads == 1) {  // with helpers: after those pieces that were not theirs
+    if (threads == 1) {  // with helpers: only after the caller's own pieces
       EXPECT_EQ(calls, 20);
     }
     set_between_pieces(nullptr);
@@ -139,7 +139,7 @@ std::vector<float> random_floats(std::size_t n, unsigned seed) {
   return v;
 }
 
-// A layer's operators, forward and backward, at sizes that are cut.
+// Runs a layer's operators, forward and backward, at sizes that are split into pieces.
 std::vector<float> everything() {
   const Index rows = 192, in = 320, out = 700, heads = 5;
   const auto x = random_floats(rows * in, 1), w = random_floats(out * in, 2),

@@ -1,6 +1,6 @@
 // labels: multiproc
-// Checkpoints that were damaged or whose save was interrupted: what is wrong is named, and the one
-// before loads.
+// Damaged checkpoints and interrupted saves: the error is reported, and the previous checkpoint
+// loads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(CheckpointDamage, AnyChangedByteIsFound) {
   }
 }
 
-// Whatever is wrong with the newest: the one before it loads on all ranks, and it is said why.
+// Any damage of the newest checkpoint: the previous one loads on all ranks, with a reason.
 TEST(CheckpointDamage, TheOneBeforeIsTaken) {
   const auto shard = [](const std::string& path) { return path + "/rank-00000.shard"; };
   const std::pair<const char*, std::function<void(const std::string&)>> damages[] = {
@@ -97,11 +97,11 @@ TEST(CheckpointDamage, TheOneBeforeIsTaken) {
     ASSERT_EQ(left_out.size(), 1u);
     EXPECT_THAT(left_out[0], HasSubstr(why));
     EXPECT_THAT(left_out[0], HasSubstr(newest));
-    EXPECT_NE(load<double>(kLayouts[4], folder, 2).second, "");  // it, and no other, was asked for
+    EXPECT_NE(load<double>(kLayouts[4], folder, 2).second, "");  // only this step was requested
   }
 }
 
-// A run that goes on after an older one saves steps that are lower than that of the damaged one.
+// A run that resumed from an older checkpoint saves lower steps than the damaged one.
 TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
   Folder folder;
   save<double>(kLayouts[1], folder, 2);
@@ -116,9 +116,9 @@ TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
   EXPECT_EQ(load<double>(kLayouts[1], folder), std::pair(4, std::string()));
 }
 
-// As a disk that fails, or a server of files that does not answer: to read a link to itself is an
-// error of the system. It was taken for a folder without a checkpoint: a job began anew there, and
-// removed what it had not been able to read.
+// Like a failing disk or an unresponsive file server: reading a self-referencing symbolic link is a
+// system error. Regression: this was treated as a folder without checkpoints, so a new job started
+// and removed the checkpoints that it could not read.
 TEST(CheckpointDamage, WhatCannotBeReadNowIsNoSignThatThereIsNone) {
   const auto there = [](const std::string& folder) {
     std::vector<std::string> said(2);
@@ -158,7 +158,7 @@ TEST(CheckpointDamage, WhatCannotBeReadNowIsNoSignThatThereIsNone) {
   EXPECT_EQ(there(other), "no");
 }
 
-// "step-00000002.best" and the like are the user's own.
+// Names like "step-00000002.best" are the user's own.
 TEST(CheckpointDamage, CopiesUnderOtherNamesAreLeftAlone) {
   Folder folder;
   save<double>(kLayouts[1], folder, 2);
@@ -178,9 +178,9 @@ TEST(CheckpointDamage, CopiesUnderOtherNamesAreLeftAlone) {
     EXPECT_TRUE(std::filesystem::exists(saved + suffix + "/commit")) << suffix;
 }
 
-// ---- death
+// ---- rank failures
 
-// Saves step 1, then dies while it saves step 2; what loads afterwards.
+// Saves step 1, kills a rank while it saves step 2, and returns the step that loads afterwards.
 int step_after_death(const Folder& folder, const CheckpointLayout& l, Rank victim,
                      const std::string& where) {
   const auto places = testing::places({l.ranks()});
@@ -211,15 +211,15 @@ TEST(CheckpointDeath, AtEveryPointLeavesOneThatLoads) {
   for (const char* point : {"folder", "before shard", "shard", "manifest", "commit", "end"})
     for (Rank victim = 0; victim < l.ranks(); ++victim) {
       const std::string where = point;
-      if (victim != 0 && (where == "manifest" || where == "commit")) continue;  // rank 0's
+      if (victim != 0 && (where == "manifest" || where == "commit")) continue;  // only on rank 0
       Folder folder;
       const bool done = where == "commit" || where == "end";
       EXPECT_EQ(step_after_death(folder, l, victim, where), done ? 2 : 1) << point << " " << victim;
     }
 }
 
-// At any time: what loads is whole, and of the last step that rank 0 saw committed, or the one then
-// under way.
+// At a random time: the checkpoint that loads is complete, and is the last step that rank 0 saw
+// committed or the step in progress.
 TEST(CheckpointDeath, AtRandomTimesLeavesOneThatLoads) {
   std::mt19937 random(testing::seed());
   const CheckpointLayout l = kLayouts[3];

@@ -1,5 +1,5 @@
 // labels: multiproc
-// Checkpoints of the trainer itself: saved in one layout, it goes on in every other.
+// Checkpoints of the trainer itself: saved in one layout, resumed in every other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +37,8 @@ std::vector<SavedWay> saved_ways() {
   return all;
 }
 
-// Steps up to `end`, from the checkpoint of step `begin` where that is not 0; then one is saved
-// where a folder is given.
+// Runs steps up to `end`, from the checkpoint of step `begin` unless it is 0; then saves one if
+// `save`.
 std::vector<double> steps_from_a_checkpoint(TrainOptions o, const std::string& folder, int begin,
                                             int end, bool save) {
   o.model.layers = 4;
@@ -64,9 +64,9 @@ std::vector<double> steps_from_a_checkpoint(TrainOptions o, const std::string& f
   return all;
 }
 
-// The first loss after loading is that of the weights; the second that of an update with the
-// moments that were loaded. What is saved does not know who loads it: each layout loads from two
-// others. Checkpoint.LoadsIntoEveryOtherLayout takes every pair.
+// The first loss after a load depends on the weights, the second on an update with the loaded
+// moments. A checkpoint does not depend on the loading layout, so each layout loads from two
+// others. Checkpoint.LoadsIntoEveryOtherLayout tests every pair.
 TEST(CheckpointLayouts, EveryLayoutGoesOnFromTwoOthers) {
   const auto whole = steps_from_a_checkpoint(layout(1, 1, 1), "", 0, 5, false);
   ASSERT_EQ(whole.size(), 5u);
@@ -75,7 +75,7 @@ TEST(CheckpointLayouts, EveryLayoutGoesOnFromTwoOthers) {
     const SavedWay& from = ways[i];
     const testing::TemporaryFolder folder;
     steps_from_a_checkpoint(from.options, folder.path(), 0, 3, true);
-    // Every number is written once, also those of a tied embedding, which two stages have.
+    // Every element is written once, also those of a tied embedding, which two stages have.
     std::uintmax_t bytes = 0;
     for (const auto& file : std::filesystem::directory_iterator(folder / "step-00000003"))
       if (file.path().extension() == ".shard") bytes += file.file_size();
@@ -93,7 +93,7 @@ TEST(CheckpointLayouts, EveryLayoutGoesOnFromTwoOthers) {
   }
 }
 
-// It would be seen if the moments were not loaded, or another step's weights.
+// The test above would fail if the moments were not loaded, or the weights of another step.
 TEST(CheckpointLayouts, ALossSaysWhetherTheStateWasLoaded) {
   const auto whole = steps_from_a_checkpoint(layout(1, 1, 1), "", 0, 5, false);
   const testing::TemporaryFolder folder;

@@ -55,7 +55,7 @@ TEST(Checkpoint, KeepsTheNewestAndWhatTheTrainerPutIn) {
   EXPECT_EQ(load<float>(kLayouts[1], folder, 3).first, 3);
   EXPECT_THAT(load<float>(kLayouts[1], folder, 1).second,
               HasSubstr("no committed checkpoint of step 1"));
-  // The same step again, by a resumed job: the new one counts.
+  // A resumed job saves the same step again: the new checkpoint counts.
   save<float>(kLayouts[0], folder, 4, {{"seed", 40}});
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     Part<float> part(kLayouts[0], 0);
@@ -69,7 +69,7 @@ TEST(Checkpoint, AFileThatIsCalledAnythingMayBeNamedInIt) {
   EXPECT_EQ(load<float>(kLayouts[0], folder), std::pair(1, std::string()));
 }
 
-// As on a disk that is full: what was written of it would keep it full.
+// As on a full disk: a partial checkpoint would keep it full.
 TEST(CheckpointErrors, ASaveThatFailsLeavesNothing) {
   for (const std::string where : {"before shard", "shard", "manifest", "commit"}) {
     Folder folder;
@@ -105,7 +105,7 @@ TEST(CheckpointErrors, WhatDoesNotFitIsNamed) {
                 load_checkpoint(world.world(), folder, part.pieces);
               }),
               HasSubstr("no committed checkpoint in"));
-  // Two ranks have the first of four parts and the second: half a tensor.
+  // Two ranks have the first of four parts and the second: half of a tensor.
   EXPECT_THAT(said([&](World& world) {
                 Part<float> part(kLayouts[5], world.rank());
                 save_checkpoint(world.world(), folder, 1, part.pieces);

@@ -35,7 +35,7 @@ TEST(TrainResume, TheLossScaleGoesOn) {
   EXPECT_EQ(next.scale(), 2048);  // the third good step
 }
 
-// A run in between that scales nothing keeps the scale, and says what it skipped itself.
+// A run without loss scaling in between keeps the scale, and saves its own skipped steps.
 TEST(TrainResume, SkippedStepsCountOnWhereNothingIsScaled) {
   const TrainOptions o;
   const Text text("abc", "text");
@@ -69,21 +69,21 @@ TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
                           HasSubstr("--data is other (")));
 }
 
-// The rate has a curve of its own over all steps: who goes on with more is far from its end again.
+// The rate's curve covers all steps: with more steps it is farther from its end again.
 TEST(TrainResume, MoreStepsAreNamedWhereTheRateJumps) {
   const Text text("abc", "text");
   TrainOptions o;
   o.rate = {.peak = 1e-3, .warm_up = 10, .steps = 100, .floor = 1e-4};
   Checkpoint c = saved_by(o, text);
   o.rate.steps = 200;
-  EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());  // it is still rising
+  EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());  // still in warm-up
   c.step = 100;
   EXPECT_THAT(differences(c, o, text, "float"),
               ElementsAre("--steps is 200, but save/step-00000003 was written with 100: the "
                           "learning rate goes from 0.0001 to 0.000587"));
 }
 
-// Those of former versions say less, and others nothing.
+// Checkpoints of earlier versions contain fewer options or none.
 TEST(TrainResume, OlderCheckpointsSayLess) {
   const Text text("abc", "text");
   const TrainOptions o;

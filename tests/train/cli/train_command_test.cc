@@ -1,4 +1,4 @@
-// `weft train` on real processes: layouts, death and resumption.
+// `weft train` on real processes: layouts, killed ranks and resumption.
 // labels: multiproc
 #include "support/train/train_command.h"
 
@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::TrainCommand;
 
-// The samples of a micro-batch are cut while another one computes, as the trace shows.
+// The trace shows that samples of a micro-batch are cut while another micro-batch computes.
 TEST_F(TrainCommand, TheTraceShowsWhenSamplesCame) {
   losses("--steps 3 --batch 32 --micro-batch 1 --width 64 --positions 64 --trace " +
          folder_ / "run.json");
@@ -42,7 +42,7 @@ TEST_F(TrainCommand, TheTraceShowsWhenSamplesCame) {
     if (e.value("cat", "") == "pipeline") computed.push_back(e);
   }
   ASSERT_EQ(samples.size(), 32u);
-  int beside = 0;  // that some other micro-batch computes
+  int beside = 0;  // samples cut while another micro-batch computes
   for (const auto& s : samples) {
     EXPECT_EQ(s.at("args").at("step"), 3);
     for (const auto& c : computed) {
@@ -62,7 +62,7 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   expect_near(one, losses("-N 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
 }
 
-// Losses of what is not trained on, by step, as the log has them.
+// Losses on the evaluation text, by step, from the log.
 TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
   const std::string log = folder_ / "log";
   const auto test_losses = [&](const std::string& flags) {
@@ -101,7 +101,7 @@ TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
   }
 }
 
-// The table of the schedule, and that of what four ranks really did, are the same.
+// The table of the schedule equals the table of what four ranks executed.
 TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   const std::string trace = folder_ / "run.json";
   losses("-N 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
@@ -112,7 +112,7 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   EXPECT_EQ(done.exit_code, 0) << done.text;
   EXPECT_EQ(done.text, planned.text);
   EXPECT_NE(done.text.find("active %: 25/50/75/100/75/50/75/100/75/50/25"), std::string::npos);
-  // A trace of something else is not taken for it.
+  // A trace of another schedule is rejected.
   const Output other = run(explain + " --micro-batches 5 --of " + trace);
   EXPECT_EQ(other.exit_code, 4) << other.text;
   EXPECT_NE(other.text.find("--micro-batches 5: the run of --of " + trace + " had 4"),
@@ -125,7 +125,7 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
       << damaged.text;
 }
 
-// Stages are not ranks where there are other axes.
+// Stage numbers are not rank numbers if there are other axes.
 TEST_F(TrainCommand, ATraceOfAMixtureIsReadAsOnePipeline) {
   const std::string trace = folder_ / "run.json";
   losses("-N 8 --tp 2 --dp 2 --pp 2 --schedule 1f1b --batch 8 --micro-batch 1 --trace " + trace);
@@ -154,8 +154,8 @@ TEST_F(TrainCommand, SamplesTextAtTheEnd) {
   EXPECT_NE(out.text.find(" tokens/s:\nhello"), std::string::npos) << out.text;
 }
 
-// A checkpoint of four ranks, with nothing to train: its test loss is that of the run, and the same
-// weights write the same text.
+// A checkpoint of four ranks, without training: the same test loss as in the run, and the same
+// weights generate the same text.
 TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
   const std::string save = " --save " + folder_ / "save";
   const auto after = [](const std::string& text, const std::string& mark) {
@@ -179,8 +179,8 @@ TEST_F(TrainCommand, EvaluatesAndSamplesACheckpoint) {
     EXPECT_EQ(run(command(refused)).exit_code, 4) << refused;
 }
 
-// Kill -9 of a rank: the job says so, starts again from its checkpoint, and the curve is the same
-// bits as without.
+// kill -9 of a rank: the job reports it and restarts from its checkpoint; the loss curve has the
+// same bits as without the kill.
 TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {
   const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 12);
   const std::string kill = fmt::format("--kill {}:{}", rank, step);
@@ -198,7 +198,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {
   EXPECT_EQ(whole, broken);
 }
 
-// The process of a rank of the job whose command line has `marker`; 0: there is none.
+// Returns the process of a rank of the job whose command line contains `marker`; 0: none.
 pid_t process_of_rank(int rank, const std::string& marker) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
@@ -214,7 +214,7 @@ pid_t process_of_rank(int rank, const std::string& marker) {
   return 0;
 }
 
-// The same from outside, at any moment of a step: while it computes, waits, writes a checkpoint.
+// Kills from outside at any moment of a step: while it computes, waits, or writes a checkpoint.
 TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
   const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 5);
   const std::chrono::milliseconds later(random_() % 250);
@@ -235,7 +235,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
     const pid_t pid = process_of_rank(rank, log);
     killed = pid > 0 && kill(pid, SIGKILL) == 0;
   });
-  // Steps of a quarter of a second: it is not over before it is killed.
+  // Steps of 250 ms, so that the job is still running when it is killed.
   const auto broken = losses(layout + "--straggler-us 250000 --save-every 2 --restart 1 --save " +
                              folder_ / "save");
   killer.join();
@@ -246,7 +246,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
   EXPECT_EQ(whole, broken);
 }
 
-// Somebody else's launcher ends the job when a rank dies.
+// A foreign launcher ends the job when a rank dies.
 TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
   const auto refuses = [&](const std::string& command, const char* why) {
     const Output out = run(command);
@@ -263,8 +263,8 @@ TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
             "--elastic under a launcher (pmix)");
 }
 
-// Seconds of every rank without its waits: the one that is slow is seen, wherever others wait. Of
-// each rank its best step counts: in others the system may have held it up.
+// Busy seconds of every rank: the slow rank is visible, wherever other ranks wait. Uses the best
+// step of each rank, as the system may delay others.
 TEST_F(TrainCommand, TheLogSaysHowLongEachRankWasBusy) {
   for (const char* layout :
        {"-N 4 --dp 2 --pp 2", "-N 4 --tp 2 --zero 3", "-N 2 --deterministic"}) {
@@ -291,7 +291,7 @@ TEST_F(TrainCommand, TheLogSaysHowLongEachRankWasBusy) {
   }
 }
 
-// The server's moments are saved, and the run goes on with an all-reduce.
+// The server's moments are saved, and the run resumes with an all-reduce.
 TEST_F(TrainCommand, TrainsWithAParameterServer) {
   const std::string save = " --save-every 6 --save " + folder_ / "save";
   const auto whole = losses("");
@@ -312,7 +312,7 @@ TEST_F(TrainCommand, TheRateGrowsWithTheBatch) {
   EXPECT_DOUBLE_EQ(nlohmann::json::parse(line)["rate"], 0.1 * 8 / 256);
 }
 
-// A checkpoint of one layout goes on in others.
+// A checkpoint of one layout resumes in others.
 TEST_F(TrainCommand, ResumesInAnotherLayout) {
   const auto whole = losses("");
   const std::string save = " --save-every 6 --save " + folder_ / "save";
@@ -354,7 +354,7 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("--layers 100000000000", "--layers 100000000000: not in the range 1 to 10000");
   refuses("--width 1000000000000 --heads 1", "--width 1000000000000: not in the range 1 to ");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");
-  // It can be opened; to read it fails.
+  // It can be opened, but read() fails.
   refuses("--data /proc/self/mem", "--data /proc/self/mem: cannot be read beyond byte 0");
 }
 

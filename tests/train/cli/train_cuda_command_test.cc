@@ -1,5 +1,5 @@
-// `weft train --backend cuda` on real processes that share a GPU: the fake one, whose memory they
-// map from each other; and what is said where there is none.
+// `weft train --backend cuda` on real processes that share a GPU (the fake one, whose memory they
+// map from each other), and the error if there is no GPU.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST_F(TrainCuda, EightProcessesOnOneGpu) {
   EXPECT_NE(eight.text.find("6 N + 12 L d T"), std::string::npos) << eight.text;
 }
 
-// Master weights and moments, from one layout into another.
+// Master weights and moments resume in another layout.
 TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   const std::string save = " --save " + folder_ / "run" + " --save-every 3";
   Output out = train("--backend cuda --steps 3 -N 2 --dp 2 --zero 1" + save);
@@ -74,15 +74,15 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   const auto after = steps();
   ASSERT_EQ(after.size(), 2u);
   EXPECT_NEAR(static_cast<double>(after.at(4)["loss"]) / before, 1, 0.1);
-  EXPECT_FALSE(after.at(4).contains("mfu"));  // nobody knows the peak of this GPU
-  // And on the processor, where the master weights are the weights.
+  EXPECT_FALSE(after.at(4).contains("mfu"));  // unknown peak of this GPU
+  // Also on the CPU, where the master weights are the weights.
   out = train("--backend cpu --steps 6 -N 2 --pp 2 --resume" + save);
   ASSERT_EQ(out.exit_code, 0) << out.text;
   EXPECT_NE(out.text.find("goes on after step 5"), std::string::npos) << out.text;
   EXPECT_NEAR(static_cast<double>(steps().at(6)["loss"]) / before, 1, 0.2);
 }
 
-// --peak-tflops goes with the backend that is chosen, --loss-scale with the type.
+// --peak-tflops depends on the selected backend, --loss-scale on the type.
 TEST_F(TrainCuda, RefusesWhatItWouldIgnore) {
   EXPECT_NE(train("--steps 1 --backend auto --peak-tflops 1", "off")
                 .text.find("--peak-tflops 1 with --backend cpu"),
@@ -93,7 +93,7 @@ TEST_F(TrainCuda, RefusesWhatItWouldIgnore) {
   EXPECT_EQ(train("--steps 1 --backend cuda --type fp16 --peak-tflops 1").exit_code, 0);
 }
 
-// Modes of the processor's that the GPU has too, all at once.
+// CPU modes that the GPU supports too, all at once.
 TEST_F(TrainCuda, DeterministicOffloadedSeedStyle) {
   const std::string modes =
       "--backend cuda --steps 3 --deterministic --offload host --tp-style seed --tp 2 ";
@@ -134,7 +134,7 @@ TEST_F(TrainCuda, KernelsAreTimed) {
     EXPECT_NE(out.text.find(kernel), std::string::npos) << out.text;
 }
 
-// GPT-2's numbers, and no figure for a GPU that nobody knows.
+// GPT-2's FLOPs, and no MFU for an unknown GPU.
 TEST(Mfu, Formula) {
   const train::GptShape gpt2{
       .vocabulary = 50257, .positions = 1024, .width = 768, .heads = 12, .layers = 12};
@@ -144,7 +144,7 @@ TEST(Mfu, Formula) {
   EXPECT_EQ(train::gpu_peaks("GPU 0 (NVIDIA H100 80GB HBM3, ...)").tflops, 989);
   EXPECT_EQ(train::gpu_peaks("GPU 0 (NVIDIA H100 PCIe, ...)").tflops, 756);
   EXPECT_EQ(train::gpu_peaks("NVIDIA A100-SXM4-80GB").gb_per_s, 2039);
-  // Names that contain another's, and no maker.
+  // Names that contain a known name, or lack the vendor.
   for (const char* other : {"GPU 0 (fake)", "GPU 0 (NVIDIA RTX A1000, ...)", "NVIDIA GH200 480GB",
                             "NVIDIA H200 NVL", "NVIDIA RTX A1000 Laptop GPU", "H200"})
     EXPECT_EQ(train::gpu_peaks(other).tflops, 0) << other;

@@ -1,4 +1,4 @@
-// `weft train --elastic` on real processes: ranks that die and ranks that join, without a restart.
+// `weft train --elastic` on real processes: ranks die and ranks join, without a restart.
 // labels: multiproc
 #include <filesystem>
 #include <string>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 class TrainElastic : public testing::TrainCommand {
  protected:
-  // The same processes go on: nobody starts the job again.
+  // The same processes continue: the job is not restarted.
   void expect_said(const std::vector<std::string>& all) {
     for (const std::string& said : all)
       EXPECT_NE(output_.text.find(said), std::string::npos) << said << "\n" << output_.text;
@@ -26,8 +26,8 @@ class TrainElastic : public testing::TrainCommand {
   }
 };
 
-// Without ZeRO the others go on at once, in a smaller World and with what is in memory: nothing has
-// been saved. A replica of several ranks goes as a whole, and what the batch does not divide by.
+// Without ZeRO the remaining ranks continue at once, in a smaller World with the state in memory:
+// nothing was saved. A replica is removed as a whole; more are, if the batch is not divisible.
 TEST_F(TrainElastic, ALostReplicaGoesAtOnce) {
   const auto whole = losses("--deterministic");
   const std::pair<const char*, const char*> jobs[] = {
@@ -42,7 +42,7 @@ TEST_F(TrainElastic, ALostReplicaGoesAtOnce) {
     const auto got = elastic(std::string(job) + batch + " --save-every 100");
     expect_said({goes_on});
     EXPECT_EQ(output_.text.find("goes on after step 0 of"), std::string::npos) << output_.text;
-    // Pipelines and tensor parallelism add the squares of a gradient in another order.
+    // Pipelines and tensor parallelism add the gradient's squares in another order.
     if (std::string(job).find("p 2 ") == std::string::npos)
       EXPECT_EQ(want, got) << job;
     else
@@ -50,8 +50,8 @@ TEST_F(TrainElastic, ALostReplicaGoesAtOnce) {
   }
 }
 
-// A tensor-parallel group whose ranks are all alive waits for a rank of another group, which waits
-// for the dead rank. All ranks learn of the death long before the timeout, and all go on.
+// A tensor-parallel group without dead ranks waits for a rank of another group, which waits for the
+// dead rank. All ranks detect the failure long before the timeout, and continue.
 TEST_F(TrainElastic, RanksThatDoNotKnowTheDeadOneHearOfIt) {
   const auto got = elastic(
       "-N 6 --dp 3 --tp 2 --hosts 3 --batch 6 --micro-batch 1 --kill 2:5 "
@@ -61,8 +61,8 @@ TEST_F(TrainElastic, RanksThatDoNotKnowTheDeadOneHearOfIt) {
   EXPECT_EQ(got.size(), 12u);
 }
 
-// With ZeRO a part of the state is gone: the same processes go on with what was saved last, at most
-// --save-every steps before, or from the start.
+// With ZeRO a part of the state is lost: the same processes continue from the last checkpoint, at
+// most --save-every steps earlier, or from the start.
 TEST_F(TrainElastic, WithZeroTheCheckpointCounts) {
   const auto whole = losses("--deterministic");
   const std::pair<const char*, const char*> jobs[] = {
@@ -82,8 +82,8 @@ TEST_F(TrainElastic, WithZeroTheCheckpointCounts) {
   }
 }
 
-// With --restart a new process takes the place of the one that died; it joins at a checkpoint, and
-// so does whoever was left of its replica.
+// With --restart a new process replaces the dead one; it joins at a checkpoint, together with the
+// remaining ranks of its replica.
 TEST_F(TrainElastic, NewRanksJoinAtACheckpoint) {
   const auto whole = losses("--deterministic");
   const std::pair<const char*, const char*> jobs[] = {
@@ -91,14 +91,14 @@ TEST_F(TrainElastic, NewRanksJoinAtACheckpoint) {
       {"-N 4 --dp 4 --zero 3 --kill 0:5 --save-every 3", "goes on after step 3 of"},
       {"-N 4 --dp 2 --pp 2 --zero 1 --kill 3:5 --save-every 3", "goes on after step 3 of"}};
   for (const auto& [job, smaller] : jobs) {
-    // Steps of 150 ms: the new process is there before the last checkpoint.
+    // Steps of 150 ms: the new process starts before the last checkpoint.
     const auto got = elastic(std::string(job) + " --restart 1 --straggler-us 150000");
     expect_said({smaller, "and a new one", "# 2 ranks join", "replicas go on with what is saved"});
     expect_near(whole, got);
   }
 }
 
-// A pipeline that has no other replica waits for the new rank, also where its first rank died.
+// A pipeline without another replica waits for the new rank, also if its first rank died.
 TEST_F(TrainElastic, APipelineWaitsForANewRank) {
   const auto whole = losses("--deterministic");
   for (const char* kill : {"1:8", "0:8"}) {

@@ -1,5 +1,5 @@
-// `weft train`: flags that would be ignored or make no sense, ranks that were given different ones,
-// and files that cannot be written.
+// `weft train`: flags that would be ignored or are contradictory, ranks with different flags, and
+// files that cannot be written.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
       "--steps 1 --sample 0 ");
 }
 
-// What were modes of this command are commands now.
+// Former modes of this command are separate commands now.
 TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
   expect_refused({{"--explain", "`weft pipeline explain`"},
                   {"--bubbles", "`weft pipeline bubbles`"},
@@ -79,7 +79,7 @@ TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
   EXPECT_EQ(run(WEFT_BINARY " pipeline explain --stages 2 --micro-batches -2").exit_code, 4);
 }
 
-// The same flags where they do something, and in a job that becomes too small for them.
+// The same flags where they have an effect, and in a job that becomes too small for them.
 TEST(TrainFlagsCommand, TakesWhatItDoesNotIgnore) {
   for (const char* flags :
        {"-N 2 --tp 2 --algo ring --steps 1", "-N 2 --sync ps --no-overlap --steps 1",
@@ -114,7 +114,7 @@ TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
   EXPECT_EQ(o.exit_code, 0) << o.text;
 }
 
-// One rank was given more than the other.
+// One rank has an additional flag.
 TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
   const testing::TemporaryFolder folder;
   const auto expect_named = [&](const std::string& more, const std::string& what) {
@@ -137,7 +137,7 @@ TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
   expect_named("--type double", "rank 1 has --type double, rank 0 has float");
 }
 
-// A run that is started again would go on from what the other one has saved.
+// A restart would resume from the checkpoints of the other run.
 TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
   const testing::TemporaryFolder folder;
   const std::string save = " -N 2 --save " + folder / "save";
@@ -149,7 +149,7 @@ TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
   EXPECT_EQ(run(train_small("--steps 8 --resume" + save)).exit_code, 0);
 }
 
-// Each save removes what is older than its own: of two jobs only one's checkpoints would be left.
+// Each save removes older checkpoints: two jobs would remove each other's.
 TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
   const testing::TemporaryFolder folder;
   const std::string save = folder / "save";
@@ -184,7 +184,7 @@ TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
   });
 }
 
-// As where a folder is not on a file system that all hosts share.
+// As if the folder is not on a shared file system.
 TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   const testing::TemporaryFolder folder;
   for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
@@ -199,7 +199,7 @@ TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
 }
 
-// Every rank looks, not only those of a pipeline's ends: nobody waits.
+// Every rank checks, not only the first and last stages, so no rank waits.
 TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder / "one") << "x";
@@ -229,7 +229,7 @@ TEST(TrainFlagsCommand, AnEmptyPromptIsANewLine) {
 
 class TrainResumeCommand : public ::testing::Test {
  protected:
-  // Step -> its line of the log.
+  // The lines of the log, by step.
   std::map<int, nlohmann::json> steps(const std::string& flags) {
     const std::string log = folder_ / fmt::format("log{}", ++logs_);
     output_ = run(train_small(flags + " --log " + log));
@@ -249,8 +249,8 @@ class TrainResumeCommand : public ::testing::Test {
   Output output_;
 };
 
-// A scale that floats cannot hold: steps are skipped until it is small enough. The run that goes on
-// knows how far that has got.
+// A scale that overflows floats: steps are skipped until it is small enough. The resumed run starts
+// with the reduced scale.
 TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
   const std::string flags =
       "-N 2 --dp 2 --steps 24 --loss-scale 1e42 --deterministic --lr 1e-2 --warm-up 0 "
@@ -270,7 +270,7 @@ TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
       EXPECT_EQ(line[what], whole.at(step)[what]) << what << " of step " << step;
 }
 
-// What was good stays: nothing is saved of weights with which no step can be taken.
+// Good checkpoints are kept: weights with which no step succeeds are not saved.
 TEST_F(TrainResumeCommand, ARunThatLeavesTheNumbersEndsAndSavesNothing) {
   const std::string flags = "-N 2 --dp 2 --warm-up 0 --save-every 2 --save " + save_;
   steps(flags + " --steps 4");
@@ -303,7 +303,7 @@ TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
   }
 }
 
-// Layouts may differ; what makes it another curve is said.
+// Layouts may differ; differences that change the loss curve are reported.
 TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
   steps("-N 2 --dp 2 --steps 2 --save " + save_);
   const auto resumed = [&](const std::string& flags) {

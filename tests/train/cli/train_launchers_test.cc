@@ -1,4 +1,4 @@
-// The same training by every launcher: one loss curve under mpirun, srun, torchrun and weft launch.
+// The same loss curve under every launcher: mpirun, srun, torchrun and weft launch.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a run of `weft train` is trained on, and what its columns say.
+// The training text of `weft train`, and the columns of its output.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -51,14 +51,14 @@ TEST_F(TrainText, IsTheSameForEveryNumberOfSteps) {
   EXPECT_EQ(first_loss("-N 1 --steps 3 --eval-every 1"), loss);
 }
 
-// The share of gradients' time that is waited for: with one replica none travel.
+// The exposed share of gradient time: with one replica no gradients are sent.
 TEST_F(TrainText, NoShareOfGradientsIsGivenWhereNoneTravel) {
   constexpr char kRow[] = "[0-9] %        -  ";
   EXPECT_THAT(train("-N 2 --tp 2 --steps 2").text, ContainsRegex(kRow));
   EXPECT_THAT(train("-N 2 --dp 2 --steps 2").text, Not(ContainsRegex(kRow)));
 }
 
-// The trace tells the schedule of a run, and its shape.
+// The trace contains the schedule of a run, and its shape.
 TEST_F(TrainText, AScheduleIsExplainedFromTheTraceAlone) {
   const std::string trace = folder_ / "r2.json";
   const Output trained =

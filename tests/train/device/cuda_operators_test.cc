@@ -19,7 +19,7 @@ TEST_F(CudaOperators, Fp64) { testing::expect_as_on_the_processor<Fp64>(1e-12); 
 TEST_F(CudaOperators, Fp32) { testing::expect_as_on_the_processor<Fp32>(1e-5); }
 TEST_F(CudaOperators, Bf16) { testing::expect_as_on_the_processor<Bf16>(0x1p-7); }
 TEST_F(CudaOperators, Fp16) { testing::expect_as_on_the_processor<Fp16>(0x1p-10); }
-// Online softmax in tiles against the formulas in fp64.
+// Tiled online softmax against the formulas in fp64.
 TEST_F(CudaOperators, Attention) {
   testing::expect_attention_on_device<Fp64>(1e-12);
   testing::expect_attention_on_device<Fp32>(1e-5);

@@ -1,6 +1,6 @@
 // labels: cuda
-// Training on a GPU that all ranks share: the cases of device_training_test. Ranks are threads
-// where no step has a collective before its end, else processes.
+// Training on a GPU that all ranks share: the cases of device_training_test. Ranks are threads if a
+// step has collectives only at its end, otherwise processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -59,15 +59,15 @@ TEST_F(CudaTraining, SameBits) {
   }
 }
 
-// Ranks with collectives inside of a step are processes, as those of weft train. Two tensor
-// parallel ranks have stood still on an H200 (docs/benchmarks/2026-11-27-gpu.md).
+// Ranks with collectives inside a step are processes, as in weft train. Two tensor-parallel ranks
+// hung on an H200 (docs/benchmarks/2026-11-27-gpu.md).
 class CudaProcesses : public CudaTraining {
  protected:
   // The last loss of five steps in double precision.
   double last_loss(const std::string& flags) {
     const std::string log = folder_ / "log";
     std::filesystem::remove(log);
-    const char* const moved = std::getenv("WEFT_BINARY");  // where weft was not built here
+    const char* const moved = std::getenv("WEFT_BINARY");  // if weft was not built in this tree
     const Output out =
         run(fmt::format("CUDA_VISIBLE_DEVICES=0 CUDA_MODULE_LOADING=LAZY "
                         "{} train --type double --steps 5 --batch 8 --width 32 "

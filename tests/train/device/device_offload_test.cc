@@ -1,5 +1,5 @@
-// Offloading from a device: what waits in pinned memory or in a file comes back as it was, in the
-// order of the stream; training is the same to the bit, with less memory of the device.
+// Offloading from a device: data in pinned memory or in a file returns unchanged, in stream order;
+// training has the same bits, with less device memory.
 // labels: sim
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,10 +48,10 @@ TEST_F(DeviceOffloading, BringsBackWhatWasPut) {
         offload.put(key, list);
         EXPECT_TRUE(list.empty());
         EXPECT_EQ(context.used(), before);
-        // The memory is another's at once: what was put must have been read before.
+        // The memory is reused at once, so the offloaded data must have been read before.
         const Tensor<T> over = numbers(1000 + key, -50);
         if (key == 1) context.wait();             // arrived: the next call writes it to the file
-        if (key % 2 == 0 && round < 2) continue;  // put again over it
+        if (key % 2 == 0 && round < 2) continue;  // overwritten by the next put
         std::vector<Tensor<T>> again;
         offload.get(key, again);
         ASSERT_EQ(again.size(), 3u);
@@ -65,7 +65,7 @@ TEST_F(DeviceOffloading, BringsBackWhatWasPut) {
   }
 }
 
-// More than may be on its way to the file: the first has to be written, and is read from there.
+// More than may be queued for the file: the first must be written, and is read from the file.
 TEST_F(DeviceOffloading, ManyBytes) {
   Offload<T> offload(::testing::TempDir());
   constexpr std::size_t kEach = std::size_t{10} << 20;  // elements
@@ -122,7 +122,7 @@ TEST_F(DeviceOffloading, InAllLayouts) {
   testing::expect_offloaded<Fp32>(o, ::testing::TempDir(), 1);
 }
 
-// Checkpoints see the state that is away, and it goes away again after it was read.
+// Checkpoints include offloaded state, which is offloaded again after they read it.
 TEST_F(DeviceOffloading, GoesOnFromPieces) {
   testing::expect_pieces_go_on<Bf16>(1e-12, DeviceOffload::kHost);
   testing::expect_pieces_go_on<Fp64>(1e-12, ::testing::TempDir());

@@ -1,5 +1,5 @@
-// The operators of the device backend, on the fake device: the kernels' own source, on the
-// processor, behind streams that run late and memory that the host may not touch.
+// The operators of the device backend on the fake device: the source of the kernels runs on the
+// CPU, with streams that run late and memory that the host may not touch.
 #include <gtest/gtest.h>
 
 #include "support/fakes/fake_device.h"
@@ -20,10 +20,10 @@ class DeviceOperators : public ::testing::Test {
 
 TEST_F(DeviceOperators, Fp64) { testing::expect_as_on_the_processor<Fp64>(1e-13); }
 TEST_F(DeviceOperators, Fp32) { testing::expect_as_on_the_processor<Fp32>(1e-5); }
-// Results are rounded to 8 and 11 bits, weights of attention and gradients of scores too.
+// Results are rounded to 8 and 11 bits, also attention weights and score gradients.
 TEST_F(DeviceOperators, Bf16) { testing::expect_as_on_the_processor<Bf16>(0x1p-7); }
 TEST_F(DeviceOperators, Fp16) { testing::expect_as_on_the_processor<Fp16>(0x1p-10); }
-// Online softmax in tiles against the formulas in fp64.
+// Tiled online softmax against the formulas in fp64.
 TEST_F(DeviceOperators, Attention) {
   testing::expect_attention_on_device<Fp64>(1e-12);
   testing::expect_attention_on_device<Fp32>(1e-5);
@@ -52,7 +52,7 @@ TEST_F(DeviceOperators, AHeadThatNoTeamHoldsIsRefused) {
   }
 }
 
-// The sum of a team has the order of the GPU's butterfly.
+// A team sums in the order of the GPU's butterfly shuffle.
 TEST_F(DeviceOperators, TeamsJoinEveryLane) {
   kernels::HostTeam team;
   kernels::HostTeam::PerLane<double> x;
@@ -78,7 +78,7 @@ TEST_F(DeviceOperators, MemoryIsUsedAgain) {
   context.release(a);
   context.release(c);
   EXPECT_EQ(context.used(), used);
-  // All of it is one piece again: the largest there ever was fits.
+  // All memory is one free piece again: the largest possible size fits.
   void* whole = context.allocate(3 << 20);
   EXPECT_EQ(context.reserved(), reserved);
   context.release(whole);
@@ -93,7 +93,7 @@ TEST_F(DeviceOperators, StreamsAreInOrder) {
   for (int round = 0; round < 20; ++round) {
     std::vector<float> sent(1000, static_cast<float>(round)), got(1000);
     from_host(from.data(), sent.data(), sent.size());
-    sent.assign(1000, -1);  // the upload has read it
+    sent.assign(1000, -1);  // the upload has copied it
     void* beside = rank_device().communication_after_compute();
     context.device().copy(to.data(), from.data(), to.bytes(), context.gpu(), beside);
     context.device().copy(got.data(), to.data(), to.bytes(), context.gpu(), beside);

@@ -1,5 +1,5 @@
 // The deterministic mode on a device: the same bits for every number of replicas, ZeRO stage and
-// way between ranks (their memory, or staged between hosts).
+// path between ranks (device memory, or staged between hosts).
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class DeviceSameBits : public ::testing::Test {
   void SetUp() override { use_fake_device(); }
 };
 
-using Stages = std::map<int, std::vector<int>>;  // of ZeRO: numbers of replicas
+using Stages = std::map<int, std::vector<int>>;  // ZeRO stage -> numbers of replicas
 
 template <class E>
 void expect_every_number_of_replicas(const Stages& stages) {
@@ -32,7 +32,7 @@ void expect_every_number_of_replicas(const Stages& stages) {
       testing::expect_same_bits(alone, testing::train_deterministic<E>(o),
                                 fmt::format("{} dp {} ZeRO {}", type, dp, zero));
     }
-  for (const int zero : {0, 3}) {  // staged: through the collectives of the host
+  for (const int zero : {0, 3}) {  // staged: through the host's collectives
     TrainOptions o = testing::tiny(4, 1, 1);
     o.zero = zero;
     testing::expect_same_bits(alone, testing::train_deterministic<E>(o, {2, 2}),
@@ -44,7 +44,7 @@ TEST_F(DeviceSameBits, Bf16) {
   expect_every_number_of_replicas<Bf16>({{0, {4}}, {1, {4}}, {2, {1, 2}}, {3, {8}}});
 }
 
-// Beside the other axes; the bits are those of one tensor and pipeline layout.
+// Together with the other axes; the bits equal those of one tensor and pipeline layout.
 TEST_F(DeviceSameBits, BesideTensorAndPipelineParallel) {
   const Result one = testing::train_deterministic<Bf16>(testing::tiny(1, 2, 2));
   TrainOptions o = testing::tiny(2, 2, 2);
@@ -54,14 +54,14 @@ TEST_F(DeviceSameBits, BesideTensorAndPipelineParallel) {
 }
 TEST_F(DeviceSameBits, Fp16WithLossScaling) {
   TrainOptions o = testing::tiny(1, 1, 1);
-  o.loss_scale = 0x1p20;  // too large at first: steps are skipped alike
+  o.loss_scale = 0x1p20;  // too large at first: all layouts skip the same steps
   const Result one = testing::train_deterministic<Fp16>(o);
   o.mesh.data = 2;
   o.zero = 2;
   testing::expect_same_bits(one, testing::train_deterministic<Fp16>(o), "fp16 dp 2 ZeRO 2");
 }
 
-// The curve is the processor's.
+// The loss curve equals the CPU's.
 TEST_F(DeviceSameBits, TheProcessorsCurve) {
   TrainOptions o = testing::tiny(2, 2, 2);
   o.deterministic = true;
@@ -72,8 +72,8 @@ TEST_F(DeviceSameBits, TheProcessorsCurve) {
   testing::expect_layout(o, "deterministic, dp 4 ZeRO 3");
 }
 
-// Where a product's numbers begin chooses how cuBLASLt does it: nowhere may that follow from the
-// number of ranks that split the state.
+// cuBLASLt chooses an algorithm by the alignment of the operands, which must not depend on the
+// number of ranks that shard the state.
 TEST_F(DeviceSameBits, EveryParameterBeginsAtABoundary) {
   const GptShape odd{.vocabulary = 7, .positions = 3, .width = 6, .heads = 2, .layers = 2};
   Axis alone;
@@ -89,8 +89,8 @@ TEST_F(DeviceSameBits, EveryParameterBeginsAtABoundary) {
   }
 }
 
-// Without the mode bits do differ: the tests above can fail. (Sums in fp32 of a few gradients of
-// bf16 are exact.)
+// Without the mode bits do differ, so the tests above can fail. (Sums in fp32 of a few bf16
+// gradients are exact.)
 TEST_F(DeviceSameBits, OnlyInThatMode) {
   const Result alone = testing::train_deterministic<Fp32>(testing::tiny(1, 1, 1));
   TrainOptions o = testing::tiny(2, 1, 1);

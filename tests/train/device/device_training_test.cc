@@ -1,6 +1,6 @@
 // labels: sim
 // Training on the fake device: ranks are threads that share one GPU, with real collectives on its
-// memory. The curves are the processor's.
+// memory. The loss curves equal the CPU's.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(DeviceTraining, SeedStyle) {
   o.embed = "owner";
   testing::expect_layout(o, "seed style, tp 4, owner");
 }
-// GPUs that do not reach each other: gradients are staged through pinned memory.
+// GPUs that cannot reach each other: gradients are staged through pinned memory.
 TEST_F(DeviceTraining, BetweenHosts) {
   TrainOptions o = testing::tiny(2, 2, 1);
   const auto want = train<double>(testing::tiny(1, 1, 1), 3);
@@ -87,8 +87,8 @@ TEST_F(DeviceTraining, GoesOnFromPieces) {
   testing::expect_pieces_go_on<Bf16>(1e-12);
 }
 
-// A step waits for the device where it needs a value: the losses, the norm and, with replicas, the
-// end of the gradients; and not once more for any number of micro-batches.
+// A step blocks on the device when it needs a value: the losses, the norm and, with replicas, the
+// end of the gradients. The number of waits does not depend on the micro-batches.
 TEST_F(DeviceTraining, WaitsForTheDeviceDoNotGrowWithTheMicroBatches) {
   const Text data = text();
   for (const auto& layout : {std::pair<std::array<int, 3>, int>{{1, 1, 1}, 0},
@@ -114,8 +114,7 @@ TEST_F(DeviceTraining, WaitsForTheDeviceDoNotGrowWithTheMicroBatches) {
     }
 }
 
-// While the device stands still before micro-batch 1, the samples of micro-batch 2 are copied to
-// it.
+// While the device is held before micro-batch 1, the samples of micro-batch 2 are copied to it.
 TEST_F(DeviceTraining, TheNextSamplesComeWhileThisMicroBatchComputes) {
   FakeDevice& device = use_fake_device();
   const Text data = text();
@@ -130,7 +129,7 @@ TEST_F(DeviceTraining, TheNextSamplesComeWhileThisMicroBatchComputes) {
       if (action.op != PipeOp::kForward || action.microbatch != 1) return;
       if (begins) {
         context.wait();
-        context.mark(context.transfer()).wait();  // the samples of this micro-batch are there
+        context.mark(context.transfer()).wait();  // wait for the samples of this micro-batch
         before = device.copies_done(context.gpu());
         device.hold(context.compute(), &word);
         return;
@@ -145,12 +144,12 @@ TEST_F(DeviceTraining, TheNextSamplesComeWhileThisMicroBatchComputes) {
     };
     trainer.step();
     EXPECT_EQ(copied, 2);                     // tokens and targets
-    ASSERT_GE(trainer.brought().size(), 7u);  // of the last one the end may not have been seen
+    ASSERT_GE(trainer.brought().size(), 7u);  // the end of the last one may be unobserved
     for (const BroughtSamples& b : trainer.brought()) EXPECT_LT(b.begin_ns, b.end_ns);
   });
 }
 
-// A model gives back all that it takes.
+// A model frees all its memory.
 TEST_F(DeviceTraining, MemoryIsGivenBack) {
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     const Text data = text();
@@ -163,14 +162,14 @@ TEST_F(DeviceTraining, MemoryIsGivenBack) {
       trainer.step();
       EXPECT_EQ(context.used(), first);
     }
-    // Scratch memory of products stays.
+    // The workspace of products stays allocated.
     EXPECT_LE(context.used() - before, DeviceContext::kProductScratch);
     EXPECT_EQ(MemoryLedger::of_this_rank().total, 0u);
   });
 }
 
-// Hands on what it gets, by copies in the order of the operators; a loss and a first input are
-// kept.
+// Forwards its input with stream-ordered copies; kept() is the samples in the first stage, the
+// result in the last.
 class Relay : public Stage<OnDevice<Fp32>> {
  public:
   using T = OnDevice<Fp32>;
@@ -198,7 +197,7 @@ class Relay : public Stage<OnDevice<Fp32>> {
   std::vector<Parameter<T>> none_;
 };
 
-// Between hosts the same messages pass through host memory, and as many bytes count as sent.
+// Between hosts the same messages pass through host memory, and the sent byte counts are equal.
 TEST_F(DeviceTraining, StageMessagesBetweenGpusOfAHostPassNoHostMemory) {
   constexpr int kMicroBatches = 5;
   for (const std::vector<int>& hosts : {std::vector<int>{2}, std::vector<int>{1, 1}})

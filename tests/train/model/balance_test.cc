@@ -1,4 +1,4 @@
-// Stages of a pipeline that compute alike, although the head computes beside the last one's blocks.
+// Pipeline stages of equal time, although the last stage also computes the head.
 // labels: sim
 #include "train/model/balance.h"
 
@@ -25,7 +25,7 @@ double slowest(const Counts& counts, const std::vector<double>& beside) {
   return most;
 }
 
-// Of all ways to deal the blocks out, by trying them.
+// Minimum over all distributions of blocks, by brute force.
 double best(std::size_t blocks, const std::vector<double>& beside) {
   double least = 1e9;
   Counts counts(beside.size(), 1);
@@ -67,7 +67,7 @@ TEST(Balance, WithoutAHeadStagesDifferByOneBlock) {
   EXPECT_EQ(balance_blocks(8, {0, 0, 0, 0.3}), (Counts{2, 2, 2, 2}));
 }
 
-// GPT-2's head over 50,257 words computes as much as four and a half of its blocks.
+// The head of GPT-2 over 50,257 words costs as much as four and a half of its blocks.
 TEST(Balance, APipelineOfGpt2IsFaster) {
   const double head = head_in_blocks(
       {.vocabulary = 50257, .positions = 1024, .width = 768, .heads = 12, .layers = 12});
@@ -83,7 +83,7 @@ TEST(Balance, APipelineOfGpt2IsFaster) {
   EXPECT_LT(time(counts), 0.8 * time({3, 3, 3, 3}));
 }
 
-// The trainer's stages have those blocks, and its curve is that of one process.
+// The trainer's stages have these blocks, and its loss curve is that of one process.
 TEST(Balance, TheTrainersStagesAreBalanced) {
   TrainOptions o = layout(1, 1, 4);
   o.model = {.vocabulary = 1056, .positions = 8, .width = 24, .heads = 24, .layers = 12};

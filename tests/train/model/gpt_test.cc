@@ -25,7 +25,7 @@ struct Model {
         DataParallelOptions parallel = {})
       : mesh(world, {}), stage(shape, {&mesh.tensor}, options), store(stage, mesh, parallel, {}) {
     store.initialise(1);
-    // Norms and biases are not at their start, where errors would hide.
+    // Randomizes norms and biases, since initial values would hide errors.
     std::mt19937 dice(3);
     std::normal_distribution<double> normal;
     for (auto& p : stage.parameters())
@@ -86,7 +86,7 @@ TEST(Gpt, ParametersAreCounted) {
   });
 }
 
-// Activation checkpointing: the same bits, and less memory at the peak.
+// Activation checkpointing: the same bits, and a lower memory peak.
 TEST(Gpt, RecomputedGradientsAreTheSameBits) {
   alone([&](World& world) {
     const GptShape shape{64, 16, 32, 4, 6, true};
@@ -113,7 +113,7 @@ TEST(Gpt, RecomputedGradientsAreTheSameBits) {
   });
 }
 
-// k micro-batches are one large batch; inputs and weights may be done apart, in any order.
+// k micro-batches equal one large batch; B and W may be separate, in any order.
 TEST(Gpt, AccumulationIsOneLargeBatch) {
   alone([&](World& world) {
     const GptShape shape{32, 8, 16, 2, 2, true};

@@ -7,7 +7,7 @@
 namespace weft::train {
 namespace {
 
-// ResNet-50 in an hour: 256 GPUs of 32 samples, five epochs of warm-up.
+// ResNet-50 in one hour: 256 GPUs with 32 samples each, five epochs of warm-up.
 TEST(LearningRate, LinearScalingRule) {
   EXPECT_DOUBLE_EQ(linear_scaling(8192), 3.2);
   const int epoch = 1281167 / 8192;
@@ -34,7 +34,7 @@ TEST(LossScaler, SkipsAndHalvesThenGrows) {
   EXPECT_EQ(scaler.scale(), 256);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(scaler.step(1));
   EXPECT_EQ(scaler.scale(), 512);
-  // Of the three good steps that the scale needs to grow, none was before the halving.
+  // Good steps before the halving do not count towards the three for growth.
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(scaler.step(1));
   EXPECT_FALSE(scaler.step(std::numeric_limits<double>::infinity()));
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(scaler.step(1));

@@ -1,5 +1,5 @@
 // A small GPT against PyTorch, with a tied and with an untied head: every logit, every gradient,
-// and losses and norms of ten steps that make_fixtures.py wrote.
+// and the losses and norms of ten steps, from make_fixtures.py.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,7 +44,7 @@ void run_fixture(bool tied, int tensor_ranks, double tolerance) {
     GptStage<T> stage(shape, {&mesh.tensor}, {.samples = kSamples});
     DataParallel<T> store(stage, mesh, {}, {});
     store.fill([&](const Parameter<T>& p, std::size_t k) {
-      // Of the tensor in the fixture's list, which is that of a model on one rank.
+      // Index of the tensor in the fixture's list, which is that of a model on one rank.
       const double place = static_cast<double>(&p - stage.parameters().data());
       const double i = static_cast<double>(p.logical.logical_index(k));
       return static_cast<T>(std::sin(i + 1 + place) / 10 + (p.ones ? 1 : 0));

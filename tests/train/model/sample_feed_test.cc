@@ -1,4 +1,4 @@
-// SampleFeed: the samples of the text, whatever the order, and cut beside the caller.
+// SampleFeed: returns the text's samples in any order, and cuts them concurrently with the caller.
 #include "train/model/sample_feed.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::vector<Token> tokens_of(const Text& text, std::uint64_t first) {
   return tokens;
 }
 
-// Items in their order, again, from elsewhere, of another text, and the last one there is.
+// Items in order, repeated, from another position, of another text, and the last item.
 TEST(SampleFeed, GivesTheItemsThatAreAskedFor) {
   const Text text = some_text(), other("The quick brown fox jumps over the lazy dog", "another");
   const auto first_sample = [](std::uint64_t item) { return 10 * item + 1; };
@@ -48,8 +48,8 @@ TEST(SampleFeed, GivesTheItemsThatAreAskedFor) {
   EXPECT_TRUE(feed.take_records().empty());
 }
 
-// The next item is cut while the caller computes: it does not ask for the item, and nothing else
-// would begin it. An item that does not exist is not cut.
+// The next item is cut while the caller computes, without a request. An item past the end is not
+// cut.
 TEST(SampleFeed, CutsTheNextItemBesideTheCaller) {
   std::atomic<std::uint64_t> cut{0};  // the largest item
   std::atomic<bool> elsewhere{true};
@@ -70,12 +70,12 @@ TEST(SampleFeed, CutsTheNextItemBesideTheCaller) {
   feed.fill(batch, text, 0, 2);
   EXPECT_TRUE(comes(1));
   feed.fill(batch, text, 1, 2);
-  feed.forget();  // waits for whatever the thread does
+  feed.forget();  // joins the thread
   EXPECT_EQ(cut, 1u);
   EXPECT_TRUE(elsewhere);
 }
 
-// What goes wrong on the thread is the caller's.
+// Exceptions of the thread reach the caller.
 TEST(SampleFeed, ThrowsWhatTheThreadThrows) {
   const Text text = some_text();
   SampleFeed<float> feed(

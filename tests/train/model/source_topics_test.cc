@@ -1,4 +1,4 @@
-// What the source documents ask for and no other test of this folder shows.
+// Requirements of the source documents that no other test of this folder covers.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace weft::train {
 namespace {
 
-// A send and a receive of each rank per step: 16 at 256 ranks, 510 around the ring.
+// Each rank sends and receives once per step: 16 steps at 256 ranks, 510 around the ring.
 TEST(SourceTopics, HalvingAndDoublingTakes16StepsWhereTheRingTakes510) {
   const auto explain = [](const char* algorithm) {
     return run(fmt::format("{} explain all_reduce -N 256 --hosts 256 --bytes 64M --algo {}",
@@ -31,8 +31,8 @@ TEST(SourceTopics, HalvingAndDoublingTakes16StepsWhereTheRingTakes510) {
   EXPECT_NE(explain("ring").find(proved(510)), std::string::npos);
 }
 
-// Bytes between hosts that change the rail on their way: they would meet in the spine. Rank 2 k + r
-// is rank r of host k, on rail r.
+// Bytes between hosts that change the rail, and so pass the spine. Rank 2 k + r is rank r of host
+// k, on rail r.
 std::uint64_t through_the_spine(const std::string& cross_rail, const std::string& algorithm) {
   TrainOptions o = layout(4, 1, 1);
   o.mesh.algorithm = algorithm;
@@ -57,13 +57,13 @@ std::uint64_t through_the_spine(const std::string& cross_rail, const std::string
 }
 
 TEST(SourceTopics, TheSpineStaysEmpty) {
-  EXPECT_EQ(through_the_spine("never", "auto"), 0u);  // inside the host to the rank of that rail
+  EXPECT_EQ(through_the_spine("never", "auto"), 0u);  // first to the rank of that rail
   EXPECT_GT(through_the_spine("allow", "ring"), 0u);
 }
 
-// Memory and communication of every step in JSON. Gradients are on their way while the backward
-// pass computes: the time that is waited for is less than the time that they take, and the losses
-// are those of a run that waits for all of it.
+// Memory and communication of every step in JSON. Gradients are sent while the backward pass
+// computes: exposed time is less than total time, and the losses equal those of a run without
+// overlap.
 TEST(SourceTopics, StepsAreMonitored) {
   const testing::TemporaryFolder folder;
   const auto train = [&](const char* more) {

@@ -1,4 +1,4 @@
-// The sum of squares of a deterministic step's gradients, where the squares leave the numbers.
+// The sum of squares of gradients in deterministic mode, where squares overflow the type.
 #include "train/operators/exact_sum.h"
 
 #include <gtest/gtest.h>

@@ -64,7 +64,7 @@ TEST(Operators, Linear) {
   for (std::size_t i = 0; i < gw.size(); ++i) EXPECT_NEAR(gw[i], 2 * once[i], 1e-12);
 }
 
-// A row alone, as of the next token of a text, is the row among others, for any number of threads.
+// A single row (inference) equals the same row among others, for any number of threads.
 TEST(Operators, LinearOfOneRow) {
   const std::pair<Index, Index> shapes[] = {{1, 1}, {7, 300}, {768, 517}, {300, 1000}};
   for (const auto& [in, out] : shapes) {
@@ -114,7 +114,7 @@ TEST(Operators, CausalAttention) {
   Vector grad(qkv.size());
   attention_grad(grad.data(), g.data(), out.data(), log_sum.data(), qkv.data(), s);
   expect_gradient(qkv, grad, value);
-  // Nothing of a later position reaches an earlier one.
+  // No later position influences an earlier one.
   value();
   const double first = out[0];
   for (Index i = 3 * s.width(); i < 4 * 3 * s.width(); ++i) qkv[i] += 1;
@@ -122,7 +122,7 @@ TEST(Operators, CausalAttention) {
   EXPECT_EQ(out[0], first);
 }
 
-// Positions of more than one block of rows.
+// More positions than one block of rows.
 TEST(Operators, AttentionInBlocksIsThatOfTheFormulas) {
   testing::expect_attention<double>(
       1e-12, [](double x) { return x; }, 128);
@@ -148,7 +148,7 @@ TEST(Operators, EmbeddingInShards) {
   const std::vector<Token> tokens{0, 5, 2, 2, 3};
   Vector table = random(vocabulary * width, 1);
   const Vector g = random(rows * width, 2);
-  const auto value = [&] {  // two shards, added as an all-reduce would
+  const auto value = [&] {  // two shards, summed like in an all-reduce
     Vector y(rows * width), part(rows * width);
     embed(y.data(), table.data(), tokens.data(), 0, 3, rows, width);
     embed(part.data(), table.data() + 3 * width, tokens.data(), 3, 3, rows, width);
@@ -197,7 +197,7 @@ TEST(Operators, CrossEntropyInShards) {
   expect_gradient(logits, grad, value);
 }
 
-// The formulas of the papers, on one number.
+// The formulas of the papers, for one element.
 TEST(Operators, Optimizers) {
   double w = 2, m = 0, v = 0;
   const double g = 0.5;
@@ -214,7 +214,7 @@ TEST(Operators, Optimizers) {
   EXPECT_NEAR(x, 0.94, 1e-15);
 }
 
-// exp and tanh of fp32 are our own.
+// fp32 uses our own exp and tanh.
 TEST(Operators, Fp32AgreesWithFp64) {
   const Index rows = 64, n = 100;
   Vector logits = random(rows * n, 1);
@@ -234,7 +234,7 @@ TEST(Operators, Fp32AgreesWithFp64) {
   for (Index r = 0; r < rows; ++r) EXPECT_NEAR(fsum[r] / sum[r], 1, 1e-5);
 }
 
-// More than any machine has: how much it was, and what takes less.
+// More memory than any machine has: the error has the size, and how to reduce it.
 TEST(Tensor, OutOfMemorySaysHowMuch) {
   try {
     Tensor<double> t(std::size_t{1} << 61, Use::kActivations);

@@ -1,5 +1,5 @@
-// The GPT with an asynchronous parameter server: one worker trains as one rank does, and with
-// several staleness has its bound.
+// The GPT with an asynchronous parameter server: one worker equals training on one rank; with
+// several workers, staleness is bounded.
 // labels: sim
 #include "train/server/async_server.h"
 

@@ -1,5 +1,5 @@
-// Gradients of a byte each: after 300 steps the loss is that of fp32 within 1 %, and --compress is
-// refused with what it cannot be combined with.
+// 8-bit gradients: after 300 steps the loss is within 1 % of fp32's, and --compress is rejected in
+// unsupported combinations.
 // labels: sim
 // sanitize: long
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ TrainOptions with(const std::string& compress) {
   return o;
 }
 
-// Of the last ten steps: each has samples of its own.
+// Mean of the last ten steps, because each step has different samples.
 double last_loss(const TrainOptions& o) {
   const auto losses = train<float>(o, 300).losses;
   EXPECT_LT(losses.back(), 0.8 * losses.front());

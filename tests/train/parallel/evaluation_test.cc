@@ -1,4 +1,4 @@
-// Evaluation: one loss in every layout, of a text that training does not see, and no bit changed.
+// Evaluation: one loss in every layout, on an unseen text, without changing a bit of the state.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace weft::train {
 namespace {
 
-// Another text than text(), of the same letters.
+// A text that differs from text(), with the same letters.
 Text other_text() {
   std::string bytes;
   for (int i = 0; i < 900; ++i) bytes += static_cast<char>('a' + (i * 7 + i * i / 11) % 26);
@@ -26,7 +26,7 @@ Text other_text() {
 
 struct Evaluated {
   Result run;
-  std::vector<double> test_losses;  // after each step; of every rank, the same
+  std::vector<double> test_losses;  // after each step; the same on every rank
 };
 
 Evaluated train_and_evaluate(const TrainOptions& o, int steps, const Text& test) {
@@ -87,11 +87,11 @@ TEST(Evaluation, HasOneLossInEveryLayoutAndChangesNoBit) {
     if (!o.model.tied) continue;  // another model
     if (first.empty()) first = with.test_losses;
     EXPECT_LE(loss_distance(first, with.test_losses), 1e-10) << what;
-    EXPECT_NE(with.test_losses[0], with.test_losses[2]) << what;  // of the weights of now
+    EXPECT_NE(with.test_losses[0], with.test_losses[2]) << what;  // of the current weights
   }
 }
 
-// On its own text a model gets better than on one it has not seen.
+// The loss is lower on the training text than on an unseen one.
 TEST(Evaluation, TellsATextThatWasTrainedOnFromOneThatWasNot) {
   TrainOptions o = narrow({1, 1, 1});
   o.rate.peak = 1e-2;
@@ -106,7 +106,7 @@ TEST(Evaluation, OfATextThatIsShorterThanASampleIsRefused) {
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     Trainer<double> trainer(world, narrow({1, 1, 1}), data);
     EXPECT_THROW(trainer.evaluate(tiny), UsageError);
-    (void)trainer.step();  // and nothing is lost
+    (void)trainer.step();  // training continues
   });
 }
 
@@ -126,8 +126,7 @@ TEST(Evaluation, WhatIsHeldOutIsNotTrainedOn) {
   }
 }
 
-// A checkpoint of eight ranks on one rank: the loss that they had, with the weights alone in
-// memory.
+// A checkpoint of eight ranks on one rank: the same loss, with only the weights in memory.
 TEST(Inference, OfACheckpointWithoutStateOfTraining) {
   const testing::TemporaryFolder folder;
   set_operator_threads(1);
@@ -160,13 +159,13 @@ TEST(Inference, OfACheckpointWithoutStateOfTraining) {
   });
 }
 
-// Of every form of tensor parallelism: the text of one rank, with and without the cache, also where
-// it becomes longer than the model's positions. With the cache a layout of several ranks sends
-// less, as it computes one position a byte.
+// Every form of tensor parallelism generates the text of one rank, with and without the cache, also
+// beyond the model's positions. With the cache, a layout of several ranks sends less, as it
+// computes one position per byte.
 TEST(Inference, AKvCacheGivesTheSameBytesInEveryLayout) {
   set_operator_threads(1);
   TrainOptions o = narrow({1, 1, 1});
-  o.model.heads = 12;  // of two numbers, which --tp-style seed splits
+  o.model.heads = 12;  // of width two, which --tp-style seed splits
   const int bytes = static_cast<int>(o.model.positions) + 5;
   std::map<std::string, std::vector<double>> weights;
   std::string want;

@@ -1,5 +1,5 @@
-// The source documents' feed-forward network on six GPUs: its losses are those of one process, and
-// each GPU sends to every other what the figure draws.
+// The source documents' feed-forward network on six GPUs: its losses equal those of one process,
+// and each GPU sends the bytes in the figure.
 // labels: sim
 #include "train/spiral/feed_forward.h"
 
@@ -23,7 +23,7 @@ constexpr Index kRows = FeedForwardShape::kRows;
 constexpr int kServers = FeedForwardShape::kServers;
 constexpr int kMicroBatches = FeedForwardShape::kMicroBatches, kSteps = 20;
 
-// Losses of one process that has all neurons.
+// Losses of one process with all neurons.
 std::vector<double> losses_alone() {
   Axis alone;
   std::vector<std::unique_ptr<NeuronLayer>> layers;
@@ -42,17 +42,17 @@ std::vector<double> losses_alone() {
   return losses;
 }
 
-// Of a step on the GPU at `rail` of `server`, to every other: micro-batches x what one sends.
+// Bytes per step from the GPU at `rail` of `server` to another GPU: micro-batches x message.
 Bytes expected_bytes(int server, int rail, int to_server, int to_rail) {
   const Index in = kWidths[server], out = kWidths[server + 1];
   Index numbers = 0;
   if (to_server == server) {
-    numbers += out / 2;             // this GPU's results, which both gather
+    numbers += out / 2;             // results of this GPU, gathered by both
     if (server > 0) numbers += in;  // errors of the inputs, summed over both: 2 (2-1)/2
   } else if (to_rail == rail && to_server == server + 1) {
     numbers += out;  // all results, to the next layer
   } else if (to_rail == rail && to_server == server - 1) {
-    numbers += in;  // errors, to the layer before
+    numbers += in;  // errors, to the previous layer
   }
   return kMicroBatches * kRows * numbers * sizeof(double);
 }

@@ -1,5 +1,5 @@
-// Gradients themselves, not only what training makes of them: those of many ranks are those of one
-// process, and what the sum over replicas costs.
+// Gradients themselves: those of many ranks equal those of one process; and the cost of the sum
+// over replicas.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace weft::train {
 namespace {
 
-// One step of plain descent at rate 1, by default without clipping, takes the gradient away from
-// the weights, so that it can be read from them, whole, whatever rank has it.
+// One SGD step at rate 1, by default without clipping, subtracts the gradient from the weights, so
+// that the whole gradient can be read from them, whichever rank has it.
 NamedValues gradients(TrainOptions o, double clip = 0) {
   o.optimizer = {.adam = false, .decay = 0, .momentum = 0};
   o.rate = {.peak = 1, .warm_up = 0};
@@ -70,8 +70,8 @@ TEST(Gradients, AreClippedToTheirNorm) {
   }
 }
 
-// As in the source documents: eight micro-batches, on one rank, and four on each of two. Each of
-// the two sends 2 (n-1)/n of the gradients' bytes: once as many as there are.
+// As in the source documents: eight micro-batches on one rank, and four on each of two. Each of the
+// two sends 2 (n-1)/n of the gradients' bytes: their size once.
 TEST(Gradients, OfEightMicroBatchesOnTwoRanksOfFour) {
   TrainOptions one = small(), two = layout(2, 1, 1);
   one.batch = two.batch = 8;

@@ -1,6 +1,6 @@
-// One loss curve for every layout of ranks, within 1e-10 in fp64, and the same weights at its end:
-// over 50 steps for one with all axes, over 10 for the others. Pairs of what is independent take
-// turns.
+// The same loss curve for every layout of ranks, within 1e-10 in fp64, and the same final weights:
+// over 50 steps for one layout with all axes, over 10 for others. Independent options are combined
+// in turn.
 // labels: sim
 // unsanitized: Layouts.Every*FactorisationOf8And6
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(Layouts, EveryFactorisationOf8And6) {
     for (const auto& sizes : factorisations(n)) expect_narrow_curve(narrow(sizes, 8));
 }
 
-// Alone with middle stages, and with replicas of split layers.
+// Without other axes, with middle stages, and with replicas of sharded layers.
 TEST(Layouts, EverySchedule) {
   for (const std::string& schedule : pipeline_schedule_names())
     for (const auto& sizes : {std::array{1, 1, 4}, {2, 2, 2}}) {
@@ -61,7 +61,7 @@ TEST(Layouts, EveryZeroStageInEveryFactorisationOf8And6) {
       }
 }
 
-// With stages 2 and 3 gradients and weights travel between the passes of a schedule.
+// With stages 2 and 3, gradients and weights are sent between the passes of a schedule.
 TEST(Layouts, ZeroInEverySchedule) {
   for (const std::string& schedule : pipeline_schedule_names())
     for (const int zero : {2, 3}) {
@@ -73,7 +73,7 @@ TEST(Layouts, ZeroInEverySchedule) {
     }
 }
 
-// MiCS: groups of two among four replicas, and among eight ranks of two stages.
+// MiCS: groups of two among four replicas, and among eight ranks in two stages.
 TEST(Layouts, EveryZeroStageInGroups) {
   for (int zero = 1; zero <= 3; ++zero)
     for (const auto& sizes : {std::array{4, 1, 1}, {4, 1, 2}}) {
@@ -84,8 +84,8 @@ TEST(Layouts, EveryZeroStageInGroups) {
     }
 }
 
-// Two stages of a rank: gradients of each go on between the groups when those of the group are
-// there, which is not in one order on all ranks.
+// Two model chunks per rank: all-reduces between groups start when the group's sum is complete, and
+// this order differs between ranks.
 TEST(Layouts, EveryZeroStageInGroupsWithTwoStagesOfARank) {
   for (int zero = 1; zero <= 3; ++zero) {
     TrainOptions o = narrow({4, 1, 2});
@@ -115,16 +115,16 @@ TEST(Layouts, OtherWays) {
   expect_curve(o);
 }
 
-// The copies of a tied embedding in the first and the last stage, whose replicas add up gradients
-// in another order for every chunk of a bucket, are one tensor for all that: also where each
-// replica has a part of it.
+// The copies of a tied embedding in the first and the last stage stay equal, although their
+// replicas add gradients in another order for every chunk of a bucket; also if each replica has a
+// part.
 TEST(Layouts, TiedCopiesHaveTheSameBits) {
   set_operator_threads(1);
   const Text data = text();
   for (const int zero : {0, 1, 2, 3})
     for (const int group : {0, 3})
       for (const int chunks : {1, 2}) {
-        if ((zero + group + chunks) % 2 == 0) continue;  // every pair of two of them
+        if ((zero + group + chunks) % 2 == 0) continue;  // every pair of two options
         TrainOptions o = narrow({group == 0 ? 3 : 6, 1, 2});
         o.mesh.algorithm = "ring";
         o.mesh.shard = group;

@@ -1,6 +1,6 @@
-// Bytes per axis on every rank of many layouts, against formulas that know no trainer
+// Bytes per axis on every rank of many layouts, against formulas independent of the trainer
 // (support/train/train_traffic.h): tensor and pipeline parallelism of all sizes with several
-// micro-batches, ZeRO, groups, mixtures, 16-bit elements. ledger_test has the formulas one by one.
+// micro-batches, ZeRO, groups, mixtures, 16-bit elements. ledger_test checks single formulas.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@
 namespace weft::train {
 namespace {
 
-// Sizes that 2, 3, 4, 6 and 8 divide, so that every rank sends as much as every other of its axis.
+// Sizes divisible by 2, 3, 4, 6 and 8, so that all ranks of an axis send equally much.
 TrainOptions divisible(const std::array<int, 3>& sizes, Index micro_batches = 3) {
   TrainOptions o = layout(sizes);
   o.model = {.vocabulary = 144, .positions = 8, .width = 48, .heads = 24, .layers = 4};
   if (sizes[2] > 4) o.model.layers = 8;
-  o.mesh.algorithm = "ring";  // no other sends 2 (n-1)/n in every size
+  o.mesh.algorithm = "ring";  // only the ring sends 2 (n-1)/n for every size
   o.bucket_bytes = 4u << 20;
   o.micro_batch = 3;
   o.batch = o.micro_batch * micro_batches * static_cast<Index>(o.mesh.data);
@@ -38,7 +38,7 @@ std::string named(const TrainOptions& o) {
                      o.seed_style ? " seed" : "", " " + o.embed, o.model.tied ? "" : " untied");
 }
 
-// The device before the first world: a process keeps the one it has found.
+// Selects the device before the first World, because a process keeps its device.
 class TrafficOfLayouts : public ::testing::Test {
  protected:
   void SetUp() override { use_fake_device(); }
@@ -54,8 +54,7 @@ void expect_traffic(const TrainOptions& o, const testing::TrafficElement& elemen
     const testing::StepTraffic step = testing::step_with_traffic(world, trainer);
     const auto want = testing::expected_traffic(o, coordinates(o.mesh, world.rank()), element);
     const std::string what = fmt::format("{}, rank {}", named(o), world.rank());
-    // An all-reduce is cut at 64 bytes, so that ranks send a little more or less than each other;
-    // all together not a byte.
+    // An all-reduce is split at 64 bytes, so ranks may differ slightly; their total is exact.
     EXPECT_NEAR(static_cast<double>(step.sent.data), static_cast<double>(want.sent.data),
                 0.002 * static_cast<double>(want.sent.data))
         << what;
@@ -65,8 +64,8 @@ void expect_traffic(const TrainOptions& o, const testing::TrafficElement& elemen
     EXPECT_EQ(step.sent.pipeline, want.sent.pipeline) << what;
     EXPECT_EQ(step.sent.other, 0u) << what;
     EXPECT_EQ(step.sent_forward.tensor, want.forward.tensor) << what;
-    // With stage 2 a micro-batch's gradients may still be on their way in the next one's forward
-    // pass; with stage 3 weights are.
+    // With stage 2 gradients of a micro-batch may still be in flight in the next forward pass; with
+    // stage 3 weights are.
     if (o.zero < 2) {
       EXPECT_EQ(step.sent_forward.data, 0u) << what;
     }
@@ -84,7 +83,7 @@ TEST_F(TrafficOfLayouts, EveryFactorisationOf8And6) {
       }
 }
 
-// Tensor parallelism in all its forms, with several micro-batches.
+// All forms of tensor parallelism, with several micro-batches.
 TEST_F(TrafficOfLayouts, TensorParallel) {
   for (const int t : {2, 4, 8})
     for (const bool recompute : {false, true}) {
@@ -103,7 +102,7 @@ TEST_F(TrafficOfLayouts, TensorParallel) {
     }
 }
 
-// Middle stages too, in every schedule: it decides when, not how much.
+// Also middle stages, in every schedule: it decides when, not how much, is sent.
 TEST_F(TrafficOfLayouts, Pipeline) {
   for (const int p : {2, 3, 4})
     for (const std::string& schedule : pipeline_schedule_names())
@@ -128,7 +127,7 @@ TEST_F(TrafficOfLayouts, GroupsInEveryZeroStage) {
       }
 }
 
-// All three axes together, and what else can be said of them.
+// All three axes together, with other options.
 TEST_F(TrafficOfLayouts, Mixtures) {
   for (int zero = 0; zero <= 3; ++zero) {
     TrainOptions o = divisible({2, 2, 2}, 2);
@@ -147,15 +146,15 @@ TEST_F(TrafficOfLayouts, Mixtures) {
       expect_traffic(o);
     }
     o = divisible({2, 2, 2}, 2);
-    o.zero = std::min(zero, 2);  // with stage 3, how often weights are gathered is the schedule's
+    o.zero = std::min(zero, 2);  // with stage 3, gathers of weights depend on the schedule
     o.schedule = "interleaved";
     o.chunks = 2;
     expect_traffic(o);
   }
 }
 
-// Bytes of one step, the second, by axis and rank, with those few of loss and norm. On a device
-// calls are counted when they are over, which nobody waits for: looks until `enough` says so.
+// Bytes of the second step, by axis and rank, including those of loss and norm. On a device calls
+// are counted when they complete, without a wait: polls until `enough`.
 template <class T>
 std::vector<AxisBytes> counted_in_a_step(
     const TrainOptions& o, std::vector<AxisBytes>& reported,
@@ -167,7 +166,7 @@ std::vector<AxisBytes> counted_in_a_step(
   testing::run_ranks(testing::places({o.mesh.ranks()}), testing::patient(), [&](World& world) {
     const auto me = static_cast<std::size_t>(world.rank());
     Trainer<T> trainer(world, o, data);
-    const auto settled = [&] {  // no more comes for a while
+    const auto settled = [&] {  // until the count is stable
       AxisBytes now = AxisCounter(world, o.mesh).sent();
       for (int quiet = 0; quiet < 100; ++quiet) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -181,7 +180,7 @@ std::vector<AxisBytes> counted_in_a_step(
     trainer.step();
     if constexpr (kOnDevice<T>) rank_device().wait();
     const AxisBytes before = settled();
-    world.world().barrier().check();  // before anybody goes on, which would be counted
+    world.world().barrier().check();  // before a rank starts the step, which would be counted
     reported[me] = trainer.step().sent;
     if constexpr (kOnDevice<T>) rank_device().wait();
     for (int i = 0; i < 1000; ++i) {
@@ -194,14 +193,14 @@ std::vector<AxisBytes> counted_in_a_step(
   return all;
 }
 
-// On a device the ranks of a call first tell each other where their memory is: a record each.
+// On a device, the ranks of a call first exchange their memory handles: one record each.
 AxisBytes records_of_calls(const TrainOptions& o, const Coordinates& at) {
   const auto record = [](int ranks, int calls) {
     return static_cast<std::uint64_t>(ranks - 1) * sizeof(DeviceRecord) *
            static_cast<std::uint64_t>(calls);
   };
   const bool first = at.pipeline == 0, last = at.pipeline + 1 == o.mesh.pipeline;
-  const bool shared = o.mesh.pipeline > 1 && (first || last);  // the tied embedding is apart
+  const bool shared = o.mesh.pipeline > 1 && (first || last);  // the tied embedding is separate
   const int buckets = shared ? 2 : 1, blocks = static_cast<int>(o.model.layers) / o.mesh.pipeline;
   const int micro_batches = static_cast<int>(o.batch / o.micro_batch) / o.mesh.data;
   AxisBytes all;
@@ -212,10 +211,9 @@ AxisBytes records_of_calls(const TrainOptions& o, const Coordinates& at) {
   return all;
 }
 
-// In bf16, on the fake device: two bytes an element of activations and weights, four of gradients;
-// the numbers of the cross-entropy stay in fp32. Every parameter begins at
-// 256 bytes. What loss and norm take is what they take in fp32, where the trainer reports the rest
-// apart.
+// bf16 on the fake device: two bytes per element of activations and weights, four of gradients; the
+// numbers of the cross-entropy stay in fp32. Every parameter is aligned to 256 bytes. The bytes of
+// loss and norm are those in fp32, where the trainer reports the rest separately.
 TEST_F(TrafficOfLayouts, SixteenBitElements) {
   for (const auto& sizes :
        {std::array{2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {2, 2, 2}})

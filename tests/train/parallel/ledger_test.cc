@@ -1,5 +1,5 @@
-// Bytes per axis as weft counted them equal the formulas of docs/training/what-travels.md, to the
-// byte; memory by category likewise.
+// Bytes per axis, as counted by weft, equal the formulas of docs/training/what-travels.md exactly;
+// also memory by category.
 //
 // labels: sim
 #include <fmt/format.h>
@@ -17,14 +17,14 @@ namespace {
 
 using Bytes = std::uint64_t;
 
-// b s h of a micro-batch is 2 x 16 x 64.
+// bsh of a micro-batch is 2 x 16 x 64.
 TrainOptions ring_layout(int dp, int tp, int pp) {
   TrainOptions o;
   o.model = {.vocabulary = 256, .positions = 16, .width = 64, .heads = 8, .layers = 4};
   o.mesh.data = dp;
   o.mesh.tensor = tp;
   o.mesh.pipeline = pp;
-  o.mesh.algorithm = "ring";  // no other sends 2 (n-1)/n in every size
+  o.mesh.algorithm = "ring";  // only the ring sends 2 (n-1)/n for every size
   o.micro_batch = 2;
   o.batch = static_cast<Index>(2 * dp);
   return o;
@@ -34,7 +34,7 @@ Bytes bsh(const TrainOptions& o) {
 }
 Bytes parameters(const TrainOptions& o) { return parameter_count(o.model) * sizeof(float); }
 
-// One step; see(rank's report, its mesh) on every rank.
+// Runs one step; calls see(rank's report, trainer) on every rank.
 void step(const TrainOptions& o,
           const std::function<void(const testing::StepTraffic&, Trainer<float>&)>& see) {
   set_operator_threads(1);
@@ -60,13 +60,13 @@ TEST(ByteLedger, DataParallel) {
       const Bytes want = 2 * static_cast<Bytes>(n - 1) * parameters(o) / static_cast<Bytes>(n);
       step(o, [&](const auto& r, auto&) {
         EXPECT_EQ(r.sent.data, want) << "n " << n << " ZeRO " << zero;
-        EXPECT_EQ(r.sent_forward.data, 0u);  // the forward pass loads no network
+        EXPECT_EQ(r.sent_forward.data, 0u);  // the forward pass sends nothing
         EXPECT_EQ(r.sent.tensor + r.sent.pipeline + r.sent.other, 0u);
       });
     }
 }
 
-// Gradients of all micro-batches travel once; with ZeRO 2 and 3 after each micro-batch.
+// Gradients of all micro-batches are sent once; with ZeRO 2 and 3 after each micro-batch.
 TEST(ByteLedger, MicroBatches) {
   const Bytes n = 4, m = 3;
   for (int zero = 0; zero <= 3; ++zero) {
@@ -74,14 +74,14 @@ TEST(ByteLedger, MicroBatches) {
     o.zero = zero;
     o.batch *= m;
     const Bytes once = (n - 1) * parameters(o) / n;
-    // The final norm stays from its forward to its backward pass: gathered once, not twice.
+    // The final norm keeps its weights from forward to backward: gathered once, not twice.
     const Bytes norm = (n - 1) * 2 * o.model.width * sizeof(float) / n;
     const Bytes want = zero < 2 ? 2 * once : zero == 2 ? (m + 1) * once : m * (3 * once - norm);
     step(o, [&](const auto& r, auto&) { EXPECT_EQ(r.sent.data, want) << "ZeRO " << zero; });
   }
 }
 
-// MiCS: in groups of s, and 2 (r-1)/r of a part between the r groups.
+// MiCS: inside groups of s, plus 2 (r-1)/r of a part between the r groups.
 TEST(ByteLedger, ShardGroups) {
   for (const int s : {2, 4}) {
     TrainOptions o = ring_layout(8, 1, 1);
@@ -93,8 +93,8 @@ TEST(ByteLedger, ShardGroups) {
   }
 }
 
-// 8 (t-1)/t bsh per layer, of which half in the forward pass. At the ends: the embedding, the
-// gradient of the head's input, three numbers per row. Nothing for gradients of weights.
+// 8 (t-1)/t bsh per layer, half of it in the forward pass. At the ends: the embedding, the gradient
+// of the head's input, three numbers per row. Nothing for weight gradients.
 TEST(ByteLedger, TensorParallel) {
   for (const int tp : {2, 4, 8})
     for (const bool recompute : {false, true}) {
@@ -112,7 +112,7 @@ TEST(ByteLedger, TensorParallel) {
     }
 }
 
-// The source documents' form: 8 (t-1)/t bsh forward and 12 backward where the other has 4 and 4.
+// The source documents' form: 8 (t-1)/t bsh forward and 12 backward, against 4 and 4.
 TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
   for (const bool seed : {false, true}) {
     TrainOptions o = ring_layout(1, 4, 1);
@@ -128,7 +128,7 @@ TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
   }
 }
 
-// The same bytes, and those of the norms, biases and positions that each rank has seen in part.
+// The same bytes, plus the gradients of norms, biases and positions, which are partial sums.
 TEST(ByteLedger, SequenceParallel) {
   TrainOptions o = ring_layout(1, 4, 1);
   o.sequence_parallel = true;
@@ -140,7 +140,7 @@ TEST(ByteLedger, SequenceParallel) {
   });
 }
 
-// bsh each way per boundary and micro-batch; v times as much where a rank has v stages. The tied
+// bsh each way per boundary and micro-batch; v times as much with v stages per rank. The tied
 // embedding's gradient between first and last stage: 2 (2-1)/2 V h.
 TEST(ByteLedger, Pipeline) {
   for (const int chunks : {1, 2}) {
@@ -158,9 +158,9 @@ TEST(ByteLedger, Pipeline) {
   }
 }
 
-// Three hosts of two ranks, two rails: tensor parallelism inside the hosts, pipelines along a
-// rail. Every peer gets what its axis takes, and its share of the loss and norm; one that differs
-// in both coordinates gets that share alone.
+// Three hosts of two ranks, two rails: tensor parallelism inside hosts, pipelines along a rail.
+// Every peer receives the bytes of its axis, and its share of loss and norm; a peer that differs in
+// both coordinates receives only that share.
 TEST(ByteLedger, AxesKeepToTheirLinks) {
   TrainOptions o = ring_layout(1, 2, 3);
   set_operator_threads(1);
@@ -181,8 +181,8 @@ TEST(ByteLedger, AxesKeepToTheirLinks) {
     EXPECT_EQ(step.sent.other, 0u);
     // The tied embedding's gradient: 2 (2-1)/2 of this rank's half of the vocabulary.
     const Bytes tied = o.model.vocabulary / 2 * o.model.width * sizeof(float);
-    // A loss, a sum of squares and the seconds of six ranks, once to each of two; and the times of
-    // the pipeline's actions.
+    // A loss, a sum of squares and the seconds of six ranks, once to each of two peers; and the
+    // times of the pipeline's actions.
     constexpr Bytes kNumbers = 2 * (1 + 1 + 6) * sizeof(double);
     for (Rank r = 0; r < world.size(); ++r) {
       if (r == world.rank()) continue;
@@ -202,14 +202,14 @@ TEST(ByteLedger, AxesKeepToTheirLinks) {
         EXPECT_EQ(t.link, "shm");
       else if (peer.tensor == me.tensor)
         EXPECT_EQ(t.link.substr(0, 6), fmt::format("rail {}", me.tensor)) << t.link;
-      else  // by the rail of either; what went that way is counted above
+      else  // on either rail; these bytes are counted above
         EXPECT_EQ(t.link.substr(0, 5), "rail ") << t.link;
     }
   });
 }
 
-// Metrics are as long as the job is large: a step looks at them only where somebody asks for its
-// bytes, and an action of the pipeline never does.
+// The size of metrics is O(ranks): a step reads them only if bytes are requested, and a pipeline
+// action never does.
 TEST(ByteLedger, NobodyCountsUnlessAsked) {
   for (const bool asked : {true, false}) {
     TrainOptions o = ring_layout(1, 1, 2);
@@ -224,8 +224,7 @@ TEST(ByteLedger, NobodyCountsUnlessAsked) {
   }
 }
 
-// 4 bytes of weights and gradients and 8 of moments per parameter; the parts that ZeRO splits
-// are an n-th.
+// Per parameter 4 bytes of weights, 4 of gradients and 8 of moments; sharded parts are 1/n.
 TEST(MemoryLedger, OfEveryZeroStage) {
   const int n = 4;
   for (int zero = 0; zero <= 3; ++zero) {
@@ -247,10 +246,10 @@ TEST(MemoryLedger, OfEveryZeroStage) {
   }
 }
 
-// z of a micro-batch: q, k, v and what goes into GELU of each block, and the logits. y: the inputs
-// of a block, of its two halves and of its four products, a number per row and head of attention,
-// two statistics of each norm; the head's input and norm. Of two micro-batches the second takes the
-// place of the first.
+// z of a micro-batch: q, k, v and inputs of GELU of each block, and the logits. y: inputs of a
+// block, of its two halves and of its four products, a number per row and head of attention, two
+// statistics per norm; the head's input and norm. The second micro-batch reuses the memory of the
+// first.
 TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
   TrainOptions o = ring_layout(1, 1, 1);
   o.batch *= 2;
@@ -266,14 +265,14 @@ TEST(MemoryLedger, WeightedSumsAndActivationsApart) {
   });
 }
 
-// 16 bits: weights 2, gradients 2, their sums 4, master weights 4, moments 8. With ZeRO 2 and 3
-// gradients of 16 bits last as long as a unit computes.
+// 16 bits: weights 2, gradients 2, gradient sums 4, master weights 4, moments 8. With ZeRO 2 and 3,
+// 16-bit gradients exist only while a unit computes.
 template <class E>
 void expect_state_bytes(int zero, double whole, double part) {
   set_operator_threads(1);
   TrainOptions o = ring_layout(2, 1, 1);
   o.zero = zero;
-  // Every parameter is a multiple of 256 bytes, at which parameters begin.
+  // The size of every parameter is a multiple of 256 bytes, the alignment of parameters.
   o.model = {.vocabulary = 256, .positions = 16, .width = 128, .heads = 8, .layers = 2};
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   testing::run_ranks(testing::places({2}), {}, [&](World& world) {
@@ -300,7 +299,7 @@ TEST_F(MemoryOf16Bits, TwentyBytesPerParameter) {
   expect_state_bytes<Bf16>(3, 0, 18);
 }
 
-// The categories sum to what the allocator says, within 1 %.
+// The sum of the categories equals the allocator's count within 1 %.
 TEST(MemoryLedger, IsWhatTheAllocatorSays) {
   TrainOptions o = ring_layout(1, 1, 1);
   o.model.width = 256;

@@ -1,5 +1,4 @@
-// Steps whose gradients are infinite: they are skipped, the scale halves, and they count for no
-// update.
+// Steps with infinite gradients are skipped, halve the scale, and do not count as updates.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,7 +17,7 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-// AdamW's first update without decay changes weights by the rate, at most.
+// AdamW's first update without decay changes weights by at most the rate.
 void expect_adams_first(const World& world, const Weights& before, const Weights& after,
                         const StepReport& step) {
   if (world.rank() != 0) return;
@@ -29,8 +28,8 @@ void expect_adams_first(const World& world, const Weights& before, const Weights
   EXPECT_NEAR(most, step.rate, 0.01 * step.rate);
 }
 
-// A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then
-// the curve is that without scaling (a power of two changes no digit).
+// A scale that overflows fp32: steps are skipped and the scale halves until they are not; then the
+// curve equals that without scaling (a power of two is exact).
 TEST(LossScaling, HalvesUntilStepsAreFinite) {
   TrainOptions o = layout(2, 1, 1);
   const Result one = train<float>(o, 5);
@@ -45,7 +44,7 @@ TEST(LossScaling, HalvesUntilStepsAreFinite) {
     while (trainer.step().skipped) ASSERT_LT(++skipped, 60);
     EXPECT_GT(skipped, 1);
   });
-  // The first update is AdamW's first, however many steps were skipped: by about the rate.
+  // The first update is AdamW's first, regardless of skipped steps: about the rate.
   o.optimizer.decay = 0;
   testing::run_ranks(testing::places({2}), {}, [&](World& world) {
     Trainer<float> trainer(world, o, data);
@@ -61,7 +60,7 @@ TEST(LossScaling, HalvesUntilStepsAreFinite) {
   EXPECT_EQ(one.losses, scaled.losses);
 }
 
-// A step that is skipped where nothing is scaled is no update either.
+// A step skipped without loss scaling does not count as an update either.
 TEST(LossScaling, TheFirstUpdateAfterASkippedStepIsAdamsFirst) {
   TrainOptions o = layout(2, 1, 1);
   o.optimizer.decay = 0;

@@ -1,5 +1,5 @@
-// The memory ledger against the allocator in the middle of a step, on several ranks together: what
-// malloc has given out beyond what there was before the model, within 1 %.
+// The memory ledger against the allocator in the middle of a step, on several ranks together: bytes
+// allocated by malloc since before the model, within 1 %.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace weft::train {
 namespace {
 
-// Of all threads, which the ranks are.
+// Of all threads, because ranks are threads.
 std::size_t given_out() {
   const auto info = mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -35,7 +35,7 @@ TEST(MemoryLedgerInAStep, IsWhatTheAllocatorSays) {
     std::atomic<std::size_t> sum{0}, before{0};
     std::atomic<int> samples{0};
     testing::run_ranks(testing::places({kRanks}), testing::patient(), [&](World& world) {
-      // Buffers that weft keeps are no part of the model: a model that comes and goes leaves them.
+      // Excludes buffers that weft caches: a first model allocates them before the measurement.
       const auto step = [&](testing::Replica<float>& replica) {
         for (int m = 0; m < kMicroBatches; ++m) replica.forward(m);
         for (int m = 0; m < kMicroBatches; ++m) replica.backward(m);
@@ -75,17 +75,17 @@ TEST(MemoryLedgerInAStep, IsWhatTheAllocatorSays) {
       compare("before the step");
       step(replica);
       compare("after the step");
-      // There was something to see: bsh at least for each block of each micro-batch.
+      // Not vacuous: at least bsh for each block of each micro-batch.
       const std::size_t bsh = 4 * shape.positions * shape.width * sizeof(float);
       EXPECT_GT(activations, kMicroBatches * shape.layers * bsh);
       EXPECT_GT(errors, 0u);
     });
-    EXPECT_EQ(samples, 2 + kMicroBatches * (5 + 6));  // the head's weights stay, forward
+    EXPECT_EQ(samples, 2 + kMicroBatches * (5 + 6));  // the head keeps its weights
   }
 }
 
-// A stage computes on the tensor that arrived, and what it returns is the message: a pipeline
-// copies as many bytes as one stage does, of its own.
+// A stage reads the received tensor itself, and returns the message: a pipeline copies as many
+// bytes as a single stage, none of them for messages.
 TEST(MemoryLedgerInAStep, MessagesBetweenStagesAreNotCopied) {
   set_operator_threads(1);
   const Text data = text();

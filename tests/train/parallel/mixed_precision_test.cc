@@ -1,5 +1,5 @@
-// bf16 and fp16 on the processor: 20 bytes of state per parameter, losses near fp32's in every kind
-// of layout, dynamic loss scaling, and checkpoints that any type goes on from.
+// bf16 and fp16 on the CPU: 20 bytes of state per parameter, losses near fp32's in every kind of
+// layout, dynamic loss scaling, and checkpoints that resume with any type.
 // labels: sim
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace weft::train {
 namespace {
 
 constexpr int kHalfSteps = 20;
-constexpr double kHalfBound = 0.02;  // of the loss, as docs/training/what-travels.md says
+constexpr double kHalfBound = 0.02;  // relative, as in docs/training/what-travels.md
 
 template <class E>
 void expect_near_fp32(const TrainOptions& o) {
@@ -27,7 +27,7 @@ void expect_near_fp32(const TrainOptions& o) {
     EXPECT_NEAR(got.losses[s] / want.losses[s], 1, kHalfBound) << "step " << s;
     apart = std::max(apart, std::abs(got.losses[s] - want.losses[s]));
   }
-  EXPECT_GT(apart, 1e-6);  // these are 16 bits
+  EXPECT_GT(apart, 1e-6);  // really 16 bits
   EXPECT_LT(got.losses.back(), 0.99 * got.losses.front());
 }
 
@@ -48,12 +48,12 @@ TEST(MixedPrecision, InEveryKindOfLayout) {
       expect_near_fp32<Bf16>(o);
     }
   TrainOptions o = narrow({1, 2, 1});
-  o.model.heads = 12;  // of two numbers, which this form splits
+  o.model.heads = 12;  // of width two, which this form splits
   o.seed_style = true;
   expect_near_fp32<Bf16>(o);
 }
 
-// Weights 2, gradients 2, their sums 4, moments 8, master weights 4.
+// Weights 2, gradients 2, gradient sums 4, moments 8, master weights 4.
 TEST(MixedPrecision, TwentyBytesPerParameter) {
   set_operator_threads(1);
   const TrainOptions o = narrow({1, 1, 1});
@@ -72,8 +72,8 @@ TEST(MixedPrecision, TwentyBytesPerParameter) {
   });
 }
 
-// A scale that is too large for fp16 is halved until the gradients are finite, and no step before
-// changes a weight.
+// A scale too large for fp16 is halved until the gradients are finite; skipped steps change no
+// weights.
 TEST(MixedPrecision, OverflowHalvesTheScale) {
   set_operator_threads(1);
   TrainOptions o = narrow({1, 1, 1});
@@ -93,7 +93,7 @@ TEST(MixedPrecision, OverflowHalvesTheScale) {
   });
 }
 
-// What is saved are the master weights: fp32 goes on from them, and they from fp32.
+// Master weights are saved: fp32 resumes from them, and they resume from fp32.
 TEST(MixedPrecision, PiecesAreThoseOfFp32) {
   set_operator_threads(1);
   const TrainOptions o = narrow({1, 1, 1});

@@ -1,5 +1,4 @@
-// Offloading: what waits in a file comes back as it was; training is the same to the bit, with less
-// memory.
+// Offloading: data in a file returns unchanged; training has the same bits, with less memory.
 #include "train/operators/offload.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +28,7 @@ TEST(Offload, BringsBackWhatWasPut) {
       offload.put(key, list);
       EXPECT_TRUE(list.empty());
       EXPECT_EQ(ledger.total, before);
-      if (key % 2 == 0 && round < 2) continue;  // put again over it
+      if (key % 2 == 0 && round < 2) continue;  // overwritten by the next put
       std::vector<Tensor<float>> again;
       offload.get(key, again);
       ASSERT_EQ(again.size(), 3u);
@@ -41,7 +40,7 @@ TEST(Offload, BringsBackWhatWasPut) {
     }
   std::vector<Tensor<float>> untouched;
   untouched.emplace_back(3, Use::kErrors);
-  offload.get(1, untouched);  // nothing is there
+  offload.get(1, untouched);  // no such key
   EXPECT_EQ(untouched.size(), 1u);
 }
 
@@ -103,7 +102,7 @@ TEST(Offload, TrainingIsTheSameWithLessMemory) {
         EXPECT_GT(here.optimizer, 0u);
         EXPECT_EQ(away.optimizer, 0u);
         if (std::string(schedule) == "gpipe" && !recompute) {
-          // One micro-batch of eight, and only one of its layers.
+          // One of eight micro-batches, and only one of its layers.
           EXPECT_LT(away.activations, here.activations / 4) << ranks;
         }
       }

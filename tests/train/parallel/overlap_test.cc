@@ -1,5 +1,5 @@
-// Gradients on their way while the backward pass computes: by the order of what happens, not by
-// how long it takes.
+// Gradients in flight while the backward pass computes: tested by the order of events, not by their
+// duration.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 namespace weft::train {
 namespace {
 
-// Of one step on one of two replicas.
+// Facts of one step on one of two replicas.
 struct OverlapSeen {
   double loss = 0, norm = 0, exposed = 0, total = 0;
-  std::uint64_t during = 0, all = 0;  // bytes sent before the backward pass was over; in all
+  std::uint64_t during = 0, all = 0;  // bytes sent during the backward pass; in total
 };
 
 OverlapSeen step_with(bool overlap, int zero) {
@@ -34,8 +34,8 @@ OverlapSeen step_with(bool overlap, int zero) {
     std::uint64_t of_head = 0;
     replica.seeing.see = [&](int unit) {
       if (replica.seeing.forward || unit == last) return;
-      // Blocks are still to come, and the embedding: what is complete can go now. Nobody has called
-      // finish(), so if it does not, it never will.
+      // Blocks and the embedding are still to come: complete gradients can be sent now. finish()
+      // has not been called, so only overlap can send them.
       if (unit != 1 || !overlap) return;
       for (int i = 0; of_head == 0 && i < 60000; ++i) {
         replica.store.poll();
@@ -46,7 +46,7 @@ OverlapSeen step_with(bool overlap, int zero) {
       }
     };
     replica.forward(0);
-    EXPECT_EQ(sent(), 0u);  // the forward pass loads no network
+    EXPECT_EQ(sent(), 0u);  // the forward pass sends nothing
     replica.backward(0);
     const std::uint64_t during = sent();
     EXPECT_EQ(during > 0, overlap) << "ZeRO " << zero;
@@ -76,16 +76,16 @@ TEST(Overlap, BucketsLeaveBeforeTheBackwardPassIsOver) {
     EXPECT_DOUBLE_EQ(with.norm, without.norm);
     EXPECT_EQ(without.during, 0u);
     EXPECT_GT(with.during, 0u);
-    EXPECT_LT(with.exposed, with.total);  // some of it was on its way while something was computed
+    EXPECT_LT(with.exposed, with.total);  // part of it overlapped with compute
   }
 }
 
-// Gradients that have come are added by an operator, which polls between its pieces in its turn.
+// Received gradients are added by an operator, which itself polls between its pieces.
 TEST(Overlap, WhatHasComeIsAddedOnce) {
   struct LateStore : testing::SeeingStore {
     using SeeingStore::SeeingStore;
     void gradients_done(int unit) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than between two polls
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // more than the poll interval
       SeeingStore::gradients_done(unit);
     }
   };
@@ -109,7 +109,7 @@ TEST(Overlap, WhatHasComeIsAddedOnce) {
   EXPECT_EQ(squares[0], squares[1]);
 }
 
-// ZeRO 3: the weights of the next unit are asked for before this one computes.
+// ZeRO 3: the weights of the next unit are prefetched before this one computes.
 TEST(Overlap, WeightsOfTheNextUnitAreOnTheirWay) {
   for (const bool overlap : {true, false})
     testing::run_ranks(testing::places({2}), testing::patient(), [&](World& world) {
@@ -122,8 +122,8 @@ TEST(Overlap, WeightsOfTheNextUnitAreOnTheirWay) {
       };
       const std::size_t own = weights(),
                         block = replica.stage.units()[1].end - replica.stage.units()[1].begin;
-      // When a block's weights have been let go, the next block's are there only if they were asked
-      // for ahead.
+      // After a block's weights are released, those of the next block are available only if they
+      // were prefetched.
       replica.seeing.see = [&](int unit) {
         if (!replica.seeing.forward || (unit != 1 && unit != 2)) return;
         EXPECT_EQ(weights() - own, overlap ? block * sizeof(double) : 0) << "unit " << unit;
@@ -135,12 +135,12 @@ TEST(Overlap, WeightsOfTheNextUnitAreOnTheirWay) {
     });
 }
 
-// The whole trainer: one curve, bit by bit, with and without.
+// The whole trainer: the same loss curve to the bit, with and without overlap.
 TEST(Overlap, LossesAreTheSame) {
   for (const int zero : {0, 1, 2, 3}) {
     TrainOptions o = layout(2, 1, 1);
     o.zero = zero;
-    // One micro-batch: without overlap ZeRO 2 and 3 add up a rank's micro-batches first.
+    // One micro-batch: without overlap ZeRO 2 and 3 accumulate a rank's micro-batches first.
     o.micro_batch = o.batch / 2;
     const Result with = train<double>(o, 5);
     o.overlap = false;

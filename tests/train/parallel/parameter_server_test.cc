@@ -1,4 +1,4 @@
-// The GPT with a parameter server: the all-reduce's results.
+// The GPT with a parameter server: the results equal those of the all-reduce.
 // labels: multiproc
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(GptParameterServer, HasTheSameBitsWhereWeftIsDeterministic) {
   }
 }
 
-// Moments are on the first replica only, and every replica has its weights.
+// Only the first replica has moments, and every replica has its weights.
 TEST(GptParameterServer, AloneHasTheOptimizersState) {
   const TrainOptions o = served(3, 1, 1);
   const Text data = text();

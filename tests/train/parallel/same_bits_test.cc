@@ -44,7 +44,7 @@ TEST(Deterministic, EveryAlgorithmAndTwoHosts) {
   for (const char* algorithm :
        {"direct", "flat", "ring", "tree", "halving_doubling", "recursive_doubling", "hierarchical",
         "hierarchical_hd", "hierarchical_rd", "hierarchical_leader"})
-    for (int i = 0; i < 2; ++i, ++turn) {  // with stage 0, and another one by turns
+    for (int i = 0; i < 2; ++i, ++turn) {  // with stage 0, and another stage in turn
       const int zero = i == 0 ? 0 : 1 + turn / 2 % 3;
       const bool hosts = std::string_view(algorithm).starts_with("hierarchical");
       const std::vector<int> where = hosts ? std::vector<int>{2, 2} : std::vector<int>{4};
@@ -66,7 +66,7 @@ TEST(Deterministic, WithoutOverlap) {
     }
 }
 
-// What tensor-parallel ranks add up of their rows is a part of each micro-batch's gradient.
+// Gradients summed over tensor-parallel ranks are part of each micro-batch's gradient.
 TEST(Deterministic, SequenceParallelInEveryZeroStage) {
   const auto of = [](int dp, int zero) {
     TrainOptions o = deterministic(dp, zero);
@@ -83,7 +83,7 @@ TEST(Deterministic, SequenceParallelInEveryZeroStage) {
     }
 }
 
-// Where a micro-batch's gradients are made in two passes, with another one's between them, too.
+// Also if B and W are separate, with another micro-batch in between.
 TEST(Deterministic, SchedulesThatReorder) {
   for (const std::string schedule : {"interleaved", "zero-bubble"})
     for (const bool tied : {true, false}) {
@@ -105,7 +105,7 @@ TEST(Deterministic, SchedulesThatReorder) {
     }
 }
 
-// Without the mode bits do differ: the test above can fail.
+// Without the mode bits do differ, so the tests above can fail.
 TEST(Deterministic, OnlyInThatMode) {
   TrainOptions o = deterministic(8, 0, "ring");
   o.deterministic = false;

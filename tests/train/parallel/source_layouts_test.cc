@@ -1,5 +1,5 @@
-// Forms of tensor parallelism and of the embedding that the source documents draw: the losses are
-// those of one process, and what is gathered is used.
+// The source documents' forms of tensor parallelism and of the embedding: losses equal those of one
+// process, and gathered data is used.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 namespace weft::train {
 namespace {
 
-// Embedding and head on the first rank of each tensor-parallel group alone: in one stage, where
-// they are one tensor, and in two; the parts of ZeRO differ between the ranks.
+// Embedding and head only on the first rank of each tensor-parallel group: in one stage, as one
+// tensor, and in two stages; ZeRO's parts differ between ranks.
 TEST(SourceLayouts, AnOwnerOfTheEmbeddingBroadcasts) {
   for (const auto& sizes : {std::array{1, 4, 1}, {2, 2, 1}, {1, 2, 4}, {2, 2, 2}})
     for (int zero = 0; zero <= (sizes[0] > 1 ? 3 : 0); ++zero) {
@@ -33,7 +33,7 @@ TEST(SourceLayouts, AnOwnerOfTheEmbeddingBroadcasts) {
   expect_same(train<double>(one, kShortSteps), train<double>(four, kShortSteps), 1e-10, name(four));
 }
 
-// Heads that the ranks can split: two of width 12, and one alone, which no other form splits.
+// Heads that the ranks can split: two of width 12, or one, which no other form can split.
 TrainOptions few_heads(const std::array<int, 3>& sizes, Index heads) {
   TrainOptions o = narrow(sizes);
   o.model.heads = heads;
@@ -45,7 +45,7 @@ TEST(SourceLayouts, TensorParallelAsTheSourceDocumentsDrawIt) {
     const Result one = train<double>(few_heads({1, 1, 1}, heads), kShortSteps);
     for (const auto& sizes : {std::array{1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 6, 1}, {2, 2, 2}})
       for (const bool recompute : {false, true}) {
-        if (recompute == (heads == 1) && sizes[0] == 1) continue;  // one of them with each number
+        if (recompute == (heads == 1) && sizes[0] == 1) continue;  // one of them per `heads`
         TrainOptions o = few_heads(sizes, heads);
         o.seed_style = true;
         o.recompute = recompute;
@@ -56,9 +56,9 @@ TEST(SourceLayouts, TensorParallelAsTheSourceDocumentsDrawIt) {
   }
 }
 
-// What is gathered is used: with another block of any gather the loss is another one. A block's
-// forward pass gathers Q, K, what attention gives, and both results of the feed-forward network;
-// its backward pass gathers Q and K, which the next step's loss shows.
+// Gathered data is used: a corrupted block in any gather changes the loss. A block's forward pass
+// gathers Q, K, the attention's result, and both results of the feed-forward network; its backward
+// pass gathers Q and K, which affects the next step's loss.
 TEST(SourceLayouts, ACorruptGatherChangesTheLoss) {
   constexpr int kForward = 5, kBackward = 2;
   set_operator_threads(1);

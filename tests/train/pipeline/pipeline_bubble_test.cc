@@ -1,7 +1,7 @@
 // labels: multiproc
-// Bubbles of the runtime on real processes, against simulator and formula: exactly, for every m
-// from 1 to 32, with a fixed-time operator whose time is counted, not waited for: every message
-// brings the clock of who made it.
+// Bubbles of the runtime on real processes equal simulator and formula exactly, for every m from 1
+// to 32. Operators have a fixed time, which is counted, not waited for: every message carries the
+// clock of its sender.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::minutes kPatience{4};  // each test takes seconds
 
-// On n processes; body(communicator) returns what went wrong, a line each.
+// Runs body(communicator) on n processes; it returns errors, one per line.
 void on_processes(int n, const std::function<std::string(Communicator)>& body) {
   const auto where = testing::places({n});
   testing::Processes job(n, kPatience, [&](const JobSpec& spec) {
@@ -31,8 +31,8 @@ void on_processes(int n, const std::function<std::string(Communicator)>& body) {
   for (Rank r = 0; r < n; ++r) EXPECT_EQ(job.code(r), 0) << "rank " << r;
 }
 
-// F, B and W take one unit of a rank's clock. What a rank makes is the time at which it was made;
-// nothing begins before what it needs was made.
+// F, B and W take one unit of a rank's clock. The value of a result is its completion time; an
+// action starts after its inputs are complete.
 class ClockStage : public Stage<double> {
  public:
   ClockStage(int stage, int stages, double& clock)
@@ -42,7 +42,7 @@ class ClockStage : public Stage<double> {
   Tensor<double> forward(int, Tensor<double> in) override { return work(in, out_); }
   Tensor<double> backward_input(int, Tensor<double> grad) override { return work(grad, in_); }
   void backward_weight(int) override { clock_ += 1; }
-  // B directly followed by its W is one pass: what it makes is there at its end.
+  // B directly followed by its W is one pass: its result is complete at the end of both.
   Tensor<double> backward(int, Tensor<double> grad) override {
     clock_ += 1;
     if (out_ > 0) clock_ = std::max(clock_, grad[0] + 1);
@@ -63,7 +63,7 @@ class ClockStage : public Stage<double> {
   std::vector<Parameter<double>> none_;
 };
 
-// The share of the ranks' time in which they did nothing, by their clocks.
+// The idle share of the ranks' time, by their clocks.
 double counted_bubble(const PipelineSchedule& s, Communicator comm) {
   double clock = 0;
   std::vector<std::unique_ptr<ClockStage>> own;
@@ -98,14 +98,14 @@ TEST(PipelineBubble, CountedIsTheFormulaForEveryNumberOfMicroBatches) {
                                  counted, simulated, formula);
           with_formula += formula >= 0;
         }
-      // sequential, gpipe and 1f1b for every m; interleaved for multiples; zero-bubble from p on.
+      // sequential, gpipe, 1f1b: every m; interleaved: multiples of p; zero-bubble: m >= p.
       const int want = 3 * 32 + 32 / p + (33 - p);
       if (with_formula != want) wrong += fmt::format("{} formulas, not {}\n", with_formula, want);
       return wrong;
     });
 }
 
-// A machine's clock counts from when it was started.
+// A machine's clock starts at its boot.
 TEST(MeasuredBubble, DoesNotDependOnTheClocksOfMachines) {
   for (const std::int64_t ahead : {0L, 3'600'000'000'000L, -3'600'000'000'000L}) {
     double bubbles[2] = {};

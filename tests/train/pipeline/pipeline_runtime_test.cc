@@ -1,6 +1,6 @@
 // labels: multiproc
-// The runtime on real processes: gradients of every schedule are those of one process bit by bit;
-// what was run is what the schedule says, in an order that its data permits.
+// The runtime on real processes: gradients of every schedule equal those of one process to the bit;
+// executed actions match the schedule, in an order that the data permits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using testing::Shared;
 constexpr int kWidth = 37;
 constexpr std::chrono::seconds kLimit{40};
 
-// y = tanh(w * x + c * x_next): its gradients are easy to write and depend on all that came before.
+// y = tanh(w * x + c * x_next): its gradients are simple, and depend on all earlier stages.
 class ToyStage : public Stage<double> {
  public:
   ToyStage(int stage, int stages, int time_us = 0)
@@ -53,7 +53,7 @@ class ToyStage : public Stage<double> {
   Tensor<double> backward_input(int i, Tensor<double> grad) override {
     work();
     Kept& k = kept_.at(i);
-    for (int e = 0; e < kWidth; ++e)  // of the sum of squares, on the last stage
+    for (int e = 0; e < kWidth; ++e)  // last stage: of the sum of squares
       k.z.push_back((last_ ? 2 * k.y[at(e)] : grad[at(e)]) * (1 - k.y[at(e)] * k.y[at(e)]));
     Tensor<double> grad_in(kWidth, Use::kErrors);
     for (int e = 0; e < kWidth; ++e) {
@@ -91,7 +91,7 @@ class ToyStage : public Stage<double> {
   std::map<int, Kept> kept_;
 };
 
-// All gradients, stage after stage, of one process without any schedule.
+// All gradients, stage by stage, of one process without a schedule.
 std::vector<double> reference(int stages, int microbatches) {
   std::vector<double> gradients;
   std::vector<std::unique_ptr<ToyStage>> chain;
@@ -129,7 +129,7 @@ std::vector<PipelineSchedule> all_schedules(int p) {
   return all;
 }
 
-// As a schedule: what a rank did, and what it must have exchanged for it.
+// Compares a rank's executed actions with the schedule, including implied messages.
 bool same_computation(const std::vector<PipelineAction>& planned,
                       const std::vector<PipelineRecord>& done) {
   std::vector<PipelineAction> a, b;
@@ -153,7 +153,7 @@ TEST_P(Runtime, GradientsAreThoseOfOneProcess) {
     const Rank r = comm.rank();
     for (const auto& s : schedules) {
       Rig rig(s, comm);
-      for (int step = 0; step < 2; ++step) {  // a runtime is used for many steps
+      for (int step = 0; step < 2; ++step) {  // a runtime runs many steps
         for (auto& o : rig.own) std::fill_n(o->parameters()[0].gradient, 2 * kWidth, 0.0);
         rig.runtime->run();
         const auto want = reference(s.shape.stages(), s.shape.microbatches);
@@ -189,8 +189,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Runtime,
                                   std::to_string(i.param.second);
                          });
 
-// Each F begins after the F before it has ended, each B after the B behind it: all on one clock.
-// The steps that can be read from what was done are those of the table.
+// Each F begins after the end of the previous stage's F, each B after that of the next stage's B,
+// on one clock. The steps reconstructed from the records equal the table.
 TEST(PipelineTrace, OfARealRunHasTheElevenSteps) {
   const auto s = make_pipeline_schedule("dataflow", {4, 4, 1});
   struct Times {
@@ -226,7 +226,7 @@ TEST(PipelineTrace, OfARealRunHasTheElevenSteps) {
       }
       EXPECT_GE(times[slot(1, i, stage)].begin, times[slot(0, i, stage)].end);
     }
-  // What was computed, with the messages of the schedule in between, as a schedule again.
+  // The executed actions with the schedule's messages in between, as a schedule.
   PipelineSchedule seen = s;
   for (Rank r = 0; r < 4; ++r) {
     int n = 0;
@@ -257,7 +257,7 @@ TEST(PipelineTrace, IsAFileThatMergeReads) {
   EXPECT_THROW(write_pipeline_trace("/dev/full", 0, {0, 1}, "gpipe", x, {}), Error);
 }
 
-// Threads suffice here.
+// Threads suffice for this test.
 TEST(PipelineErrors, RanksThatDisagreeAllHearOfIt) {
   const auto said = [](const std::function<PipelineSchedule(Rank)>& schedule, bool other_size) {
     std::vector<std::string> texts(2);

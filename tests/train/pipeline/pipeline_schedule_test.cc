@@ -66,7 +66,7 @@ TEST(PipelineSchedule, ForwardAloneIsProvedForAllShapes) {
       for (const PipelineAction& a : actions)
         EXPECT_TRUE(a.op == PipeOp::kForward || a.op == PipeOp::kSendActivation ||
                     a.op == PipeOp::kRecvActivation);
-    // One that lacks a micro-batch, and one that should have had backward passes.
+    // Schedules without one micro-batch, and without the required backward passes.
     s.of_rank[0].erase(s.of_rank[0].begin());
     EXPECT_NE(check(s), "");
     s = make_forward_schedule(x);
@@ -81,7 +81,7 @@ TEST(PipelineSchedule, BubblesAreTheFormulas) {
       const auto s = make_pipeline_schedule(name, x);
       const double formula = bubble_formula(s);
       if (formula < 0) continue;
-      // Whole numbers of time, so that the busy and the whole time are exact.
+      // Integer times, so that busy and total time are exact.
       EXPECT_NEAR(simulate(s, {1, 1, 1, 0, {}}).bubble, formula, 1e-12)
           << name << " p " << x.ranks << " m " << x.microbatches << " v " << x.chunks;
     }
@@ -92,7 +92,7 @@ TEST(PipelineSchedule, ZeroBubbleWaitsAThirdOf1F1B) {
     for (int m = p; m <= 32; m += 3) {
       const double zero = simulate(make_pipeline_schedule("zero-bubble", {p, m, 1}), {}).time;
       const double f1b1 = simulate(make_pipeline_schedule("1f1b", {p, m, 1}), {}).time;
-      EXPECT_EQ(3 * (zero - 3 * m), f1b1 - 3 * m) << p << " " << m;  // idle time of a rank
+      EXPECT_EQ(3 * (zero - 3 * m), f1b1 - 3 * m) << p << " " << m;  // idle time per rank
     }
 }
 
@@ -112,7 +112,7 @@ TEST(PipelineSchedule, MemoryIsWhatTheScheduleIsKnownFor) {
     }
 }
 
-// Rank 0 asks for a gradient before it has sent the activation that the gradient is made from.
+// Rank 0 receives a gradient before it sends the activation on which the gradient depends.
 TEST(PipelineSchedule, ARankThatWaitsForEverIsNamed) {
   auto s = make_pipeline_schedule("1f1b", {2, 2, 1});
   auto& first = s.of_rank[0];
@@ -144,7 +144,7 @@ TEST(PipelineSimulator, MessagesAndHeavyStagesTakeTheirTime) {
   const auto s = make_pipeline_schedule("1f1b", {2, 1, 1});
   EXPECT_EQ(simulate(s, {10, 20, 30, 5, {}}).time, 2 * (10 + 20 + 30) + 2 * 5);
   EXPECT_EQ(simulate(s, {10, 20, 30, 5, {1, 3}}).time, 4 * (10 + 20 + 30) + 2 * 5);
-  // The sixteen messages of gpipe from rank 0 to 1 follow each other.
+  // The sixteen messages of gpipe from rank 0 to 1 do not overlap.
   const auto g = make_pipeline_schedule("gpipe", {2, 16, 1});
   EXPECT_EQ(simulate(g, {1, 1, 0, 10, {}}).time, 1 + 16 * 10 + 1 + 1 + 16 * 10 + 1);
 }
@@ -152,8 +152,7 @@ TEST(PipelineSimulator, MessagesAndHeavyStagesTakeTheirTime) {
 TEST(PipelineExplain, ShowsStepsMessagesAndShares) {
   const std::string text = explain_pipeline(make_pipeline_schedule("dataflow", {4, 4, 1}));
   EXPECT_NE(text.find("active %: 25/50/75/100/75/50/75/100/75/50/25"), std::string::npos) << text;
-  // Step 2 sends to the third rank; step 4 sends three results (the drawing in some texts says
-  // otherwise).
+  // Step 2 sends to the third rank; step 4 sends three results (some texts draw this differently).
   EXPECT_NE(text.find("50 %  0>1 F1, 1>2 F0\n"), std::string::npos) << text;
   EXPECT_NE(text.find("100 %  0>1 F3, 1>2 F2, 2>3 F1\n"), std::string::npos) << text;
   for (const auto& name : pipeline_schedule_names())
@@ -162,13 +161,13 @@ TEST(PipelineExplain, ShowsStepsMessagesAndShares) {
               std::string::npos);
 }
 
-// ---- the checker itself: mutants, judged by an interpreter that knows no rules but the data's
+// ---- the checker itself: mutants, judged by an interpreter that only tracks data
 
-// Runs a schedule with values: an activation is a set of (stage, micro-batch) it went through.
-// True when it ends with all F, B, W done once on the right data and no message left over.
+// Runs a schedule with values: an activation is the list of (stage, micro-batch) that it passed.
+// Returns true if all F, B, W are done once on the right data and no message is left.
 bool works(const PipelineSchedule& s) {
   const auto& x = s.shape;
-  using Value = std::pair<char, std::vector<std::pair<int, int>>>;  // kind, way
+  using Value = std::pair<char, std::vector<std::pair<int, int>>>;  // kind, path
   struct Memory {
     std::map<std::pair<int, int>, Value> in, out, grad_in, grad_out;  // by stage, micro-batch
     std::map<std::pair<int, int>, int> f, b, w;

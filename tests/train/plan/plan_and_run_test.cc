@@ -1,5 +1,5 @@
-// The planner and the trainer agree: a run of every layout of 8 ranks sends the bytes that the plan
-// says, and needs its memory.
+// The planner matches the trainer: a run of every layout of 8 ranks sends the planned bytes, and
+// needs the planned memory.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 namespace weft::train {
 namespace {
 
-// Sizes that 8 divides, so that no rank of an axis sends more than another.
+// Sizes divisible by 8, so that all ranks of an axis send equally much.
 TrainOptions planned(const std::array<int, 3>& sizes, const Layout& l) {
   TrainOptions o = train::layout(sizes);
   o.model = {.vocabulary = 264, .positions = 32, .width = 96, .heads = 8, .layers = 8};
-  o.mesh.algorithm = "ring";  // no other sends 2 (n-1)/n in every size
+  o.mesh.algorithm = "ring";  // only the ring sends 2 (n-1)/n for every size
   o.micro_batch = static_cast<Index>(l.microbatch);
   o.batch = o.micro_batch * static_cast<Index>(l.microbatches * l.dp);
   o.zero = l.zero;
@@ -28,8 +28,8 @@ TrainOptions planned(const std::array<int, 3>& sizes, const Layout& l) {
 }
 
 struct Run {
-  double data = 0, tensor = 0, pipeline = 0;  // bytes of a step, of all ranks together
-  double memory = 0;                          // of the rank that needs the most
+  double data = 0, tensor = 0, pipeline = 0;  // bytes per step, of all ranks together
+  double memory = 0;                          // of the rank with the highest peak
 };
 
 template <class T>
@@ -43,8 +43,8 @@ Run run_of(const TrainOptions& o) {
     trainer.step();
     MemoryLedger& ledger = MemoryLedger::of_this_rank();
     AxisBytes sent;
-    // A pipeline's rank keeps what it sent until the peer has it, so a step beside other work may
-    // need more: the plan is of the step that needed the least.
+    // A pipeline rank keeps a sent message until delivery, so a step on a loaded machine may need
+    // more memory: compares the plan with the smaller peak of two steps.
     std::size_t peak = std::numeric_limits<std::size_t>::max();
     for (int step = 0; step < 2; ++step) {
       ledger.peak_total = ledger.total;
@@ -105,10 +105,10 @@ void expect_agreement(const std::array<int, 3>& sizes, const Layout& l) {
 TEST(PlanAndRun, EveryLayoutOf8InEveryZeroStage) {
   int turn = 0;
   for (const auto& sizes : factorisations(8)) {
-    ++turn;  // recomputing takes turns among the stages, unless all axes are there
+    ++turn;  // recomputation alternates between stages, unless all axes are used
     for (int zero = 0; zero <= (sizes[0] > 1 ? 3 : 0); ++zero)
       for (const bool recompute : {false, true}) {
-        if (recompute && zero == 1) continue;  // as without ZeRO
+        if (recompute && zero == 1) continue;  // like without ZeRO
         const bool all = sizes[0] == 1 || zero == 1 || sizes == std::array{2, 2, 2};
         if (!all && recompute != ((turn + zero) % 2 == 0)) continue;
         Layout l = layout_of(sizes);

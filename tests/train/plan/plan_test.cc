@@ -1,4 +1,4 @@
-// The planner and the price: golden numbers through the commands, and the formulas behind them.
+// The planner and the cost: golden numbers through the commands, and the formulas behind them.
 // unsanitized: PlanCommand.Advises* PlanCommand.TenBillion*
 #include "train/plan/plan.h"
 
@@ -56,8 +56,8 @@ TEST(PlanCommand, RanksLayoutsThatFit) {
   }
 }
 
-// Which strategy for which size: the fastest layout on 8 GPUs per host with 80 GB, and the advice.
-// All of it is calculated: nothing here depends on the machine.
+// The strategy for each model size: the fastest layout on 8 GPUs per host with 80 GB, and the
+// advice. Everything is calculated and does not depend on the machine.
 TEST(PlanCommand, AdvisesAStrategyForEachSize) {
   struct Golden {
     const char* arguments;
@@ -65,20 +65,20 @@ TEST(PlanCommand, AdvisesAStrategyForEachSize) {
     const char* advice;
   };
   for (const Golden& g : std::initializer_list<Golden>{
-           // A small model: replicas, nothing split.
+           // A small model: replicas, nothing sharded.
            {"--model gpt2 --gpus 1", 0, 1, 1, 1, 0,
             "the model's state takes 2.489 GB, a GPU has 80 GB: one GPU is enough"},
            {"--model gpt2 --gpus 8", 0, 1, 1, 8, 0,
             "the model's state takes 2.489 GB, a GPU has 80 GB: data parallelism is enough"},
-           // Too large for one GPU, not for the optimizer's state in parts.
+           // Too large for one GPU, but not with sharded optimizer state.
            {"--params 10e9 --layers 32 --gpus 64", 0, 1, 1, 64, 2,
             "the model's state takes 200 GB, a GPU has 80 GB: sharded data parallelism"},
-           // Less memory: weights in parts. Slow rails: stages, which send less than replicas.
+           // Less memory: sharded weights. Slow rails: stages, which send less than replicas.
            {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 1, 1, 64, 3,
             "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism"},
            {"--params 10e9 --layers 32 --gpus 64 --rail-gbps 16", 0, 1, 4, 16, 1,
             "data parallelism and a pipeline along the rails"},
-           // 175 B: all three, tensor parallelism inside the host.
+           // 175 B: all three kinds, with tensor parallelism inside the host.
            {"--model gpt3 --gpus 128 --batch 1536", 0, 4, 16, 2, 2,
             "the model's state takes 3492 GB, a GPU has 80 GB: sharded data parallelism, tensor "
             "parallelism inside the host and a pipeline along the rails"},
@@ -87,7 +87,7 @@ TEST(PlanCommand, AdvisesAStrategyForEachSize) {
             "rails"},
            {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbps 40", 0, 4, 16, 16, 1,
             "data parallelism, tensor parallelism inside the host and a pipeline along the rails"},
-           // Too large: what comes nearest, and what to do.
+           // Too large: the closest layout, and the remedy.
            {"--model gpt3 --gpus 8 --batch 8", 1, 4, 1, 2, 3,
             "nothing fits 8 GPUs; take more GPUs, or offload the optimizer"},
            {"--params 1e12 --layers 128 --gpus 64", 1, 1, 32, 2, 3,
@@ -123,7 +123,7 @@ TEST(PlanCommand, SaysWhatIsWrong) {
               HasSubstr("--model gpt2 has its own"));
   EXPECT_THAT(weft("plan --params many").text, HasSubstr("--params many: expected a number"));
   EXPECT_THAT(weft("plan --model gpt2 --schedule 2f2b").text, HasSubstr("zero-bubble"));
-  // Ranks would get 12 or 13 sequences.
+  // Ranks would have 12 or 13 sequences.
   const Output batch = weft("plan --model gpt2 --gpus 8 --dp 8 --batch 100");
   EXPECT_EQ(batch.exit_code, 4);
   EXPECT_THAT(batch.text, HasSubstr("--batch a multiple of dp * microbatch (e.g. 104)"));
@@ -148,7 +148,7 @@ TEST(CostCommand, LargeNumbersAreNotOthers) {
   EXPECT_THAT(o.text, HasSubstr("time      1e+30 days = 2.4e+31 hours"));
 }
 
-// Products of these numbers are more than an int has, or are counted in 64 bits no more.
+// Products of these numbers overflow an int, or even 64 bits.
 TEST(PlanCommand, LargeNumbersAreNotOthers) {
   const Output many = weft("plan --model gpt2 --gpus 65536 --batch 65536");
   EXPECT_EQ(many.exit_code, 0);
@@ -179,7 +179,7 @@ TEST(ModelFacts, ParametersAreExact) {
   EXPECT_EQ(known_model("gpt2").parameters(), 124439808);
 }
 
-// As published with the weights of each, and of DeepSeek-V3 without its module for several tokens.
+// The published sizes of the weights; DeepSeek-V3 without its multi-token prediction module.
 TEST(ModelFacts, LargeModelsHaveTheirPublishedSizes) {
   EXPECT_EQ(known_model("llama3-8b").parameters(), 8030261248);
   EXPECT_EQ(known_model("llama3-70b").parameters(), 70553706496);
@@ -189,7 +189,7 @@ TEST(ModelFacts, LargeModelsHaveTheirPublishedSizes) {
   EXPECT_NEAR(static_cast<double>(mixtral.active_parameters()), 12.9e9, 0.05e9);
   EXPECT_EQ(deepseek.parameters(), 671026419200);
   EXPECT_NEAR(static_cast<double>(deepseek.active_parameters()), 37e9, 1e9);
-  // Keys and values of a token, in 16 bits: 8 heads of 64, and a vector of 576.
+  // Keys and values of a token, in 16 bits: GQA with 8 heads, and a latent vector of 576.
   EXPECT_EQ(2 * known_model("llama3-70b").cached() * 80, 327680);
   EXPECT_EQ(deepseek.cached(), 576);
 }
@@ -209,16 +209,16 @@ TEST(Predict, ExpertsAndContextsAreTheFormulas) {
   };
   const Layout one = of(deepseek, 1, 1, 0), many = of(deepseek, 16, 1, 0);
   EXPECT_EQ(one.ep_bytes, 0);
-  // Of 58 blocks: 8 experts for each of 4096 tokens, there and back, in both passes, 2 bytes each.
+  // 58 blocks: 8 experts for each of 4096 tokens, there and back, in both passes, 2 bytes each.
   EXPECT_NEAR(many.ep_bytes / (58 * 3 * 4.0 * 4096 * 8 * 7168 / 2 * 2 * 15 / 16), 1, 1e-9);
   const double experts = 58 * 256 * 3.0 * 7168 * 2048 / 2;
   EXPECT_NEAR(one.memory.weights - many.memory.weights, 2 * experts * 15 / 16, 1e3);
-  // The optimizer's state of ZeRO is shared by all, with experts or without.
+  // ZeRO shards optimizer state over all replicas, with or without expert parallelism.
   EXPECT_NEAR(of(deepseek, 16, 1, 1).memory.optimizer / of(deepseek, 1, 1, 1).memory.optimizer, 1,
               1e-6);
   const Layout whole = of(llama, 1, 1, 0), ring = of(llama, 1, 4, 0);
   EXPECT_EQ(whole.cp_bytes, 0);
-  // Keys and values of 2048 positions to three ranks, and backward twice as much.
+  // Keys and values of 2048 positions to three ranks, and twice as much backward.
   EXPECT_NEAR(ring.cp_bytes / (80 * 3 * 3.0 * 2048 * 2048 / 2 * 2 * 3), 1, 1e-9);
   EXPECT_NEAR(ring.memory.activations / whole.memory.activations, 0.25, 1e-9);
   EXPECT_EQ(ring.memory.weights, whole.memory.weights);
@@ -248,7 +248,7 @@ TEST(ModelFacts, AmountsHaveUnits) {
   EXPECT_EQ(with_commas(-1234567), "-1,234,567");
 }
 
-// ---- what one layout costs
+// ---- the cost of one layout
 
 Layout layout(int tp, int pp, int dp, int m) {
   Layout l;
@@ -265,8 +265,8 @@ TEST(Predict, BytesAreTheFormulas) {
   const double bsh = 2048.0 * 12288;
   const Layout l = predict(m, c, layout(8, 4, 2, 16));
   // Of the first rank, which sends the most: 8(t-1)/t bsh per block, 2(t-1)/t bsh for the
-  // embedding; on to the next stage, and the tied table's gradient; 2(n-1)/n Psi of gradients in
-  // fp32.
+  // embedding; activations to the next stage, and the tied table's gradient; 2(n-1)/n Psi of
+  // gradients in fp32.
   EXPECT_DOUBLE_EQ(l.tp_bytes, 16 * (24 * 8.0 + 2) * 7 / 8 * bsh * 2);
   EXPECT_DOUBLE_EQ(l.pp_bytes, 16 * bsh * 2 + 50257.0 * 12288 / 8 * 4);
   EXPECT_DOUBLE_EQ(l.dp_bytes, 2.0 * 1 / 2 * 4 * l.parameters);
@@ -274,7 +274,7 @@ TEST(Predict, BytesAreTheFormulas) {
   Layout z = layout(1, 1, 8, 3);
   z.zero = 3;
   z = predict(known_model("gpt2"), c, z);
-  // Weights before both passes, in bf16, but those of the last norm once; gradients in fp32.
+  // Weights before both passes, in bf16, except once for the final norm; gradients in fp32.
   EXPECT_NEAR(z.dp_bytes, 3 * 7 / 8.0 * (2 * 2 * 124439808.0 - 2 * 2 * 768 + 4 * 124439808.0),
               1e-3);
   EXPECT_EQ(z.dp_rail_bytes, 0);  // all in one host
@@ -288,7 +288,7 @@ TEST(Predict, BytesAreTheFormulas) {
 
 TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
   ModelShape m = known_model("gpt2");
-  m.vocabulary = 1;  // a head over many words would make the last stage longer
+  m.vocabulary = 1;  // a large vocabulary would make the last stage slower
   Cluster c;
   c.machine.rail = c.machine.host = {0, 1e10};  // messages take no time
   c.machine.core_us = 0;
@@ -298,14 +298,14 @@ TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
   }
 }
 
-// Messages that wait for each other: an all-reduce among 8 is 2 log2(8) of them, a gather among 8
-// in the host and 64 hosts log2(8) and log2(64).
+// Messages in sequence: an all-reduce among 8 ranks needs 2 log2(8), a gather among 8 ranks in the
+// host and 64 hosts log2(8) and log2(64).
 TEST(Predict, LatencyCountsMessagesInSequence) {
   const ModelShape m = known_model("gpt3");  // 96 layers
   Cluster c;
   c.machine.host.us = 2;
   c.machine.rail.us = 6;
-  c.machine.core_us = 0.5;  // at each end: 3 and 7 us in all
+  c.machine.core_us = 0.5;  // at each end: 3 and 7 us in total
   const Layout t = predict(m, c, layout(8, 4, 2, 16));
   EXPECT_NEAR(t.tp_latency_s, 16 * 24 * 4 * (2 * 3) * 3e-6, 1e-12);
   Layout z = layout(1, 1, 512, 3);
@@ -331,12 +331,12 @@ TEST(Predict, MemoryFollowsZeroTensorAndPipeline) {
     const RankMemory memory = predict(m, c, l).memory;
     EXPECT_NEAR(memory.weights + memory.gradients + memory.optimizer, n * state[zero], 1);
   }
-  // Of a block, in bf16: x, two norms and the middle, q k v, attention's result, two of the
+  // Per block, in bf16: x, two norms and the middle, q k v, attention's result, two results of the
   // feed-forward network; in fp32 a number per row and head, and four per row.
   const double rows = 1024, h = 1600;
   const double block = 2 * 16 * rows * h + 4 * rows * 25 + 4 * 4 * rows;
-  // 1f1b keeps p micro-batches on the first rank, which has 13 of 48 blocks beside a last one whose
-  // head computes as much as two.
+  // 1f1b holds p micro-batches on the first rank, which has 13 of 48 blocks, as the head on the
+  // last rank costs as much as two.
   Layout l = layout(1, 4, 1, 64);
   EXPECT_EQ(predict(m, c, l).blocks, 13);
   const double f1b1 = predict(m, c, l).memory.activations;
@@ -348,8 +348,8 @@ TEST(Predict, MemoryFollowsZeroTensorAndPipeline) {
   EXPECT_GE(predict(m, c, l).memory.activations, 64 * 10 * block);
 }
 
-// Models between 10 B and 175 B as Narayanan et al. (arXiv 2104.04473, table 1) trained them on
-// A100 GPUs of 80 GB, activations recomputed: their parameters, and the rate that they measured.
+// Models of 10 B to 175 B parameters, trained by Narayanan et al. (arXiv 2104.04473, table 1) on
+// A100 GPUs with 80 GB and activation recomputation: parameters, and measured rates.
 TEST(Predict, PublishedModelsBetween10And175Billion) {
   struct Published {
     double billions;
@@ -374,7 +374,7 @@ TEST(Predict, PublishedModelsBetween10And175Billion) {
     wanted.schedule = "1f1b";
     const Plan plan = make_plan(model, a100, wanted);
     ASSERT_FALSE(plan.layouts.empty()) << p.billions;
-    // They count the second forward pass as work.
+    // The paper counts recomputation as work.
     const Layout& best = plan.layouts.front();
     const double rate = best.mfu * a100.machine.tflops * (best.recompute ? 4.0 / 3 : 1);
     EXPECT_NEAR(rate / p.tflops, 1, 0.2) << p.billions << " B, " << best.recompute;
@@ -402,7 +402,7 @@ TEST(PlanCommand, EveryScheduleIsPlannedOrRefusedWithTheReason) {
       HasSubstr("--schedule gpipe with --tp 1 and --dp 1 of --gpus 1: there is no pipeline"));
   EXPECT_THAT(weft("plan --model gpt2 --gpus 8 --tp 4 --dp 2 --schedule gpipe").text,
               HasSubstr("--schedule gpipe with --tp 4 and --dp 2 of --gpus 8: there is no"));
-  // ZeRO 2 and 3 with a pipeline are layouts like others.
+  // ZeRO 2 and 3 with a pipeline are valid layouts.
   const json both =
       json::parse(weft("plan --model gpt3 --gpus 1024 --batch 512 --zero 3 --pp 2 --json").text);
   EXPECT_EQ(both["layouts"][0]["zero"], 3);
@@ -432,7 +432,7 @@ TEST(Mistakes, EachIsNamedWithItsPrice) {
   w.microbatch = 8;
   EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
               HasSubstr("4 micro-batches for 8 stages: ranks wait"));
-  w.schedule = "zero-bubble";  // not as long as with 1f1b
+  w.schedule = "zero-bubble";  // less bubble than with 1f1b
   const Plan plan = make_plan(known_model("gpt3"), c, w);
   const Layout& l = plan.layouts.empty() ? plan.closest.front() : plan.layouts.front();
   EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
@@ -446,7 +446,7 @@ TEST(Mistakes, EachIsNamedWithItsPrice) {
   w = {};
   w.tp = 4;
   EXPECT_THAT(mistakes(known_model("gpt2"), c, w), HasSubstr("the model fits one GPU"));
-  for (const int batch : {4, 12}) {  // nothing that 8 GPUs could share
+  for (const int batch : {4, 12}) {  // not divisible over 8 GPUs
     w.batch = batch;
     EXPECT_THAT(mistakes(known_model("gpt2"), c, w), Not(HasSubstr("the model fits one GPU")));
   }

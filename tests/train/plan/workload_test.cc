@@ -1,4 +1,4 @@
-// What a job's ranks send each other in a step: the planner's bytes, call by call.
+// The traffic between ranks in a step: the planner's bytes, call by call.
 #include "train/plan/workload.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ replay::JobTrace job_of(const ModelShape& model, const Layout& layout) {
   return replay::read_files({{.name = "workload.txt", .bytes = simai_workload(model, layout)}});
 }
 
-// Bytes that a rank sends in a step, by group: a ring moves (n - 1) / n of a message per gather or
-// reduction; the last stage sends no activations on, and the first none back.
+// Bytes that a rank sends per step, by group: a ring moves (n - 1) / n of a message per gather or
+// reduction; the last stage sends no activations, the first no gradients.
 std::map<std::string, double> sent(const replay::JobTrace& job, const Layout& l) {
   std::map<std::string, double> bytes;
   for (const replay::TraceNode& node : job.program(0)) {
@@ -57,7 +57,7 @@ TEST(Workload, IsThePlannersForEveryKindOfLayout) {
     const Layout predicted = predict(model, Cluster{}, l);
     const replay::JobTrace job = job_of(model, predicted);
     auto bytes = sent(job, predicted);
-    // What the embedding and the head add, and the tied table's gradient, are not played.
+    // The workload leaves out embedding, head and the tied table's gradient.
     EXPECT_NEAR(bytes["TP"], predicted.tp_bytes, 0.03 * predicted.tp_bytes);
     EXPECT_NEAR(bytes["DP"], predicted.dp_bytes, 1e-5 * predicted.dp_bytes);
     const double stages = l.pp * l.chunks, bsh = 2.0 * 2048 * 12288;
@@ -69,8 +69,8 @@ TEST(Workload, IsThePlannersForEveryKindOfLayout) {
   }
 }
 
-// 24 layers of a stage reduce twice forward and twice backward, 64 micro-batches of one sequence:
-// 2 bytes x 2048 tokens x 12288.
+// 24 layers per stage reduce twice forward and twice backward, 64 micro-batches of one sequence: 2
+// bytes x 2048 tokens x 12288.
 TEST(Workload, OfGpt3InTheUsualLayout) {
   Layout l = layout_of(8, 4, 8);
   l.blocks = 24;

@@ -1,5 +1,5 @@
 // labels: multiproc
-// weft spiral and weft pipeline: the commands themselves.
+// The commands `weft spiral` and `weft pipeline`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(SpiralCommand, SaysHowStaleGradientsWere) {
   EXPECT_THAT(o.text, HasSubstr("worker 2 (rank 3): worked"));
 }
 
-// A line of text and of JSON for each report, as they come.
+// A line of text and of JSON for each report, during the run.
 TEST(SpiralCommand, ReportsAsItGoes) {
   const testing::TemporaryFolder folder;
   const std::string log = folder / "log", trace = folder / "run.json";
@@ -65,14 +65,14 @@ TEST(SpiralCommand, ReportsAsItGoes) {
   std::ifstream file(log);
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  ASSERT_EQ(lines.size(), 12u);  // 0, 5, .. 45, the end, and what there is to say of the run
+  ASSERT_EQ(lines.size(), 12u);  // 0, 5, .. 45, the end, and the run's summary
   for (std::size_t i = 0; i < 11; ++i) {
     EXPECT_EQ(lines[i]["iteration"], 5 * i);
     EXPECT_EQ(lines[i]["loss"], lines[11]["curve"][i]["loss"]);
   }
   for (const char* rank : {"rank0", "rank1"})
     EXPECT_TRUE(std::filesystem::exists(folder / ("run." + std::string(rank) + ".json"))) << o.text;
-  // Another rate, another seed: another curve.
+  // Another rate or another seed gives another curve.
   const auto first = [&](const std::string& flags) {
     std::filesystem::remove(log);
     train("--steps 20 --log " + log + " " + flags);
@@ -87,7 +87,7 @@ TEST(SpiralCommand, ReportsAsItGoes) {
   EXPECT_NE(loss, first("--seed 25"));
 }
 
-// A thread of two makes half of the operations of one, and the printed ratio is that of the times.
+// With two threads, each does half of the operations; the printed ratio is that of the times.
 TEST(SpiralCommand, ThreadsShareTheWork) {
   for (const char* sync : {"allreduce", "ps"}) {
     const Output o = train(std::string("--threads 2 --steps 300 --report-every 0 --sync ") + sync);
@@ -103,7 +103,7 @@ TEST(SpiralCommand, ThreadsShareTheWork) {
         << o.text;
     EXPECT_EQ(all, 300u * 300u * 100u * (5 + 3 * 3)) << sync;
     EXPECT_EQ(2 * half, all) << sync;
-    EXPECT_NEAR(ratio, one / two, 0.6 * ratio);  // of times with two digits
+    EXPECT_NEAR(ratio, one / two, 0.6 * ratio);  // the times have two digits
   }
   EXPECT_EQ(train("--threads 1 --steps 20").text.find("as fast"), std::string::npos);
 }

@@ -1,5 +1,5 @@
 // labels: multiproc
-// The spiral: its golden run, and one result for every way of synchronising.
+// The spiral: its golden run, and the same result for every kind of synchronization.
 #include "train/spiral/spiral.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Results of all ranks, on so many hosts.
+// Returns the results of all ranks, on `hosts` hosts.
 std::vector<SpiralResult> train(int ranks, const SpiralOptions& options, int hosts = 1,
                                 const WorldOptions& world_options = {}) {
   std::vector<SpiralResult> results(static_cast<std::size_t>(ranks));
@@ -41,7 +41,7 @@ TEST(Spiral, GoldenRun) {
   o.report_every = 5000;
   const auto result = train(1, o)[0];
   ASSERT_EQ(result.curve.size(), 3u);
-  EXPECT_NEAR(result.curve[0].loss, std::log(3.0), 1e-3);  // knows nothing yet
+  EXPECT_NEAR(result.curve[0].loss, std::log(3.0), 1e-3);  // untrained
   EXPECT_EQ(std::lround(100 * result.curve[1].accuracy), 97);
   EXPECT_EQ(std::lround(100 * result.curve[2].accuracy), 98);
   std::printf("%s", to_text(result, o).c_str());
@@ -97,7 +97,7 @@ TEST(Spiral, EverySynchronisationHasOneResult) {
   }
 }
 
-// Every worker has as many operations as its share of the samples, with any synchronisation.
+// Each worker's operations are proportional to its samples, with any synchronization.
 TEST(Spiral, WorkersShareTheOperations) {
   SpiralOptions o;
   o.iterations = 20;
@@ -154,7 +154,7 @@ TEST(Spiral, RefusesWhatCannotBe) {
               Each(HasSubstr("other options")));
 }
 
-// ---- the parameter server, with workers that are processes
+// ---- the parameter server, with workers as processes
 
 struct Seen {
   std::uint64_t updates, counted, stalest, fast_last, slow_last;
@@ -212,7 +212,7 @@ TEST(ParameterServer, StalenessIsBoundedWithAStraggler) {
   }
 }
 
-// The others wait for a straggler: its gradient ends the iterations.
+// The server waits for a straggler, whose gradient is the last of each iteration.
 TEST(ParameterServer, AStragglerComesLast) {
   SpiralOptions o;
   o.sync = "ps";
