@@ -37,8 +37,8 @@ inline bool verbs_available() { return why_no_verbs().empty(); }
 //   timeout * (retries + 1); a rank that only receives learns of it from the job's control plane.
 // - cancel() withdraws sends that wait for their CTS, and receives without a message. If a message
 //   is half sent or half received, cancel() destroys the queue pairs with its peer, the only way to
-//   stop the devices' access to `data`. If `replaceable`, other transfers with the peer then end with
-//   kAborted (rails repeat them); otherwise they continue over new queue pairs.
+//   stop the devices' access to `data`. If `replaceable`, other transfers with the peer then end
+//   with kAborted (rails repeat them); otherwise they continue over new queue pairs.
 // - The device's asynchronous events (a port went down, a queue pair or the device failed) end the
 //   transfers concerned with kTransport, receives too. A port that went down ends them only if
 //   `replaceable`, that is, if another rail can replace this one: otherwise the link may come back
