@@ -72,7 +72,7 @@ struct WorldOptions {
   // order of lowest ranks. "measure": the result of measure_slow_ports() when the World is made.
   // The same on every rank. WEFT_SLOW_PORTS.
   std::string slow_ports = {};
-  // A reduction gives the same bits for every algorithm, message size and layout of hosts
+  // Reductions give the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
   bool deterministic = false;
 };

@@ -37,7 +37,7 @@ struct Metrics {
   std::uint64_t stalls = 0;   // times without progress for 5 ms while a task waited
   double stalled_s = 0;       // total length of all stalls
   std::uint64_t naps = 0;     // times that a waiting thread slept
-  std::uint64_t retries = 0;  // messages that integrity mode sent again
+  std::uint64_t retries = 0;  // messages that integrity mode resent
   // Lanes (a rail to one peer, transport/rails/rails.h) that failed and were taken out, lanes that
   // were taken back, and the messages and bytes that another rail carried instead.
   std::uint64_t rails_taken_out = 0, rails_taken_back = 0, replayed = 0, replayed_bytes = 0;

@@ -38,8 +38,8 @@ inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_siz
 inline constexpr std::string_view kDataType = "weft_dtype";    // weft::name()
 inline constexpr std::string_view kWholeBytes = "weft_bytes";  // of the whole message
 // In the metadata: "schema" is the version if there is no other ("1.0.2-chakra.0.0.4");
-// "weft_member/NAME" is the size of a group of which the file's rank is a member. The group is the
-// ranks of all files that name it.
+// "weft_member/NAME" is the size of a group that contains the file's rank. The group is the ranks
+// of all files that name it.
 inline constexpr std::string_view kSchema = "schema", kMember = "weft_member/";
 
 }  // namespace weft::chakra

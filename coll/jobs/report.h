@@ -14,8 +14,8 @@ namespace weft {
 
 class World;
 
-// Adds --json [FILE], the same for every command: the report goes to FILE as well, or, with "-" or
-// no FILE, to standard output alone. `schema` is named in the help.
+// Adds --json [FILE], for all commands: the report is also written to FILE, or, with "-" or no
+// FILE, to standard output instead of the text. `schema` is named in the help.
 CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema);
 
 // Returns why no report can be written to `path` (empty: none, "-": standard output, or a file), or

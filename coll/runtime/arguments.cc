@@ -26,7 +26,7 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 
 using Spans = std::span<const std::size_t>;
 
-// Where block i begins, in elements.
+// The offset of block i, in elements.
 std::size_t begin_of(const Call& call, bool received, std::size_t i) {
   if (!call.is_vector) return i * call.count;
   const Spans offsets = received ? call.recv_offsets : call.offsets;

@@ -48,7 +48,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
   static void end(Core* core) noexcept;  // deletes the core; in a forked child it keeps the core
   // Whether this process is a forked child of the one that made the core: the mutex may be locked
-  // for ever, the threads are missing, and mappings and connections belong to the parent.
+  // forever, the threads are missing, and mappings and connections belong to the parent.
   bool forked() const noexcept { return generation != fork_generation(); }
   // Ends the World; every later call fails.
   void close() noexcept WEFT_EXCLUDES(core_held);

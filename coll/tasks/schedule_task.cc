@@ -127,7 +127,7 @@ Task::Step ScheduleTask::progress() {
 void ScheduleTask::done() {
   Core& core = *group->core;
   group->remember(call.tag, run_.head());
-  // After a burst of asynchronous calls many tasks are kept, of which few run at a time.
+  // After a burst of asynchronous calls many tasks are kept, but only a few run at a time.
   if (core.schedules.all.size() > kKeptSetUp && run_.scratch_bytes() > kLittleScratch)
     run_.leave_scratch();
   if (group->running.front() == this) [[likely]]
