@@ -26,7 +26,7 @@ struct VerbsConnection : PeerRecord {
   Link link = Link::kClosed;
   int place = -1;            // of its slots; -1: none
   bool requested = false;    // waits to be connected
-  std::uint64_t used = 0;    // time stamp of the last message, in messages
+  std::uint64_t used = 0;    // order of the last use among connections
   std::uint32_t mine = 0;    // this rank's last attempt to connect
   std::uint32_t theirs = 0;  // the peer's attempt to which this rank connected last
   std::string invitation;    // the peer's, until there is a place
