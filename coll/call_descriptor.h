@@ -1,9 +1,8 @@
-// One call as its rank made it: the communicator, the collective or message, and the arguments.
-// The flight recorder, traces, the diagnosis of hangs and the errors of ranks that disagree all
-// print this descriptor.
+// One call as its rank made it: the communicator, the collective or message, and the arguments. The
+// flight recorder, traces, the diagnosis of hangs and mismatch errors all print it.
 //
-// Two formats pack a descriptor into fewer bytes: the head that goes with messages
-// (signature.h) and the record in shared memory (recorder.h).
+// Two formats pack a descriptor into fewer bytes: the head of messages (signature.h) and the record
+// in shared memory (recorder.h).
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,12 @@ struct CallDescriptor {
   std::uint64_t sequence = 0;  // counts the collectives, or the messages to (or from) the peer
   Collective collective = Collective::kBarrier;
   bool is_vector = false;    // blocks have different sizes; count is the sum of the block counts
-  std::uint32_t digest = 0;  // vector: of all counts, where all ranks pass the same counts
+  std::uint32_t digest = 0;  // vector: of all counts, if all ranks pass the same counts
   // lane: a GPU lane runs the call. on_device: this rank's buffers are device memory. replay: a
   // graph repeats a captured call; replays have sequence numbers of their own.
   bool lane = false, on_device = false, replay = false;
   bool message = false;  // point to point: root is the peer's world rank, count is in bytes
-  bool sends = false;    // of a message: this rank sends it
+  bool sends = false;    // message: this rank sends it
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Codec codec = Codec::kNone;
@@ -38,7 +37,8 @@ struct CallDescriptor {
     return comm == other.comm && leader == other.leader && members == other.members &&
            message == other.message && replay == other.replay && sequence == other.sequence;
   }
-  // Packs the counts: counts_word() where all ranks of a vector call pass the same, else `count`.
+  // Packs the counts: counts_word() if all ranks of a vector call pass the same counts, else
+  // `count`.
   std::uint64_t word() const;
   // Unpacks a word() into `count` and `digest`; `is_vector` and `collective` must be set.
   void set_word(std::uint64_t word);
@@ -92,7 +92,7 @@ void each_field(Descriptor& c, const Visit& visit) {
   visit("count", c.count);
 }
 
-// The type's name with its width: "float32", where name() says "float".
+// The type's name with its width: "float32", while name() returns "float".
 std::string type_name(DType type);
 // "all_reduce #124", "all_gather_v #125", "send #3 to rank 5"
 std::string title(const CallDescriptor& c);

@@ -1,4 +1,4 @@
-// The one table of what each collective reads and writes on each rank.
+// The only table of the buffers that each collective reads and writes on each rank.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// How much of a buffer a collective uses: nothing (the buffer is not looked at); the rank's own
-// block, or the whole message of a collective without blocks; a block of every rank.
+// How much of a buffer a collective uses: nothing (the pointer is ignored); the rank's own block,
+// or the whole message of a collective without blocks; a block of every rank.
 enum class Part : std::uint8_t { kNothing, kOne, kAll };
 
 constexpr std::size_t blocks_in(Part e, std::size_t nranks) {

@@ -1,9 +1,9 @@
-// The machine that times are predicted for: its links, and what its cores are charged.
+// The machine for which times are predicted: its links, and the costs of its cores.
 //
-// This is the one description that `auto`, `weft explain`, `sim`, `plan`, `replay` and `validate`
-// predict by. coll/jobs/machine_options.h adds the options that choose and change it;
-// costs_of() (coll/select/cost.h) and fabric_of() (coll/sim/simulate.h) turn it into what the cost
-// model and the simulator charge.
+// `auto`, `weft explain`, `sim`, `plan`, `replay` and `validate` all predict from this description.
+// coll/jobs/machine_options.h adds the options that choose and change it; costs_of()
+// (coll/select/cost.h) and fabric_of() (coll/sim/simulate.h) derive the costs of the cost model and
+// the simulator.
 #pragma once
 
 #include <string>
@@ -25,16 +25,16 @@ struct Machine {
   };
   std::string name;
   Link host;                 // between two ranks of a host
-  Link rail;                 // between hosts; gbps: of the line, with headers
-  Link spine;                // between hosts, where a message changes rails; gbps 0: as a rail
-  double payload_share = 1;  // of the bytes on a rail or the spine
-  double core_us = 0;        // of a core for a message, at each end
-  double rail_core_us = 0;   // on top of it, between hosts
-  double reduce_GBps = 0;    // of a core that reduces what came; 0: costs no core
-  double copy_GBps = 0;      // of a core that copies what came; 0: costs no core
-  bool rail_copies = false;  // cores copy what rails bring, too, as with sockets
-  // Bytes inside a host pass ports of their own (links of GPUs, DMA). False: a core moves them, at
-  // the rate of `host`.
+  Link rail;                 // between hosts; gbps: line rate, with headers
+  Link spine;                // between hosts, if a message changes rails; gbps 0: as a rail
+  double payload_share = 1;  // share of the bytes on a rail or the spine
+  double core_us = 0;        // core time per message, at each end
+  double rail_core_us = 0;   // in addition, between hosts
+  double reduce_GBps = 0;    // rate at which a core reduces; 0: takes no core time
+  double copy_GBps = 0;      // rate at which a core copies; 0: takes no core time
+  bool rail_copies = false;  // cores copy bytes received from rails, too, as with sockets
+  // Bytes inside a host use their own ports (GPU links, DMA). False: a core moves them, at the rate
+  // of `host`.
   bool host_ports = true;
   double tflops = 0;        // dense bf16 of a rank's device, TFLOP/s; 0: unknown
   double memory_bytes = 0;  // of a rank's device; 0: unknown
@@ -44,12 +44,11 @@ struct Machine {
 
 inline constexpr const char* kDefaultMachine = "h100";  // of all commands that predict
 
-// "cpu", "h100", "b200". Throws Error that names all presets where there is none of the name.
+// "cpu", "h100", "b200". Throws Error that lists the presets if there is none with the name.
 Machine machine_named(std::string_view name);
 std::vector<std::string> machine_names();
 
-// What a job goes by before it has measured its links: cores of this kind of machine, whose bytes
-// inside a host are moved by cores.
+// Assumed by a job before it has measured its links: cores move the bytes inside a host.
 Machine unmeasured_machine();
 
 // One line: "machine cpu: host 0.5 us, 200 Gb/s; rail 5 us, 100 Gb/s; core 0.2 us, sum 4.5 GB/s,

@@ -1,4 +1,4 @@
-// Element types, reduction operators and collectives, and the names that users type for them.
+// Element types, reduction operators and collectives, and their names in options.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +71,8 @@ struct Reduction {
   constexpr Reduction(RedOp o) : op(o) {}  // NOLINT: implicit, so that calls take a RedOp
   constexpr Reduction(RedOp o, double f) : op(o), factor(f) {}
 };
-// out = sum of factor * in. Integer types need a whole factor; fp16 and bf16 values are multiplied
-// in fp32, and the product is rounded.
+// out = sum of factor * in. Integer types need an integer factor; fp16 and bf16 values are
+// multiplied in fp32, and the product is rounded.
 constexpr Reduction premul_sum(double factor) { return {RedOp::kPreMulSum, factor}; }
 
 constexpr std::size_t size_of(DType t) {

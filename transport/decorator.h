@@ -1,6 +1,6 @@
-// A transport that passes every call and offer to an inner transport. A class that watches or
-// changes some calls derives from Decorator and overrides these calls. GPU memory is not passed on:
-// the class may touch the bytes of a message.
+// A transport that forwards every call and offer to an inner transport. Derived classes override
+// the calls that they watch or change. GPU memory is not forwarded, since the derived class may
+// access the bytes of a message.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ class Decorator : public Transport, protected DeviceMemory {
   }
 
  protected:
-  // A class that looks at no bytes passes GPU memory on: it returns inner_->device_memory().
+  // A class that does not access bytes may return inner_->device_memory() from device_memory().
   bool reaches_gpu(void* data, std::size_t bytes) noexcept override {
     (void)data, (void)bytes;
     return false;

@@ -1,5 +1,5 @@
-// Parses WEFT_FAULT and injects the fault between a transport and its user. Knows nothing of what
-// transfers are for.
+// Parses WEFT_FAULT and injects the fault between a transport and its user. Does not know the
+// purpose of transfers.
 #include "transport/fault.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-// Tokens of views into memory of ours.
+// Marks tokens of views into copies_.
 constexpr std::uint64_t kCopyToken = std::uint64_t{1} << 62;
 
 class Faulty final : public Decorator, private Views {
@@ -112,7 +112,7 @@ class Faulty final : public Decorator, private Views {
   void flip(const Transfer& t, Completion& c) {
     std::byte* at = static_cast<std::byte*>(t.data);
     if (t.kind == Transfer::Kind::kView) {
-      if (!c.view) return;  // no bytes are carried
+      if (!c.view) return;  // a phantom transport
       const std::uint64_t token = kCopyToken | ++next_copy_;
       std::vector<std::byte>& copy = copies_[token];
       const auto* from = static_cast<const std::byte*>(c.view);
@@ -147,7 +147,7 @@ std::uint64_t number(std::string_view key, std::string_view text) {
   return value;
 }
 
-// Of a rank or a rail.
+// Parses a rank or a rail.
 std::uint64_t small(std::string_view key, std::string_view text) {
   const std::uint64_t value = number(key, text);
   if (value > 1u << 24) throw Error(fmt::format("fault: {}={} is too large", key, text));

@@ -15,7 +15,7 @@ namespace weft {
 
 struct Fault {
   enum class Kind : std::uint8_t {
-    kFlip,   // changes one bit of a received message; a lent view is copied before
+    kFlip,   // changes one bit of a received message; a view is copied first
     kDrop,   // does not send a message, but completes its send
     kDelay,  // reports a received message `polls` calls of poll() late
   };
@@ -23,26 +23,27 @@ struct Fault {
   Rank rank = kNoRank;         // the rank with the fault; kNoRank: every rank
   std::string link;            // the transport with the fault: "shm", "ucx", ...; empty: all
   int rail = -1;               // the rail with the fault; -1: all rails
-  std::uint64_t nth = 1;       // the first message hit, counted from 1 in each transport
+  std::uint64_t nth = 1;       // the first affected message, counted from 1 in each transport
   std::uint64_t every = 0;     // the period of later hits, in messages; 0: no later hits
-  std::uint64_t times = 1;     // consecutive messages hit each time
-  bool repeats = true;         // messages that integrity mode sends again are counted and hit too
+  std::uint64_t times = 1;     // consecutive affected messages each time
+  bool repeats = true;         // messages that integrity mode resends count, too
   std::size_t min_bytes = 64;  // shorter messages are not counted
   std::uint64_t seed = 1;      // chooses the bits
   std::uint64_t polls = 1000;  // the delay of kDelay
 };
 
 // Parses "flip:rank=3,nth=100,every=7,times=2,repeats=0,link=shm,rail=0,min=64,seed=5", "drop:..."
-// or "delay:polls=50". Throws Error naming the wrong part of the text.
+// or "delay:polls=50". Throws Error with the wrong part of the text.
 Fault fault_from(std::string_view text);
 
 // The faults of all transports that this process makes from now on, as a text for fault_from();
-// empty: none. World::from_environment() sets WEFT_FAULT. Not to be called while transports are
-// made.
+// empty: none. World::from_environment() sets it from WEFT_FAULT. Must not be called while
+// transports are made.
 void set_faults(std::string text);
 const std::string& faults();
 
-// `inner` itself where the fault is not for this rank, link or rail. rail: of `inner`; -1: of none.
+// Returns `inner` itself if the fault is for another rank, link or rail. rail: of `inner`; -1:
+// none.
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
                                                  const Fault& fault, Rank me, int rail = -1);
 

@@ -1,7 +1,6 @@
-// What a transport may offer beside messages (transport.h): boards, views and staging of shared
-// memory, new connections, device memory. A transport that has one of these returns it from
-// Transport::boards() and so on; the object belongs to the transport, lives as long, and is used by
-// the same thread.
+// Optional parts of a transport (transport.h): boards, views and staging of shared memory, new
+// connections, device memory. Transport::boards() etc. return them; the object belongs to the
+// transport, lives as long, and is used by the same thread.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +24,11 @@ class Board {
   // the caller must have read every member's message of round r - 1 before it publishes r + 1.
   virtual void publish(std::uint32_t round, const void* data, std::size_t bytes,
                        const Head& head) noexcept = 0;
-  // Returns the member's message of the round, nullptr while it is not published.
+  // Returns the member's message of the round, nullptr if it is not published yet.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
   // Stores the address of every member's message in `from`; all must be published. Returns the
-  // first member whose head has a sign other than `sign`, -1 when all agree. The board skips this
-  // rank's own message, whose cache line other members' reads may have taken away.
+  // first member whose head has a sign other than `sign`, -1 when all agree. Skips this rank's own
+  // message, whose cache line may have moved to other members' caches.
   virtual int collect(std::uint32_t round, std::uint64_t sign,
                       const void** from) const noexcept = 0;
   // Returns the head of a published message.
@@ -45,11 +44,11 @@ class Boards {
   // Takes back a part that no board uses.
   virtual void withdraw(std::uint64_t part) noexcept = 0;
   // Makes a board of `members` (world ranks, this one included) over the part that each member
-  // offered; nullptr where a member offered none. After every member has destroyed its board object
+  // offered; nullptr if a member offered none. After every member has destroyed its board object
   // this rank's part is free again. The board must be destroyed before the transport.
   virtual std::unique_ptr<Board> make(std::span<const Rank> members,
                                       std::span<const std::uint64_t> parts) = 0;
-  // Makes a board over parts that every rank has from the start, without an offer; `id` is 0 to 2.
+  // Makes a board over preallocated parts, without an offer; `id` is 0 to 2.
   static constexpr std::uint32_t kFixed = 3;
   virtual std::unique_ptr<Board> fixed(std::span<const Rank> members, std::uint32_t id) = 0;
 
@@ -60,13 +59,13 @@ class Boards {
 // Lends received messages where they landed (Transfer::Kind::kView).
 class Views {
  public:
-  // Gives a view back; the peer may write to the memory from then on. Returns false when the peer
-  // gave the task up and took the memory back before: the bytes that the caller read from the
-  // view may be anything.
+  // Releases a view; the peer may write to the memory from then on. Returns false if the peer
+  // canceled the task and reclaimed the memory before: the bytes that the caller read are
+  // undefined.
   virtual bool release(std::uint64_t token) noexcept = 0;
-  // Compares the caller's crc32c of a view `by_reader` with the sender's. Returns false when they
-  // differ: the transport takes the view back, and the transfer will complete once more. A caller
-  // that combines several views releases none of them before verify() accepts all.
+  // Compares the caller's crc32c of a view `by_reader` with the sender's. Returns false if they
+  // differ: the transport takes the view back, and the transfer completes again. A caller that
+  // combines several views releases none of them before verify() accepts all.
   virtual bool verify(std::uint64_t token, std::uint32_t crc) noexcept {
     (void)token, (void)crc;
     return true;
@@ -77,14 +76,14 @@ class Views {
 };
 
 // Lends memory of the transport, in which the caller produces a result that peers then read in
-// place: one or more kSend name this memory as their `data`.
+// place: the memory is the `data` of one or more kSend.
 class Staging {
  public:
-  // Returns nullptr when the transport has no such memory now.
+  // Returns nullptr if the transport has no such memory now.
   virtual void* stage(std::size_t bytes) noexcept = 0;
   // Ends the loan of stage(); posted sends stay valid.
   virtual void unstage(void* staged) noexcept = 0;
-  // True when peers read these bytes without a copy by this rank: staging them would be a waste.
+  // True if peers read these bytes without a copy by this rank, so that staging is unnecessary.
   virtual bool mapped(const void* data, std::size_t bytes) const noexcept = 0;
 
  protected:
@@ -98,10 +97,10 @@ class Recovery {
   // with the peer and does not touch their `data`; it drops the peer's unexpected messages. The
   // call may end connections with other peers, too: their transfers then complete with an error.
   virtual void disconnect(Rank peer) noexcept = 0;
-  // Prepares a new connection after disconnect() on both sides. Returns the bytes that the peer's
-  // connect() takes; empty when a new connection is not possible now.
+  // Prepares a new connection after disconnect() on both sides. Returns the argument of the peer's
+  // connect(); empty if a new connection is not possible now.
   virtual std::string reopen(Rank peer) noexcept = 0;
-  // Connects anew with the bytes of the peer's reopen(); false: no messages can flow.
+  // Connects with the result of the peer's reopen(); false: failed, no messages can be sent.
   virtual bool connect(Rank peer, std::string_view theirs) noexcept = 0;
 
  protected:
@@ -111,10 +110,10 @@ class Recovery {
 // Memory that the rail's device itself reads and writes.
 class DeviceMemory {
  public:
-  // True when the NIC reaches this GPU memory (GPUDirect) and no software touches the bytes on
-  // their way. May register the memory, for repeated use.
+  // True if the NIC accesses this GPU memory directly (GPUDirect) and no software accesses the
+  // bytes. May register the memory, for repeated use.
   virtual bool reaches_gpu(void* data, std::size_t bytes) noexcept = 0;
-  // No further transfer names the buffer of this serial number (UserBuffer): its registration may
+  // No further transfer uses the buffer with this serial number (UserBuffer): its registration may
   // end.
   virtual void end_buffer(std::uint64_t serial) noexcept = 0;
 

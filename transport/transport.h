@@ -1,7 +1,7 @@
-// The transport seam: how bytes move between two ranks on one rail, or inside a host.
+// The transport interface: moves bytes between two ranks on one rail, or inside a host.
 //
 // A Transport knows nothing about collectives. Calls are non-blocking and batched, and no call
-// waits, sleeps or reads a clock, so that a simulated fabric can implement the very same seam in
+// waits, sleeps or reads a clock, so that a simulated fabric can implement the same interface in
 // virtual time. A Transport is used by one thread at a time.
 #pragma once
 
@@ -16,18 +16,17 @@
 
 namespace weft {
 
-// A description that goes with a message, by which both ends see that they mean the same message
+// A description sent with a message, to check that both ends mean the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
   std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
-  std::uint32_t crc = 0;        // the crc32c of the bytes, where the sender computed it
+  std::uint32_t crc = 0;        // the crc32c of the bytes, if the sender computed it
   std::uint32_t zero = 0;
 };
 
-// Memory of the caller's that the `data` of several transfers lies in: a device may register all of
-// it once, until DeviceMemory::end_buffer(). `serial` is of no other buffer of the process, at any
-// time.
+// A buffer of the caller that contains the `data` of several transfers: a device may register it
+// once, until DeviceMemory::end_buffer(). `serial` is unique in the process, and never reused.
 struct UserBuffer {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -47,41 +46,41 @@ struct Transfer {
   Kind kind = Kind::kSend;
   bool buffered = false;   // kSend: the send completes even if the peer never releases its view;
                            // the transport copies `data` where it would have lent it
-  bool streaming = false;  // nobody reads the destination soon: non-temporal stores may pay
-  // Where caps().checks. summed, kSend: `crc` already is the crc32c of the bytes. by_reader, kView:
+  bool streaming = false;  // the destination is not read soon: non-temporal stores may pay
+  // If caps().checks. summed, kSend: `crc` already is the crc32c of the bytes. by_reader, kView:
   // the caller computes the crc32c of the bytes it reads and calls Views::verify().
   bool summed = false, by_reader = false;
   // At both ends `data` is GPU memory for which DeviceMemory::reaches_gpu() is true: no CPU may
-  // touch it.
+  // access it.
   bool on_device = false;
   bool repeat : 1 = false;    // the message was sent before and arrived changed
                               // (integrity/checked.h)
   bool standing : 1 = false;  // kRecv: of a layer's own, posted ahead of need: nobody waits for it
-  // At both ends: the caller has divided its bytes between rails, so that the message keeps to its
-  // rail while that works (rails/rails.h).
+  // At both ends: the caller has divided its bytes between rails, so the message stays on its rail
+  // while that works (rails/rails.h).
   bool own_rail : 1 = false;
-  bool sums = false;          // at both ends: the head has the crc32c of the bytes, and must travel
+  bool sums = false;  // at both ends: the head has the crc32c of the bytes, and must be sent
   std::uint32_t crc = 0;
   Rank peer = kNoRank;  // world rank
   std::uint64_t tag = 0;
-  void* data = nullptr;   // null for kView, and always null where caps().phantom
+  void* data = nullptr;   // null for kView, and always null if caps().phantom
   std::size_t bytes = 0;  // 0 is a message like any other
-  std::uint64_t id = 0;   // returned in the Completion; unique among the caller's open transfers
+  std::uint64_t id = 0;   // returned in the Completion; unique among unfinished transfers
   // The head that the sender sends and the receiver expects; null at both ends or at none. It must
-  // not change until the transfer is over. Where the signs differ the receive ends with kMismatch,
-  // whatever the sizes; disputed() returns the sender's head. ucx sends a long message without it,
-  // unless `sums`.
+  // not change until the transfer is over. If the signs differ the receive ends with kMismatch,
+  // regardless of the sizes; disputed() returns the sender's head. ucx sends a long message without
+  // it, unless `sums`.
   const Head* head = nullptr;
-  // Null, or the buffer that `data` lies in; a wire that copies `data` before it sends may pass on
-  // data that lies elsewhere. It must not change until the transfer is over.
+  // Null, or the buffer that contains `data`; a decorator that copies `data` may pass on data
+  // outside of it. It must not change until the transfer is over.
   const UserBuffer* buffer = nullptr;
 };
 
 struct Completion {
   std::uint64_t id = 0;
-  Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) tells why
-  std::int8_t rail = -1;       // the rail that carried the message, where several may
-  std::uint32_t crc = 0;       // of a receive: Head::crc of the message; 0: it has no head
+  Code code = Code::kOk;       // not kOk: the transfer failed; see cause(peer)
+  std::int8_t rail = -1;       // the rail that carried the message, if there are several
+  std::uint32_t crc = 0;       // receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
   std::uint64_t token = 0;     // kView: the argument of Views::release()
 };
@@ -89,9 +88,9 @@ struct Completion {
 struct Caps {
   std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
   bool phantom = false;             // simulated, carries no bytes: data and views are null
-  std::size_t inline_bytes = 0;     // messages up to this size go in their descriptor
+  std::size_t inline_bytes = 0;     // messages up to this size are sent in their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
-  int tag_bits = 64;                // bits of Transfer::tag that go
+  int tag_bits = 64;                // usable bits of Transfer::tag
   bool cuda = false;                // takes device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
 };
@@ -114,7 +113,7 @@ class Transport {
   // Makes progress, writes up to out.size() completions and returns their number.
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
-  // Cancels every transfer whose id has these upper 32 bits (a task given up). After the call
+  // Cancels every transfer whose id has these upper 32 bits (a canceled task). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
 
@@ -125,14 +124,15 @@ class Transport {
   virtual Caps caps() const = 0;
 
   // Returns a number that changes when bytes leave or arrive, also in the middle of a message;
-  // nothing where the transport cannot tell. May enter the kernel: for when no transfer completes.
+  // nullopt if the transport cannot tell. May enter the kernel: for use only while no transfer
+  // completes.
   virtual std::optional<std::uint64_t> moved_bytes() const noexcept { return std::nullopt; }
 
   // Returns why transfers with `peer` fail; ok while they work.
   virtual Status cause(Rank peer) const = 0;
 
   // Stores the peer's head in `theirs` after a receive from `peer` (in some transports also a send)
-  // ended with kMismatch; returns false where the head is unknown.
+  // ended with kMismatch; returns false if the head is unknown.
   virtual bool disputed(Rank peer, Head& theirs) const noexcept {
     (void)peer, (void)theirs;
     return false;
@@ -140,25 +140,25 @@ class Transport {
 
   // Searches the unexpected messages of `peer` (kNoRank: all peers) for one with a head whose tag
   // equals `tag` in the bits of `mask`. Returns the sender and stores the head in `theirs`; kNoRank
-  // where there is none. The message stays in the transport. Cheap only while no unexpected message
-  // waits: for when a task does not move.
+  // if there is none. The message stays in the transport. Slow if there are unexpected messages:
+  // call it only in a stall.
   virtual Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
     return kNoRank;
   }
 
-  // Prepares for a long time without poll(): hands the kernel all bytes of completed sends that
+  // Prepares for a long time without poll(): passes to the kernel all bytes of completed sends that
   // later polls would have sent.
   virtual void before_pause() noexcept {}
 
   // Prepares a blocking wait: adds the file descriptors that become readable when poll() has work.
-  // Returns false when work is pending right now and the caller must poll() first.
+  // Returns false if work is pending and the caller must poll() first.
   virtual bool arm(std::vector<int>& fds) noexcept {
     (void)fds;
     return true;
   }
 
-  // What this transport offers beside messages; nullptr: nothing. The answer never changes.
+  // Optional parts of this transport; nullptr: not supported. The result never changes.
   virtual Boards* boards() noexcept { return nullptr; }
   virtual Views* views() noexcept { return nullptr; }  // takes transfers of kind kView
   virtual Staging* staging() noexcept { return nullptr; }

@@ -1,5 +1,5 @@
-// Ping-pongs between partners, and the cost model made of their medians.
-// This file does not know which transport carries the messages.
+// Measures ping-pongs between partners, and sets the cost model from their medians. This file does
+// not know which transport carries the messages.
 #include "coll/runtime/calibrate.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ Status ping_pong(Core& core, GroupState& world, Rank peer, std::byte* data, std:
   return {};
 }
 
-// 2k and 2k + 1 are partners; the odd one out has none.
+// 2k and 2k + 1 are partners; the last of an odd number has none.
 int partner(int i, int n) { return (i ^ 1) < n ? i ^ 1 : -1; }
 
 double median_of(std::vector<double> v, double otherwise) {
@@ -81,8 +81,8 @@ Status calibrate(Core& core, GroupState& world) {
   const double declared = declared_rail_gbps(core.options.rail_gbps);
   std::vector<std::byte> data(kLongBytes);
 
-  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how oversubscribed it
-  // is.
+  // Latency (us) and us per byte of the host, then of a rail; 0: not measured by this rank. The
+  // last: oversubscription.
   std::array<double, 5> mine{};
   mine[4] = core.oversubscription;
   const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {
@@ -106,12 +106,12 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  // Rank 0 takes the medians, so that not every rank needs what every other has measured.
-  std::array<double, 5> middle{};  // 0: no rank has measured it
+  // Rank 0 computes the medians, so that only it needs the figures of all ranks.
+  std::array<double, 5> middle{};  // 0: measured by no rank
   const auto bytes_of = [](const std::array<double, 5>& numbers) {
     return std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
   };
-  core.waiting.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
+  core.waiting.settle_rails(*core.job, [&] {  // no other thread polls during this wait
     std::array<std::vector<double>, 5> all;
     for (const std::string& text : core.job->gather(bytes_of(mine))) {
       std::array<double, 5> theirs{};
@@ -138,8 +138,8 @@ Status calibrate(Core& core, GroupState& world) {
   m.host = {or_else(middle[0], m.host.us), rate_of(middle[1], m.host.gbps)};
   m.rail = {or_else(middle[2], m.rail.us),
             declared > 0 ? declared * kTcpPayloadShare : rate_of(middle[3], m.rail.gbps)};
-  // Over sockets most of a short message's time is work of the processor at either end. Messages to
-  // several peers do not share it.
+  // Over sockets most of a short message's time is CPU work at both ends, which messages to several
+  // peers cannot overlap.
   const bool sockets = t.place(0).rails.empty() || !t.place(0).rails.front().rdma;
   if (sockets) {
     m.rail_core_us = kSocketWork * m.rail.us;

@@ -1,5 +1,5 @@
-// The collectives of a Communicator, one row each: communicator.h declares, and communicator.cc
-// defines, both forms of a collective from its row.
+// The collectives of a Communicator, one row each, from which communicator.h declares, and
+// communicator.cc defines, both forms of a collective.
 //
 // X(name, collective, (parameters with types), the Call that they describe, root)
 #pragma once

@@ -1,5 +1,5 @@
-// How a call becomes a task: begin() checks the arguments, describes the call, selects an algorithm
-// and starts the task. This file does not know how a task moves.
+// Turns a call into a task: checks the arguments, describes the call, selects an algorithm and
+// starts the task. This file does not know how a task makes progress.
 #include "coll/api/communicator.h"
 
 #include <fmt/format.h>
@@ -40,12 +40,12 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// One in this many blocking calls of a communicator checks whether the job has failed: small calls
-// may never wait, and calls check otherwise only while they wait.
+// Every kLookEvery-th blocking call of a communicator checks whether the job has failed: otherwise
+// calls check only while they wait, and small calls may never wait.
 constexpr std::uint64_t kLookEvery = 64;
 
-// A call that does not wait polls the board so often before it becomes a task. That takes less than
-// making the task and its Request.
+// Polls of the board by an asynchronous call before it becomes a task: cheaper than making the task
+// and its Request.
 constexpr int kPollsAtStart = 64;
 
 // A collective that is about to begin.
@@ -55,15 +55,15 @@ struct Beginning {
   Call& call;
   Rank root;
   bool blocking;
-  bool any_algorithm;  // whatever the user named
+  bool any_algorithm;  // ignore the user's choice
   bool in_place = false;
-  bool repeats = false;  // the arguments are those of the last call with this root
+  bool repeats = false;  // same arguments as the last call with this root
   Status status = {};
   Task* task = nullptr;  // null: the call is over, with `status`
 };
 
-// Checks the arguments, and offers the call to the device. Returns true when begin() is to start
-// the call on the host: it has not failed, and no lane has taken it.
+// Checks the arguments, and offers the call to the device. Returns true if begin() must start the
+// call on the host: the checks passed, and no GPU lane took it.
 bool pass_checks(Beginning& b) {
   GroupState& g = b.group;
   if (!check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place, b.status))
@@ -79,8 +79,8 @@ bool pass_checks(Beginning& b) {
   return !taken;
 }
 
-// The same, at hardly any cost for a call that repeats the last one. Others are checked, and
-// offered, without the mutex.
+// As pass_checks(), but a call that repeats the last one skips the checks. Other calls are checked,
+// and offered, with the mutex unlocked.
 bool begins_on_host(Beginning& b, CoreLock& lock) {
   const PreparedRef& last = b.group.prepared_for(b.collective, b.root);
   if (last && last->repeated_by(b.call, b.root, b.in_place) && b.call.codec == Codec::kNone &&
@@ -91,20 +91,20 @@ bool begins_on_host(Beginning& b, CoreLock& lock) {
   return begins;
 }
 
-// Opens the record of the call; a part of a user's call is in that one's.
+// Opens the record of the call; a part of a user's call uses that call's record.
 std::uint64_t record_of(const GroupState& g, const Prepared& p, std::uint64_t number) {
   return g.part_of.record ? g.part_of.record | Telemetry::kPart
                           : g.core->telemetry->begin(p.what, p.packed, number);
 }
 
-// Publishes this rank's message, waits for the members' messages and computes the result: the
-// shortest path of a call. Returns the task where that took too long, else null; a call that does
-// not wait for long, or whose peers have no core, becomes a task soon.
+// The fast path of a call: publishes this rank's message, polls for the members' messages and
+// computes the result. Returns null, or a task if the polls were in vain; asynchronous calls, and
+// calls with fewer cores than ranks, poll only a little.
 Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::uint64_t number,
                    std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   publish_on_board(g, b.collective, b.call, b.root);
-  // Only now: the message is on its way meanwhile.
+  // After publishing, so that peers see the message sooner.
   const std::uint64_t record = record_of(g, *p, number);
   const auto finished = [&] {
     if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
@@ -117,22 +117,20 @@ Task* run_on_board(Core& core, const Beginning& b, const PreparedRef& p, std::ui
     if (i > kEager) relax();
   }
   if (b.blocking && core.oversubscribed && core.tasks.all().empty()) {
-    // More ranks than cores: give way at once, a number of times, before anything dearer.
+    // More ranks than cores: yield repeatedly first; a task costs more.
     for (int i = 0; i < 256; ++i) {
       yield_core();
       if (core.mutex.wanted()) break;
       if (finished()) return nullptr;
     }
   }
-  // Not soon, or not the same on all ranks: become a task like any other, which waits with a
-  // deadline.
+  // The peers are late, or ranks disagree: continue as a task, which has a deadline.
   b.call.tag = g.tag_of(number - 1);
   return BoardTask::begin(g, b.collective, p, number, record, b.call, std::move(blocks), true);
 }
 
-// Starts a collective on the host and returns its task, or null with `status` when the call is over
-// already.
-// lock: of a blocking call.
+// Starts a collective on the host. Returns its task, or null with b.status if the call is over
+// already. lock: held by a blocking call.
 Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   GroupState& g = b.group;
   Call& call = b.call;
@@ -140,7 +138,7 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   if (b.blocking && g.sequence % kLookEvery == 0 && !g.broken) [[unlikely]] {
     core.failures.hear();
     core.run_callbacks(*lock);
-    b.repeats = false;  // the mutex was free meanwhile
+    b.repeats = false;  // the mutex was unlocked meanwhile
   }
   if (g.broken.load(std::memory_order_relaxed)) {
     b.status = g.failure;
@@ -192,7 +190,7 @@ Task* begin(Core& core, Beginning& b, CoreLock* lock) WEFT_REQUIRES(core_held) {
   return ScheduleTask::begin(g, p, number, record, call, std::move(blocks));
 }
 
-// A loop of calls that complete at once would starve other tasks of progress.
+// Progresses other tasks, which a loop of calls that complete immediately would starve.
 void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
   if (core.tasks.all().empty()) [[likely]]
     return;
@@ -201,7 +199,7 @@ void move_others(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
   core.run_callbacks(lock);
 }
 
-// ---- the Calls that the rows of calls.h name ----------------------------------------------
+// ---- the Calls of the rows of calls.h -----------------------------------------------------
 
 Call even(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
   return {.in = in, .out = out, .count = count, .type = type, .op = op.op, .factor = op.factor};
@@ -302,7 +300,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   adapt(c, call);
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
-  // A lane has checked the call, and its Compute finds the buffers.
+  // A lane's call is checked already, and its Compute resolves the buffers.
   {
     CoreLock lock(core.mutex);
     core.waiting.come_by();

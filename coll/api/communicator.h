@@ -31,29 +31,31 @@ struct Call;        // the arguments of a collective
 class Job;          // transport/job/bootstrap.h
 
 struct WorldOptions {
-  // "auto" uses shm between ranks of a host. Between hosts it uses verbs where every rail of every
-  // rank is a verbs device, ucx where the rails are other RDMA devices, else tcp. "shm",
-  // "tcp", "ucx" and "verbs" use that transport for every pair of ranks; shm then needs all ranks
-  // on one machine.
+  // "auto" uses shm between ranks of a host. Between hosts it uses verbs if every rail of every
+  // rank is a verbs device, ucx if the rails are other RDMA devices, else tcp. "shm", "tcp", "ucx"
+  // and "verbs" use that transport for every pair of ranks; shm then needs all ranks on one
+  // machine.
   std::string transport = "auto";
-  // Every collective that has an algorithm of this name runs that algorithm where it works for the
+  // Every collective that has an algorithm with this name uses it if it works for the
   // communicator's ranks; "auto" chooses. Communicator::set_algorithm() overrides the option. The
-  // same on every rank. A name that no collective has makes the World's constructor throw Error.
+  // same on every rank. The World's constructor throws Error if no collective has such an
+  // algorithm.
   std::string algorithm = "auto";
-  std::chrono::milliseconds timeout{30000};  // how long any wait may see no progress; then it fails
-  // A thread moves asynchronous tasks while no call waits for them, once the program has not called
-  // weft for 0.05 to 0.4 ms. The thread then needs a core.
+  std::chrono::milliseconds timeout{30000};  // a wait without progress for this long fails
+  // A thread progresses asynchronous tasks while no call waits for them, after the program has not
+  // called weft for 0.05 to 0.4 ms. The thread then needs a core.
   bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
-  // Every message carries a checksum (crc32c) end to end, and the sender repeats a message that
-  // arrived changed. The same on every rank. Costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
+  // Every message carries a checksum (crc32c) end to end, and the sender resends a message that
+  // arrived corrupted. The same on every rank. Costs: docs/benchmarks/integrity.md.
+  // WEFT_INTEGRITY=1.
   bool integrity = false;
-  // Where hosts have two rails or more: a rail that fails is taken out, the other rails carry its
-  // messages, and the rail is taken back when it works again (docs/decisions/0018). false: a failed
-  // rail fails the job. The same on every rank. WEFT_FAILOVER=0.
+  // With two or more rails per host: if a rail fails, the other rails carry its messages until it
+  // works again (docs/decisions/0018). false: a failed rail fails the job. The same on every rank.
+  // WEFT_FAILOVER=0.
   bool failover = true;
-  // With failover: large messages use all rails that are as near as the rank's own rail, and so
-  // the rails that other ranks leave idle. false: they use the rank's own rail and the rank's share
-  // of the rails that no rank of the host owns. The same on every rank. WEFT_SPREAD=0.
+  // With failover: large messages use all rails on the NUMA node of the rank's own rail, including
+  // rails that other ranks leave idle. false: they use the rank's own rail and its share of the
+  // rails that no rank of the host owns. The same on every rank. WEFT_SPREAD=0.
   bool spread = true;
   // Reads the error counters of the rails' ports around tasks. A rank's own error, and a warning
   // (WEFT_LOG=warn) about a task that took longer than `slow`, name the counters that have risen,
@@ -61,16 +63,16 @@ struct WorldOptions {
   bool counters = false;
   std::chrono::milliseconds slow{1000};
   // Schedules in which a step leaves its rail (coll/schedule/rail_contract.h). "auto": the selector
-  // takes such a schedule only where no other one works, and set_algorithm() refuses it. "never":
-  // every call refuses it. "allow": no difference. The same on every rank. WEFT_CROSS_RAIL.
+  // uses them only if nothing else works, and set_algorithm() refuses them. "never": every call
+  // refuses them. "allow": they are used like any other. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
   double rail_gbps = 0;  // declared rate of a rail in Gb/s, the same on every rank; 0: measured
   // Ports at a fraction of their rate, HOST:RAIL=FRACTION with commas between them:
-  // "3:1=0.5,n7:*=0" (docs/performance.md). A host goes by its name, or by its number in the order
-  // of lowest ranks. "measure": those that measure_slow_ports() finds as the World begins. The same
-  // on every rank. WEFT_SLOW_PORTS.
+  // "3:1=0.5,n7:*=0" (docs/performance.md). A host is given by its name, or by its number in the
+  // order of lowest ranks. "measure": the result of measure_slow_ports() when the World is made.
+  // The same on every rank. WEFT_SLOW_PORTS.
   std::string slow_ports = {};
-  // A reduction gives the same bits for every algorithm, message size and layout of hosts
+  // Reductions give the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
   bool deterministic = false;
 };
@@ -84,20 +86,20 @@ struct Blocks {
   std::span<const std::size_t> counts, offsets;
 };
 
-// How Communicator::compressed() writes values. Each value becomes one byte, and each block of at
+// How Communicator::compressed() encodes values. Each value becomes one byte, and each block of at
 // most 64 consecutive values has a scale of four bytes.
 struct Compression {
   Codec codec = Codec::kInt8;
-  // Error feedback; null: none. As many floats as `in` has elements, zero before the first call;
-  // the same memory in each call for the same values. A call adds the residual to this rank's
-  // values, and leaves there what the result lacks of them. It must live as long as `in`.
+  // Error feedback; null: none. One float per element of `in`, zero before the first call; pass the
+  // same memory in each call for the same values. A call adds the residual to this rank's values,
+  // and stores the new quantization error there. It must live as long as `in`.
   float* residual = nullptr;
 };
-// The largest error of a result of a compressed collective among `ranks` ranks (n below),
-// relative to max(M, 2^-100), where M is the largest |value| of all ranks in the element's block:
-// e for all_gather; n e for reduce_scatter; n (2e + e^2) for all_reduce; of averages an n-th; where
-// e is 1/254 (int8) or 1/16 (fp8), and a little for the roundings of fp32. With a residual, M is
-// of the sums of values and residuals. Throws Error for another collective.
+// The maximum error of a compressed collective on n = `ranks` ranks, relative to max(M, 2^-100),
+// where M is the largest |value| of all ranks in the element's block: e for all_gather; n e for
+// reduce_scatter; n (2e + e^2) for all_reduce; for averages, 1/n of that; where e is 1/254 (int8)
+// or 1/16 (fp8), plus a margin for fp32 rounding. With a residual, M is the largest |value +
+// residual|. Throws Error for another collective.
 double error_bound(Codec codec, Collective collective, RedOp op, int ranks);
 
 // One send or receive of Communicator::exchange().
@@ -118,29 +120,30 @@ struct Message {
 // An asynchronous task. A Request is movable; one thread at a time uses it. The buffers must stay
 // valid until the task is over. The destructor waits for an unfinished task.
 //
-// A task moves while some thread of this process is in test(), wait(), wait_for() or a blocking
-// call of any communicator; a progress thread (WorldOptions::progress_thread) moves it while no
-// thread is. WorldOptions::timeout holds in all of these.
+// A task makes progress while any thread of this process is in test(), wait(), wait_for() or a
+// blocking call of any communicator; otherwise only a progress thread
+// (WorldOptions::progress_thread) progresses it. WorldOptions::timeout applies in all cases.
 class Request {
  public:
   Request() = default;  // an empty Request
   Request(Request&&) noexcept;
   Request& operator=(Request&&) noexcept;  // first waits for the unfinished task of this Request
   ~Request();
-  // Makes progress once. Returns true when the task is over; wait() then returns at once.
+  // Makes progress once. Returns true if the task is over; wait() then does not block.
   bool test();
-  // Waits until the task is over, at most for `time`. Returns true when the task is over; false is
-  // no failure: the task goes on.
+  // Waits until the task is over, at most for `time`. Returns true if the task is over; false is
+  // not a failure: the task continues.
   bool wait_for(std::chrono::nanoseconds time);
   // Waits until the task is over and returns the task's status; every later call returns the same
   // status. An empty Request (moved from, detached) returns kInvalidArgument.
   Status wait();
-  // Calls `call` once with the task's status: at once when the task is over, else on the thread
-  // that finds the task over, without any lock. `call` may use weft, but must neither throw nor
-  // destroy the World. Several callbacks run in the order in which they were given.
+  // Calls `call` once with the task's status: immediately if the task is over, else on the thread
+  // that detects its end, without any lock. `call` may use weft, but must neither throw nor destroy
+  // the World. Several callbacks run in the order of registration.
   void on_done(std::function<void(const Status&)> call);
-  // Of a receive whose message may never come: no deadline ends it, and the end of the World, or of
-  // a peer, is no failure while nothing else is under way. Has no effect on a task that is over.
+  // For a receive whose message may never arrive: it has no deadline, and if nothing else is under
+  // way, the end of the World, or of a peer, is not a failure. Has no effect on a task that is
+  // over.
   void set_patient();
   // Lets the task finish without this Request, which is empty afterwards.
   void detach();
@@ -149,14 +152,14 @@ class Request {
   friend class Communicator;
   Request(std::shared_ptr<GroupState> group, Task* op);
   explicit Request(Status status);
-  bool unfinished();  // whether op_ is still to be waited for; a forked child drops op_
+  bool unfinished();  // whether op_ must be waited for; a forked child drops op_
   std::shared_ptr<GroupState> group_;
-  Task* op_ = nullptr;  // null once status_ is the task's
+  Task* op_ = nullptr;  // null: status_ is final
   Status status_;
   bool empty_ = true;
 };
 
-// The messages of an exchange. A Batch is movable; it is used like a Request for all of them.
+// The messages of an exchange. A Batch is movable, and used like a Request for all of them.
 class Batch {
  public:
   Batch() = default;
@@ -172,11 +175,11 @@ class Batch {
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the
 // same order. `count` is in elements. `in == out` means in place; in place, an all_gather has
 // in == out + rank * count, a reduce_scatter has out == in + rank * count, and a vector call adds
-// the offset of the rank's own block instead. Calls refuse buffers that overlap otherwise.
+// the offset of the rank's own block instead. Calls refuse buffers that overlap in any other way.
 // Copies of a Communicator are the same communicator. Several threads may use a communicator; its
-// calls have the order in which the threads make them.
+// calls are ordered as the threads make them.
 //
-// The first failure sticks: every later call returns it at once. Other communicators go on.
+// The first failure sticks: every later call returns it immediately. Other communicators continue.
 //
 // Buffers may be device memory; then all buffers of a rank's call are on one GPU, the input must be
 // ready at the call, and the result is ready when the call returns. on() uses a stream's order.
@@ -189,13 +192,13 @@ class Communicator {
   Rank world_rank(Rank r) const;  // the rank in the World of this communicator's rank r
 
   // split(), duplicate() and subset() make new communicators. Every rank of this communicator calls
-  // the same one of the three, like a collective; the call runs over this communicator. All
-  // communicators share connections, scratch memory and progress; a new one costs at most 64 KiB
-  // (docs/api.md) and ends with its last copy, on each rank at a time of its own. The three throw
-  // Error on every rank when one rank passed wrong arguments.
+  // the same one of the three, as with a collective. All communicators share connections, scratch
+  // memory and progress; a new one costs at most 64 KiB (docs/api.md) and ends with its last copy,
+  // on each rank independently. If one rank passes wrong arguments, the call throws Error on every
+  // rank.
 
-  // Joins the ranks of each color (>= 0), ordered by key and then by their rank here. A rank that
-  // passes kNoColor gets an empty Communicator.
+  // Joins the ranks of each color (>= 0), ordered by key and then by their rank in this
+  // communicator. A rank that passes kNoColor gets an empty Communicator.
   static constexpr int kNoColor = -1;
   Communicator split(int color, int key = 0);
   // Joins the same ranks in the same order; messages of the two communicators never match.
@@ -204,8 +207,8 @@ class Communicator {
   // A rank that is in no list passes an empty list and gets an empty Communicator.
   Communicator subset(std::span<const Rank> ranks);
 
-  // The collectives. Each has two forms: the one named here returns the status when the call is
-  // over, and `name`_async, with the same parameters, returns a Request at once.
+  // The collectives. Each has a blocking form, listed below, which returns the status, and a form
+  // `name`_async, with the same parameters, which returns a Request.
   //
   // all_reduce(in, out, count, type, op)
   //   out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
@@ -239,14 +242,14 @@ class Communicator {
   WEFT_EACH_COLLECTIVE(WEFT_DECLARE)
 #undef WEFT_DECLARE
 
-  // Moves any number of messages together: a rank may list its sends and receives in any order, to
-  // and from any ranks. The i-th send to the rank itself meets the i-th receive from itself in the
-  // same exchange. Messages of an exchange also match a peer's send() and recv().
+  // Sends and receives any number of messages together, in any order, to and from any ranks. The
+  // i-th send to the rank itself matches the i-th receive from itself in the same exchange.
+  // Messages of an exchange also match a peer's send() and recv().
   Status exchange(std::span<const Message> messages);
 
-  // Blocking send; the i-th send to a rank meets that rank's i-th recv from this rank.
+  // Blocking send; the i-th send to a rank matches that rank's i-th recv from this rank.
   Status send(const void* data, std::size_t count, DType type, Rank to);
-  // Blocking receive of as many bytes as the sender sends.
+  // Blocking receive; the sender must send exactly this number of bytes.
   Status recv(void* data, std::size_t count, DType type, Rank from);
 
   Batch exchange_async(std::span<const Message> messages);
@@ -256,24 +259,24 @@ class Communicator {
   // Returns this communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
   // stream): a call starts after the work that is on the stream, later work on the stream waits for
   // the call, and the call returns once it is enqueued. Buffers may be device or host memory. The
-  // returned status is about the arguments; later calls return a failure, and the Request of an
-  // _async call tells when its task is over. A graph may capture calls; docs/gpu.md lists the calls
-  // that it may not. Throws Error where there is no GPU.
+  // returned status covers the arguments only; later calls return a failure, and the Request of an
+  // _async call completes with its task. A graph may capture calls, with the exceptions in
+  // docs/gpu.md. Throws Error without a GPU.
   Communicator on(void* stream) const;
 
-  // Returns this communicator with all_reduce, reduce_scatter and all_gather that send fewer bytes:
-  // values are quantised on their way, each at most twice, and summed in fp32. Takes kFloat32 in
-  // host memory, with kSum or kAvg; other arguments, and other collectives, fail. Messages and
-  // barriers are as ever. All ranks get the same bits, for the same ranks and hosts always. A block
-  // with a NaN or an infinity, of a rank or of the sum, becomes NaN on all ranks. The error:
-  // error_bound(). Calls of a communicator run one after the other. docs/compression.md.
+  // Returns this communicator with compressed all_reduce, reduce_scatter and all_gather: values are
+  // quantized for the transfer, each at most twice, and summed in fp32. Takes kFloat32 in host
+  // memory, with kSum or kAvg; other arguments, and other collectives, fail. Messages and barriers
+  // are not compressed. All ranks get the same bits, reproducibly for the same ranks and hosts. A
+  // block with a NaN or an infinity, in a rank's values or in the sum, becomes NaN on all ranks.
+  // The error: error_bound(). Calls of a communicator run one after the other. docs/compression.md.
   // Throws Error for an unknown codec.
   Communicator compressed(const Compression& how) const;
 
   // Sets the algorithm of the calls that follow: "auto" or a name that algorithms() lists. Throws
-  // Error for another name, with the known names where `collective` has no such algorithm.
+  // Error for another name; if `collective` has no such algorithm, it lists the known names.
   void set_algorithm(Collective collective, std::string_view name);
-  // Lists the names that set_algorithm() takes here, besides "auto": algorithms that work for these
+  // Lists the names that set_algorithm() accepts besides "auto": algorithms that work for these
   // ranks and that WorldOptions::cross_rail allows (for a collective with a root: for root 0).
   std::vector<std::string> algorithms(Collective collective) const;
   // Replaces WorldOptions::deterministic for the calls that follow; the same on every rank.
@@ -286,7 +289,7 @@ class Communicator {
   friend class DeviceLane;
   friend struct Internals;  // coll/runtime/internals.h
   void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
-  friend struct CommunicatorInside;  // of tests
+  friend struct CommunicatorInside;  // for tests
   void adapt(Collective c, Call& call) const;
   Status run(Collective c, Call&& call, Rank root);
   Request start(Collective c, Call&& call, Rank root);
@@ -294,7 +297,7 @@ class Communicator {
   Request message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
   Communicator internal() const;  // for weft's own calls on the user's communicator
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
-  GroupState& state() const;  // throws Error when empty
+  GroupState& state() const;  // throws Error if empty
   std::shared_ptr<GroupState> state_;
   void* stream_ = nullptr;
   bool ordered_ = false;  // calls follow the order of stream_
@@ -309,8 +312,8 @@ class World {
   // Assembles the job that the environment describes. Throws Error.
   static std::unique_ptr<World> from_environment(const WorldOptions& options = {});
   // unique_id() makes an id, opaque printable text, on the process that becomes rank 0; the program
-  // hands the id to the other ranks, and all ranks call from_id(). An id is for one World. The
-  // WEFT_* variables of options count here, too; the launcher's do not. Both throw Error.
+  // passes the id to the other ranks, and all ranks call from_id(). An id is for one World. Both
+  // read the WEFT_* variables of options, but not the launcher's, and throw Error.
   static std::string unique_id();
   static std::unique_ptr<World> from_id(std::string_view id, Rank rank, int size,
                                         const WorldOptions& options = {});
@@ -321,37 +324,37 @@ class World {
   Rank rank() const;
   int size() const;
   const Topology& topology() const;
-  // The first failure of any communicator of the job, as far as this rank has heard; ok: none.
+  // The first failure of any communicator of the job that this rank was notified of; ok: none.
   Status failure() const;
   Metrics metrics() const;  // the counters since the World was made
-  // The port counters of this rank's rails so far, one snapshot per rail (topo/counters.h): compare
-  // a reading before some work with one after it. TCP counters cover this process's connections.
+  // The current port counters of this rank's rails, one snapshot per rail (topo/counters.h):
+  // compare a reading before some work with one after it. TCP counters cover this process's
+  // connections.
   std::vector<CounterSnapshot> rail_counters() const;
 
-  // Whether rails stand in for each other: WorldOptions::failover asks for it, and the transports
-  // can do it. The same on all ranks.
+  // Whether rails replace each other: WorldOptions::failover is set, and the transports support it.
+  // The same on all ranks.
   bool failover() const;
 
   // Replaces WorldOptions::slow_ports for the calls that follow; "": no port is slow. Every rank
-  // calls it with the same text, with no task under way. Throws Error on every rank where the texts
-  // differ or make no sense, and nothing changes; StatusError when the job has failed.
+  // calls it with the same text, with no task under way. If the texts differ or are invalid, throws
+  // Error on every rank, and nothing changes. Throws StatusError if the job has failed.
   void set_slow_ports(const std::string& ports);
-  // Measures the rates of the ports of ranks, relative to each other, by messages along each rail
-  // (some 0.1 s a rail, up to four times that where something has changed), and sets what it finds
-  // as set_slow_ports() does: ports that become slow, and those that are slow no more. Small
+  // Measures the relative rates of ports with messages along each rail (about 0.1 s a rail, up to
+  // four times that after a change), and sets the result as set_slow_ports() does. Small
   // differences change nothing. Returns the text, the same on all ranks; "": no port is slow. Every
   // rank calls it, with no task under way. Throws StatusError.
   std::string measure_slow_ports();
 
-  // Ends every task on every rank, at once, with kAborted, this rank and the reason (its first 200
-  // characters). Any thread may call it while the World lives, also in a signal handler. The
-  // failure sticks like any other; the ranks that call shrink() can go on.
+  // Ends every task on every rank with kAborted, this rank and the reason (its first 200
+  // characters). Thread-safe while the World lives, and safe in a signal handler. The failure
+  // sticks like any other; ranks that call shrink() can continue.
   void abort(const char* reason) noexcept;
-  // After a failure: returns the World of the ranks that go on, numbered anew in the same order.
-  // Each of these ranks calls shrink(), which waits for the other ranks, at most for the timeout,
-  // and leaves out ranks that died, fell silent, left, or did not call in time. This World ends:
-  // its Communicators and Requests return the failure from then on. Throws Error when nothing has
-  // failed, and on a rank that the other ranks left out.
+  // After a failure: returns a World of the remaining ranks, renumbered in the same order. Each of
+  // these ranks calls shrink(), which waits for the other ranks, at most for the timeout, and
+  // excludes ranks that died, became unresponsive, left, or did not call in time. This World ends:
+  // its Communicators and Requests return the failure from then on. Throws Error if nothing has
+  // failed, and on an excluded rank.
   std::unique_ptr<World> shrink();
   // In a World made by shrink(): former_ranks()[r] is rank r's number in the World before.
   const std::vector<Rank>& former_ranks() const { return former_; }

@@ -1,5 +1,5 @@
-// The life of a Core: assembly of topology and transports, and closing. This file does not know
-// where the job came from, nor how a transport works.
+// Sets a Core up (topology and transports) and closes it. This file does not know where the job
+// came from, nor how a transport works.
 #include "coll/runtime/core.h"
 
 #include <fmt/format.h>
@@ -36,10 +36,10 @@ bool all_ports_are_up(const Topology& topology) {
   return true;
 }
 
-// How long a failure of ranks that are all alive takes to reach them.
+// How long a failure takes to reach all live ranks.
 constexpr std::chrono::milliseconds kHeard{30};
 
-// As good as for ever: multiples of it, in nanoseconds, still fit.
+// Practically infinite, but multiples of it still fit in nanoseconds.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
 }  // namespace
@@ -52,7 +52,7 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
   try {
     set_up(place);
   } catch (...) {
-    job_in = std::move(job);  // the job may go on without the ranks that made this fail
+    job_in = std::move(job);  // the job may continue without the ranks that caused this
     throw;
   }
 }
@@ -74,7 +74,7 @@ void Core::set_up(const Place& place) {
     throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
                             options.cross_rail));
   std::vector<Place> places;
-  std::vector<std::string> offers;  // of memory, behind each place
+  std::vector<std::string> offers;  // shm::memory_offer() of each place
   for (const std::string& text : job->all_gather(encode(place) + '\n' + shm::memory_offer())) {
     const std::size_t line = text.find('\n');
     places.push_back(decode_place(text.substr(0, line)));
@@ -94,7 +94,7 @@ void Core::set_up_links(const std::vector<Rank>& memory_of) {
   const auto& asked = options.transport;
   const int n = job->size();
   const Rank me = job->rank();
-  // Choose the link to each rank from data that all ranks have, so that all choose alike.
+  // Chooses the link to each rank from data that all ranks have, so that all choose the same.
   const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
   bool one_machine = true;
   for (Rank r = 0; r < n; ++r) one_machine = one_machine && machine(r) == machine(0);
@@ -173,7 +173,7 @@ void Core::end(Core* core) noexcept {
     delete core;
     return;
   }
-  static auto* const remains = new std::vector<Core*>;  // so that nobody takes it for a leak
+  static auto* const remains = new std::vector<Core*>;  // reachable for leak checkers
   remains->push_back(core);
 }
 
@@ -198,23 +198,22 @@ void Core::close() noexcept {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
       failures.fail(left, nullptr, lock);
     }
-    // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the
-    // process where a connection closes while it is made from both sides: let them hear of the
-    // failure first.
+    // After a mismatch, live ranks may still be connecting. UCX 1.13 ends the process if a
+    // connection closes while both sides set it up: let the failure reach all ranks first.
     if (links.first_rail_link >= 0) close_at = failures.disagreed_at() + kHeard;
     failures.hear();
-    // Others may wait for this rank in communicators that have not failed.
+    // Peers may wait for this rank in communicators that have not failed.
     if (!failures.all_over() && !failures.first_end().ok())
       give_up = {Code::kAborted,
                  fmt::format("rank {} ended its World after a failure: {}", job->rank(),
                              failures.first_end().message()),
                  job->rank()};
     together = !failures.all_over() && give_up.ok() && !job->failed();
-    // What this rank sent last may still be on its way.
+    // This rank's last messages may still be in flight.
     if (!failures.all_over() && !together) close_at = std::chrono::steady_clock::now() + kHeard;
     ending = true;
     failures.end_groups({Code::kAborted, "the World of this Communicator was destroyed"}, {});
-    lock.without([&] {  // who asks may want the mutex
+    lock.without([&] {  // these threads may need the mutex
       while (asking != 0) yield_core();
     });
     for (const auto& [id, g] : groups.all)
@@ -224,7 +223,7 @@ void Core::close() noexcept {
   }
   leaving->report(give_up, {Scope::Ends::kRank, leaving->rank()});
   std::this_thread::sleep_until(close_at);
-  // Only now: a callback that one of them is in may have waited for what has ended here.
+  // After end_groups(): a callback on these threads may have waited for tasks that it ended.
   waiting.stop_serving();
   waiting.stop_calling();
   {
@@ -232,14 +231,14 @@ void Core::close() noexcept {
     if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
   }
   telemetry->leaving();
-  // Leave together: what this rank sent last may still lie in its own memory or sockets.
+  // Leave together: this rank's last messages may still be in its own memory or sockets.
   try {
     if (together) {
       waiting.settle_rails(*leaving, [&] {
         telemetry->align_clocks();
         leaving->all_gather("");
       });
-      // A rank that still polled its rails would see them break when the first rank has left.
+      // Otherwise a rank that still polls would see its rails fail when the first rank leaves.
       if (links.rails) leaving->all_gather("");
     }
   } catch (const std::exception& e) {

@@ -14,14 +14,14 @@
 namespace weft {
 namespace {
 
-// Each port exchanges with this many other ports, one after the other. The best rate counts,
-// so a slow partner makes no port slow.
+// Each port exchanges with this many other ports in turn. The best rate counts, so that a slow
+// partner does not make a port look slow.
 constexpr int kPartners = 3;
-constexpr int kPasses = 4;  // at most, until two have said the same
+constexpr int kPasses = 4;  // at most, until two passes agree
 constexpr double kExchangeUs = 20'000;
-constexpr std::size_t kLeastBytes = 256u << 10, kMostBytes = 16u << 20;  // of one message
+constexpr std::size_t kLeastBytes = 256u << 10, kMostBytes = 16u << 20;  // per message
 
-// The first rank of each host that has one on the rail, by host.
+// For each host with a rank on the rail, the first such rank.
 std::vector<Rank> ranks_on(const Topology& t, int rail) {
   std::vector<Rank> ranks;
   for (int h = 0; h < t.nhosts(); ++h) {
@@ -32,7 +32,7 @@ std::vector<Rank> ranks_on(const Topology& t, int rail) {
   return ranks;
 }
 
-// By what shares of rails go (Core::shape_ports()); 1 where rates of rails are not known.
+// The rate by which shape_ports() weights the rail; 1 if rates of rails are not known.
 double nominal(const Topology& t, const std::vector<std::vector<Rank>>& rails, int rail) {
   double of_rail = 1;
   for (std::size_t r = 0; r < rails.size(); ++r) {
@@ -44,14 +44,15 @@ double nominal(const Topology& t, const std::vector<std::vector<Rank>>& rails, i
   return of_rail;
 }
 
-// Of one message, long enough that a rank which waits for its turn does not make its port slow.
+// The bytes of one message: enough that a rank that waits for a core does not make its port look
+// slow.
 std::size_t bytes_of(const Core& core) {
   const double us = kExchangeUs * core.oversubscription;
   return std::clamp(static_cast<std::size_t>(core.machine.rail.gbps / 8e-3 * us), kLeastBytes,
                     kMostBytes);
 }
 
-// By host, rail, and whether the port sends: bytes per us, the most so far; 0: nothing came.
+// The best rate so far, in bytes per us, by host, rail and direction; 0: none.
 class Rates {
  public:
   explicit Rates(const Topology& t)
@@ -60,11 +61,11 @@ class Rates {
     double& of = all_[index(host, rail, sends)];
     of = std::max(of, rate);
   }
-  // Of the port, whose slower direction counts.
+  // The rate of the port's slower direction.
   double of(int host, int rail) const {
     return std::min(all_[index(host, rail, false)], all_[index(host, rail, true)]);
   }
-  // Makes them those of all ranks.
+  // Merges the rates of all ranks.
   Status share(Communicator& ranks) {
     const std::vector<double> mine = all_;
     return ranks.all_reduce(mine.data(), all_.data(), mine.size(), DType::kFloat64, RedOp::kMax);
@@ -78,7 +79,7 @@ class Rates {
   std::vector<double> all_;
 };
 
-// Sends a message to one rank of the rail and gets one from another; `rate`: of what came.
+// Sends a message to one rank of the rail and receives one from another, at `rate`.
 Status exchange(Core& core, GroupState& world, Rank to, Rank from, std::vector<std::byte>& out,
                 std::vector<std::byte>& in, double& rate) {
   using Clock = std::chrono::steady_clock;
@@ -123,7 +124,7 @@ std::string World::measure_slow_ports() {
     double rate = 0;
     exchange(core, *all.state_, rank_at(i + distance), from, out, in, rate).check();
     const CoreLock lock(core.mutex);
-    if (core.links.rails && !core.links.rails->up(from, rail)) return;  // it came over another rail
+    if (core.links.rails && !core.links.rails->up(from, rail)) return;  // it used another rail
     rates.saw(t.host(rank()), rail, false, rate);
     rates.saw(t.host(from), rail, true, rate);
   };

@@ -64,7 +64,7 @@ Batch Communicator::exchange_async(std::span<const Message> messages) {
 
 Batch Communicator::start_exchange(std::span<const Message> messages, bool blocking) {
   Batch batch;
-  for (const Message& m : messages) {  // nothing is started unless all can be
+  for (const Message& m : messages) {  // starts all or none
     batch.status_ =
         check_message(m.sends, m.data, m.count, m.type, m.peer, static_cast<std::size_t>(size()));
     if (!batch.status_.ok()) return batch;
@@ -89,7 +89,7 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
   }
   if (!batch.status_.ok()) return batch;
   batch.handles_.reserve(messages.size());
-  // What a rank sends to itself: both ends are here.
+  // Messages of a rank to itself.
   for (const auto& [sent, received] : own) {
     const Message both[] = {messages[sent], messages[received]};
     const std::size_t bytes = both[0].count * size_of(both[0].type);
@@ -98,7 +98,7 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
     else if (bytes > 0)
       std::memmove(both[1].data, both[0].data, bytes);
   }
-  for (const bool sends : {false, true})  // receives first: what arrives finds its place
+  for (const bool sends : {false, true})  // receives first: no unexpected messages
     for (const Message& m : messages)
       if (m.sends == sends && m.peer != rank())
         batch.handles_.push_back(message(m.sends, m.data, m.count, m.type, m.peer, false));

@@ -33,11 +33,11 @@ struct Metrics {
     std::string link;  // "rail 0 (eth0)"
     std::uint64_t bytes_sent = 0;
   };
-  std::vector<Rail> rails;    // spread and repeated messages count for the rail that carried them
-  std::uint64_t stalls = 0;   // times that nothing moved for 5 ms while a task waited
-  double stalled_s = 0;       // the length of all stalls together
+  std::vector<Rail> rails;    // spread and resent messages count for the rail that carried them
+  std::uint64_t stalls = 0;   // times without progress for 5 ms while a task waited
+  double stalled_s = 0;       // total length of all stalls
   std::uint64_t naps = 0;     // times that a waiting thread slept
-  std::uint64_t retries = 0;  // messages that integrity mode sent again
+  std::uint64_t retries = 0;  // messages that integrity mode resent
   // Lanes (a rail to one peer, transport/rails/rails.h) that failed and were taken out, lanes that
   // were taken back, and the messages and bytes that another rail carried instead.
   std::uint64_t rails_taken_out = 0, rails_taken_back = 0, replayed = 0, replayed_bytes = 0;
@@ -49,12 +49,12 @@ struct Metrics {
   };
   std::vector<Outage> outages;  // the last outage of each lane that was taken out
   // Peers whose messages arrive, but that answer the rails' UDP datagrams on no rail: towards these
-  // peers no rail stands in for another.
+  // peers, rails cannot replace each other.
   std::vector<Rank> unheard;
   // An algorithm that `auto` picked, its predicted time and its measured time. A sample is timed.
   struct Pick {
     Collective collective;
-    std::size_t bytes;  // covers messages up to this size and larger than half of it
+    std::size_t bytes;  // upper end of the size class; the lower end is half of it
     int ranks;
     std::string algorithm, runner_up;
     double predicted_us = 0, runner_up_us = 0;

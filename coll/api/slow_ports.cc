@@ -1,4 +1,4 @@
-// What a job is told of slow ports, and what communicators choose by it.
+// Sets the slow ports of a job, and applies them to the shapes of communicators.
 #include "coll/select/slow_ports.h"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ void shape_ports(GroupState& g) {
       take_rail_rates(ports, static_cast<int>(hosts.size()), topology.nrails());
   g.shape.slow_ports =
       ports_of_ranks(ports, hosts, [&](Rank r) { return topology.rail(world(r)); });
-  // Rails of unequal speed, declared or told, get chunks to match.
+  // Rails of unequal rate, from the NICs or the slow ports, get chunks in proportion.
   std::vector<double> weight;
   bool declared = true;
   for (const Rank r : hosts.front()) {

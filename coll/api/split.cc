@@ -1,5 +1,5 @@
 // split(), duplicate() and subset(): how ranks agree on the members, the id and the board of new
-// communicators. This file does not know what a communicator is made of (coll/runtime/groups.h).
+// communicators. This file does not know the contents of a communicator (coll/runtime/groups.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,18 +17,18 @@ namespace {
 enum class Kind : std::int64_t { kSplit, kDuplicate, kSubset };
 constexpr const char* kKindName[] = {"split", "duplicate", "subset"};
 
-// What a rank says when communicators are made.
+// The proposal of a rank, exchanged when communicators are made.
 struct Wish {
   std::int64_t kind, color, key;
-  std::int64_t list = 0;   // of a subset: a digest of it
-  std::int64_t id = 0;     // the next that is free here, not yet cut to id_bits
+  std::int64_t list = 0;   // subset: a digest of the list
+  std::int64_t id = 0;     // this rank's next free id, not yet truncated to id_bits
   std::int64_t board = 0;  // this rank's part of a board
 };
-constexpr std::int64_t kWrong = -2;  // a color: the arguments of that rank make no sense
+constexpr std::int64_t kWrong = -2;  // a color: that rank's arguments are invalid
 constexpr std::size_t kWords = sizeof(Wish) / sizeof(std::int64_t);
 
-// Two threads that make communicators of two parents at once may propose the same id; they try
-// again, each a little further on.
+// Threads that make communicators of two parents concurrently may propose the same id; they retry
+// with different offsets.
 constexpr int kAttempts = 100;
 
 // One attempt to make communicators of a parent.
@@ -73,7 +73,7 @@ class Making {
                                 kKindName[w.kind], r));
       if (w.color == mine_.color) members_.push_back(r);
     }
-    if (mine_.color == kWrong) return true;  // the caller knows what is wrong
+    if (mine_.color == kWrong) return true;  // the caller throws its own error
     std::stable_sort(members_.begin(), members_.end(),
                      [&](std::size_t a, std::size_t b) { return wishes_[a].key < wishes_[b].key; });
     std::int32_t free = mine_.color < 0 || reserve(attempt), all = 0;
@@ -84,7 +84,7 @@ class Making {
   // After agree(): the members, as ranks of the parent.
   const std::vector<std::size_t>& members() const { return members_; }
 
-  // One of them that passed another list; kNoRank: none did.
+  // A member that passed another list; kNoRank: none.
   Rank other_list() const {
     const auto it = std::ranges::find_if(
         members_, [&](std::size_t r) { return wishes_[r].list != mine_.list; });
@@ -103,7 +103,7 @@ class Making {
     if (group->broken) throw Error(group->failure.to_string());
     if (Boards* const boards = core_->links.boards(); boards && core_->groups.wants_board(*group)) {
       group->board = boards->make(group->ranks, parts);
-      mine_.board = 0;  // taken over
+      mine_.board = 0;  // owned by the group now
     }
     core_->groups.all[id_] = group.get();
     reserved_ = false;
@@ -119,7 +119,7 @@ class Making {
                 const CoreLock guard(core->mutex);
                 lanes = std::move(g->device);
               }
-              lanes.reset();  // what they have under way still needs the id
+              lanes.reset();  // their running calls still need the id
               {
                 const CoreLock guard(core->mutex);
                 core->groups.forget(*g);
@@ -129,7 +129,7 @@ class Making {
   }
 
  private:
-  // Takes the id that all members come to; false when it is not free here.
+  // Reserves the id that all members compute; false if it is in use on this rank.
   bool reserve(int attempt) {
     std::int64_t epoch = 0;
     for (const std::size_t r : members_) epoch = std::max(epoch, wishes_[r].id);
@@ -141,7 +141,7 @@ class Making {
     id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->groups.id_bits) - 1);
     if (id_ < kFixedGroups) return false;
     reserved_ = core_->groups.all.emplace(id_, nullptr).second;
-    // An id that comes again, after all others: what was sent to the one before is here by now.
+    // The id is reused after all others: messages of its previous communicator have arrived by now.
     if (reserved_ && epoch >> core_->groups.id_bits != 0) core_->groups.forget_messages(id_);
     return reserved_;
   }
@@ -159,8 +159,8 @@ class Making {
   bool reserved_ = false;
 };
 
-// `problem`: what is wrong with the arguments here, if anything. `wanted`: the group asked for,
-// as ranks of the parent; null where any will do.
+// `problem`: the error in this rank's arguments; empty: none. `wanted`: the requested group as
+// ranks of the parent; null: any.
 std::shared_ptr<GroupState> make_of(const Communicator& parent,
                                     const std::shared_ptr<GroupState>& state, Wish mine,
                                     const std::string& problem,
@@ -194,8 +194,7 @@ std::shared_ptr<GroupState> make_of(const Communicator& parent,
 
 }  // namespace
 
-// For weft's own calls: no stream orders them, and an algorithm that the user named is for the
-// user's calls only.
+// For weft's own calls: they ignore the stream and the user's choice of algorithm.
 Communicator Communicator::internal() const {
   Communicator plain(state_);
   plain.any_algorithm_ = true;
@@ -232,7 +231,7 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
     if (r < 0 || r >= size())
       problem =
           fmt::format("subset: rank {} is not a rank of this communicator (0..{})", r, size() - 1);
-  // The groups of a call have no rank in common, so the first of each names it.
+  // The groups of a call are disjoint, so the first rank identifies each.
   const std::int64_t color = ranks.empty() ? kNoColor : ranks[0];
   const std::int64_t key = me - ranks.begin();
   std::int64_t list = 0;

@@ -1,5 +1,5 @@
-// The life of a World: what it measures at its start, shrink(), and its fixed communicators.
-// This file does not know where the job came from, nor what a Core consists of.
+// World: measurements at its start, shrink(), and its fixed communicators. This file does not know
+// where the job came from, nor the parts of a Core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// The first failure that this rank has heard of, also one of a communicator that others have.
+// The first failure reported to this rank, even if of a communicator without this rank.
 Status first_failure(const Job& job) {
   const auto failures = job.failures(0);
   return failures.empty() ? job.failure() : failures.front().status;
@@ -49,8 +49,8 @@ void World::measure_costs() {
   }
 }
 
-// A call of a World that another thread may be ending with shrink(): the core stays alive until the
-// call returns. It takes no lock, as a signal handler may call abort().
+// Guards a call of a World that another thread may end with shrink(): keeps the core alive until
+// the call returns. It takes no lock, since a signal handler may call abort().
 class World::Asking {
  public:
   explicit Asking(const World& world) : core_(*world.core_) { ++core_.asking; }
@@ -117,14 +117,14 @@ std::unique_ptr<World> World::shrink() {
       next = Core::make(std::move(job), place, options_for(old, former), old.shrunk + 1);
     } catch (const Error&) {
       if (!job || !job->failed()) throw;
-      job = job->shrink();  // one more has gone meanwhile
+      job = job->shrink();  // another rank has failed meanwhile
       std::vector<Rank> left;
       for (const Rank r : job->former_ranks()) left.push_back(former[static_cast<std::size_t>(r)]);
       former = std::move(left);
     }
   next->machine = old.machine;
   next->costs = old.costs;
-  next->profile = old.profile;  // and whether it is off
+  next->profile = old.profile;  // including whether it is off
   next->finish_setup();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);

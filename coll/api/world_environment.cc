@@ -43,7 +43,7 @@ bool environment_flag(const char* name, bool otherwise) {
   return value == "1";
 }
 
-// A file that could only be missed at the end, after all the work.
+// Checks the folder now: otherwise the error would only show at the end, after all the work.
 void check_folder_of(const char* name) {
   const char* text = std::getenv(name);
   if (!text || !*text) return;
@@ -54,7 +54,7 @@ void check_folder_of(const char* name) {
         fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
 }
 
-// Joins the job that `describe` knows, and hands what a World is made of to `make`.
+// Joins the job that `describe` returns, and passes the parts of a World to `make`.
 template <typename Describe, typename Make>
 std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const Make& make) {
   o.timeout = std::chrono::milliseconds(
@@ -72,11 +72,11 @@ std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const 
   o.deterministic = environment_flag("WEFT_DETERMINISTIC", o.deterministic);
   for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
   check_named_profile();
-  (void)declared_rail_gbps(o.rail_gbps);  // throws before there is a job to wait for
+  (void)declared_rail_gbps(o.rail_gbps);  // throws before it waits for the job
   const JobSpec spec = describe(o);
   Place place = discover_place();
   if (const Device* const d = device(); d && d->chosen() >= 0) set_gpu(place, d->pci(d->chosen()));
-  // Emulated rails (weft launch --rails): the same device several times.
+  // Emulated rails (weft launch --rails) are the same device several times.
   if (std::getenv("WEFT_EMULATE_RAILS") && !std::getenv("WEFT_RAILS")) {
     const auto rails = static_cast<std::size_t>(environment_number("WEFT_EMULATE_RAILS", 1));
     Nic first;

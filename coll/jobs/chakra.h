@@ -1,4 +1,4 @@
-// Chakra's numbers and names: what a reader and a writer of its traces must agree on.
+// Chakra's numbers and names, shared by the reader and the writer of its traces.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace weft::chakra {
 
-// What weft writes, as Chakra's generator does since 2026. Its fields are those of 0.0.4.
+// Written by weft, as by Chakra's generator since 2026. The fields are those of 0.0.4.
 inline constexpr std::string_view kVersion = "1.0.0";
 
 // Node.type.
@@ -28,18 +28,18 @@ inline constexpr Collective kCollectiveOf[] = {
     Collective::kAllToAll,  Collective::kReduceScatter, Collective::kReduceScatter,
     Collective::kBarrier};
 
-// Names of a node's attributes. Chakra's feeder takes each from the field of its own type:
-// comm_type and comm_size from int64, comm_src, comm_dst and comm_tag from int32, tensor_size from
-// uint64, is_cpu_op from bool. The last two are weft's own.
+// Names of a node's attributes. Chakra's feeder reads each from the field of one type: comm_type
+// and comm_size from int64, comm_src, comm_dst and comm_tag from int32, tensor_size from uint64,
+// is_cpu_op from bool. The last two are weft's own.
 inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_size",
                                   kTensorSize = "tensor_size", kCommSrc = "comm_src",
                                   kCommDst = "comm_dst", kCommTag = "comm_tag",
                                   kIsCpu = "is_cpu_op", kGroupName = "pg_name", kRoot = "root";
-inline constexpr std::string_view kDataType = "weft_dtype";    // as weft::name() has it
+inline constexpr std::string_view kDataType = "weft_dtype";    // weft::name()
 inline constexpr std::string_view kWholeBytes = "weft_bytes";  // of the whole message
-// Of the metadata: "schema" is the version where there is no other ("1.0.2-chakra.0.0.4");
-// "weft_member/NAME" is the size of a group that the file's rank is in. The group
-// is the ranks of all files that say so.
+// In the metadata: "schema" is the version if there is no other ("1.0.2-chakra.0.0.4");
+// "weft_member/NAME" is the size of a group that contains the file's rank. The group is the ranks
+// of all files that name it.
 inline constexpr std::string_view kSchema = "schema", kMember = "weft_member/";
 
 }  // namespace weft::chakra

@@ -1,4 +1,4 @@
-// The options of a command that predicts: which machine, and what of it is different.
+// The options of a command that predicts: a machine, and changes to it.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ class App;
 
 namespace weft {
 
-// What of a machine a command can change.
+// The parts of a machine that a command's options can change.
 enum class MachineParts {
   kAll,
-  kButRailRate,  // of a command that has --rail-gbps already
-  kLinks,        // of a command to which the spine, reductions and copies are nothing
+  kButRailRate,  // for a command that has --rail-gbps already
+  kLinks,        // for a command that ignores the spine, reductions and copies
 };
 
-// Below 0, or empty: as the machine has it.
+// Below 0, or empty: not changed.
 struct MachineFlags {
   std::string machine = kDefaultMachine, wire;
   double rail_gbps = -1, rail_us = -1, host_gbps = -1, host_us = -1, spine_gbps = -1, spine_us = -1;
@@ -26,13 +26,12 @@ struct MachineFlags {
 };
 
 // Adds --machine, --rail-gbps, --rail-us, --host-gbps, --host-us, --spine-gbps, --spine-us, --wire,
-// --cpu-us, --reduce-gbs and --copy-gbs, or those of the parts.
+// --cpu-us, --reduce-gbs and --copy-gbs, or the subset for `parts`.
 void add_machine_options(CLI::App& command, MachineFlags& flags,
                          MachineParts parts = MachineParts::kAll);
 
-// The machine that the flags describe; a rail's rate may also come from WEFT_RAIL_GBPS. Of "this",
-// the cores are measured here and now, which takes 0.1 s. Throws Error naming the option and its
-// value.
+// The machine that the flags describe; a rail's rate may also come from WEFT_RAIL_GBPS. For "this",
+// measures the cores, which takes 0.1 s. Throws Error naming the option and its value.
 Machine machine_of(const MachineFlags& flags);
 
 }  // namespace weft

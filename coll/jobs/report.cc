@@ -40,7 +40,7 @@ std::error_code replace_file(const std::string& path, const fs::file_status& old
                              std::string_view text) {
   std::error_code error, ignored;
   std::string target = path;
-  if (fs::exists(old)) target = fs::canonical(path, error);  // of a link, the file that it leads to
+  if (fs::exists(old)) target = fs::canonical(path, error);  // follows a symbolic link
   if (error) return error;
   const std::string fresh = beside(target);
   error = write_file(fresh, text);
@@ -71,12 +71,12 @@ std::string why_not_writable(const std::string& path, std::string_view option) {
   if (there && !std::ofstream(path, std::ios::app))
     return refusal(option, path, std::strerror(errno));
   if (there && !fs::is_regular_file(path, ignored)) return "";
-  // A report is a new file at first, which needs some of the disk.
+  // A report is first written to a new file, which needs disk space.
   const std::string probe = beside(path);
   const std::error_code error = write_file(probe, "\n");
   fs::remove(probe, ignored);
   const bool full =
-      error == std::errc::no_space_on_device || error.value() == EDQUOT;  // else written in place
+      error == std::errc::no_space_on_device || error.value() == EDQUOT;  // if not: in place
   return error && (!there || full) ? refusal(option, path, error.message()) : "";
 }
 
@@ -101,8 +101,8 @@ void write_report(const std::string& path, std::string_view text, std::string_vi
     error = replace_file(path, old, text);
     if (!error) return;
   }
-  // A file that cannot be replaced (it is mounted, or its folder takes no new files) may be written
-  // to, but not where the disk is full: the old report would be gone, too.
+  // A file that cannot be replaced (it is a mount, or its folder is read-only) is written in place,
+  // unless the disk is full: the old report would be lost, too.
   if (error != std::errc::no_space_on_device) error = write_file(path, text);
   if (error) throw UsageError(refusal(option, path, error.message()));
 }

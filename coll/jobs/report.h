@@ -1,5 +1,5 @@
-// Writes the file of --json, or of another option: the file holds a whole report, or is not
-// touched. This file does not know what a report says.
+// Writes the file of --json, or of another option, as a whole or not at all. This file does not
+// know the content of reports.
 #pragma once
 
 #include <string>
@@ -14,16 +14,15 @@ namespace weft {
 
 class World;
 
-// Adds --json [FILE], the same for every command: the report goes to FILE as well, or, with "-" or
-// no FILE, to standard output alone. `schema` is named in the help.
+// Adds --json [FILE], for all commands: the report is also written to FILE, or, with "-" or no
+// FILE, to standard output instead of the text. `schema` is named in the help.
 CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema);
 
-// Returns why no report can be written to `path` (empty: none, "-": standard output, or a file); ""
-// where it can. The call changes no file at `path` and leaves no new one.
-// `option` is named in the answer.
+// Returns why no report can be written to `path` (empty: none, "-": standard output, or a file), or
+// "" if it can; the text names `option`. The call changes no file at `path` and leaves no new one.
 std::string why_not_writable(const std::string& path, std::string_view option = "--json");
 
-// Throws Error when no report can be written to `path`.
+// Throws Error if no report can be written to `path`.
 void check_report(const std::string& path, std::string_view option = "--json");
 // Checks `path` on rank 0 of a job, which writes the report. Throws UsageError on all ranks.
 void check_report(World& world, const std::string& path, std::string_view option = "--json");

@@ -89,15 +89,15 @@ WorldOptions world_options(std::string_view command, const JobFlags& flags) {
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
   if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
-  // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
-  // must use the rail that it is called by.
+  // Pipelines and replicas must stay on their own rails. validate judges a pair by its rail, so the
+  // pair must use that rail only.
   if (command == "train" || command == "spiral" || command == "validate") options.spread = false;
   return options;
 }
 
 namespace {
 
-// Every rank is a thread with a World of its own: no other process, and no rails.
+// Every rank is a thread with its own World: no other process, and no rails.
 int run_threads(std::string_view command, const JobFlags& flags,
                 const std::function<int(World&)>& body) {
   const int n = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
@@ -133,23 +133,24 @@ int run_rank(std::string_view command, const JobFlags& flags,
       failed(me, status);
     else if (me == speaker(status.rank()) || spec.size == 1)
       fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
-    // Not the fabric failed, but what was asked of a rank (it reports that below).
+    // kInvalidArgument: not the fabric failed, but a rank's arguments or its own step (reported
+    // below).
     return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
   };
   std::unique_ptr<World> world;
   try {
-    // A link that is broken must not keep the probes from finding it.
+    // validate must start on a fabric with broken links, which its probes are to find.
     world = flags.join              ? flags.join(options)
             : command == "validate" ? Internals::unmeasured(options)
                                     : World::from_environment(options);
     if (!world) return kExitOk;
-  } catch (const AssemblyFailed& e) {  // rank 0 knows best who is missing
+  } catch (const AssemblyFailed& e) {  // rank 0 knows which ranks are missing
     if (!failed) throw;
     if (me != 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
     const bool set_up = dynamic_cast<const WrongSetUp*>(&e) != nullptr;
     failed(me, Status(set_up ? Code::kInvalidArgument : Code::kPeerFailed, e.what()));
     return set_up ? kExitError : kExitCritical;
-  } catch (const StatusError& e) {  // other errors are about what was asked for
+  } catch (const StatusError& e) {  // other errors are about the arguments
     return fail(e.status());
   }
   try {
@@ -163,8 +164,8 @@ int run_rank(std::string_view command, const JobFlags& flags,
   } catch (const GatherFailed& e) {
     return fail(Internals::gather_status(*world, e));
   } catch (const std::exception& e) {
-    // A step outside the collectives failed: because the job did, or here alone, and then the
-    // others must hear of it or they would wait for this rank.
+    // A step outside the collectives failed: because the job failed, or on this rank alone; then
+    // report it, or the other ranks would wait for this one.
     if (const Status known = job_of(*world).failure(); !known.ok()) return fail(known);
     const Status status(Code::kInvalidArgument, fmt::format("rank {}: {}", me, e.what()), me);
     job_of(*world).report(status);
@@ -191,7 +192,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   options.outlives_killed = flags.outlives_killed;
   options.replacements = flags.replacements;
   const int code = relaunch_self(options);
-  const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
+  const bool ended = code > 128;  // by a signal such as Ctrl-C: not the fabric's fault
   if (code == kExitNotExecutable || code == kExitNotFound) return kExitError;
   return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;
 }

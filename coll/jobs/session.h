@@ -1,5 +1,5 @@
-// What the parallel commands (perf, validate, train) share: their ranks come from a launcher or are
-// started here, and a failed job ends with one message and one exit code.
+// Shared by the parallel commands (perf, validate, train): a launcher or the command itself starts
+// the ranks, and a failed job ends with one message and one exit code.
 #pragma once
 
 #include <chrono>
@@ -25,14 +25,14 @@ struct JobFlags {
   int hosts = 0;
   int rails = 0;
   std::string transport = "auto";
-  int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS says otherwise
+  int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS is set
   const CLI::Option* timeout = nullptr;  // --timeout-ms, which overrides WEFT_TIMEOUT_MS
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
-  bool outlives_killed = false;          // local ranks go on without one that was killed
-  int replacements = 0;  // with that, local ranks that are started again (LaunchOptions)
-  bool threads = false;  // local ranks are threads of this process
-  // Makes this rank's World; null: the rank is not needed, and its code is kExitOk. Empty: the
-  // World is the launcher's job.
+  bool outlives_killed = false;          // local ranks continue without a killed one
+  int replacements = 0;                  // then: local ranks that are restarted (LaunchOptions)
+  bool threads = false;                  // local ranks are threads of this process
+  // Makes this rank's World; it returns null if the rank is not needed, which exits with kExitOk.
+  // Empty: World::from_environment().
   std::function<std::unique_ptr<World>(const WorldOptions&)> join{};
 };
 
@@ -46,10 +46,10 @@ void section(CLI::App& command, const char* title);
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
 // The ranks of a local job: -N, else a default that fits --hosts and the machine's cores. Throws
-// Error when -N gives a host no rank.
+// Error if -N leaves a host without a rank.
 int local_ranks(const JobFlags& flags, int cores);
 
-// Throws UsageError when the job that a launcher started is not what the flags ask for.
+// Throws UsageError if the launcher's job does not match the flags.
 void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
 
 // Under a launcher: assembles the job, runs `body` on this rank and returns body's exit code.

@@ -1,4 +1,4 @@
-// Measures a core, and asks for the rates of NICs. Knows no job.
+// Measures a core, and reads the rates of NICs. Knows no job.
 #include "coll/jobs/this_machine.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// More than caches hold, in slices as the engine has them.
+// Larger than caches, in slices of the engine's size.
 constexpr std::size_t kAll = std::size_t{64} << 20, kSlice = std::size_t{64} << 10;
 
 // GB/s of the better of two passes over memory.

@@ -1,4 +1,5 @@
-// Answers peers on the rails while this rank waits for others on the control plane.
+// Polls the rails, so that peers get answers, while this rank waits for other ranks on the control
+// plane.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -17,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Peers get answers while it gathers.
+// The core's job, with answer_while() around its gathers.
 class AnsweringJob final : public Job {
  public:
   explicit AnsweringJob(Core& core) : core_(core) {}
@@ -100,9 +101,9 @@ void Waiting::answer_while(const std::function<void()>& meet) {
   end();
 }
 
-// What this rank sent last may have been lost with a rail, and only this rank can send it again. A
-// receiver says what it has at the latest when it comes here itself; that may be lost, too, and
-// only this rank can say so again. So it polls until all are here.
+// The last data that this rank sent, or its last receipts, may have been lost with a failed rail,
+// and only this rank can resend them. A receiver sends its receipts at the latest when it enters
+// this function itself. So each rank polls until all ranks are in this function.
 void Waiting::settle_rails(const Job& of, const std::function<void()>& meet) {
   if (!core_.links.rails) return meet();
   const auto until = Clock::now() + core_.options.timeout / 2;

@@ -1,5 +1,5 @@
-// The rules of arguments by the footprint of each collective, and the sentences about wrong ones.
-// This file looks at sizes and addresses, never at the data.
+// Checks arguments against the footprint of each collective, and words the errors. This file reads
+// sizes and addresses, never the data.
 #include "coll/runtime/arguments.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 
 using Spans = std::span<const std::size_t>;
 
-// Where block i begins, in elements.
+// The offset of block i, in elements.
 std::size_t begin_of(const Call& call, bool received, std::size_t i) {
   if (!call.is_vector) return i * call.count;
   const Spans offsets = received ? call.recv_offsets : call.offsets;
@@ -46,8 +46,8 @@ std::size_t extent(const Call& call, bool received, std::size_t n) {
   return end;
 }
 
-// Empty, or what is wrong with the sizes of blocks: one per rank, together within memory; those
-// that are written must not overlap.
+// Empty, or why the blocks are invalid: there must be one per rank, all must fit in memory, and
+// blocks that are written must not overlap.
 std::string why_refused(Spans counts, Spans offsets, std::size_t n, std::size_t most, bool written,
                         const char* which) {
   if (counts.size() != n)
@@ -76,7 +76,7 @@ std::string why_refused(Spans counts, Spans offsets, std::size_t n, std::size_t 
   return {};
 }
 
-// What a rank reads and writes, in elements.
+// How much a rank reads and writes, in elements.
 struct Sizes {
   std::size_t in, out;
 };
@@ -100,7 +100,7 @@ const char* in_place_form(Collective c, bool is_vector) {
   return is_vector ? "out == in + the offset of this rank's block" : "out == in + rank * count";
 }
 
-// Empty, or why the operator does not go with the type, and what does.
+// Empty, or why the operator is undefined for the type, with an alternative.
 std::string why_undefined(RedOp op, double factor, DType type) {
   if (!defined(op, type))
     return fmt::format("{} is not defined for {}; {}", name(op), name(type),
@@ -108,7 +108,7 @@ std::string why_undefined(RedOp op, double factor, DType type) {
                        : op == RedOp::kAvg ? "use uint8, or sum (which is `or` for bool)"
                                            : "use uint8, or bit_and");
   if (op != RedOp::kPreMulSum || is_floating(type)) return {};
-  // Whole, and within 64 bits: what it is multiplied with wraps around in any case.
+  // The factor must be an integer of at most 64 bits; the product may wrap around in any case.
   if (!(std::trunc(factor) == factor && factor >= -0x1p63 && factor < 0x1p64))
     return fmt::format(
         "premul_sum of {} with the factor {}: an integer type takes a factor that "
@@ -132,7 +132,7 @@ bool check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::
     if (std::string why = why_undefined(call.op, call.factor, call.type); !why.empty())
       return fail(why);
   const std::size_t element = size_of(call.type);
-  // A shift, as elements of all types have 2^k bytes.
+  // A shift works because every type's size is a power of two.
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 >> std::countr_zero(element);
   if (root < 0 || static_cast<std::size_t>(root) >= n)
     return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
@@ -158,7 +158,7 @@ bool check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::
   if (in && !call.in) return fail(fmt::format("in is null; it is read, {} elements", in));
   if (out && !call.out) return fail(fmt::format("out is null; it is written, {} elements", out));
   if (in == 0 || out == 0) {
-    in_place = true;  // either buffer does not matter
+    in_place = true;  // one buffer is not used
     return true;
   }
   const std::size_t mine = begin_of(call, false, static_cast<std::size_t>(rank)) * element;
@@ -172,7 +172,7 @@ bool check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::
     for (std::size_t i = 0; i < n; ++i)
       in_place = in_place && call.counts[i] == call.recv_counts[i] &&
                  begin_of(call, false, i) == begin_of(call, true, i);
-  // The others are still sent when the own one is written.
+  // The own block is written while the other blocks are still being sent.
   const auto me = static_cast<std::size_t>(rank);
   for (std::size_t i = 0; i < n && in_place && call.is_vector && c == Collective::kReduceScatter;
        ++i)

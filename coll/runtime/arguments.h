@@ -17,21 +17,21 @@ namespace weft {
 struct Message;
 
 // Checks the call of rank `me` of n. Returns true and sets `in_place`, or returns false and sets
-// `status` to kInvalidArgument, with a sentence that has the wrong value and what to pass instead.
+// `status` to kInvalidArgument, with a message that names the wrong value and a correct one.
 bool check_arguments(Collective c, const Call& call, Rank root, Rank me, std::size_t n,
                      bool& in_place, Status& status);
 
-// The value of Call::total_bytes; the arguments must be checked. All ranks cut a message alike, but
-// no rank knows all sizes of an all_to_all_v: unless the rank's own blocks are all empty, the value
-// is the largest possible one.
+// Computes Call::total_bytes; the arguments must be checked. All ranks must slice a message alike,
+// but no rank knows all sizes of an all_to_all_v: there the value is the largest possible one, or 0
+// if all of the rank's own blocks are empty.
 std::size_t total_bytes(Collective c, const Call& call, std::size_t n);
 
-// Copies the block sizes and offsets of a vector call into the returned vector, with the offsets of
-// consecutive blocks where the user gave none. The call's spans point into the vector afterwards,
-// also when the vector is moved.
+// Copies the block sizes and offsets of a vector call into the returned vector; without offsets,
+// the blocks are consecutive. The call's spans then point into the vector, and stay valid when it
+// is moved.
 std::vector<std::size_t> own_blocks(Call& call, std::size_t n);
 
-// What a call of an empty Communicator returns.
+// The status that a call of an empty Communicator returns.
 Status empty_communicator(std::string_view call);
 
 // Checks a send or a receive in a group of n ranks, like check_arguments().

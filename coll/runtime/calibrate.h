@@ -1,5 +1,5 @@
-// Measures once per job what a link costs: latency and bandwidth of each link class.
-// It does not know what the selector makes of the figures.
+// Measures, once per job, the latency and bandwidth of each link class. It does not know how the
+// selector uses the figures.
 #pragma once
 
 #include "topo/base/status.h"
@@ -9,10 +9,10 @@ namespace weft {
 struct Core;
 struct GroupState;
 
-// Measures short and a few long messages between neighbours on a host, and between hosts along each
-// rail, and puts the medians over all ranks into core.machine and core.costs, the same on every
-// rank. Every rank calls it at the same point with the group of all ranks. A declared rate of rails
-// is not measured.
+// Measures short and a few long messages between pairs of ranks on a host, and between hosts along
+// each rail, and puts the medians over all ranks into core.machine and core.costs, the same on
+// every rank. Every rank calls it at the same point with the group of all ranks. With a declared
+// rate of rails, it measures no bandwidth of rails.
 Status calibrate(Core& core, GroupState& world);
 
 // The declared rate of a rail in Gb/s: `asked` if it is positive, else WEFT_RAIL_GBPS, else 0.

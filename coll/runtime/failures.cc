@@ -1,4 +1,4 @@
-// What takes long is done without the mutex: other tasks move meanwhile.
+// Long work runs without the mutex, so that other tasks make progress meanwhile.
 #include "coll/runtime/failures.h"
 
 #include <fmt/format.h>
@@ -18,20 +18,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a diagnosis waits for the ranks to tell.
+// How long a diagnosis waits for the ranks' snapshots.
 constexpr std::chrono::milliseconds kInquiry{1500};
 
-// How long an error of a transport waits for the control plane to name the rank to blame.
+// How long an error of a transport waits for the control plane to name the failed rank.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
 
-// How long a message of the wrong size waits for the one that says why.
+// How long a message of the wrong size waits for the head that explains the mismatch.
 constexpr std::chrono::milliseconds kHeadTime{1000};
 
-// How long a task stands still before a rank that has ended its World is taken to be missed in it.
+// How long a task must stall before a rank that has ended its World counts as the cause.
 constexpr std::chrono::milliseconds kLeftBehind{500};
 
-// How long peers may send in a communicator after this rank has ended it, and how often what they
-// send is dropped meanwhile.
+// How long peers may send in a communicator after this rank has ended it, and how often their
+// messages are dropped meanwhile.
 constexpr std::chrono::milliseconds kStragglers{2000}, kSweepEvery{10};
 
 bool has(const std::vector<Rank>& ranks, Rank rank) {
@@ -40,8 +40,8 @@ bool has(const std::vector<Rank>& ranks, Rank rank) {
 
 const GroupState& whole_of(const GroupState& g) { return g.whole ? *g.whole : g; }
 
-// A rank that ends its World has done its part in what it shares with others: what it has sent may
-// still be on its way.
+// A rank that ends its World after a failure has finished its part of shared tasks: its messages
+// may still be in flight, so those tasks are not ended at once.
 bool leaves_behind(const JobFailure& f) {
   return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
 }
@@ -109,7 +109,7 @@ void Failures::judge(CoreLock& lock) {
   const Suspicion first = suspicions_.front();
   judging_ = true;
   ++core_.asking;  // close() waits
-  // Also where the job or a diagnosis throws: the deadline then suspects the task again.
+  // Runs also if the job or a diagnosis throws: the deadline then suspects the task again.
   struct End {
     Failures& of;
     const Scope& scope;
@@ -129,13 +129,14 @@ void Failures::judge(CoreLock& lock) {
     const GroupState* const g =
         first.scope.ends == Scope::Ends::kAll ? nullptr : group_of(first.scope);
     const Scope scope = g && !found.all ? scope_of(why, *g) : Scope{};
-    // The others hear of it before they see our connections go, and all of us name the same rank.
+    // Report first: the other ranks get the failure before our connections close, so all name the
+    // same rank.
     lock.without([&] {
       why = core_.telemetry->with_counters(why);
       core_.job->report(why, scope);
     });
     hear();
-    if (!over(first.scope)) end_groups(why, first.scope);  // rank 0 does not answer
+    if (!over(first.scope)) end_groups(why, first.scope);  // for when rank 0 does not answer
   }
 }
 
@@ -221,10 +222,10 @@ void Failures::sweep_all(Clock::time_point now) {
 
 // ---- what failed ---------------------------------------------------------------------------
 
-// A connection breaks because its peer died, or because the peer heard of another rank's death
-// before this one did. The control plane knows, and tells within milliseconds. Where ranks
-// disagree, rounds and messages may overtake each other: one of another size can be here before the
-// one that brings the peer's head.
+// A connection breaks because its peer died, or because the peer learned of another rank's death
+// before this rank did. The control plane knows which, and reports it within milliseconds. If ranks
+// disagree, rounds and messages may overtake each other: a message of the wrong size can arrive
+// before the message with the peer's head.
 Status Failures::cause_of(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const Status why = task->failure();
@@ -241,10 +242,10 @@ Status Failures::cause_of(const Suspicion& suspicion, CoreLock& lock) {
     lock.without([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
     hear();
     if (over(suspicion.scope)) return {};
-    for (const JobFailure& f : left_)  // its connection closed since it has ended its World
+    for (const JobFailure& f : left_)  // its connection closed because it ended its World
       if (f.scope.rank == why.rank()) return f.status;
   } while (Clock::now() < until);
-  // Where rank 0 cannot tell, its silence does.
+  // If rank 0 reports nothing, it may be unresponsive itself.
   const Status silent = disagree ? Status() : silence_status(why.message(), ranks);
   return silent.ok() ? why : silent;
 }
@@ -256,11 +257,10 @@ Status Failures::mismatch(const Scope& scope) const {
   return {};
 }
 
-// ---- what is late --------------------------------------------------------------------------
+// ---- late tasks ----------------------------------------------------------------------------
 
-// A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
-// recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
-// for.
+// The task's deadline has passed. The cause, in this order: a rank known to be dead, the root cause
+// in the recorders of all ranks, an unresponsive rank, or else the peer that the task waits for.
 Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
@@ -272,7 +272,7 @@ Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Rank peer = task->waiting_for();
   const Blame found = inquire(what, suspicion.scope, std::vector(task->group->ranks), lock);
   if (over(suspicion.scope)) return {};
-  // It may have come while the ranks were asked.
+  // The missing data may have arrived during the inquiry.
   const auto here = std::ranges::find(core_.tasks.all(), task);
   if (here == core_.tasks.all().end() || task->record != record || task->moved ||
       task->stall.moved_at() != moved_at)
@@ -285,8 +285,8 @@ Failures::Blame Failures::blame(const Suspicion& suspicion, CoreLock& lock) {
            peer}};
 }
 
-// A rank that waits on the control plane has the deadline of the ranks that exchange messages
-// meanwhile, and its time is up no later than theirs. So it inquires as they do.
+// A rank that waits on the control plane has the same deadline as ranks that exchange messages
+// meanwhile, and it expires no later than theirs. So it runs the same inquiry.
 Status Failures::gather_status(const Error& thrown) {
   if (const Status known = core_.job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
@@ -308,7 +308,7 @@ Failures::Blame Failures::inquire(const std::string& what, const Scope& scope,
       if (core_.job->heard() == before)
         d = core_.telemetry->diagnose(std::move(told), core_.job->silent(silence_age()));
     });
-    again = core_.job->heard() != before;  // an end of others ends the inquiry, too
+    again = core_.job->heard() != before;  // another failure ends the inquiry, too
     hear();
     if (scope.ends == Scope::Ends::kAll && core_.job->failed()) return {core_.job->failure()};
     if (over(scope)) return {};
@@ -316,7 +316,7 @@ Failures::Blame Failures::inquire(const std::string& what, const Scope& scope,
   if (d.cause == Cause::kNone) return {silence_status(what, among)};
   std::string text = fmt::format("{}: {}", what, d.text);
   if (d.cause == Cause::kUnknown) {
-    // Its heartbeats come, and they are short: what it has to say is not.
+    // Its heartbeats, which are short, arrive; its snapshot, which is long, does not.
     const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
     text += fmt::format(
         ", although its heartbeats arrive: it is too busy to answer, or between hosts {} and {} "
@@ -332,8 +332,8 @@ std::chrono::milliseconds Failures::silence_age() const {
                                              std::chrono::milliseconds(100));
 }
 
-// Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
-// of them is to blame. Only rank 0 hears of all.
+// If no rank on two or more other hosts responds, this host is the one cut off. Only rank 0
+// receives heartbeats of all ranks.
 Status Failures::cut_off_status(const std::string& what) const {
   const int here = core_.topology->host(core_.job->rank()), others = core_.topology->nhosts() - 1;
   if (core_.job->rank() != 0 || others < 2) return {};
@@ -348,7 +348,8 @@ Status Failures::cut_off_status(const std::string& what) const {
                       what, others, silence_age().count(), core_.topology->host_name(here))};
 }
 
-// Names the rank that has been silent for the longest time: on a busy machine others may be late.
+// Names the rank that has been unresponsive for the longest time: on a busy machine other ranks may
+// be merely late.
 Status Failures::silence_status(const std::string& what, const std::vector<Rank>& among) const {
   const auto silent_for = [&](std::chrono::milliseconds age) {
     std::vector<Rank> ranks = core_.job->silent(age);

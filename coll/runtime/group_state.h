@@ -1,5 +1,5 @@
-// GroupState: what a communicator keeps on this rank. It knows no clock and no thread; the mutex of
-// Core guards it.
+// GroupState: the state of a communicator on this rank. It uses no clock and no thread; the mutex
+// of Core guards it.
 #pragma once
 
 #include <array>
@@ -30,24 +30,24 @@ struct GroupState;
 class ScheduleTask;  // coll/tasks/schedule_task.h
 struct Task;         // task.h
 
-// The tag of a transfer has, from the top: the communicator's id, one bit for point to point, and
-// then either a counter, or the collective's number, its round and its ordinal (engine.h).
+// The tag of a transfer, from the top bit: the communicator's id, one bit for point to point, then
+// either a counter, or the collective's number, its round and its ordinal (engine.h).
 inline constexpr int kSequenceBits = 12;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
-// Bits above a communicator's id that name one of its companions (gpu/lane.h, codec/coded_task.h);
-// 0: the communicator.
+// Bits above a communicator's id that number its companions (gpu/lane.h, codec/coded_task.h); 0:
+// the communicator itself.
 inline constexpr int kLaneBits = 4;
 
-// The ids of the communicators that every job has; groups without a common rank share an id.
+// The ids of the communicators that every job has; groups without a common rank may share an id.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
 
 // The most ranks of a communicator with a board.
 inline constexpr int kMostOnBoard = 256;
 
-// A collective that is over on this rank, kept for a while: a message that arrives for it now shows
-// that ranks disagree.
+// A collective that ended recently on this rank: a message that still arrives for it shows that
+// ranks disagree.
 struct Past {
   std::uint64_t tag = 0;
   Head head;
@@ -58,21 +58,21 @@ struct CodedCalls;   // codec/coded_task.h
 // Whether this thread is a communicator's GPU lane, which cannot end the communicator.
 inline thread_local bool lane_thread = false;
 
-// Starts a collective of a companion on host memory, and returns its task, or null with `status`
-// where it is over already (coll/api/communicator.cc).
+// Starts a collective of a companion on host memory. Returns its task, or null with `status` if it
+// is over already (coll/api/communicator.cc).
 Task* begin_part(GroupState& companion, Collective c, Call& call, Status& status)
     WEFT_REQUIRES(core_held);
 
-// A communicator on this rank. It lives as long as a Communicator or a task of it; the fixed ones
-// (FixedGroup) live as long as the core.
+// A communicator on this rank. It lives as long as its Communicator or one of its tasks; the fixed
+// ones (FixedGroup) live as long as the core.
 struct GroupState {
   Core* core = nullptr;
   std::vector<Rank> ranks;  // world ranks
   Rank me = 0;              // this rank's index in `ranks`
   std::uint32_t id = 0;     // the same on every rank of the group
-  // As `id`, but never used again for a group of the same first rank.
+  // As `id`, but never reused for a group with the same first rank.
   std::uint64_t number = 0;
-  // Of a companion: the communicator, with which the companion fails; null: none.
+  // For a companion: its communicator, with which it fails; null: not a companion.
   const GroupState* whole = nullptr;
   // The communicator is over: every call returns `failure`, which sticks.
   std::atomic<bool> broken{false};
@@ -82,9 +82,9 @@ struct GroupState {
   std::unique_ptr<Board> board;  // null: the group has no board
   std::uint32_t board_round = 0;
   Counters::BoardTraffic* board_traffic = nullptr;  // null until a board carries data
-  std::deque<BoardTask*> board_queue;               // the first task is published, the others wait
-  // Tasks with schedules in the order of their calls: `running` ones have transfers, `next` ones
-  // wait for the window.
+  std::deque<BoardTask*> board_queue;               // the first task is published, the rest wait
+  // Tasks with schedules in the order of their calls: `running` have transfers, `next` wait for the
+  // window.
   std::deque<ScheduleTask*> running, next;
   std::uint64_t starts = 0;                                 // tasks with schedules so far
   std::uint64_t sequence = 0;                               // collectives so far
@@ -95,7 +95,7 @@ struct GroupState {
   // Describes a call of this communicator that has the signature `head`.
   CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
                           std::uint64_t number) const;
-  // The head of the collective with that number, unsealed.
+  // The unsealed head of collective `number`.
   Head head_of(const Prepared& p, std::uint64_t number) const {
     Head head = p.head;
     head.about[1] = place_of(id, number);
@@ -103,11 +103,11 @@ struct GroupState {
       name_whole(head);
     return head;
   }
-  // Gives a part's head the description of the user's whole call, so that the error of ranks that
-  // disagree about a compressed call names that call. Parts of a GPU lane keep their arguments,
-  // which are those of the call.
+  // Puts the description of the user's whole call into a part's head, so that a mismatch error
+  // about a compressed call names that call. Parts of a GPU lane keep their arguments, which are
+  // the call's.
   void name_whole(Head& part) const;
-  // The tag of the collective before which there were `number`.
+  // The tag of collective `number`, counted from 0.
   std::uint64_t tag_of(std::uint64_t number) const {
     return static_cast<std::uint64_t>(id) << kIdShift | (number & ((1u << kSequenceBits) - 1))
                                                             << (kRoundBits + kOrdinalBits);
@@ -134,14 +134,15 @@ struct GroupState {
   std::shared_ptr<DeviceLanes> device;  // null until a call uses device memory or a stream
   std::shared_ptr<CodedCalls> coded;    // null until a call is compressed
   std::vector<std::unique_ptr<GroupState>> companions;  // of compressed calls
-  // Of a companion: the user's call that the companion's tasks are a part of. record 0: none.
+  // For a companion: the user's call that the companion's tasks are part of. record 0: none.
   struct PartOf {
     std::uint64_t record = 0, tag = 0;
     GroupState* group = nullptr;
     CallDescriptor what;
     Head head = {};
   } part_of;
-  // Of a lane: what runs the collectives that start now (engine/compute.h); null: the processor.
+  // For a lane: runs the reductions of collectives that start now (engine/compute.h); null: the CPU
+  // does.
   Compute* compute = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// GroupTable: the communicators of a process and what communicators of the same ranks share. This
-// class does not know how ranks agree on a new communicator (coll/api/split.cc).
+// GroupTable: the communicators of a process, and the caches that communicators of the same ranks
+// share. This class does not know how ranks agree on a new communicator (coll/api/split.cc).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class GroupTable {
   explicit GroupTable(Core& core) : core_(core) {}
 
   // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
-  // Where ranks of it are gone, the communicator is over from the start.
+  // If one of the ranks has failed, the communicator is over from the start.
   std::unique_ptr<GroupState> make(std::uint32_t id, std::uint64_t number, std::vector<Rank> ranks,
                                    const GroupState* whole = nullptr) WEFT_REQUIRES(core_held);
   // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
@@ -28,19 +28,19 @@ class GroupTable {
   GroupState& fixed(std::uint32_t id, std::vector<Rank> ranks) WEFT_REQUIRES(core_held);
   // Whether a communicator gets a board.
   bool wants_board(const GroupState& g) const;
-  // Drops the board, the messages and the id.
+  // Drops the communicator's board, messages and id.
   void forget(GroupState& g) WEFT_REQUIRES(core_held);
-  // Drops messages that no task has received.
+  // Drops unexpected messages.
   void forget_messages(std::uint32_t id) WEFT_REQUIRES(core_held);
-  // Forgets which algorithms are the best: costs or times have changed. All communicators do: which
-  // of them are still in use is each rank's own affair.
+  // Clears the ranked algorithms after costs or times have changed. It clears those of all
+  // communicators, because ranks differ in which communicators are still in use.
   void forget_candidates() WEFT_REQUIRES(core_held);
 
-  // By id, the living ones; null: an id that a communicator in the making holds.
+  // Live communicators by id; null: the id is reserved for a communicator under construction.
   std::map<std::uint32_t, GroupState*> all WEFT_GUARDED_BY(core_held);
-  // A GPU lane was the last to use these.
+  // Communicators whose last user was a GPU lane.
   std::vector<std::unique_ptr<GroupState>> orphans WEFT_GUARDED_BY(core_held);
-  // Rises; its lower id_bits are the next id to try.
+  // Only grows; its lower id_bits are the next id to try.
   std::uint64_t next_id_epoch WEFT_GUARDED_BY(core_held) = kFixedGroups;
   int id_bits = 24;  // bits of a communicator's id, without kLaneBits
 

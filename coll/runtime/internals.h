@@ -1,4 +1,5 @@
-// What commands and tests, unlike programs, need of a World and its communicators. Not installed.
+// Functions of a World and its communicators for commands and tests, not for programs. Not
+// installed.
 #pragma once
 
 #include <cstddef>
@@ -19,31 +20,31 @@ struct Internals {
   static Status gather_status(World& world, const Error& thrown) {
     return world.gather_status(thrown);
   }
-  // As World::from_environment(), but for what fails on a broken fabric: the costs of links are not
-  // measured, and where the port of an RDMA rail is down, `auto` takes tcp.
+  // As World::from_environment(), but works on a broken fabric: it does not measure the costs of
+  // links, and if the port of an RDMA rail is down, `auto` takes tcp.
   static std::unique_ptr<World> unmeasured(const WorldOptions& options) {
     return World::unmeasured(options);
   }
-  // Measures what links cost, of a World made by unmeasured(). Every rank calls it, with no task
-  // under way. Throws StatusError.
+  // Measures the costs of links, for a World made by unmeasured(). Every rank calls it, with no
+  // task under way. Throws StatusError.
   static void measure_costs(World& world) { world.measure_costs(); }
-  // What links cost, as measure_costs() or the making of the World measured it; the same on every
-  // rank.
+  // The costs of links, as measured by measure_costs() or by the constructor of the World; the same
+  // on every rank.
   static CostModel costs(World& world);
-  // The links and cores that costs() follow from.
+  // The links and cores from which costs() are derived.
   static Machine machine(World& world);
-  // Says in the trace that WEFT_TRACE asks for what the communicator is to the program ("tensor").
+  // Labels the communicator in the trace of WEFT_TRACE with the program's name for it ("tensor").
   static void name_communicator(Communicator& comm, std::string_view name);
   // Makes threads that wait in weft call `between`, without any lock, while nothing moves: for
-  // programs that have something else to move along. It must not use weft.
+  // programs with other work to progress. `between` must not use weft.
   static void while_waiting(World& world, void (*between)());
   // Replaces WorldOptions::timeout for the calls that follow.
   static void set_timeout(World& world, std::chrono::milliseconds timeout);
   // Starts the progress thread, as WorldOptions::progress_thread does. Throws Error.
   static void start_progress_thread(World& world);
-  // Tells the selector how many microseconds an algorithm took for messages of `total_bytes` (all
-  // blocks together), as `weft tune` measured: `auto` uses the time from now on, and the profile
-  // keeps it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.
+  // Records that an algorithm took `us` microseconds for messages of `total_bytes` (all blocks
+  // together), as measured by `weft tune`: `auto` uses the time from now on, and the profile saves
+  // it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.
   // Throws Error when the collective has no such algorithm.
   static void learn(Communicator& comm, Collective collective, std::size_t total_bytes,
                     std::string_view algorithm, double us) {

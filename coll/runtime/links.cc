@@ -17,14 +17,15 @@ namespace weft {
 
 namespace {
 
-// The rank of the host that tells of the rail: the first one whose own rail it is, else the first.
+// The host's rank that logs events of the rail: the first rank whose own rail it is, else the first
+// rank.
 Rank speaker_of_rail(const Topology& topology, int host, int rail) {
   const std::vector<Rank>& ranks = topology.ranks_of(host);
   const auto own = std::ranges::find(ranks, rail, [&](Rank r) { return topology.rail(r); });
   return own != ranks.end() ? *own : ranks.front();
 }
 
-constexpr int kPolls = 64;  // until rails look at their lanes several times
+constexpr int kPolls = 64;  // enough for the rails to check their lanes several times
 
 }  // namespace
 
@@ -33,7 +34,7 @@ void Links::set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inne
                          std::function<std::string(int)> trouble) {
   if (inner.size() < 2 || !options_.failover) return;
   for (const auto& rail : inner)
-    if (!rail->recovery()) return;  // the same on all ranks: they build alike
+    if (!rail->recovery()) return;  // the same on all ranks, which have the same transports
   std::string why;
   auto paths = make_udp_paths(job, *topology_, why);
   if (!paths && (paths = make_letter_paths(job, *topology_)))
@@ -51,8 +52,8 @@ void Links::set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inne
        lanes_out = std::vector<int>(static_cast<std::size_t>(n))](const RailEvent& e) mutable {
         on_event(e);
         if (speaker_of_rail(*topology_, topology_->host(me_), e.rail) != me_) return;
-        // Every rank of the host loses its own lanes for one and the same reason: one of the ranks
-        // tells, of its first lane that goes and of its last one that comes back.
+        // All ranks of the host lose their lanes for the same reason: only one of them logs, when
+        // its first lane fails and when its last one is back.
         int& out = lanes_out[static_cast<std::size_t>(e.rail)];
         const bool tell = e.kind == RailEvent::Kind::kOut    ? out++ == 0
                           : e.kind == RailEvent::Kind::kBack ? --out == 0
@@ -77,8 +78,8 @@ void Links::set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inne
   for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));
 }
 
-// Large messages use every rail that is as near as the rank's own rail (unless messages are not to
-// be spread), or, with fewer ranks than rails, the rank's share of the rails. Both ends go by the
+// Large messages use every rail on the NUMA node of the rank's own rail (unless `spread` is off),
+// and, with fewer ranks than rails, the rank's share of the rails. Both ends apply this to the
 // lower rank, as for the rail of a pair.
 std::vector<int> Links::stripes(Rank me, Rank peer, int home) const {
   const Rank low = std::min(me, peer);
@@ -134,7 +135,7 @@ int Links::add(std::unique_ptr<Transport> transport) {
 void Links::clear() {
   all.clear();
   shm_link = -1;
-  rails.reset();  // first: what is around its faces has posted memory of its own
+  rails.reset();  // first: decorators of its faces own memory that is posted
   transports_.clear();
 }
 

@@ -1,4 +1,4 @@
-// Links: the transports of this process, which of them each pair of ranks uses, and rails that
+// Links: the transports of this process, the choice of one for each pair of ranks, and rails that
 // replace each other. This class does not know tasks, communicators or algorithms.
 #pragma once
 
@@ -26,13 +26,13 @@ namespace weft {
 class Links {
  public:
   explicit Links(const WorldOptions& options) : options_(options) {}
-  // Transports end as clear() ends them: Rails before what uses its faces.
+  // Destroys in the order of clear(): Rails before the decorators that use its faces.
   ~Links() { clear(); }
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  // ---- set-up, before another thread knows the core
-  // Comes first. The topology must outlive the links.
+  // ---- set-up, before another thread may use the core
+  // Must be called first. The topology must outlive the links.
   void place(Rank me, const Topology& topology) {
     me_ = me;
     topology_ = &topology;
@@ -42,13 +42,13 @@ class Links {
     const int link = add(std::move(rail));
     if (first_rail_link < 0) first_rail_link = link;
   }
-  // Where the rails can replace each other: puts Rails' transports in place of `inner`, on all
-  // ranks or on none. on_event: called for each event of a rail. trouble: the port counters of a
-  // rail that have risen, for the log.
+  // If the rails can replace each other, puts Rails' transports in place of `inner`, on all ranks
+  // or on none. on_event: called for each event of a rail. trouble: the port counters of a rail
+  // that have risen, for the log.
   void set_up_rails(Job& job, std::vector<std::unique_ptr<Transport>>& inner,
                     std::function<void(const RailEvent&)> on_event,
                     std::function<std::string(int)> trouble);
-  // Replaces each transport by what `around` makes of it and of its index.
+  // Replaces each transport by the result of `around(transport, index)`.
   template <class F>
   void wrap(F around) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     for (std::size_t l = 0; l < all.size(); ++l) {
@@ -57,8 +57,8 @@ class Links {
     }
   }
 
-  // ---- which link
-  // The index into `all` for a pair of world ranks; `b` is not this rank.
+  // ---- choice of the link
+  // The index into `all` of the link between two world ranks; `b` is not this rank.
   int link_of(Rank a, Rank b) const {
     if (shm_peer[static_cast<std::size_t>(b)]) return shm_link;
     // Both ends must agree: the rail of the lower rank.
@@ -68,15 +68,16 @@ class Links {
   Transport& to(Rank peer) const WEFT_REQUIRES(core_held) {
     return *all[static_cast<std::size_t>(link_to(peer))];
   }
-  // Null where this process has no shared memory with others, or checks its messages there.
+  // Null if this process shares no memory with other ranks, or checks its messages in shared
+  // memory.
   Boards* boards() const WEFT_REQUIRES(core_held) {
     return shm_link < 0 ? nullptr : all[static_cast<std::size_t>(shm_link)]->boards();
   }
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
-  // Whether messages with that world rank may be offered (message_task.h). What is fetched by a GPU
-  // cannot be checked.
+  // Whether messages with that world rank may be offered (message_task.h). Integrity mode cannot
+  // check bytes that a GPU fetches.
   bool offers_messages(Rank peer) const {
     return !options_.integrity && shm_peer[static_cast<std::size_t>(peer)] &&
            has_device[static_cast<std::size_t>(me_)] && has_device[static_cast<std::size_t>(peer)];
@@ -85,7 +86,7 @@ class Links {
   std::vector<int> stripes(Rank me, Rank peer, int home) const;
 
   // ---- polls
-  // Polls that link from now on.
+  // Adds the link to those that are polled.
   void use(std::uint8_t link) WEFT_REQUIRES(core_held) {
     if (!used_[link]) [[unlikely]]
       use_first(link);
@@ -94,11 +95,12 @@ class Links {
     use(static_cast<std::uint8_t>(link_to(peer)));
     return to(peer);
   }
-  // Adds what the links in use wake a sleeping thread by; false: the thread must not sleep.
+  // Adds the descriptors with which the links in use wake a sleeping thread; false: the thread must
+  // not sleep.
   bool arm(std::vector<int>& fds) WEFT_REQUIRES(core_held);
   // Polls the rails, so that peers get answers while no thread waits for a task.
   void poll_rails() noexcept WEFT_REQUIRES(core_held);
-  // Hands over to the kernel what completed sends of rails still owe (Transport::before_pause()).
+  // Passes the pending bytes of completed sends on rails to the kernel (Transport::before_pause()).
   void before_pause() WEFT_REQUIRES(core_held);
 
   // ---- ends

@@ -15,12 +15,12 @@ namespace weft {
 class WEFT_CAPABILITY("mutex") CoreHeld {};
 inline constexpr CoreHeld core_held;
 
-// A mutex whose holder sees that other threads want it: a thread that polls for long lets them in.
-// Every call takes it, mostly as the only thread: it costs an exchange each way, inline, where
-// std::mutex costs some fifty instructions.
+// A mutex whose holder can see that other threads wait for it, so that a polling thread can let
+// them in. Every call takes it, mostly uncontended: that costs one inline exchange each way, where
+// std::mutex costs about fifty instructions.
 class FairMutex {
  public:
-  // clang cannot see that the bodies of these three do what their annotations say.
+  // clang cannot verify the annotations of these three functions.
   void lock() WEFT_ACQUIRE(core_held) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     if (!try_lock()) [[unlikely]]
       lock_later();
@@ -29,8 +29,8 @@ class FairMutex {
     int free = 0;
     return held_.compare_exchange_strong(free, 1);
   }
-  // A thread counts itself in `wanted_` before it looks at `held_`, and this one looks the other
-  // way round: either that thread finds the mutex free, or this one finds that it waits.
+  // A waiter increments `wanted_` before it reads `held_`; unlock() accesses them in the opposite
+  // order. So either the waiter finds the mutex free, or unlock() finds the waiter.
   void unlock() WEFT_RELEASE(core_held) WEFT_NO_THREAD_SAFETY_ANALYSIS {
     held_.exchange(0);
     if (wanted_.load() > 0) [[unlikely]]
@@ -44,7 +44,7 @@ class FairMutex {
     while (!try_lock()) held_.wait(1);
     wanted_.fetch_sub(1);
   }
-  std::atomic<int> held_{0};  // an int, which the kernel waits for directly
+  std::atomic<int> held_{0};  // an int, so that wait() is a plain futex
   std::atomic<int> wanted_{0};
 };
 
@@ -52,7 +52,7 @@ class FairMutex {
 class WEFT_SCOPED_CAPABILITY CoreLock : private UnannotatedLock<FairMutex> {
  public:
   explicit CoreLock(FairMutex& mutex) WEFT_ACQUIRE(core_held) : UnannotatedLock(mutex) {}
-  // Of a mutex that is held already.
+  // Adopts a mutex that this thread holds already.
   CoreLock(FairMutex& mutex, std::adopt_lock_t held) WEFT_REQUIRES(core_held)
       : UnannotatedLock(mutex, held) {}
   ~CoreLock() WEFT_RELEASE() {}

@@ -1,6 +1,6 @@
-// What ranks tell each other before anything is built: options that must be the same on all, their
-// cores, and whose memory they can map. This file does not know what the options do, nor the
-// transport that maps memory.
+// Exchanges between ranks before transports exist: options that must be the same on all ranks,
+// usable cores, and which ranks' memory can be mapped. This file does not know what the options do,
+// nor the transport that maps memory.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -88,7 +88,8 @@ std::vector<std::string> Core::agree_on_modes(const std::string& refused) {
   return all_refused;
 }
 
-// More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs together.
+// Launchers bind each rank to a few cores: compares the number of ranks with the union of these
+// cores.
 void Core::count_cores() {
   const std::string& machine = topology->place(job->rank()).machine;
   const cpu_set_t mine = usable_cores();

@@ -1,6 +1,6 @@
-// Prepared: the description of a call, which the call's task, the recorder and errors point to; and
-// what communicators of the same ranks know of their calls. They do not know addresses, nor how a
-// call is run.
+// Prepared: the description of a call, to which the call's task, the recorder and errors point;
+// GroupCache: the plans and candidates that communicators of the same ranks share. They hold no
+// addresses, and do not know how a call is run.
 #pragma once
 
 #include <cstddef>
@@ -37,26 +37,27 @@ struct PickKey {
   auto operator<=>(const PickKey&) const = default;
 };
 
-// What communicators of the same ranks, in the same order, share.
+// Shared by communicators of the same ranks in the same order.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  // The key has the root, as the best candidate must not depend on who called first on this rank.
+  // The key has the root: the best candidate must not depend on which root's call came first on
+  // this rank.
   std::map<std::pair<PickKey, Rank>, std::vector<Candidate>> candidates;
-  // Why an algorithm leaves its rails, by root and determinism; empty where it keeps to them.
+  // Why an algorithm breaks the rail contract, by root and determinism; empty if it keeps it.
   std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
   bool proved = false;  // prove_rails() has run
 };
 
-// The description of a call: all that follows from its arguments, except its addresses and its
-// number. It does not change, and is found by its arguments: calls that repeat each other share it,
-// and a task points to that of its call. A communicator keeps that of each collective's last call,
-// since the next call mostly has the same arguments; of a collective with a root, of the last call
-// with each of kKeptRoots roots, since roots often take turns.
+// The description of a call: everything derived from its arguments, except its addresses and its
+// number. It is immutable, and looked up by the arguments: repeated calls share it, and a task
+// points to its call's. A communicator keeps the description of each collective's last call, since
+// the next call mostly has the same arguments; for a collective with a root, one for each of
+// kKeptRoots roots, since roots often take turns.
 inline constexpr unsigned kKeptRoots = 4;
 struct Prepared {
-  int users = 0;  // of PreparedRef
+  int users = 0;  // PreparedRefs that point here
   struct Arguments {
-    std::uint64_t selection = 0;        // Core::selection; 0: of no call
+    std::uint64_t selection = 0;        // Core::selection; 0: matches no call
     const Algorithm* forced = nullptr;  // null: auto
     std::size_t count = 0;
     Rank root = 0;
@@ -66,26 +67,26 @@ struct Prepared {
     bool operator==(const Arguments&) const = default;
   } of;
   std::size_t total_bytes = 0;
-  // What the call reads and writes, and where in each of the two buffers one and the same byte lies
-  // in a call in place.
+  // How much the call reads and writes, and the offsets in the two buffers of the same byte in an
+  // in-place call.
   std::size_t in_bytes = 0, out_bytes = 0, in_at = 0, out_at = 0;
   bool board = false, empty = false;
   Head head;  // unsealed, without its number: see GroupState::head_of()
   CallDescriptor what;
-  book::Record packed;  // of `what`
+  book::Record packed;  // pack(what)
   const Algorithm* algorithm = nullptr;
   const Plan* plan = nullptr;  // null: the call needs none
   Slicing slicing;
-  bool timed = true;  // the time of the call says something of the algorithm
+  bool timed = true;  // the call's time is a measurement of the algorithm
 
-  // After repeated_by(): whether what it does not compare is the same, too.
+  // After repeated_by(): compares the rest of the arguments.
   bool holds(std::uint64_t selection, const Algorithm* forced, bool in_place,
              bool deterministic) const {
     return of.selection == selection && of.forced == forced && of.in_place == in_place &&
            of.deterministic == deterministic;
   }
-  // Whether a call has the arguments of the last one, and is right like that: of other addresses at
-  // most, of buffers that do not overlap. Then sets `in_place`.
+  // Whether a call is valid and has the same arguments as the last one, except for the addresses.
+  // Then sets `in_place`.
   bool repeated_by(const Call& call, Rank root, bool& in_place) const {
     if (of.selection == 0 || of.count != call.count || of.type != call.type || of.op != call.op ||
         of.root != root || call.is_vector || call.op == RedOp::kPreMulSum)
@@ -102,7 +103,7 @@ struct Prepared {
   }
 };
 
-// Keeps a Prepared. The core's mutex guards the count of its users.
+// A counted reference to a Prepared. The core's mutex guards the count.
 class PreparedRef {
  public:
   PreparedRef() = default;
@@ -120,7 +121,7 @@ class PreparedRef {
     if (of_ && --of_->users == 0) delete of_;
     of_ = nullptr;
   }
-  // Points to an empty one that nothing else points to.
+  // Makes this the only reference to an empty Prepared.
   Prepared& renew() {
     if (of_ && of_->users == 1) {
       *of_ = Prepared();

@@ -1,4 +1,4 @@
-// Picks by the profile and the cost model, and keeps the plan of each algorithm.
+// Picks algorithms by the profile and the cost model, and caches their plans.
 #include "coll/runtime/selector.h"
 
 #include <fmt/format.h>
@@ -19,14 +19,14 @@
 namespace weft {
 namespace {
 
-// The communicator as the cost model and the profile know it.
+// The communicator's shape for the cost model and the profile.
 Shape shape_of(const GroupState& g) {
   Shape shape = g.shape;
   if (g.one_machine) shape.hosts.clear();
   return shape;
 }
 
-// What the cost model and the profile say of messages of that size.
+// The candidates for messages of that size, ranked by the cost model and the profile.
 const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, Rank root) {
   std::vector<Candidate>& all = g.cache->candidates[{key, root}];
   if (!all.empty()) return all;
@@ -34,7 +34,7 @@ const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, R
   shape.root = root;
   all = candidates(key.collective, shape, std::size_t{1} << key.size_class, g.core->costs,
                    g.core->profile);
-  // To the model ranks that share memory are one host; schedules are made for the hosts there are.
+  // The model treats ranks that share memory as one host; schedules are built for the actual hosts.
   std::erase_if(all, [&](const Candidate& c) { return !c.algorithm->applies(g.shape); });
   g.core->telemetry->picked(g, key.collective, key.size_class, all);
   const auto told = [&](std::size_t i) {
@@ -49,10 +49,10 @@ const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, R
   return all;
 }
 
-// Messages up to this are always faster on a board.
+// Messages up to this size are always faster on a board.
 constexpr std::size_t kBoardAlways = 1 << 10;
 
-// A time passed to learn() counts in the profile like this many calls.
+// The weight in the profile, in calls, of a time passed to learn().
 constexpr std::uint64_t kLearntSamples = 5;
 
 // Whether ranks exchange whole messages on the board instead of running a schedule.
@@ -111,7 +111,7 @@ std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a,
       compile(schedule, request, key.small && wants_packed(call.total_bytes, schedule)));
   const Algorithm* const known = find_algorithm(c, a.name);
   plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
-  // Once per plan; what a call carries of it is a word.
+  // Computed once per plan; a call's head contains only this hash.
   shape.rank = 0;
   const Schedule rank0 = g.me == 0 ? schedule : a.build(shape);
   plan->common = common_hash(*plan, hash(rank0));
@@ -123,8 +123,8 @@ std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a,
   return plan;
 }
 
-// Returns the plan of a call; null where the rail contract refuses the algorithm, and `status` then
-// says why. by_name: the user named the algorithm.
+// Returns the plan of a call; null, with the reason in `status`, if the rail contract refuses the
+// algorithm. by_name: the user named the algorithm.
 const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
                      bool in_place, bool by_name, Status& status) WEFT_REQUIRES(core_held) {
   const bool on_device = g.compute && g.compute->on_device();
@@ -151,7 +151,7 @@ const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call
 void prove_rails(GroupState& g) {
   if (g.shape.rail.empty() || g.shape.hosts.size() < 2 || std::exchange(g.cache->proved, true))
     return;
-  // By collective: why its first algorithm leaves its rails; empty once one is found that does not.
+  // By collective: how its first algorithm breaks the contract; empty once an algorithm keeps it.
   std::map<Collective, std::string> why;
   for (const Algorithm& a : algorithms()) {
     if (!a.applies(g.shape)) continue;
@@ -221,11 +221,12 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
   p.timed = !by_pairs(p.head);
   p.empty = p.total_bytes == 0 && c != Collective::kBarrier;
   p.of = given;
-  p.of.selection = 0;  // until all is found
+  p.of.selection = 0;  // until the plan is found
   p.board =
       p.timed && !p.empty && on_board(g, core.tuning, c, given.forced, p.total_bytes, given.root);
   if (!p.board && !p.empty) {
-    // A rank that forwards blocks must know their sizes; in a vector all_to_all only both ends do.
+    // A rank that forwards blocks must know their sizes; in a vector all_to_all only the two ends
+    // know a block's size.
     p.algorithm = p.timed ? choose(g, c, given.forced, p.total_bytes, given.root)
                           : find_algorithm(c, "pairwise");
     p.plan = plan_for(g, c, *p.algorithm, call, given.root, given.in_place,
@@ -233,7 +234,8 @@ bool prepare(GroupState& g, Collective c, const Call& call, const Prepared::Argu
     if (!p.plan) return false;
     p.slicing = slicing_for(core.tuning, *p.plan, p.total_bytes, core.costs);
   }
-  // The blocks of a vector call differ from call to call, and a Compute's plans are its own.
+  // Not reused: the blocks of a vector call differ from call to call, and a Compute has its own
+  // plans.
   if (!call.is_vector && !g.compute) p.of.selection = given.selection;
   return true;
 }

@@ -1,5 +1,5 @@
-// Task: a collective or message under way. It knows no clock and no thread; the mutex of Core
-// guards it.
+// Task: a collective or message under way. It uses no clock and no thread; the mutex of Core guards
+// it.
 #pragma once
 
 #include <chrono>
@@ -23,60 +23,61 @@
 
 namespace weft {
 
-// After this long without any progress a rank looks for unexpected messages that show a mismatch,
-// then again after twice that time, and so on.
+// After this long without progress a rank searches unexpected messages for a mismatch; the interval
+// then doubles.
 inline constexpr std::chrono::milliseconds kLookAfter{20};
 
-// A collective, or one point-to-point message, under way. Each kind of task is in a file of its
-// own (coll/tasks); the runtime knows no kind. The caller of every function holds the core's mutex.
+// A collective, or one point-to-point message, under way. Each kind of task has its own file
+// (coll/tasks), unknown to the runtime. The caller of every function holds the core's mutex.
 struct Task {
   Task() = default;
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  // ---- what the runtime tells the task. Pure functions: of a default GCC would guess, where it
-  // sees no kind of task, that all tasks have it.
-  // Tasks::submit() has taken the task in: posts what can go at once.
+  // ---- called by the runtime. Pure functions: with a default, GCC would devirtualize the calls
+  // speculatively to that default, in files that see no kind of task.
+  // Tasks::submit() has added the task: posts the transfers that can start now.
   virtual void start() WEFT_REQUIRES(core_held) = 0;
   // A transfer of the task has ended.
   virtual void complete(const Completion& transfer) WEFT_REQUIRES(core_held) = 0;
-  // Moves along, after complete(), or in every turn of those who wait (Tasks::ask()).
+  // Makes progress: called after complete(), or in every poll (Tasks::ask()).
   enum class Step : std::uint8_t { kGoOn, kDone, kFailed };
   virtual Step progress() WEFT_REQUIRES(core_held) = 0;
-  // The task has succeeded; the next tasks of its group may go.
+  // The task has succeeded; the next tasks of its group may start.
   virtual void done() WEFT_REQUIRES(core_held) = 0;
-  // The task and the others of its group have failed: drops their order, and gives up what the task
-  // holds. The runtime cancels its transfers.
+  // All tasks of the group have failed: drops their order and the resources of this task. The
+  // runtime cancels its transfers.
   virtual void cancel() WEFT_REQUIRES(core_held) {}
-  // Nobody needs the task any more.
+  // The task is no longer used.
   virtual void release() WEFT_REQUIRES(core_held) { delete this; }
 
   // ---- what the runtime asks the task
-  // The user's call that the task is, or that it is a part of.
+  // The user's call that the task runs, or is part of.
   virtual CallDescriptor what() const = 0;
   // A world rank that the task waits for; kNoRank: none.
   virtual Rank waiting_for() const { return kNoRank; }
-  // Fills in how far the task is with each peer; false: it waits for others of its group.
+  // Fills in the task's progress with each peer; false: it waits for other tasks of its group.
   virtual bool survey(Recorder::Stalled& how_far) const = 0;
-  // After Step::kFailed: what the transport says of it.
+  // After Step::kFailed: the error of the transport.
   virtual Status failure() const WEFT_REQUIRES(core_held) { return {}; }
   // Searches for a message that shows that a peer runs another call than this rank does or did; ok
-  // when there is none. The search takes long: it is for when nothing moves.
+  // if there is none. The search is slow: call it only in a stall.
   virtual Status mismatch() const WEFT_REQUIRES(core_held) { return {}; }
-  // What the task has moved to and from each peer.
+  // Bytes and messages sent to and received from each peer.
   virtual std::span<const Run::Traffic> traffic() { return {}; }
-  // Whether threads that wait for the task move it, by a deadline; else a thread of its own does.
+  // Whether waiting threads progress the task and check its deadline; otherwise a thread of its own
+  // does.
   virtual bool polled() const { return true; }
 
   GroupState* group = nullptr;
-  Call call;                 // of a message: its head and its tag
+  Call call;                 // for a message: its head and its tag
   std::uint32_t id = 0;      // the upper half of the ids of the task's transfers; 0: none yet
   std::uint64_t record = 0;  // the call's number in the flight recorder
   Telemetry::Timing timing;
   bool over = false;
   Status status;
-  std::optional<std::uint64_t> receipts;  // set when these, of Rails, are all that is missing
+  std::optional<std::uint64_t> receipts;  // of Rails: all that the task waits for
   bool moved = false;                     // the task has moved since the last check_deadline()
   bool marked = false;                    // in Tasks::marked_
   bool asked = false;                     // in Tasks::asked_
@@ -86,10 +87,10 @@ struct Task {
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
   std::function<void(const Status&)> on_done;
-  std::shared_ptr<GroupState> keep;  // set by Request::detach(): no Request holds the task
+  std::shared_ptr<GroupState> keep;  // set by Request::detach(): no Request owns the task
 };
 
-// The tasks with schedules of a process, and which of them are free. They keep their scratch.
+// The tasks with schedules of a process; the free ones keep their scratch.
 struct SchedulePool {
   SpareScratch scratch;  // of tasks that have ended
   std::vector<std::unique_ptr<ScheduleTask>> all;

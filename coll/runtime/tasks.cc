@@ -18,8 +18,8 @@ void Tasks::submit(Task* task) {
 }
 
 void Tasks::enlist(Task* task) {
-  // The table stays half empty, so that an id with a free place is near; it grows with what is
-  // under way, and everybody keeps its id.
+  // The table stays half empty, so that a free place is found quickly; it grows with the tasks
+  // under way, which keep their ids.
   if (++enlisted_ * 2 >= by_id_.size()) {
     by_id_.assign(by_id_.size() * 2, nullptr);
     for (Task* other : tasks_)
@@ -33,7 +33,7 @@ void Tasks::enlist(Task* task) {
 
 void Tasks::finish(Task* task, const Status& status) {
   task->over = true;
-  if (!status.ok()) task->status = status;  // else it is ok already
+  if (!status.ok()) task->status = status;  // otherwise it is ok already
   telemetry_->end(*task);
   ++moves_;
   if (task->id) {
@@ -74,7 +74,7 @@ bool Tasks::progress() {
       mark_ready(task);
     }
   }
-  // Both lists may grow meanwhile.
+  // Both lists may grow during the loops.
   for (std::size_t i = 0; i < marked_.size(); ++i) {
     marked_[i]->marked = false;
     advance(marked_[i]);
@@ -94,7 +94,7 @@ void Tasks::advance(Task* task) {
     return failures_.suspect(
         {Failures::Suspicion::What::kTransfer, failures_.scope_of(*task->group), task});
   if (step == Task::Step::kGoOn) return;
-  // A thread that has its result may not come here again for long: its peers must not need it.
+  // After its call returns, a thread may not poll again for a long time: send the receipts first.
   if (links_.rails && task->id) {
     if (!task->receipts) task->receipts = links_.rails->tell_receipts();
     if (!links_.rails->receipts_sent(*task->receipts)) return ask(task);

@@ -1,5 +1,5 @@
-// Tasks: takes the tasks of a process in, moves them when their transfers end, and ends them.
-// This class does not know deadlines, why a task failed, nor what kind of task one is.
+// Tasks: the tasks of a process; progresses them when their transfers end, and ends them. This
+// class does not know deadlines, kinds of tasks, nor why a task failed.
 #pragma once
 
 #include <array>
@@ -22,23 +22,23 @@ class Telemetry;
 
 class Tasks {
  public:
-  // `telemetry` is set before the first task comes.
+  // `telemetry` is set before the first task is submitted.
   Tasks(Links& links, Failures& failures, const std::unique_ptr<Telemetry>& telemetry)
       : links_(links), failures_(failures), telemetry_(telemetry) {}
 
-  // Takes a task in, and starts it; where its communicator is over, the task is over at once.
+  // Adds and starts a task; if its communicator is over, the task ends at once.
   void submit(Task* task) WEFT_REQUIRES(core_held);
   // Gives the task the id of its transfers.
   void enlist(Task* task) WEFT_REQUIRES(core_held);
-  // Makes progress() move the task along once.
+  // Makes the next progress() advance the task.
   void mark_ready(Task* task) WEFT_REQUIRES(core_held) {
     if (!std::exchange(task->marked, true)) marked_.push_back(task);
   }
-  // Makes each progress() move the task along, until it is over.
+  // Makes every progress() advance the task until it is over.
   void ask(Task* task) WEFT_REQUIRES(core_held) {
     if (!std::exchange(task->asked, true)) asked_.push_back(task);
   }
-  // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
+  // Polls the transports and advances tasks. Returns true if any transfer or task ended.
   bool progress() WEFT_REQUIRES(core_held);
   // Marks the task as over and queues its callback.
   void finish(Task* task, const Status& status) WEFT_REQUIRES(core_held);
@@ -47,7 +47,7 @@ class Tasks {
   void end_broken() WEFT_REQUIRES(core_held);
 
   const std::vector<Task*>& all() const WEFT_REQUIRES(core_held) { return tasks_; }
-  // Rises whenever any transfer or task ends.
+  // Counts ends of transfers and tasks.
   std::uint64_t moves() const WEFT_REQUIRES(core_held) { return moves_; }
 
   // The callback of a task that is over.
@@ -72,9 +72,9 @@ class Tasks {
   Failures& failures_;
   const std::unique_ptr<Telemetry>& telemetry_;
   std::vector<Task*> tasks_ WEFT_GUARDED_BY(core_held);   // under way
-  std::vector<Task*> marked_ WEFT_GUARDED_BY(core_held);  // transfers of these have ended
-  std::vector<Task*> asked_ WEFT_GUARDED_BY(core_held);   // these may move without a transfer's end
-  // Of one poll; a local array would be cleared each time.
+  std::vector<Task*> marked_ WEFT_GUARDED_BY(core_held);  // see mark_ready()
+  std::vector<Task*> asked_ WEFT_GUARDED_BY(core_held);   // see ask()
+  // Completions of one poll; a local array would be cleared each time.
   std::array<Completion, 64> completions_ WEFT_GUARDED_BY(core_held);
   // The tasks with transfers by the lower bits of their id; the size is a power of two.
   std::vector<Task*> by_id_ WEFT_GUARDED_BY(core_held) = std::vector<Task*>(256);

@@ -1,5 +1,5 @@
 // Telemetry: fills the recorder, counters and trace from the runtime's calls, and answers for this
-// rank when the job or an outsider asks. This file does not judge who is to blame.
+// rank when the job or an outsider asks. This file does not decide which rank caused a failure.
 #include "coll/runtime/telemetry.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,8 @@ namespace {
 
 // Shorter waits have harmless causes: a slow slice, a descheduled peer.
 constexpr std::chrono::milliseconds kStall{5};
-// From then on what has arrived has been told of, and what is under way stands still.
+// After a stall of this length all arrived messages have been completed, and nothing moves any
+// more.
 constexpr std::chrono::milliseconds kSettled{200};
 
 constexpr std::chrono::seconds kMetricsPeriod{5};
@@ -50,7 +51,7 @@ std::vector<std::string> link_names(const Core& core) WEFT_NO_THREAD_SAFETY_ANAL
   return names;
 }
 
-// The file of this rank that the variable asks for; empty where it does not.
+// The file of this rank that the variable names; empty if it is not set.
 std::string own_file(const char* variable, Rank me, int shrunk = 0) {
   const char* path = std::getenv(variable);
   if (!path || !*path) return {};
@@ -71,7 +72,7 @@ Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
   job_->set_witness(this);
   if (!recorder_.any_traces()) return;
   const Rank me = job_->rank();
-  // A rank whose environment has no file for it takes part in aligning the clocks all the same.
+  // A rank without WEFT_TRACE still takes part in aligning the clocks.
   const std::string file = own_file("WEFT_TRACE", me, core.shrunk);
   const Topology& t = *core.topology;
   trace_ = std::make_unique<Trace>(file, me, t.host_name(t.host(me)), counters_.links);
@@ -119,15 +120,15 @@ std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); 
 
 void Telemetry::starting(Task& op) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
-  // A clock costs tens of nanoseconds: after the first ones, a few are enough.
+  // Reading the clock costs tens of nanoseconds: after the first tasks, a sample is enough.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;
   if (ports) mark_ports();
   op.timing.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
-// At the beginning of a task: what the ports tell is told of it. A look costs a tenth of a
-// millisecond, and small tasks share one.
+// Port counters of a slow task count from its start. Reading them costs 0.1 ms, so small tasks
+// share one read.
 void Telemetry::mark_ports() {
   const auto now = std::chrono::steady_clock::now();
   if (core_.tasks.all().size() > 1 || now - marked_at_ < kMarkPeriod) return;
@@ -138,7 +139,7 @@ void Telemetry::mark_ports() {
 void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
-  // Of a call whose size no rank knows: what this one sends.
+  // If no rank knows the size of the call: the bytes that this rank sends.
   const CallDescriptor what = op.what();
   const std::size_t bytes = by_pairs(what) ? what.count * size_of(what.type) : op.call.total_bytes;
   log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank,
@@ -152,7 +153,7 @@ Status Telemetry::with_counters(const Status& failure) const {
   if (!core_.options.counters || !about_ports) return failure;
   std::string text = failure.message();
   for (const std::string& line : ports_.trouble())
-    if (text.find(line.substr(0, line.find(':') + 1)) == std::string::npos)  // a verdict's
+    if (text.find(line.substr(0, line.find(':') + 1)) == std::string::npos)  // already in a verdict
       text += fmt::format("; {}", line);
   return {failure.code(), text.substr(0, kMostText), failure.rank()};
 }
@@ -233,7 +234,7 @@ void Telemetry::survey() {
     if (!op->survey(s)) continue;
     s.number = op->record & ~kPart;
     if (op->record & kPart) {
-      // Of several parts under way the one that the others wait for.
+      // Keeps, of several parts under way, the first, for which the rest wait.
       const auto known = std::ranges::find(stalled, s.number, &Recorder::Stalled::number);
       if (known != stalled.end() && known->part < s.part) continue;
       if (known != stalled.end()) stalled.erase(known);
@@ -251,7 +252,7 @@ void Telemetry::survey() {
   recorder_.stalled(stalled);
 }
 
-// ---- for others ----------------------------------------------------------------------------
+// ---- snapshots and answers -----------------------------------------------------------------
 
 std::string Telemetry::snapshot() {
   std::vector<RankSnapshot> all = recorder_.own_and_mute();
@@ -327,7 +328,7 @@ Metrics Telemetry::metrics() const {
 }
 
 Diagnosis Telemetry::diagnose(std::vector<std::string> told, std::vector<Rank> silent) const {
-  // Where rank 0 does not answer: what can be seen from here.
+  // If rank 0 or other ranks do not answer, adds the recorders of this machine.
   if (std::ranges::any_of(told, &std::string::empty) || told.empty())
     told.push_back(encode(recorder_.of_this_machine()));
   const Evidence evidence{counters_.size, collect(told), std::move(silent)};

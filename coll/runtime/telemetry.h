@@ -1,5 +1,5 @@
-// Telemetry writes down what a process does: into the flight recorder, the counters and, where the
-// environment asks for one, a trace. A Core owns one; telemetry never changes how a task runs.
+// Telemetry records the calls of a process in the flight recorder, the counters and, if WEFT_TRACE
+// is set, a trace. A Core owns one; telemetry never changes how a task runs.
 //
 // begin() and end() are on the path of the smallest collective: each writes one cache line and
 // reads no expensive clock.
@@ -44,25 +44,25 @@ class Telemetry final : public Witness {
   std::uint64_t begin(const CallDescriptor& what) noexcept {
     return begin(what, book::pack(what), what.sequence);
   }
-  // The same of the call number `sequence` of those that `what`, and pack() of it, describe.
+  // As above, for call number `sequence` with the description `what`; packed: pack(what).
   std::uint64_t begin(const CallDescriptor& what, const book::Record& packed,
                       std::uint64_t sequence) noexcept;
   // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
   // Closes the record of a call that has no Task.
   void end(std::uint64_t record, bool ok) noexcept;
-  // Closes the record of a call without a Task that succeeded in hardly any time.
+  // Closes the record of a call without a Task that succeeded in negligible time.
   void end_at_once(std::uint64_t record) noexcept {
     if (record & kPart) return;
     recorder_.end_at_once(record);
     if (trace_) trace_->end(record, true);
   }
-  // When a task started, and what its time is counted as.
+  // When a task started, and the algorithm for which its time counts.
   struct Timing {
-    const Algorithm* algorithm = nullptr;  // null: the time says nothing of an algorithm
+    const Algorithm* algorithm = nullptr;  // null: counts for no algorithm
     std::uint64_t began_ns = 0;            // 0: not timed
   };
-  // Comes before the task's first transfer.
+  // Called before the task's first transfer.
   void starting(Task& op) noexcept WEFT_REQUIRES(core_held);
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
@@ -76,8 +76,8 @@ class Telemetry final : public Witness {
   // root, between the root and each rank.
   void moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept;
 
-  // Comes now and then while a thread waits; `idle` is how long nothing has moved. A long idle time
-  // begins a stall, and the flight recorder learns how far the tasks are.
+  // Called periodically while a thread waits; `idle` is the time without progress. A long idle time
+  // begins a stall, and the progress of all tasks is written to the flight recorder.
   void waiting(std::chrono::nanoseconds idle) noexcept WEFT_REQUIRES(core_held);
   // Ends a stall.
   void moving() noexcept {
@@ -94,16 +94,16 @@ class Telemetry final : public Witness {
   void align_clocks();
   // Names a communicator in the trace, if there is one.
   void name_communicator(const GroupState& group, std::string name);
-  // Tells outsiders that the World ends in good order.
+  // Marks for outside readers that the World ends regularly.
   void leaving() noexcept { recorder_.leave(); }
   // Writes the metrics and the trace; the job may end afterwards.
   void left() noexcept;
 
-  // Tells the flight recorder how far each task is. The caller holds the core's mutex.
+  // Writes the progress of each task to the flight recorder. The caller holds the core's mutex.
   void survey() WEFT_REQUIRES(core_held);
-  // Diagnoses by the snapshots that ranks gave, and by who is silent, why the ranks wait.
+  // Diagnoses why ranks wait, from their snapshots `told` and the unresponsive ranks `silent`.
   Diagnosis diagnose(std::vector<std::string> told, std::vector<Rank> silent) const;
-  // The most characters of a failure's text.
+  // Maximum length of a failure's text.
   static constexpr std::size_t kMostText = 690;
 
   // The control plane's thread calls the functions of Witness.
@@ -126,7 +126,7 @@ class Telemetry final : public Witness {
   Core& core_;
   std::function<void()> on_beat_;
   Job* job_;                     // null after left()
-  BackgroundFile metrics_file_;  // beat() may not wait for it
+  BackgroundFile metrics_file_;  // beat() must not block on it
   std::unique_ptr<Trace> trace_;
   Recorder recorder_;
   Counters counters_;

@@ -1,5 +1,5 @@
-// Waits for tasks by a deadline, and runs the progress thread and the thread of callbacks.
-// This file does not know who is to blame for a task that is late (failures.cc).
+// Waits for tasks with a deadline, and runs the progress thread and the callback thread. This file
+// does not know which rank caused a task to be late (failures.cc).
 #include "coll/runtime/waiting.h"
 
 #include <fmt/format.h>
@@ -16,22 +16,22 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-// A thread that waits for a lane checks this often whether another task is in flight.
+// A thread that waits for a lane checks at this interval whether another task is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
-// One in this many turns that yield calls Waiting::while_waiting.
+// Waiting::while_waiting is called in one of this many turns that yield.
 constexpr int kTurnsBetween = 8;
-// Where no task is under way, the progress thread moves rails along this often.
+// Without tasks, the progress thread polls the rails at this interval.
 constexpr std::chrono::milliseconds kRailsEvery{20};
-// The progress thread moves tasks once the program has not come by for so long: at first, and after
-// it has come by again and again. Then each look of the thread takes a core from the program, for a
-// few us, in vain.
+// The progress thread takes over tasks after the program has not called weft for this long: at
+// first, and after repeated calls. While the program keeps calling, each check of the thread takes
+// a core from it for a few us, in vain.
 constexpr std::chrono::microseconds kLeastGrace{50}, kMostGrace{400};
 
 // ---- giving way ----------------------------------------------------------------------------
 
 namespace {
 
-// Lets the mutex go until others have had it.
+// Unlocks the mutex until the threads that wait for it have had it.
 void let_in(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
   lock.without([&] {
     for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
@@ -41,11 +41,11 @@ void let_in(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held) {
 // The polling of one thread, from the first turn of a wait to the wait's end.
 class Polling {
  public:
-  // between: called, without the lock, when nothing has moved for some turns; null: nothing.
+  // between: called without the lock after some turns without progress; null: none.
   Polling(const Core& core, void (*between)());
   // Makes progress once. While nothing moves, turns first spin, then yield the core, then sleep for
-  // a moment or until a transport wakes them; yielding and sleeping let the lock go. kLookAtClock:
-  // the caller must look at the job and at the clock before the next turn.
+  // a moment or until a transport wakes them; yielding and sleeping release the lock. kLookAtClock:
+  // the caller must check the job and the clock before the next turn.
   enum class Turn : bool { kPollOn, kLookAtClock };
   Turn turn(Core& core, CoreLock& lock) WEFT_REQUIRES(core_held);
 
@@ -83,7 +83,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
 
 void Polling::give_way(Core& core, CoreLock& lock) {
   const bool yields = idle_ < spins_ + core.tuning.yields;
-  // What is between takes longer than a turn that yields, and most waits end sooner.
+  // `between_` takes longer than a turn that yields, and most waits end sooner.
   if (between_ && (!yields || idle_ % kTurnsBetween == 0)) lock.without(between_);
   if (yields) return lock.without(yield_core);
   fds_.clear();
@@ -129,7 +129,7 @@ bool Waiting::check_deadline(Task* task, Clock::time_point now) {
 
 namespace {
 
-// Whether there is something under way that moves in waits only, and not by a lane.
+// Whether any task progresses only in waits, not by a lane.
 bool others_move_here(const Core& core) WEFT_REQUIRES(core_held) {
   return std::ranges::any_of(core.tasks.all(),
                              [](const Task* task) { return task->group->part_of.record == 0; });
@@ -164,12 +164,12 @@ bool Waiting::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
   return task->over;
 }
 
-// A thread of the program does not poll any more.
+// A thread of the program stops polling.
 inline void Waiting::end_wait(const Task* task, CoreLock& lock) {
   if (!task->polled()) return core_.run_callbacks(lock);
   core_.telemetry->moving();
   core_.run_callbacks(lock);
-  // Where nothing is left to move, waking the progress thread only takes the core from this one.
+  // Without tasks, waking the progress thread would only take the core from this thread.
   if (asleep_ && waiters_ == 0 && !core_.tasks.all().empty()) to_serve_.notify_one();
 }
 
@@ -180,7 +180,7 @@ Status Waiting::wait(Task* op, CoreLock& lock, bool& give_way) {
     wait_until(op, Clock::time_point::max(), lock);
   Status status;
   if (!op->status.ok()) status = std::exchange(op->status, {});
-  // Others of this core may have what they wait for: they come first, not this rank's next call.
+  // Ranks that share this core may have received their data: they run before this rank's next call.
   give_way = core_.oversubscribed && op->polled() && !op->group->one_machine && status.ok() &&
              !op->what().message;
   op->release();
@@ -198,7 +198,7 @@ Status Waiting::wait(Task* op) {
   return status;
 }
 
-// ---- the end of tasks that nobody waits for ------------------------------------------------
+// ---- tasks without a waiting thread --------------------------------------------------------
 
 void Waiting::call_ended(CoreLock& lock) {
   if (lane_thread) return to_call_.notify_one();
@@ -216,17 +216,17 @@ void Waiting::sleep(CoreLock& lock) {
   asleep_ = true;
   if (!core_.links.rails) {
     to_serve_.wait(lock);
-  } else {  // a peer may ask for what was lost with a rail
+  } else {  // a peer may request messages that were lost with a rail
     to_serve_.wait_for(lock, kRailsEvery);
     if (waiters_ == 0 && core_.tasks.all().empty()) core_.links.poll_rails();
   }
   asleep_ = false;
 }
 
-// Programs mostly wait for what they have started, and move it along meanwhile: a second thread
-// that moves it takes the mutex from them, and where cores are scarce, the core. So this one stands
-// back while the program comes by, and looks by naps whether it still does: waking the thread for
-// each call would cost more than a small call.
+// Programs mostly wait for the tasks they have started, and progress them meanwhile: a second
+// polling thread contends for the mutex and, with few cores, for the core. So this thread backs off
+// while the program calls weft, and checks `visits_` between naps: waking the thread for each call
+// would cost more than a small call.
 void Waiting::serve() {
   CoreLock lock(core_.mutex);
   Polling polling(core_, nullptr);
@@ -243,7 +243,7 @@ void Waiting::serve() {
       });
       continue;
     }
-    if (waiters_ > 0 || core_.tasks.all().empty()) {  // whoever waits makes progress for all
+    if (waiters_ > 0 || core_.tasks.all().empty()) {  // a waiting thread progresses all tasks
       sleep(lock);
       continue;
     }

@@ -1,9 +1,9 @@
 // Searches transports and boards for messages of calls that this rank does not run.
 //
-// A message meets its receive by communicator, number of the collective, round and ordinal, so most
-// disagreements end in a receive that gets another head than it expects. Where the ranks' plans
-// have different shapes, a rank may send to a peer that posts no receive; when nothing moves, the
-// peer searches for such messages.
+// A message matches a receive by communicator, number of the collective, round and ordinal, so most
+// disagreements show as a receive that gets an unexpected head. If the ranks' plans have different
+// shapes, a rank may send to a peer that posts no receive; in a stall, the peer searches for such
+// messages.
 #include "coll/tasks/agreement.h"
 
 #include <algorithm>
@@ -16,15 +16,15 @@ namespace {
 // The bits of a tag that identify the communicator and the collective.
 constexpr std::uint64_t kPlaceMask = ~((std::uint64_t{1} << (kRoundBits + kOrdinalBits)) - 1);
 
-// A rank that only sends may be thousands of collectives ahead, where the numbers in tags have come
-// round: what it sends there is of a later collective, and says nothing about this one.
+// A rank that only sends may be thousands of collectives ahead, so that the numbers in tags wrap
+// around: such a message belongs to a later collective and shows no mismatch.
 bool comes_later(const Head& mine, const Head& theirs) {
   constexpr std::uint64_t kLap = std::uint64_t{1} << kSequenceBits;
   const std::uint64_t apart = theirs.about[1] - mine.about[1];
   return apart != 0 && apart >> kSignatureSequenceBits == 0 && apart % kLap == 0;
 }
 
-// counts: those that this rank passed to the vector collective with the head `mine`.
+// counts: this rank's counts in the vector collective with the head `mine`.
 Status differ(const Core& core, const Head& mine, Rank peer, const Head& theirs,
               std::span<const std::size_t> counts = {}) {
   return {Code::kMismatch, disagreement(core.job->rank(), mine, peer, theirs, counts), peer};
@@ -34,7 +34,7 @@ std::span<const std::size_t> counts_of(const Run* run) {
   return run ? run->counts() : std::span<const std::size_t>();
 }
 
-// What a peer sent for the collective of that tag, and nobody receives.
+// Finds an unexpected message of a peer with this tag's collective but another head.
 Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
                   const Run* run = nullptr) WEFT_REQUIRES(core_held) {
   const Core& core = *g.core;
@@ -49,8 +49,8 @@ Status unexpected(const GroupState& g, std::uint64_t tag, const Head& usual,
   return {};
 }
 
-// What peers published on the board of g, in a round that this rank has not read. same: only what
-// has the same number as `mine` counts.
+// Checks the messages that peers published on g's board in a round that this rank has not read.
+// same: only messages with the same number as `mine` count.
 Status unread(const GroupState& g, std::uint32_t round, const Head& mine, bool same,
               std::span<const std::size_t> counts = {}) {
   for (std::size_t i = 0; i < g.ranks.size() && g.board; ++i) {
@@ -96,8 +96,8 @@ Status unexpected_message(const Task& task, const Run* run) {
     if (found.ok()) found = s;
     return found.ok();
   };
-  // What other ranks sent in the user's call that this task is a part of: they passed host memory,
-  // or did not ask for compression. A captured call has no tag; a compressed one may have tag 0.
+  // Other ranks may have run the user's whole call differently: on host memory, or uncompressed. A
+  // captured call has no tag; a compressed one may have tag 0.
   const auto& whole = g.part_of;
   if (whole.record && (whole.tag || whole.what.codec != Codec::kNone) &&
       !(look(unread(*whole.group, whole.group->board_round + 1, whole.head, true)) &&
@@ -119,7 +119,7 @@ Status unexpected_message(const Task& task, const Run* run) {
 Status diverging_on_board(const Task& task, int member) {
   const GroupState& g = *task.group;
   const Head theirs = g.board->head(member, g.board_round);
-  // The peer may be behind: what this rank passed there says more.
+  // The peer may be behind: then compare with this rank's own call of the same number.
   const Past* past = std::ranges::find_if(
       g.past, [&](const Past& p) { return p.head.sign && same_place(p.head, theirs); });
   const Rank peer = g.ranks[static_cast<std::size_t>(member)];
@@ -128,7 +128,7 @@ Status diverging_on_board(const Task& task, int member) {
 }
 
 Status unexpected_of_last(const GroupState& g) {
-  // The last but one: what is left of it had the time of one collective to arrive.
+  // The last but one: its late messages had the time of one collective to arrive.
   const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
   if (past.head.sign == 0) return {};
   const Core& core = *g.core;

@@ -1,24 +1,25 @@
-// Finds out that ranks disagree about the call that they run, and words it with the arguments of
-// both. The caller of each function holds the core's mutex; a Status is ok where no rank disagrees.
+// Detects that ranks disagree about a call; the error has the arguments of both ranks. The caller
+// of each function holds the core's mutex; a Status is ok if no rank disagrees.
 #pragma once
 
 #include "coll/runtime/core.h"
 
 namespace weft {
 
-// After a transfer of the run ended with kMismatch: looks for the peer whose message has another
-// head. Messages may overtake each other, so that head can come after the failure.
+// After a transfer of the run ended with kMismatch: finds the peer whose message has another head.
+// That head can arrive after the failure, because messages may overtake each other.
 Status disputed_call(const GroupState& g, const Run& run) WEFT_REQUIRES(core_held);
-// The same for a message, with head `mine`, to or from the world rank `peer`.
+// As above, for a message with head `mine` to or from the world rank `peer`.
 Status disputed_message(const Core& core, const Head& mine, Rank peer) WEFT_REQUIRES(core_held);
-// Searches for a message, on a link or on a board, of a call that this rank does not run. run: that
-// of a task with a schedule. The search takes long: it is for when nothing moves.
+// Searches links and boards for a message of a call that this rank does not run. run: the run of a
+// task with a schedule. The search is slow: call it only in a stall.
 Status unexpected_message(const Task& task, const Run* run = nullptr) WEFT_REQUIRES(core_held);
-// The call of the member whose message in the board's round differs from that of `task`.
+// The mismatch between `task` and the member's message in the board's round.
 Status diverging_on_board(const Task& task, int member) WEFT_REQUIRES(core_held);
-// After a collective of g: looks for a message of an earlier collective that is over here.
+// After a collective of g: searches for a message of an earlier collective that has ended on this
+// rank.
 Status unexpected_of_last(const GroupState& g) WEFT_REQUIRES(core_held);
-// Looks for such messages of all communicators.
+// As above, for all communicators.
 Status unexpected_at_end(const Core& core) WEFT_REQUIRES(core_held);
 
 }  // namespace weft

@@ -15,12 +15,12 @@
 namespace weft {
 namespace {
 
-// The message is not call.in.
+// Whether the published message differs from call.in.
 bool publishes_product(Collective c, const Call& call) {
   return call.op == RedOp::kPreMulSum && reduces(c);
 }
 
-// The blocks of a vector call's `in`, one after the other: in place, or packed into `packed`.
+// The contiguous blocks of a vector call's `in`: in place, or copied into `packed`.
 const void* in_one_piece(const Call& call, std::vector<std::byte>& packed, std::size_t& bytes) {
   const std::size_t element = size_of(call.type);
   const auto* const in = static_cast<const std::byte*>(call.in);
@@ -41,7 +41,7 @@ const void* in_one_piece(const Call& call, std::vector<std::byte>& packed, std::
   return packed.data();
 }
 
-// `from` has the messages of all members, in which blocks follow each other.
+// Completes a vector call. `from`: the messages of all members, with contiguous blocks.
 void finish_uneven(const GroupState& g, Collective c, const Call& call, Rank root,
                    const void** from) {
   const std::size_t element = size_of(call.type), n = g.ranks.size();
@@ -85,7 +85,7 @@ void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) 
 
 bool board_ready(const GroupState& g) {
   const int n = static_cast<int>(g.ranks.size());
-  for (int i = 1; i < n; ++i) {  // the next neighbour first: not all ranks on one line
+  for (int i = 1; i < n; ++i) {  // next neighbor first: ranks read different lines
     const int member = g.me + i < n ? g.me + i : g.me + i - n;
     if (!g.board->read(member, g.board_round)) return false;
   }
@@ -109,7 +109,7 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
                   static_cast<const std::byte*>(what) + static_cast<std::size_t>(part) * bytes,
                   bytes);
   };
-  // Of what a rank published: all of it, or the block of this one.
+  // The block of each published message that this rank uses.
   const int part = footprint(c).in == Part::kAll ? g.me : 0;
   const Part out = footprint(c, g.me, root).out;
   if (call.is_vector) [[unlikely]] {

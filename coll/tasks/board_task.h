@@ -1,5 +1,5 @@
-// BoardTask: a collective of few bytes among ranks that share memory. Each rank publishes its data
-// on the board, and all ranks read it.
+// BoardTask: a small collective between ranks that share memory. Each rank publishes its data on
+// the board, and all ranks read it.
 #pragma once
 
 #include <utility>
@@ -13,9 +13,9 @@ namespace weft {
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 // Whether every member has published its message of the board's current round.
 bool board_ready(const GroupState& g);
-// How a collective on the board ended on this rank.
+// The result of board_finish().
 struct BoardOutcome {
-  int diverging = -1;  // a member whose call differs from this rank's; out is not written then
+  int diverging = -1;  // a member whose call differs from this rank's: `out` is not written
   bool done() const { return diverging < 0; }
 };
 // Computes this rank's result from the members' messages, once board_ready().
@@ -23,9 +23,9 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
 
 class BoardTask final : public Task {
  public:
-  // Starts the collective with that number, of that record. published: this rank's message is on
-  // the board already, which only the first task of the group can have done. blocks: what the spans
-  // of a vector call point into.
+  // Starts the collective with this number and flight record. published: this rank's message is on
+  // the board already; only possible for the group's first task. blocks: the memory of a vector
+  // call's spans.
   static BoardTask* begin(GroupState& g, Collective collective, const PreparedRef& prepared,
                           std::uint64_t number, std::uint64_t record, const Call& call,
                           std::vector<std::size_t>&& blocks, bool published)

@@ -1,5 +1,5 @@
-// Posts the slices of a message, and takes their ends; the same of an offer and its answer.
-// This file does not know whether the memory is a GPU's.
+// Posts the slices of a message, an offer and its answer, and handles their completions. This file
+// does not know whether the memory is a GPU's.
 #include "coll/tasks/message_task.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kNumberBits = kMessageBit - 2;
 constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kNumberBits) - 1;
 constexpr std::uint64_t kOfferBit = kNumbers + 1, kAnswerBit = kOfferBit << 1;
-// In place of a slice's number, in the id of the transfer.
+// Replaces the slice's number in the id of an offer's transfer; + 1: of an answer's.
 constexpr std::uint32_t kAside = ~std::uint32_t{0} - 1;
 
 }  // namespace
@@ -107,7 +107,7 @@ void MessageTask::post_aside(bool sends, bool answer) {
 }
 
 void MessageTask::post() {
-  // A peer that does not receive yet has to keep what comes: of long messages a little.
+  // A peer without a posted receive must buffer the slices: limit them for long messages.
   constexpr std::uint32_t kSentAhead = 2;
   const std::uint32_t end = sends_ ? std::min(ready_, slices_ - left_ + kSentAhead) : ready_;
   Transfer t;
@@ -152,7 +152,7 @@ Task::Step MessageTask::progress() {
   return left_ == 0 ? Step::kDone : Step::kGoOn;
 }
 
-// A receive of bytes or an offer, whichever did not come.
+// Cancels the receive that got nothing: of the bytes, or of the offer.
 void MessageTask::done() {
   if (sends_ || !may_be_offered_) return;
   core_.links.to(peer_).cancel(id);

@@ -1,8 +1,8 @@
-// MessageTask: one point-to-point message, as one transfer or as a transfer per slice.
+// MessageTask: one point-to-point message, as one transfer or one per slice.
 //
 // Between two ranks of a host that both have a GPU, a sender may offer a message instead of sending
-// its bytes: the offer says where they are, and the receiver takes them from there, or asks for the
-// bytes after all. A receive that does not take offers asks for the bytes.
+// its bytes: the offer contains their location, and the receiver copies them from there, or
+// declines and gets the bytes. A receive without take_offers() declines.
 #pragma once
 
 #include <array>
@@ -20,28 +20,27 @@ inline std::uint32_t slices_of(std::size_t bytes, std::size_t slice) {
 
 class MessageTask final : public Task {
  public:
-  // What an offer says; the transport and the task do not interpret it.
+  // The content of an offer; the transport and the task do not interpret it.
   using Offer = std::array<std::byte, 128>;
   enum class Answer : std::uint8_t { kNone, kTaken, kDeclined };
 
-  // Fixes the message's place among the messages of the pair. peer: a rank of the group. The
-  // caller of both functions holds the core's mutex.
+  // Fixes the message's position in the order of the pair's messages. peer: a rank of the group.
   MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type)
       WEFT_REQUIRES(core_held);
-  // Starts such a message with all its slices. own_rail: of the slices (Transfer::own_rail).
+  // Starts a message with all its slices. own_rail: see Transfer::own_rail.
   static MessageTask* begin(GroupState& group, bool sends, Rank peer, void* data, std::size_t count,
                             DType type, bool own_rail = false) WEFT_REQUIRES(core_held);
 
-  // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
+  // Makes the slices below `end` of the message at `data` ready; may be called repeatedly.
   void let_go(void* data, std::uint32_t end) WEFT_REQUIRES(core_held);
-  // A send: offers the message before its first let_go(), and returns at once.
+  // For a send, before its first let_go(): offers the message. Does not wait.
   void offer(const Offer& offer) WEFT_REQUIRES(core_held);
-  // A send: what the receiver says to the offer. kTaken: the task is over; kDeclined: let_go().
-  // A receive: what it said.
+  // The receiver's answer to the offer. For a send: after kTaken the task is over; after kDeclined,
+  // call let_go().
   Answer answer() const { return answer_; }
-  // A receive, before its first let_go(): the caller answers the offer, by answer().
+  // For a receive, before its first let_go(): the caller will answer the offer with answer().
   void take_offers() { takes_offers_ = true; }
-  // The offer that waits for an answer; nullptr: there is none.
+  // The unanswered offer; nullptr: none.
   const Offer* offered() const {
     return !sends_ && offered_ && answer_ == Answer::kNone ? &offer_ : nullptr;
   }
@@ -50,7 +49,7 @@ class MessageTask final : public Task {
   bool under_way() const { return ready_ > 0 || (sends_ && offered_); }
   std::uint32_t slices_ready() const { return ready_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
-  // Makes `over` get the number of each slice that ends.
+  // Appends the number of each completed slice to `over`.
   void tell_slices(std::vector<std::uint32_t>& over) { slices_over_ = &over; }
 
   void start() override WEFT_REQUIRES(core_held);
@@ -72,13 +71,13 @@ class MessageTask final : public Task {
   const bool sends_;
   const Rank peer_;  // world rank
   const std::size_t bytes_;
-  std::uint64_t number_;  // of the messages to the peer, or from it
+  std::uint64_t number_;  // among the messages to, or from, the peer
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;
   std::vector<std::uint32_t>* slices_over_ = nullptr;
   bool own_rail_ = false;
-  // A send has made an offer, or a receive has one.
+  // offered_: a send has made its offer, or a receive has got one.
   bool may_be_offered_, takes_offers_ = false, offered_ = false;
   Answer answer_ = Answer::kNone;
   Offer offer_ = {};

@@ -1,5 +1,5 @@
-// Runs collectives by plans, a window of them per communicator at once, and keeps tasks set up.
-// This file does not know which algorithm a plan is of.
+// Runs collectives by plans, a window of them per communicator at a time, and caches tasks that are
+// set up. This file does not know a plan's algorithm.
 #include "coll/tasks/schedule_task.h"
 
 #include <fmt/format.h>
@@ -13,19 +13,19 @@
 namespace weft {
 namespace {
 
-// So many collectives of one communicator are under way at once. More would use up the cells and
-// slots that the first ones need to end, and fewer keep a link busy.
+// Collectives of one communicator under way at a time. More would use up the cells and slots that
+// the first ones need to complete, and fewer suffice to keep a link busy.
 constexpr std::uint64_t kWindow = 8;
 
-// So many tasks are kept as they were set up; calls of more bytes look for one with scratch.
+// How many tasks stay set up; calls of more than kLittleScratch bytes prefer one with scratch.
 constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 }  // namespace
 
 // ---- free tasks ----------------------------------------------------------------------------
 
-// Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
-// barrier and an all_reduce do, find what each of them set up. Long ones share one task's scratch.
+// Setting a plan up takes longer than running it over a few bytes. Alternating calls, such as a
+// barrier and an all_reduce, each find their own task. Long calls share one task's scratch.
 void ScheduleTask::find_free(SchedulePool& pool, const Plan& plan, std::size_t bytes) {
   auto& free = pool.free;
   const auto add = [&]() WEFT_REQUIRES(core_held) {
@@ -34,7 +34,7 @@ void ScheduleTask::find_free(SchedulePool& pool, const Plan& plan, std::size_t b
   };
   if (free.empty()) add();
   if (free.back()->run_.bound_to(plan)) return;
-  // Those used last; a burst of asynchronous calls leaves any number behind.
+  // Only the most recent: a burst of asynchronous calls leaves many free tasks.
   const std::span recent = std::span(free).last(std::min(kKeptSetUp, free.size()));
   auto best = std::ranges::find_if(recent, [&](auto* t) { return t->run_.bound_to(plan); });
   if (best == recent.end() && bytes > kLittleScratch)
@@ -61,7 +61,7 @@ ScheduleTask* ScheduleTask::begin(GroupState& group, const PreparedRef& prepared
   task->call = call;
   if (call.is_vector) [[unlikely]]
     task->blocks_ = std::move(blocks);
-  // Where no rank knows how much all send, times of a size say nothing.
+  // If no rank knows the total size, the time is no measurement for a size.
   task->timing = {.algorithm = prepared->timed ? prepared->algorithm : nullptr};
   task->over = task->moved = false;
   if (!task->status.ok()) [[unlikely]]
@@ -78,7 +78,7 @@ void ScheduleTask::release() {
   prepared_.drop();
   if (pool.free.size() < kWindow + kKeptSetUp) [[likely]]
     return pool.free.push_back(this);
-  // Of a burst: what it was set up with is not needed again. Those that are set up come first.
+  // After a burst: resets this task, and puts it where find_free() looks last.
   run_ = {};
   run_.share_scratch(pool.scratch);
   blocks_ = {};
@@ -100,7 +100,7 @@ void ScheduleTask::start() {
 void ScheduleTask::launch() {
   Core& core = *group->core;
   group->running.push_back(this);
-  moved = true;  // it did not stand still: it had no turn
+  moved = true;  // it was queued, not stalled
   core.tasks.enlist(this);
   call.id_high = id;
   const Plan& plan = *prepared_->plan;
@@ -118,7 +118,7 @@ void ScheduleTask::launch() {
 
 Task::Step ScheduleTask::progress() {
   if (!run_.done()) run_.progress();
-  if (compute_ && compute_->busy()) moved = true;  // it waits for no rank
+  if (compute_ && compute_->busy()) moved = true;  // it does not wait for a rank
   if (run_.failure() != Code::kOk) [[unlikely]]
     return Step::kFailed;
   return run_.done() ? Step::kDone : Step::kGoOn;
@@ -127,7 +127,7 @@ Task::Step ScheduleTask::progress() {
 void ScheduleTask::done() {
   Core& core = *group->core;
   group->remember(call.tag, run_.head());
-  // Of a burst of asynchronous calls few are under way at once, and all of them are kept.
+  // After a burst of asynchronous calls many tasks are kept, but only a few run at a time.
   if (core.schedules.all.size() > kKeptSetUp && run_.scratch_bytes() > kLittleScratch)
     run_.leave_scratch();
   if (group->running.front() == this) [[likely]]
@@ -150,7 +150,7 @@ void ScheduleTask::cancel() {
   group->next.clear();
 }
 
-// ---- what others ask -----------------------------------------------------------------------
+// ---- state for the runtime -----------------------------------------------------------------
 
 Rank ScheduleTask::waiting_for() const {
   return id != 0 || group->running.empty() ? run_.waiting_for()
@@ -181,7 +181,7 @@ Status ScheduleTask::failure() const {
 }
 
 Status ScheduleTask::mismatch() const {
-  if (id == 0) return {};  // it waits for the window: nothing of it has been sent
+  if (id == 0) return {};  // it waits for the window: it has sent nothing
   return run_.failure() == Code::kMismatch ? disputed_call(*group, run_)
                                            : unexpected_message(*this, &run_);
 }

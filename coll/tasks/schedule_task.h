@@ -12,8 +12,8 @@ namespace weft {
 class ScheduleTask final : public Task {
  public:
   explicit ScheduleTask(SpareScratch& scratch) { run_.share_scratch(scratch); }
-  // Starts the collective with that number, of that record, on a free task of the core: if possible
-  // on one that is set up for its plan. blocks: the memory that the spans in `call` point to.
+  // Starts the collective with this number and flight record on a free task of the core, if
+  // possible one that is set up for its plan. blocks: the memory that the spans in `call` point to.
   static ScheduleTask* begin(GroupState& group, const PreparedRef& prepared, std::uint64_t number,
                              std::uint64_t record, const Call& call,
                              std::vector<std::size_t>&& blocks) WEFT_REQUIRES(core_held);
@@ -36,17 +36,17 @@ class ScheduleTask final : public Task {
   std::span<const Run::Traffic> traffic() override { return run_.traffic(); }
 
  private:
-  // Brings to the end of pool.free, where there may be none, a task for the plan.
+  // Moves the best task for the plan to the end of pool.free; adds one if there is none.
   static void find_free(SchedulePool& pool, const Plan& plan, std::size_t bytes)
       WEFT_REQUIRES(core_held);
   bool may_start() const;
   void launch() WEFT_REQUIRES(core_held);
 
   Run run_;
-  PreparedRef prepared_;  // of the call, and number_: of the communicator's collectives
+  PreparedRef prepared_;  // of the call; number_ counts the communicator's collectives
   std::uint64_t number_ = 0;
-  Compute* compute_ = nullptr;       // of the group, when the run started
-  std::uint64_t start_ = 0;          // the number among the group's tasks with schedules
+  Compute* compute_ = nullptr;       // group->compute when the run started
+  std::uint64_t start_ = 0;          // its number among the group's tasks with schedules
   std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to
 };
 

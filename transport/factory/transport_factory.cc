@@ -1,5 +1,5 @@
-// Chooses a transport for the rails and makes it. Knows the name and the needs of each transport
-// between hosts, and nothing of how they move bytes.
+// Chooses a transport for the rails and makes it. Knows the name and the requirements of each
+// transport between hosts, but not how they move bytes.
 #include "transport/factory/transport_factory.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ void note_libraries(Place& place, const std::string& asked) {
                                [&](const Nic& nic) { return nic.rdma && nic.no_rc == no_rc; });
   };
   if (some(false) || asked == "verbs") place.no_verbs = why_no_verbs();
-  // Only where it is used: UCX installs signal handlers when it is loaded.
+  // Only if it is used: UCX installs signal handlers when it is loaded.
   if (some(true) || asked == "ucx") place.no_ucx = why_no_ucx();
 }
 
@@ -99,7 +99,7 @@ std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job
                                                const Topology& topology, const Nic& rail,
                                                bool replaceable) {
   if (name == "verbs") return make_verbs_transport(job, topology, rail, replaceable);
-  // A socket for each peer and rail. It may do with fewer: not everybody talks to everybody.
+  // Allow one socket per peer and rail. Fewer may do, since not all pairs communicate.
   (void)allow_files(job.size() * topology.nrails());
   if (name == "ucx") return make_ucx_transport(job, topology, rail);
   return make_tcp_transport(job, topology, rail);

@@ -1,4 +1,4 @@
-// Sends datagrams as letters. Knows nothing of what Rails says in them.
+// Sends datagrams as letters. Does not know their contents.
 #include "transport/rails/datagram_channel_letters.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Sends and receives datagrams over UDP sockets: signs them, and tells their rail and rank. Knows
-// nothing of what Rails says in them.
+// Sends and receives signed datagrams, with their rail and rank, over UDP sockets. Does not know
+// their contents.
 #include "transport/rails/datagram_channel_udp.h"
 
 #include <arpa/inet.h>
@@ -22,11 +22,11 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kSignature = 16;  // of the HMAC's bytes: enough against guessing
-constexpr std::size_t kNonce = 8;       // bytes; rank 0 sends each to all ranks
+constexpr std::size_t kSignature = 16;  // bytes of the HMAC: enough against guessing
+constexpr std::size_t kNonce = 8;       // bytes; all ranks get every rank's nonce
 constexpr int kReads = 64;              // of a rail's socket in one call of receive()
 
-// In front of a datagram; the HMAC, of the header too, is behind it.
+// Precedes a datagram's bytes; the HMAC of header and bytes follows them.
 struct Header {
   std::uint32_t from, to, rail;
   std::uint32_t zero = 0;
@@ -44,7 +44,7 @@ class UdpPaths final : public DatagramChannel {
         ways_(static_cast<std::size_t>(nranks)),
         key_(std::move(key)) {}
 
-  // Opens the sockets and returns a nonce and their ports, or why it cannot.
+  // Opens the sockets and returns a nonce and their ports, or the error after '!'.
   std::string open(const Place& place) {
     std::string ports = hex(random_bytes(kNonce)) + " ";
     std::uint16_t port = 0;  // one for all rails if it is free: equal numbers compress
@@ -89,7 +89,7 @@ class UdpPaths final : public DatagramChannel {
       out += bytes;
       out += hmac_sha256(way.key_out, out).substr(0, kSignature);
       const Address& a = address(to, rail);
-      // Lost where the link is down or the socket is full: that is the contract.
+      // The contract allows loss: if the link is down or the socket buffer is full.
       (void)!sendto(fds_[static_cast<std::size_t>(rail)].get(), out.data(), out.size(),
                     MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&a.bytes), a.length);
     } catch (const std::exception& e) {
@@ -105,7 +105,7 @@ class UdpPaths final : public DatagramChannel {
         from.length = sizeof from.bytes;
         const ssize_t n = recvfrom(fds_[r].get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from.bytes), &from.length);
-        // An ICMP error of an earlier send is reported here, and is not the end.
+        // ECONNREFUSED reports an ICMP error of an earlier send: go on.
         if (n < 0 && errno != ECONNREFUSED) break;
         if (n >= 0 && accept({buffer_.data(), static_cast<std::size_t>(n)}, r, from, datagram)) {
           next_ = r + 1;
@@ -134,13 +134,13 @@ class UdpPaths final : public DatagramChannel {
     return peers_[static_cast<std::size_t>(rank * nrails_ + rail)];
   }
 
-  // What this rank and a peer know of their datagrams.
+  // The keys and counters of datagrams with one peer.
   struct Way {
     std::string key_out, key_in;
     std::vector<std::uint64_t> sent, heard;  // numbers of the last ones, by rail
   };
 
-  // The key is good for one direction of one pair, and for one channel: each rank draws a nonce.
+  // A key is valid for one direction of one pair in one channel, because of the ranks' nonces.
   std::string key_for(Rank from, Rank to) const {
     return derive_key(
         key_, fmt::format("{} {} to {} {}", from, nonces_[static_cast<std::size_t>(from)], to,
@@ -156,8 +156,7 @@ class UdpPaths final : public DatagramChannel {
     return *way;
   }
 
-  // Takes what the peer itself has sent from its own socket to this rank on this rail, and each
-  // datagram once.
+  // Accepts a datagram once, and only from the peer's own socket to this rank on this rail.
   bool accept(std::string_view text, std::size_t rail, const Address& at, Datagram& out) noexcept {
     Header h;
     if (text.size() < sizeof h + kSignature) return false;
@@ -188,7 +187,7 @@ class UdpPaths final : public DatagramChannel {
   int nrails_;
   std::vector<Address> peers_;              // by rank and rail
   std::vector<std::string> nonces_;         // by rank
-  std::vector<std::unique_ptr<Way>> ways_;  // by rank; null: nothing was said so far
+  std::vector<std::unique_ptr<Way>> ways_;  // by rank; null: no datagrams so far
   std::vector<Fd> fds_;                     // by rail
   std::vector<std::string> devices_;
   std::string key_;

@@ -1,4 +1,4 @@
-// The outside of Rails: the transports that users post to (faces), and the queries of their state.
+// The interface of Rails: the transports to which users post (faces), and queries of the state.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using Use = Slot::Use;
 
 namespace {
 
-constexpr int kMostRailsTold = 31;  // by RailsInUse, with a bit to spare for who moves them
+constexpr int kMostRailsTold = 31;  // by RailsInUse; callers may shift its bits by one
 
 class Face final : public Transport, private DeviceMemory {
  public:
@@ -73,7 +73,7 @@ class Face final : public Transport, private DeviceMemory {
   }
 
  private:
-  // Any rail may have to stand in.
+  // True only if every rail reaches the memory: any may have to replace this one.
   bool reaches_gpu(void* data, std::size_t bytes) noexcept override {
     return std::ranges::all_of(s_.inner, [&](const auto& rail) {
       DeviceMemory* const memory = rail->device_memory();
@@ -85,7 +85,7 @@ class Face final : public Transport, private DeviceMemory {
       if (DeviceMemory* const memory = rail->device_memory()) memory->end_buffer(serial);
   }
   Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
-  // Whether the face uses rail r: its own, or a rail that has stood in for another.
+  // Whether the face uses rail r: its own, or one that has carried messages.
   bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }
 
   Rails::State& s_;

@@ -13,10 +13,10 @@
 
 namespace weft {
 
-// The speed of a lane, measured while large messages are under way. There are two measures. A mean
-// of rates mistakes messages that come late, all at once, for speed: on a busy machine equal rails
-// then seem to differ. Bytes over time do not, but charge a fast rail with its waits for a slow
-// one. So bytes over time say whether rails differ, and the mean rate says by how much.
+// The speed of a lane, measured while large messages are under way, in two ways. A mean of rates
+// mistakes late bursts for speed: on a busy machine equal rails then seem to differ. Bytes over
+// time do not, but charge a fast rail with its waits for a slow one. So bytes over time decide
+// whether rails differ, and the mean rate by how much.
 class LaneRate {
  public:
   // A large message is under way. `now` returns the time in us, and is called only when needed.
@@ -24,7 +24,7 @@ class LaneRate {
   void begin(Now now) {
     if (open_++ == 0) busy_since_ = now();
   }
-  // It is over; `bytes` of it count. One measurement takes `measure_bytes`.
+  // The message is over; `bytes` of it count. One measurement takes `measure_bytes`.
   template <class Now>
   void end(std::size_t bytes, std::uint64_t measure_bytes, Now clock) {
     bytes_ += bytes;
@@ -45,20 +45,20 @@ class LaneRate {
   double mean() const { return all_us_ > 0 ? all_bytes_ / all_us_ : 0; }
 
  private:
-  static constexpr double kKept = 7.0 / 8;  // of a measurement, when the next one has come
+  static constexpr double kKept = 7.0 / 8;  // weight of the past at each new measurement
   std::uint32_t open_ = 0;                  // large messages under way, since busy_since_
   std::int64_t busy_since_ = 0, busy_us_ = 0;
   std::uint64_t bytes_ = 0;
-  double all_bytes_ = 0, all_us_ = 0;  // of the last measurements
+  double all_bytes_ = 0, all_us_ = 0;  // decaying sums of the measurements
   double rate_ = 0;
 };
 
 struct RailLane {
   enum class Is : std::uint8_t {
     kUp,
-    kGivenUp,  // by this rank; the peer has not said so yet
-    kDown,     // both ends have given the lane up
-    kOpening,  // the lower rank has asked the peer to open the lane again
+    kGivenUp,  // by this rank; not yet by the peer
+    kDown,     // given up by both ends
+    kOpening,  // the lower rank has asked the peer to reopen the lane
     kReady,    // the higher rank is ready, and waits for the lower rank
   };
   Is is = Is::kUp;
@@ -66,16 +66,16 @@ struct RailLane {
   bool started = false;  // receives of receipts are posted
   bool moved = false;    // a message ended since the last look
   bool suspect = false;
-  bool peer_gave_up = false;  // and `theirs` came with the peer's note
-  std::uint32_t open = 0;     // messages on this lane that this rank waits for
+  bool peer_gave_up = false;  // and `theirs` has arrived
+  std::uint32_t open = 0;     // messages on this lane for which this rank waits
   std::int64_t still_since = 0, down_at = 0;
   std::string cause;
-  std::vector<std::uint64_t> theirs;  // tags that the peer had received when it gave up
+  std::vector<std::uint64_t> theirs;  // tags that the peer had received when it gave the lane up
   std::array<ReceiptStream, Receipt::kStreams> receipts;
   ReceiptDelay delay;
   LaneRate rate;
 
-  // Calls f(tag) for each tag that came here and that the peer may not know of.
+  // Calls f(tag) for each received tag whose receipt the peer may not have.
   template <class F>
   void for_each_kept(F f) const {
     for (const ReceiptStream& stream : receipts) stream.for_each_kept(f);

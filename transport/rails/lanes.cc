@@ -1,4 +1,4 @@
-// Lanes of Rails: takes them out and back, and chooses the lane of each message.
+// Takes lanes of Rails out and back, and chooses the lane of each message.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,18 +17,18 @@ using Use = Rails::State::Slot::Use;
 
 namespace {
 
-// us, where nothing calls for more: until lanes are looked at, and datagrams are read.
+// Intervals in us between two checks of the lanes, and between two reads of datagrams.
 constexpr std::int64_t kLookEvery = 1000, kReadEvery = 200;
 
-// Datagrams that one look reads: a peer's flood keeps nobody from its messages.
+// Datagrams read by one look(), so that a peer's flood does not delay messages.
 constexpr int kMostRead = 256;
 
-// Reads of what a lane has completed before it is given up.
+// Polls of a lane before it is given up, for completions that have arrived.
 constexpr int kLastReads = 64;
 
 }  // namespace
 
-// ---- looking -------------------------------------------------------------------------------
+// ---- checks --------------------------------------------------------------------------------
 
 void Rails::State::look() {
   const std::int64_t now = paths->now_us();
@@ -52,7 +52,7 @@ void Rails::State::look() {
   }
 }
 
-// Nothing is under way with the peer that a look could find, or finish.
+// Whether look() has nothing to do for the peer.
 bool Rails::State::at_rest(const Peer& p) {
   return p.pings.reached() && p.notes.empty() && std::ranges::all_of(p.lanes, [](const Lane& l) {
            return l.is == Lane::Is::kUp && l.open == 0 &&
@@ -89,7 +89,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
     suspicion = suspicion || l.suspect;
   }
   flush_posts();
-  // A peer that does not answer on any path is busy with something else, as far as rails know.
+  // A peer that does not answer on any path is assumed to be busy.
   if (suspicion || probing) {
     const std::int64_t every =
         (suspicion ? options.ping_us : options.probe_us) * p.pings.patience();
@@ -116,7 +116,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
 }
 
-// Nothing comes over the rail, neither messages nor answers.
+// Whether neither messages nor answers arrive over the rail.
 bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
   return now - lane(rank, rail).still_since >= options.dead_us &&
          peer(rank).pings.silent(static_cast<std::size_t>(rail), now, options.dead_us);
@@ -129,7 +129,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   if (l.is != Lane::Is::kUp && l.is != Lane::Is::kReady) return;
   flush_posts();
   Transport& t = *inner[static_cast<std::size_t>(rail)];
-  // What has arrived need not come again.
+  // Messages that have arrived need no replay.
   std::array<Completion, 32> last;
   for (int i = 0; i < kLastReads; ++i) {
     const std::size_t n = t.poll(last);
@@ -163,7 +163,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   if (l.peer_gave_up) settle_lane(rank, rail);
 }
 
-// Both ends have given the lane up: nothing of it can arrive any more, anywhere.
+// Called when both ends have given the lane up: none of its messages can arrive any more.
 void Rails::State::settle_lane(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
   for (const std::uint64_t tag : l.theirs) acknowledged(rank, tag);
@@ -192,7 +192,7 @@ void Rails::State::try_open(Rank rank, int rail, std::int64_t now) {
     return;
   l.down_at = now;
   const std::string mine = inner[static_cast<std::size_t>(rail)]->recovery()->reopen(rank);
-  if (mine.empty()) return;  // again later
+  if (mine.empty()) return;  // retried later
   ++l.generation;
   l.is = Lane::Is::kOpening;
   say_lane(rank, 'O', rail, mine);
@@ -208,7 +208,7 @@ void Rails::State::taken_back(Rank rank, int rail) {
   spread(rank, Why::kLanes);
 }
 
-// ---- what goes where -----------------------------------------------------------------------
+// ---- the choice of lanes -------------------------------------------------------------------
 
 std::vector<int> Rails::State::stripes(Rank rank, int home) const {
   std::vector<int> rails = options.stripes ? options.stripes(rank, home) : std::vector<int>{};
@@ -222,7 +222,7 @@ RailTable Rails::State::table_for(const Peer& p, Rank rank, int home) const {
   std::vector<int> rails = stripes(rank, home);
   std::erase_if(rails, [&](int r) { return !is_up(r); });
   if (rails.empty()) {
-    for (int i = 0; i < nrails(); ++i)  // its own first
+    for (int i = 0; i < nrails(); ++i)  // home first
       if (const int r = (home + i) % nrails(); is_up(r)) rails.push_back(r);
   }
   if (rails.empty()) rails.push_back(home);  // wait for it
@@ -237,8 +237,8 @@ RailTable Rails::State::table_for(const Peer& p, Rank rank, int home) const {
 void Rails::State::spread(Rank rank, Why why) {
   Peer& p = peer(rank);
   const bool always = why == Why::kLanes;
-  // One move at a time. Were a second one under way, a message sent by it could meet a receive that
-  // the first one, read late, then takes away half filled.
+  // One move at a time. With two, a message sent after the second could match a receive that the
+  // first one, if read late, cancels half filled.
   if (p.notes.moves() > 0) {
     p.spread_again = p.spread_again || always;
     return;
@@ -253,8 +253,8 @@ void Rails::State::spread(Rank rank, Why why) {
     changed = true;
     next[static_cast<std::size_t>(home)] = table;
   }
-  // Rails do well without this move, and where no datagram passes (a firewall, the routes) the peer
-  // would never hear of it and wait on the old rail for ever. A later look asks again.
+  // This move is optional, and if datagrams do not pass (a firewall, the routes), the peer would
+  // never learn of it and wait on the old rail forever. So ping first; a later check retries.
   if (changed && why == Why::kRates) {
     p.asked_to_move = attention = true;
     return ping(rank, paths->now_us());

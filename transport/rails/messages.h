@@ -1,4 +1,4 @@
-// The messages of Rails, each from its post to its receipt. Does not know which rail is up.
+// The messages of Rails, from post to receipt. Does not know which rail is up.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ struct RailSlot {
   bool expects = false;   // counted in Rails::State::expected
   bool timed = false;     // kSend: counted in its lane's speed
   std::int8_t rail = -1;  // -1: the message waits for a rail
-  std::int8_t hold = -1;  // kSend: the message's former lane, which is given up and not yet down
-  std::int8_t want = -1;  // kRecv: the rail that the sender named for this tag; -1: the table's
+  std::int8_t hold = -1;  // kSend: the former lane, until it is down at both ends
+  std::int8_t want = -1;  // kRecv: the rail in the sender's note for this tag; -1: the table's
   std::uint8_t home = 0;
   std::uint32_t younger = kNone;  // kSend: the next one with the same tag
-  std::uint16_t nonce = 0;  // rises with every inner post: tells old completions from new ones
+  std::uint16_t nonce = 0;        // incremented by every inner post: identifies old completions
   Receipt::Stream stream = Receipt::kShort;  // kReceiptIn
   std::uint64_t number = 0;  // of a receipt: kReceiptIn in its stream, kReceiptOut in `unsent`
-  Transfer t;                // as the caller gave it; `data` may point to `copy`
+  Transfer t;                // the caller's; `data` may point to `copy`
   Head head;
   std::vector<std::byte> copy;
 };
@@ -39,7 +39,7 @@ struct RailSlot {
 class RailMessages {
  public:
   using Use = RailSlot::Use;
-  static constexpr int kIndexBits = 24;  // of a slot's index in an id of an inner transport
+  static constexpr int kIndexBits = 24;  // for a slot's index in an inner id
   static constexpr std::uint32_t kNone = RailSlot::kNone;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(all_.size()); }
@@ -64,8 +64,8 @@ class RailMessages {
     free_.push_back(s);
   }
 
-  // The id of a slot's message in its inner transport. The upper half alone, by which messages are
-  // cancelled, tells those apart that are there at one time; the lower half tells all apart.
+  // The id of a slot's message in its inner transport. The upper half, used to cancel messages, is
+  // unique among concurrent messages; the lower half distinguishes later ones, too.
   std::uint64_t inner_id(std::uint32_t s) const {
     const std::uint16_t nonce = all_[s]->nonce;
     return std::uint64_t{s | std::uint32_t{nonce} << kIndexBits} << 32 | nonce;
@@ -74,12 +74,13 @@ class RailMessages {
     return static_cast<std::uint32_t>(inner_id >> 32) & ((1u << kIndexBits) - 1);
   }
 
-  // ---- sends without a receipt. `sends` has those to one peer by tag: the oldest one, where a
-  // sender is so far ahead that tags repeat.
+  // ---- sends without a receipt. `sends` has the oldest send to one peer by tag; tags repeat
+  // if a sender is far ahead.
   void keep_send(TagTable& sends, std::uint32_t s);
   void forget_send(TagTable& sends, std::uint32_t s);
   std::size_t kept_sends() const { return kept_sends_; }  // to all peers
-  // Calls f(slot) for the messages with the tag of `oldest`, by age. f may not end any of them.
+  // Calls f(slot) for the messages with the tag of `oldest`, oldest first. f must not end any of
+  // them.
   template <class F>
   void for_each_send(std::uint32_t oldest, F f) const {
     for (; oldest != kNone; oldest = all_[oldest]->younger) f(oldest);

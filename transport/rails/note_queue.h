@@ -1,5 +1,5 @@
-// The notes between this rank and one peer, both directions: numbered, and one at a time. A note is
-// repeated on all paths until the peer acknowledges it. Does not send; knows no contents.
+// The numbered notes between this rank and one peer, in both directions, sent one at a time. A note
+// is repeated on all paths until the peer acknowledges it. Does not send; knows no contents.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ class NoteQueue {
  public:
   struct Note {
     std::uint32_t number;
-    bool move;  // the note says which lanes messages take
+    bool move;  // the note changes the lanes of messages
     std::string body;
   };
 
   // ---- to the peer
-  // Returns whether the note is the first one, to be sent now.
+  // Returns true if the note is the first in the queue and must be sent now.
   bool add(std::string body, bool move) {
     moves_ += move;
     notes_.push_back({next_++, move, std::move(body)});
@@ -29,10 +29,10 @@ class NoteQueue {
   std::size_t size() const { return notes_.size(); }
   const Note& first() const { return notes_.front(); }
   int moves() const { return moves_; }  // among the notes
-  // The first note is sent, or sent again.
+  // The first note was sent or repeated.
   void sent(std::int64_t now) { sent_at_ = now; }
   std::int64_t sent_at() const { return sent_at_; }
-  // The peer has the note of this number; false: that is not the first one.
+  // The peer has acknowledged this number; false: not that of the first note.
   bool acknowledged(std::uint32_t number) {
     if (notes_.empty() || notes_.front().number != number) return false;
     moves_ -= notes_.front().move;
@@ -41,13 +41,13 @@ class NoteQueue {
   }
 
   // ---- from the peer
-  // Returns whether the note of this number is the next one, to be read now.
+  // Returns true if this number is the next one: the caller must read the note.
   bool take(std::uint32_t number) {
     if (number != next_from_peer_) return false;
     ++next_from_peer_;
     return true;
   }
-  // Whether it has been taken, so that the peer is to be told.
+  // Whether the note has been taken and must be acknowledged.
   bool taken(std::uint32_t number) const {
     return static_cast<std::int32_t>(number - next_from_peer_) < 0;
   }

@@ -19,15 +19,15 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
-// More than a peer that follows the protocol makes this rank keep: tags that it told, and notes
-// whose acknowledgement it owes.
+// Limits that a correct peer never exceeds: tags in its notes, and notes that wait for its
+// acknowledgement.
 constexpr std::size_t kMostTold = std::size_t{1} << 20, kMostOwed = 4096;
 
 template <class T>
 void put(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
-// False where the text is at its end; then `value` is as it was.
+// False at the end of the text, and `value` is unchanged.
 template <class T>
 bool get(std::string_view& in, T& value) {
   if (in.size() < sizeof value) return false;
@@ -59,7 +59,7 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
       me, rank);
 }
 
-// Before anything is amiss: can the two ends tell each other, once something is?
+// Checks with pings, before any fault, that datagrams reach the peer.
 void Rails::State::introduce(Rank rank, std::int64_t now) {
   const PeerPings& pings = peer(rank).pings;
   if (!pings.reached() && now - pings.last() >= options.ping_us * pings.first_patience())
@@ -153,9 +153,9 @@ void Rails::State::say_down(Rank rank, int rail) {
   say_lane(rank, 'D', rail, text + tags);
 }
 
-// The tags of messages that are under way where the new tables would not look for them. The peer
-// may have received some, and its receipt be on its way; it knows, as it forgets what it received
-// only when told that its receipts are known, which it is not told while a move is on its way.
+// Sends the tags of messages under way on other lanes than the new tables name. The peer may have
+// received some, with the receipt in flight; it still knows these, since it forgets tags only when
+// their receipts are confirmed, and no confirmations are sent during a move.
 void Rails::State::say_move(Rank rank) {
   Peer& p = peer(rank);
   std::string body(1, 'E');
@@ -175,8 +175,7 @@ void Rails::State::say_move(Rank rank) {
   ++counters.moves;
 }
 
-// A peer that does not follow the protocol is as one that does not answer: what ends is its
-// messages, not this rank's memory.
+// Ignores the datagrams of a peer that violates the protocol, which protects this rank's memory.
 void Rails::State::mute(Rank rank, const char* what) {
   if (std::exchange(peer(rank).muted, true)) return;
   log().error(
@@ -233,7 +232,7 @@ void Rails::State::read_note(Rank rank, std::string_view in) {
         recovery.disconnect(rank);
         return;
       }
-      if (!recovery.connect(rank, in)) {  // the peer has: both start from the beginning
+      if (!recovery.connect(rank, in)) {  // the peer is connected: both start over
         l.is = Lane::Is::kUp;
         return take_out(rank, rail, "it could not be opened again");
       }
@@ -272,14 +271,14 @@ void Rails::State::read_move(Rank rank, std::string_view in, bool last) {
     slot.want = -1;
     const int to = in_rail(p, slot);
     if (slot.rail == to) continue;
-    if (slot.rail >= 0) {  // nothing will come for it there
+    if (slot.rail >= 0) {  // its message will not arrive there
       cancel_inner(s);
       unplace(slot);
     }
     place(s, to);
   }
-  // Too few to be sent by themselves, and where short messages go now nothing may add to them: the
-  // peer would keep these messages for ever, and send them again when others have their tags.
+  // Sends incomplete receipts: on lanes that carry no more short messages, nothing would complete
+  // them. The peer would keep those messages forever, and replay them when their tags are reused.
   for (int r = 0; r < nrails(); ++r)
     if (lane(rank, r).receipts[Receipt::kShort].pending() > 0)
       send_receipt(rank, r, Receipt::kShort);

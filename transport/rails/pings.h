@@ -1,5 +1,5 @@
-// What the pings to one peer have found out: which paths (rails) it answers on, and whether it
-// answers at all. Does not send; knows no lanes and no clock.
+// Statistics of the pings to one peer: on which paths (rails) it answers, if at all. Does not send;
+// knows no lanes and no clock.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace weft {
 
 class PeerPings {
  public:
-  static constexpr int kMostUnanswered = 10;  // pings, until it is said that datagrams do not pass
+  static constexpr int kMostUnanswered = 10;  // pings until datagrams count as blocked
 
   explicit PeerPings(std::size_t rails) : paths_(rails) {}
 
-  // A ping goes out on every path.
+  // A ping was sent on every path.
   void sent(std::int64_t now) {
     last_ = now;
     ++silent_pings_;
@@ -26,17 +26,16 @@ class PeerPings {
   std::int64_t last() const { return last_; }
   // A message of the peer has arrived: it polls.
   void peer_polls() { peer_polled_ = true; }
-  // Counts a ping that a peer that polls has not answered, `every` us after the last one at the
-  // earliest: a peer that never answers is one that datagrams do not reach. Returns their number,
-  // 0 where this ping does not count.
+  // Counts a ping that a polling peer has not answered, at most one per `every` us: datagrams do
+  // not reach a peer that never answers. Returns their number, or 0 if this ping does not count.
   int count_unanswered(std::int64_t now, std::int64_t every) {
     if (reached_ || !peer_polled_ || now - counted_ < every) return 0;
     counted_ = now;
     peer_polled_ = false;
     return ++unanswered_;
   }
-  // An answer to the ping of `sent` has come by path `rail`. Returns whether the peer had been
-  // taken for one that does not answer.
+  // An answer to the ping of time `sent` has arrived on path `rail`. Returns whether the peer
+  // counted as unreachable until now.
   bool answered(std::size_t rail, std::int64_t sent, std::int64_t now) {
     for (std::size_t r = 0; r < paths_.size(); ++r) {
       Path& path = paths_[r];
@@ -47,21 +46,21 @@ class PeerPings {
     silent_pings_ = 0;
     return !std::exchange(reached_, true) && unanswered_ >= kMostUnanswered;
   }
-  bool reached() const { return reached_; }  // the peer has answered, ever
+  bool reached() const { return reached_; }  // the peer has answered at least once
 
-  // Forgets pings that have no answer yet: of all paths, or of one.
+  // Forgets unanswered pings of all paths, or of one.
   void forget() {
     std::ranges::fill(paths_, Path{});
     silent_pings_ = 0;
   }
   void forget(std::size_t rail) { paths_[rail] = {}; }
 
-  // Pings are rarer for a peer that answers none. The factors are of their usual distance.
+  // Factors of the ping interval: larger for a peer that answers no pings.
   std::int64_t patience() const { return 1 + std::min(silent_pings_ / 4, 9); }
   std::int64_t first_patience() const { return 1 + std::min(unanswered_, 9); }
 
-  // Whether no answer comes by this path, and not because the peer is late: it has answered several
-  // times on another one, and long ago.
+  // Whether this path is dead and not only the peer late: the peer has answered several times on
+  // other paths, the first time long ago.
   bool silent(std::size_t rail, std::int64_t now, std::int64_t dead_us) const {
     const Path& path = paths_[rail];
     return path.asked_since != 0 && now - path.asked_since >= dead_us && path.missed >= kMissed &&
@@ -71,7 +70,7 @@ class PeerPings {
   int streak(std::size_t rail) const { return paths_[rail].streak; }  // answers in a row
 
  private:
-  static constexpr int kMissed = 3;  // answers on other paths only, until this one is silent
+  static constexpr int kMissed = 3;  // answers on other paths until this one counts as dead
 
   struct Path {
     std::int64_t asked_since = 0;  // when the oldest unanswered ping was sent; 0: there is none

@@ -1,4 +1,4 @@
-// Which rail each large message of a pair of ranks takes. Knows rates, not lanes.
+// Assigns large messages of a pair of ranks to rails. Knows rates, not lanes.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 
 namespace weft {
 
-inline constexpr int kRailBuckets = 32;  // of large messages, each with a rail of its own
+inline constexpr int kRailBuckets = 32;  // of large messages; each bucket has one rail
 using RailTable = std::array<std::uint8_t, kRailBuckets>;  // the rail of each bucket
 
-// The speeds of a rail (LaneRate): the mean says whether rails differ, the rate by how much.
+// The speeds of a rail (LaneRate): the mean decides whether rails differ, the rate by how much.
 struct RailSpeed {
   int rail = 0;
   double rate = 0, mean = 0;
 };
 
-// Rails take turns in proportion to their rates, so that neighboring buckets are on different ones.
-// Every rail has a bucket at least: a rail that is not used is not measured. Short messages are in
-// the first bucket, which the first rail has. alike: means that differ by less count as equal.
+// Interleaves rails in proportion to their rates, so that neighboring buckets use different rails.
+// Every rail has at least one bucket: an unused rail is not measured. Short messages are in the
+// first bucket, which belongs to the first rail. alike: means that differ by less count as equal.
 inline RailTable rail_table(std::span<const RailSpeed> rails, double alike) {
   RailTable table;
   table.fill(static_cast<std::uint8_t>(rails[0].rail));
@@ -49,7 +49,7 @@ inline RailTable rail_table(std::span<const RailSpeed> rails, double alike) {
   return table;
 }
 
-// Rates are never twice the same: a change by one bucket is none, unless a rail goes or comes.
+// Ignores a change by one bucket, because rates fluctuate, unless a rail is added or removed.
 inline bool nearly_alike(const RailTable& a, const RailTable& b, int rails) {
   int moved = 0;
   for (int r = 0; r < rails; ++r) {

@@ -1,4 +1,4 @@
-// Messages of Rails: posts them to lanes, and keeps each until the peer acknowledges it.
+// Posts messages of Rails to lanes, and keeps each until the peer acknowledges it.
 #include "transport/rails/rails.h"
 
 #include <algorithm>
@@ -35,11 +35,10 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
   caps.tag_bits -= 1;
   own_bit = std::uint64_t{1} << caps.tag_bits;
-  // A view lends memory of the transport, which ends with a rail; and what is staged is read by
-  // peers at a time that nobody knows once a rail has failed.
-  // A rank may go and do something else, without polling, once its sends are complete. So a message
-  // may only go where a move decides if its send completes with the receipt: else the peer might
-  // wait on the old rail for a note that nobody repeats.
+  // No views and no staging: a view lends memory that ends with its rail, and after a failure of a
+  // rail it is unknown when peers read staged memory. Once its sends are complete a rank may stop
+  // polling. So only sends that complete with the receipt may change rails by a move: otherwise the
+  // peer might wait on the old rail for a note that is no longer repeated.
   options.spread_bytes = std::max(options.spread_bytes, options.copied_bytes);
 }
 
@@ -92,7 +91,7 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
   flush_posts();
 }
 
-// Hands a message to a lane, where that is up; else it waits.
+// Posts a message to a lane if that is up; otherwise the message waits.
 void Rails::State::place(std::uint32_t s, int rail) {
   Slot& slot = slots[s];
   const auto r = static_cast<std::size_t>(rail);
@@ -130,7 +129,7 @@ void Rails::State::flush_posts() {
   }
 }
 
-// The message is not on its lane any more.
+// Removes the message from its lane.
 void Rails::State::unplace(Slot& slot) {
   if (slot.rail < 0) return;
   expect_no_more(slot);
@@ -214,7 +213,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       if (slot.acked) {
         finish_send(s);
       } else if (copied(slot.t) && !slot.reported) {
-        // Not earlier: what the transport has not sent yet needs this rank's polls.
+        // Not earlier: until the transport has sent the message, it needs this rank's polls.
         complete(slot, Code::kOk);
         report(slot);
       }
@@ -224,7 +223,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       ReceiptStream& receipts = l.receipts[stream];
       receipts.arrived(slot.t.tag);
       if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
-      const bool late = slot.want >= 0;  // others do not come here any more, see read_move()
+      const bool late = slot.want >= 0;  // the last ones on this lane, see read_move()
       complete(slot, Code::kOk, c.crc);
       unplace(slot);
       slots.free(s);
@@ -261,8 +260,8 @@ void Rails::State::progress() noexcept {
     for (std::size_t i = 0; i < n; ++i) handle(static_cast<int>(r), polled[i]);
   }
   while (!failed.empty()) take_out_failed();
-  // Now: after its last message the caller may stop polling, and the peer's send completes only
-  // with the receipt.
+  // Send them now: after its last message the caller may stop polling, but the peer's send
+  // completes only with the receipt.
   if (!urgent.empty()) send_urgent_receipts(false);
   idle = any ? 0 : idle + 1;
   if (!attention && idle + 1 < options.polls_per_look && polls % 256 != 0) return;
@@ -279,7 +278,7 @@ void Rails::State::take_out_failed() {
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
   Completions& done = faces[static_cast<std::size_t>(f)];
   const bool round = f <= std::exchange(last_polled, f);
-  if (done.empty() && round) progress();  // once for all faces that are polled one after the other
+  if (done.empty() && round) progress();  // once per round over the faces
   return done.hand_out(out);
 }
 
@@ -289,7 +288,7 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
         slot.t.id >> 32 != id_high)
       continue;
-    if (slot.use == Use::kSend && copied(slot.t)) {  // may still go, it needs nothing of the caller
+    if (slot.use == Use::kSend && copied(slot.t)) {  // may still be sent: it has its own copy
       report(slot);
       continue;
     }

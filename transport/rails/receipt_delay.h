@@ -1,4 +1,4 @@
-// How long the receipt of a long message waits for a second one. Knows no tags and no clock.
+// The delay of a long message's receipt, to combine two. Knows no tags and no clock.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace weft {
 
-// Decides how long the receipt of a long message waits for a second tag to go with it. On the wire
-// that saves a packet for each two slices. The sender may wait for the receipt, and so send nothing
-// more: hence not for longer than the next message is likely to take, and where that did not come,
-// not again for a while.
+// Decides how long the receipt of a long message is held for a second tag, which saves one packet
+// per two slices. But the sender may send nothing more until it gets the receipt: so the delay is
+// no longer than the next message is likely to take, and if that did not arrive, receipts are not
+// held for a while.
 class ReceiptDelay {
  public:
   void posted() { ++posted_; }  // a receive of a long message
   void ended() { --posted_; }
-  // A long message has arrived: its receipt is urgent. Returns whether none was before.
+  // A long message has arrived: its receipt is urgent. Returns true if none was urgent before.
   bool arrived(std::size_t bytes, std::int64_t now) {
     const bool last = posted_ == 1 || bytes > kMostHeld;
     const std::int64_t before = std::exchange(came_, last ? 0 : now);
@@ -27,14 +27,14 @@ class ReceiptDelay {
     return !std::exchange(urgent_, true);
   }
   bool urgent() const { return urgent_; }
-  // Returns for how many us the urgent receipt is to be held; 0: send it.
+  // Returns for how many us to hold the urgent receipt; 0: send it.
   std::int64_t hold(std::int64_t now) {
     if (came_ == 0 || patience_ < 0) return 0;
     const std::int64_t left = came_ + kGapsHeld * gap_ - now;
     held_ = left > 0;
     return std::max<std::int64_t>(left, 0);
   }
-  // The receipt goes. in_vain: it was held, and no second tag came.
+  // Called before the receipt is sent. in_vain: it was held, but no second tag arrived.
   bool held() const { return held_; }
   void give_up_holding(bool in_vain) {
     if (patience_ < 0)
@@ -49,16 +49,16 @@ class ReceiptDelay {
 
  private:
   static constexpr std::int64_t kMostGap = 2000;    // us
-  static constexpr int kGaps = 8;                   // the mean is of so many gaps, about
-  static constexpr int kGapsHeld = 3;               // for so many of them one is held
-  static constexpr int kPatience = 8, kInVain = 4;  // in vain one time in five is still worth it
+  static constexpr int kGaps = 8;                   // the mean covers about this many gaps
+  static constexpr int kGapsHeld = 3;               // a receipt is held for this many gaps
+  static constexpr int kPatience = 8, kInVain = 4;  // one time in five in vain still pays
   static constexpr int kImpatience = 64;
-  static constexpr std::size_t kMostHeld = 32 << 10;  // of a longer message it is below 0.3 %
+  static constexpr std::size_t kMostHeld = 32 << 10;  // a packet is below 0.3 % of longer messages
   bool urgent_ = false;              // the peer waits for the tag of a long message
-  bool held_ = false;                // that tag waits for another one to go with it
-  int patience_ = 0;                 // negative: so many tags are not held
+  bool held_ = false;                // the tag is held for a second one
+  int patience_ = 0;                 // negative: number of tags not to hold
   std::uint32_t posted_ = 0;         // long receives
-  std::int64_t came_ = 0, gap_ = 0;  // when one ended (0: none is posted); us between two
+  std::int64_t came_ = 0, gap_ = 0;  // last arrival (0: none is posted); us between two
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Receipts of Rails: the receiver says which messages have come, and the sender forgets these.
+// Receipts of Rails: the receiver acknowledges messages by tag, and the sender drops them.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -45,7 +45,7 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   if (stream == Receipt::kLong) l.delay.sent(receipts.pending());
   if (l.is != Lane::Is::kUp) return;
   do {
-    // While a move is on its way the peer must not forget what it has received: see say_move().
+    // During a move the peer must not forget the tags that it has received: see say_move().
     const ReceiptStream::Outgoing out =
         receipts.next(Receipt::most(stream), peer(rank).notes.moves() == 0);
     const std::uint32_t s = slots.take(Use::kReceiptOut);
@@ -116,13 +116,13 @@ void Rails::State::receipt_came(const Slot& slot) {
 void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {
   std::uint32_t s = peer(rank).sends.find(tag);
   while (s != RailSlot::kNone && slots[s].acked) s = slots[s].younger;
-  if (s == RailSlot::kNone) return;  // given up
+  if (s == RailSlot::kNone) return;  // canceled
   Slot& slot = slots[s];
   slot.acked = true;
   if (!slot.busy) finish_send(s);
 }
 
-// The caller of a copied send is done with it; the copy is kept until its receipt.
+// A copied send is complete for its caller; the copy is kept until its receipt.
 void Rails::State::report(Slot& slot) {
   slot.reported = true;
   if (slot.rail < 0) return;

@@ -1,6 +1,5 @@
-// Receipts of a lane, as far as they need no transport: which tags a receipt carries, what both
-// ends know of each other's receipts, and how long one waits for a second tag. Knows no messages,
-// no ranks and no clock.
+// Receipts of a lane, without the transport: the tags in a receipt, and the confirmation of
+// receipts by the other end. Knows no messages, no ranks and no clock.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +14,30 @@ namespace weft {
 
 // The message that Rails adds to a lane: the tags of messages that have arrived. A lane has two
 // streams of receipts. Tags of short messages wait until there are many; tags of long messages wait
-// for one more at most. A receive knows the length of its message, and so the stream.
+// for one more at most. The length of a receive determines the stream.
 struct Receipt {
   enum Stream : std::uint8_t { kShort, kLong, kStreams };
   static constexpr std::size_t kTags = 30;
   static constexpr std::size_t most(Stream stream) { return stream == kShort ? kTags : 2; }
   static constexpr std::size_t bytes(Stream stream) { return 8 + 8 * most(stream); }
   std::uint32_t count = 0;
-  std::uint32_t confirmed = 0;  // receipts that came from the other end so far, modulo 2^32
+  std::uint32_t confirmed = 0;  // receipts received from the other end, modulo 2^32
   std::array<std::uint64_t, kTags> tags{};
 };
 static_assert(sizeof(Receipt) == Receipt::bytes(Receipt::kShort));
 
 // Both directions of one stream. A tag is kept from its message's arrival until the peer confirms
-// the receipt that carries it: when the lane fails, these are the tags the peer may not know of.
+// the receipt that carries it: when the lane fails, the peer may lack the receipts of these tags.
 class ReceiptStream {
  public:
-  static constexpr std::uint32_t kWindow = 8;  // receives of receipts that are posted
+  static constexpr std::uint32_t kWindow = 8;  // posted receives of receipts
 
   // ---- tags of messages that have arrived here
   void arrived(std::uint64_t tag) { pending_.push_back(tag); }
-  std::size_t pending() const { return pending_.size(); }  // tags that no receipt carries yet
-  // The peer keeps tags until this rank confirms their receipts.
+  std::size_t pending() const { return pending_.size(); }  // tags not yet in a receipt
+  // Whether confirmations are pending: the peer keeps tags until their receipts are confirmed.
   bool owes() const { return owes_; }
-  // Makes the next receipt of up to `most` tags. confirms: it confirms the peer's receipts, too.
+  // Makes the next receipt of up to `most` tags. confirms: the receipt also confirms the peer's.
   struct Outgoing {
     Receipt receipt;
     std::uint32_t number = 0;
@@ -59,7 +58,7 @@ class ReceiptStream {
     out.number = sent_++;
     return out;
   }
-  // Returns how long a tag or a confirmation has waited to be sent; nothing: none waits.
+  // Returns how long a tag or a confirmation has waited to be sent; nullopt: none waits.
   std::optional<std::int64_t> waited(bool may_confirm, std::int64_t now) {
     if (pending_.empty() && !(owes_ && may_confirm)) {
       waits_since_ = 0;
@@ -78,18 +77,17 @@ class ReceiptStream {
     if (ahead < 64) received_ |= std::uint64_t{1} << ahead;
     for (; received_ & 1; received_ >>= 1) ++received_below_;
   }
-  // Takes what a receipt says of this rank's own ones.
+  // Applies a receipt's confirmation of this rank's own receipts.
   void read(const Receipt& receipt) {
     owes_ = owes_ || receipt.count > 0;
     while (!unconfirmed_.empty() &&
            static_cast<std::int32_t>(receipt.confirmed - (sent_ - kept())) > 0)
       unconfirmed_.pop_front();
   }
-  // So many receipts are not confirmed that the peer is to be told, where nothing goes the other
-  // way.
+  // Whether so many of the peer's receipts are unconfirmed that an empty receipt must be sent.
   bool lags() const { return received_below_ - confirmed_ >= 2 * kWindow; }
 
-  // Calls f(tag) for each tag that the peer may not know of.
+  // Calls f(tag) for each tag whose receipt the peer may not have.
   template <class F>
   void for_each_kept(F f) const {
     for (const std::uint64_t tag : pending_) f(tag);

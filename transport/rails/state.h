@@ -1,7 +1,7 @@
-// The state behind Rails (rails.h). rails.cc moves messages, receipts.cc says which have arrived,
+// The state behind Rails (rails.h). rails.cc posts messages, receipts.cc acknowledges them,
 // lanes.cc takes lanes out and back, notes.cc exchanges datagrams between the ends of a pair, and
-// face.cc has the transports of users. What needs no transport is in headers of
-// its own: messages.h, lane.h, receipts.h, pings.h, note_queue.h, rail_table.h.
+// face.cc has the transports of users. Parts without a transport: messages.h, lane.h, receipts.h,
+// pings.h, note_queue.h, rail_table.h.
 #pragma once
 
 #include <array>
@@ -35,23 +35,23 @@ struct Rails::State {
 
   struct Peer {
     std::vector<Lane> lanes;
-    TagTable sends;  // slot by tag: the oldest one, where a sender is so far ahead that tags repeat
+    TagTable sends;  // slot by tag: the oldest, if a sender is so far ahead that tags repeat
     std::vector<Table> out, in;                                                 // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
     PeerPings pings;
     NoteQueue notes;
     bool active = false;         // in State::active
-    bool asked_to_move = false;  // a ping is out whose answer lets large messages move
+    bool asked_to_move = false;  // the answer to a pending ping lets large messages move
     bool muted = false;          // the peer broke the protocol: its datagrams are dropped
-    bool spread_again = false;   // once no move is among the notes
+    bool spread_again = false;   // call spread() when no move is among the notes
 
     explicit Peer(std::size_t rails) : lanes(rails), pings(rails) {}
   };
 
   State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in,
         Rank me, int nranks, const RailsOptions& options_in);
-  // The inner transports end before the memory that they receive into: a receipt may still come.
+  // The inner transports end before the memory that they receive into: a receipt may still arrive.
   ~State() { inner.clear(); }
 
   // ---- rails.cc: messages
@@ -78,8 +78,7 @@ struct Rails::State {
   bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
   // Returns the bucket of a message; the first is the rail's own. Both ends must compute the same.
-  // This function spreads evenly the neighbours among tags that count in their low bits, or in the
-  // bits from the 14th on.
+  // Spreads consecutive tags evenly, whether they count in their low bits or from bit 14 on.
   int bucket(const Transfer& t) const {
     return large(t) && !t.own_rail ? static_cast<int>((t.tag * 5 + (t.tag >> 14)) % kRailBuckets)
                                    : 0;
@@ -105,7 +104,7 @@ struct Rails::State {
   // ---- rails/lanes.cc: lanes
   void look();
   void watch(Rank rank, std::int64_t now);
-  // Looks at the peer's lanes from now on, until nothing is under way with it.
+  // Adds the peer to those that look() checks, until nothing is under way with it.
   void activate(Rank rank, Peer& p) {
     if (!p.active) [[unlikely]] {
       p.active = true;
@@ -117,11 +116,11 @@ struct Rails::State {
   void settle_lane(Rank rank, int rail);
   void taken_back(Rank rank, int rail);
   void try_open(Rank rank, int rail, std::int64_t now);
-  // Why spread() computes anew which rails messages take.
+  // Why spread() recomputes the rails of messages.
   enum class Why {
-    kRates,     // rates may have changed: spread() first asks the peer whether datagrams reach it
-    kAnswered,  // the peer has answered that question
-    kLanes,     // a lane went or came: spread() asks nothing
+    kRates,     // rates may have changed: spread() first pings the peer
+    kAnswered,  // the peer has answered that ping
+    kLanes,     // a lane was taken out or back: no ping first
   };
   void spread(Rank rank, Why why);
   Table table_for(const Peer& p, Rank rank, int home) const;
@@ -158,11 +157,11 @@ struct Rails::State {
   std::uint64_t own_bit;
   std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: no message with this rank so far
   std::vector<Rank> known;                   // the ranks whose peer is not null
-  std::vector<Rank> active;                  // those with something under way
+  std::vector<Rank> active;                  // peers that look() checks
   RailMessages slots;
   std::vector<Completions> faces;            // by rail
   std::vector<std::uint8_t> used;            // rails that are polled
-  std::vector<std::uint32_t> expected;       // by rail: completions and receipts that come soon
+  std::vector<std::uint32_t> expected;       // by rail: completions and receipts expected soon
   std::vector<std::vector<Transfer>> batch;  // by rail
   std::vector<std::pair<Rank, int>> urgent;  // lanes with urgent receipts
   struct Failed {
@@ -172,7 +171,7 @@ struct Rails::State {
     std::string cause;
   };
   std::vector<Failed> failed;  // lanes whose transport reported an error
-  bool attention = false;      // the next poll looks at the lanes
+  bool attention = false;      // the next poll checks the lanes
   bool warned = false;         // the log says that datagrams do not pass
   bool full = false;           // a message was refused: see RailsOptions::most_messages
   int idle = 0;                // polls without a completion since the last look

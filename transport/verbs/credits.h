@@ -1,14 +1,14 @@
-// The credits of one queue pair: they say who may write into whose slots. The arithmetic does not
-// know verbs.
+// The credits of one queue pair, which limit the slots that the sender may fill. Does not know
+// verbs.
 //
 // A queue pair's receiver owns a ring of slots (eager buffers), which the sender fills in order.
-// The receiver frees the slots in the same order, each as soon as it has read the message, for it
-// copies an unexpected one. So two counts describe the ring. Every message of the receiver carries
-// the number of messages that it has ever taken, modulo 2^16; a receiver that owes half a ring of
-// credits and has no message to send sends an empty one.
+// The receiver frees the slots in the same order, each as soon as it has read the message (it
+// copies unexpected ones). So two counts describe the ring. Every message of the receiver carries
+// the total number of messages that it has taken, modulo 2^16; if half a ring of credits is pending
+// and it has no message to send, it sends an empty one.
 //
-// Why no receive request is ever missing (no RNR): each arrival takes one. A receiver reposts its
-// receive requests some at a time, tells credits only of messages whose requests it has reposted,
+// Why a posted receive is never missing (no RNR): each arrival consumes one. A receiver reposts its
+// receive requests in batches, returns credits only for messages whose requests it has reposted,
 // and reposts all before it sends a CTS. So between two reposts at most `slots` messages, one last
 // write per window and kEmptyMessages can arrive; recv_depth() is their sum.
 #pragma once
@@ -26,16 +26,16 @@ class VerbsSendCredits {
     return static_cast<int>(sent_ % slots_);
   }                                                          // the slot that take() returns next
   int take() { return static_cast<int>(sent_++ % slots_); }  // the slot to fill now
-  // Takes the peer's count of messages taken. False: the peer claims more than this rank sent.
+  // Applies the peer's count of messages taken. False: the count exceeds the messages sent.
   bool heard(std::uint16_t count) {
     const auto more = static_cast<std::uint16_t>(count - static_cast<std::uint16_t>(taken_));
     if (more > sent_ - taken_) return false;
     taken_ += more;
     return true;
   }
-  // Takes the peer's count of all messages taken, after the queue pair has ended: messages
-  // [taken(), sent()) are to be sent again. Returns false where the count is below an earlier one
-  // or above the messages sent.
+  // Applies the peer's total count of messages taken after the queue pair has ended: messages
+  // [taken(), sent()) must be resent. Returns false if the count is below an earlier one or above
+  // the messages sent.
   bool resume(std::uint64_t taken) {
     if (taken < taken_ || taken > sent_) return false;
     taken_ = taken;
@@ -50,10 +50,10 @@ class VerbsSendCredits {
 
 class VerbsRecvCredits {
  public:
-  // Receive requests that are reposted together.
+  // Batch size for reposting receive requests.
   static constexpr int kAtOnce = 8;
-  // A burst of messages causes at most two empty messages before the peer learns their credits;
-  // one more may already be under way. The requests of fewer than kAtOnce wait to be reposted.
+  // A burst of messages causes at most two empty messages before the peer learns their credits; one
+  // more may already be under way. Fewer than kAtOnce requests wait to be reposted.
   static constexpr int kEmptyMessages = 4 + kAtOnce - 1;
   static int recv_depth(int slots, int windows) { return slots + windows + kEmptyMessages; }
 
@@ -77,7 +77,7 @@ class VerbsRecvCredits {
  private:
   std::uint64_t slots_;
   std::uint64_t taken_ = 0, told_ = 0;
-  std::uint64_t covered_ = 0;  // of those taken: their receive requests are reposted
+  std::uint64_t covered_ = 0;  // messages taken whose receive requests are reposted
 };
 
 // The 32 bits of immediate data: the kind of arrival, and the sender's count of messages taken.

@@ -1,9 +1,9 @@
-// The datapath of the verbs transport: slots, requests and their completions. Which message meets
-// which receive is in verbs/matching.cc; set-up is in verbs.cc.
+// The datapath of the verbs transport: slots, requests and their completions. Matching is in
+// verbs/matching.cc, set-up in verbs.cc.
 //
 // Each lane (queue pair) collects its work requests in a chain, which one doorbell posts. The last
-// request of a chain is signalled if a long message ends in it, or if a window's worth of requests
-// was not: its completion stands for all before it.
+// request of a chain is signaled if a long message ends in it, or after signal_every_ unsignaled
+// requests: its completion covers all before it.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
@@ -19,8 +19,8 @@ namespace {
 constexpr int kReapAtOnce = 32;
 constexpr int kReapsPerPoll = 4;
 
-// What a completion says of itself: send or receive, the lane and its life, and of a send the
-// lower half of its number. A queue pair that is gone may have left completions behind.
+// The wr_id: send or receive, the lane and its life, and for a send the lower half of its number.
+// The life identifies completions left behind by a destroyed queue pair.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
 constexpr int kLaneBits = 20, kLifeBits = 11;
 static_assert(1 + kLaneBits + kLifeBits == 32);
@@ -30,7 +30,7 @@ constexpr std::uint64_t request_id(std::uint32_t lane, std::uint32_t life, std::
          std::uint64_t{lane} << 32 | number;
 }
 
-// Codes that say: no answer from the other end. The others are a device's word about a request.
+// Codes that mean: no answer from the peer. All others are errors of a device about a request.
 bool peer_is_silent(ibv_wc_status status) {
   return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ||
          status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RESP_TIMEOUT_ERR;
@@ -38,7 +38,7 @@ bool peer_is_silent(ibv_wc_status status) {
 
 }  // namespace
 
-// All that is said about one tag goes one way, so that it stays in order.
+// All messages of one tag use the same lane, so that they stay in order.
 VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
   if (peer.lanes.empty()) make_lanes(peer);
   if (peer.lanes.size() == 1) return *peer.lanes[0];
@@ -66,7 +66,7 @@ void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
 
 // ---- out -----------------------------------------------------------------------------------
 
-// A message goes into its slot at once where nothing is before it, and else waits in the queue.
+// Copies a message into its slot if nothing is queued before it; otherwise queues it.
 void VerbsTransport::push(Lane& lane, const Queued& message) {
   Peer& peer = *lane.peer;
   connections_->use(peer);
@@ -83,16 +83,14 @@ bool VerbsTransport::room(const Lane& lane) const {
   return lane.posted - lane.done < static_cast<std::uint64_t>(settings_.send_depth);
 }
 
-// Whether the next slot can be filled: its staging is free once the device is done with what was
-// sent from it before.
+// Whether the next slot can be filled: the last send from its staging must be complete.
 bool VerbsTransport::ready(const Lane& lane) const {
   return lane.qp && lane.send_credits.available() && room(lane) &&
          lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
 }
 
 void VerbsTransport::pump(Lane& lane) {
-  // A full chain goes out between two messages: where the device refuses it, nothing is left of the
-  // queues.
+  // Posts a full chain between two messages, because a refusal by the device clears the queues.
   const auto goes_on = [&] {
     if (lane.chained == kChain) ring_doorbell(lane);
     return lane.qp != nullptr;
@@ -133,16 +131,16 @@ void VerbsTransport::send_slot(Lane& lane, std::size_t slot, std::size_t bytes) 
   lane.slot_request[slot] = lane.payload = lane.posted;
 }
 
-// Long messages are written in parts of at least so many bytes, over several queue pairs.
+// Long messages are split over several queue pairs, in parts of at least kLeastPart bytes.
 int VerbsTransport::parts_of(std::size_t bytes) const {
   constexpr std::size_t kLeastPart = 64u << 10;
   const auto most = static_cast<std::size_t>(settings_.qps);
   return static_cast<int>(std::clamp<std::size_t>(bytes / kLeastPart, 1, most));
 }
 
-// The next piece of a part of a long message, straight from where it is to where it belongs; after
-// the last one, an empty write tells of it. Networks that route packet by packet may deliver plain
-// writes in any order, but not a write that tells of its arrival.
+// Chains a zero-copy write of the next piece of a long message's part; after the last piece, an
+// empty write with immediate data. Networks with adaptive routing may reorder plain writes, but not
+// a write with immediate data.
 void VerbsTransport::write_on(Lane& lane) {
   Writing& w = lane.writing.front();
   LongSend& send = long_sends_.at(w.number);
@@ -159,7 +157,7 @@ void VerbsTransport::write_on(Lane& lane) {
   lane.writing.pop_front();
 }
 
-// A write of these bytes, at the end of the lane's chain.
+// Appends a write of these bytes to the lane's chain.
 ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t bytes,
                                    std::uint32_t lkey) {
   if (lane.chained == kChain) ring_doorbell(lane);
@@ -190,8 +188,8 @@ void VerbsTransport::ring_doorbell(Lane& lane) {
   if (n == 0 || !lane.qp) return;
   for (int i = 0; i + 1 < n; ++i)
     lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
-  // A long message ends with its acknowledgement. Nobody waits for that of other requests, but
-  // their places and slots must come free.
+  // A long message completes with its acknowledgement. Other requests need none, except to free
+  // their queue entries and slots.
   if (signal || lane.posted - lane.signalled >= signal_every_) {
     lane.chain[static_cast<std::size_t>(n) - 1].send_flags |= IBV_SEND_SIGNALED;
     lane.signalled = lane.posted;
@@ -202,7 +200,7 @@ void VerbsTransport::ring_doorbell(Lane& lane) {
     fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
 }
 
-// Asks for the acknowledgement of requests [0, upto): its completion is that of an empty write.
+// Requests the acknowledgement of requests [0, upto), by a signaled empty write.
 void VerbsTransport::mark(Lane& lane, std::uint64_t upto) {
   if (!lane.qp || lane.signalled >= upto || !room(lane)) return;
   chain(lane, nullptr, 0, 0);
@@ -267,7 +265,7 @@ std::size_t VerbsTransport::reap() noexcept {
 void VerbsTransport::on_completion(const ibv_wc& completion) {
   Lane& lane = lanes_[completion.wr_id >> 32 & ((1u << kLaneBits) - 1)];
   const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
-  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a queue pair given up
+  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a destroyed queue pair
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     if (lane.peer->link == Link::kClosed) {  // see interrupt()
       lane.drained = lane.drained || !(completion.wr_id & kIsSend);
@@ -288,7 +286,7 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
   }
 }
 
-// This request and all before it are over.
+// Completes this request and all before it.
 void VerbsTransport::on_sent(Lane& lane, std::uint32_t request) {
   lane.done += static_cast<std::uint32_t>(request - static_cast<std::uint32_t>(lane.done)) + 1u;
   while (!lane.writes.empty() && lane.writes.front().first < lane.done) {
@@ -306,7 +304,7 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   Peer& peer = *lane.peer;
   ++lane.receives;
   connections_->use(peer);
-  if (peer.link == Link::kConnected) connections_->open(peer);  // it sends once both ends are
+  if (peer.link == Link::kConnected) connections_->open(peer);  // so both ends are connected
   touch(lane);
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
@@ -326,7 +324,7 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
   if (armed_) {
     armed_ = false;
     for (VerbsCq& queue : queues_) queue.disarm();
-    quiet_polls_ = kQuietPolls;  // the device may have woken us to report
+    quiet_polls_ = kQuietPolls;  // an asynchronous event may have woken the thread
   }
   connections_->poll();
   if (reap() > 0)
@@ -341,7 +339,7 @@ bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
   for (VerbsCq& queue : queues_)
     if (!queue.arm()) return false;
   armed_ = true;
-  // What came before arming wakes nobody.
+  // Completions from before arming do not wake the thread.
   if (reap() > 0) return false;
   for (VerbsCq& queue : queues_) fds.push_back(queue.fd());
   fds.push_back(device_->report_fd());

@@ -24,9 +24,9 @@
 namespace weft {
 namespace {
 
-// Before Linux 5.12 a page that is registered stays with the NIC when the process forks and writes
-// to it, and the process goes on with a copy. The library keeps such pages from children, if it is
-// told before anything else; later kernels need nothing.
+// Before Linux 5.12, if a process forks and then writes to a registered page, it gets a copy, and
+// the NIC keeps the old page. ibv_fork_init(), called first, keeps registered pages out of
+// children; later kernels do not need it.
 struct DeviceList {
   int count = 0;
   ibv_device** list = nullptr;
@@ -48,7 +48,7 @@ struct DeviceList {
       fmt::format("verbs: {}: {} failed: {}; {}", where, what, std::strerror(error), remedy));
 }
 
-// The codes of InfiniBand's PortInfo are bits; 0 for one that is none of them.
+// Decodes InfiniBand's one-bit PortInfo codes; 0: unknown.
 template <class T, std::size_t kCodes>
 T decoded(std::uint8_t code, const T (&values)[kCodes]) {
   const auto bit = static_cast<std::size_t>(std::countr_zero(code));
@@ -137,7 +137,7 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
                          devices.list[i]->dev_name));
   }
   if (!context_) {
-    // In a container sysfs may show the host's devices.
+    // In a container sysfs may list the host's devices.
     std::error_code ignored;
     const bool shown = std::filesystem::exists("/sys/class/infiniband/" + name, ignored);
     const std::string why = shown ? sysfs::why_not_opened("/sys", "/dev", name) : "";
@@ -157,7 +157,7 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
     if (const int error = ibv_query_device(context_, &limits_))
       refuse(where(), "ibv_query_device", error, "is the driver loaded?");
     open_port();
-    // Looked at without waiting.
+    // Non-blocking: ibv_get_async_event() must not block poll().
     fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
     errno = 0;
     domain_ = ibv_alloc_pd(context_);
@@ -171,7 +171,7 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
 
 VerbsDevice::~VerbsDevice() { close(); }
 
-// Devices that refuse either go on with domain_ and its locks.
+// If the device refuses either, domain_ with its locks is used.
 void VerbsDevice::make_thread_domain() noexcept {
   ibv_td_init_attr thread{};
   thread_ = ibv_alloc_td(context_, &thread);
@@ -351,7 +351,7 @@ VerbsCq::VerbsCq(const VerbsDevice& device, int depth, bool channel) {
   if (channel) {
     channel_ = ibv_create_comp_channel(device.context());
     if (!channel_) refuse(device.where(), "ibv_create_comp_channel", errno, "raise `ulimit -n`");
-    // Looked at without waiting.
+    // Non-blocking: ibv_get_cq_event() must not block disarm().
     fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   }
   if (device.one_thread()) {
@@ -386,7 +386,7 @@ void VerbsCq::disarm() noexcept {
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   while (channel_ && ibv_get_cq_event(channel_, &cq, &context) == 0) ++unacknowledged_;
-  // Acknowledging takes a lock: acknowledge this many events at once.
+  // Acknowledging takes a lock, so acknowledge events in batches.
   if (unacknowledged_ < 64) return;
   ibv_ack_cq_events(cq_, unacknowledged_);
   unacknowledged_ = 0;

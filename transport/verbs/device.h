@@ -29,7 +29,7 @@ struct VerbsPort {
   int mtu = 0;  // bytes: the port's, or the settings' smaller value
   bool ethernet = true;
   std::uint16_t pkey = kEveryPartition;  // of the partition that queue pairs are in
-  std::vector<Gid> gids;                 // candidates(), or the one GID that the settings name
+  std::vector<Gid> gids;                 // candidates(), or the GID of settings.gid_index
 
   std::string encode() const;
   static VerbsPort decode(std::string_view text);  // throws Error
@@ -39,7 +39,7 @@ struct VerbsPort {
 struct VerbsReport {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
   int port = 0;            // the port that the event concerns
-  ibv_qp* pair = nullptr;  // the queue pair that the event concerns; may be gone already
+  ibv_qp* pair = nullptr;  // the queue pair that the event concerns; may be destroyed already
 };
 
 class VerbsDevice {
@@ -54,29 +54,29 @@ class VerbsDevice {
   const VerbsSettings& settings() const { return settings_; }
   ibv_context* context() const { return context_; }
   ibv_pd* domain() const { return domain_; }
-  // The domain that queue pairs and completion queues are made in: one whose objects one thread at
-  // a time uses, so that the driver takes no locks, or domain() where the device has none.
+  // The domain of queue pairs and completion queues: a thread domain, whose objects are used by one
+  // thread at a time without locks in the driver, or domain() if the device has none.
   ibv_pd* queue_domain() const { return parent_ ? parent_ : domain_; }
   bool one_thread() const { return parent_ != nullptr; }
   int port_number() const { return port_number_; }
   int pkey_index() const { return pkey_index_; }
   const VerbsPort& port() const { return port_; }
-  // Reads the port again: a link that was down may have come back with other addresses. Throws
-  // Error if the port is down.
+  // Reads the port again: its addresses may have changed while the link was down. Throws Error if
+  // the port is down.
   void refresh() { open_port(); }
   const ibv_device_attr& limits() const { return limits_; }
   bool is_software() const { return limits_.vendor_id == kSoftRoce; }  // rdma_rxe
   std::size_t max_message() const { return max_message_; }
-  double rate_gbps() const { return rate_gbps_; }  // the port's rate by its driver; 0: unknown
+  double rate_gbps() const { return rate_gbps_; }  // the driver's rate of the port; 0: unknown
   // Returns the access flag that lets the device place peers' RDMA writes in any order, or 0.
   int relaxed() const { return settings_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0; }
   // Names the port: "device mlx5_0 port 1".
   std::string where() const;
 
-  // Takes the device's next asynchronous event, mostly of a failed port or queue pair. False: there
-  // is none. Never waits.
+  // Reads the device's next asynchronous event, mostly a failed port or queue pair. False: there is
+  // none. Does not block.
   bool next_report(VerbsReport& report) noexcept;
-  int report_fd() const { return context_->async_fd; }  // readable when an event waits
+  int report_fd() const { return context_->async_fd; }  // readable if an event waits
   bool port_active() const noexcept;                    // the port's state now
 
  private:
@@ -120,7 +120,7 @@ class VerbsMemory {
   ibv_mr* region_;
 };
 
-// A completion queue, without locks where the device is one_thread(); `channel` gives it a file
+// A completion queue, without locks if the device is one_thread(); `channel`: with a file
 // descriptor to sleep on.
 class VerbsCq {
  public:
@@ -131,15 +131,15 @@ class VerbsCq {
 
   ibv_cq* handle() const { return cq_; }
   int depth() const { return depth_; }
-  // Takes up to out.size() completions and returns their number; -1: the device failed.
+  // Reads up to out.size() completions and returns their number; -1: the device failed.
   int poll(std::span<ibv_wc> out) noexcept {
     return ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
   }
-  // Makes the next completion turn fd() readable. The caller polls once more after this, for
-  // earlier completions do not. False: the device refused.
+  // Makes fd() readable at the next completion. Poll once more after this: earlier completions do
+  // not make it readable. False: the device refused.
   bool arm() noexcept;
   int fd() const { return channel_ ? channel_->fd : -1; }
-  // Takes the events that made fd() readable; never waits.
+  // Consumes the events that made fd() readable; does not block.
   void disarm() noexcept;
 
  private:
@@ -155,7 +155,7 @@ class VerbsCq {
 // acknowledging: ...".
 std::string verbs_cause(ibv_wc_status status, std::uint32_t vendor_error = 0);
 
-// Whom an asynchronous event concerns. kNobody: nothing has failed.
+// The scope of an asynchronous event. kNobody: nothing has failed.
 enum class VerbsScope : std::uint8_t { kNobody, kQueuePair, kPort, kDevice };
 VerbsScope scope_of(ibv_event_type type) noexcept;
 // Whether the port may have other addresses or partitions after the event.

@@ -1,4 +1,4 @@
-// Puts completion codes and device events into words. Does not know which peer they concern.
+// Explains completion codes and device events. Does not know which peer they concern.
 #include <fmt/format.h>
 
 #include <utility>

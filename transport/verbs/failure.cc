@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Ends the connections with a peer and every transfer with it. The queue pairs are destroyed, so
-// that no device reads from or writes to the transfers' memory from here on.
+// Ends the connection with a peer and every transfer with it. Destroys the queue pairs, so that no
+// device accesses the transfers' memory any more.
 void VerbsTransport::fail(VerbsConnection& c, Code code, const std::string& why) noexcept {
   Peer& peer = peer_in(c);
   if (!peer.failure.ok()) return;
@@ -19,12 +19,12 @@ void VerbsTransport::fail(VerbsConnection& c, Code code, const std::string& why)
   end_all(peer, code, true);
 }
 
-// What a peer of this build never says. Nothing more that it says is looked at.
+// Fails a peer whose messages are impossible for the same build, and ignores the rest of them.
 void VerbsTransport::refuse(Peer& peer, const char* what) noexcept {
   fail(peer, Code::kTransport, fmt::format("{}: do all ranks run the same build of weft?", what));
 }
 
-// `told`: the transfers complete with the code; otherwise they are forgotten.
+// `told`: the transfers complete with the code; otherwise they are dropped.
 void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   const auto end = [&](std::uint64_t id) {
     if (told) complete(id, code);
@@ -53,7 +53,7 @@ void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   peer.windows_used = 0;
 }
 
-// Ends the queue pair; what waits to be sent stays.
+// Ends the queue pair; queued messages stay.
 void VerbsTransport::end_lane(Lane& lane) noexcept {
   if (lane.qp) lane.qp->stop();
   lane.qp.reset();
@@ -64,8 +64,8 @@ void VerbsTransport::end_lane(Lane& lane) noexcept {
   lane.done = lane.signalled = lane.payload = lane.posted;
 }
 
-// Ends the transfers that are given up, if no device has a part of them. Returns whether others
-// are left, half sent or half received.
+// Ends the canceled transfers that no device works on. Returns whether half sent or half received
+// ones are left.
 template <class Which>
 bool VerbsTransport::half_done(Peer& peer, Which given_up) {
   peer.matching.cancel([&](const Transfer& t) { return given_up(t.id); });
@@ -77,7 +77,7 @@ bool VerbsTransport::half_done(Peer& peer, Which given_up) {
   bool half_done = false;
   for (Window& window : peer.windows) {
     if (!window.used || !given_up(window.receive.transfer.id)) continue;
-    // A CTS that has not been sent yet is taken back.
+    // Withdraws a CTS that has not been sent yet.
     const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
     auto& queue = lane_of(peer, window.receive.transfer.tag).queue;
     const auto gone = std::erase_if(queue, [&](const Queued& message) {
@@ -99,11 +99,11 @@ bool VerbsTransport::half_done(Peer& peer, Which given_up) {
   return half_done;
 }
 
-// Only the end of its queue pairs makes the devices let go of what is half done. The transfers of
-// others go on over new ones; where another rail stands in, over that.
+// Only destroying the queue pairs stops the devices from accessing half-done transfers. Other
+// transfers continue over new queue pairs, or over another rail that replaces this one.
 void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
   connections_->read_letters();
-  reap();  // what is over need not be broken off
+  reap();  // completed transfers need no interruption
   const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& peer : peers_) {
     if (peer.rank == rank_ || !peer.failure.ok() || !half_done(peer, given_up)) continue;
@@ -126,7 +126,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
   flush();
 }
 
-// True when nothing of this long message has been handed to the device, and it will not be.
+// Takes a long message back if the device has none of it yet; false: it has.
 bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
   const LongSend& send = long_sends_.at(number);
   if (send.state == LongSend::State::kWriting) {
@@ -149,18 +149,19 @@ bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
 
 void VerbsTransport::look_around() noexcept {
   hear_device();
-  for (Peer& peer : peers_) ease(peer);  // messages of others may have been taken
+  for (Peer& peer : peers_) ease(peer);  // tasks may have received unexpected messages
   flush();
 }
 
-// What the device reports of its own accord, by which also who only receives notices.
+// Handles the device's asynchronous events, from which a rank that only receives learns of
+// failures.
 void VerbsTransport::hear_device() noexcept {
   quiet_polls_ = 0;
   for (VerbsReport report; device_->next_report(report);) {
     const VerbsScope scope = scope_of(report.type);
     const std::string why = verbs_cause(report.type);
     log().debug("verbs: rank {}: {} reports {}", rank_, where_, ibv_event_type_str(report.type));
-    // Connections made from now on go by the port's addresses of now.
+    // New connections use the port's new addresses.
     if (changes_address(report.type)) {
       try {
         device_->refresh();
@@ -168,8 +169,8 @@ void VerbsTransport::hear_device() noexcept {
         log().debug("verbs: rank {}: {}: {}", rank_, where_, e.what());
       }
     }
-    // A link that is back already does no harm. One that is not may be, before the retries are
-    // exhausted: only where another rail stands in is that not waited for.
+    // A port that is active again needs no action. One that is down may return before the retries
+    // are exhausted: unless another rail can replace it, wait for that.
     if (scope == VerbsScope::kNobody) continue;
     if (scope == VerbsScope::kPort &&
         (report.port != device_->port_number() || !replaceable_ || device_->port_active()))

@@ -68,8 +68,8 @@ std::vector<Gid> candidates(std::vector<Gid> table) {
 }
 
 std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> theirs) {
-  // In terms that do not depend on who asks: kind, whether packets get there, prefix, and the two
-  // addresses in order.
+  // Symmetric, so that both ends choose alike: kind, reachability, prefix, and the two addresses in
+  // order.
   const auto merit = [](const Gid& a, const Gid& b) {
     const bool lost = routed({a, b}) && (routable_lid(a) == 0 || routable_lid(b) == 0);
     return std::tuple(a.kind, lost, -common_prefix(a.bytes, b.bytes), std::min(a.bytes, b.bytes),

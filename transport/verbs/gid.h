@@ -1,9 +1,9 @@
 // Chooses the addresses (GIDs) and the partition that two RDMA ports use with each other. Pure
 // functions on tables, which do not know devices.
 //
-// The index of a GID means nothing on another host: a new address shifts the indices. So both ends
-// exchange the GIDs themselves, and both choose the same pair: the best kind that both have, and of
-// that kind the pair with the longest common prefix (the same subnet).
+// A GID's index is local to a host, and new addresses shift it. So the ends exchange the GIDs
+// themselves, and both choose the same pair: of the best common kind, the pair with the longest
+// common prefix (the same subnet).
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Gid {
   GidBytes bytes{};
 };
 
-enum class GidType : std::uint8_t { kInfiniBand, kRoce1, kRoce2 };  // the kernel's words
+enum class GidType : std::uint8_t { kInfiniBand, kRoce1, kRoce2 };  // the kernel's types
 GidKind kind_of(GidType type, const GidBytes& bytes) noexcept;
 
 // Writes "10.0.0.1", or the eight groups of IPv6.
@@ -52,8 +52,8 @@ std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> the
 // True if the ports are in different InfiniBand subnets: packets between them need a GRH.
 bool routed(const GidPair& pair) noexcept;
 
-// Returns the LID by which the routers of other subnets reach a port: the subnet manager writes it
-// into a site-local GID of the port, fec0:0:LID:subnet. 0: this GID holds none.
+// Returns the LID with which routers of other subnets reach a port: the subnet manager writes it
+// into a site-local GID of the port, fec0:0:LID:subnet. 0: this GID has none.
 std::uint16_t routable_lid(const Gid& gid) noexcept;
 
 // Partition keys: the lower 15 bits name a partition, the upper bit says whether the port is a full

@@ -1,5 +1,5 @@
-// Bounce buffers of pinned host memory, for GPU memory that the HCA does not reach.
-// Does not know peers or queues.
+// Bounce buffers of pinned host memory, for GPU memory that the HCA cannot access. Does not know
+// peers or queues.
 #include "transport/verbs/gpu.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ VerbsGpu::Stage VerbsGpu::stage(std::size_t bytes) {
     throw;
   }
   made_.emplace(data, whole);
-  free_.reserve(made_.size());  // giving one back never allocates
+  free_.reserve(made_.size());  // so that Give does not allocate
   return {data, Give{this}};
 }
 

@@ -1,5 +1,5 @@
-// GPU memory in the verbs transport. The HCA reaches GPU memory directly where the kernel registers
-// it (VerbsMemory: dma-buf or nvidia_peermem); elsewhere this class copies the bytes through bounce
+// GPU memory in the verbs transport. The HCA accesses GPU memory directly if the kernel registers
+// it (VerbsMemory: dma-buf or nvidia_peermem); otherwise this class copies the bytes through bounce
 // buffers of pinned host memory. One thread uses an object at a time.
 #pragma once
 
@@ -19,7 +19,7 @@ class VerbsGpu {
   VerbsGpu(const VerbsGpu&) = delete;
   VerbsGpu& operator=(const VerbsGpu&) = delete;
 
-  // True if `data` is memory that only a GPU may touch.
+  // True if `data` is memory that the CPU must not access.
   static bool owns(const void* data) noexcept {
     Device* const gpus = device();
     return gpus != nullptr && data != nullptr && gpus->residence(data).kind == MemoryKind::kDevice;
@@ -38,8 +38,8 @@ class VerbsGpu {
   // object. Throws Error.
   Stage stage(std::size_t bytes);
 
-  // Whether to ask the kernel to register GPU memory. It refuses for want of a module, always, or
-  // of memory or keys, for a while: after kRefusals in a row weft asks for one transfer of kEvery.
+  // Whether to try to register GPU memory. The kernel refuses permanently without a module, or
+  // temporarily without memory or keys: after kRefusals in a row only one transfer in kEvery tries.
   bool asks() noexcept { return refusals_ < kRefusals || ++skipped_ % kEvery == 0; }
   void registered() noexcept { refusals_ = 0; }
   int refused() noexcept { return ++refusals_; }

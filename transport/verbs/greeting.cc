@@ -1,4 +1,4 @@
-// Compares what the ranks of a rail say of themselves. Does not know how they say it.
+// Compares the greetings of the ranks of a rail. Does not know how they are exchanged.
 #include "transport/verbs/greeting.h"
 
 #include <fmt/format.h>
@@ -16,11 +16,11 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kLeastSlot = 1024;
-// Messages of 8 KiB go without RTS and CTS, however many rails and ranks there are: a rank that
-// uses more peers at once than there are places closes connections, but most use a few.
+// Keeps messages of 8 KiB eager, regardless of the number of rails and ranks. A rank that uses more
+// peers than places closes connections, but most ranks use few.
 constexpr std::size_t kGoodSlot = (8u << 10) + (kVerbsFrontBytes + kLine - 1) / kLine * kLine;
 
-// Throws Error where two ranks do not agree; `slot` is the least of the slots so far.
+// Throws Error if two ranks do not agree; `slot` is the smallest slot so far.
 void compare(const VerbsGreeting& a, Rank rank, const VerbsGreeting& b, const std::string& whose,
              std::uint32_t& slot) {
   const auto same = [&](const char* variable, std::uint32_t mine, std::uint32_t theirs) {
@@ -107,7 +107,7 @@ VerbsShape verbs_shape(const VerbsSettings& s, double rate_gbps, int nranks, int
   shape.slot_bytes = s.slot_bytes ? s.slot_bytes : slot_bytes_for(rate_gbps);
   const std::size_t budget = kVerbsMemory / 2 / static_cast<std::size_t>(std::max(1, nrails));
   const std::size_t slots = static_cast<std::size_t>(s.qps) * static_cast<std::size_t>(s.slots);
-  // Returns the longest slots for which this many places have room.
+  // Returns the largest slot size that fits for this many places.
   const auto fitting = [&](int places) {
     return budget / (static_cast<std::size_t>(places) * slots) / kLine * kLine;
   };
@@ -116,7 +116,7 @@ VerbsShape verbs_shape(const VerbsSettings& s, double rate_gbps, int nranks, int
   const auto most =
       static_cast<int>(std::min<std::size_t>(budget / (slots * shape.slot_bytes), INT_MAX));
   shape.places = std::clamp(most, 1, shape.places);
-  if (!s.slot_bytes && fitting(shape.places) < shape.slot_bytes)  // of one place
+  if (!s.slot_bytes && fitting(shape.places) < shape.slot_bytes)  // for one place
     shape.slot_bytes = std::max(fitting(shape.places), kLeastSlot);
   shape.half = verbs_half(s, shape.places, shape.slot_bytes);
   return shape;

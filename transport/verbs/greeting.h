@@ -1,4 +1,4 @@
-// What the ranks agree on before the first message, and how much memory a rail registers. Pure
+// The agreement of ranks before the first message, and the memory that a rail registers. Pure
 // functions, which do not know devices.
 #pragma once
 
@@ -27,11 +27,11 @@ struct VerbsGreeting {
 inline constexpr char kVerbsGreeting = 'g', kVerbsBroken = 'e';
 inline constexpr char kVerbsCut = 'c';  // the fabric is at fault: a port that is down
 
-// Rank 0's verdict on the greetings of all ranks, by rank: kVerbsGreeting and the bytes of a slot
-// on all ranks, or why there is no transport. `where` names a rank.
+// Rank 0's verdict on the greetings, given by rank: kVerbsGreeting and the common slot size, or why
+// there is no transport. `where` names a rank.
 std::string verbs_verdict(std::span<const std::string> greetings,
                           const std::function<std::string(Rank)>& where);
-// Returns the slots' bytes of a verdict. Throws Error, or StatusError where the fabric is at fault.
+// Returns the slot size of a verdict. Throws Error, or StatusError if the fabric is at fault.
 std::size_t verbs_slot_bytes(const std::string& verdict);
 
 // The slots of one rail of one rank: `places` connections may be open at once.
@@ -42,7 +42,8 @@ struct VerbsShape {
 };
 // Returns the bytes of the rings of this many places and of the staging for their peers' rings.
 std::size_t verbs_half(const VerbsSettings& settings, int places, std::size_t slot_bytes);
-// All rails of a rank together register at most kVerbsMemory for slots, whatever the job's size.
+// All rails of a rank together register at most kVerbsMemory for slots, regardless of the job's
+// size.
 inline constexpr std::size_t kVerbsMemory = std::size_t{128} << 20;
 VerbsShape verbs_shape(const VerbsSettings& settings, double rate_gbps, int nranks, int nrails);
 

@@ -1,5 +1,5 @@
 // Matches messages with receives in the verbs transport, and runs RTS and CTS of long messages.
-// How slots and work requests go is in verbs/datapath.cc.
+// Slots and work requests are in verbs/datapath.cc.
 //
 //   sender                                receiver
 //   send of a long message        RTS ->  keeps the RTS until the receive is posted
@@ -35,7 +35,7 @@ void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
   message.front.headed = t.head != nullptr;
   message.head = t.head;
   message.id = t.id;
-  // What the processor may not touch is not copied into a slot.
+  // GPU memory, which the CPU must not access, is not copied into a slot.
   if (t.bytes == 0 || (t.bytes <= most_in_slot_ && !VerbsGpu::owns(t.data))) {
     message.data = t.data;
   } else {
@@ -111,7 +111,7 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
   }
 }
 
-// Keeps a message, or the RTS of one, that no receive waits for.
+// Keeps an unexpected message or RTS.
 void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head& head,
                           const std::byte* body) {
   const bool data = front.what == VerbsMessage::kData;
@@ -129,14 +129,14 @@ void VerbsTransport::keep(Peer& peer, const VerbsMessageFront& front, const Head
   peer.slowed = peer.matching.far_ahead(settings_.unexpected_bytes);
 }
 
-// Tells a slowed peer of free slots again, once its unexpected messages take less memory.
+// Returns credits to a slowed peer again, once its unexpected messages take less memory.
 void VerbsTransport::ease(Peer& peer) {
   if (!peer.slowed || peer.matching.far_ahead(settings_.unexpected_bytes)) return;
   peer.slowed = false;
   for (Lane* lane : peer.lanes) touch(*lane);
 }
 
-// Whether the message is the one that the receive means.
+// Whether the message fits the receive; if not, notes the disagreement.
 bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, const Head* head) {
   if (agrees(t, bytes, head)) [[likely]]
     return true;
@@ -144,7 +144,7 @@ bool VerbsTransport::alike(Peer& peer, const Transfer& t, std::size_t bytes, con
   return false;
 }
 
-// The receive is posted, and the RTS of its message has arrived.
+// Called when both the receive is posted and the RTS of its message has arrived.
 void VerbsTransport::on_rts(Peer& peer, const Receive& receive, std::uint32_t number) {
   if (!peer.failure.ok()) {
     complete(receive.transfer.id, peer.failure.code());
@@ -162,7 +162,7 @@ void VerbsTransport::send_cts(Peer& peer, const Receive& receive, std::uint32_t 
     complete(t.id, Code::kTransport);
     return;
   }
-  // The message may come over any queue pair, and takes a receive there.
+  // The message may arrive over any queue pair, and consumes a receive there.
   Lane& way = lane_of(peer, t.tag);
   for (Lane* lane : peer.lanes) give_receives_back(*lane);
   if (!peer.failure.ok()) {
@@ -188,7 +188,7 @@ VerbsCts VerbsTransport::cts_of(const Peer& peer, const Window& window) const {
           .window = static_cast<std::uint32_t>(&window - peer.windows.data())};
 }
 
-// Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are there.
+// Completes a receive: copies its bytes from a slot or a bounce buffer; nullptr: they are in place.
 void VerbsTransport::finish(Peer& peer, const Receive& receive, const std::byte* from) {
   const Transfer& t = receive.transfer;
   Completion done{.id = t.id, .crc = receive.crc};
@@ -205,7 +205,8 @@ void VerbsTransport::finish(Peer& peer, const Receive& receive, const std::byte*
   done_.add(done);
 }
 
-// Returns registered memory for this transfer; none if the kernel refuses, and the note says why.
+// Returns registered memory for this transfer; none, with the reason in peer.note, if the kernel
+// refuses.
 VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache::Use use) {
   Reach reach;
   try {
@@ -233,7 +234,7 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
   }
 }
 
-// The cache keeps the registration of a DeviceRegion.
+// Registers the memory, if it is in a DeviceRegion for later transfers, too.
 bool VerbsTransport::reaches_gpu(void* data, std::size_t bytes) noexcept {
   if (!VerbsGpu::owns(data) || !gpu_.asks()) return false;
   try {
@@ -246,7 +247,7 @@ bool VerbsTransport::reaches_gpu(void* data, std::size_t bytes) noexcept {
 
 void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const VerbsCts& cts) {
   const auto found = long_sends_.find(front.number);
-  if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
+  if (found == long_sends_.end()) return;  // withdrawn meanwhile; the kWithdraw is on its way
   LongSend& send = found->second;
   if (send.peer != peer.rank || send.state != LongSend::State::kRtsSent ||
       cts.window >= static_cast<std::uint32_t>(settings_.windows)) {
@@ -285,7 +286,7 @@ void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t ta
   push(lane_of(peer, tag), message);
 }
 
-// The peer withdrew a long message after its RTS; a matched receive goes back to waiting.
+// The peer withdrew a long message after its RTS; a matched receive is posted again.
 void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
   for (Window& window : peer.windows) {
     if (!window.used || window.number != front.number) continue;

@@ -11,8 +11,8 @@ namespace weft {
 enum class VerbsMessage : std::uint32_t {
   kData,      // an eager message: its bytes follow
   kRts,       // a long message waits for its receive (ready to send)
-  kCts,       // the receive is there: a VerbsCts follows
-  kWithdraw,  // the message of an RTS will not come
+  kCts,       // the receive is posted: a VerbsCts follows
+  kWithdraw,  // cancels an RTS
 };
 
 // The beginning of a slot. The Head follows if `headed`, then the bytes or the VerbsCts.
@@ -25,7 +25,7 @@ struct VerbsMessageFront {
 };
 static_assert(sizeof(VerbsMessageFront) == 24);
 
-// Clear to send: the registered memory that the sender writes the long message to.
+// Clear to send: the registered memory for the long message.
 struct VerbsCts {
   std::uint64_t address = 0;
   std::uint32_t key = 0;

@@ -1,5 +1,5 @@
-// What the verbs transport keeps of a peer: lanes (queue pairs with their slots), messages under
-// way and the state of the connection (connections/queue_pairs.h).
+// The state of a peer in the verbs transport: lanes (queue pairs with their slots), messages under
+// way and the connection (connections/queue_pairs.h).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -35,20 +35,20 @@ struct VerbsQueued {
   const Head* head = nullptr;
   const void* data = nullptr;  // kData
   VerbsCts cts;                // kCts
-  std::uint64_t id = 0;        // kData: of the send, which is over once its bytes are in the slot
+  std::uint64_t id = 0;        // kData: of the send, which completes when its bytes are in the slot
 };
-// The part of a long message that has its CTS and is written over one queue pair.
+// The part of a long message, after its CTS, that is written over one queue pair.
 struct VerbsWriting {
   std::uint32_t number = 0;  // of the long message
   VerbsCts cts;
-  std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are handed over
+  std::size_t begin = 0, at = 0, end = 0;  // bytes of the message; [begin, at) are chained
 };
-// One queue pair, and the slots at both of its ends. It lives from the first message to its peer
-// on; the queue pair and the slots, while the peer is connected.
+// One queue pair, and the slots at both of its ends. It is made for the first message to its peer;
+// the queue pair and the slots exist only while the peer is connected.
 struct VerbsLane {
   VerbsPeer* peer = nullptr;
   std::uint32_t index = 0;      // among all lanes of the rank
-  std::uint32_t life = 0;       // generation of `qp`: rises when reconnecting replaces it
+  std::uint32_t life = 0;       // generation of `qp`: incremented when reconnecting replaces it
   std::unique_ptr<VerbsQp> qp;  // null while there is no connection
   VerbsSendCredits send_credits;
   VerbsRecvCredits recv_credits;
@@ -66,16 +66,16 @@ struct VerbsLane {
   std::array<ibv_send_wr, kVerbsChain> chain;
   std::array<ibv_sge, kVerbsChain> pieces;
   int chained = 0;
-  std::uint64_t payload = 0;  // all requests from here on are empty: nobody waits for them
-  bool signal = false;        // the end of the chain must be signalled
+  std::uint64_t payload = 0;  // requests from this one on are empty: no need to wait for them
+  bool signal = false;        // the end of the chain must be signaled
   int receives = 0;           // receive requests to repost
   bool touched = false;       // waits for a doorbell
-  bool drained = false;       // what came before the queue pair was stopped has been read
+  bool drained = false;       // arrivals before the queue pair was stopped have been read
 
   explicit VerbsLane(int slots) : send_credits(slots), recv_credits(slots) {}
 };
 
-// A receive that has its RTS and waits for a free window.
+// A receive with an RTS that waits for a free window.
 struct VerbsWaiting {
   Receive receive;
   std::uint32_t number = 0;  // of the long message
@@ -86,8 +86,8 @@ struct VerbsUnexpected {
   std::uint32_t number = 0;      // kRts
   std::vector<std::byte> bytes;  // kData
 };
-// Registered memory of a transfer: the transfer's own, or a bounce buffer where the device does
-// not reach the GPU.
+// Registered memory of a transfer: its own, or a bounce buffer if the device cannot access the
+// GPU's.
 struct VerbsReach {
   std::byte* data = nullptr;
   VerbsGpu::Stage stage;
@@ -99,7 +99,7 @@ struct VerbsLongSend {
   Transfer transfer;
   Rank peer = kNoRank;
   enum class State : std::uint8_t { kRtsSent, kWriting } state = State::kRtsSent;
-  int parts = 0, open = 0;  // of the message; those that are not acknowledged
+  int parts = 0, open = 0;  // of the message; unacknowledged parts
   VerbsReach reach;
 };
 struct VerbsWindow {
@@ -113,7 +113,7 @@ struct VerbsPeer : VerbsConnection {
   std::vector<VerbsLane*> lanes;
   std::size_t next_lane = 0;  // for long messages
   Matching<VerbsUnexpected> matching;
-  bool slowed = false;  // it is far ahead of this rank's receives, and gets no credits
+  bool slowed = false;  // gets no credits, because it is far ahead of this rank's receives
   std::vector<VerbsWindow> windows;
   int windows_used = 0;
   std::deque<VerbsWaiting> waiting;

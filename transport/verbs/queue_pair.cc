@@ -55,7 +55,7 @@ VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::
   path.mine = pair->mine;
   path.theirs = pair->theirs;
   path.global = mine.ethernet || mine.lid == 0 || theirs.lid == 0 || routed(*pair);
-  // The peer's own LID is another port here, or none.
+  // In this subnet the peer's own LID may be another port, or none.
   if (const auto lid = routable_lid(path.theirs); lid != 0 && routed(*pair)) path.lid = lid;
   return path;
 }
@@ -79,7 +79,7 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
   attributes.cap.max_recv_wr = static_cast<std::uint32_t>(options.recv_depth);
   attributes.cap.max_send_sge = static_cast<std::uint32_t>(options.send_pieces);
   attributes.cap.max_recv_sge = static_cast<std::uint32_t>(options.recv_pieces);
-  // How much a device takes inline is known by asking only: less, until it takes it.
+  // A device's inline limit can only be found by trial: reduce it until it is accepted.
   for (int bytes = options.inline_bytes;; bytes = bytes > 32 ? bytes / 2 : 0) {
     attributes.cap.max_inline_data = static_cast<std::uint32_t>(bytes);
     errno = 0;
@@ -113,8 +113,8 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
   }
 }
 
-// Makes the queue pair, for ibv_wr_* where the device can; nullptr in qp_: it refuses. Sets what
-// the device gives in `attributes`.
+// Makes the queue pair, for ibv_wr_* if the device supports it; qp_ is nullptr if it refuses. Sets
+// the granted capabilities in `attributes`.
 void VerbsQp::make(ibv_qp_init_attr& attributes) {
   if (device_->settings().extended) {
     ibv_qp_init_attr_ex extended{};
@@ -137,7 +137,7 @@ void VerbsQp::make(ibv_qp_init_attr& attributes) {
   poster_ = {qp_, nullptr};
 }
 
-// The options that both ends have are used; a device that refuses them goes on without.
+// Uses the options that both ends support; without them if the device refuses.
 void VerbsQp::agree_on_options(const VerbsQpName& theirs) noexcept {
   ibv_ece both = ece_;
   both.options &= theirs.ece_options;
@@ -152,7 +152,7 @@ void VerbsQp::modify(ibv_qp_attr& attributes, int mask, const std::string& to) {
   if (error == 0) return;
   const std::string what = fmt::format("verbs: {}: queue pair {:#x} does not go to {}: {}",
                                        device_->where(), number(), to, std::strerror(error));
-  // The kernel looks for the peer's link address.
+  // The kernel resolves the peer's link-layer address.
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
     throw StatusError({Code::kTransport,
                        what + "; the peer's address is not reachable from this port: look at its "

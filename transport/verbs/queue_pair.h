@@ -34,8 +34,8 @@ struct VerbsPath {
   bool global = true;  // packets carry a GRH: always on Ethernet
   std::uint16_t lid = 0;
 };
-// Throws Error if the ports have no kind of address or no partition in common; the text names what
-// each port has, and `where` names this rank's port in it.
+// Throws Error if the ports have no kind of address or no partition in common; the text lists what
+// each port has, with `where` as the name of this rank's port.
 VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::string& where);
 std::string to_string(const VerbsPath& path);
 
@@ -44,30 +44,30 @@ struct VerbsQpOptions {
   int recv_depth = 256;
   int send_pieces = 1;  // scatter-gather entries
   int recv_pieces = 1;
-  int inline_bytes = 0;  // asked for; see VerbsQp::inline_bytes()
-  int reads = 0;         // RDMA reads that each end has under way at once
+  int inline_bytes = 0;  // requested; see VerbsQp::inline_bytes()
+  int reads = 0;         // concurrent RDMA reads of each end
   bool signal_all = false;
   // Queue pairs with different labels send from different UDP source ports, so their packets may
   // take different paths. 0: the device derives a label from the queue pairs' numbers.
   std::uint32_t flow_label = 0;
 };
 
-// The operations that VerbsChainPoster knows.
+// The operations that VerbsChainPoster supports.
 inline constexpr std::uint64_t kVerbsSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
-// Hands chains of requests to a queue pair: by ibv_wr_*, which spares the driver a decision for
-// each request, where the device made the queue pair for it, else by ibv_post_send.
+// Posts chains of requests to a queue pair: with ibv_wr_*, which saves the driver a branch per
+// request, if the queue pair was made for it, else with ibv_post_send.
 class VerbsChainPoster {
  public:
   VerbsChainPoster() = default;
-  // extended: of the queue pair, or nullptr where it has no ibv_wr_*.
+  // extended: the queue pair's, or nullptr if it has no ibv_wr_*.
   VerbsChainPoster(ibv_qp* qp, ibv_qp_ex* extended) : qp_(qp), extended_(extended) {}
   bool extended() const { return extended_ != nullptr; }
 
-  // Returns 0 or an errno; `bad` is the first request that was not taken. By ibv_wr_* a chain is
-  // taken as a whole or not at all.
+  // Returns 0 or an errno; `bad` is the first request that was not posted. ibv_wr_* posts a chain
+  // as a whole or not at all.
   int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
     if (!extended_) return ibv_post_send(qp_, first, bad);
     ibv_wr_start(extended_);
@@ -85,7 +85,7 @@ class VerbsChainPoster {
  private:
   bool add(const ibv_send_wr& wr) noexcept {
     extended_->wr_id = wr.wr_id;
-    extended_->wr_flags = wr.send_flags;  // rxe's kernel side wants IBV_SEND_INLINE there, too
+    extended_->wr_flags = wr.send_flags;  // rxe's kernel side needs IBV_SEND_INLINE there, too
     const auto& [address, key] = wr.wr.rdma;
     switch (wr.opcode) {
       case IBV_WR_RDMA_WRITE:
@@ -122,7 +122,7 @@ class VerbsChainPoster {
 
 class VerbsQp {
  public:
-  // Makes a queue pair that lets the peer write to and read from memory whose keys it knows.
+  // Makes a queue pair through which the peer may write to and read from memory whose keys it has.
   VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs, const VerbsQpOptions& options);
   VerbsQp(const VerbsQp&) = delete;
   VerbsQp& operator=(const VerbsQp&) = delete;
@@ -132,15 +132,15 @@ class VerbsQp {
   std::uint32_t number() const { return qp_->qp_num; }
   ibv_qp* handle() const { return qp_; }
   int inline_bytes() const { return inline_bytes_; }    // what the device allows
-  bool extended() const { return poster_.extended(); }  // sends go by ibv_wr_*
-  // The options of ECE that both ends use; 0 before connect(), or where there are none.
+  bool extended() const { return poster_.extended(); }  // sends use ibv_wr_*
+  // The ECE options that both ends use; 0: none, or before connect().
   std::uint32_t ece_options() const { return ece_used_; }
 
   // Moves the queue pair to ready-to-send. Receives may be posted before. The peer must be
   // connected too before this rank sends to the peer.
   void connect(const VerbsPath& path, const VerbsQpName& theirs);
 
-  // Posts a chain of sends. Returns 0 or an errno; `bad` is the first request that was not taken.
+  // Posts a chain of sends. Returns 0 or an errno; `bad` is the first request that was not posted.
   int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept { return poster_.post(first, bad); }
   // Posts a chain of receives, with the same results.
   int post(ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
@@ -159,16 +159,16 @@ class VerbsQp {
   VerbsQpOptions options_;
   ibv_qp* qp_ = nullptr;
   VerbsChainPoster poster_;
-  ibv_ece ece_{};  // what this end's device offers
+  ibv_ece ece_{};  // offered by this end's device
   std::uint32_t ece_used_ = 0;
   std::uint32_t psn_ = 0;
   int inline_bytes_ = 0;
 };
 
-// Flow labels of queue pairs determine the UDP source ports, by which ECMP separates flows.
+// Flow labels of queue pairs determine the UDP source ports, from which ECMP separates flows.
 // Returns the label of queue pair `lane` between two ranks. Both ends compute the same label. The
-// queue pairs of two ranks have different labels and different source ports, for consecutive labels
-// differ in the bits that form the port. Never 0, which means no label.
+// queue pairs of two ranks have different labels and source ports, since consecutive labels differ
+// in the bits that form the port. Never 0, which means no label.
 constexpr std::uint32_t flow_label(Rank a, Rank b, int lane) {
   constexpr std::uint64_t kLabels = (1u << 20) - 1;  // without 0
   std::uint64_t x = (static_cast<std::uint64_t>(std::min(a, b)) << 32 |

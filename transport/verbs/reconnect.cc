@@ -1,14 +1,14 @@
-// The queue pairs of connections: makes, joins, interrupts and ends them (VerbsQueuePairs), and
+// Makes, connects, interrupts and ends the queue pairs of connections (VerbsQueuePairs), and
 // replaces them for rails (Recovery).
 //
 // A connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
-// for them, and this rank's device drops the peer's packets that are still under way. The slots,
+// for them, and this rank's device drops the peer's packets that are still in flight. The slots,
 // their registration, the completion queue and the other peers' connections stay.
 //
-// Rails end all that is under way with a peer and pass each other the bytes themselves, beside the
-// letters of connections/: see Recovery::disconnect(). Without rails, a rank that gives up a
-// half-written message breaks the connection off. The other transfers with the peer go on over new
-// queue pairs, which the ends agree on by letters:
+// Rails end all transfers with a peer and exchange the invitations themselves, without the letters
+// of connections/: see Recovery::disconnect(). Without rails, a rank that cancels a half-written
+// message interrupts the connection. Other transfers with the peer continue over new queue pairs,
+// which the ends set up by letters:
 //
 //   A gives up a message:  A ends its queue pairs     invite(A's, what A has taken) ->
 //                                                     B ends its own, makes new ones
@@ -29,7 +29,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMostDrains = 1000;  // reads of what a queue pair has completed before it is ended
+constexpr int kMostDrains = 1000;  // reads of completions before a queue pair is ended
 
 }  // namespace
 
@@ -167,7 +167,7 @@ void VerbsTransport::join(VerbsConnection& c, std::string_view theirs) {
               to_string(path), peer.lanes.front()->qp->ece_options());
 }
 
-// ---- a connection that goes on -------------------------------------------------------------
+// ---- resumed connections -------------------------------------------------------------------
 
 void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
   Peer& peer = peer_in(c);
@@ -177,14 +177,15 @@ void VerbsTransport::interrupt(VerbsConnection& c) noexcept {
     lane->drained = !lane->qp;
     if (lane->qp) lane->qp->stop();
   }
-  // What has come counts: the peer's device has said so already, and the peer sends it no more.
+  // Arrived messages count: the peer's device has reported them as sent, and the peer does not
+  // resend them.
   const auto drained = [](const Lane* lane) { return lane->drained; };
   for (int i = 0; i < kMostDrains && !std::ranges::all_of(peer.lanes, drained); ++i) reap();
   for (Lane* lane : peer.lanes) end_lane(*lane);
   for (Window& window : peer.windows) window.parts = 0;
 }
 
-// Takes what the peer has taken, and its windows, from the end of its invitation.
+// Applies the peer's counts of messages taken, and its windows, from the end of its invitation.
 void VerbsTransport::resume(Peer& peer, std::string_view counts) {
   const auto next = [&counts](auto& one) {
     std::memcpy(&one, counts.data(), sizeof one);
@@ -218,8 +219,8 @@ void VerbsTransport::resume(Peer& peer, std::string_view counts) {
   }
 }
 
-// Sends the messages that the peer has not taken, from the staging. A CTS for a receive that has
-// been given up since becomes a withdrawal of no message.
+// Resends the messages that the peer has not taken, from the staging. A CTS for a receive that was
+// canceled since is replaced by a kWithdraw without effect.
 void VerbsTransport::send_again(Peer& peer) {
   for (Lane* lane : peer.lanes) {
     const std::uint64_t slots = static_cast<std::uint64_t>(settings_.slots);
@@ -244,7 +245,7 @@ void VerbsTransport::send_again(Peer& peer) {
   }
 }
 
-// ---- a connection that rails open anew -----------------------------------------------------
+// ---- connections reopened by rails ---------------------------------------------------------
 
 void VerbsTransport::disconnect(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
@@ -260,8 +261,8 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
   if (!peer) return {};
   try {
     device_->refresh();
-    hear_device();  // what it reported before concerns the connection that has ended
-    end_all(*peer, Code::kAborted, false);  // an attempt before this one
+    hear_device();                          // earlier events concern the connection that has ended
+    end_all(*peer, Code::kAborted, false);  // ends an earlier attempt
     return connections_->invite_by_rails(*peer);
   } catch (const std::exception& e) {
     log().debug("verbs: rank {}: {} cannot be opened yet: {}", rank_, peer->where, e.what());

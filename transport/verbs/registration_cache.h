@@ -3,11 +3,11 @@
 //
 // A registration pins pages and takes microseconds, so weft makes one per buffer. But a
 // registration belongs to pages, not to addresses: memory that is unmapped and mapped again at the
-// same address has other pages, and the old key writes to the old ones. weft knows for certain when
-// memory is freed only for weft::alloc and DeviceRegion: each such region has a serial number that
-// is never used again, which is the cache's key. Other memory is registered for one transfer, or,
-// where the transfer names the buffer of a call, as a whole until the call is over.
-// docs/decisions/0017 lists the alternatives.
+// same address has other pages, and the old key writes to the old ones. Only for weft::alloc and
+// DeviceRegion does weft know when memory is freed: each such region has a serial number that is
+// never reused, the cache's key. Other memory is registered for one transfer, or, if the transfer
+// names the buffer of a call, as a whole until the call is over. docs/decisions/0017 lists the
+// alternatives.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +34,14 @@ template <class Memory>
 class RegistrationCache {
  public:
   enum class Use { kRead, kWrite };  // the device's use of the memory
-  // Makes a registration. acquire() passes on what Make throws.
+  // Makes a registration. acquire() lets its exceptions pass.
   using Make = std::function<Memory(void* data, std::size_t bytes, Use use)>;
 
   // The cache keeps at most `most_entries` registrations of `most_bytes` together; those in use may
   // exceed both. keeps_over: the last registrations of finished transfers are kept, too. No correct
-  // device needs them, but rdma_rxe of Linux 6.1 reads them when it repeats packets that were
-  // acknowledged meanwhile, and ends the connection if they are gone (seen now and then where
-  // packets overtake each other).
+  // device needs them, but rdma_rxe of Linux 6.1 reads them when it resends packets that were
+  // acknowledged meanwhile, and ends the connection if they are gone (seen occasionally if packets
+  // are reordered).
   RegistrationCache(Make make, std::size_t most_entries, std::size_t most_bytes,
                     bool keeps_over = false)
       : make_(std::move(make)),
@@ -85,8 +85,8 @@ class RegistrationCache {
     typename std::list<Entry>::iterator entry_;
   };
 
-  // Leases a registration that covers [data, data + bytes), and all of `buffer` if that holds the
-  // data and can be registered. Throws what Make throws.
+  // Leases a registration that covers [data, data + bytes), and all of `buffer` if that contains
+  // the data and can be registered. Throws what Make throws.
   Lease acquire(void* data, std::size_t bytes, Use use, const UserBuffer* buffer = nullptr) {
     RegionRef ref = find_region(data, bytes);
     if (ref.serial == 0) ref = find_device_region(data, bytes);
@@ -114,7 +114,7 @@ class RegistrationCache {
     return {this, kept_.begin()};
   }
 
-  // No further lease is for this buffer.
+  // Ends the registration of this buffer after its last lease.
   void end_buffer(std::uint64_t serial) {
     const auto found = std::ranges::find(once_, serial, &Entry::buffer);
     if (found == once_.end()) return;
@@ -139,7 +139,7 @@ class RegistrationCache {
         once_.push_front(
             {make_(buffer->data, buffer->bytes, use), {}, buffer->bytes, 0, buffer->serial});
       } catch (const Error&) {
-        return {};  // the data alone may be few enough pages
+        return {};  // the data alone may fit the limit of locked memory
       }
       ++counts_.once;
       found = once_.begin();
@@ -156,7 +156,7 @@ class RegistrationCache {
     if (entry->region.serial == 0) {
       if (entry->users == 0 && entry->buffer == 0) is_over(entry);
     } else if (kept_.size() > most_entries_ || kept_bytes_ > most_bytes_) {
-      shrink_to(most_entries_, most_bytes_);  // more were in use than may be kept
+      shrink_to(most_entries_, most_bytes_);  // leases exceeded the limits
     }
   }
   void drop(typename std::list<Entry>::iterator entry) {
@@ -168,14 +168,14 @@ class RegistrationCache {
   static std::size_t bytes_now(const RegionRef& ref) {
     return ref.serial >= kFirstDeviceRegion ? device_region_bytes(ref) : region_bytes(ref);
   }
-  // Drops registrations of memory that was freed: they pin its pages for nothing.
+  // Drops registrations of freed memory, whose pages they still pin.
   void drop_freed() {
     for (auto it = kept_.begin(); it != kept_.end();) {
       const auto at = it++;
       if (at->users == 0 && bytes_now(at->region) == 0) drop(at);
     }
   }
-  // Drops the least recently used registrations first, and none that is in use.
+  // Drops the least recently used registrations first; keeps those in use.
   void shrink_to(std::size_t entries, std::size_t bytes) {
     for (auto it = kept_.end(); it != kept_.begin();) {
       if (kept_.size() <= entries && kept_bytes_ <= bytes) return;

@@ -19,7 +19,7 @@ void read(T& value, const char* variable, std::int64_t least, std::int64_t most)
   if (is_set(variable)) value = static_cast<T>(required_number(variable, least, most));
 }
 
-// As sysfs and the subnet manager write it.
+// Parses the format of sysfs and the subnet manager.
 int partition_key(const char* variable) {
   const std::string text = environment(variable);
   unsigned key = 0;

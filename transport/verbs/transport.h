@@ -1,7 +1,7 @@
 // The class behind make_verbs_transport. verbs.cc sets up, connections/ decides when to connect,
-// reconnect.cc has the queue pairs of connections, datapath.cc runs queue pairs, slots and
-// completions, matching.cc matches messages with receives and runs RTS and CTS, and failure.cc
-// cancels and ends connections.
+// reconnect.cc makes and replaces the queue pairs of connections, datapath.cc runs queue pairs,
+// slots and completions, matching.cc matches messages with receives and runs RTS and CTS, and
+// failure.cc cancels and ends connections.
 #pragma once
 
 #include <cstddef>
@@ -181,14 +181,14 @@ class VerbsTransport final : public Transport,
   std::size_t slot_bytes_ = 0;    // the same on all ranks
   std::size_t most_in_slot_ = 0;  // bytes of the longest eager message
   int inline_bytes_ = 0;
-  std::uint64_t signal_every_ = 1;  // so many requests of a queue pair
+  std::uint64_t signal_every_ = 1;  // in requests of a queue pair
   // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
   std::deque<VerbsCq> queues_;  // the first one has room for shape_.places
   std::deque<Slots> slots_;
   VerbsGpu gpu_;
   std::unique_ptr<Cache> cache_;
-  std::deque<Lane> lanes_;  // peer by peer, as they are first needed
+  std::deque<Lane> lanes_;  // grouped by peer, in order of first use
   std::unique_ptr<VerbsConnections> connections_;
   std::size_t unexpected_ = 0;  // messages of all peers
   std::vector<Peer> peers_;     // by world rank; never grows after set-up

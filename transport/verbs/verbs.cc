@@ -1,4 +1,4 @@
-// Set-up and tear-down of the verbs transport: device, slots, and what the ranks must agree on.
+// Set-up and tear-down of the verbs transport: device, slots, and the agreement of ranks.
 // Connections are made later, by verbs/connections/.
 #include "transport/verbs/verbs.h"
 
@@ -47,7 +47,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
   }
   std::unique_ptr<Mailbox> mail = job.open_mailbox();
   // A rank whose set-up fails still takes part, so that every rank learns of it now and not by a
-  // timeout. Rank 0 alone reads what the ranks say of themselves.
+  // timeout. Only rank 0 reads the greetings.
   std::string greeting;
   try {
     try {
@@ -81,7 +81,7 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
   if (settings_.timeout == 0) settings_.timeout = timeout_for(replaceable_);
   device_ = std::make_unique<VerbsDevice>(rail.name, settings_);
   where_ = device_->where();
-  // A rate that libibverbs has no code for (XDR) is known from the device's files.
+  // Rates without a code in libibverbs (XDR) come from the device's files.
   const double rate = std::max(device_->rate_gbps(), rail.rate_gbps);
   shape_ = verbs_shape(settings_, rate, nranks, nrails);
   const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
@@ -116,7 +116,7 @@ VerbsGreeting VerbsTransport::set_up(const Nic& rail, int nranks, int nrails) {
 }
 
 // Makes places with slots of the size that this rank has offered, or all ranks have agreed on. The
-// first completion queue has room for all places that are planned, a later one for its own.
+// first completion queue has room for all planned places, a later one for its own.
 void VerbsTransport::add_places(int places, bool own_queue) {
   if (own_queue) {
     const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
@@ -134,14 +134,14 @@ void VerbsTransport::add_places(int places, bool own_queue) {
   if (!more.arena)
     throw Error(fmt::format("verbs: {}: no memory for {} bytes of slots; lower WEFT_VERBS_SLOTS",
                             where_, bytes));
-  if (huge) madvise(more.arena.get(), whole, MADV_HUGEPAGE);  // a wish, before the first touch
+  if (huge) madvise(more.arena.get(), whole, MADV_HUGEPAGE);  // a hint, before the first touch
   std::memset(more.arena.get(), 0, whole);
   more.memory = std::make_unique<VerbsMemory>(*device_, more.arena.get(), bytes,
                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   slots_.push_back(std::move(more));
 }
 
-// Returns the slots that the peer's place is in, and sets `place` to its number there.
+// Returns the slots that contain the peer's place, and sets `place` to its index in them.
 VerbsTransport::Slots& VerbsTransport::slots_of(const Peer& peer, int& place) {
   place = peer.place;
   auto at = slots_.begin();
@@ -149,7 +149,7 @@ VerbsTransport::Slots& VerbsTransport::slots_of(const Peer& peer, int& place) {
   return *at;
 }
 
-// Makes a queue pair, ready to be connected, at the beginning of the rings of its place.
+// Makes a queue pair, ready to be connected, with empty rings at its place.
 void VerbsTransport::begin(Lane& lane) {
   const Peer& peer = *lane.peer;
   VerbsQpOptions options;
@@ -183,8 +183,8 @@ void VerbsTransport::begin(Lane& lane) {
   give_receives_back(lane);
 }
 
-// What was handed to the device may be on its way still: it is acknowledged before the queue pairs
-// go. A peer that does not answer in time is left alone.
+// Posted messages may still be in flight: waits for their acknowledgement before the queue pairs
+// are destroyed, at most kDrainTimeout.
 VerbsTransport::~VerbsTransport() {
   const auto busy = [](const Lane& lane) {
     return lane.peer->broken ? lane.send_credits.sent() > lane.send_credits.taken()
@@ -204,7 +204,7 @@ VerbsTransport::~VerbsTransport() {
   release_all();
 }
 
-// Queue pairs first: registrations must not go while a peer may still write through them.
+// Queue pairs first: registrations must outlive writes of the peers.
 void VerbsTransport::release_all() noexcept {
   for (Lane& lane : lanes_) lane.qp.reset();
   long_sends_.clear();

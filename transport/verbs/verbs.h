@@ -1,12 +1,11 @@
 // Messages between hosts through RDMA verbs: reliable connections on InfiniBand or RoCE.
-// One transport is one rail: one device, and for each peer that has had a message, one queue pair
-// or more.
+// One transport is one rail: one device, and one or more queue pairs for each peer with messages.
 //
-// The sender writes a message that fits a slot into a ring that the peer keeps for this rank
-// (eager). For a longer one the sender sends an RTS; once the receive is posted, the peer answers
-// with a CTS (address and key of its buffer, and a window number), and the sender's device writes
-// from buffer to buffer. Immediate data tells of every arrival; weft never polls memory, for bytes
-// may land in any order. docs/verbs.md has a drawing.
+// The sender writes a message that fits a slot into a ring of the peer for this rank (eager). For a
+// longer one the sender sends an RTS; once the receive is posted, the peer answers with a CTS
+// (address and key of its buffer, and a window number), and the sender's device writes from buffer
+// to buffer. Immediate data signals every arrival; weft never polls memory, since bytes may land in
+// any order. docs/verbs.md has a drawing.
 #pragma once
 
 #include <memory>
@@ -18,8 +17,8 @@
 
 namespace weft {
 
-// Returns why this process cannot use libibverbs: what the dynamic linker said, or that weft was
-// built without it. Empty where it can. The first call loads the library. Thread-safe.
+// Returns why this process cannot use libibverbs: the dynamic linker's error, or that weft was
+// built without it; empty if it can. The first call loads the library. Thread-safe.
 std::string why_no_verbs();
 inline bool verbs_available() { return why_no_verbs().empty(); }
 
@@ -36,13 +35,14 @@ inline bool verbs_available() { return why_no_verbs().empty(); }
 // - A failed completion ends the transfers with its peer: kPeerFailed if the peer stopped
 //   acknowledging, kTransport if a device refused. A sender notices a dead peer after about
 //   timeout * (retries + 1); a rank that only receives learns of it from the job's control plane.
-// - cancel() withdraws sends that are at their RTS, and receives that no message has arrived for.
-//   If a message is half sent or half received, cancel() closes the connections with its peer, the
-//   only way to make the devices let go of `data`: other transfers with the peer end with kAborted.
+// - cancel() withdraws sends that wait for their CTS, and receives without a message. If a message
+//   is half sent or half received, cancel() destroys the queue pairs with its peer, the only way to
+//   stop the devices' access to `data`. If `replaceable`, other transfers with the peer then end
+//   with kAborted (rails repeat them); otherwise they continue over new queue pairs.
 // - The device's asynchronous events (a port went down, a queue pair or the device failed) end the
 //   transfers concerned with kTransport, receives too. A port that went down ends them only if
-//   `replaceable`, that is, if another rail stands in: otherwise the link may come back before the
-//   retries are exhausted, which does no harm.
+//   `replaceable`, that is, if another rail can replace this one: otherwise the link may come back
+//   before the retries are exhausted.
 // - Destruction waits for the acknowledgement of sent messages, for a second at most.
 //
 // verbs/settings.h lists the environment variables.

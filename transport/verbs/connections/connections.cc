@@ -1,4 +1,4 @@
-// Places: makes connections, and ends those that nobody uses.
+// Makes connections, and ends idle ones if others need their places.
 #include "transport/verbs/connections/connections.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// Letters to a peer that says nothing, until no further invitation is sent: one that is busy for
-// long must not be written to again and again.
+// After this many unanswered letters to a peer no further invitation is sent: a peer that is busy
+// for long must not be flooded.
 constexpr int kMostUnanswered = 16;
 constexpr int kPollsPerLook = 1024;
 
@@ -73,17 +73,17 @@ void VerbsConnections::open_requested() {
   }
 }
 
-// Asks the peer whose connection was used longest ago, of those with nothing in flight, to close.
+// Asks the peer of the least recently used connection with nothing in flight to close it.
 void VerbsConnections::make_room() {
   if (closing_ == 0 && abandon_one()) return;
-  const auto waiting = std::max<std::size_t>(1, requests_.size());  // none of them: rails ask
-  // Nothing moves: reading the clock costs nobody anything.
+  const auto waiting = std::max<std::size_t>(1, requests_.size());  // 0 requests: called by rails
+  // There is no free place: the cost of reading the clock does not matter.
   const auto [long_enough, answered] = places_.look(std::chrono::steady_clock::now());
   if (closing_ > 0 && long_enough) return grow();
   if (closing_ >= static_cast<int>(waiting) && !answered) return;
   places_.begin_for_answer();
   VerbsConnection* oldest = nullptr;
-  for (std::size_t i = 0; i < places_.owners().size(); ++i)  // one that fails loses its place
+  for (std::size_t i = 0; i < places_.owners().size(); ++i)  // a failing connection frees its place
     if (VerbsConnection* c = places_.owners()[i]; c && (!oldest || c->used < oldest->used) &&
                                                   (long_enough || !pairs_.awaits(*c)) &&
                                                   pairs_.quiesce(*c))
@@ -93,8 +93,8 @@ void VerbsConnections::make_room() {
   ask_to_close(*oldest, long_enough ? VerbsLetter::kMustClose : VerbsLetter::kClose);
 }
 
-// Peers that do not poll, for their program does something else, answer nobody: rather than wait
-// for them, this rank registers slots for more places than it was to have.
+// Peers whose program does not call weft do not poll and do not answer: rather than wait for them,
+// this rank registers slots for more places than planned.
 void VerbsConnections::grow() {
   places_.begin_for_place();
   try {
@@ -108,8 +108,8 @@ void VerbsConnections::grow() {
   }
 }
 
-// Gives up an invitation of this rank's where a lower rank, which this one has no place for, has
-// sent one: of ranks that wait in a circle, the highest does so.
+// Breaks a circular wait: abandons an invitation of this rank if a lower rank has invited it and
+// there is no place for that. In a circle of waiting ranks, the highest one does so.
 bool VerbsConnections::abandon_one() {
   if (requests_.empty()) return false;
   const VerbsConnection& first = *requests_.front();
@@ -117,7 +117,7 @@ bool VerbsConnections::abandon_one() {
   for (const VerbsConnection* c : places_.owners())
     if (c && pairs_.idle(*c)) return false;
   for (VerbsConnection* c : places_.owners()) {
-    // An invitation that rails carry (failure is set) is theirs to give up.
+    // An invitation sent by rails (failure is set) is abandoned by rails only.
     if (!c || c->link != Link::kInvited || !c->failure.ok() || c->broken) continue;
     send_abandon(*c, c->mine);
     leave(*c);
@@ -126,12 +126,12 @@ bool VerbsConnections::abandon_one() {
   return false;
 }
 
-// Ends an attempt to connect over which nothing has been sent.
+// Ends an attempt to connect that has carried no messages.
 void VerbsConnections::leave(VerbsConnection& c) {
   pairs_.end(c);
   places_.free(c);
   set(c, Link::kClosed);
-  c.mine = 0;  // an answer to it is none
+  c.mine = 0;  // ignores later answers to it
   if (pairs_.has_messages(c)) request(c);
 }
 
@@ -151,7 +151,7 @@ bool VerbsConnections::take_place(VerbsConnection& c) {
   return places_.take(c);
 }
 
-// Makes the queue pairs of a connection that has a place, and invites the peer.
+// Makes the queue pairs of a connection with a place, and invites the peer.
 void VerbsConnections::reconnect(VerbsConnection& c) {
   std::uint32_t number = 0;
   try {
@@ -170,7 +170,7 @@ void VerbsConnections::reconnect(VerbsConnection& c) {
   }
 }
 
-// Both ends have invited each other: each connects its queue pairs to the other's.
+// After invitations from both ends: each connects its queue pairs to the other's.
 void VerbsConnections::connect_to_invited(VerbsConnection& c, std::string_view theirs) {
   try {
     accept(c, theirs);
@@ -209,7 +209,7 @@ std::string VerbsConnections::invite_by_rails(VerbsConnection& c) {
   pairs_.drain();
   if (!take_place(c)) {
     make_room();
-    return {};  // again later
+    return {};  // retried later
   }
   c.mine = ++attempts_;
   pairs_.make(c);
@@ -225,13 +225,13 @@ void VerbsConnections::closed(VerbsConnection& c) noexcept {
 }
 
 void VerbsConnections::break_off(VerbsConnection& c) noexcept {
-  set(c, Link::kClosed);  // nothing is posted from here on
+  set(c, Link::kClosed);  // nothing is posted from now on
   c.broken = true;
   pairs_.interrupt(c);
   pairs_.drain();
 }
 
-// ---- the end of a connection that nobody uses ---------------------------------------------
+// ---- closing idle connections -------------------------------------------------------------
 
 void VerbsConnections::ask_to_close(VerbsConnection& c, VerbsLetter how) {
   set(c, Link::kClosing);

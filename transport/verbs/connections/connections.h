@@ -1,12 +1,11 @@
-// Makes a connection when the first message to a peer asks for it, and ends the one used longest
-// ago where all places are taken. The ends talk by letters (letters.h); no call waits for one.
+// Makes a connection for the first message to a peer, and ends the least recently used one if all
+// places are taken. The ends exchange letters (letters.h); no call waits for one.
 //
-// A connection to which a receive is posted at one end is not closed for a while: all messages of
-// an all_to_all go over one connection that way, though a rank has fewer places than peers. After
-// that only bytes in flight keep a connection open: a posted receive does not, nor a long message
-// that waits for its CTS, which may come over a later connection. So every connection can be closed
-// sooner or later, and no rank waits for a place for ever: an invitation holds a place, too, until
-// it is answered or abandoned.
+// At first a posted receive at either end keeps a connection open: so all messages of an all_to_all
+// use one connection, even if a rank has fewer places than peers. After a while only bytes in
+// flight keep it open, not a posted receive, nor a long message that waits for its CTS, which may
+// arrive over a later connection. So every connection can eventually be closed, and no rank waits
+// forever for a place: an invitation holds a place only until it is answered or abandoned.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ class VerbsConnections {
  public:
   using Link = VerbsConnection::Link;
 
-  // most_places: of one rank; more are made only where peers do not answer for long. `where` names
+  // most_places: of this rank; more are made only if peers do not answer for long. `where` names
   // this rank's port in logs.
   VerbsConnections(VerbsQueuePairs& pairs, std::unique_ptr<Mailbox> mail, Rank me,
                    std::string where, int most_places);
@@ -37,31 +36,31 @@ class VerbsConnections {
   void begin();
   // Counts a message that was sent or has arrived.
   void use(VerbsConnection& c) { c.used = ++uses_; }
-  // Connects to the peer as soon as there is a place: a message waits.
+  // Connects to the peer, for a queued message, as soon as a place is free.
   void request(VerbsConnection& c);
   // Reads letters, answers them, and makes and ends connections.
   void poll();
   void read_letters();
-  // Whether poll() has work now; else a letter makes fd() readable, if it is not -1.
+  // Whether poll() has work now; otherwise a letter makes fd() readable, if fd() is not -1.
   bool busy() const { return mail_->waiting() || !requests_.empty(); }
   int fd() const { return mail_->fd(); }
 
-  // The peer is connected: a message of it has arrived.
+  // Opens the connection: the peer is known to be connected.
   void open(VerbsConnection& c);
-  // The queue pairs have been ended, and the connection is not resumed.
+  // Frees the place after the queue pairs have ended for good.
   void closed(VerbsConnection& c) noexcept;
-  // Ends the queue pairs half way and connects anew; the messages stay.
+  // break_off() interrupts the queue pairs, reconnect() makes new ones; queued messages stay.
   void break_off(VerbsConnection& c) noexcept;
   void reconnect(VerbsConnection& c);
 
-  // A connection that rails replace (Recovery): makes its queue pairs, and returns the invitation
-  // for the peer; empty where there is no place now. Throws Error.
+  // For rails (Recovery): makes the queue pairs, and returns the invitation for the peer; empty if
+  // there is no place now. Throws Error.
   std::string invite_by_rails(VerbsConnection& c);
-  // Connects them by the peer's. Throws Error.
+  // Connects the queue pairs to those in the peer's invitation. Throws Error.
   void accept(VerbsConnection& c, std::string_view theirs);
 
  private:
-  static constexpr int kPlacesAtOnce = 8;  // slots are registered for so many at a time
+  static constexpr int kPlacesAtOnce = 8;  // places whose slots are registered together
 
   void set(VerbsConnection& c, Link link);
   bool take_place(VerbsConnection& c);
@@ -92,7 +91,7 @@ class VerbsConnections {
   const std::string where_;
   int most_places_;
   VerbsPlaces places_;
-  std::deque<VerbsConnection*> requests_;  // connections that wait to be made
+  std::deque<VerbsConnection*> requests_;  // connections to be made
   int closing_ = 0;                        // connections that are kClosing
   int unsettled_ = 0;                      // connections that are neither kClosed nor kOpen
   int unsettled_polls_ = 0;

@@ -1,4 +1,4 @@
-// Letters: sent, sent again where no answer comes, and answered.
+// Sends letters, resends those without an answer, and answers letters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostText = 300;
-// Letters may be lost (job/mailbox.h): one without an answer is sent again after this time, and
-// after twice the time each time, kMostDoublings times.
+// Letters may be lost (job/mailbox.h): one without an answer is resent after this time, which then
+// doubles up to kMostDoublings times.
 constexpr std::chrono::milliseconds kAnswerWithin{500};
 constexpr int kMostDoublings = 4;
 
@@ -28,7 +28,7 @@ void VerbsConnections::send(VerbsConnection& c, VerbsLetter what, std::uint32_t 
   mail_->send(c.rank, text.append(body));
 }
 
-// Tells the peer that this attempt of this rank's is over.
+// Notifies the peer that this rank's attempt is over.
 void VerbsConnections::send_abandon(VerbsConnection& c, std::uint32_t attempt) {
   const std::uint32_t now = std::exchange(c.mine, attempt);
   send(c, VerbsLetter::kAbandon, 0);
@@ -41,7 +41,7 @@ void VerbsConnections::send_close(VerbsConnection& c, VerbsLetter how) {
        {reinterpret_cast<const char*>(sent.data()), sent.size() * sizeof sent[0]});
 }
 
-// What a peer of this build never says.
+// Fails the connection after a letter that a peer of the same build never sends.
 void VerbsConnections::refuse(VerbsConnection& c, const char* what) noexcept {
   pairs_.fail(c, Code::kTransport,
               fmt::format("{}: do all ranks run the same build of weft?", what));
@@ -52,8 +52,8 @@ void VerbsConnections::read_letters() {
   while (mail_->receive(letter)) on_letter(letter);
 }
 
-// Sends every letter again that has no answer, since it or its answer may be lost. A peer that has
-// the letter already answers once more.
+// Resends every letter without an answer, since it or its answer may be lost. A peer that has the
+// letter already answers again.
 void VerbsConnections::repeat_letters() {
   const auto now = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < places_.owners().size(); ++i) {
@@ -105,8 +105,8 @@ void VerbsConnections::on_abandon(VerbsConnection& c, std::uint32_t number) {
   if (!c.invitation.empty() && VerbsInvitation::front_of(c.invitation).number == number)
     c.invitation.clear();
   if (c.link != Link::kConnected || c.theirs != number || c.broken)
-    return send(c, VerbsLetter::kStay, number);  // the letter has arrived
-  // This rank's own invitation, which the peer may have, too.
+    return send(c, VerbsLetter::kStay, number);  // acknowledges the letter
+  // Abandons this rank's own invitation, which the peer may have received.
   send(c, VerbsLetter::kAbandon, 0);
   leave(c);
 }
@@ -117,11 +117,11 @@ void VerbsConnections::on_invite(VerbsConnection& c, const VerbsLetterFront& fro
   if (!pairs_.invites(body) || VerbsInvitation::front_of(body).number != front.mine)
     return refuse(c, "an invitation that makes no sense");
   const bool resumes = VerbsInvitation::front_of(body).resumes != 0;
-  if (front.yours != 0 && front.yours != c.mine) {  // the answer to one that is over
+  if (front.yours != 0 && front.yours != c.mine) {  // answers an attempt that is over
     if (front.mine != c.theirs) send_abandon(c, front.yours);
     return;
   }
-  if (front.mine == c.theirs) {  // once more: the answer has not arrived
+  if (front.mine == c.theirs) {  // a repeated letter: the answer was lost
     if (front.yours == 0 && c.link == Link::kConnected)
       send(c, VerbsLetter::kInvite, c.theirs, pairs_.invitation(c));
     else if (front.yours != 0 && (c.link == Link::kConnected || c.link == Link::kOpen))
@@ -129,8 +129,8 @@ void VerbsConnections::on_invite(VerbsConnection& c, const VerbsLetterFront& fro
     if (front.yours != 0 && c.link == Link::kConnected) open(c);
     return;
   }
-  if (static_cast<std::int32_t>(front.mine - c.theirs) < 0) return;  // it came late
-  // The peer has given up the attempt that this rank answered, and its letter was lost.
+  if (static_cast<std::int32_t>(front.mine - c.theirs) < 0) return;  // a late letter
+  // The peer has abandoned the attempt that this rank answered, and its letter was lost.
   if (c.link == Link::kConnected && !c.broken && !resumes) leave(c);
   const bool live = c.link != Link::kClosed && c.link != Link::kInvited && !c.closes;
   if (live && resumes) {
@@ -141,7 +141,7 @@ void VerbsConnections::on_invite(VerbsConnection& c, const VerbsLetterFront& fro
   switch (c.link) {
     case Link::kClosed:
       c.invitation = body;
-      // The peer keeps a place for this rank until it is answered: before all others.
+      // First in the queue: the peer holds a place for this rank until the answer.
       if (std::exchange(c.requested, true)) std::erase(requests_, &c);
       requests_.push_front(&c);
       return;
@@ -150,7 +150,7 @@ void VerbsConnections::on_invite(VerbsConnection& c, const VerbsLetterFront& fro
       if (front.yours == c.mine && c.link == Link::kConnected) open(c);
       return;
     case Link::kClosing:
-      if (c.closes) {  // the peer is through with closing, and this rank is not
+      if (c.closes) {  // the peer has closed already; this rank not yet
         c.invitation = body;
         return;
       }
@@ -163,17 +163,17 @@ void VerbsConnections::on_invite(VerbsConnection& c, const VerbsLetterFront& fro
 
 void VerbsConnections::on_close(VerbsConnection& c, const VerbsLetterFront& front,
                                 std::string_view body) {
-  // The peer may be connected before this rank is, where rails open the connection anew.
+  // If rails reopen the connection, the peer may be connected before this rank.
   if (front.mine != c.theirs || front.yours != c.mine)
     return send(c, VerbsLetter::kStay, front.mine);
-  if (c.link == Link::kConnected) open(c);  // the peer knows that both ends are connected
+  if (c.link == Link::kConnected) open(c);  // so both ends are connected
   if (c.link == Link::kClosed && front.what == VerbsLetter::kMustClose && c.failure.ok())
-    return send_close(c, VerbsLetter::kClose);  // it is closed: the answer was lost
+    return send_close(c, VerbsLetter::kClose);  // closed already: the answer was lost
   if (c.link != Link::kOpen && c.link != Link::kClosing) return;
   std::vector<std::uint64_t> its_sent(pairs_.taken(c).size());
   if (body.size() != its_sent.size() * sizeof its_sent[0])
     return refuse(c, "it counts the messages of other queue pairs");
-  pairs_.reap();  // a message may have come before the letter
+  pairs_.reap();  // messages may have arrived before the letter
   std::memcpy(its_sent.data(), body.data(), body.size());
   c.its_sent = std::move(its_sent);
   if (c.link == Link::kOpen) {
@@ -182,7 +182,7 @@ void VerbsConnections::on_close(VerbsConnection& c, const VerbsLetterFront& fron
       return send(c, VerbsLetter::kStay, c.theirs);
     ask_to_close(c, VerbsLetter::kClose);
   }
-  if (c.link != Link::kClosing) return;  // what was reaped ended the connection
+  if (c.link != Link::kClosing) return;  // a reaped completion ended the connection
   c.closes = true;
   finish_closing(c);
 }

@@ -1,5 +1,5 @@
-// The places for connections: which connection owns which, and how long this rank has waited for a
-// free one. A place is the slots of one connection. Does not know how places come free.
+// The places for connections: their owners, and how long this rank has waited for a free one. A
+// place is the slots of one connection. Does not know how places are freed.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class VerbsPlaces {
 
   int size() const { return static_cast<int>(owners_.size()); }
   void add(int places) { owners_.resize(owners_.size() + static_cast<std::size_t>(places)); }
-  // Gives the connection a free place; false: there is none.
+  // Assigns a free place to the connection; false: there is none.
   bool take(VerbsConnection& c) {
     const auto free = std::ranges::find(owners_, nullptr);
     if (free == owners_.end()) return false;
@@ -35,8 +35,8 @@ class VerbsPlaces {
   // By place; nullptr: free. The caller may free places while it reads them.
   std::span<VerbsConnection* const> owners() const { return owners_; }
 
-  // Counts one look for a free place. Returns whether none has been free for long, and whether the
-  // last peer that was asked for its place has had time to answer.
+  // Counts one search for a free place. Returns whether none has been free for long, and whether
+  // the peer that was last asked to close has had time to answer.
   struct Waited {
     bool for_place, for_answer;
   };
@@ -45,7 +45,7 @@ class VerbsPlaces {
   void begin_for_answer() { for_answer_.begin(); }
 
  private:
-  // A wait ends after so many looks, or after a time where each look takes long, as others have the
+  // A wait ends after a number of looks, or after a time if looks are slow because others use the
   // core.
   struct Patience {
     const int most_looks;
