@@ -36,7 +36,7 @@ inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_siz
                                   kCommDst = "comm_dst", kCommTag = "comm_tag",
                                   kIsCpu = "is_cpu_op", kGroupName = "pg_name", kRoot = "root";
 inline constexpr std::string_view kDataType = "weft_dtype";    // as weft::name() has it
-inline constexpr std::string_view kWholeBytes = "weft_bytes";  // of the whole message
+inline constexpr std::string_view kWholeBytes = "weft_bytes";  // size of the whole message
 // Of the metadata: "schema" is the version where there is no other ("1.0.2-chakra.0.0.4");
 // "weft_member/NAME" is the size of a group that the file's rank is in. The group
 // is the ranks of all files that say so.

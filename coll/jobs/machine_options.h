@@ -11,11 +11,11 @@ class App;
 
 namespace weft {
 
-// What of a machine a command can change.
+// The parameters of a machine that a command's options can change.
 enum class MachineParts {
   kAll,
-  kButRailRate,  // of a command that has --rail-gbps already
-  kLinks,        // of a command to which the spine, reductions and copies are nothing
+  kButRailRate,  // for a command that already has --rail-gbps
+  kLinks,        // for a command that ignores the spine, reductions and copies
 };
 
 // Below 0, or empty: as the machine has it.

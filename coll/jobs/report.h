@@ -1,5 +1,5 @@
 // Writes the file of --json, or of another option: the file holds a whole report, or is not
-// touched. This file does not know what a report says.
+// touched. Independent of the report's content.
 #pragma once
 
 #include <string>
@@ -19,8 +19,7 @@ class World;
 CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema);
 
 // Returns why no report can be written to `path` (empty: none, "-": standard output, or a file); ""
-// where it can. The call changes no file at `path` and leaves no new one.
-// `option` is named in the answer.
+// if it can. The call changes no file at `path` and leaves no new one. The answer names `option`.
 std::string why_not_writable(const std::string& path, std::string_view option = "--json");
 
 // Throws Error when no report can be written to `path`.
