@@ -28,9 +28,9 @@ template <typename T, typename Struct>
 concept Of = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <typename E>
-struct EnumWords;  // of an enumeration: `words`, by value
-// Of a struct that is a single JSON value: written(value), taken(json, value), which returns false
-// where the JSON is no such value, and `what` for the error: "a counter".
+struct EnumWords;  // for an enumeration: `words`, by value
+// For a struct that is a single JSON value: written(value), taken(json, value), which returns false
+// if the JSON is not valid, and `what` for the error: "a counter".
 template <typename T>
 struct JsonValue;
 
