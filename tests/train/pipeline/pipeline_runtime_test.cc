@@ -1,6 +1,6 @@
 // labels: multiproc
-// The runtime on real processes: gradients of every schedule are those of one process bit by bit;
-// what was run is what the schedule says, in an order that its data permits.
+// The pipeline in real processes: each schedule's gradients equal those of one process bit for bit,
+// and the steps executed are those of the schedule, in an order that respects data dependencies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
