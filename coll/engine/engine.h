@@ -91,7 +91,7 @@ class Run {
  public:
   // Starts the call: posts the transfers that wait for nothing. `plan`, `call` and the buffers must
   // live until done(); start() completes and seals the head of `call`. links[i] is the transport of
-  // Node::link == i. compute: null, or moves the call's data (engine/compute.h); its owner calls
+  // Node::link == i. compute: null, or loads and stores data (engine/compute.h); its owner calls
   // progress() when work has completed, and start() throws Error if it is out of memory.
   void start(const Plan& plan, Call& call, const Slicing& slicing,
              std::span<Transport* const> links, Compute* compute = nullptr);

@@ -1,6 +1,6 @@
 // Messages ordered by a stream: send, recv and exchange of a communicator bound by on().
 //
-// One thread of the communicator moves the messages of all streams, each as soon as its own stream
+// One thread of the communicator progresses all streams' messages, each as soon as its own stream
 // has arrived: no message waits for another message's stream or peer. A send first copies its data
 // to pinned host memory, and then its stream continues: two ranks that both send and then receive
 // do not deadlock. A receive into device memory lands in host memory and is copied up. Messages
