@@ -114,7 +114,7 @@ class Transport {
   // Makes progress, writes up to out.size() completions and returns their number.
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
-  // Cancels every transfer whose id has these upper 32 bits (a task given up). After the call
+  // Cancels every transfer whose id has these upper 32 bits (an aborted task). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
 

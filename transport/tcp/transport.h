@@ -288,7 +288,7 @@ class TcpTransport final : public Transport, private Recovery {
   Fd listener_, events_, datagrams_;
   Address heard_from_;          // the source of the last datagram
   std::size_t unexpected_ = 0;  // messages of all peers
-  std::vector<Peer> peers_;     // by world rank; never grows after set-up
+  std::vector<Peer> peers_;     // by world rank; never grows after setup
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
   int slowed_ = 0;                                          // peers that are
