@@ -66,7 +66,7 @@ bool outruns(const std::vector<FleetHost>& hosts, const Flow& flow);
 std::vector<Observation> loss_observations(const std::vector<FleetHost>& hosts,
                                            const Samples& samples, bool loaded,
                                            const Ignored& ignored = none_ignored);
-// Slow flows at full speed that may have met others on a link, where flows meet.
+// Slow flows at full speed that may have collided with others, on rails with collisions.
 std::set<const FlowSample*> met_others(const std::vector<FleetHost>& hosts, const Samples& samples,
                                        const Thresholds& thresholds);
 // Drops the losses of these flows: collisions lose packets by design.
