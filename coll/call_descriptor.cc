@@ -1,5 +1,5 @@
-// The texts in which errors, traces and diagnoses print a call.
-// This file knows no communicator: a text holds only what the descriptor holds.
+// The texts that errors, traces and diagnoses print for a call. They contain only what the
+// descriptor holds, so they need no communicator.
 #include "coll/call_descriptor.h"
 
 #include <fmt/format.h>

@@ -21,12 +21,12 @@ struct CallDescriptor {
   std::uint64_t sequence = 0;  // counts the collectives, or the messages to (or from) the peer
   Collective collective = Collective::kBarrier;
   bool is_vector = false;    // blocks have different sizes; count is the sum of the block counts
-  std::uint32_t digest = 0;  // vector: of all counts, if all ranks pass the same counts
+  std::uint32_t digest = 0;  // vector: hash of all counts, if all ranks pass the same counts
   // lane: a GPU lane runs the call. on_device: this rank's buffers are device memory. replay: a
   // graph repeats a captured call; replays have sequence numbers of their own.
   bool lane = false, on_device = false, replay = false;
   bool message = false;  // point to point: root is the peer's world rank, count is in bytes
-  bool sends = false;    // message: this rank sends it
+  bool sends = false;    // message: this rank is the sender
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Codec codec = Codec::kNone;
@@ -92,7 +92,7 @@ void each_field(Descriptor& c, const Visit& visit) {
   visit("count", c.count);
 }
 
-// The type's name with its width: "float32", while name() returns "float".
+// The type's name with its width: "float32" when name() returns "float".
 std::string type_name(DType type);
 // "all_reduce #124", "all_gather_v #125", "send #3 to rank 5"
 std::string title(const CallDescriptor& c);

@@ -1,9 +1,9 @@
 // The machine for which times are predicted: its links, and the costs of its cores.
 //
-// `auto`, `weft explain`, `sim`, `plan`, `replay` and `validate` all predict from this description.
-// coll/jobs/machine_options.h adds the options that choose and change it; costs_of()
-// (coll/select/cost.h) and fabric_of() (coll/sim/simulate.h) derive the costs of the cost model and
-// the simulator.
+// `auto`, `weft explain`, `sim`, `plan`, `replay` and `validate` all predict with this one
+// description. coll/jobs/machine_options.h adds the options that choose and change it; costs_of()
+// (coll/select/cost.h) and fabric_of() (coll/sim/simulate.h) convert it to what the cost model and
+// the simulator charge.
 #pragma once
 
 #include <string>
@@ -21,28 +21,28 @@ inline constexpr double kRocePayloadShare = 4096.0 / (4096 + 58);
 struct Machine {
   struct Link {
     double us = 0;    // latency of a message
-    double gbps = 0;  // of one direction
+    double gbps = 0;  // rate of one direction
   };
   std::string name;
   Link host;                 // between two ranks of a host
-  Link rail;                 // between hosts; gbps: line rate, with headers
+  Link rail;                 // between hosts; gbps: of the line, with headers
   Link spine;                // between hosts, if a message changes rails; gbps 0: as a rail
-  double payload_share = 1;  // share of the bytes on a rail or the spine
-  double core_us = 0;        // core time per message, at each end
-  double rail_core_us = 0;   // in addition, between hosts
-  double reduce_GBps = 0;    // rate at which a core reduces; 0: takes no core time
-  double copy_GBps = 0;      // rate at which a core copies; 0: takes no core time
-  bool rail_copies = false;  // cores copy bytes received from rails, too, as with sockets
-  // Bytes inside a host use their own ports (GPU links, DMA). False: a core moves them, at the rate
-  // of `host`.
+  double payload_share = 1;  // payload's share of the bytes on a rail or the spine
+  double core_us = 0;        // core time for a message, at each end
+  double rail_core_us = 0;   // additional core time between hosts
+  double reduce_GBps = 0;    // rate at which a core reduces received data; 0: takes no CPU time
+  double copy_GBps = 0;      // rate at which a core copies received data; 0: takes no CPU time
+  bool rail_copies = false;  // cores also copy data received over rails, as with sockets
+  // Bytes inside a host pass ports of their own (links of GPUs, DMA). False: a core moves them, at
+  // the rate of `host`.
   bool host_ports = true;
-  double tflops = 0;        // dense bf16 of a rank's device, TFLOP/s; 0: unknown
-  double memory_bytes = 0;  // of a rank's device; 0: unknown
+  double tflops = 0;        // dense bf16 rate of a rank's device, TFLOP/s; 0: unknown
+  double memory_bytes = 0;  // memory of a rank's device; 0: unknown
 
   double spine_gbps() const { return spine.gbps > 0 ? spine.gbps : rail.gbps; }
 };
 
-inline constexpr const char* kDefaultMachine = "h100";  // of all commands that predict
+inline constexpr const char* kDefaultMachine = "h100";  // for all commands that predict
 
 // "cpu", "h100", "b200". Throws Error that lists the presets if there is none with the name.
 Machine machine_named(std::string_view name);

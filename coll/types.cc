@@ -1,5 +1,4 @@
 // The tables of names of element types, operators and collectives.
-// This file does not know what an operator computes or how a collective runs.
 #include "coll/types.h"
 
 #include <array>

@@ -5,7 +5,7 @@
 //   evidence(1, "h2", signs_of_trouble(difference(before, read_counters(rail))));
 //   // "rail 1 host h2: out_of_seq_request +299, rnr_nak_retry_err +2"
 //
-// Reads counters and compares them; does not know the operations.
+// Reads counters and compares them; independent of the operations.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ std::string to_list(hwloc_const_bitmap_t set) {
   return text;
 }
 
-// Counts the cores (or PUs if hwloc knows no cores) that this process may run on.
+// Counts the cores (or PUs if hwloc reports no cores) that this process may run on.
 int count_cores(hwloc_topology_t topology) {
   const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> allowed(hwloc_bitmap_alloc(),
                                                                               hwloc_bitmap_free);

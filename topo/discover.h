@@ -57,7 +57,7 @@ PortChoice choose_ports(const HostDescription& host);
 std::vector<Nic> choose_rails(const HostDescription& host);
 
 // Describes this process. Host identity: WEFT_HOST_ID if set, else hostname and boot id. Leaf:
-// WEFT_LEAF. GPU: that of CUDA_VISIBLE_DEVICES if it names a single one, else unknown.
+// WEFT_LEAF. GPU: from CUDA_VISIBLE_DEVICES if it names exactly one, else unknown.
 Place discover_place();
 
 }  // namespace weft

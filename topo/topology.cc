@@ -188,7 +188,7 @@ std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank
   const int share = nlocal / nrails;
   int extra = nlocal % nrails;  // rails that may get one rank more
   std::vector<int> load(nrails, 0), result(nlocal, -1);
-  // The rail as if all were usable, so that a hole moves no other rank.
+  // The rail as if all were usable, so that a hole changes no other rank's rail.
   const auto plain = [&](int local) {
     const int slot =
         static_cast<int>(static_cast<std::size_t>(local) * slots.size() / ranks.size());

@@ -1,6 +1,6 @@
 // The placement of a job's ranks: hosts, high-speed domains, rails.
 //
-// A Topology does not know transports. It is the same on every rank of a job: each rank describes
+// A Topology is independent of transports and the same on every rank of a job: each rank describes
 // itself (Place), the bootstrap gathers the places, Topology arranges them.
 #pragma once
 

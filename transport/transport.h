@@ -1,8 +1,8 @@
 // The transport interface: moves bytes between two ranks on one rail, or inside a host.
 //
-// A Transport knows nothing about collectives. Calls are non-blocking and batched, and no call
-// waits, sleeps or reads a clock, so that a simulated fabric can implement the same interface in
-// virtual time. A Transport is used by one thread at a time.
+// A Transport is independent of collectives. Calls are non-blocking and batched, and no call waits,
+// sleeps or reads a clock, so that a simulated fabric can implement the very same seam in virtual
+// time. A Transport is used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace weft {
 struct Head {
   std::uint64_t sign = 0;       // equal at both ends of a matching message; 0: only `crc` counts
   std::uint64_t about[4] = {};  // detail for the error text when two signs differ
-  std::uint32_t crc = 0;        // the crc32c of the bytes, if the sender computed it
+  std::uint32_t crc = 0;        // crc32c of the bytes, if the sender computed it
   std::uint32_t zero = 0;
 };
 
@@ -78,7 +78,7 @@ struct Transfer {
 
 struct Completion {
   std::uint64_t id = 0;
-  Code code = Code::kOk;       // not kOk: the transfer failed; see cause(peer)
+  Code code = Code::kOk;       // not kOk: the transfer failed, and cause(peer) tells why
   std::int8_t rail = -1;       // the rail that carried the message, if there are several
   std::uint32_t crc = 0;       // receive: Head::crc of the message; 0: it has no head
   const void* view = nullptr;  // kView: the bytes
@@ -113,7 +113,7 @@ class Transport {
   // Makes progress, writes up to out.size() completions and returns their number.
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
-  // Cancels every transfer whose id has these upper 32 bits (a canceled task). After the call
+  // Cancels every transfer whose id has these upper 32 bits (an aborted task). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
 
@@ -140,8 +140,8 @@ class Transport {
 
   // Searches the unexpected messages of `peer` (kNoRank: all peers) for one with a head whose tag
   // equals `tag` in the bits of `mask`. Returns the sender and stores the head in `theirs`; kNoRank
-  // if there is none. The message stays in the transport. Slow if there are unexpected messages:
-  // call it only in a stall.
+  // if there is none. The message stays in the transport. For a task that makes no progress: cheap
+  // only while there are no unexpected messages.
   virtual Rank unexpected(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
     return kNoRank;

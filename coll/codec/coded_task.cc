@@ -1,5 +1,5 @@
-// The phases of a compressed collective: what is quantized, which collective moves it, and where
-// the sums go. Does not know how a block is quantized (engine/codec.h).
+// The phases of a compressed collective: what is quantized, which collective transfers it, and
+// where the sums go. Independent of how a block is quantized (engine/codec.h).
 #include "coll/codec/coded_task.h"
 
 #include <fmt/format.h>

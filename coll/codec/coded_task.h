@@ -66,7 +66,7 @@ class CodedTask final : public Task {
 
   CodedCalls& calls_;
   const Collective collective_;
-  const std::uint64_t number_;  // of the communicator's collectives
+  const std::uint64_t number_;  // counts the communicator's collectives
   const std::size_t n_, hosts_, places_;
   const std::size_t part_count_, part_bytes_;  // what one rank sums, or its block
   std::vector<std::size_t> counts_;            // for reduce_host()

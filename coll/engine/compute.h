@@ -4,7 +4,7 @@
 // A run with a Compute works on a copy of each round, in memory that links and the Compute can
 // access. The Compute loads a round's input there and stores its result. If the processor cannot
 // access that memory, the Compute also reduces and copies there. The engine issues work and
-// continues when it has completed; it does not know who does the work, or where.
+// continues when it has completed, independent of what does the work, or where.
 #pragma once
 
 #include <cstddef>

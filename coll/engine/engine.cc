@@ -1,5 +1,5 @@
 // Runs the rounds of a plan: posts transfers, takes their completions, reduces what arrives.
-// Has no clock, never waits, and does not know why this schedule was chosen.
+// Has no clock, never waits, and is independent of why this schedule was chosen.
 #include "coll/engine/engine.h"
 
 #include <fmt/format.h>

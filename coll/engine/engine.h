@@ -24,14 +24,14 @@ namespace weft {
 // How to slice a message. The same on every rank of a communicator.
 struct Slicing {
   std::size_t slice_bytes = 64 << 10;  // bytes of a chunk, per round
-  int rounds_in_flight = 4;            // at most kMaxLanes, and as many as fit in kScratchMax
+  int rounds_in_flight = 4;            // at most kMaxLanes and at most what fits in kScratchMax
   bool operator==(const Slicing&) const = default;
 };
 
 // Limits the scratch of one task, whatever the message.
 inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
 inline constexpr int kMaxLanes = 32;
-// On a network a lane starts when 1 / kStagger of the nodes of the lane before it are done.
+// On a network, a lane starts once 1 / kStagger of the previous lane's plan nodes have finished.
 inline constexpr int kStagger = 10;
 
 // The arguments of one collective, and how to run it.
@@ -91,7 +91,7 @@ class Run {
  public:
   // Starts the call: posts the transfers that wait for nothing. `plan`, `call` and the buffers must
   // live until done(); start() completes and seals the head of `call`. links[i] is the transport of
-  // Node::link == i. compute: null, or moves the call's data (engine/compute.h); its owner calls
+  // Node::link == i. compute: null, or loads and stores data (engine/compute.h); its owner calls
   // progress() when work has completed, and start() throws Error if it is out of memory.
   void start(const Plan& plan, Call& call, const Slicing& slicing,
              std::span<Transport* const> links, Compute* compute = nullptr);
@@ -163,7 +163,7 @@ class Run {
   enum Posted : std::uint8_t { kNot, kPosted, kHeld };
   // The state of a node in the round of a lane.
   struct Point {
-    const void* data = nullptr;  // of an arrival, or of a staged result
+    const void* data = nullptr;  // an arrival, or a staged result
     std::uint64_t token = 0;     // releases a view
     std::uint16_t pending = 0;   // nodes that it still waits for
     Posted posted = kNot;
@@ -176,10 +176,10 @@ class Run {
     std::size_t at = 0;
     std::uint32_t remaining = 0;
     std::uint32_t cut = 0;            // index into cuts_ and extents_
-    const Extent* extents = nullptr;  // of the cut, by node
+    const Extent* extents = nullptr;  // extents of the cut, by node
     Point* points = nullptr;          // by node
     std::byte* scratch = nullptr;
-    std::uint64_t tag = 0, id = 0;  // of the round's transfers, without the node's bits
+    std::uint64_t tag = 0, id = 0;  // tag and id of the round's transfers, without the node's bits
   };
 
   // Where each chunk lies, in elements from the start of the round in the message or block.
@@ -301,11 +301,11 @@ class Run {
   // The cuts of full rounds and of the last round; in a vector call, also of each lane's round.
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
-  std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // of a value in scratch, and of a lane
+  std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // size of a value in scratch, and of a lane
   std::vector<std::size_t> credit_at_;            // offset of each credit in a lane, then the end
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
-  std::byte* base_ = nullptr;  // of all lanes' scratch
+  std::byte* base_ = nullptr;  // start of the scratch of all lanes
   SpareScratch* spare_ = nullptr;
   Compute* compute_ = nullptr;
   // Offsets of the copies of a round's input and output in a lane; elements between blocks there.
@@ -323,9 +323,9 @@ class Run {
     bool known = false;
     std::uint32_t crc = 0;
   };
-  std::vector<Sum> sums_;               // [lane][node]: of results, if a link checks
+  std::vector<Sum> sums_;               // [lane][node]: checksum of the result, if a link checks
   std::vector<std::uint32_t> missing_;  // [lane][node]: awaits a resend; reduce: number of those
-  std::vector<Sum> read_sums_;          // of the sources of a reduction
+  std::vector<Sum> read_sums_;          // checksums of the sources of a reduction
   std::vector<const void*> pieces_;
   struct Ready {
     std::uint32_t lane, node;

@@ -27,13 +27,13 @@ struct Outline {
   // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
   // values that the rank only forwards.
   int scratch_chunks = 0;
-  int least_scratch = 0;   // of the rank that needs least, which may have more rounds in flight
+  int least_scratch = 0;   // least of any rank's; such a rank may have more rounds in flight
   bool hops_known = true;  // false: a rooted schedule that does not declare its hops
   bool crossing = false;   // chunks take several paths at once, and messages wait for each other
 };
 
-// The rank whose schedule is outlined: rank 0; for a gather or a scatter the root, which has most
-// to do; for a broadcast or a reduce, where the root's host has less to do than others, the first
+// The rank whose schedule is outlined: rank 0; for a gather or a scatter the root, which has the
+// most work; for a broadcast or a reduce, if the root's host has less work than others, the first
 // rank that is not on that host.
 Rank outlined_rank(Collective collective, const Shape& shape);
 // `one` is the schedule of outlined_rank(). `split`: every message moves one chunk. Chunks count by

@@ -1,7 +1,7 @@
 // A plan is a schedule made ready to run: the steps of one rank as a graph in flat arrays.
 //
-// The plan knows where each value lies (the user's input, output, or scratch) and which node waits
-// for which; it does not know sizes or addresses, so one plan serves every message. The engine
+// The plan says where each value lies (the user's input, output, or scratch) and which node waits
+// for which. It is independent of sizes and addresses, so one plan serves every message. The engine
 // replays it once per round, a round being one slice of every chunk.
 #pragma once
 

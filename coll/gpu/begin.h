@@ -19,7 +19,7 @@ Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& c
 bool on_device(const void* data) noexcept;
 // Starts the messages of one `call`, ordered by `stream` if there is one. The arguments have been
 // checked, except those of messages to this rank itself. Returns the task that the request waits
-// for; null if no caller will wait (blocking, on a stream), or with `status` on an error.
+// for; null if it is blocking and on a stream (no caller will wait), or on an error (in `status`).
 Task* begin_messages(Device& device, GroupState& g, const char* call,
                      std::span<const Message> messages, std::optional<Device::Stream> stream,
                      bool blocking, Status& status);

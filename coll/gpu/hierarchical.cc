@@ -1,5 +1,5 @@
-// Loads what the ranks of a host have for other hosts into the engine's rounds, and stores the
-// results to all of them.
+// Feeds the engine's rounds with the data that the ranks of this host send to other hosts, and
+// stores the results to all ranks of this host.
 //
 // The rank at place i exchanges what belongs to place i with the ranks at place i of the other
 // hosts, over its own rail. In a reduction a round's input is the sum over the host, computed by

@@ -16,7 +16,7 @@ inline constexpr int kDeviceOperands = 128;
 
 // dst[d][i] = srcs[0][i] op srcs[1][i] op ... in this order, for every d. For kAvg the sum is
 // divided by `divisor`; for kPreMulSum source k is multiplied by factors[k] first. Types, rounding
-// and wrapping are those of coll/engine/kernels.h: the results are the same bit by bit, except for
+// and wrapping are those of coll/engine/kernels.h: the results are equal bit for bit, except for
 // NaN. A destination may be one of the sources; other overlaps are errors. With one source, all
 // operators but kAvg and kPreMulSum copy. Pointers may be unaligned; aligned pointers are fast.
 struct DeviceReduce {

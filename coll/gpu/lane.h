@@ -86,7 +86,7 @@ class DeviceLane {
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
   // Waits until a stream reaches the event; throws if the job fails.
   void wait(Device::Event event);
-  // Returns an event to record; the lane frees it at its end.
+  // Returns an event to record; the lane frees all its events when it is destroyed.
   Device::Event event(int gpu, std::size_t which);
   // Returns `bytes` of pinned host memory that peers on this host can access, too; the same memory
   // until a call asks for more.

@@ -1,6 +1,6 @@
 // Messages ordered by a stream: send, recv and exchange of a communicator bound by on().
 //
-// One thread of the communicator moves the messages of all streams, each as soon as its own stream
+// One thread of the communicator progresses all streams' messages, each as soon as its own stream
 // has arrived: no message waits for another message's stream or peer. A send first copies its data
 // to pinned host memory, and then its stream continues: two ranks that both send and then receive
 // do not deadlock. A receive into device memory lands in host memory and is copied up. Messages
@@ -78,11 +78,11 @@ class DeviceMessages {
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
     std::uint32_t ready = 0;  // slices, from the first, that may be posted (own: copied)
-    std::uint32_t taken = 0;  // of a receive: slices that are at their destination
-    std::vector<std::uint32_t> landed = {};   // of a receive; under the core's mutex
+    std::uint32_t taken = 0;  // receive: number of slices at their destination
+    std::vector<std::uint32_t> landed = {};   // receive: guarded by the core's mutex
     std::vector<std::uint32_t> arrived = {};  // landed slices that the thread has to copy
     std::deque<Device::Event> copies = {};    // copies in flight, in the order of their stream
-    MessagePart* source = nullptr;            // of a receive from this rank itself: the send
+    MessagePart* source = nullptr;            // receive from this rank itself: the send
     // A send: is offered, and has been declined. A receive: was offered, and is being fetched.
     bool offered = false, declined = false, fetching = false;
     bool mapped = false;                        // whether the memory at `address` is mapped
@@ -101,7 +101,7 @@ class DeviceMessages {
     bool over(const MessagePart& leg) const;
     bool passed(const MessagePart& leg) const;  // later work of the stream may touch its memory
     bool over_for_caller() const;
-    std::size_t held() const;  // bytes of its sends that occupy rooms
+    std::size_t held() const;  // bytes of its sends that are held in staging buffers
   };
   struct Captured {
     std::vector<Message> messages;
@@ -150,7 +150,7 @@ class DeviceMessages {
   StreamFences gates_;
   std::list<MessageGroup> waiting_ WEFT_GUARDED_BY(mutex_);  // groups that wait for their streams
   std::list<Captured> captured_ WEFT_GUARDED_BY(mutex_);
-  std::list<MessageGroup> flights_;  // groups that the thread, and no other, moves
+  std::list<MessageGroup> flights_;                    // groups that only the thread progresses
   std::size_t under_way_ WEFT_GUARDED_BY(mutex_) = 0;  // flights_.size(), for other threads
   // Calls, and replays that have arrived, whose fences are closed.
   std::size_t closed_ WEFT_GUARDED_BY(mutex_) = 0;

@@ -14,7 +14,7 @@ struct DeviceRecord {
   // The signature() of the call, with its number among the communicator's calls or captures: the
   // part of the record that must be the same on all ranks.
   Head call;
-  Head before = {};  // of the previous call; sign 0: none
+  Head before = {};  // head of the previous call; sign 0: none
   // The fields below may differ from rank to rank.
   double factor = 1;
   std::uint64_t longest = 0;     // elements of the longest block known to the rank

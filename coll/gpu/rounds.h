@@ -41,7 +41,7 @@ class DeviceRounds : public Compute {
   bool turn();
   void start(Work&& work);
 
-  RedOp sum_op_ = RedOp::kSum;  // of the engine's reductions
+  RedOp sum_op_ = RedOp::kSum;  // operator of the engine's reductions
   std::vector<Started> started_;
   std::vector<Work> landed_;
   std::vector<std::size_t> free_events_;

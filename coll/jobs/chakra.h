@@ -35,11 +35,11 @@ inline constexpr std::string_view kCommType = "comm_type", kCommSize = "comm_siz
                                   kTensorSize = "tensor_size", kCommSrc = "comm_src",
                                   kCommDst = "comm_dst", kCommTag = "comm_tag",
                                   kIsCpu = "is_cpu_op", kGroupName = "pg_name", kRoot = "root";
-inline constexpr std::string_view kDataType = "weft_dtype";    // weft::name()
-inline constexpr std::string_view kWholeBytes = "weft_bytes";  // of the whole message
-// In the metadata: "schema" is the version if there is no other ("1.0.2-chakra.0.0.4");
-// "weft_member/NAME" is the size of a group that contains the file's rank. The group is the ranks
-// of all files that name it.
+inline constexpr std::string_view kDataType = "weft_dtype";    // as weft::name() has it
+inline constexpr std::string_view kWholeBytes = "weft_bytes";  // size of the whole message
+// Of the metadata: "schema" is the version where there is no other ("1.0.2-chakra.0.0.4");
+// "weft_member/NAME" is the size of a group that the file's rank is in. The group
+// is the ranks of all files that say so.
 inline constexpr std::string_view kSchema = "schema", kMember = "weft_member/";
 
 }  // namespace weft::chakra

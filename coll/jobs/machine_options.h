@@ -11,10 +11,10 @@ class App;
 
 namespace weft {
 
-// The parts of a machine that a command's options can change.
+// The parameters of a machine that a command's options can change.
 enum class MachineParts {
   kAll,
-  kButRailRate,  // for a command that has --rail-gbps already
+  kButRailRate,  // for a command that already has --rail-gbps
   kLinks,        // for a command that ignores the spine, reductions and copies
 };
 

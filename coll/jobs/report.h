@@ -1,5 +1,5 @@
-// Writes the file of --json, or of another option, as a whole or not at all. This file does not
-// know the content of reports.
+// Writes the file of --json, or of another option: the file holds a whole report, or is not
+// touched. Independent of the report's content.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ class World;
 // FILE, to standard output instead of the text. `schema` is named in the help.
 CLI::Option* add_json_option(CLI::App& command, std::string& file, std::string_view schema);
 
-// Returns why no report can be written to `path` (empty: none, "-": standard output, or a file), or
-// "" if it can; the text names `option`. The call changes no file at `path` and leaves no new one.
+// Returns why no report can be written to `path` (empty: none, "-": standard output, or a file); ""
+// if it can. The call changes no file at `path` and leaves no new one. The answer names `option`.
 std::string why_not_writable(const std::string& path, std::string_view option = "--json");
 
 // Throws Error if no report can be written to `path`.

@@ -1,5 +1,5 @@
 // Runs a parallel command as one rank of a job, or starts the job's ranks on this machine.
-// This file does not know what a command does with its World.
+// Independent of what a command does with its World.
 #include "coll/jobs/session.h"
 
 #include <fmt/format.h>

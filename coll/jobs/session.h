@@ -28,11 +28,11 @@ struct JobFlags {
   int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS is set
   const CLI::Option* timeout = nullptr;  // --timeout-ms, which overrides WEFT_TIMEOUT_MS
   double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
-  bool outlives_killed = false;          // local ranks continue without a killed one
-  int replacements = 0;                  // then: local ranks that are restarted (LaunchOptions)
-  bool threads = false;                  // local ranks are threads of this process
-  // Makes this rank's World; it returns null if the rank is not needed, which exits with kExitOk.
-  // Empty: World::from_environment().
+  bool outlives_killed = false;          // local ranks continue if one is killed
+  int replacements = 0;  // with that, local ranks that are started again (LaunchOptions)
+  bool threads = false;  // local ranks are threads of this process
+  // Makes this rank's World; null: the rank is not needed, and its code is kExitOk. Empty: the
+  // World is the launcher's job.
   std::function<std::unique_ptr<World>(const WorldOptions&)> join{};
 };
 

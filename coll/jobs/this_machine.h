@@ -5,9 +5,9 @@
 
 namespace weft {
 
-// The preset "cpu" with the rates of this host: the rate of its slowest NIC, if the kernel knows
-// it, and of reductions and copies on a core, which are measured in 0.1 s. Latencies and the cost
-// of a message are the preset's. Throws what choose_rails() throws.
+// The preset "cpu" with the rates of this host: its slowest NIC, if the kernel knows its rate, and
+// how fast a core reduces and copies memory, measured now, which takes 0.1 s. Latencies and the
+// cost of a message are the preset's. Throws what choose_rails() throws.
 Machine this_machine();
 
 }  // namespace weft

@@ -92,7 +92,7 @@ Record pack(const CallDescriptor& call) noexcept;
 
 // The progress of a waiting operation.
 struct Survey {
-  std::uint64_t number;  // of the operation, 0: none
+  std::uint64_t number;  // number of the operation; 0: none
   std::uint64_t part, rounds, rounds_done;
   std::uint64_t npeers;
   PeerProgress peers[kPeers];

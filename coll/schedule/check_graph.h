@@ -1,8 +1,8 @@
 // The checker's graph of all ranks' steps says which event must happen before which.
 //
-// A step is two events. kPosted: a send hands over the values of its chunks; a receive takes the
-// message from its channel. kDone: the send's chunks may be written again; the receive has changed
-// its chunks. The order between events:
+// A step is two events. kPosted: a send takes the values of its chunks; a receive takes the message
+// from its channel. kDone: the send's chunks may be written again; the receive has changed its
+// chunks. The order between events:
 //
 //   step        posted -> done
 //   data        done of every earlier step of this rank that touches a chunk of the step, where

@@ -1,4 +1,4 @@
-// A schedule says what one rank does in one collective. It knows no bytes, pointers or NICs.
+// A schedule says what one rank does in one collective, independent of bytes, pointers and NICs.
 //
 // A schedule is a list of steps over chunks. Two steps of a rank are ordered iff they touch a
 // common chunk and one of them writes it; the i-th send to a peer on a channel matches the i-th

@@ -1,4 +1,4 @@
-// Runs a play: moves messages through ports, in the order of virtual time or of the list.
+// Runs a play: sends messages through ports, in the order of virtual time or of the list.
 #include <algorithm>
 
 #include "coll/engine/engine.h"

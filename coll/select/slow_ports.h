@@ -18,13 +18,13 @@ struct PortRate {
   bool operator==(const PortRate&) const = default;
 };
 
-// In place of ports, where a job is told to measure them.
+// Given instead of ports: the job measures them.
 inline constexpr std::string_view kMeasurePorts = "measure";
 
-// By what people name the ports of a job.
+// The names that users write for the ports of a job.
 struct PortNames {
-  std::vector<std::string> hosts;  // by host; "": the host has only a number
-  std::vector<int> rails;          // by rail: its number
+  std::vector<std::string> hosts;  // index: the host; "": the host has only a number
+  std::vector<int> rails;          // index: the rail; value: the number that users write for it
 };
 
 // Parses HOST:RAIL=FRACTION, or several with commas between them: "3:1=0.5" is the port of host 3
@@ -34,7 +34,7 @@ struct PortNames {
 std::vector<PortRate> parse_slow_ports(std::string_view what, std::string_view text,
                                        const PortNames& names);
 
-// The text from which parse_slow_ports() reads these ports.
+// Formats ports as text that parse_slow_ports() accepts.
 std::string text_of(const std::vector<PortRate>& ports, const PortNames& names);
 
 // The slow ports among those measured, relative to what most of them reach, where `before` were

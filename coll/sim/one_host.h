@@ -1,8 +1,8 @@
 // Simulates the ranks of one host in place of those of all hosts, or the first rank of each host in
 // place of those of all rails, if hosts or rails are alike.
 //
-// A message from a simulated rank to any other is replaced by one that such another rank sends to a
-// simulated rank in the same step. Knows no algorithm.
+// A message from a simulated rank to a rank that is not simulated is replaced by one that such a
+// rank sends to a simulated rank in the same step. Independent of the algorithm.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace weft {
 
 enum class Alike : bool { kHosts, kRails };
 
-// Maps the messages that simulated ranks send to others to those that they receive from others.
+// Pairs each message from a simulated rank to another rank with an equivalent one in return.
 class OneHost {
  public:
   struct Message {

@@ -154,7 +154,7 @@ class Simulation {
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
       for (std::size_t i = 0; i < n; ++i) {
-        // Scratch: unlike with views, the fabric does not know what will be reduced.
+        // Scratch: unlike with views, the fabric cannot tell what will be reduced.
         if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
           worked_us_ =
               std::max(worked_us_,

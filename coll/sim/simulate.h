@@ -80,7 +80,7 @@ SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std:
 // a root, hosts are unequal, ranks differ in dependencies or order, or the fabric disturbs some of
 // them. One host represents all if chunks are equal; one rail if each rank of a host has its own
 // rail and keeps to it, and chunks are equal or have at least kManyElements. Examines the plans of
-// the first rank of every host, of the last host's ranks, and of all ranks that are sent to.
+// the first rank of every host, of all ranks of the last host, and of all peers of simulated ranks.
 inline constexpr std::size_t kManyElements = 1024;
 std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
                                    std::size_t count, DType type, const SimFabricOptions& options);

@@ -36,7 +36,7 @@ struct Case {
   Codec codec = Codec::kNone;  // the communicator's codec
   bool in_place = false;
   std::size_t count = 0;    // elements, as passed to the Communicator
-  std::uint64_t bytes = 0;  // of the whole buffer, for bandwidth
+  std::uint64_t bytes = 0;  // size of the whole buffer, for bandwidth
   std::size_t shift = 0;    // offset of both buffers from their pages, in elements
 };
 

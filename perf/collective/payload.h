@@ -39,7 +39,7 @@ class Payload {
 
   // Sets data[i] to element first + i of `rank`.
   void fill(void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
-  // Compares data[i] bit by bit with element first + i of `rank`, or of the reduction.
+  // Compares data[i] bit for bit with element first + i of `rank`, or of the reduction.
   Mismatch compare(const void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
   Mismatch compare_reduced(const void* data, std::size_t count, std::uint64_t first = 0) const;
 

@@ -16,7 +16,7 @@ struct View {
   std::string tree;            // the path of the recorded tree, or empty
   std::vector<Nic> rails;
   std::vector<Nic> others;              // NICs that are not rails, with the reason
-  std::vector<LibraryState> libraries;  // of this host
+  std::vector<LibraryState> libraries;  // on this host
   int ppn = 1;
   // Per local rank: its rail, the NUMA node of its GPU or -1, the index of its GPU or -1.
   std::vector<int> rail_of, node_of, gpu_of;

@@ -24,7 +24,7 @@ struct Explanation {
   std::vector<Candidate> candidates;  // algorithms that apply, fastest first
   Candidate chosen;
   Schedule schedule;      // of shape.rank
-  std::size_t steps = 0;  // of all ranks; set if the checker ran
+  std::size_t steps = 0;  // steps of all ranks; set if the checker ran
   bool checked = false;
   std::string fault;  // found by the checker; empty if the schedules are correct
 };

@@ -46,7 +46,7 @@ struct ModelCall {
   Shape shape;
   int rails;            // per host
   std::size_t count;    // elements of the message, or of a block
-  std::uint64_t bytes;  // of the whole buffer: --bytes, rounded down to whole blocks
+  std::uint64_t bytes;  // size of the whole buffer: --bytes, rounded down to whole blocks
   Machine machine;
   SimFabricOptions fabric;
   CostModel model;

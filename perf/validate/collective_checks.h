@@ -1,4 +1,4 @@
-// Runs every collective with every applicable algorithm, and compares results bit by bit.
+// Runs every collective with every applicable algorithm, and compares results bit for bit.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@ namespace weft::fabric {
 struct ValidationOptions {
   PlanOptions plan;
   Policy policy;
-  std::string transport = "auto";  // of the probes: tcp, verbs, or auto: as the job between hosts
-  double declared_gbps = 0;        // of a rail; 0: not declared
+  std::string transport = "auto";  // for probes: tcp, verbs, or auto: as the job between hosts
+  double declared_gbps = 0;        // rate of a rail; 0: not declared
   Sources sources;
   std::string baseline;  // file to compare with, or to store in; empty: none
   std::function<void(const std::string&)> soak_line;  // receives one line per minute; rank 0

@@ -141,7 +141,7 @@ inline std::string shape_of(std::string text, const std::string& words) {
   return std::regex_replace(text, std::regex("\\s+"), " ");
 }
 
-// The shown text that was not printed, or empty.
+// Returns the first text that the page shows but the program did not print; empty: none.
 inline std::string not_printed(const std::string& shown, const std::string& printed,
                                const std::string& words = "") {
   const std::string text = shape_of(printed, words), pattern = shape_of(shown, words);

@@ -1,5 +1,5 @@
-// RDMA rails that fail in the middle of collectives (softroce_failover_checks), in the boot of
-// softroce_test.cc: pulled cables, dropped packets, loss, and a killed rank.
+// Failing RDMA rails during collectives (softroce_failover_checks), run in the guest that
+// softroce_test.cc boots: pulled cables, dropped packets, loss, and a killed rank.
 // WEFT_FAILOVER_ROUNDS=100 sets how often cables are pulled (the default is quick).
 #include <fmt/format.h>
 #include <gmock/gmock.h>

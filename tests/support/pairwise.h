@@ -127,7 +127,7 @@ class Pairwise {
     return text;
   }
 
-  const Indices sizes_;  // of the axes
+  const Indices sizes_;  // sizes of the axes
   const std::size_t longest_;
   const std::tuple<Axis<T>...> axes_;
   std::function<bool(const T&...)> exists_;

@@ -32,7 +32,7 @@ namespace weft::test {
 
 using namespace std::chrono_literals;
 
-// The JobSpec of each rank. The listening socket is opened here, so that the port is free.
+// The JobSpec of each rank. Opens the listening socket, so that no other process can take the port.
 struct Specs {
   std::vector<JobSpec> specs;
   std::uint16_t port = 0;

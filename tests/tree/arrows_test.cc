@@ -1,5 +1,5 @@
-// Checks the includes of all sources against the allowed arrows between rooms. Apart from includes,
-// it ignores the files' contents.
+// Checks the #includes of all sources against the allowed dependencies between folders. Apart from
+// includes, it ignores the files' contents.
 #include <gtest/gtest.h>
 
 #include <filesystem>

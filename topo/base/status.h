@@ -16,7 +16,7 @@ namespace weft {
 using Rank = std::int32_t;
 inline constexpr Rank kNoRank = -1;
 
-// Thrown during set-up. The message names the wrong value and the remedy.
+// Thrown during setup. The message names the wrong value and the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

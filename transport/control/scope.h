@@ -1,5 +1,5 @@
-// Which communicators a failure ends. The control plane does not know communicators, so a number
-// and a rank identify one.
+// Which communicators a failure ends. The control plane is independent of communicators, so a
+// number and a rank identify one.
 #pragma once
 
 #include <compare>

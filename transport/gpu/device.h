@@ -43,7 +43,7 @@ struct ExportedMemory {
 // NIC without GPU support can register.
 struct NicMemory {
   int fd = -1;               // of the dma-buf, closed by the caller; -1: none
-  std::uint64_t offset = 0;  // of the memory in the dma-buf
+  std::uint64_t offset = 0;  // offset of the memory in the dma-buf
   void* mapped = nullptr;    // CPU address of the memory; nullptr: none
   std::string why;           // if there is neither
 };
@@ -53,8 +53,8 @@ struct DeviceWork {
   // Launches the work on a stream of the current GPU; nullptr if this build has no CUDA. Returns 0
   // or the result of cudaGetLastError().
   int (*launch)(const void* args, void* stream) = nullptr;
-  // Loads all code that `launch` may run with any `args` onto the current GPU; nullptr if there is
-  // none. Returns like launch().
+  // Loads onto the current GPU all code that launch() may run, for any `args`; nullptr if there is
+  // nothing to load. Returns like launch().
   int (*load)() = nullptr;
   // Does the work on this CPU. local(p) is the CPU's address of memory at GPU address p.
   void (*run)(const void* args, void* (*local)(const void* p)) = nullptr;

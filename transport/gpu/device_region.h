@@ -1,5 +1,5 @@
 // GPU memory that weft owns. Since weft knows when it is freed, RDMA NICs can register it once and
-// cache the registration. This file does not know NICs.
+// cache the registration. Independent of NICs.
 #pragma once
 
 #include <cstddef>

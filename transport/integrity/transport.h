@@ -194,7 +194,7 @@ class CheckedTransport final : public Transport,
   }
 
   std::unique_ptr<Transport> inner_;
-  Views* const views_;  // of the inner transport, like the next two
+  Views* const views_;  // these three: interfaces of the inner transport
   Staging* const staging_;
   DeviceMemory* const memory_;
   std::function<void()> retried_;
@@ -221,7 +221,7 @@ class CheckedTransport final : public Transport,
   std::deque<Note> out_;  // notes being sent; free_out_ has free indices
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
-  std::array<Completion, 32> arrived_;  // of one poll
+  std::array<Completion, 32> arrived_;  // completions of one poll
   Completions done_;
 };
 

@@ -93,7 +93,7 @@ class Job {
   virtual bool failed() const noexcept = 0;
   // Returns the first failure that ends gathers, or ok. When a process ends without leave(), all
   // other ranks see it within milliseconds ("rank 3 (host b, pid 1234) died: connection closed").
-  // The end of rank 0 has scope kAll, that of any other rank scope kRank.
+  // The end of rank 0 has scope kAll, the end of any other rank scope kRank.
   virtual Status failure() const = 0;
   // heard(): the number of failures this rank knows (one relaxed load). failures(): those from
   // index `first` on, in rank 0's order, which is the same on all ranks.

@@ -66,7 +66,7 @@ class Plane {
   // Submits this rank's part of a gather.
   virtual void contribute(std::string_view mine, wire::Gathering what) WEFT_REQUIRES(mutex_) = 0;
   virtual void tell(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) = 0;
-  // Sends a letter from this rank.
+  // Sends a letter (out-of-band message) from this rank.
   virtual void carry(std::uint32_t box, Rank to, std::string_view bytes) WEFT_REQUIRES(mutex_) = 0;
   static constexpr std::uint64_t letter_id(std::uint32_t box, Rank rank) {
     return std::uint64_t{box} << 32 | static_cast<std::uint32_t>(rank);

@@ -1,5 +1,5 @@
-// The control plane on rank 0: receives heartbeats, forwards letters and inquiries, detects dead
-// ranks, decides which failure was the first, and shrinks the job.
+// The control plane on rank 0: receives heartbeats, forwards letters (out-of-band messages) and
+// inquiries, detects dead ranks, decides which failure was the first, and shrinks the job.
 #include "transport/job/control_root.h"
 
 #include <fmt/format.h>

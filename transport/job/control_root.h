@@ -47,7 +47,7 @@ class RootPlane : public Plane {
     Member member;
     Clock::time_point heard;
     bool left = false;
-    std::string part = {};  // of the current gather
+    std::string part = {};  // the rank's part of the current gather
     bool begun = false, complete = false;
     wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;

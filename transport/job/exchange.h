@@ -1,4 +1,4 @@
-// Exchanges set-up data between the ranks of a job.
+// Exchanges setup data between the ranks of a job.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Queues a rank's letters until they are received. Does not know how letters travel.
+// Queues a rank's letters (out-of-band messages) until they are received.
 #include "transport/job/mailbox.h"
 
 #include <exception>

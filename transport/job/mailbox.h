@@ -1,6 +1,6 @@
-// Letters between any two ranks of a job, through rank 0, for transports that must reach a peer
-// without a connection to it. Delivery is at most once and in order per sender: a letter is lost if
-// the job has ended or if its receiver's box is full.
+// Letters (out-of-band messages) between any two ranks, relayed by rank 0, for transports that must
+// reach a peer before they have a connection to it. Delivery is at most once and in order per
+// sender: a letter is lost if the job has ended or if its receiver's box is full.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct Letter {
 // One user's letters on one rank. No call waits for another rank. Thread-safe.
 class Mailbox {
  public:
-  static constexpr std::size_t kMostBytes = 64u << 10;  // of a letter
+  static constexpr std::size_t kMostBytes = 64u << 10;  // size limit of a letter
 
   virtual ~Mailbox() = default;
   virtual void send(Rank to, std::string_view bytes) noexcept = 0;
@@ -54,7 +54,7 @@ class PostOffice : public std::enable_shared_from_this<PostOffice> {
  private:
   class Box;
   static constexpr std::uint32_t kMostBoxes = 1024;
-  static constexpr int kMostLying = 64;  // letters of one sender in one box
+  static constexpr int kMostLying = 64;  // limit of queued letters of one sender in one box
 
   struct Lying {
     Mutex mutex;

@@ -2,7 +2,7 @@
 //
 // Each region is a memfd that other processes open through /proc/<pid>/fd: no name in /dev/shm can
 // outlive a crash. The length is sealed, so that no process can truncate memory in use by another;
-// open() rejects unsealed regions. This file does not know ranks.
+// open() rejects unsealed regions. Independent of ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ class SharedRegion {
 struct RegionRef {
   std::uint32_t index = 0;   // entry of the owner's directory
   std::uint64_t serial = 0;  // unique per allocation; 0: not weft::alloc memory
-  std::uint64_t offset = 0;  // of the byte in the region
+  std::uint64_t offset = 0;  // offset of the byte in the region
 };
 
 // Finds this process's region that contains [data, data + bytes); serial 0 if there is none.

@@ -21,7 +21,7 @@ namespace weft {
 struct Receive {
   Transfer transfer;
   std::size_t arrived = 0;  // bytes of the message received so far
-  std::uint32_t crc = 0;    // of its head
+  std::uint32_t crc = 0;    // Head::crc of the message
 };
 
 // Describes how a message differs from what the receive expects.
@@ -39,7 +39,7 @@ class Matching {
   // An unexpected message. Its address is stable until it is dropped.
   struct Unexpected {
     std::uint64_t tag = 0;
-    std::size_t bytes = 0;  // of the message
+    std::size_t bytes = 0;  // size of the message
     bool headed = false;
     Head head;
     bool wanted = false;  // `receive` was posted while the message was still arriving

@@ -1,4 +1,4 @@
-// Allocates board parts in the arena and moves messages through them. Knows no collectives.
+// Allocates board parts in the arena and passes messages through them.
 #include "transport/shm/board.h"
 
 #include <cstring>

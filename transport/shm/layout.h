@@ -23,8 +23,8 @@ inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
 inline constexpr std::size_t kInline = 40;                  // most bytes inside a cell
 inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
-inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a fixed board
-inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // of one message on any other board
+inline constexpr std::size_t kBoardBytes = 32u << 10;       // longest message on a fixed board
+inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // longest message on any other board
 
 // The slots of one size. The extra line spreads the starts of slots over the cache sets.
 struct SlotClass {

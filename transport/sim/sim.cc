@@ -1,4 +1,4 @@
-// Set-up and reports of the simulated fabric. datapath.cc moves messages, failure.cc kills ranks
+// Setup and reports of the simulated fabric. datapath.cc transfers messages, failure.cc kills ranks
 // and cuts links.
 #include "transport/sim/sim.h"
 

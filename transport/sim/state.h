@@ -1,6 +1,6 @@
 // The state of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
-// events.cc advances time, datapath.cc moves messages, store.cc stores them, and failure.cc kills
-// ranks and cuts links.
+// events.cc advances time, datapath.cc transfers messages, store.cc stores them, and failure.cc
+// kills ranks and cuts links.
 #pragma once
 
 #include <algorithm>
@@ -96,7 +96,7 @@ struct SimMessage {
 
 struct SimEvent {
   enum class Kind : std::uint8_t {
-    kIssue,  // of a message
+    kIssue,  // a message is issued
     kTxEnd,
     kAtSpine,
     kAtRx,
@@ -105,15 +105,15 @@ struct SimEvent {
     kAtUplink,
     kAtDownlink,
     kDetectLoss,
-    kWake,  // of a rank
+    kWake,  // a rank wakes
     kKill,
     kDetectKill,
-    kCut,  // of a NIC
+    kCut,  // a NIC loses its links
     kDetectCut,
-    kSlow,  // of an entry of slowdowns
+    kSlow,  // an entry of slowdowns takes effect
   };
   std::int64_t at_ps;
-  std::uint64_t order;  // of scheduling; breaks ties
+  std::uint64_t order;  // counts scheduled events; breaks ties
   std::uint32_t subject;
   Kind kind;
 
@@ -182,7 +182,7 @@ struct SimFabric::State {
   bool broken(Rank a, Rank b) const;  // no message can pass now
   Code known(Rank a, Rank b) const;   // the error that is detected so far
 
-  // Whether a message passes uplinks; uplink() is that of the rank's leaf.
+  // Whether a message passes uplinks; uplink() returns the uplink of the rank's leaf.
   bool changes_leaf(Rank a, Rank b) const {
     return !opt.leaf_of_host.empty() && leaf(a) != leaf(b);
   }

@@ -11,7 +11,7 @@
 namespace weft {
 
 // Collective over the job: all ranks call this function for the same rail at the same time (one
-// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
+// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If setup
 // fails on one rank, every rank throws an Error that names the rank, the device and the reason.
 //
 // The contract of Transport, and on top of it:

@@ -58,7 +58,7 @@ class TcpTransport final : public Transport, private Recovery {
     bool tell = false;                           // completes the caller's transfer `id` when sent
     std::uint64_t id = 0;
     std::uint64_t tag = 0;
-    std::size_t bytes = 0;             // of the message
+    std::size_t bytes = 0;             // size of the message
     std::size_t next = 0;              // offset of the first byte not yet in a piece
     const std::byte* data = nullptr;   // the message
     const std::byte* piece = nullptr;  // the bytes behind `front`
@@ -128,7 +128,7 @@ class TcpTransport final : public Transport, private Recovery {
   struct Kept {
     std::uint32_t number = 0;
     bool old = false;
-    std::size_t bytes = 0;  // of the message; 0: the entry is free
+    std::size_t bytes = 0;  // size of the message; 0: the entry is free
     std::byte data[sizeof(tcp::Datagram) + tcp::kMostCopy];
   };
   // State of the datagrams exchanged with a peer.
@@ -141,8 +141,8 @@ class TcpTransport final : public Transport, private Recovery {
     int asks = 0;             // unanswered probes
     std::uint32_t quiet = 0;  // short messages until the next probe
     int losses = 0;
-    tcp::Key key_out{}, key_in{};  // of the datagrams to the peer, and from it
-    std::uint64_t sequence = 0;    // of the last datagram to the peer
+    tcp::Key key_out{}, key_in{};  // keys of the datagrams to and from the peer
+    std::uint64_t sequence = 0;    // number of the last datagram to the peer
     tcp::Window came;
     std::uint32_t sent = 0;  // number of the last datagram with a message
     int open = 0;            // entries of `kept` in use
@@ -288,7 +288,7 @@ class TcpTransport final : public Transport, private Recovery {
   Fd listener_, events_, datagrams_;
   Address heard_from_;          // the source of the last datagram
   std::size_t unexpected_ = 0;  // messages of all peers
-  std::vector<Peer> peers_;     // by world rank; never grows after set-up
+  std::vector<Peer> peers_;     // by world rank; never grows after setup
   std::vector<Peer*> live_;     // peers whose connection is up
   std::list<Stranger> strangers_;
   int slowed_ = 0;                                          // peers that are

@@ -76,7 +76,7 @@ struct Frame {
   std::uint8_t headed = 0;   // 1: a Head follows the frame
   std::uint32_t length = 0;  // bytes that follow
   std::uint64_t tag = 0;
-  std::uint64_t bytes = 0;  // of the whole message
+  std::uint64_t bytes = 0;  // size of the whole message
 };
 static_assert(sizeof(Frame) == 24);
 
@@ -200,7 +200,7 @@ class Front {
     std::memcpy(&f, bytes_, sizeof f);
     return f;
   }
-  // Copies the head to `room` and returns `room`; nullptr if the frame has no head.
+  // Copies the header to `room` and returns `room`; nullptr if the frame has no header.
   const Head* head(Head& room) const {
     if (have_ < kMostFront) return nullptr;
     std::memcpy(&room, bytes_ + sizeof(Frame), sizeof room);

@@ -1,4 +1,4 @@
-// Configures UCX for one rail. Does not know ranks or messages.
+// Configures UCX for one rail. Independent of ranks and messages.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -175,7 +175,7 @@ class UcxTransport final : public Transport, private Recovery {
       worker_;                    // destroyed before context_; null once the rail has ended
   int event_fd_ = -1;             // the worker's
   bool cuda_ = false;             // UCX supports GPU memory
-  std::vector<Peer> peers_;       // by world rank; never grows after set-up
+  std::vector<Peer> peers_;       // by world rank; never grows after setup
   std::deque<Request> requests_;  // all requests ever made; pointers stay valid
   Request* free_requests_ = nullptr;
   std::deque<std::unique_ptr<Unexpected>> unexpected_;

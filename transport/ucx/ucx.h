@@ -17,7 +17,7 @@ std::string why_no_ucx();
 inline bool ucx_available() { return why_no_ucx().empty(); }
 
 // Collective over the job: all ranks call this function for the same rail at the same time (one
-// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
+// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If setup
 // fails on one rank, every rank throws an Error that names the rank, the device and UCX's error.
 //
 // The contract of Transport, and on top of it:

@@ -14,7 +14,7 @@
 namespace weft::mpi {
 namespace {
 
-// Of a collective that moves what lies in memory, whatever its type.
+// For a collective that moves bytes in memory, whatever their type.
 constexpr DType kBytes = DType::kUInt8;
 
 int fail(MPI_Comm comm, int error) {

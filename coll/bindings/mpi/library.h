@@ -25,7 +25,7 @@ enum class Way : std::uint8_t {
   kCommunicator,  // weft does not serve it: an intercommunicator, or created by some ranks only
   kAlone,         // a communicator of one rank
   kType,          // an element type that weft does not reduce
-  kOperator,      // a user's operator, or one that weft does not have
+  kOperator,      // a user's operator, or one that weft lacks
   kArgument,      // an argument that MPI rejects
   kNotOffered,    // weft has no such collective
 };

@@ -79,7 +79,7 @@ class Running {
 
  private:
   MPI_Comm comm_;                                    // MPI_COMM_NULL: freed
-  MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // of a freed communicator
+  MPI_Errhandler errhandler_ = MPI_ERRHANDLER_NULL;  // error handler of a freed communicator
   Communicator by_;
   const bool waits_;
   bool is_batch_ = false;

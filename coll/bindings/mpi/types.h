@@ -86,12 +86,12 @@ class KeptType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-// A user's buffer as bytes: itself if the elements are plain, otherwise a packed copy of it.
+// A user's buffer as bytes: itself if the datatype is contiguous, otherwise a packed copy.
 class Bytes {
  public:
   Bytes() = default;
   // Both throw Refused for a buffer, count or type that MPI rejects. to_send(): a buffer that is
-  // read. copy: copies it even if the elements are plain.
+  // read. copy: packs into a new buffer even if the datatype is contiguous.
   static Bytes to_send(const void* data, const Layout& layout, MPI_Datatype type,
                        bool copy = false);
   // A buffer that is written, a copy by unpack(). reads: its content is also read before.
@@ -112,11 +112,11 @@ class Bytes {
   Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, bool reads);
   void move(bool out);
   std::byte *at_ = nullptr, *data_ = nullptr;
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;  // of a copy
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;  // datatype of a copy
   KeptType kept_;
-  std::size_t bytes_ = 0;  // of each block of a uniform layout
+  std::size_t bytes_ = 0;  // size of each block of a uniform layout
   std::vector<std::size_t> counts_, offsets_;
-  std::vector<MPI_Aint> begins_;  // of a copy: offsets of its blocks in the user's buffer
+  std::vector<MPI_Aint> begins_;  // copy: offsets of its blocks in the user's buffer
   std::unique_ptr<std::byte[]> copy_;
 };
 

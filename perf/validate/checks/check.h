@@ -62,7 +62,7 @@ std::string host_name(const Observed& observed, int host);
 // Expected payload rate of the port in Gb/s: declared, or else advertised, minus packet headers; 0:
 // unknown.
 double expected_gbps(const Observed& observed, Port port);
-double expected_gbps(const Observed& observed, const Flow& flow);  // of the slower end
+double expected_gbps(const Observed& observed, const Flow& flow);  // rate of the slower end
 
 bool excluded(const Observed& observed, const PortFacts& port);
 bool is_mlx5(const PortFacts& port);

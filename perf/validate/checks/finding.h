@@ -44,7 +44,7 @@ struct Evidence {
 struct Finding {
   std::string id;  // registry id: "port-rate"
   Severity severity = Severity::kWarn;
-  bool unknown = false;  // the check could not be evaluated; severity is that of a failed check
+  bool unknown = false;  // the check could not be evaluated; severity as if it had failed
   Where where;
   double value = 0, expected = 0;
   Unit unit = Unit::kNone;

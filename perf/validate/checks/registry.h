@@ -29,7 +29,7 @@ struct Observed {
   const std::vector<Cause>& causes;  // from localization
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
-  std::string_view failure = {};         // of the job, verbatim; empty: none
+  std::string_view failure = {};         // failure of the job, verbatim; empty: none
   std::span<const Probe> left_out = {};  // for lack of time
   std::span<const RailOutage> outages = {};
   const std::vector<Drift>* drift = nullptr;  // nullptr: no baseline
@@ -46,7 +46,7 @@ struct Judged {
 struct Check {
   std::string_view id;  // stable, kebab-case
   CheckKind kind;
-  Severity severity;         // of a failure
+  Severity severity;         // severity of a failure
   std::string_view title;    // "link state and rate"
   std::string_view source;   // what is read or run
   std::string_view healthy;  // the healthy value

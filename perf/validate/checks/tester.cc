@@ -1,5 +1,5 @@
 // Reasons that prevent a valid verdict: nothing measured, ports left out, a tester that waits for
-// cores, a failed job; and the collectives, which the run compares bit by bit.
+// cores, a failed job; and the collectives, which the run compares bit for bit.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -21,8 +21,8 @@ struct PortFacts {
   std::optional<std::string> absent;  // why the port cannot be a rail; nothing else is read
 
   std::optional<std::string> state, phys_state, link_layer;  // "ACTIVE", "LinkUp", "InfiniBand"
-  std::optional<double> rate_gbps;                           // of the link as trained
-  std::optional<double> most_rate_gbps;                      // of the fastest advertised mode
+  std::optional<double> rate_gbps;                           // rate of the link as trained
+  std::optional<double> most_rate_gbps;                      // rate of the fastest advertised mode
   std::optional<int> width_lanes;                            // "4X"
   std::optional<std::string> operstate;
   std::optional<bool> carrier;
@@ -41,9 +41,9 @@ struct PortFacts {
   std::optional<std::string> firmware, board, driver;
   std::optional<std::string> pcie_speed, pcie_most_speed;  // "32.0 GT/s PCIe"
   std::optional<int> pcie_width, pcie_most_width;          // lanes
-  std::optional<std::string> slot_most_speed;              // of the port above the card
+  std::optional<std::string> slot_most_speed;              // of the slot (upstream PCIe port)
   std::optional<int> slot_most_width;                      // lanes
-  std::optional<int> numa_node;                            // of the device
+  std::optional<int> numa_node;                            // NUMA node of the device
   std::optional<std::string> local_cpus;                   // "0-15"
   std::optional<std::string> pci;                          // "0000:3b:00.0"
   std::optional<std::string> switch_name, switch_port;     // at the far end of the cable, by LLDP

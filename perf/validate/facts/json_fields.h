@@ -28,9 +28,9 @@ template <typename T, typename Struct>
 concept Of = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <typename E>
-struct EnumWords;  // specialized for enumerations: `words`, by value
-// Specialized for structs that are a single JSON value: written(value), taken(json, value), which
-// returns false if the JSON has a different type, and `what` for the error: "a counter".
+struct EnumWords;  // for an enumeration: `words`, by value
+// For a struct that is a single JSON value: written(value), taken(json, value), which returns false
+// if the JSON is not valid, and `what` for the error: "a counter".
 template <typename T>
 struct JsonValue;
 

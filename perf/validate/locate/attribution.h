@@ -1,4 +1,4 @@
-// Attributes bad flows to as few places as possible. Pure; knows no probes.
+// Attributes bad flows to as few places as possible. Pure functions, independent of the probes.
 //
 // A fault can only make flows worse, and the worst place of a route decides: the rate of i -> j is
 // the minimum of what i sends, the path carries and j receives. So a place is at fault if nearly
@@ -32,7 +32,7 @@ struct Observation {
   // Graded: log(rate that one end may carry / rate that both ends allow together). A cut of that
   // end appears in this flow reduced by this amount.
   double from_spare = 0, to_spare = 0;
-  int label = 0;    // of the flow
+  int label = 0;    // label of the flow
   double at_s = 0;  // time of the measurement, from the start of the run
   // Graded: probability that a flow of healthy places is bad, if that is frequent; 0: rare.
   double chance = 0;
@@ -46,7 +46,7 @@ struct Scale {
   double baseline_error = 0;  // graded: standard deviation of the baseline
   double threshold = 0;       // smallest level of a fault; counted: events per trial
   double background = 0;      // counted: events per trial in a healthy fabric
-  double confidence = 0.95;   // of the intervals
+  double confidence = 0.95;   // confidence of the intervals
   // Probability that a flow was bad for a transient reason. Larger for hosts that share cores:
   // several consecutive flows wait for the same core.
   double transient = 0.3;

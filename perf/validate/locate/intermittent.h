@@ -20,8 +20,8 @@
 namespace weft::fabric {
 
 inline constexpr double kLook_s = 0.2;      // length of a sample
-inline constexpr double kShareToSee = 0.1;  // of the time: the alternative of the sequential test
-inline constexpr double kMissed = 0.025;    // of the places that are bad that often
+inline constexpr double kShareToSee = 0.1;  // of the time bad: the sequential test's alternative
+inline constexpr double kMissed = 0.025;    // share of such places that the test misses
 
 // A place with some bad samples.
 struct Intermittent {

@@ -33,7 +33,7 @@ Shape shape_of(const std::vector<FleetHost>& hosts);
 struct Graded {
   std::vector<Observation> observations;
   double sigma = 0;
-  double baseline_error = 0;     // of the rail with the fewest flows
+  double baseline_error = 0;     // error on the rail with the fewest flows
   std::vector<double> baseline;  // by rail: log of a healthy flow's value; 0: no flows
   std::vector<int> flows;        // by rail
   double unit = 1;               // Gb/s of a healthy flow, for rates without a declared rate
@@ -90,7 +90,7 @@ struct OddIncast {
   double lost = 0, packets = 0;
   double baseline = 0;  // losses per packet at the other targets
 };
-// TCP loses packets by design in incasts, but alike at every port.
+// TCP loses packets in incasts by design, but at about the same rate on every port.
 std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
 
 // Flows through which nothing arrived, not even small packets.
@@ -106,8 +106,8 @@ int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int r
 std::vector<Observation> stray_observations(const std::vector<FleetHost>& hosts,
                                             const Samples& samples,
                                             const Ignored& ignored = none_ignored);
-// Whether the flow moved almost nothing for at least 20 ms beyond its ends' waits for a core, as
-// when a packet, or all acknowledgments, are lost and a timer must expire.
+// Whether the flow transferred next to nothing for 20 ms and more beyond its ends' waits for a
+// core, as when a packet, or all acknowledgements, are lost and a timer must expire.
 bool waited_for_timer(const FlowSample& sample);
 // Whether nothing arrived in the last window although neither end waited for a core.
 bool ended_still(const FlowSample& sample);

@@ -14,9 +14,9 @@
 namespace weft::fabric {
 
 inline constexpr double kFalseAlarm = 1e-3;  // per judgment, over all places
-// attribute() runs again whenever further flows arrive, until a place has up to four times its
-// initial flows. Multiplying the number of places by this factor corrects for the repeated tests;
-// simulations of healthy fleets confirm it (docs/statistics.md).
+// attribute() runs again each time more flows arrive; a place may end with up to four times its
+// initial number of flows. Multiplying the number of places by this factor corrects for the
+// repeated tests; simulations of healthy fleets confirm it (docs/statistics.md).
 inline constexpr double kJudged = 8;
 
 // Evidence of `events` of a Poisson variable with this mean: P(X >= events) <= exp(-gain)

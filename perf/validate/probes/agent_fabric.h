@@ -63,7 +63,7 @@ class AgentFabric final : public Fabric {
   Job& job_;
   const std::string transport_;
   const std::vector<Rank> agents_;
-  const std::vector<Nic> rails_;  // of this host
+  const std::vector<Nic> rails_;  // on this host
   std::optional<AgentRound> round_;
   std::vector<FleetHost> hosts_;
   std::vector<FalseReport> false_reports_;

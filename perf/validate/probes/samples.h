@@ -94,12 +94,12 @@ struct FlowSample {
   double lowest_gbps() const;  // over the windows
 };
 
-// Result of a collective whose output was compared bit by bit.
+// Result of a collective whose output was compared bit for bit.
 struct CollectiveResult {
   std::string collective, algorithm;
   int cases = 0, wrong = 0, left_out = 0;
   std::string first_wrong;          // rank, chunk and element of the first difference
-  double busbw_gbps = 0;            // of the largest case; 0: not timed
+  double busbw_gbps = 0;            // bus bandwidth of the largest case; 0: not timed
   double predicted_busbw_gbps = 0;  // from measured pairs, latencies and cores; 0: unknown
   // Whether links limit the call more than latencies and cores do.
   bool held_by_links() const { return predicted_busbw_gbps >= 0.8 * link_busbw_gbps; }

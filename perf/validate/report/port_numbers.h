@@ -14,10 +14,10 @@ namespace weft::fabric {
 struct PathNumbers {
   Port from, to;
   bool reached = true;  // at least one flow arrived
-  std::string error;    // of a flow that did not arrive
+  std::string error;    // error of a flow that did not arrive
   std::optional<double> gbps;
   std::optional<double> p50_us;
-  double expected_gbps = 0;  // of the slower port; 0: unknown
+  double expected_gbps = 0;  // rate of the slower port; 0: unknown
 };
 
 // One row per port of the fleet, by host and rail. Flows to or from unknown ports are left out. For

@@ -1,4 +1,4 @@
-// All results of a `weft validate` run; texts are generated from this struct.
+// All results of a `weft validate` run; every report format is generated from this struct.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,8 +17,8 @@
 
 namespace weft::fabric {
 
-// Numbers of a port. Rates are medians over its kRate flows; a flow that did not arrive counts as
-// 0. Latencies are medians over the kLatency flows that the port sends.
+// Measurements of one port. Rates are medians over its kRate flows; a flow that did not arrive
+// counts as 0. Latencies are medians over the kLatency flows that the port sends.
 struct PortNumbers {
   Port port;
   std::string host, device;
@@ -38,8 +38,8 @@ struct Report {
   double seconds = 0, budget_s = 0;
   bool emulated = false;  // hosts share a kernel: rates are not those of a real fabric
   bool simulated = false;
-  std::string transport;     // of the probes: "tcp", "verbs"
-  double declared_gbps = 0;  // of a rail, by --rail-gbps; 0: not declared
+  std::string transport;     // transport of the probes: "tcp", "verbs"
+  double declared_gbps = 0;  // rate of a rail, by --rail-gbps; 0: not declared
   int ranks = 0, rails = 0;
   int streams = 1;  // TCP connections or queue pairs per flow, enough to fill a port
   FleetFacts facts;
@@ -54,7 +54,7 @@ struct Report {
   std::vector<Drift> drift;
   std::string baseline;       // file; empty: none
   std::string baseline_note;  // why the run was not stored, as text; empty: it was stored
-  std::string failure;        // of the job, verbatim; empty: none
+  std::string failure;        // failure of the job, verbatim; empty: none
   Verdict verdict = Verdict::kUnknown;
 };
 

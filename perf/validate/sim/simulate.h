@@ -23,7 +23,7 @@ struct Simulated {
   std::vector<FleetHost> hosts;
   FleetFacts facts;  // names, rates, MTUs and addresses of the ports; no counters
   Conducted conducted;
-  int streams = 1;  // of a flow
+  int streams = 1;  // streams of a flow
   std::vector<SimFault> faults;
   std::vector<bool> named;  // by fault: whether a cause has its kind and place
   int wrong_causes = 0;     // causes that match no fault

@@ -25,18 +25,18 @@ struct Effect {
   };
   enum class Place {
     kPort,
-    kMember,  // of a bonded port
+    kMember,  // one member of a bonded port
     kNode,    // a NUMA node of a host: its ports whose rail is `port.rail` modulo 2
     kPath,    // from `port` to `peer`
     kRail,
-    kUplink,  // of the leaf above `port`: to or from one spine
+    kUplink,  // an uplink of the leaf above `port`: to or from one spine
   };
   std::string part;  // name of the part with this effect
   Kind kind = Kind::kRate;
   Place place = Place::kPort;
   FaultWay way = FaultWay::kBoth;  // relative to the port, host or leaf
   Port port, peer;
-  int member = 0;  // of the bond, or index of the uplink
+  int member = 0;  // index in the bond, or index of the uplink
   double strength = 0;
   Spells spells = {};
 };

@@ -11,7 +11,7 @@
 
 namespace weft::fabric {
 
-// Whether an effect is in one of its spells. Times must not decrease.
+// Whether an injected fault is active at a given time. Times must not decrease.
 class SpellClock {
  public:
   SpellClock(const Spells& spells, std::uint64_t seed);
@@ -67,8 +67,8 @@ class WorldFabric : public Fabric {
     bool cut = false;
   };
   struct Running {         // a connection of a flow in a round
-    std::size_t flow = 0;  // of the round
-    int streams = 1;       // of its flow
+    std::size_t flow = 0;  // index in the round
+    int streams = 1;       // number of its flow's streams
     std::vector<int> links;
     double own = 1;   // factor on the connection's rate
     double loss = 0;  // per packet, in this step
@@ -90,7 +90,7 @@ class WorldFabric : public Fabric {
   double noise(double deviation);
 
   const SimWorld world_;
-  int streams_;  // of a flow that shares no port
+  int streams_;  // streams of a flow that shares no port
   std::vector<FleetHost> hosts_;
   double now_s_ = 0, fullest_ = 0;
   std::uint64_t connections_ = 0;

@@ -100,7 +100,7 @@ class FakeDevice final : public Device {
   // After `after` more calls of this name ("open", "launch", "copy", "export", "flush",
   // "write_word"), the next one throws a CUDA error or, with `of_memory`, an out-of-memory error.
   void fail_next(const char* call, int after = 0, bool of_memory = false);
-  // Streams of this GPU block after this many more copies (of more than 0 bytes); -1: no limit.
+  // After `copies` more copies (of more than 0 bytes), the streams of `gpu` block; -1: no limit.
   void let_copy(int gpu, int copies);
   int copies_done(int gpu) const { return copies_done_[static_cast<std::size_t>(gpu)]; }
   std::size_t allocations() const;        // live: its own and those opened from peers

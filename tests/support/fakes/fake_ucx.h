@@ -35,11 +35,11 @@ class FakeUcx {
     ucp_err_handler_t handler{};
   };
   struct Request {
-    Endpoint* endpoint = nullptr;  // of a send
+    Endpoint* endpoint = nullptr;  // endpoint of a send
     ucp_tag_t tag = 0, mask = 0;
     ucp_request_param_t param{};
     std::vector<ucp_dt_iov_t> pieces;
-    std::string message;  // of a matched receive
+    std::string message;  // content of a matched receive
     bool matched = false;
     bool done = false;
     bool freed = false;

@@ -43,7 +43,7 @@ class FakeVerbs {
  public:
   struct Request {
     std::uint64_t id = 0;
-    std::uint32_t number = 0;  // of the queue pair
+    std::uint32_t number = 0;  // number of the queue pair
     bool signalled = false;
     bool inlined = false;
     ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;

@@ -68,7 +68,7 @@ struct VerbsPeers {
     }
     poll();
   }
-  // Sends a letter of the peer, from its connection attempt `mine`.
+  // Sends a letter (out-of-band message) of the peer, from its connection attempt `mine`.
   void letter(Rank from, VerbsLetter what, std::uint32_t yours, std::string_view body = {},
               std::uint32_t mine = 1) {
     const VerbsLetterFront front{what, mine, yours};

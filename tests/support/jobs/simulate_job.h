@@ -38,7 +38,7 @@ struct SimJobOptions {
   Tuning tuning;
   std::vector<SimPause> pauses;
   double deadline_us = 1e6;  // without progress of a waiting rank
-  // Injected fault (transport/fault.h), under transports that check and retransmit; empty: neither.
+  // Fault to inject (transport/fault.h) below transports that check and retransmit; empty: neither.
   std::string fault = {};
   double verdict_us = 200;  // from the first sign of a failure until all ranks know the cause
 };

@@ -200,7 +200,7 @@ Results run_operators(Index rows, Index width, const std::function<double(double
   return r;
 }
 
-// The norm's partial sums equal the CPU's bit by bit; one NaN makes the norm infinite.
+// The norm's partial sums equal the CPU's bit for bit; one NaN makes the norm infinite.
 template <class E>
 void expect_exact_squares() {
   using T = train::OnDevice<E>;

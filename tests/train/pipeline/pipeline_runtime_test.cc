@@ -1,6 +1,6 @@
 // labels: multiproc
-// The runtime on real processes: gradients of every schedule equal those of one process to the bit;
-// executed actions match the schedule, in an order that the data permits.
+// The pipeline in real processes: each schedule's gradients equal those of one process bit for bit,
+// and the steps executed are those of the schedule, in an order that respects data dependencies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// weft::alloc: impossible sizes are refused by every function; and limits on other processes'
-// access to shared memory.
+// weft::alloc: every function refuses impossible sizes, and other processes' access to shared
+// memory is limited.
 #include "transport/memory/memory.h"
 
 #include <fcntl.h>
