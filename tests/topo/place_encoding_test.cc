@@ -83,7 +83,7 @@ TEST(PlaceEncoding, AHostNameThatIsNoUtf8IsSent) {
 
 TEST(PlaceEncoding, MalformedTextIsAnErrorThatSaysWhat) {
   for (const char* text : {"", "x", "{", "{\"host\":\"a\"", "{\"host\":\"\xff\"}", "{}}"}) {
-    EXPECT_THAT(decode_error(text), HasSubstr("no JSON")) << text;
+    EXPECT_THAT(decode_error(text), HasSubstr("not JSON")) << text;
   }
   for (const char* text : {"null", "3", "[]", "\"host\""}) {
     EXPECT_THAT(decode_error(text), HasSubstr("not an object")) << text;
@@ -109,7 +109,7 @@ TEST(PlaceEncoding, MalformedTextIsAnErrorThatSaysWhat) {
 }
 
 TEST(PlaceEncoding, DeepNestingIsRefused) {
-  EXPECT_THAT(decode_error(std::string(200000, '[')), HasSubstr("no JSON"));
+  EXPECT_THAT(decode_error(std::string(200000, '[')), HasSubstr("not JSON"));
   EXPECT_THAT(decode_error(std::string(200000, '[') + std::string(200000, ']')),
               HasSubstr("not an object"));
 }

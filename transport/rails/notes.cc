@@ -178,9 +178,8 @@ void Rails::State::say_move(Rank rank) {
 // Ignores the datagrams of a peer that violates the protocol, which protects this rank's memory.
 void Rails::State::mute(Rank rank, const char* what) {
   if (std::exchange(peer(rank).muted, true)) return;
-  log().error(
-      "weft: rank {}: rank {} tells more {} than a rank can have: its notes are not heard any more",
-      me, rank, what);
+  log().error("weft: rank {}: rank {} sent more {} than a rank can have: its notes are now ignored",
+              me, rank, what);
 }
 
 void Rails::State::read_note(Rank rank, std::string_view in) {

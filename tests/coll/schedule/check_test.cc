@@ -302,7 +302,7 @@ TEST(Check, NamesMalformedSchedules) {
     change(all);
     return check(Collective::kAllReduce, all);
   };
-  EXPECT_THAT(with([](auto& all) { all[1].rank = 2; }), HasSubstr("rank 1"));
+  EXPECT_THAT(with([](auto& all) { all[1].rank = 2; }), HasSubstr("schedules[1] is for rank 2"));
   EXPECT_THAT(with([](auto& all) { all[2].nranks = 4; }), HasSubstr("4 ranks, expected 3"));
   EXPECT_THAT(with([](auto& all) { all[2].nchunks = 4; }), HasSubstr("into 4 chunks"));
   EXPECT_THAT(with([](auto& all) { all[1].weight = {1, 2, 3}; }), HasSubstr("rank 1"));

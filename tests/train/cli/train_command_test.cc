@@ -348,7 +348,6 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-N 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
   refuses("-N 2 --staleness 3", "--staleness 3 with --sync allreduce: only --sync ps-async");
   refuses("-N 2 --sync ps-async --save x", "--save x with --sync ps-async");
-  refuses("-N 2 --report-every 3", "--report-every: `weft spiral` takes it");
   refuses("-N 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-N 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
   refuses("--layers 100000000000", "--layers 100000000000: not in the range 1 to 10000");

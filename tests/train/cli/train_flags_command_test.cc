@@ -67,12 +67,7 @@ TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
       "--steps 1 --sample 0 ");
 }
 
-// Former modes of this command are separate commands now.
-TEST(TrainFlagsCommand, ItsFormerModesAreNamed) {
-  expect_refused({{"--explain", "`weft pipeline explain`"},
-                  {"--bubbles", "`weft pipeline bubbles`"},
-                  {"--bench-kernels", "`weft bench kernels`"}},
-                 "");
+TEST(TrainFlagsCommand, PipelineExplainRefusesNegativeNumbers) {
   const Output o = run(WEFT_BINARY " pipeline explain --stages -1");
   EXPECT_EQ(o.exit_code, 4);
   EXPECT_THAT(o.text, HasSubstr("--stages"));

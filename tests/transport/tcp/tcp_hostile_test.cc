@@ -235,7 +235,7 @@ TEST_F(TcpHostile, ReceivesWithoutEndEndTheConnection) {
     say_frame({.kind = tcp::FrameKind::kReady, .tag = tag, .bytes = tcp::kMostEager + 1});
     raw_->poll(2);
   }
-  expect_end("more than 65536 bytes");
+  expect_end("exceed 65536 bytes");
 }
 
 TEST_F(TcpHostile, WhatIsNoFrameEndsTheConnection) {

@@ -235,7 +235,7 @@ TEST(Simai, RefusesWhatIsWrongByLine) {
         refusal({simai(fmt::format("a -1 1 ALLREDUCE {} 1 NONE 0 1 NONE 0 1\n", size), 1)}, "txt"),
         HasSubstr(fmt::format("the size '{}' is not a number from 0 up", size)));
   EXPECT_THAT(refusal({simai("a -1 1 ALLROTATE 8 1 NONE 0 1 NONE 0 1\n", 1)}, "txt"),
-              HasSubstr("node 3: 'ALLROTATE' is no collective"));
+              HasSubstr("node 3: 'ALLROTATE' is not a collective"));
   EXPECT_THAT(refusal({"MICRO all_gpus: 8\n1\n" + layer}, "txt"),
               HasSubstr("'MICRO' is not a policy"));
   EXPECT_THAT(refusal({simai(layer, 1, "model_parallel_NPU_group: 3 all_gpus: 8")}, "txt"),

@@ -143,8 +143,8 @@ TEST_F(FabricPolicy, RefusesBadValues) {
       {"[thresholds]\nconfidence = 1", {"0.5 to 0.999999"}},
       {"[thresholds]\nwarn_rate = \"93 %\"", {"from 0 to 1"}},
       {"thresholds = 5", {"a table"}},
-      {"mtu = 9000\nmtu = 1500", {":2:", "no TOML"}},
-      {"rate = ", {":1:", "no TOML"}},
+      {"mtu = 9000\nmtu = 1500", {":2:", "not valid TOML"}},
+      {"rate = ", {":1:", "not valid TOML"}},
   };
   for (const BadPolicy& bad : cases) {
     const std::string why = refusal(bad.text);
