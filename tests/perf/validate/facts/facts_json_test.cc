@@ -140,7 +140,7 @@ TEST(FabricFactsJson, RefusesAndNamesWhatIsWrong) {
   EXPECT_THAT(with("/ports/0/carrier", 1), HasSubstr("no Boolean"));
   EXPECT_THAT(with("/ports/0/before/ib.link_downed", -1), HasSubstr("before.ib.link_downed is -1"));
   EXPECT_THAT(with("/ports/0/before/ib.link_downed", "broken"), HasSubstr("no counter"));
-  EXPECT_THAT(with("/ports/0/before", 7), HasSubstr("not an object"));
+  EXPECT_THAT(with("/ports/0/before", 7), HasSubstr("no object"));
   EXPECT_THAT(with("/ports/0/gids", "none"), HasSubstr("no list"));
   EXPECT_THAT(with("/ports/0/gids/0/index", nullptr), HasSubstr("ports[0].gids[0].index is null"));
   EXPECT_THAT(with("/ports/0", 5), HasSubstr("ports[0] is not an object"));
