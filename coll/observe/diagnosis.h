@@ -41,7 +41,7 @@ struct Diagnosis {
   Rank other = kNoRank;  // kMismatch: a rank that passed something else; kLink: the receiver
   double waited_s = 0;   // the longest that any rank has waited
   std::string text;      // one line: "rank 5 never called all_reduce #124 (last: #123, 41 s ago)"
-  bool other_order = false;        // kCircle: in several calls, none of which can progress
+  bool other_order = false;        // kCircle: in several calls that wait for each other
   std::vector<std::string> edges;  // "rank 0 waits for rank 1 in all_reduce #124 (shm)"
 };
 

@@ -67,7 +67,7 @@ class Play {
   // `some`: as for predict(). `bytes`: per round.
   Play(std::span<const Schedule> some, const Shape& shape, double bytes, const CostModel& model,
        Order order);
-  // Plays `rounds` rounds, of which a rank has up to `lanes` in flight, as in the engine.
+  // Plays `rounds` rounds. A rank has up to `lanes` rounds in flight, as in the engine.
   void run(int rounds = 1, int lanes = 1);
 
   bool stuck() const { return left_ > 0; }                       // some task was never done

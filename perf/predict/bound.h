@@ -16,7 +16,7 @@ namespace weft {
 struct RailRate {
   double gbps = 0;  // rate of one rail, one way; 0: unknown
   bool declared =
-      false;  // true: link rate, of which payload_share is payload; false: measured payload
+      false;  // true: a link rate, payload_share of it payload; false: measured payload
   double payload_share = kTcpPayloadShare;  // if declared
 };
 

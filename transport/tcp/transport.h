@@ -166,7 +166,7 @@ class TcpTransport final : public Transport, private Recovery {
   struct Peer : PeerRecord {
     State state = State::kNone;
     bool full = false;          // the socket was full; epoll reports room
-    bool slowed = false;        // too far ahead: not read for now
+    bool slowed = false;        // too far ahead: its socket is not read
     std::uint32_t watched = 0;  // epoll events
     int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;

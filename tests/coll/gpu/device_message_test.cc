@@ -184,7 +184,7 @@ TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   }
 }
 
-// Messages of many slices each, a few of which are in flight at a time.
+// Messages of many slices each; a few slices are in flight at a time.
 TEST_F(DeviceMessageOrder, LongOnesBetweenHostsAreUnderWayTogether) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     Communicator comm = world.world();

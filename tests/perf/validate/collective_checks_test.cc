@@ -55,7 +55,7 @@ TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {
   costs.host = costs.rail = {0, 1e-9, 0};
   costs.step_us = costs.reduce_us_per_byte = 0;
   CollectiveResult expected = expected_all_reduce(hosts, samples, players, costs);
-  // 2 rails at 4 Gb/s give algbw 8 for 2 hosts, each of which sends the whole message once.
+  // 2 rails at 4 Gb/s give algbw 8 for 2 hosts: each host sends the whole message once.
   EXPECT_NEAR(expected.predicted_busbw_gbps, 8 * 1.5, .05 * 8 * 1.5);
   EXPECT_EQ(expected.limiting_link, "h rail 1 transmit");
   EXPECT_TRUE(expected.held_by_links());
