@@ -90,9 +90,11 @@ Schedule hierarchical_schedule(const Shape& shape) {
   // forwards along its rail, and its own.
   const auto by_way_of = [&](Rank from, int i, auto f) {
     if (i >= n) return f(block(from, here[i]));
-    for (int to = 0; to < nhosts; ++to)
+    for (int ahead = 1; ahead <= nhosts; ++ahead) {  // so that hosts do not all send to one
+      const int to = (h + ahead) % nhosts;
       for (const Rank end : rails.served(i, to))
         if (to != h || end == here[i]) f(block(from, end));
+    }
   };
   for (int i = 1; i < host.size(); ++i) {
     const int to = (me + i) % host.size();
@@ -101,14 +103,23 @@ Schedule hierarchical_schedule(const Shape& shape) {
     by_way_of(from, me, [&](Chunks c) { s.recv(from, c, kHostChannel, true); });
   }
   const Group rail{rails.rail(me < n ? me : 0), h};
+  // A rank forwards its own block first, and then those of its host as they arrive.
+  const auto as_they_arrive = [](std::span<const Rank> on_host, Rank by, auto f) {
+    const auto size = static_cast<std::ptrdiff_t>(on_host.size());
+    const std::ptrdiff_t at = std::ranges::find(on_host, by) - on_host.begin();
+    for (std::ptrdiff_t i = 0; i < size; ++i)
+      f(on_host[static_cast<std::size_t>((at - i + size) % size)]);
+  };
   for (int i = 1; i < nhosts && me < n; ++i) {
     const int there = (h + i) % nhosts, back = (h - i + nhosts) % nhosts;
     for (const Rank end : rails.served(me, there))
-      for (const Rank from : layout.host().ranks)
+      as_they_arrive(layout.host().ranks, shape.rank, [&](Rank from) {
         s.send(rail.at(there), block(from, end), kRailChannel, true);
+      });
     for (const Rank end : rails.served(me, h))
-      for (const Rank from : layout.hosts()[back])
+      as_they_arrive(layout.hosts()[back], rail.at(back), [&](Rank from) {
         s.recv(rail.at(back), block(from, end), kRailChannel, true);
+      });
   }
   // From the rank on the rail to the ranks of this host that represent no rail.
   for (int l = 0; l < n; ++l)

@@ -25,6 +25,8 @@ constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 constexpr std::size_t kMostSlow = 4;  // hosts with slow ports that are played
 // Steps of one round times rounds played, at most.
 constexpr double kPlayedSteps = 16384;
+// Up to this many, more rounds are played than the pace needs.
+constexpr double kCheapSteps = 4096;
 // The same above kManyRanks, where one rank of the first and of the last host is played.
 constexpr double kPlayedStepsOfMany = 4096;
 
@@ -110,8 +112,9 @@ Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape,
   // are played.
   const bool all = rounds.rounds <= lanes || 2.0 * lanes + 1 <= room;
   const int few = all ? lanes : std::min(lanes, std::max(1, static_cast<int>(room - 1) / 2));
-  const int played =
-      static_cast<int>(std::min({rounds.rounds, room, !all && room < 3 ? 1.0 : 2.0 * few + 1}));
+  const double enough = !all && room < 3 ? 1.0 : 2.0 * few + 1;
+  const int played = static_cast<int>(
+      std::min({rounds.rounds, room, std::max(enough, kCheapSteps / std::max(1, play.steps()))}));
   play.run(played, few);
   if (play.stuck()) return {};
   Prediction p = time_of(play, shape, rounds.rounds, model);
@@ -351,8 +354,41 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
   return p;
 }
 
+// The schedules of all ranks, in messages of one chunk if `split`; none if they have more than
+// `most` steps.
+std::vector<Schedule> all_schedules(const Algorithm& algorithm, Shape shape, bool split,
+                                    std::size_t most) {
+  std::vector<Schedule> all;
+  std::size_t steps = 0;
+  for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
+    std::vector<std::size_t> ends;
+    all.push_back(algorithm.build(shape));
+    if (split) all.back() = split_chunks(all.back(), ends);
+    steps += all.back().steps.size();
+    if (steps > most) return {};
+  }
+  return all;
+}
+
+// Plays all ranks; time 0 if they have too many steps.
+Prediction play_all(const Algorithm& algorithm, Shape shape, std::size_t bytes,
+                    const CostModel& model) {
+  // The ranks of a tree have few steps.
+  const int most = rooted(algorithm.collective) ? 2 * kManyRanks : kManyRanks;
+  if (shape.nranks > most || !as_engine(shape, model)) return {};
+  shape.rank = outlined_rank(algorithm.collective, shape);
+  const Cutting cut = cutting_of(algorithm, algorithm.build(shape), shape, bytes, model);
+  const std::vector<Schedule> all = all_schedules(algorithm, shape, cut.split, kAllRanksSteps);
+  if (all.empty()) return {};
+  if (algorithm.collective == Collective::kAllToAll)  // every rank has blocks of its own
+    bytes *= static_cast<std::size_t>(shape.nranks);
+  return predict_as_engine(all, shape, static_cast<double>(bytes), cut.rounds,
+                           !rooted(algorithm.collective), model);
+}
+
 Prediction predict_equal_ports(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                                std::size_t element_size, CostModel model) {
+  if (const Prediction p = play_all(algorithm, any, bytes, model); p.time_us > 0) return p;
   if (any.hosts.size() > kFewHosts &&
       (rooted(algorithm.collective) || hosts_differ(algorithm, any)))
     return predict_by_fewer(algorithm, any, bytes, element_size, model);

@@ -89,8 +89,8 @@ Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model);
 // Predicts an algorithm. Between hosts, unless the model sets the bytes of a round, the message is
 // sliced as the engine slices it, and its first rounds are played with as many in flight as in the
-// engine. Plays all ranks if they are few, otherwise those of one host (the root's, if there is a
-// root), or of the first and the last.
+// engine. Plays all ranks if they have few steps together, otherwise those of one host (the root's,
+// if there is a root), or of the first and the last.
 Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, const CostModel& model);
 
@@ -158,11 +158,11 @@ inline constexpr double kAsGoodWithSlow = 1.05;
 
 // Picks the algorithm with the shortest predicted time. Predictions are good to 1 % at best: among
 // the algorithms that close to the best, the first in the registry wins. From 1 MiB on, an
-// algorithm that leaves its rails loses to one that keeps to them and is predicted within 10 % of
+// algorithm that leaves its rails loses to one that keeps to them and is predicted within 5 % of
 // it. If ranks share cores, their turns decide as much for a short message: among the algorithms
 // within 10 %, the one with the least work wins; with slow ports, the one with the fewest hops
 // among those within 5 %. The runner-up is the fastest of the others whose schedule differs from
-// the winner's. Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
+// the winner's. Takes up to some tens of milliseconds at 1,024 ranks: cache the pick by size class.
 Pick pick(std::vector<Rated> all, const Shape& shape, std::size_t bytes, const CostModel& model);
 inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
                  const CostModel& model) {

@@ -18,7 +18,7 @@ constexpr double kAsGoodOversubscribed = 1.10;
 // For messages of at least kLargeBytes, pick() prefers an algorithm that keeps to its rails as long
 // as its predicted time is at most kAsGoodOnRails times the least: other jobs share the spine.
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
-constexpr double kAsGoodOnRails = 1.10;
+constexpr double kAsGoodOnRails = 1.05;
 constexpr std::size_t kElement = 4;  // element size; no pick depends on it
 constexpr double kHopeless = 2;      // a floor above this times the best is not played
 

@@ -131,7 +131,8 @@ void Play::add_tasks(int rank, double bytes) {
   if (model_.fan_in_penalty > 0) count_fan_in(m);
 }
 
-// A step waits for the writers of its chunks; a reduction into the same chunks counts as one.
+// A step waits for the writers of its chunks. A reduction into the same chunks counts as one, and a
+// message of joined steps leaves when the data of all of them is ready.
 void Play::order_by_chunks(Member& m) {
   const auto& steps = m.schedule->steps;
   std::vector<int> touched;  // few of the n * n chunks of an all_to_all
@@ -144,17 +145,25 @@ void Play::order_by_chunks(Member& m) {
   for (std::size_t i = 0, end = 0; i < steps.size(); ++i) {
     const Step& s = steps[i];
     const int me = m.first + static_cast<int>(i);
-    const auto first = std::ranges::lower_bound(touched, s.at.first) - touched.begin();
-    const std::span<int> mine(&writer[static_cast<std::size_t>(first)], as_index(s.at.count));
+    const auto writers_of = [&](const Chunks& at) {
+      const auto first = std::ranges::lower_bound(touched, at.first) - touched.begin();
+      return std::span<int>(&writer[static_cast<std::size_t>(first)], as_index(at.count));
+    };
     const bool opens = i >= end;
     if (opens) {
       end = s.op == Op::kRecvReduce ? reduction_end(*m.schedule, i) : i + 1;
-      waits.assign(mine.begin(), mine.end());
+      while (s.op == Op::kSend && end < steps.size() && steps[end].joined) ++end;
+      waits.clear();
+      for (std::size_t k = i; k < (s.op == Op::kSend ? end : i + 1); ++k) {
+        const std::span<int> writers = writers_of(steps[k].at);
+        waits.insert(waits.end(), writers.begin(), writers.end());
+      }
       std::ranges::sort(waits);
       waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
     }
     for (const int w : waits)
       if (w >= 0) edges_.emplace_back(w, me);
+    if (s.op == Op::kSend) continue;
     // The last step represents all that are reduced together.
     const int last = m.first + static_cast<int>(end) - 1;
     if (me != last) edges_.emplace_back(me, last);
@@ -162,7 +171,7 @@ void Play::order_by_chunks(Member& m) {
       tasks_[as_index(last)].reduced = true;
       ++m.nodes;
     }
-    if (opens && s.op != Op::kSend) std::ranges::fill(mine, last);
+    if (opens) std::ranges::fill(writers_of(s.at), last);
   }
 }
 
@@ -180,7 +189,8 @@ void Play::count_fan_in(const Member& m) {
   }
 }
 
-// The i-th send on a channel matches its i-th receive. A long one waits for its credit.
+// The i-th send on a channel matches its i-th receive. A long message waits for its credit; joined
+// steps share a message.
 void Play::match_messages() {
   using Channel = std::tuple<Rank, Rank, int>;
   std::vector<std::pair<Channel, int>> sends, receives;
@@ -196,11 +206,22 @@ void Play::match_messages() {
   }
   std::ranges::sort(sends);
   std::ranges::sort(receives);
+  std::vector<int> lasts;  // the last receives of the channel's messages
+  Channel channel;
   for (std::size_t i = 0, k = 0; i < sends.size() && k < receives.size();) {
     if (sends[i].first == receives[k].first) {
-      tasks_[as_index(sends[i].second)].arrives_at = receives[k].second;
-      if (k >= kArrivalsAhead && receives[k - kArrivalsAhead].first == receives[k].first)
-        needs_credit(sends[i].second, receives[k - kArrivalsAhead].second);
+      const int receive = receives[k].second;
+      tasks_[as_index(sends[i].second)].arrives_at = receive;
+      if (lasts.empty() || channel != receives[k].first) {
+        lasts = {receive};
+        channel = receives[k].first;
+      } else if (step(receive).joined) {
+        lasts.back() = receive;
+      } else {
+        lasts.push_back(receive);
+      }
+      if (lasts.size() > kArrivalsAhead && !step(receive).joined)
+        needs_credit(sends[i].second, lasts[lasts.size() - 1 - kArrivalsAhead]);
       ++i, ++k;
     } else if (sends[i].first < receives[k].first)
       ++i;

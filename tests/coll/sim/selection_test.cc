@@ -1,6 +1,6 @@
 // `auto` against every fixed algorithm, in simulation, over a grid of jobs and sizes.
 //
-// The whole grid takes hours, and resumes after an interruption:
+// The whole grid takes some minutes, and resumes after an interruption:
 //   export WEFT_SELECTION_GRID=grid.txt
 //   build/release/tests/coll_sim_tests --gtest_filter=Selection.OverTheWholeGrid
 // A line of the file is a cell: collective, hosts, ranks per host, bytes; the choice of `auto` and
