@@ -2,9 +2,9 @@
 // ctest: whole
 // sanitize: long
 // Every collective, type and operator on device memory: direct between ranks, staged through host
-// memory, between hosts, and by NICs that reach it. On the fake device; stream order is in
-// device_stream_test.cc, blocks of different sizes in device_uneven_test.cc, messages in
-// device_slices_test.cc.
+// memory, between hosts, and by NICs that reach it, on the fake device. device_stream_test.cc tests
+// stream order, device_uneven_test.cc blocks of different sizes, and device_slices_test.cc
+// messages.
 #include <gtest/gtest.h>
 
 #include "coll/api/metrics.h"
