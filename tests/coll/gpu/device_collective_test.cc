@@ -46,7 +46,7 @@ const Wiring kWirings[] = {
     {"separate2", {2}, "staged", kSeparate, kFewSlices},
     {"separate3", {3}, "staged", kSeparate, kFewSlices},
     {"staged_2x2", {2, 2}, "staged", 0, 0, 2},
-    // Some ranks have nothing to send of short messages.
+    // With short messages some ranks send no bytes.
     {"nics_1x2", {1, 1}, "gpudirect", kNics},
     {"nics_1x3", {1, 1, 1}, "gpudirect", kNics, 3'000'021, 2},
     {"nics_1x4", {1, 1, 1, 1}, "gpudirect", kNics},
