@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Set it on the top command before subcommands are added, since they inherit it.
+// Set this formatter on the top command before subcommands are added, since they inherit it.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 }  // namespace weft

@@ -10,7 +10,7 @@ namespace weft {
 std::string this_binary();
 
 // Returns `path` below the source tree, or else the file of that name in ../share/weft of this
-// binary's folder. Throws Error naming both files when neither can be run.
+// binary's folder. Throws Error naming both files if neither is executable.
 std::string find_script(const std::string& path);
 
 }  // namespace weft

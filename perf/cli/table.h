@@ -14,7 +14,7 @@ namespace weft {
 struct Column {
   std::string title;
   std::string unit;  // second header line; may be empty
-  int width = 0;     // at least; a longer cell pushes the rest to the right
+  int width = 0;     // minimum width; a longer cell shifts the rest of its row
   bool left = false;
 };
 

@@ -1,6 +1,6 @@
-// `weft doctor`: shows what the ranks of running jobs are doing, and for which rank they wait.
-// Works from outside: finds the recorders of this user's jobs through /proc, asks the control plane
-// of each job for the state of all ranks, and reads the recorders of this host directly.
+// `weft doctor`: shows what the ranks of running jobs are doing, and for which rank they wait. Runs
+// outside of the jobs: finds the recorders of this user's jobs through /proc, queries the control
+// plane of each job for the state of all ranks, and reads the recorders of this host directly.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// `weft topo --json`: this host for programs.
+// `weft topo --json`: writes what `weft topo` shows of this host as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -45,7 +45,7 @@ class PairLink {
   virtual ~PairLink() = default;
   virtual std::string offer() = 0;  // the argument of the other end's connect()
   virtual void connect(const std::string& theirs) = 0;
-  virtual std::string path() const = 0;  // for people
+  virtual std::string path() const = 0;  // for the report
   virtual PairUse use() const = 0;
 
   // Whether only the end that starts messages takes part.

@@ -30,7 +30,7 @@ struct PairRow {
   std::string client_host, server_host;
 };
 
-// With `named`, the lines name the pair first.
+// With `named`, each line begins with the name of the pair.
 std::string pair_header(const PairOptions& options, bool named);
 std::string pair_line(const PairOptions& options, const PairRow& row, bool named);
 // Returns lines about faults of either end; empty if there are none.

@@ -1,5 +1,5 @@
-// The request to `weft sim`, and the job that follows from it: the call of model_flags.h, with slow
-// and failing parts.
+// The request to `weft sim`, and the simulated job: the call of model_flags.h, with slow and
+// failing parts.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct SimFlags : ModelFlags {
 };
 
 struct SimulatedCall : ModelCall {
-  bool whole = false;  // simulate everything, even if one host, one rail or a few rounds would do
+  bool whole = false;  // simulate everything, even if one host, one rail or a few rounds would
+                       // represent the rest
 };
 
 // Throws Error naming the flag and its value.

@@ -7,12 +7,12 @@
 
 namespace weft::replay {
 
-// Returns the trace for `ranks` ranks; unchanged if it has no more than that.
+// Returns the trace for `ranks` ranks. A trace of at most `ranks` ranks is returned unchanged.
 //
 // If all ranks of the job are alike, every group is cut to the largest size that divides `ranks`:
 // groups of neighbors stay neighbors, and others take the widest stride. Otherwise rank r plays
-// rank r * N / ranks of the job's N: groups keep the played ranks, and messages with other ranks
-// are counted and left out. Messages keep their bytes.
+// rank r * N / ranks of the job's N: groups keep the played ranks, and messages with ranks that are
+// not played are counted and left out. Messages keep their bytes.
 JobTrace fold(const JobTrace& trace, int ranks);
 
 // Cuts messages of more than `most` bytes to `most`.

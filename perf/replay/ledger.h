@@ -1,7 +1,8 @@
 // Accounts for one rank's time while a trace is played, in real or in virtual time.
 //
 // A call is exposed while it is posted, not done, and the rank does not compute. If several calls
-// are exposed, that time is divided among their `alone_us`, so that the parts add up to the step.
+// are exposed at once, that time is divided among them in proportion to their `alone_us`, so that
+// the parts add up to the step.
 #pragma once
 
 #include <cstddef>

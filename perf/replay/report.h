@@ -1,4 +1,4 @@
-// The report of `weft replay`: text for people, JSON for programs.
+// The report of `weft replay`, as text and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ struct Replay {
 struct Report {
   const JobTrace* trace = nullptr;
   std::string where;                          // "4 hosts x 2 rails"
-  std::string machine;                        // of the simulation, in words
+  std::string machine;                        // describes the simulated machine
   std::optional<Replay> measured, simulated;  // neither: the trace is empty
   int by_model = 0;  // calls that the cost model timed, since they were too large to simulate
 };

@@ -51,7 +51,7 @@ struct RankTrace {
   std::string file;
   int rank = -1;                 // -1: not in the file
   int job_ranks = 0;             // 0: not in the file
-  std::vector<TraceNode> nodes;  // in issue order
+  std::vector<TraceNode> nodes;  // in the order in which the rank issues them
   std::map<std::string, std::vector<Rank>> groups;
   std::map<std::string, int> member_of;           // sizes of the groups that the rank is in
   std::map<std::string, int> group_sizes;         // of groups whose ranks may be unlisted

@@ -17,7 +17,7 @@ namespace weft::replay {
 
 struct CallCost {
   double us = 0;       // alone
-  bool rails = false;  // it leaves hosts
+  bool rails = false;  // it uses rails, and not only memory of hosts
 };
 // Returns the cost of a call of these ranks.
 using CostOf = std::function<CallCost(const TraceNode&, const std::vector<Rank>&)>;

@@ -1,5 +1,5 @@
 // The report of `weft perf` in the JSON that nccl-tests writes with -J (its version 3), so that
-// scripts for that read it. Does not measure.
+// scripts for this format can read it. Does not measure.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// The options of `weft perf COLLECTIVE`: weft's own, and the letters of nccl-tests.
+// The options of `weft perf COLLECTIVE`: weft's own, and the one-letter options of nccl-tests.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,7 @@ struct PerfFlags {
   int root = 0;                       // -1: each in turn
   int warm_up = -1, iterations = -1;  // -1: chosen from an operation's time
   std::string algorithm = "auto", buffers = "malloc", compress = "none", json;
-  bool in_place = false, out_of_place = false;  // this half only
+  bool in_place = false, out_of_place = false;  // measure only this half
   bool percentiles = false, back_to_back = false, ports = false;
   double min_busbw = 0, expect = 0;
   // Values of nccl-tests' options.
@@ -41,8 +41,8 @@ struct PerfPlan {
 
 void add_perf_flags(CLI::App& command, PerfFlags& flags);
 
-// Interprets the letters of nccl-tests, and refuses options that this collective ignores. Returns a
-// warning for each option that does less than in nccl-tests.
+// Interprets the one-letter options of nccl-tests, and refuses options that this collective would
+// ignore. Returns a warning for each option that does less than in nccl-tests.
 std::vector<std::string> settle(const CLI::App& command, PerfFlags& flags);
 
 PerfPlan plan_of(const PerfFlags& flags);

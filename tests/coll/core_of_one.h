@@ -13,7 +13,8 @@
 
 namespace weft::testing {
 
-// A World of one rank. around: what stands in for the job; null: nothing.
+// A World of one rank. `around` wraps the job, so that a test can override its functions; null: no
+// wrapper.
 struct CoreOfOne {
   explicit CoreOfOne(const std::function<std::unique_ptr<Job>(std::unique_ptr<Job>)>& around = {}) {
     WorldOptions options;
@@ -30,7 +31,7 @@ struct CoreOfOne {
   Communicator comm;
 };
 
-// A task without transfers, which does what a test tells it.
+// A task without transfers; the test sets the result of progress().
 struct ToldTask : Task {
   explicit ToldTask(GroupState& g) { group = &g; }
   void start() override { ++starts; }

@@ -1,5 +1,5 @@
-// A job of processes, some of which fail: random collectives, each checked, and the error that ends
-// every rank.
+// Runs a job of processes, some of which fail: every rank calls random collectives and checks each
+// result, and the test checks the error that ends every rank.
 #pragma once
 
 #include <fmt/format.h>
@@ -47,7 +47,8 @@ struct Board {
   std::atomic<bool> finish;  // tells the ranks to end normally
 };
 
-// One round: a random collective, size and memory, the same on every rank, checked.
+// Runs one round: a collective, a size and a kind of memory, drawn at random and equal on all
+// ranks. Checks the result.
 class Rounds {
  public:
   Rounds(Communicator comm, unsigned seed) : comm_(std::move(comm)), random_(seed) {
@@ -128,7 +129,7 @@ class Rounds {
   std::int32_t *in_[2], *out_[2];  // freed by the process's exit
 };
 
-// A job of processes that run rounds until a failure or until `finish` is set.
+// Starts a job of processes, which run rounds until a failure or until `finish` is set.
 class Workload {
  public:
   Workload(const Setting& s, unsigned seed, bool in_order,
@@ -153,7 +154,7 @@ class Workload {
     });
   }
 
-  // Every rank but the victim returned an error that names it.
+  // Expects that every rank except the victim returned an error that names the victim.
   void expect_blamed(Rank victim) {
     EXPECT_TRUE(processes_.wait(kHang, victim)) << "a rank hangs";
     for (Rank r = 0; r < n_; ++r) {

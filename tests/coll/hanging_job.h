@@ -1,4 +1,5 @@
-// A job of processes that runs some all_reduces and then hangs, and `weft doctor` on it.
+// Starts a job of processes that runs some all_reduces and then hangs, and runs `weft doctor` on
+// this job.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // labels: multiproc
-// The calls of docs/tutorials/moving-from-nccl-or-mpi.md, run: the page quotes this file.
+// Runs the calls of docs/tutorials/moving-from-nccl-or-mpi.md, which quotes this file.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

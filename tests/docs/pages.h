@@ -9,9 +9,9 @@
 //   <!-- file: PATH -->                 the block is that file of the source tree, or a part of it
 //   <!-- part of: WORDS -->             each line is in the page's block with these words, which runs
 //   <!-- printed by: WORDS -->          `text`: output of the page's command block with these words
-//   <!-- may differ: ring flat -->      words that may be replaced by others of these, like numbers
+//   <!-- may differ: ring flat -->      each of these words matches any other of them
 //   <!-- ends with: 2 -->               the exit code of the last command; 0|4: one of these,
-//                                       and the shown output belongs to the first
+//                                       and the page shows the output of the first
 //   <!-- before: COMMAND -->            runs before the block; $SOURCE is the source tree
 //   <!-- after: COMMAND -->             removes what the block leaves behind
 #pragma once

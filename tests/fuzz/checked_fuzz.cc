@@ -30,7 +30,7 @@ struct Half {
 };
 constexpr std::size_t kNote = 2 * sizeof(Half);
 
-// Keeps what is posted until the input ends it.
+// Keeps posted transfers until the input ends them.
 class Below final : public weft::Transport, private weft::Views, private weft::Staging {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {
@@ -65,7 +65,7 @@ class Below final : public weft::Transport, private weft::Views, private weft::S
     }
     ended.push_back(c);
   }
-  // Completes a receive of a note with this.
+  // Completes a pending receive of a note with these bytes.
   void note(const std::array<Half, 2>& note) {
     for (std::size_t i = 0; i < posted.size(); ++i) {
       const Transfer t = posted[i];
@@ -92,7 +92,7 @@ class Below final : public weft::Transport, private weft::Views, private weft::S
   }
   void unstage(void* p) noexcept override {
     --staged;
-    kept.emplace_back(static_cast<std::byte*>(p));  // what is posted may still be read
+    kept.emplace_back(static_cast<std::byte*>(p));  // a posted send may still read it
   }
   bool mapped(const void*, std::size_t) const noexcept override { return false; }
 };
@@ -119,7 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     switch (op % 8) {
       case 0:
       case 1:
-      case 2: {  // a transfer; tags are not used twice
+      case 2: {  // a transfer with an unused tag
         Transfer t;
         t.kind = op % 8 == 0   ? Transfer::Kind::kSend
                  : op % 8 == 1 ? Transfer::Kind::kRecv
@@ -139,7 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         checked->post({&t, 1});
         break;
       }
-      case 3: {  // a note whose halves are right or not
+      case 3: {  // a note with correct or corrupted halves
         Half half{next() % 3u, next() % 6u, {}, 0, 0};
         for (std::uint64_t& tag : half.tags) tag = next();
         half.check = weft::crc32c(&half, offsetof(Half, check));
@@ -149,7 +149,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       case 4:
-      case 5: {  // a transfer below ends, with these bytes; not a note's
+      case 5: {  // the end of a transfer below, except a note's, with these bytes
         std::vector<std::size_t> ready;
         for (std::size_t i = 0; i < below.posted.size(); ++i) {
           const Transfer& t = below.posted[i];
@@ -185,7 +185,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             const bool right =
                 !m.transfer.by_reader ||
                 checked->views()->verify(c.token, weft::crc32c(c.view, m.transfer.bytes));
-            if (!right) continue;  // it comes again, or fails
+            if (!right) continue;  // it is retransmitted, or fails
             checked->views()->release(c.token);
           }
           if (!m.failed) mine.erase(found);

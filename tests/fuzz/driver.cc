@@ -129,7 +129,7 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
       bytes.insert(bytes.begin() + place(), noise.begin(), noise.end());
       break;
     }
-    default: {  // the head of this, the tail of another
+    default: {  // the head of this input, the tail of another
       const Bytes& other = corpus[random.below(corpus.size())];
       const auto cut = static_cast<std::ptrdiff_t>(random.below(other.size() + 1));
       bytes.erase(bytes.begin() + from, bytes.end());
@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
   }
 
   for (const int number : {SIGALRM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
-    // A sanitizer reports other signals better, and calls back.
+    // For other signals a sanitizer has the better report, and calls report_current().
     if (__sanitizer_set_death_callback == nullptr || number == SIGALRM || number == SIGABRT)
       std::signal(number, on_signal);
   }

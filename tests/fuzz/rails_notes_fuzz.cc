@@ -1,6 +1,5 @@
-// Arbitrary notes between the ends of a pair of ranks, beside their messages
-// (transport/rails/notes.cc): no invalid reads or writes, and this rank's later transfers are still
-// posted or ended once.
+// Fuzzes the notes that a peer sends besides its messages (transport/rails/notes.cc). Rails makes
+// no invalid reads or writes, and still posts later transfers of this rank or ends them once.
 //
 // An input is pieces: a byte whose lowest bit is the rail and whose next bits select an event (a
 // raw datagram, a note with the next number, the end of a transfer below, a new transfer), the
@@ -28,7 +27,7 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
-// A rail that ends its transfers when told.
+// A rail that ends its transfers when the input says so.
 class Rail final : public weft::Transport, private weft::Recovery {
  public:
   void post(std::span<const Transfer> transfers) noexcept override {

@@ -1,6 +1,6 @@
-// A rendezvous with a stranger that sends anything. Beside a valid rank 1 it has no effect: the job
-// assembles. In place of rank 0 it makes rank 1 end with an Error, in time. An input is: which of
-// the two, the sizes of the pieces, and the bytes.
+// A rendezvous with a stranger that sends arbitrary bytes. If it connects in addition to a valid
+// rank 1, it has no effect, and the job assembles. If it replaces rank 0, rank 1 ends with an
+// Error, in time. An input selects one of the two cases, the sizes of the pieces, and the bytes.
 // runs: 150
 // labels: multiproc
 #include <algorithm>

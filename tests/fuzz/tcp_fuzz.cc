@@ -20,7 +20,7 @@ int datagram_socket() {
   return fd.get();
 }
 
-// The contact with the port of that socket.
+// Returns the contact with the port of that socket.
 std::string of_peer(const std::string& contact) {
   return weft::testing::with_port(contact, weft::port_of(datagram_socket()));
 }
@@ -50,13 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static weft::testing::RawPeer raw(
       [](weft::Rank, const std::string& right) { return of_peer(right); });
   static std::uint32_t round = 0;
-  // The connection of the input before has ended; a new one takes its place.
+  // The connection of the previous input has ended; a new one replaces it.
   raw.transport->recovery()->disconnect(1);
   const std::string contact = raw.transport->recovery()->reopen(1);
   require(weft::tcp::parse_contact(contact, raw.contact));
   raw.sequence = 0;
   require(raw.transport->recovery()->connect(1, of_peer(contact)));
-  // Now and then somebody else is there before the peer.
+  // Some inputs let a stranger connect before the peer.
   if (size > 0 && data[0] >> 5 == 6) {
     const weft::Fd stranger = weft::Fd::from([] { return raw.connect(); });
     weft::testing::RawPeer::say(stranger.get(), data, size);

@@ -1,5 +1,5 @@
-// Traces of jobs (perf/replay) from untrusted files: each is a job that ends, or an Error with the
-// reason. Readers neither crash nor trust a number without bound.
+// Traces of jobs (perf/replay) from untrusted files: each gives a job that ends, or an Error with
+// the reason. Readers neither crash nor use a number without a limit.
 // runs: 4000
 #include <cstddef>
 #include <cstdint>

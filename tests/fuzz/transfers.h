@@ -48,7 +48,7 @@ class Transfers {
     transport.cancel(static_cast<std::uint32_t>(at->first >> 32));
     under_way_.erase(at);
   }
-  // The connection to the peer ends, and so does what is under way with it.
+  // Disconnects the peer, and cancels its pending transfers.
   void disconnect(Transport& transport, Rank peer) {
     transport.recovery()->disconnect(peer);
     for (auto it = under_way_.begin(); it != under_way_.end();) {

@@ -77,7 +77,7 @@ class Play {
           net_.fake.arrive(*p, bits, body.size() != 3);
         break;
       }
-      case 8: {  // over any slot, and over data to be sent
+      case 8: {  // writes over any slot, or over data of a pending send
         const auto& lane = net_.lane(peer, k);
         const std::int64_t off = static_cast<std::int8_t>(byte_of(body, 0)) * 64;
         net_.fake.write(lane.key, lane.ring + static_cast<std::uint64_t>(off), body);

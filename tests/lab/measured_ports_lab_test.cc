@@ -1,5 +1,5 @@
-// A port that becomes slow while a job runs, and is mended: the job measures both, and gives the
-// port's host less to send meanwhile. Needs root.
+// A port becomes slow while a job runs, and later recovers. The job measures both changes, and the
+// port's host sends less while the port is slow. Needs root.
 // labels: lab
 // ctest: whole alone
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kCount = 1 << 20;
 constexpr weft::Rank kOnH4 = 6;  // the first of its two ranks
 
-// What this rank's host has sent on its rails.
+// Returns the bytes that this rank's host has sent on its rails.
 double sent_bytes() {
   std::ifstream file("/proc/self/net/dev");
   double all = 0;
@@ -54,7 +54,7 @@ int rank_main() try {
   all.set_algorithm(weft::Collective::kAllReduce, "hierarchical");
   const std::vector<float> in(kCount, 1);
   std::vector<float> out(kCount);
-  // Measures, and tells what h4 sends of an all_reduce.
+  // Measures the ports, and prints how much h4 sends in an all_reduce.
   const auto look = [&] {
     const std::string slow = world->measure_slow_ports();
     all.barrier().check();
@@ -86,7 +86,7 @@ TEST_F(MeasuredPorts, AreFoundWhileSlowAndNoLonger) {
       "timeout 120 {} lab netlab --use {} --ppn 2 -- {} --rank 2>&1", WEFT_BINARY,
       lab_to_break(4, 2, "100mbit"), std::filesystem::read_symlink("/proc/self/exe").string()));
   ASSERT_EQ(o.exit_code, 0) << o.text;
-  // Headers and receipts included: 1.5 messages while it takes its part in adding up, else 1.16.
+  // Sent bytes with headers and receipts: 1.5 messages while h4 reduces its share, otherwise 1.16.
   const std::string healthy = "slow '', 1.[56][0-9] of a message\n";
   const std::string slow = "slow 'h4:1=0.[45]5?', 1.[12][0-9] of a message\n";
   EXPECT_THAT(o.text,

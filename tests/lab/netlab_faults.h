@@ -81,7 +81,7 @@ class NetlabFaults : public LabTest {
     return std::atoi(in(host, "awk '/^Udp: [0-9]/ { print $2 + $3 }' /proc/net/snmp").c_str());
   }
 
-  // The lab's processes that make spells.
+  // The lab's processes that switch intermittent faults on and off.
   std::string at_work() const {
     return run(fmt::format("pgrep -f '[c]ome_and_go.*weft-{}-'", lab_)).text;
   }

@@ -1,5 +1,5 @@
-// The faults of netlab: each does what its row says, on the named port only, and heal ends all of
-// them. Needs root.
+// The faults of netlab: each has the effect that its row states, on the named port only, and heal
+// removes all of them. Needs root.
 // labels: lab
 // ctest: whole alone
 #include "tests/lab/netlab_faults.h"

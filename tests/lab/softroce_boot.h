@@ -11,10 +11,10 @@
 
 namespace weft::testing {
 
-// Why there is no guest here, or empty.
+// Returns the reason why this machine cannot run the guest; empty if it can.
 const std::string& missing_softroce();
 
-// Tests of the lab: in the guest, or of the program that makes it.
+// Tests that need the guest, and tests of the program that boots it.
 class Softroce : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
 // labels: multiproc
-// The script `weft` in a tree of its own, whose cmake, ninja and ctest only pretend.
+// Runs the script `weft` in a temporary source tree with mock versions of cmake, ninja and ctest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -49,8 +49,8 @@ class Script : public ::testing::Test {
   const testing::TemporaryFolder folder_;
 };
 
-// The reports of both lie in the same place. "first" goes on when "second" waits for it, or is
-// over.
+// Both runs write their reports to the same folder. "first" continues when "second" waits for it or
+// has ended.
 TEST_F(Script, TwoTestRunsKeepTheirResultsApart) {
   program("ctest",
           "while [ $# -gt 0 ]; do case $1 in --output-junit) xml=$2 ;; -R) name=$2 ;; esac; shift;"
@@ -83,7 +83,7 @@ TEST_F(Script, WhatWasCleanedIsBuiltAgain) {
   EXPECT_EQ(all.text.find("No such file"), std::string::npos) << all.text;
 }
 
-// The build makes new, as a linker does, the programs that the file `.linked` names.
+// Like a linker, the mock build updates the programs that the file `.linked` names.
 TEST_F(Script, QuickRunsTheFastTestsOfWhatIsNewSinceTheyPassed) {
   program("ninja",
           "mkdir -p \"$2/tests\" && touch \"$2/weft\" && chmod +x \"$2/weft\"\n"
@@ -96,8 +96,8 @@ TEST_F(Script, QuickRunsTheFastTestsOfWhatIsNewSinceTheyPassed) {
       "shift; done\n"
       "printf '<testsuite>\\n\\t<testcase name=\"a\" status=\"%s\">\\n\\t</testcase>\\n"
       "</testsuite>\\n' \"$(cat .status)\" >\"$xml\"\n");
-  // Builds what a change links, and says what ran. A pause: files have times of several
-  // milliseconds.
+  // Builds the programs that a change links, and returns the output with the tests that ran. Pauses
+  // first, because file times have a resolution of several milliseconds.
   const auto quick = [&](const std::string& linked, const std::string& status) {
     std::ofstream(file(".linked")) << linked;
     std::ofstream(file(".status")) << status;
@@ -114,8 +114,8 @@ TEST_F(Script, QuickRunsTheFastTestsOfWhatIsNewSinceTheyPassed) {
   EXPECT_THAT(quick("topo_fast_tests", "run"), HasSubstr("ran ^(topo)/\n"));
 }
 
-// On a machine with packages of its own: dpkg-query reads names and versions from the file `.have`,
-// and apt-get adds to it, all but what `.refused` names.
+// Mocks the package manager: dpkg-query reads names and versions from the file `.have`, and apt-get
+// adds packages to it, except those that `.refused` names.
 class Packages : public Script {
  protected:
   void SetUp() override {
@@ -137,7 +137,7 @@ class Packages : public Script {
             "chmod +x \"$2/weft\"\n");
     program("ctest", "exit 0\n");
   }
-  // What `./weft ARGUMENTS` says. "built" counts its builds so far.
+  // Returns the output of `./weft ARGUMENTS`; builds() counts its builds so far.
   std::string weft(const std::string& arguments) const {
     return run("cd " + file("") +
                " && export PATH=$PWD/bin:$PATH WEFT_SETUP=on WEFT_PRESET=release && ./weft " +
@@ -157,7 +157,7 @@ class Packages : public Script {
     for (std::string name, version; lines >> name >> version;) names.insert(name);
     return names;
   }
-  // The packages of a class in cmake/packages.txt, of all classes where it is empty.
+  // Returns the packages of a class in cmake/packages.txt; of all classes if `wanted` is empty.
   std::set<std::string> listed(const std::string& wanted = "") const {
     std::istringstream lines(read_file(file("cmake/packages.txt")));
     std::set<std::string> names;
@@ -179,7 +179,7 @@ TEST_F(Packages, ACommandInstallsWhatTheBuildReadsAndNothingElse) {
     for (const std::string& package : listed(name)) expected.insert(package);
   EXPECT_EQ(have(), expected);
   EXPECT_GT(expected.size(), 15u);
-  // What starts a daemon, or takes the place of what a node has.
+  // Packages that start a daemon, or that would replace software of the node.
   for (const char* package : {"slurm-wlm", "munge", "openmpi-bin", "mpich", "qemu-system-x86"}) {
     EXPECT_THAT(listed(), Contains(package));
     EXPECT_THAT(have(), Not(Contains(package)));

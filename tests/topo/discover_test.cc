@@ -274,7 +274,8 @@ TEST(ChooseRails, InterfacesWithAnAddressElseAnyElseLoopback) {
   host.nics.push_back(interface("rail10", "10.0.1.1"));
   host.nics.push_back(interface("rail2", "10.0.2.1"));
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("rail2", "rail10"));
-  // Interfaces to the host's service processor and containers, none of which leads to another host.
+  // Interfaces to the host's service processor and containers; no packet on them reaches another
+  // host.
   host.nics.push_back(interface("usb0", "169.254.95.120", "0000:00:14.0"));
   host.nics.push_back(interface("kube-ipvs0", "10.96.0.1"));
   host.nics.back().aside = "a device of kind dummy, which has no cable";

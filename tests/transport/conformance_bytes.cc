@@ -252,16 +252,16 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
   Staging* const staging = net[0].transport().staging();
   for (const std::size_t bytes : {40, 4000, 60000}) {
     if (!staging) GTEST_SKIP() << "missing capability: staged memory";
-    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than there can be memory for
+    for (std::uint64_t i = 1; i <= 300; ++i) {  // more often than staged memory can hold
       Buffer source(bytes), to(bytes);
       source.fill(i);
-      void* staged = nullptr;  // none to lend now, maybe, but not for good
+      void* staged = nullptr;  // temporarily null if no staged memory is free
       ASSERT_TRUE(net.until([&] { return (staged = staging->stage(bytes)) != nullptr; }))
           << "round " << i;
       std::memcpy(staged, source.data(), bytes);
       net[0].post(Kind::kSend, 1, i, staged, bytes);
       net[0].post(Kind::kSend, 2, i, staged, bytes);
-      staging->unstage(staged);  // what is posted stays valid
+      staging->unstage(staged);  // the memory of posted sends stays valid
       net[1].recv(0, i, to);
       const bool views = net[2].transport().views() && bytes <= net[2].caps().max_view;
       Buffer to2(bytes);
@@ -277,8 +277,8 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
   }
 }
 
-// Random operations by seed. A staged message may be sent after the loan has ended, if it waits
-// behind others for room.
+// Random operations by seed. The transport may send a staged message after unstage(), if the
+// message waits in a queue.
 TEST_P(Conformance, StagedMemoryOutlivesTheLoanWhileItWaits) {
   Net net = make(2);
   constexpr std::size_t kBytes = 60000;

@@ -16,7 +16,8 @@
 namespace weft {
 namespace {
 
-// Records whether `part`, a member of the decorator, still existed when the transport ended.
+// Records whether `part`, a member of the decorator, still existed when the transport was
+// destroyed.
 class Ending final : public Decorator {
  public:
   Ending(std::unique_ptr<Transport> inner, std::weak_ptr<int> part, bool& in_time)

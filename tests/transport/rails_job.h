@@ -23,7 +23,7 @@ inline constexpr std::byte kFree{0xee};
 struct Setting {
   std::vector<int> host_of_rank = {0, 1};
   int rails = 2;
-  std::size_t own_rail = 0;  // every so many messages, one keeps to its rail; 0: none does
+  std::size_t own_rail = 0;  // every own_rail-th message stays on its rail; 0: none does
   bool stalls = false;       // links that are down hold messages, as TCP does; else they lose them
   std::uint64_t seed = 1;
   std::size_t most_bytes = 40'000;

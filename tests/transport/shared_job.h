@@ -38,7 +38,7 @@ class SharedBoard {
     std::atomic<int> read[2];     // total ranks that have read everything, per parity
     std::atomic<int> flags[64];   // for the test
     struct Lying {
-      std::atomic<std::uint32_t> turn;  // 2 n: letter n may be written; 2 n + 1: it is there
+      std::atomic<std::uint32_t> turn;  // 2 n: letter n may be written; 2 n + 1: it is written
       Rank from;
       std::size_t bytes;
       char text[kMostLetter];

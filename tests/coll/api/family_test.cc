@@ -204,12 +204,12 @@ TEST(FamilyErrors, NameTheValueAndTheRemedy) {
     refused(comm.scatter_v(f, out, huge, DType::kFloat64, 0), "more than memory");
     const Message alone[] = {Message::to(comm.rank(), f, 1, DType::kFloat32)};
     refused(comm.exchange(alone), "as many of both");
-    // The refused calls lost nothing.
+    // Later calls work as if the refused calls had not been made.
     EXPECT_TRUE(comm.barrier().ok());
   });
 }
 
-// The same on every transport, and the job continues.
+// Every transport refuses the call with the same error, and the job continues.
 TEST(FamilyErrors, ToItselfARankSendsInAnExchangeOnly) {
   for (const char* transport : {"shm", "tcp"})
     run_ranks(places({1, 1}), {.transport = transport}, [](World& world) {

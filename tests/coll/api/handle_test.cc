@@ -274,7 +274,7 @@ TEST_P(Handles, AnotherOrderInOneThreadIsDetected) {
   });
 }
 
-// The deadline ends a loop of test() without any wait, and a progress thread.
+// The deadline also ends calls that only test() or the progress thread advances.
 TEST_P(Handles, TheDeadlineHoldsInTestToo) {
   options.timeout = milliseconds(1000);  // also limits the setup of the Worlds
   for (const bool progress : {false, true}) {

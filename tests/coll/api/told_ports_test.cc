@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 using testing::places;
 using testing::run_ranks;
 
-constexpr std::size_t kTold = 50'001;  // too large for a board; divides by nothing
+// Too large for a board, and not divisible by the number of ranks.
+constexpr std::size_t kTold = 50'001;
 
 WorldOptions told_of(const char* slow_ports = "") {
   WorldOptions options;
@@ -136,7 +137,8 @@ TEST(ToldPorts, OfHostsThatAreLeftStayAfterShrink) {
   });
 }
 
-// What is found here is as the machine happens to be; tests/lab/measured_ports_lab_test.cc knows.
+// The measured rates depend on this machine; tests/lab/measured_ports_lab_test.cc measures ports of
+// known rates.
 TEST(ToldPorts, ThatAreMeasuredAreThoseOfAllRanks) {
   PlansOfRanks found(6);
   std::mutex mutex;

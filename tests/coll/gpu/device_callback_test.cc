@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Calls that a callback of a device-memory operation may make, from every thread that may run it.
-// On the fake device.
+// Calls that a callback of a device-memory operation may make, from every thread that may run it,
+// on the fake device.
 #include <gtest/gtest.h>
 
 #include <atomic>

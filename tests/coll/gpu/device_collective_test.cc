@@ -2,9 +2,9 @@
 // ctest: whole
 // sanitize: long
 // Every collective, type and operator on device memory: direct between ranks, staged through host
-// memory, between hosts, and by NICs that reach it. On the fake device; stream order is in
-// device_stream_test.cc, blocks of different sizes in device_uneven_test.cc, messages in
-// device_slices_test.cc.
+// memory, between hosts, and by NICs that reach it, on the fake device. device_stream_test.cc tests
+// stream order, device_uneven_test.cc blocks of different sizes, and device_slices_test.cc
+// messages.
 #include <gtest/gtest.h>
 
 #include "coll/api/metrics.h"
@@ -46,7 +46,7 @@ const Wiring kWirings[] = {
     {"separate2", {2}, "staged", kSeparate, kFewSlices},
     {"separate3", {3}, "staged", kSeparate, kFewSlices},
     {"staged_2x2", {2, 2}, "staged", 0, 0, 2},
-    // Some ranks have nothing to send of short messages.
+    // With short messages some ranks send no bytes.
     {"nics_1x2", {1, 1}, "gpudirect", kNics},
     {"nics_1x3", {1, 1, 1}, "gpudirect", kNics, 3'000'021, 2},
     {"nics_1x4", {1, 1, 1, 1}, "gpudirect", kNics},

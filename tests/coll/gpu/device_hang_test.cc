@@ -1,7 +1,7 @@
 // labels: multiproc waits
 // Calls on device memory that one rank never makes, or makes with other memory: every rank gets the
-// same error, which names the user's call. On the fake device. Other mismatches are in
-// agreement_test.cc.
+// same error, which names the user's call. Uses the fake device; agreement_test.cc tests other
+// mismatches.
 //
 // WEFT_TEST_SEED repeats a run.
 #include <fmt/format.h>

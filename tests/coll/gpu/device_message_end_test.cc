@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // End of send, recv and exchange in stream order, and of their World and communicator, with and
-// without errors. On the fake device.
+// without errors, on the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // Messages between GPUs of a host bypass host memory if both ranks support that; otherwise they are
-// staged. On the fake device, whose memory processes map.
+// staged. Uses the fake device, whose memory processes can map.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -2,7 +2,7 @@
 // ctest: whole
 // sanitize: long
 // Long device-memory messages between hosts travel in slices that overlap with their copies; on and
-// off a stream, to and from any memory. On the fake device.
+// off a stream, to and from any memory. Uses the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // labels: multiproc
 // ctest: whole
-// Collectives in stream order, concurrent ones, and graph capture. On the fake device.
+// Collectives in stream order, concurrent ones, and graph capture, on the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

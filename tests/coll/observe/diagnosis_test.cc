@@ -34,7 +34,7 @@ PeerProgress both(Rank peer, std::uint32_t sent, std::uint32_t received, std::ui
   return {peer, link, sent, sent, wanted, received};
 }
 
-// A job whose ranks are in user code; all have completed #123.
+// A job whose ranks are in user code; all have completed operation #123.
 class Diagnoses : public ::testing::Test {
  protected:
   explicit Diagnoses(int n = 4) {

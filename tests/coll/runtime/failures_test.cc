@@ -1,4 +1,4 @@
-// Failures alone: what it makes of a suspicion, also where finding the cause throws.
+// Tests Failures in isolation: the verdict on a suspicion, also if the search for the cause throws.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ using testing::CoreOfOne;
 using testing::ToldTask;
 using What = Failures::Suspicion::What;
 
-// Cannot ask the ranks.
+// A job whose inquire() throws.
 class Mute final : public testing::JobAround {
  public:
   using JobAround::JobAround;

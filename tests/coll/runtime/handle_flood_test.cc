@@ -46,7 +46,7 @@ TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
                                                               DType::kInt32, RedOp::kSum)
                                   : comm.all_reduce_async(in[i].data(), out[i].data(), count,
                                                           DType::kInt32, RedOp::kSum));
-        // Lets ranks run ahead of each other.
+        // Delays each rank at different calls, so that ranks run ahead of each other.
         if (i % 50 == static_cast<std::size_t>(comm.rank()) * 7 % 50)
           std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }

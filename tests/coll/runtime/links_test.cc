@@ -1,4 +1,5 @@
-// Links alone: which link a pair of ranks uses, and which rails a long message.
+// Tests Links in isolation: the link that a pair of ranks uses, and the rails that a long message
+// uses.
 #include "coll/runtime/links.h"
 
 #include <gmock/gmock.h>

@@ -59,7 +59,7 @@ Holding holding() {
     std::error_code gone;
     const std::string target = std::filesystem::read_symlink(fd.path(), gone).string();
     list += fmt::format(" {}={}", fd.path().filename().string(), target);
-    // Left by a call of `weft doctor` on this machine until the next one.
+    // A call of `weft doctor` leaves this file open until the next call on this machine.
     if (target.find("weft-answer") == std::string::npos) ++now.files;
   }
   fmt::format_to_n(now.file_list, sizeof now.file_list - 1, "{}", list);

@@ -1,4 +1,4 @@
-// Tasks alone: what it calls on a task, and when.
+// Tests Tasks in isolation: which functions of a task it calls, and when.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -370,7 +370,8 @@ TEST(Registry, NotAllHaveRailsWhereHostsDiffer) {
   EXPECT_TRUE(a.applies(testing::on_one_host(5)));
 }
 
-// A program may hold its World in a static object, constructed before those of weft.
+// A program may hold its World in a static object that is constructed before weft's own static
+// objects.
 constexpr int kStillThere = 7, kGone = 8;
 struct Program {
   ~Program() {

@@ -111,7 +111,7 @@ TEST(Check, NamesWhatIsMissingOrDouble) {
       check(Collective::kAllReduce, again),
       "at the end chunk 0 on rank 0 has the contribution of rank 1 twice, expected each rank's "
       "contribution once");
-  all[0].steps[1].op = Op::kRecv;  // forgets what it had
+  all[0].steps[1].op = Op::kRecv;  // overwrites its own contribution
   EXPECT_EQ(
       check(Collective::kAllReduce, all),
       "at the end chunk 0 on rank 0 has only the contribution of rank 2, expected each rank's "

@@ -200,7 +200,7 @@ void store(DType type, std::byte* at, double x) {
   if (type == DType::kFloat64) put(x);
   if (type == DType::kFloat32) put(f);
   if (type == DType::kFloat16) put(testing::float_to_half(f));
-  if (type == DType::kBFloat16)  // truncated: any number will do
+  if (type == DType::kBFloat16)  // truncated, so any number is valid
     put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16));
 }
 

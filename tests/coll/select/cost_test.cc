@@ -131,7 +131,7 @@ TEST(Cost, RanksShareARail) {
       predict(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape, kBytes, 4, m);
   EXPECT_NEAR(p.rail_us, 1.5 * kBytes * kBeta, 1e-6);
   EXPECT_EQ(p.limiting, "rail");
-  // One rank's schedule counts for all on its rail.
+  // The schedule of one rank represents all ranks on its rail.
   const Schedule own = find_algorithm(Collective::kAllReduce, "hierarchical")->build(shape);
   EXPECT_NEAR(predict(own, shape, kBytes, 4, 1, m).rail_us, p.rail_us, 1e-6);
 }

@@ -1,4 +1,4 @@
-// Which ports are slow by what was measured, and that noise makes none.
+// Measured rates determine which ports are slow, and noise makes no port slow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Rates of 50 on all ports of four hosts with two rails but these.
+// Returns the rates of all ports of four hosts with two rails: 50, times the fraction in `others`.
 std::vector<PortRate> measured(const std::vector<PortRate>& others = {}) {
   std::vector<PortRate> all;
   for (int h = 0; h < 4; ++h)
@@ -53,8 +53,8 @@ TEST(MeasuredPorts, StayAsTheyWereUnlessRatesSayClearlyOtherwise) {
   EXPECT_THAT(slow_ports_of(measured({{3, 1, .92}}), half), IsEmpty());
 }
 
-// Rates that differ by up to a fifth of the fastest, as they come: nothing is slow, and a slow port
-// keeps its fraction however often it is measured.
+// With noise of up to a fifth of the rate no healthy port becomes slow. With noise of up to 7 % a
+// slow port keeps its fraction in every measurement.
 TEST(MeasuredPorts, NoiseChangesNothing) {
   std::mt19937 random(1);
   for (int i = 0; i < 100'000; ++i) {

@@ -64,7 +64,7 @@ TEST(SlowPorts, WhatAllHostsLackIsTheRails) {
   ports = {{0, 1, .5}, {1, 1, .25}};
   EXPECT_THAT(take_rail_rates(ports, 2, 2), ElementsAre(1, .5));
   EXPECT_THAT(ports, ElementsAre(PortRate{1, 1, .5}));
-  ports = {{0, 1, 0}, {1, 1, 0}};  // dead everywhere: the rail's rate is unknown
+  ports = {{0, 1, 0}, {1, 1, 0}};  // dead on every host: the rail's rate is unknown
   EXPECT_THAT(take_rail_rates(ports, 2, 2), ElementsAre(1, 1));
   EXPECT_EQ(ports.size(), 2u);
 }

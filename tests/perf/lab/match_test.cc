@@ -1,4 +1,4 @@
-// Reports against faults: the kind, the place no wider and no narrower, and false alarms.
+// Compares reports with injected faults: the kind, the exact place, and false alarms.
 #include "perf/lab/matrix/match.h"
 
 #include <gmock/gmock.h>

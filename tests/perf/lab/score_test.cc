@@ -1,4 +1,4 @@
-// What results amount to: counts, the confusion matrix, the page, and the file in which they are.
+// The score of a matrix: counts, the confusion matrix, the page, and the file of results.
 #include "perf/lab/matrix/score.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Facts from other machines are checked against what the job knows.
+// Facts from other machines are checked against the job's own data.
 #include "perf/validate/fleet_facts.h"
 
 #include <gmock/gmock.h>

@@ -51,7 +51,7 @@ class FakeVerbs {
     std::uint32_t key = 0;
     std::uint32_t immediate = 0;  // in host byte order
     ibv_sge piece{};
-    std::string bytes;  // set when it leaves
+    std::string bytes;  // set when the request is sent
   };
   struct Pair {
     Pair() = default;

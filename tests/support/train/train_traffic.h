@@ -120,7 +120,7 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
   const int stages = o.mesh.pipeline * o.chunks;
   const bool tables = o.embed != "owner" || at.tensor == 0;
   const bool apart = o.model.tied && stages > 1 && tables;  // two copies of the tied embedding
-  // The owner's broadcast passes along the ranks, the last of which sends nothing.
+  // The owner's broadcast passes along the ranks; the last rank sends nothing.
   const U owned = o.embed == "owner" && at.tensor + 1 < o.mesh.tensor ? bsh : 0;
   const auto all_reduce = [](U ranks, U bytes) { return 2 * (ranks - 1) * bytes / ranks; };
   Traffic x;

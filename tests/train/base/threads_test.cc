@@ -1,4 +1,4 @@
-// Ranks of a mesh's pipelines. Operator threads: every piece runs once, and results have the same
+// The pipelines of a mesh, and operator threads: every piece runs once, and results have the same
 // bits with any number of threads.
 #include "train/base/threads.h"
 

@@ -128,7 +128,7 @@ TEST(Strangers, AHelloCannotBePlayedBack) {
 
 TEST(Strangers, APretendedRankZeroIsNotBelieved) {
   Specs setup(2, 1500ms);
-  // Knows the protocol, not the secret.
+  // An attacker that implements the protocol, but does not have the secret.
   std::thread pretender([&] {
     for (int i = 0; i < 2; ++i) {
       const int fd = accept(setup[0].listen_fd, nullptr, nullptr);

@@ -1,5 +1,5 @@
 // A hostile rank that knows the secret sends rank 0 unlimited contributions, inquiries and doors.
-// It is named or ignored, and the other ranks continue.
+// Rank 0 ignores it or names it in the error, and the other ranks continue.
 // sanitize: address threads
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -227,7 +227,7 @@ TEST(Matching, ForgetDropsByTheBitsOfAMask) {
   EXPECT_NE(matching.find_unexpected(0x202), nullptr);
 }
 
-// ---- has_unexpected(): what a stuck task asks for
+// ---- has_unexpected(), which stuck tasks call
 
 TEST(Matching, UnclaimedFindsAHeadByTheBitsOfAMask) {
   Matched matching;

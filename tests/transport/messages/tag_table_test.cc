@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Against std::map, with colliding tags and with many at once.
+// Compares TagTable with std::map, with colliding tags and with many concurrent tags.
 TEST(TagTable, FindsWhatAMapFinds) {
   std::mt19937_64 random(1);
   for (const std::uint64_t range : {4u, 24u, 1000u}) {

@@ -1,5 +1,5 @@
-// The parts of Rails that need no transport, each alone: messages, receipts, pings, notes, the
-// speed of a lane, and which rail a message takes.
+// Unit tests of the parts of Rails that need no transport: messages, receipts, pings, notes, the
+// speed of a lane, and the choice of a message's rail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST(ReceiptStream, KeepsTagsUntilTheirReceiptIsConfirmed) {
   there.came(out.number);
   there.read(out.receipt);
   EXPECT_TRUE(there.owes());
-  // A receipt that may not confirm leaves the debt.
+  // A receipt without a confirmation leaves the peer's receipts unconfirmed.
   here.read(there.next(2, false).receipt);
   EXPECT_TRUE(there.owes());
   EXPECT_EQ(kept(here).size(), 3u);

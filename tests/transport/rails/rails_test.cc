@@ -95,7 +95,7 @@ TEST(Rails, DoesNotStripeMessagesThatKeepToTheirRail) {
   EXPECT_NEAR(static_cast<double>(bytes[1]), 40 * 30'000, 100'000);
 }
 
-// What is under way, and where, until it has been acknowledged.
+// in_use() returns the messages in flight and their rails until they are acknowledged.
 TEST(Rails, TellsTheRailsThatMessagesAreOn) {
   Setting s;
   s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };

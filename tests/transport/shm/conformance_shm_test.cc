@@ -64,7 +64,8 @@ TEST(ShmMessages, ThatWereLateLeaveNoMemoryBehind) {
   }
 }
 
-// Receivers hold slots as views and as unexpected messages. What they wait for still comes.
+// Receivers hold slots as views and as unexpected messages. The messages that they wait for still
+// arrive.
 TEST(ShmSlots, HeldByReceiversLeaveOneForWhatTheyWaitFor) {
   for (const int n : {2, 3}) {
     Net net(maker("", "slots").make(n));

@@ -203,7 +203,7 @@ TEST_F(ShmHostile, NobodyCutsMemoryShort) {
   ::close(fd);
 }
 
-// Refuses files that can be truncated, are too short, or are no memory.
+// Files that can be truncated, that are too short, or that are not shared memory are refused.
 TEST(ShmSetUp, MemoryThatMayGoAwayIsRefusedByName) {
   const auto refused = [](int fd) -> std::string {
     try {

@@ -1,4 +1,4 @@
-// The simulated fabric: seeds, failures, data, and how it is driven.
+// The simulated fabric: seeds, failures, data, and the driver of its events.
 // labels: sim
 #include "transport/offers.h"
 #include "transport/sim/sim.h"

@@ -134,7 +134,7 @@ TEST(SimTime, LargeMessagesWaitForTheReceiveSmallOnesDoNot) {
   b.recv(1, 0, 1, 1000);
   b.recv(1, 0, 2, 999);
   b.run();
-  EXPECT_EQ((b.at[{1, 2}]), 50 * kUs);  // it was here already
+  EXPECT_EQ((b.at[{1, 2}]), 50 * kUs);  // the message had already arrived
   EXPECT_EQ((b.at[{0, 1}]), 50 * kUs + 1000 * kRailByte);
   EXPECT_EQ((b.at[{1, 1}]), 50 * kUs + kRail + 1000 * kRailByte);
 }

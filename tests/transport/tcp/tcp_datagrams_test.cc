@@ -1,5 +1,5 @@
-// Short messages of the tcp transport sent as datagrams: that they are, and that none is lost,
-// duplicated or delayed forever if datagrams are.
+// The tcp transport sends short messages as datagrams. If the network loses, duplicates or delays
+// datagrams, no message is lost, duplicated or delayed forever.
 // labels: multiproc
 #include <array>
 #include <cstdlib>
@@ -226,7 +226,7 @@ TEST_F(TcpDatagrams, WhatIsNotToldOfGoesByTheConnection) {
   EXPECT_EQ(text, eager(1, s.word));
   EXPECT_EQ(s.hear().first.number, 2u);
   EXPECT_FALSE(s.hear_frame().has_value());
-  s.say({.all = 1});  // and the second is lost
+  s.say({.all = 1});  // and the second one is lost
   s.raw.poll(1 << 12);
   const auto copy = s.hear_frame();
   ASSERT_TRUE(copy.has_value());
@@ -257,7 +257,7 @@ TEST_F(TcpDatagrams, WhoMayNotPollForLongLeavesNothingBehind) {
   s.agree();
   s.send(1);
   s.send(2);
-  s.say({.more = 2});  // the second has come
+  s.say({.more = 2});  // the second one has arrived
   s.raw.transport->before_pause();
   const auto copy = s.hear_frame();
   ASSERT_TRUE(copy.has_value());

@@ -1,4 +1,5 @@
-// Messages over tcp: of dead peers, incomplete ones, and progress meanwhile.
+// Messages over tcp: from a peer that dies, beyond the limits, canceled half way, and while one end
+// does not poll.
 // labels: multiproc
 #include <fmt/format.h>
 

@@ -345,7 +345,7 @@ TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
       << cause.message();
 }
 
-// Its process may be alive or not: a refused connection does not tell.
+// A refused connection does not show whether the peer's process is alive.
 TEST(TcpConnect, AConnectionThatIsRefusedNamesThePeerAndTheFirewall) {
   std::byte to[8];
   const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // bound, but not listening

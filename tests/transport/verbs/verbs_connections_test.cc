@@ -1,5 +1,5 @@
 // The first message connects queue pairs, which are closed if places are scarce; and the set-up
-// cost of a large job. On the fake device.
+// cost of a large job. Uses the fake device.
 // ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

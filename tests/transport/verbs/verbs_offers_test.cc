@@ -1,6 +1,6 @@
 // Features of newer drivers: queues without locks, ibv_wr_*, ECE, and huge pages for slots. Each is
-// used if the fake device has it, and not used if the device refuses it or its variable is 0. Also
-// temporarily refused registrations of GPU memory.
+// used if the fake device has it, and not used if the device refuses it or its variable is 0.
+// Another test refuses registrations of GPU memory temporarily.
 // ctest: alone
 #include <gtest/gtest.h>
 

@@ -214,8 +214,8 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
               AllOf(HasSubstr("host1"), HasSubstr("8192"), HasSubstr("WEFT_UNEXPECTED_BYTES")));
 }
 
-// A long message needs so many requests that they are posted in two parts, and the first one fails
-// when the second one begins.
+// The requests of a long message exceed one post, and the first part fails when the second one
+// begins.
 TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   VerbsPeers net(2, {}, 64);
   std::map<std::uint64_t, int> ended;

@@ -125,7 +125,7 @@ TEST_F(VerbsLinkDown, WakesWhoSleeps) {
   down();
   EXPECT_TRUE(within_a_minute([&] {
     std::vector<int> fds;
-    if (!t.arm(fds)) {  // something has arrived, maybe the report
+    if (!t.arm(fds)) {  // an event has arrived, possibly the report
       both.poll_all();
       return !t.cause(1).ok();
     }

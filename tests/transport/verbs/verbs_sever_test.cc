@@ -1,4 +1,4 @@
-// Connections of the verbs transport that end and begin anew: Recovery.
+// Recovery of the verbs transport: connections are closed and created again.
 // labels: multiproc
 // ctest: alone
 #include <gtest/gtest.h>

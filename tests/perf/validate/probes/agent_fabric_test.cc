@@ -1,5 +1,5 @@
-// The real fabric over threads of this process, one of which lies; and gathering the facts of many
-// hosts at rank 0.
+// The real fabric over threads of this process, with one that sends false reports; and the gather
+// of the facts of many hosts at rank 0.
 #include "perf/validate/probes/agent_fabric.h"
 
 #include <gmock/gmock.h>

@@ -85,7 +85,7 @@ TEST(ReportJson, LossesAreBookedAtBothEnds) {
   EXPECT_EQ(json["ports"][0]["received_lost_per_packet"], 0);
 }
 
-// TCP counters are per host, the same for all ports.
+// TCP counters are per host, so all ports of a host have the same ones.
 TEST(ReportJson, CountersOfTcpComeOnceForAHost) {
   Report report = healthy_report();
   for (PortFacts& port : report.facts.hosts[1].ports) {

@@ -1,5 +1,5 @@
 // Random reports by seed: any verdict, findings of all kinds and of unknown checks, and names and
-// messages as a lying host might send them.
+// messages that a hostile host might send.
 #pragma once
 
 #include <limits>

@@ -1,4 +1,5 @@
-// VerbsConnections alone: what it asks of queue pairs, and the letters between several of it.
+// Tests VerbsConnections in isolation: its operations on queue pairs, and the letters between
+// several instances.
 #include "transport/verbs/connections/connections.h"
 
 #include <gtest/gtest.h>
