@@ -129,7 +129,7 @@ void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
   Transfer* const waiting = find_send(peer, f.tag);
   if (!waiting) return;
   const Transfer send = take_send(peer, waiting);
-  if (fits(peer, f.bytes, head, send))  // compares the size and head in the kReady frame
+  if (fits(peer, f.bytes, head, send))  // the frame does not show the mismatch
     peer.note = Status(Code::kMismatch,
                        fmt::format("{}: device {}: refuses a message of {} bytes", peer.where,
                                    device_, send.bytes),
