@@ -43,8 +43,8 @@ struct Place {
   std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
                            // each other's memory, also when their `host` differs
   std::string no_rdma;     // why this process cannot open a verbs device of its host: "mlx5_0: ..."
-  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or need not
-  std::string no_ucx;      // why UCX cannot be loaded; empty: it can, or need not
+  std::string no_verbs;    // why libibverbs cannot be loaded; empty: it can, or is not needed
+  std::string no_ucx;      // why UCX cannot be loaded; empty: it can, or is not needed
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   std::vector<Nic> others;  // devices with a cable that are not rails of this host
   std::string gpu;          // PCI address of this rank's GPU; empty: not assigned

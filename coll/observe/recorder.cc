@@ -259,8 +259,8 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
       make_book();
     }
   }
-  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);  // all ranks store the
-                                                                              // same value
+  // All ranks store the same value.
+  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);
   const int fd = region->fd() >= 0 ? region->fd() : fd_.get();
   book_ = std::make_unique<BookView>(std::move(*region));
   page_ = &book_->page(mine_);

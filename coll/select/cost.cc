@@ -350,7 +350,7 @@ Prediction predict_slow_ports(const Algorithm& algorithm, const Shape& shape, st
     }
   Prediction p = predict(algorithm, equal, bytes, element_size, model);
   double longer = less ? bound_us(slow) / bound_us(equal) : 1;
-  if (!less)  // a dead port's messages use another port in addition
+  if (!less)  // another port carries a dead port's messages as well
     for (const SlowPort& port : shape.slow_ports)
       longer = std::max(longer, port.rate > 0 ? 1 / port.rate : 2);
   p.time_us += (longer - 1) * p.rail_us;

@@ -377,7 +377,7 @@ std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& any,
   if (by_blocks(algorithm.collective)) elements *= n;
   if (algorithm.collective == Collective::kAllToAll) elements *= n;
   const bool equal = elements % chunks == 0;
-  // Chunks of different lengths differ from host to host.
+  // If chunks differ in length, so do hosts.
   if (equal && o.host_scale.empty() && o.leaf_of_host.empty())  // hosts of a leaf are not alike
     if (auto one = one_of(Alike::kHosts, algorithm, shape, count, type, o)) return one;
   if ((equal || elements / chunks >= kManyElements) && shape.hosts[0].size() > 1 &&

@@ -125,7 +125,7 @@ int fork_generation() noexcept {
 Fd::Lock::Lock() { ForkGuard::get().mutex.lock(); }
 Fd::Lock::~Lock() { ForkGuard::get().mutex.unlock(); }
 
-// Called with a Lock held, whose mutex the header cannot name.
+// The caller holds a Lock. The header cannot annotate this, since it does not declare the mutex.
 void Fd::adopt(int fd) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   fd_ = fd;
   if (fd < 0) return;

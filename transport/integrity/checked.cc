@@ -207,7 +207,7 @@ std::size_t CheckedTransport::poll(std::span<Completion> out) noexcept {
       }
       const std::uint32_t place = by_id_.find(id);
       if (place == TagTable::kNone)
-        high >= kAgainHigh ? void() : done_.add(c);  // unchecked: of 0 bytes
+        high >= kAgainHigh ? void() : done_.add(c);  // a message of 0 bytes, unchecked
       else if (messages_[place].is == Message::Is::kRecv)
         landed(place, c);
       else

@@ -196,7 +196,7 @@ class CheckedTransport final : public Transport,
   }
 
   std::unique_ptr<Transport> inner_;
-  Views* const views_;  // these three: interfaces of the inner transport
+  Views* const views_;  // this and the next two: the inner transport's interfaces
   Staging* const staging_;
   DeviceMemory* const memory_;
   std::function<void()> retried_;

@@ -41,7 +41,7 @@ class BootstrapServer {
         instances_(members_.size()),
         newcomers_max_(64 + 2 * members_.size()),
         handshake_time_(std::min<std::chrono::milliseconds>(spec.timeout, 5s)) {
-    // At the peak: confirmed ranks and newcomers together.
+    // At the peak, confirmed ranks and newcomers are connected at the same time.
     need_files(static_cast<int>(members_.size() + newcomers_max_));
     listener_ = listener              ? std::move(listener)
                 : spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })

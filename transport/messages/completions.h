@@ -95,7 +95,7 @@ bool disputed_with(const std::vector<Peer>& peers, Rank rank, Head& theirs) {
   return theirs.sign != 0;
 }
 
-// See Transport::unexpected(); for wires whose peers have a Matching.
+// Implements Transport::unexpected() for transports whose peers have a Matching.
 template <class Peer>
 Rank unexpected_of(const std::vector<Peer>& peers, Rank peer, std::uint64_t tag, std::uint64_t mask,
                    Head& theirs) {

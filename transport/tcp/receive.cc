@@ -55,7 +55,7 @@ void TcpTransport::read(Peer& peer) {
   for (int i = 0; i < kReads && peer.state == State::kUp; ++i) {
     const std::size_t direct = peer.into ? peer.left : 0;
     std::size_t room = inbox_.size();
-    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // finish the frame only
+    if (peer.matching.far_ahead(unexpected_most_)) [[unlikely]] {  // only finishes the frame
       if (peer.left == 0) {
         slow(peer, true);
         break;

@@ -191,7 +191,7 @@ class Front {
       have_ += n;
       bytes = bytes.subspan(n);
       if (have_ < want) return false;
-      if (have_ == size() || malformed(frame())) return true;  // else the head is missing
+      if (have_ == size() || malformed(frame())) return true;  // otherwise read the head
     }
   }
   void clear() { have_ = 0; }
