@@ -68,9 +68,9 @@ struct Schedule {
   // chunk has its own slot): a chunk arrives after the previous chunk in the slot was sent. Empty:
   // no chunks share a slot. Only for the block layout; all ranks have the same number of slots.
   std::vector<int> place;
-  // A rank moves several chunks in one step, although this rank may not: the engine then packs the
-  // blocks of small messages (coll/engine/plan.h). All ranks set the same value; an algorithm in
-  // which all ranks have the same pattern of steps does not need it.
+  // Some ranks move several chunks in one step, even if this rank does not: the engine then packs
+  // the blocks of small messages (coll/engine/plan.h). All ranks set the same value; an algorithm
+  // in which all ranks have the same pattern of steps does not need it.
   bool packs = false;
   // The longest chain of messages between hosts that a chunk takes, for schedules in which ranks
   // differ and no single rank's steps contain that chain. 0: it follows from rank 0's steps. All

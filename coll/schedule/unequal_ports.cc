@@ -25,8 +25,8 @@ constexpr double kWorthTwice = 0.002;
 // Fraction of the optimal b that is used: a host whose ports are as busy as the other hosts' ports
 // finishes late, since more of its steps wait for other hosts.
 constexpr double kBusy = 0.8;
-// Maximum number of pieces of one rail's message. A port of one of the other hosts is occupied
-// longer by the time of one piece.
+// Number of pieces per message of one rail. Each piece adds its time to one port of one of the
+// other hosts.
 constexpr int kPieces = 64;
 // With up to this many pieces per rail, each of the other hosts gets one piece per port.
 constexpr int kOneForEach = 16;

@@ -29,7 +29,8 @@ struct LaunchOptions {
   // With outlives_killed: how many times a killed rank is restarted immediately, with kReplaces
   // set. A restarted rank cannot use WEFT_ROOT to connect to the other ranks.
   int replacements = 0;
-  // Exit code of a job in which a rank was killed or exited with this code; 0: 128 + signal.
+  // Exit code of a job in which a rank was killed, or exited with a code above 128; 0: 128 +
+  // signal.
   int killed_code = 0;
   std::string name = "weft";  // the prefix of the launcher's messages
 };
