@@ -82,7 +82,7 @@ class Play {
   // Per round:
   double rail_us() const;  // time for which the busiest port, uplink or spine is busy
   double host_us() const;  // time for which the busiest rank, or the host's memory, is busy
-  double work_us() const;  // all ranks' work on messages between hosts, also of ranks not played
+  double work_us() const;  // all ranks' work on messages between hosts, also of ranks not simulated
 
  private:
   struct Port {
@@ -174,9 +174,9 @@ class Play {
   std::vector<int> after_;
   std::vector<bool> played_;
   std::vector<Port> out_, in_;
-  std::vector<double> share_;                      // ranks on a port per played rank
+  std::vector<double> share_;                      // ranks per port, divided by simulated ones
   std::map<std::pair<int, int>, Port> spines_;     // by source and destination host
-  double spine_share_ = 1;                         // ranks of a host per played rank
+  double spine_share_ = 1;                         // ranks per host, divided by simulated ones
   std::vector<int> leaf_;                          // by host; empty: uplinks are never a bottleneck
   std::map<std::pair<int, int>, Port> up_, down_;  // uplinks, by leaf and rail
   std::vector<std::pair<int, int>> echoes_;        // sends, and further receives that they complete

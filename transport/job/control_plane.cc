@@ -148,7 +148,7 @@ void Plane::hear(const Status& failure, const Scope& scope) {
   failures_.push_back({failure, scope});
   decided_.insert(scope);
   heard_ = failures_.size();
-  if (inquiring_ && !for_outsiders_) end_inquiry();  // callers that still need one ask again
+  if (inquiring_ && !for_outsiders_) end_inquiry();  // callers still waiting start another
   changed_.notify_all();
 }
 

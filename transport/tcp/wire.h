@@ -111,7 +111,7 @@ class Heard {
     return true;
   }
   std::uint32_t all() const { return all_; }    // every number up to this has arrived
-  std::uint32_t more() const { return more_; }  // bit i: number all() + 1 + i has
+  std::uint32_t more() const { return more_; }  // bit i: all() + 1 + i has arrived
   // True if the acknowledgment (all, more) contains the number.
   static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
     const std::uint32_t ahead = number - all - 1;
